@@ -1,0 +1,171 @@
+"""Processes: starting one in its place, its whole tree, its CPU time and memory, and its end.
+
+Only processes that a script started are ever ended, by their ids.
+"""
+
+import os
+import resource
+import signal
+import subprocess
+import time
+
+CLOCK_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def raise_descriptor_limit(wanted=131_072):
+    """Lets this process and its children have many connections; as root beyond the hard limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
+            return
+        except (ValueError, OSError):
+            pass
+    top = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, top), hard))
+
+
+def start(argv, core=None, cgroups=(), env=None, log=None, **options):
+    """Starts a program in a session of its own, pinned to a core and inside cgroups from its first
+    instruction; what it starts inherits both."""
+
+    def prepare():
+        if core is not None:
+            os.sched_setaffinity(0, {core})
+        for cgroup in cgroups:
+            cgroup.join()
+
+    return subprocess.Popen(
+        argv,
+        preexec_fn=prepare,
+        start_new_session=True,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=options.pop("stdout", log),
+        stderr=options.pop("stderr", log),
+        **options,
+    )
+
+
+def _stat(pid):
+    """The fields of /proc/PID/stat after the name, or nothing when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def tree(root):
+    """The ids of a process and of all that descend from it."""
+    children = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (fields := _stat(name)):
+            children.setdefault(int(fields[1]), []).append(int(name))
+    found, todo = [], [root]
+    while todo:
+        pid = todo.pop()
+        if _stat(pid):
+            found.append(pid)
+        todo.extend(children.get(pid, ()))
+    return found
+
+
+class CpuTime:
+    """CPU time of a process tree so far.
+
+    `ns` is the sum of /proc/PID/task/*/schedstat, in nanoseconds, where the kernel has it, else of
+    utime + stime in /proc/PID/stat. Threads and processes that end between two readings are lost to
+    the first; `ticks_ns`, by clock ticks, keeps ended threads and is there to compare.
+    """
+
+    def __init__(self, root):
+        self.pids = tree(root)
+        self.ticks_ns = sum(self._ticks(pid) for pid in self.pids) * CLOCK_TICK_NS
+        self.source = "schedstat"
+        try:
+            self.ns = sum(self._schedstat(pid) for pid in self.pids)
+        except FileNotFoundError:
+            self.source, self.ns = "stat", self.ticks_ns
+
+    @staticmethod
+    def _ticks(pid):
+        fields = _stat(pid)
+        return int(fields[11]) + int(fields[12]) if fields else 0
+
+    @staticmethod
+    def _schedstat(pid):
+        if not os.path.exists("/proc/self/schedstat"):
+            raise FileNotFoundError
+        total = 0
+        try:
+            for task in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{task}/schedstat") as file:
+                    total += int(file.read().split()[0])
+        except OSError:
+            pass  # It has just ended.
+        return total
+
+
+def cpu_between(before, after):
+    """Nanoseconds of CPU between two readings, and where they come from. When the two kinds of
+    count disagree by more than rounding explains, threads have ended meanwhile: then the ticks count."""
+    by_ticks = after.ticks_ns - before.ticks_ns
+    spent = after.ns - before.ns
+    rounding = 2 * CLOCK_TICK_NS * len(after.pids)
+    if abs(by_ticks - spent) > 0.03 * spent + rounding:
+        return by_ticks, "stat"
+    return spent, after.source
+
+
+def memory_kib(pid):
+    """Rss, Pss and private memory of a process in KiB, from smaps_rollup."""
+    values = {}
+    with open(f"/proc/{pid}/smaps_rollup") as file:
+        for line in file:
+            name, _, rest = line.partition(":")
+            if rest.strip().endswith("kB"):
+                values[name] = int(rest.split()[0])
+    private = values["Private_Clean"] + values["Private_Dirty"]
+    return {"rss": values["Rss"], "pss": values["Pss"], "private": private}
+
+
+def command_line(pid):
+    """The command line of a process."""
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return [part.decode(errors="replace") for part in file.read().split(b"\0") if part]
+
+
+def stop(process, patience_s=5.0):
+    """Ends a started process and what descends from it: asks first, then insists."""
+    if process.poll() is not None and not tree(process.pid):
+        return
+    members = tree(process.pid)
+    _signal([process.pid], signal.SIGTERM)
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        if process.poll() is not None and not _alive(members, process.pid):
+            return
+        time.sleep(0.02)
+    # Orphans of the session are included: their ids were taken while their parent lived.
+    _signal(set(_alive(members, process.pid)) | set(tree(process.pid)), signal.SIGKILL)
+    process.wait()
+
+
+def _alive(pids, session):
+    """Those of `pids` that still run, in the session that was started for them: an id that was
+    given to another process since is not ours."""
+    alive = []
+    for pid in pids:
+        fields = _stat(pid)
+        if fields and int(fields[3]) == session and fields[0] != "Z":
+            alive.append(pid)
+    return alive
+
+
+def _signal(pids, number):
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass

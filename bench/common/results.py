@@ -1,0 +1,89 @@
+"""Keeping results: one dated file of text for people and one of JSON for programs, and medians.
+
+Nothing in them was typed by hand, and nothing names the machine or its folders.
+"""
+
+import datetime
+import json
+import os
+import statistics
+
+from . import machine
+
+FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "results")
+
+
+class Result:
+    """A run that is being kept: its lines are printed and collected, its data written at the end."""
+
+    def __init__(self, kind, settings):
+        self.kind, self.lines, self.places = kind, [], []
+        self.data = {
+            "kind": kind,
+            "date": datetime.date.today().isoformat(),
+            "machine": machine.describe(),
+            "settings": settings,
+            "load_average_before": machine.load_average(),
+            "servers": {},
+            "skipped": {},
+            "rounds": [],
+        }
+
+    def hide(self, path, name):
+        """Writes NAME instead of a path of this machine from now on."""
+        self.places.append((path, name))
+        self.places.sort(key=lambda place: -len(place[0]))
+
+    def clean(self, value):
+        """The value without the paths of this machine."""
+        if isinstance(value, str):
+            for path, name in self.places:
+                value = value.replace(path, name)
+            return value
+        if isinstance(value, (list, tuple)):
+            return [self.clean(part) for part in value]
+        if isinstance(value, dict):
+            return {self.clean(key): self.clean(part) for key, part in value.items()}
+        return value
+
+    def say(self, line=""):
+        """Prints a line and keeps it."""
+        line = self.clean(line)
+        print(line, flush=True)
+        self.lines.append(line)
+
+    def heading(self, title):
+        """The lines that begin the text."""
+        about = self.data["machine"]
+        self.say(f"{title}, {self.data['date']}")
+        self.say(f"{about['cpu']}, {about['cores']} cores{' (virtual)' if about['virtual'] else ''}, "
+                 f"{about['memory_mib']} MiB, {about['kernel']}; load before: {self.data['load_average_before']:.2f}")
+        self.say()
+
+    def keep(self):
+        """Writes both files under bench/results; gives the path of the text."""
+        os.makedirs(FOLDER, exist_ok=True)
+        stem, number = f"{self.data['date']}-{machine.label()}-{self.kind}", 1
+        name = stem
+        while os.path.exists(os.path.join(FOLDER, name + ".json")):
+            number += 1
+            name = f"{stem}-{number}"
+        path = os.path.join(FOLDER, name)
+        with open(path + ".json", "w") as file:
+            json.dump(self.clean(self.data), file, indent=1)
+            file.write("\n")
+        with open(path + ".txt", "w") as file:
+            file.write("\n".join(self.lines) + "\n")
+        print(f"\nkept in {os.path.relpath(path)}.txt and .json")
+        return path + ".txt"
+
+
+def median(values):
+    """The median, or None of nothing."""
+    values = [value for value in values if value is not None]
+    return statistics.median(values) if values else None
+
+
+def cell(value, form, width=9):
+    """A value in its column, a dash where there is none."""
+    return f"{'-' if value is None else format(value, form):>{width}}"

@@ -1,0 +1,121 @@
+//! Contents of small files, each in one buffer with its response head in front, so that a hit
+//! is one receive and one send.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use flash_http::response::{HeadWriter, Status};
+use quick_cache::Weighter;
+use quick_cache::unsync::{Cache, DefaultLifecycle};
+
+use super::version::{IdHashing, Version, VersionId};
+
+/// A small file, ready to be sent.
+#[derive(Debug)]
+pub(crate) struct Content {
+    bytes: RefCell<Vec<u8>>,
+    /// Where the body begins.
+    head_bytes: usize,
+    /// Where the value of `Date` begins in the head.
+    date_at: usize,
+    /// The second that `Date` tells now.
+    date_s: Cell<i64>,
+}
+
+impl Content {
+    /// The head of `version` followed by `body`, which must be its whole content.
+    pub(crate) fn new(version: &Version, body: &[u8], date_s: i64, date: &[u8; 29]) -> Self {
+        let mut bytes = Vec::with_capacity(512 + body.len());
+        let date_at = write_head(&mut bytes, version, date);
+        let head_bytes = bytes.len();
+        bytes.extend_from_slice(body);
+        bytes.shrink_to_fit();
+        Self { bytes: RefCell::new(bytes), head_bytes, date_at, date_s: Cell::new(date_s) }
+    }
+
+    /// Calls `send` with head and body in one piece, the head telling `date`.
+    ///
+    /// The head is only seen in here, so a date written later never changes a head half sent.
+    #[inline]
+    pub(crate) fn with_head<R>(&self, date_s: i64, date: &[u8; 29], send: impl FnOnce(&[u8]) -> R) -> R {
+        if self.date_s.replace(date_s) != date_s {
+            self.bytes.borrow_mut()[self.date_at..self.date_at + date.len()].copy_from_slice(date);
+        }
+        send(&self.bytes.borrow())
+    }
+
+    /// Calls `send` with the body's bytes from `at` to `end`.
+    pub(crate) fn with_body<R>(&self, at: usize, end: usize, send: impl FnOnce(&[u8]) -> R) -> R {
+        send(&self.bytes.borrow()[self.head_bytes + at..self.head_bytes + end])
+    }
+
+    #[inline]
+    pub(crate) fn head_bytes(&self) -> usize {
+        self.head_bytes
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        (self.bytes.borrow().capacity() + size_of::<Self>()) as u64
+    }
+}
+
+/// Writes the head of a plain 200 for all of `version`; gives where the date's value is.
+pub(crate) fn write_head(out: &mut Vec<u8>, version: &Version, date: &[u8; 29]) -> usize {
+    let mut head = HeadWriter::start(out, Status::OK, date);
+    head.field("Content-Type", version.content_type.as_bytes());
+    head.length(version.stat.size_bytes);
+    head.raw(&version.fields);
+    head.finish(false)
+}
+
+#[derive(Clone, Debug)]
+struct ByMemory;
+
+impl Weighter<VersionId, Rc<Content>> for ByMemory {
+    fn weight(&self, _: &VersionId, content: &Rc<Content>) -> u64 {
+        content.memory_bytes()
+    }
+}
+
+/// Contents by version, bounded in bytes.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    /// None when switched off.
+    cache: Option<Cache<VersionId, Rc<Content>, ByMemory, IdHashing>>,
+}
+
+impl Contents {
+    pub(crate) fn new(memory_bytes: u64) -> Self {
+        // An estimate of the number of items, for the policy's history of evicted keys.
+        let items = (memory_bytes / 8192).clamp(64, 1 << 20) as usize;
+        let cache = (memory_bytes > 0)
+            .then(|| Cache::with(items, memory_bytes, ByMemory, IdHashing::default(), DefaultLifecycle::default()));
+        Self { cache }
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.cache.is_some()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: VersionId) -> Option<&Rc<Content>> {
+        self.cache.as_ref()?.get(&id)
+    }
+
+    pub(crate) fn insert(&mut self, id: VersionId, content: Rc<Content>) {
+        if let Some(cache) = &mut self.cache {
+            cache.insert(id, content);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: VersionId) {
+        if let Some(cache) = &mut self.cache {
+            cache.remove(&id);
+        }
+    }
+
+    /// Bytes held.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.cache.as_ref().map_or(0, Cache::weight)
+    }
+}

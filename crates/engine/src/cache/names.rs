@@ -1,0 +1,168 @@
+//! What each path of each site leads to, found or missing: the paper's pathname cache.
+
+use std::cell::{Cell, RefCell};
+use std::hash::{Hash, Hasher, RandomState};
+use std::rc::Rc;
+
+use quick_cache::unsync::{Cache, DefaultLifecycle};
+use quick_cache::{Equivalent, Weighter};
+
+use super::version::Version;
+use crate::limits::{NAMES_EXPECTED, NAME_CACHE_BYTES_MAX, NAME_ENTRY_BYTES};
+use crate::rules::SiteId;
+use crate::steps::find_file::Finding;
+
+/// What a path leads to.
+#[derive(Debug)]
+pub(crate) enum NameKind {
+    /// A file.
+    File(Resource),
+    /// A directory named without its slash.
+    Redirect,
+    /// A directory to be listed.
+    Listing(Listings),
+    /// Nothing, or nothing that is served.
+    Missing,
+    /// A file that may not be read.
+    Denied,
+}
+
+/// A file and its precompressed siblings.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    pub(crate) plain: Rc<Version>,
+    /// In the order of `Coding::ALL`.
+    pub(crate) coded: [Option<Rc<Version>>; 3],
+}
+
+/// Listings made of a directory, as HTML and as JSON.
+#[derive(Debug, Default)]
+pub(crate) struct Listings {
+    pub(crate) html: RefCell<Option<Rc<Version>>>,
+    pub(crate) json: RefCell<Option<Rc<Version>>>,
+}
+
+/// What a path leads to, and since when that is known.
+#[derive(Debug)]
+pub(crate) struct NameEntry {
+    pub(crate) kind: NameKind,
+    /// When this was last true, milliseconds of the monotonic clock.
+    pub(crate) checked_ms: Cell<u64>,
+}
+
+impl NameEntry {
+    pub(crate) fn new(kind: NameKind, now_ms: u64) -> Rc<Self> {
+        Rc::new(Self { kind, checked_ms: Cell::new(now_ms) })
+    }
+
+    /// Whether a new look-up found what this entry says.
+    pub(crate) fn confirmed_by<F>(&self, finding: &Finding<F>) -> bool {
+        match (&self.kind, finding) {
+            (NameKind::File(resource), Finding::File { plain, coded, .. }) => {
+                resource.plain.matches(&plain.stat)
+                    && resource.coded.iter().zip(coded).all(|(known, found)| match (known, found) {
+                        (None, None) => true,
+                        (Some(known), Some(found)) => known.matches(&found.stat),
+                        _ => false,
+                    })
+            }
+            (NameKind::Redirect, Finding::Redirect)
+            | (NameKind::Missing, Finding::Missing)
+            | (NameKind::Denied, Finding::Denied) => true,
+            // A listing is made anew: what it shows may change without its directory.
+            _ => false,
+        }
+    }
+
+    /// The versions of files that this entry leads to.
+    pub(crate) fn versions(&self) -> Vec<Rc<Version>> {
+        match &self.kind {
+            NameKind::File(resource) => {
+                resource.coded.iter().flatten().chain([&resource.plain]).map(Rc::clone).collect()
+            }
+            NameKind::Listing(listings) => {
+                [&listings.html, &listings.json].into_iter().filter_map(|l| l.borrow().clone()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// A site and a path in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) site: SiteId,
+    pub(crate) path: Box<[u8]>,
+}
+
+/// A [`Name`] borrowed for a look-up.
+struct NameRef<'a>(SiteId, &'a [u8]);
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        NameRef(self.site, &self.path).hash(state);
+    }
+}
+
+impl Hash for NameRef<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u16(self.0.0);
+        state.write(self.1);
+    }
+}
+
+impl Equivalent<Name> for NameRef<'_> {
+    fn equivalent(&self, name: &Name) -> bool {
+        self.0 == name.site && self.1 == &*name.path
+    }
+}
+
+#[derive(Clone, Debug)]
+struct ByMemory;
+
+impl Weighter<Name, Rc<NameEntry>> for ByMemory {
+    fn weight(&self, name: &Name, _: &Rc<NameEntry>) -> u64 {
+        (name.path.len() + NAME_ENTRY_BYTES) as u64
+    }
+}
+
+/// Entries by site and path, bounded in bytes. Clients choose the keys: the hash is keyed.
+#[derive(Debug)]
+pub(crate) struct Names {
+    cache: Cache<Name, Rc<NameEntry>, ByMemory, RandomState>,
+}
+
+impl Names {
+    pub(crate) fn new() -> Self {
+        Self {
+            cache: Cache::with(
+                NAMES_EXPECTED,
+                NAME_CACHE_BYTES_MAX,
+                ByMemory,
+                RandomState::new(),
+                DefaultLifecycle::default(),
+            ),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, site: SiteId, path: &[u8]) -> Option<&Rc<NameEntry>> {
+        self.cache.get(&NameRef(site, path))
+    }
+
+    /// Puts an entry in and gives the one that it replaces.
+    pub(crate) fn insert(&mut self, site: SiteId, path: &[u8], entry: Rc<NameEntry>) -> Option<Rc<NameEntry>> {
+        let old = self.remove(site, path);
+        self.cache.insert(Name { site, path: path.into() }, entry);
+        old
+    }
+
+    pub(crate) fn remove(&mut self, site: SiteId, path: &[u8]) -> Option<Rc<NameEntry>> {
+        self.cache.remove(&NameRef(site, path)).map(|(_, entry)| entry)
+    }
+
+    /// Entries held.
+    pub(crate) fn len(&self) -> usize {
+        self.cache.len()
+    }
+}

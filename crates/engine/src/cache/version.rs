@@ -1,0 +1,162 @@
+//! One state of one file, with all that its responses say of it; and the files kept open.
+
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
+
+use flash_http::date::http_date;
+use flash_http::etag::etag;
+use flash_http::negotiate::Coding;
+use quick_cache::UnitWeighter;
+use quick_cache::unsync::{Cache, DefaultLifecycle};
+
+use crate::limits::{OPEN_FILES_MAX, RACY_NS};
+use crate::system::{FileStat, Moment};
+
+/// The number of a version; never used twice in a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct VersionId(pub(crate) u64);
+
+/// One state of one file. Content, length, validators and head all come from here, so they
+/// always belong together.
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub(crate) id: VersionId,
+    pub(crate) stat: FileStat,
+    /// Changed so shortly before it was seen that another change could go unnoticed.
+    pub(crate) racy: bool,
+    /// Has siblings in other codings, or is one.
+    pub(crate) varies: bool,
+    pub(crate) coding: Option<Coding>,
+    pub(crate) etag: String,
+    pub(crate) modified_s: i64,
+    pub(crate) content_type: String,
+    /// Header lines of a 200 and a 206, from `ETag` to `Accept-Ranges`, without `Content-Type`
+    /// and `Content-Length`.
+    pub(crate) fields: Vec<u8>,
+}
+
+impl Version {
+    pub(crate) fn of_file(
+        id: VersionId,
+        stat: FileStat,
+        content_type: &str,
+        coding: Option<Coding>,
+        varies: bool,
+        now: Moment,
+    ) -> Self {
+        let modified_s = stat.modified_ns.div_euclid(1_000_000_000) as i64;
+        let etag = etag(stat.size_bytes, stat.modified_ns, coding);
+        let mut fields = Vec::with_capacity(192);
+        push_line(&mut fields, "ETag", etag.as_bytes());
+        push_line(&mut fields, "Last-Modified", &http_date(modified_s));
+        push_line(&mut fields, "Accept-Ranges", b"bytes");
+        push_line(&mut fields, "X-Content-Type-Options", b"nosniff");
+        if let Some(coding) = coding {
+            push_line(&mut fields, "Content-Encoding", coding.token().as_bytes());
+        }
+        if varies {
+            push_line(&mut fields, "Vary", b"Accept-Encoding");
+        }
+        Self {
+            id,
+            stat,
+            racy: (now.wall_ns - stat.changed_ns).abs() < RACY_NS,
+            varies,
+            coding,
+            etag,
+            modified_s,
+            content_type: content_type.to_owned(),
+            fields,
+        }
+    }
+
+    /// A listing, made by a helper: it has no validators.
+    pub(crate) fn of_listing(id: VersionId, stat: FileStat, json: bool) -> Self {
+        let mut fields = Vec::with_capacity(96);
+        push_line(&mut fields, "X-Content-Type-Options", b"nosniff");
+        push_line(&mut fields, "Cache-Control", b"no-cache");
+        push_line(&mut fields, "Vary", b"Accept");
+        let content_type = if json { "application/json" } else { "text/html; charset=utf-8" };
+        Self {
+            id,
+            stat,
+            racy: false,
+            varies: true,
+            coding: None,
+            etag: String::new(),
+            modified_s: 0,
+            content_type: content_type.to_owned(),
+            fields,
+        }
+    }
+
+    /// Whether the same bytes would be read for `stat` through the path that led here.
+    pub(crate) fn matches(&self, stat: &FileStat) -> bool {
+        !self.racy && self.stat == *stat
+    }
+}
+
+fn push_line(fields: &mut Vec<u8>, name: &str, value: &[u8]) {
+    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+        fields.extend_from_slice(part);
+    }
+}
+
+/// Files kept open by version.
+#[derive(Debug)]
+pub(crate) struct OpenFiles<F> {
+    cache: Cache<VersionId, Rc<F>, UnitWeighter, IdHashing>,
+}
+
+impl<F> OpenFiles<F> {
+    pub(crate) fn new(files_max: usize) -> Self {
+        let files_max = files_max.clamp(1, OPEN_FILES_MAX);
+        Self {
+            cache: Cache::with(
+                files_max,
+                files_max as u64,
+                UnitWeighter,
+                IdHashing::default(),
+                DefaultLifecycle::default(),
+            ),
+        }
+    }
+
+    pub(crate) fn get(&self, id: VersionId) -> Option<Rc<F>> {
+        self.cache.get(&id).cloned()
+    }
+
+    pub(crate) fn insert(&mut self, id: VersionId, file: F) -> Rc<F> {
+        let file = Rc::new(file);
+        self.cache.insert(id, Rc::clone(&file));
+        file
+    }
+
+    pub(crate) fn remove(&mut self, id: VersionId) {
+        self.cache.remove(&id);
+    }
+}
+
+/// Hashing for keys that are our own counters, which no client chooses.
+pub(crate) type IdHashing = BuildHasherDefault<IdHasher>;
+
+/// Spreads a counter over 64 bits by one multiplication (Fibonacci hashing).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let spread = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = spread ^ (spread >> 32);
+    }
+}

@@ -1,0 +1,351 @@
+//! The engine of one worker: its state, what it is told, and what it is asked.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use flash_http::date::http_date;
+use flash_http::request::HeadLimits;
+use flash_http::response::Status;
+
+use crate::access_log::Record;
+use crate::cache::{Contents, Names, OpenFiles, Version, VersionId};
+use crate::connection::{Connection, Next, Phase};
+use crate::jobs::{JobId, Jobs, Outcome};
+use crate::limits::{
+    CONTINUED_PER_TURN_MAX, FIELDS_MAX, HEAD_BYTES_MAX, RATE_WINDOW_MS, READ_BYTES_MAX, RECEIVE_BYTES,
+    TARGET_BYTES_MAX,
+};
+use crate::rules::{Router, Rules};
+use crate::slab::{Key, Slab};
+use crate::system::{Moment, System};
+use crate::timers::Timers;
+
+/// The engine of one worker.
+///
+/// * Told what happened: [`handle_turn`](Engine::handle_turn) first in each turn, then
+///   [`handle_accept`](Engine::handle_accept), [`handle_ready`](Engine::handle_ready),
+///   [`handle_job`](Engine::handle_job), [`handle_helper_ready`](Engine::handle_helper_ready),
+///   [`handle_drain`](Engine::handle_drain), and last
+///   [`handle_continued`](Engine::handle_continued) and
+///   [`handle_timeouts`](Engine::handle_timeouts).
+/// * Asked what is next: [`poll_timeout_ms`](Engine::poll_timeout_ms),
+///   [`is_drained`](Engine::is_drained).
+/// * Getters: [`counters`](Engine::counters), [`connection`](Engine::connection).
+///
+/// No method waits; each does a bounded amount of work. A panic in a connection's turn is
+/// reported with its request line and costs that connection only.
+pub struct Engine<S: System> {
+    pub(crate) rules: Rules,
+    pub(crate) router: Router,
+    pub(crate) head_limits: HeadLimits,
+    pub(crate) now: Moment,
+    pub(crate) date: [u8; 29],
+    date_s: i64,
+
+    pub(crate) connections: Slab<Connection<S>>,
+    pub(crate) timers: Timers,
+    continued: VecDeque<Key>,
+    pub(crate) draining: bool,
+
+    pub(crate) names: Names,
+    pub(crate) contents: Contents,
+    pub(crate) files: OpenFiles<S::File>,
+    versions: u64,
+    /// Boundaries used in multipart bodies.
+    pub(crate) boundaries: u64,
+    pub(crate) listings: Vec<std::rc::Weak<Version>>,
+    pub(crate) jobs: Jobs<S::File>,
+
+    /// The request being read, for its log line.
+    pub(crate) record: Record,
+    pub(crate) receive_buffer: Vec<u8>,
+    pub(crate) file_buffer: Vec<u8>,
+    pub(crate) counters: Counters,
+}
+
+/// What a connection's socket is ready for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// There is input, or its end.
+    pub readable: bool,
+    /// There is room to send.
+    pub writable: bool,
+    /// The client has closed its sending side; it may still read.
+    pub hung_up: bool,
+    /// The connection failed, or both sides are closed.
+    pub broken: bool,
+}
+
+/// What an engine has done and holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests answered from the content cache, by one send.
+    pub content_hits: u64,
+    /// Look-ups answered by the name cache.
+    pub name_hits: u64,
+    /// Look-ups that it could not answer.
+    pub name_misses: u64,
+    /// Jobs handed to helpers.
+    pub jobs_started: u64,
+    /// Requests refused because the queue of jobs was full.
+    pub jobs_refused: u64,
+    /// Panics caught.
+    pub panics: u64,
+    /// Connections open.
+    pub connections: usize,
+    /// Names in the cache.
+    pub names: usize,
+    /// Bytes in the content cache.
+    pub content_bytes: u64,
+    /// Jobs that wait for a helper.
+    pub jobs_queued: usize,
+    /// Jobs at helpers.
+    pub jobs_running: usize,
+}
+
+/// Room in front of file data for a response head.
+pub(crate) const HEAD_ROOM_BYTES: usize = 4096;
+
+impl<S: System> Engine<S> {
+    /// An engine that knows nothing yet.
+    pub fn new(rules: Rules, now: Moment) -> Self {
+        let mut engine = Self {
+            router: Router::new(&rules.sites),
+            head_limits: HeadLimits {
+                head_bytes: HEAD_BYTES_MAX,
+                fields: FIELDS_MAX,
+                target_bytes: TARGET_BYTES_MAX,
+            },
+            now,
+            date: http_date(0),
+            date_s: i64::MIN,
+            connections: Slab::new(),
+            timers: Timers::new(now.monotonic_ms),
+            continued: VecDeque::new(),
+            draining: false,
+            names: Names::new(),
+            contents: Contents::new(rules.cache_memory_bytes),
+            files: OpenFiles::new(rules.open_files_max),
+            versions: 0,
+            boundaries: 0,
+            listings: Vec::new(),
+            jobs: Jobs::new(),
+            record: Record::default(),
+            receive_buffer: vec![0; RECEIVE_BYTES],
+            file_buffer: vec![0; HEAD_ROOM_BYTES + READ_BYTES_MAX],
+            counters: Counters::default(),
+            rules,
+        };
+        engine.handle_turn(now);
+        engine
+    }
+
+    /// A turn of the loop begins.
+    pub fn handle_turn(&mut self, now: Moment) {
+        self.now = now;
+        let wall_s = self.wall_s();
+        if wall_s != self.date_s {
+            self.date_s = wall_s;
+            self.date = http_date(wall_s);
+        }
+    }
+
+    /// A client has connected. Gives the connection's key, or the socket back when there are
+    /// as many connections as allowed.
+    ///
+    /// # Errors
+    /// The socket, to be told so and closed.
+    pub fn handle_accept(&mut self, socket: S::Socket, peer: SocketAddr) -> Result<Key, S::Socket> {
+        if self.connections.len() >= self.rules.connections_max {
+            return Err(socket);
+        }
+        let key = self.connections.insert(Connection::new(socket, peer));
+        // The first head is due like any other: a client that says nothing is not kept idle.
+        self.set_deadline(key, self.now.monotonic_ms + self.rules.timeouts.head_ms);
+        Ok(key)
+    }
+
+    /// A connection's socket is ready; one that is closed already is passed over.
+    #[inline]
+    pub fn handle_ready(&mut self, sys: &mut S, key: Key, ready: Readiness) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if ready.broken {
+            return self.close(sys, key);
+        }
+        connection.readable |= ready.readable;
+        connection.writable |= ready.writable;
+        connection.hung_up |= ready.hung_up;
+        self.guarded_turn(sys, key);
+    }
+
+    /// A job is done, or lost.
+    pub fn handle_job(&mut self, sys: &mut S, id: JobId, outcome: Outcome<S::File>) {
+        self.finish_job(id, outcome);
+        self.start_jobs(sys);
+    }
+
+    /// A helper has become idle.
+    pub fn handle_helper_ready(&mut self, sys: &mut S) {
+        self.start_jobs(sys);
+    }
+
+    /// Goes on with connections that used up their turn, or whose job is done.
+    pub fn handle_continued(&mut self, sys: &mut S) {
+        for _ in 0..self.continued.len().min(CONTINUED_PER_TURN_MAX) {
+            let Some(key) = self.continued.pop_front() else { break };
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.queued = false;
+                self.guarded_turn(sys, key);
+            }
+        }
+        self.start_jobs(sys);
+    }
+
+    /// Acts on every deadline that has passed.
+    pub fn handle_timeouts(&mut self, sys: &mut S) {
+        while let Some(id) = self.jobs.overdue(self.now.monotonic_ms) {
+            if self.jobs.is_running(id) {
+                sys.abandon_job(id);
+            }
+            self.finish_job(id, Outcome::Lost);
+        }
+        while let Some((tick, keys)) = self.timers.due(self.now.monotonic_ms) {
+            for key in keys {
+                let Some(connection) = self.connections.get_mut(key) else { continue };
+                if connection.filed_tick != Some(tick) {
+                    continue;
+                }
+                connection.filed_tick = None;
+                let deadline_ms = connection.deadline_ms;
+                if deadline_ms > self.now.monotonic_ms {
+                    self.set_deadline(key, deadline_ms);
+                } else {
+                    self.time_out(sys, key);
+                }
+            }
+        }
+    }
+
+    /// Finishes what is under way and takes nothing new: idle connections are closed, the
+    /// others after their response.
+    pub fn handle_drain(&mut self, sys: &mut S) {
+        self.draining = true;
+        let idle: Vec<Key> = self
+            .connections
+            .keys()
+            .filter(|key| {
+                self.connections.get(*key).is_some_and(|c| c.phase == Phase::Head { begun: false } && !c.queued)
+            })
+            .collect();
+        for key in idle {
+            self.close(sys, key);
+        }
+    }
+
+    /// Whether nothing is under way any more.
+    pub fn is_drained(&self) -> bool {
+        self.connections.len() == 0
+    }
+
+    /// How long the loop may sleep, in milliseconds; None for as long as it likes.
+    pub fn poll_timeout_ms(&self) -> Option<u64> {
+        if !self.continued.is_empty() {
+            return Some(0);
+        }
+        let next_ms = [self.timers.next_ms(), self.jobs.next_ms()].into_iter().flatten().min()?;
+        Some(next_ms.saturating_sub(self.now.monotonic_ms))
+    }
+
+    /// The socket of a connection.
+    pub fn connection(&self, key: Key) -> Option<&S::Socket> {
+        self.connections.get(key).map(|connection| &connection.socket)
+    }
+
+    /// What the engine has done and holds.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            connections: self.connections.len(),
+            names: self.names.len(),
+            content_bytes: self.contents.memory_bytes(),
+            jobs_queued: self.jobs.queued_len(),
+            jobs_running: self.jobs.running_len(),
+            ..self.counters
+        }
+    }
+
+    /// Has a connection continued in this turn or the next.
+    pub(crate) fn continue_later(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && !connection.queued
+        {
+            connection.queued = true;
+            self.continued.push_back(key);
+        }
+    }
+
+    /// Hands queued jobs to helpers while there are idle ones.
+    pub(crate) fn start_jobs(&mut self, sys: &mut S) {
+        while let Some((id, task)) = self.jobs.next_queued() {
+            if !sys.start_job(id, task) {
+                return;
+            }
+            self.counters.jobs_started += 1;
+            self.jobs.started(self.now.monotonic_ms + self.rules.timeouts.job_ms);
+        }
+    }
+
+    pub(crate) fn next_version(&mut self) -> VersionId {
+        self.versions += 1;
+        VersionId(self.versions)
+    }
+
+    pub(crate) fn wall_s(&self) -> i64 {
+        self.now.wall_ns.div_euclid(1_000_000_000) as i64
+    }
+
+    fn guarded_turn(&mut self, sys: &mut S, key: Key) {
+        // A connection's state may be half changed after a panic, so it is closed; the caches
+        // only ever change in single steps.
+        if catch_unwind(AssertUnwindSafe(|| self.turn(sys, key))).is_ok() {
+            return;
+        }
+        self.counters.panics += 1;
+        self.receive_buffer.resize(RECEIVE_BYTES, 0);
+        self.file_buffer.resize(HEAD_ROOM_BYTES + READ_BYTES_MAX, 0);
+        let of_exchange = self.connections.get(key).and_then(|c| c.exchange.as_ref()).map(|e| &e.record.line);
+        let line = String::from_utf8_lossy(of_exchange.unwrap_or(&self.record.line)).into_owned();
+        sys.report(&format!("a bug: panic while serving {line:?}; the connection was closed, others go on"));
+        self.close(sys, key);
+    }
+
+    fn time_out(&mut self, sys: &mut S, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        match connection.phase {
+            Phase::Head { begun: false } | Phase::Linger { .. } => self.close(sys, key),
+            Phase::Head { begun: true } | Phase::Body => {
+                connection.exchange = None;
+                self.begin_record(b"-", None);
+                let refusal = (Status::REQUEST_TIMEOUT, "The request did not arrive in time.");
+                if self.refuse_and_close(key, None, refusal, false) == Next::Again {
+                    self.guarded_turn(sys, key);
+                }
+            }
+            Phase::Answer => {}
+            Phase::Send => {
+                let Some(exchange) = &mut connection.exchange else { return };
+                let taken = exchange.sent_bytes - exchange.pace.sent_bytes;
+                let wanted = self.rules.least_rate_bytes_per_s * RATE_WINDOW_MS / 1000;
+                if exchange.pace.since_ms == 0 || self.rules.least_rate_bytes_per_s == 0 {
+                    return;
+                }
+                if taken < wanted {
+                    return self.close(sys, key);
+                }
+                exchange.pace.since_ms = self.now.monotonic_ms;
+                exchange.pace.sent_bytes = exchange.sent_bytes;
+                self.set_deadline(key, self.now.monotonic_ms + RATE_WINDOW_MS);
+            }
+        }
+    }
+}

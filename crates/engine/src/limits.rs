@@ -1,0 +1,83 @@
+//! Every bound of the engine that is not a setting, and how they relate.
+//!
+//! Each module takes its bounds from here; settings with bounds of their own are in
+//! [`Rules`](crate::Rules).
+
+/// Bytes of a request head, above which it is answered 431.
+pub const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// Header fields of a request, above which it is answered 431.
+pub const FIELDS_MAX: usize = 100;
+/// Bytes of a request target, above which it is answered 414.
+pub const TARGET_BYTES_MAX: usize = 8 * 1024;
+/// Bytes of a request body that are read and discarded; a longer one is answered 413.
+pub const REQUEST_BODY_BYTES_MAX: u64 = 1024 * 1024;
+/// Bytes received at once, over all pipelined requests of a connection.
+pub const RECEIVE_BYTES: usize = 64 * 1024;
+
+/// Requests that one connection may have answered in one turn of the loop.
+pub const REQUESTS_PER_TURN_MAX: u32 = 16;
+/// Bytes that one connection may send in one turn of the loop.
+pub const SEND_BYTES_PER_TURN_MAX: usize = 512 * 1024;
+/// Connections that continue in one turn because their last turn used up its bound.
+pub const CONTINUED_PER_TURN_MAX: usize = 256;
+
+/// Files up to this size are kept in the content cache and sent from one buffer.
+pub const SMALL_FILE_BYTES_MAX: u64 = 128 * 1024;
+/// What one helper job brings into memory: a block of the file that begins at a multiple of
+/// this. No read crosses from one block into the next.
+pub const LOAD_BYTES: u64 = 512 * 1024;
+/// Bytes read from the page cache at once, at most.
+pub const READ_BYTES_MAX: usize = 256 * 1024;
+/// Bytes read from the page cache at once while a client takes little.
+pub const READ_BYTES_MIN: usize = 16 * 1024;
+/// Bytes that a helper hands over itself in one message.
+pub const HAND_OVER_BYTES_MAX: u64 = 128 * 1024;
+/// Blocks loaded ahead of a transfer that has met the disk.
+pub const BLOCKS_AHEAD: u64 = 2;
+/// Look-ups, fills or loads that an exchange may have repeated before another way is taken.
+pub const TRIES_MAX: u8 = 3;
+
+/// Jobs that wait for a helper; one more is answered 503.
+pub const JOBS_QUEUED_MAX: usize = 1024;
+/// `Retry-After` of a 503, in seconds.
+pub const RETRY_AFTER_S: u64 = 2;
+/// Bound of the name cache, which holds what was found and what is missing.
+pub const NAME_CACHE_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// What an entry of the name cache weighs besides its path.
+pub const NAME_ENTRY_BYTES: usize = 512;
+/// Names that the cache is prepared for at its start.
+pub const NAMES_EXPECTED: usize = 4096;
+/// Files kept open for later requests.
+pub const OPEN_FILES_MAX: usize = 1024;
+/// Listings in memory at once, counting those still being sent.
+pub const LISTINGS_MAX: usize = 64;
+
+/// How long a closing connection is read from, so that its last answer is not lost to a reset.
+pub const LINGER_MS: u64 = 2_000;
+/// Bytes discarded from a closing connection.
+pub const LINGER_BYTES_MAX: usize = 256 * 1024;
+/// Over how long a slow reader's rate is taken.
+pub const RATE_WINDOW_MS: u64 = 10_000;
+/// A file changed so shortly before it was read may change again without a new time stamp.
+pub const RACY_NS: i128 = 20_000_000;
+
+/// Resolution of timeouts.
+pub const TICK_MS: u64 = 64;
+/// Ticks ahead that a timer can be filed under; a later one is filed again.
+pub const TICKS: usize = 1024;
+
+const _: () = {
+    assert!(TARGET_BYTES_MAX < HEAD_BYTES_MAX);
+    // A whole head and what follows it fit the receive buffer.
+    assert!(HEAD_BYTES_MAX <= RECEIVE_BYTES / 2);
+    // A small file is filled from one block, by one read, and handed over in one message.
+    assert!(SMALL_FILE_BYTES_MAX <= LOAD_BYTES);
+    assert!(SMALL_FILE_BYTES_MAX as usize <= READ_BYTES_MAX);
+    assert!(SMALL_FILE_BYTES_MAX <= HAND_OVER_BYTES_MAX);
+    // Reads and hand-overs divide blocks, so they never cross from one into the next.
+    assert!(LOAD_BYTES.is_multiple_of(READ_BYTES_MAX as u64));
+    assert!(LOAD_BYTES.is_multiple_of(HAND_OVER_BYTES_MAX));
+    assert!(READ_BYTES_MIN <= READ_BYTES_MAX);
+    // One turn can send at least one read.
+    assert!(SEND_BYTES_PER_TURN_MAX >= READ_BYTES_MAX);
+};

@@ -1,0 +1,137 @@
+//! What the engine was told to do: sites, settings and content types.
+
+use std::collections::HashMap;
+
+use flash_http::types::TypeTable;
+
+use crate::access_log::LogFormat;
+
+/// A site, by its place in [`Rules::sites`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SiteId(pub u16);
+
+/// What is served of one site.
+#[derive(Clone, Debug)]
+pub struct SiteRules {
+    /// Host names in lower case without port; `*.` in front stands for one or more labels.
+    /// Empty for the default site.
+    pub hosts: Vec<String>,
+    /// File names tried, in order, for a directory.
+    pub index: Vec<String>,
+    /// Whether a directory without index is listed.
+    pub browse: bool,
+    /// Whether `.br`, `.zst` and `.gz` siblings are looked for.
+    pub precompressed: bool,
+}
+
+/// How long the engine waits, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// For a whole request head.
+    pub head_ms: u64,
+    /// For the next request of a connection.
+    pub idle_ms: u64,
+    /// For a job, in the queue and again at a helper.
+    pub job_ms: u64,
+}
+
+/// All that an engine is told at its start.
+#[derive(Debug)]
+pub struct Rules {
+    /// The sites.
+    pub sites: Vec<SiteRules>,
+    /// Content types by extension.
+    pub types: TypeTable,
+    /// How long an entry is believed, in milliseconds.
+    pub freshness_ms: u64,
+    /// Bound of the content cache; 0 switches it off.
+    pub cache_memory_bytes: u64,
+    /// Bound of connections.
+    pub connections_max: usize,
+    /// Bound of files kept open for later requests, at most
+    /// [`OPEN_FILES_MAX`](crate::limits::OPEN_FILES_MAX).
+    pub open_files_max: usize,
+    /// Timeouts.
+    pub timeouts: Timeouts,
+    /// What a client must take at least; 0 switches the check off.
+    pub least_rate_bytes_per_s: u64,
+    /// The form of access-log lines.
+    pub log_format: LogFormat,
+}
+
+/// Finds the site of a host.
+#[derive(Debug)]
+pub(crate) struct Router {
+    exact: HashMap<Vec<u8>, SiteId>,
+    /// Suffixes with their leading dot, longest first.
+    wild: Vec<(Vec<u8>, SiteId)>,
+    default: Option<SiteId>,
+}
+
+impl Router {
+    pub(crate) fn new(sites: &[SiteRules]) -> Self {
+        let mut router = Self { exact: HashMap::new(), wild: Vec::new(), default: None };
+        for (number, site) in sites.iter().enumerate() {
+            let id = SiteId(number as u16);
+            if site.hosts.is_empty() && router.default.is_none() {
+                router.default = Some(id);
+            }
+            for host in &site.hosts {
+                match host.strip_prefix('*') {
+                    Some(suffix) => router.wild.push((suffix.as_bytes().to_vec(), id)),
+                    None => drop(router.exact.insert(host.as_bytes().to_vec(), id)),
+                }
+            }
+        }
+        router.wild.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
+        router
+    }
+
+    /// The site that answers for `host`, if any does.
+    pub(crate) fn route(&self, host: &[u8]) -> Option<SiteId> {
+        if self.exact.is_empty() && self.wild.is_empty() {
+            return self.default;
+        }
+        let mut host = host.to_ascii_lowercase();
+        // A name with its root dot is the same name.
+        if host.last() == Some(&b'.') {
+            host.pop();
+        }
+        if let Some(id) = self.exact.get(&host) {
+            return Some(*id);
+        }
+        let wild = self.wild.iter().find(|(suffix, _)| host.len() > suffix.len() && host.ends_with(suffix));
+        wild.map(|(_, id)| *id).or(self.default)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(hosts: &[&str]) -> SiteRules {
+        SiteRules {
+            hosts: hosts.iter().map(ToString::to_string).collect(),
+            index: vec![],
+            browse: false,
+            precompressed: false,
+        }
+    }
+
+    #[test]
+    fn routes_exact_then_longest_wildcard_then_default() {
+        let router = Router::new(&[site(&[]), site(&["a.example"]), site(&["*.example"]), site(&["*.b.example"])]);
+        assert_eq!(router.route(b"A.Example"), Some(SiteId(1)));
+        assert_eq!(router.route(b"a.example."), Some(SiteId(1)));
+        assert_eq!(router.route(b"x.example"), Some(SiteId(2)));
+        assert_eq!(router.route(b"x.b.example"), Some(SiteId(3)));
+        assert_eq!(router.route(b".example"), Some(SiteId(0)));
+        assert_eq!(router.route(b"elsewhere"), Some(SiteId(0)));
+    }
+
+    #[test]
+    fn without_a_default_site_an_unknown_host_has_none() {
+        let router = Router::new(&[site(&["a.example"])]);
+        assert_eq!(router.route(b"b.example"), None);
+    }
+}

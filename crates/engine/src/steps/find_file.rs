@@ -1,0 +1,345 @@
+//! Find file: from a path to the file that answers it.
+//!
+//! [`find`] is the one description of how a path is looked up. The worker runs it with
+//! look-ups that never wait, a helper with look-ups that may.
+
+use std::rc::Rc;
+
+use flash_http::negotiate::Coding;
+use flash_http::target::is_hidden;
+use flash_http::types::{TypeTable, compressible};
+
+use crate::cache::{Listings, NameEntry, NameKind, Resource, Version};
+use crate::engine::Engine;
+use crate::jobs::{JobId, JobKey, Task};
+use crate::rules::{SiteId, SiteRules};
+use crate::slab::Key;
+use crate::system::{FileStat, Kind, LookUpError, Opened, System, Want};
+
+/// What a path was found to lead to.
+#[derive(Debug)]
+pub enum Finding<F> {
+    /// A regular file.
+    File {
+        /// The file.
+        plain: Opened<F>,
+        /// Its precompressed siblings, in the order of [`Coding::ALL`].
+        coded: [Option<Opened<F>>; 3],
+        /// The path of the file, which for a directory is that of its index.
+        path: Vec<u8>,
+    },
+    /// A directory named without its slash.
+    Redirect,
+    /// A directory without index, to be listed.
+    Listing,
+    /// Nothing, or nothing that is served.
+    Missing,
+    /// A file that may not be read, or not a file.
+    Denied,
+}
+
+/// Looks up what `path`, decoded and beginning with a slash, leads to. A path that ends with a
+/// slash names a directory.
+///
+/// # Errors
+/// Those of `look_up`, but for `Missing` and `Denied`, which are findings.
+pub fn find<F>(
+    path: &[u8],
+    site: &SiteRules,
+    types: &TypeTable,
+    want: Want,
+    mut look_up: impl FnMut(&[u8], Want) -> Result<Opened<F>, LookUpError>,
+) -> Result<Finding<F>, LookUpError> {
+    let mut file_path = path.to_vec();
+    let plain = if path.ends_with(b"/") {
+        match find_index(&mut file_path, site, want, &mut look_up)? {
+            Some(plain) => plain,
+            None => return find_listing(path, site, &mut look_up),
+        }
+    } else {
+        match look_up(relative(path), want) {
+            Ok(found) => match found.stat.kind {
+                Kind::File => found,
+                Kind::Directory => return Ok(Finding::Redirect),
+                Kind::Special => return Ok(Finding::Denied),
+            },
+            Err(LookUpError::Missing) => return Ok(Finding::Missing),
+            Err(LookUpError::Denied) => return Ok(Finding::Denied),
+            Err(e) => return Err(e),
+        }
+    };
+    let mut coded = [None, None, None];
+    if site.precompressed && compressible(&types.lookup(&file_path)) {
+        for (place, coding) in coded.iter_mut().zip(Coding::ALL) {
+            let sibling = [&file_path[..], coding.extension().as_bytes()].concat();
+            *place = match look_up(relative(&sibling), want) {
+                Ok(found) => (found.stat.kind == Kind::File).then_some(found),
+                // A sibling that may not be read is as good as none: there is the plain file.
+                Err(LookUpError::Missing | LookUpError::Denied) => None,
+                Err(e) => return Err(e),
+            };
+        }
+    }
+    Ok(Finding::File { plain, coded, path: file_path })
+}
+
+/// The first index file that is there; `path` then names it.
+fn find_index<F>(
+    path: &mut Vec<u8>,
+    site: &SiteRules,
+    want: Want,
+    look_up: &mut impl FnMut(&[u8], Want) -> Result<Opened<F>, LookUpError>,
+) -> Result<Option<Opened<F>>, LookUpError> {
+    let directory_bytes = path.len();
+    for name in &site.index {
+        path.extend_from_slice(name.as_bytes());
+        match look_up(relative(path), want) {
+            Ok(found) if found.stat.kind == Kind::File => return Ok(Some(found)),
+            Ok(_) | Err(LookUpError::Missing | LookUpError::Denied) => path.truncate(directory_bytes),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(None)
+}
+
+fn find_listing<F>(
+    path: &[u8],
+    site: &SiteRules,
+    look_up: &mut impl FnMut(&[u8], Want) -> Result<Opened<F>, LookUpError>,
+) -> Result<Finding<F>, LookUpError> {
+    if !site.browse {
+        return Ok(Finding::Missing);
+    }
+    match look_up(relative(path), Want::Stat) {
+        Ok(found) if found.stat.kind == Kind::Directory => Ok(Finding::Listing),
+        Ok(_) | Err(LookUpError::Missing) => Ok(Finding::Missing),
+        Err(LookUpError::Denied) => Ok(Finding::Denied),
+        Err(e) => Err(e),
+    }
+}
+
+/// A path as openat2(2) wants it under a root.
+fn relative(path: &[u8]) -> &[u8] {
+    match path.strip_prefix(b"/") {
+        Some(rest) if !rest.is_empty() => rest,
+        _ => b".",
+    }
+}
+
+/// How far the worker came by itself.
+pub(crate) enum Search {
+    /// The name is known.
+    Entry(Rc<NameEntry>),
+    /// A helper looks for it.
+    Wait(JobId),
+    /// The name is never served, and was not looked for.
+    Hidden,
+    /// The queue of jobs is full.
+    Full,
+    /// Descriptors or memory ran out.
+    Exhausted,
+    /// The file system failed.
+    Failed,
+}
+
+impl<S: System> Engine<S> {
+    /// Finds what a path leads to: in the name cache, else by a look-up that cannot wait, else
+    /// through a helper.
+    pub(crate) fn find_file(&mut self, sys: &mut S, key: Key, site: SiteId, path: &[u8]) -> Search {
+        let now_ms = self.now.monotonic_ms;
+        if let Some(entry) = self.names.get(site, path) {
+            if now_ms.saturating_sub(entry.checked_ms.get()) <= self.rules.freshness_ms {
+                self.counters.name_hits += 1;
+                return Search::Entry(Rc::clone(entry));
+            }
+            let entry = Rc::clone(entry);
+            if self.still_true(sys, site, path, &entry) {
+                entry.checked_ms.set(now_ms);
+                self.counters.name_hits += 1;
+                return Search::Entry(entry);
+            }
+        }
+        if is_hidden(path) {
+            return Search::Hidden;
+        }
+        self.counters.name_misses += 1;
+        match self.find_cached(sys, site, path, Want::Content) {
+            Ok(finding) => Search::Entry(self.learn(site, path, finding)),
+            Err(LookUpError::WouldWait) => match self.submit_find(site, path, Some(key)) {
+                Some(job) => Search::Wait(job),
+                None => Search::Full,
+            },
+            Err(LookUpError::Failed(_)) => Search::Failed,
+            Err(_) => Search::Exhausted,
+        }
+    }
+
+    /// Checks an entry by a cached look-up. If even that would wait, the entry is believed for
+    /// now and the check goes to a helper (DESIGN.md, "Freshness").
+    fn still_true(&mut self, sys: &mut S, site: SiteId, path: &[u8], entry: &NameEntry) -> bool {
+        if matches!(entry.kind, NameKind::Listing(_)) {
+            return false;
+        }
+        match self.find_cached(sys, site, path, Want::Stat) {
+            Ok(finding) => entry.confirmed_by(&finding),
+            Err(LookUpError::WouldWait) => {
+                // A full queue means only that the check is tried again a freshness later.
+                let _ = self.submit_find(site, path, None);
+                true
+            }
+            // Not the moment to forget what is known.
+            Err(_) => true,
+        }
+    }
+
+    fn find_cached(
+        &self,
+        sys: &mut S,
+        site: SiteId,
+        path: &[u8],
+        want: Want,
+    ) -> Result<Finding<S::File>, LookUpError> {
+        let rules = &self.rules.sites[usize::from(site.0)];
+        find(path, rules, &self.rules.types, want, |path, want| sys.open_cached(site, path, want))
+    }
+
+    fn submit_find(&mut self, site: SiteId, path: &[u8], waiter: Option<Key>) -> Option<JobId> {
+        let deadline_ms = self.job_deadline_ms();
+        let task = || Task::Find { site, path: path.into() };
+        self.jobs.submit(JobKey::Find(site, path.into()), waiter, deadline_ms, None, task)
+    }
+
+    pub(crate) fn job_deadline_ms(&self) -> u64 {
+        self.now.monotonic_ms + self.rules.timeouts.job_ms
+    }
+
+    /// Puts a finding into the name cache. Versions that are still the same stay, with their
+    /// contents; the others are forgotten.
+    pub(crate) fn learn(&mut self, site: SiteId, path: &[u8], finding: Finding<S::File>) -> Rc<NameEntry> {
+        let old = self.names.remove(site, path).map(|entry| entry.versions()).unwrap_or_default();
+        let kind = match finding {
+            Finding::File { plain, coded, path: file_path } => {
+                self.learn_file(&old, plain, coded, &file_path)
+            }
+            Finding::Redirect => NameKind::Redirect,
+            Finding::Listing => NameKind::Listing(Listings::default()),
+            Finding::Missing => NameKind::Missing,
+            Finding::Denied => NameKind::Denied,
+        };
+        let entry = NameEntry::new(kind, self.now.monotonic_ms);
+        let kept = entry.versions();
+        for version in old.iter().filter(|version| !kept.iter().any(|k| k.id == version.id)) {
+            self.contents.remove(version.id);
+            self.files.remove(version.id);
+        }
+        self.names.insert(site, path, Rc::clone(&entry));
+        entry
+    }
+
+    fn learn_file(
+        &mut self,
+        old: &[Rc<Version>],
+        plain: Opened<S::File>,
+        coded: [Option<Opened<S::File>>; 3],
+        path: &[u8],
+    ) -> NameKind {
+        let varies = coded.iter().any(Option::is_some);
+        let content_type = self.rules.types.lookup(path).into_owned();
+        let mut learn = |found: Opened<S::File>, coding: Option<Coding>| {
+            let version = self.version(old, &found.stat, &content_type, coding, varies);
+            if let Some(file) = found.file
+                && self.contents.get(version.id).is_none()
+            {
+                self.files.insert(version.id, file);
+            }
+            version
+        };
+        let mut codings = Coding::ALL.into_iter();
+        let coded = coded.map(|found| {
+            let coding = codings.next();
+            found.map(|found| learn(found, coding))
+        });
+        NameKind::File(Resource { plain: learn(plain, None), coded })
+    }
+
+    fn version(
+        &mut self,
+        old: &[Rc<Version>],
+        stat: &FileStat,
+        content_type: &str,
+        coding: Option<Coding>,
+        varies: bool,
+    ) -> Rc<Version> {
+        let same = |known: &&Rc<Version>| known.matches(stat) && known.varies == varies && known.coding == coding;
+        if let Some(known) = old.iter().find(same) {
+            return Rc::clone(known);
+        }
+        let id = self.next_version();
+        Rc::new(Version::of_file(id, *stat, content_type, coding, varies, self.now))
+    }
+
+    /// Forgets a name, so that it is looked up anew.
+    pub(crate) fn forget(&mut self, site: SiteId, path: &[u8]) {
+        let versions = self.names.remove(site, path).map(|entry| entry.versions()).unwrap_or_default();
+        for version in versions {
+            self.contents.remove(version.id);
+            self.files.remove(version.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SITE: &[(&str, Kind)] = &[
+        ("page.html", Kind::File),
+        ("page.html.gz", Kind::File),
+        ("image.png", Kind::File),
+        ("image.png.gz", Kind::File),
+        (".", Kind::Directory),
+        ("with", Kind::Directory),
+        ("with/", Kind::Directory),
+        ("with/index.html", Kind::File),
+        ("without", Kind::Directory),
+        ("without/", Kind::Directory),
+        ("fifo", Kind::Special),
+    ];
+
+    fn run(path: &str, browse: bool) -> Finding<()> {
+        let site = SiteRules { hosts: vec![], index: vec!["index.html".into()], browse, precompressed: true };
+        let look_up = |path: &[u8], _| {
+            let name = std::str::from_utf8(path).expect("a test's path");
+            let (_, kind) = SITE.iter().find(|(n, _)| *n == name).ok_or(LookUpError::Missing)?;
+            let stat =
+                FileStat { kind: *kind, device: 0, inode: 0, size_bytes: 0, modified_ns: 0, changed_ns: 0 };
+            Ok(Opened { stat, file: None })
+        };
+        find(path.as_bytes(), &site, &TypeTable::new([]), Want::Stat, look_up).expect("nothing fails here")
+    }
+
+    #[test]
+    fn files_and_their_siblings() {
+        let Finding::File { coded, .. } = run("/page.html", false) else { panic!("not a file") };
+        assert_eq!(coded.map(|c| c.is_some()), [false, false, true]);
+        let Finding::File { coded, .. } = run("/image.png", false) else { panic!("not a file") };
+        assert!(coded.iter().all(Option::is_none), "an image is not looked for in compressed form");
+    }
+
+    #[test]
+    fn directories() {
+        assert!(matches!(run("/with", false), Finding::Redirect));
+        let Finding::File { path, .. } = run("/with/", false) else { panic!("not a file") };
+        assert_eq!(path, b"/with/index.html");
+        assert!(matches!(run("/without/", false), Finding::Missing));
+        assert!(matches!(run("/without/", true), Finding::Listing));
+        assert!(matches!(run("/", true), Finding::Listing));
+    }
+
+    #[test]
+    fn what_is_not_there_or_not_a_file() {
+        assert!(matches!(run("/none", true), Finding::Missing));
+        assert!(matches!(run("/none/", true), Finding::Missing));
+        assert!(matches!(run("/fifo", true), Finding::Denied));
+    }
+}

@@ -1,0 +1,190 @@
+//! Read file: bytes of a file from memory, or a job that brings them there.
+//!
+//! Nothing here waits. A part that is not in memory is loaded by a helper; one that is loaded
+//! and evicted again a few times over is handed over by the helper itself, so that progress is
+//! certain.
+
+use std::rc::Rc;
+
+use crate::cache::{Content, Version};
+use crate::engine::{Engine, HEAD_ROOM_BYTES};
+use crate::exchange::{Exchange, Source};
+use crate::jobs::{JobId, JobKey, Task};
+use crate::limits::{BLOCKS_AHEAD, HAND_OVER_BYTES_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX, TRIES_MAX};
+use crate::slab::Key;
+use crate::system::{Resident, System};
+
+/// What came of asking for a file's bytes.
+pub(crate) enum Obtained<F> {
+    /// The body can be pulled from here.
+    Source(Source<F>),
+    /// A helper loads the file.
+    Wait(JobId),
+    /// The file is no longer what its version says, or no longer open.
+    Changed,
+    /// The queue of jobs is full.
+    Full,
+    /// Reading failed.
+    Failed,
+}
+
+/// What came of reading a part of a file.
+pub(crate) enum Part {
+    /// So many bytes are in the file buffer, behind the room for a head.
+    Bytes(usize),
+    /// A helper loads it.
+    Wait(JobId),
+    /// The file is no longer what its version says.
+    Changed,
+    /// The queue of jobs is full.
+    Full,
+    /// Reading failed.
+    Failed,
+}
+
+impl<S: System> Engine<S> {
+    /// Makes a version's bytes available: a small file as content in memory, another as an
+    /// open file.
+    pub(crate) fn obtain(
+        &mut self,
+        sys: &mut S,
+        key: Key,
+        version: &Rc<Version>,
+        tries: u8,
+    ) -> Obtained<S::File> {
+        // An entry that was confirmed without opening may have lost its file to the bound.
+        let Some(file) = self.files.get(version.id) else { return Obtained::Changed };
+        let size_bytes = version.stat.size_bytes;
+        if size_bytes > SMALL_FILE_BYTES_MAX || !self.contents.is_on() {
+            let unchanged = sys.stat(&file).is_ok_and(|stat| stat.same_content(&version.stat));
+            return if unchanged {
+                Obtained::Source(Source::File(Rc::clone(version), file))
+            } else {
+                Obtained::Changed
+            };
+        }
+        let mut filled = 0;
+        while filled < size_bytes {
+            let room = &mut self.file_buffer[HEAD_ROOM_BYTES + filled as usize..][..(size_bytes - filled) as usize];
+            match sys.read_resident(&file, filled, room) {
+                Ok(Resident::Bytes(0)) => return Obtained::Changed,
+                Ok(Resident::Bytes(n)) => filled += n as u64,
+                Ok(Resident::Absent) if tries < TRIES_MAX => {
+                    return wait(self.submit_load(Some(key), version, &file, 0));
+                }
+                Ok(Resident::Absent | Resident::Unknown) => {
+                    return wait(self.submit_read(key, version, &file, 0, size_bytes));
+                }
+                Err(_) => return Obtained::Failed,
+            }
+        }
+        // After the read: a change made while it went on shows in the times.
+        if !sys.stat(&file).is_ok_and(|stat| stat.same_content(&version.stat)) {
+            return Obtained::Changed;
+        }
+        let body = &self.file_buffer[HEAD_ROOM_BYTES..][..size_bytes as usize];
+        let content = Rc::new(Content::new(version, body, self.wall_s(), &self.date));
+        self.keep_content(version, &content);
+        Obtained::Source(Source::Memory(content))
+    }
+
+    /// Puts a content into the cache. Its file need not stay open.
+    pub(crate) fn keep_content(&mut self, version: &Version, content: &Rc<Content>) {
+        self.contents.insert(version.id, Rc::clone(content));
+        if self.contents.get(version.id).is_some() {
+            self.files.remove(version.id);
+        }
+    }
+
+    /// Reads the next part of an exchange's file into the file buffer.
+    pub(crate) fn read_part(
+        &mut self,
+        sys: &mut S,
+        key: Key,
+        exchange: &mut Exchange<S::File>,
+        version: &Rc<Version>,
+        file: &Rc<S::File>,
+    ) -> Part {
+        let at = exchange.at;
+        let left_in_block = LOAD_BYTES - at % LOAD_BYTES;
+        let length = (exchange.end - at).min(left_in_block).min(exchange.read_bytes as u64);
+        self.load_ahead(key, exchange, version, file);
+        let room = &mut self.file_buffer[HEAD_ROOM_BYTES..][..length as usize];
+        let job = match sys.read_resident(file, at, room) {
+            Ok(Resident::Bytes(0)) => return Part::Changed,
+            Ok(Resident::Bytes(n)) => {
+                return match sys.stat(file) {
+                    Ok(stat) if stat.same_content(&version.stat) => Part::Bytes(n),
+                    _ => Part::Changed,
+                };
+            }
+            Ok(Resident::Absent) if exchange.loads < TRIES_MAX => {
+                exchange.loads += 1;
+                let job = self.submit_load(Some(key), version, file, at);
+                exchange.ahead_to = exchange.ahead_to.max(at - at % LOAD_BYTES + LOAD_BYTES);
+                self.load_ahead(key, exchange, version, file);
+                job
+            }
+            Ok(Resident::Absent | Resident::Unknown) => {
+                let left = HAND_OVER_BYTES_MAX - at % HAND_OVER_BYTES_MAX;
+                self.submit_read(key, version, file, at, (exchange.end - at).min(left))
+            }
+            Err(_) => return Part::Failed,
+        };
+        job.map_or(Part::Full, Part::Wait)
+    }
+
+    /// Once a transfer has met the disk, the blocks that follow are loaded while it goes on, so
+    /// that it runs at the disk's speed.
+    fn load_ahead(
+        &mut self,
+        key: Key,
+        exchange: &mut Exchange<S::File>,
+        version: &Rc<Version>,
+        file: &Rc<S::File>,
+    ) {
+        if exchange.ahead_to == 0 {
+            return;
+        }
+        let horizon = exchange.at - exchange.at % LOAD_BYTES + (1 + BLOCKS_AHEAD) * LOAD_BYTES;
+        while exchange.ahead_to < exchange.end.min(horizon) {
+            let Some(job) = self.submit_load(Some(key), version, file, exchange.ahead_to) else { return };
+            exchange.ahead.push(job);
+            exchange.ahead_to += LOAD_BYTES;
+        }
+    }
+
+    /// Has a helper bring the block that holds `at` into memory.
+    fn submit_load(
+        &mut self,
+        waiter: Option<Key>,
+        version: &Rc<Version>,
+        file: &Rc<S::File>,
+        at: u64,
+    ) -> Option<JobId> {
+        let offset = at - at % LOAD_BYTES;
+        let length_bytes = (version.stat.size_bytes - offset).min(LOAD_BYTES);
+        let deadline_ms = self.job_deadline_ms();
+        let task = || Task::Load { file: Rc::clone(file), offset, length_bytes };
+        self.jobs.submit(JobKey::Load(version.id, offset), waiter, deadline_ms, Some(version), task)
+    }
+
+    /// Has a helper hand bytes over.
+    fn submit_read(
+        &mut self,
+        key: Key,
+        version: &Rc<Version>,
+        file: &Rc<S::File>,
+        offset: u64,
+        length_bytes: u64,
+    ) -> Option<JobId> {
+        let deadline_ms = self.job_deadline_ms();
+        let task = || Task::Read { file: Rc::clone(file), offset, length_bytes };
+        let job_key = JobKey::Read(version.id, offset, length_bytes);
+        self.jobs.submit(job_key, Some(key), deadline_ms, Some(version), task)
+    }
+}
+
+fn wait<F>(job: Option<JobId>) -> Obtained<F> {
+    job.map_or(Obtained::Full, Obtained::Wait)
+}

@@ -1,0 +1,235 @@
+//! Send data: a hit in one send, anything else piece by piece, a bounded amount a turn.
+
+use std::io::{self, ErrorKind};
+use std::rc::Rc;
+
+use flash_http::response::Status;
+
+use super::read_file::Part as FilePart;
+use crate::answer::{READ_FAILED, UNSTEADY};
+use crate::cache::Content;
+use crate::connection::{Budget, Next, Phase};
+use crate::engine::{Engine, HEAD_ROOM_BYTES};
+use crate::exchange::{Exchange, Refusal, Source};
+use crate::limits::{RATE_WINDOW_MS, READ_BYTES_MAX, READ_BYTES_MIN};
+use crate::slab::Key;
+use crate::system::System;
+
+/// What a piece of the work came to.
+enum Piece {
+    /// Of so many bytes offered, the socket took so many.
+    Sent { offered: usize, result: io::Result<usize> },
+    /// Goes on like this.
+    Over(Next),
+    /// Cannot go on.
+    Fail(Refusal),
+}
+
+impl<S: System> Engine<S> {
+    /// The hit: head and body lie in one buffer and go out by one send.
+    pub(crate) fn send_content(
+        &mut self,
+        sys: &mut S,
+        key: Key,
+        content: &Rc<Content>,
+        exchange: Option<Box<Exchange<S::File>>>,
+        budget: &mut Budget,
+    ) -> Next {
+        let Some(connection) = self.connections.get_mut(key) else { return Next::Close };
+        let peer = connection.peer;
+        let head_bytes = content.head_bytes();
+        let (total, result) = content.with_head(self.now.wall_ns.div_euclid(1_000_000_000) as i64, &self.date, |b| {
+            (b.len(), sys.send(&connection.socket, b))
+        });
+        let sent = match result {
+            Ok(sent) => sent,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
+            Err(_) => return Next::Close,
+        };
+        budget.bytes = budget.bytes.saturating_sub(sent);
+        if sent == total {
+            let record = exchange.as_ref().map_or(&self.record, |e| &e.record);
+            self.log(sys, peer, record, Status::OK, (total - head_bytes) as u64, true);
+            return Next::Finished;
+        }
+        connection.writable = false;
+        let rest_of_head =
+            content.with_head(self.wall_s(), &self.date, |b| b[sent.min(head_bytes)..head_bytes].to_vec());
+        let mut exchange = self.boxed(exchange);
+        exchange.status = Status::OK;
+        exchange.out = rest_of_head;
+        exchange.source = Source::Memory(Rc::clone(content));
+        exchange.at = sent.saturating_sub(head_bytes) as u64;
+        exchange.end = (total - head_bytes) as u64;
+        exchange.head_bytes = head_bytes as u64;
+        exchange.sent_bytes = sent as u64;
+        let Some(connection) = self.connections.get_mut(key) else { return Next::Close };
+        connection.phase = Phase::Send;
+        connection.exchange = Some(exchange);
+        Next::Again
+    }
+
+    /// Sends as much of an exchange's answer as there is, as the socket takes, and as its share
+    /// of the turn allows.
+    pub(crate) fn send_data(&mut self, sys: &mut S, key: Key, budget: &mut Budget) -> Next {
+        let Some(connection) = self.connections.get_mut(key) else { return Next::Close };
+        let Some(mut exchange) = connection.exchange.take() else { return Next::Close };
+        let next = self.send_pieces(sys, key, &mut exchange, budget);
+        if next == Next::Finished {
+            return self.finish(sys, key, &exchange);
+        }
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.exchange = Some(exchange);
+        }
+        next
+    }
+
+    fn send_pieces(
+        &mut self,
+        sys: &mut S,
+        key: Key,
+        exchange: &mut Exchange<S::File>,
+        budget: &mut Budget,
+    ) -> Next {
+        loop {
+            if let Some(refusal) = exchange.refused.take() {
+                if exchange.sent_bytes > 0 {
+                    // The head is out: cut, so that the client sees the answer is not whole.
+                    return Next::Close;
+                }
+                self.fail(exchange, refusal);
+            }
+            if exchange.waiting.is_some() {
+                exchange.pace.since_ms = 0;
+                return Next::Blocked;
+            }
+            if budget.bytes == 0 {
+                return Next::Yield;
+            }
+            let Some(connection) = self.connections.get_mut(key) else { return Next::Close };
+            if !connection.writable {
+                return self.await_room(key, exchange);
+            }
+            match self.send_piece(sys, key, exchange) {
+                Piece::Sent { offered, result } => {
+                    if let Err(next) = self.sent(key, exchange, budget, offered, result) {
+                        return next;
+                    }
+                }
+                Piece::Over(Next::Again) => {}
+                Piece::Over(next) => return next,
+                Piece::Fail(refusal) => exchange.refused = Some(refusal),
+            }
+        }
+    }
+
+    fn send_piece(&mut self, sys: &mut S, key: Key, exchange: &mut Exchange<S::File>) -> Piece {
+        let Some(connection) = self.connections.get(key) else { return Piece::Over(Next::Close) };
+        let out = &exchange.out[exchange.out_at..];
+        if exchange.at == exchange.end {
+            if !out.is_empty() {
+                return Piece::Sent { offered: out.len(), result: sys.send(&connection.socket, out) };
+            }
+            let Some(part) = exchange.parts.pop_front() else { return Piece::Over(Next::Finished) };
+            exchange.out = part.text;
+            exchange.out_at = 0;
+            (exchange.at, exchange.end) = part.range.map_or((0, 0), |range| (range.start, range.end));
+            return Piece::Over(Next::Again);
+        }
+        match &exchange.source {
+            Source::None => Piece::Over(Next::Close),
+            Source::Memory(content) => content.with_body(exchange.at as usize, exchange.end as usize, |body| {
+                let offered = out.len() + body.len();
+                Piece::Sent { offered, result: sys.send_both(&connection.socket, out, body) }
+            }),
+            Source::File(version, file) => {
+                if out.len() > HEAD_ROOM_BYTES {
+                    return Piece::Sent { offered: out.len(), result: sys.send(&connection.socket, out) };
+                }
+                let (version, file) = (Rc::clone(version), Rc::clone(file));
+                match self.read_part(sys, key, exchange, &version, &file) {
+                    FilePart::Bytes(bytes) => self.send_file_part(sys, key, exchange, bytes),
+                    FilePart::Wait(job) => {
+                        exchange.waiting = Some(job);
+                        Piece::Over(Next::Again)
+                    }
+                    FilePart::Changed => Piece::Fail(UNSTEADY),
+                    FilePart::Full => Piece::Fail(self.count_busy()),
+                    FilePart::Failed => Piece::Fail(READ_FAILED),
+                }
+            }
+        }
+    }
+
+    /// Sends what is left of `out` and the part of the file behind it by one send.
+    fn send_file_part(&mut self, sys: &mut S, key: Key, exchange: &Exchange<S::File>, bytes: usize) -> Piece {
+        let Some(connection) = self.connections.get(key) else { return Piece::Over(Next::Close) };
+        let out = &exchange.out[exchange.out_at..];
+        let start = HEAD_ROOM_BYTES - out.len();
+        self.file_buffer[start..HEAD_ROOM_BYTES].copy_from_slice(out);
+        let piece = &self.file_buffer[start..HEAD_ROOM_BYTES + bytes];
+        Piece::Sent { offered: piece.len(), result: sys.send(&connection.socket, piece) }
+    }
+
+    /// Accounts for a send.
+    fn sent(
+        &mut self,
+        key: Key,
+        exchange: &mut Exchange<S::File>,
+        budget: &mut Budget,
+        offered: usize,
+        result: io::Result<usize>,
+    ) -> Result<(), Next> {
+        let sent = match result {
+            Ok(sent) => sent,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
+            Err(_) => return Err(Next::Close),
+        };
+        if sent < offered {
+            let Some(connection) = self.connections.get_mut(key) else { return Err(Next::Close) };
+            connection.writable = false;
+            exchange.read_bytes = sent.next_power_of_two().clamp(READ_BYTES_MIN, READ_BYTES_MAX);
+        } else {
+            exchange.read_bytes = (exchange.read_bytes * 2).min(READ_BYTES_MAX);
+        }
+        budget.bytes = budget.bytes.saturating_sub(sent);
+        exchange.sent_bytes += sent as u64;
+        let of_out = sent.min(exchange.out.len() - exchange.out_at);
+        exchange.out_at += of_out;
+        if exchange.out_at == exchange.out.len() {
+            exchange.out = Vec::new();
+            exchange.out_at = 0;
+        }
+        if sent > of_out {
+            exchange.at += (sent - of_out) as u64;
+            exchange.loads = 0;
+        }
+        Ok(())
+    }
+
+    /// Waits for the client to take what was sent, and sees to it that it does.
+    fn await_room(&mut self, key: Key, exchange: &mut Exchange<S::File>) -> Next {
+        if exchange.pace.since_ms == 0 {
+            exchange.pace.since_ms = self.now.monotonic_ms;
+            exchange.pace.sent_bytes = exchange.sent_bytes;
+            self.set_deadline(key, self.now.monotonic_ms + RATE_WINDOW_MS);
+        }
+        Next::Blocked
+    }
+
+    /// The whole answer was sent.
+    fn finish(&mut self, sys: &mut S, key: Key, exchange: &Exchange<S::File>) -> Next {
+        let Some(connection) = self.connections.get(key) else { return Next::Close };
+        self.log_ending(sys, connection.peer, exchange, true);
+        for job in &exchange.ahead {
+            self.jobs.leave(*job, key);
+        }
+        if !exchange.close {
+            return self.back_to_head(key);
+        }
+        let Some(connection) = self.connections.get(key) else { return Next::Close };
+        // Closing a socket with unread input resets it, and the client may lose the answer.
+        let unread = connection.readable || !connection.input.is_empty() || exchange.status.0 >= 400;
+        if unread && !connection.ended { self.begin_linger(sys, key) } else { Next::Close }
+    }
+}

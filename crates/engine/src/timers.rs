@@ -1,0 +1,93 @@
+//! Deadlines of connections: a wheel of ticks, with lazy entries.
+//!
+//! A deadline that moves later costs nothing: its old entry comes up, is looked at and filed
+//! again. So a hit never touches the wheel.
+
+use crate::limits::{TICK_MS, TICKS};
+use crate::slab::Key;
+
+#[derive(Debug)]
+pub(crate) struct Timers {
+    wheel: Vec<Vec<Key>>,
+    /// All ticks before this one are done.
+    next_tick: u64,
+    entries: usize,
+}
+
+impl Timers {
+    pub(crate) fn new(now_ms: u64) -> Self {
+        Self { wheel: (0..TICKS).map(|_| Vec::new()).collect(), next_tick: now_ms / TICK_MS, entries: 0 }
+    }
+
+    /// Files `key` to come up at `deadline_ms`, or earlier if that is further ahead than the
+    /// wheel reaches; gives the tick it is filed under.
+    pub(crate) fn file(&mut self, key: Key, deadline_ms: u64) -> u64 {
+        let latest = self.next_tick + TICKS as u64 - 1;
+        // Rounded up: a deadline never comes up before its time.
+        let tick = (deadline_ms / TICK_MS + 1).clamp(self.next_tick, latest);
+        self.wheel[tick as usize % TICKS].push(key);
+        self.entries += 1;
+        tick
+    }
+
+    /// The next tick that is due at `now_ms`, with its entries.
+    pub(crate) fn due(&mut self, now_ms: u64) -> Option<(u64, Vec<Key>)> {
+        let now_tick = now_ms / TICK_MS;
+        while self.next_tick <= now_tick {
+            let tick = self.next_tick;
+            if self.entries == 0 {
+                self.next_tick = now_tick + 1;
+                return None;
+            }
+            self.next_tick += 1;
+            let keys = std::mem::take(&mut self.wheel[tick as usize % TICKS]);
+            if !keys.is_empty() {
+                self.entries -= keys.len();
+                return Some((tick, keys));
+            }
+        }
+        None
+    }
+
+    /// When the next entry comes up, in milliseconds of the monotonic clock.
+    pub(crate) fn next_ms(&self) -> Option<u64> {
+        if self.entries == 0 {
+            return None;
+        }
+        (self.next_tick..self.next_tick + TICKS as u64)
+            .find(|tick| !self.wheel[*tick as usize % TICKS].is_empty())
+            .map(|tick| tick * TICK_MS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slab::Slab;
+
+    #[test]
+    fn comes_up_after_its_deadline_and_within_a_tick() {
+        let mut slab = Slab::new();
+        let key = slab.insert(());
+        let mut timers = Timers::new(1_000_000);
+        for deadline_ms in [1_000_001, 1_000_500, 1_030_000] {
+            timers.file(key, deadline_ms);
+            assert!(timers.due(deadline_ms - 1).is_none());
+            let due_ms = timers.next_ms().expect("one entry");
+            assert!(due_ms > deadline_ms && due_ms <= deadline_ms + TICK_MS);
+            assert_eq!(timers.due(due_ms).map(|(_, keys)| keys), Some(vec![key]));
+            assert_eq!(timers.next_ms(), None);
+        }
+    }
+
+    #[test]
+    fn a_far_deadline_comes_up_early_to_be_filed_again() {
+        let mut slab = Slab::new();
+        let key = slab.insert(());
+        let mut timers = Timers::new(0);
+        timers.file(key, 10 * TICK_MS * TICKS as u64);
+        let due_ms = timers.next_ms().expect("one entry");
+        assert!(due_ms < TICK_MS * TICKS as u64);
+        assert_eq!(timers.due(due_ms).map(|(_, keys)| keys), Some(vec![key]));
+    }
+}

@@ -1,0 +1,140 @@
+//! `flash man`: the man pages, made from the command line's own description.
+//!
+//! The sections that no flag describes stand in `pages.rs` beside this file.
+
+mod pages;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Command, CommandFactory};
+use clap_mangen::roff::{Inline, Roff, bold, roman};
+
+use crate::output;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "To read a page: flash man DIR && man DIR/flash-serve.1")]
+pub(crate) struct Man {
+    /// Write a file for each page into this directory, flash.1 and so on
+    #[arg(value_hint = clap::ValueHint::DirPath, conflicts_with = "stdout")]
+    dir: Option<PathBuf>,
+
+    /// Print all pages, one after the other [default without DIR]
+    #[arg(long)]
+    stdout: bool,
+}
+
+impl Man {
+    pub(crate) fn run(self) -> ExitCode {
+        let Some(folder) = self.dir else {
+            return match pages() {
+                Ok(pages) => output::print(
+                    pages
+                        .into_iter()
+                        .flat_map(|(_, text)| text)
+                        .collect::<Vec<u8>>(),
+                ),
+                Err(error) => failed("make the man pages", &error),
+            };
+        };
+        match write(&folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(
+                &format!("write the man pages to `{}`", folder.display()),
+                &error,
+            ),
+        }
+    }
+}
+
+fn failed(action: &str, error: &io::Error) -> ExitCode {
+    eprintln!("error: cannot {action}: {error}");
+    ExitCode::FAILURE
+}
+
+fn write(folder: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    for (name, text) in pages()? {
+        std::fs::write(folder.join(name), text)?;
+    }
+    Ok(())
+}
+
+/// The pages with their file names: the program's first, then one for each subcommand.
+fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
+    let mut program = super::Cli::command().disable_help_subcommand(true);
+    program.build();
+    let shown = program
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set());
+    let commands: Vec<Command> = std::iter::once(&program).chain(shown).cloned().collect();
+    commands.into_iter().map(page).collect()
+}
+
+fn page(mut command: Command) -> io::Result<(String, Vec<u8>)> {
+    let is_program = command.has_subcommands();
+    let name = command.get_name().to_owned();
+    let usage = command.render_usage().to_string();
+    // A man page has one section OPTIONS; the headings of the help would each become another.
+    let command = command.mut_args(|arg| arg.help_heading(None::<&str>));
+    let man = clap_mangen::Man::new(command)
+        .source(concat!("flash ", env!("CARGO_PKG_VERSION")))
+        .manual("Flash Manual");
+    let mut text = Vec::new();
+    man.render_title(&mut text)?;
+    man.render_name_section(&mut text)?;
+    synopsis(&usage).to_writer(&mut text)?;
+    for section in pages::before_options(&name) {
+        render(section).to_writer(&mut text)?;
+    }
+    man.render_options_section(&mut text)?;
+    if is_program {
+        man.render_subcommands_section(&mut text)?;
+    }
+    for section in pages::after_options(&name) {
+        render(section).to_writer(&mut text)?;
+    }
+    Ok((man.get_filename(), text))
+}
+
+/// The usage in short: one that names every flag, as clap_mangen's, hides how to call it.
+fn synopsis(usage: &str) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    let call = usage.trim_start_matches("Usage:").trim();
+    let end = call.find(['[', '<']).unwrap_or(call.len());
+    let (words, operands) = call.split_at(end);
+    roff.text([bold(words), roman(operands)]);
+    roff
+}
+
+/// A section: paragraphs, and terms with what they mean.
+fn render(section: &pages::Section) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", [section.heading]);
+    for paragraph in section.paragraphs {
+        roff.control("PP", []);
+        roff.text(inlines(paragraph));
+    }
+    for (term, meaning) in section.terms {
+        roff.control("TP", []);
+        roff.text([bold(*term)]);
+        roff.text(inlines(meaning));
+    }
+    for example in section.code {
+        roff.control("PP", []);
+        roff.control("EX", []);
+        roff.text([roman(*example)]);
+        roff.control("EE", []);
+    }
+    roff
+}
+
+/// Text in which what stands between backquotes is bold.
+fn inlines(text: &str) -> Vec<Inline> {
+    let parts = text.split('`').enumerate();
+    parts
+        .map(|(at, part)| if at % 2 == 1 { bold(part) } else { roman(part) })
+        .collect()
+}

@@ -1,0 +1,228 @@
+//! The sections of the man pages that no flag describes.
+//!
+//! Called by `man` alone. Text only: what stands between backquotes is shown bold.
+
+/// A section of a page.
+pub(super) struct Section {
+    /// In capitals.
+    pub(super) heading: &'static str,
+    /// First the paragraphs.
+    pub(super) paragraphs: &'static [&'static str],
+    /// Then terms with what they mean.
+    pub(super) terms: &'static [(&'static str, &'static str)],
+    /// Then what is shown as it is.
+    pub(super) code: &'static [&'static str],
+}
+
+const EMPTY: Section = Section {
+    heading: "",
+    paragraphs: &[],
+    terms: &[],
+    code: &[],
+};
+
+/// The sections of the page of this command that stand before its options.
+pub(super) fn before_options(command: &str) -> &'static [Section] {
+    match command {
+        "flash" => &[Section {
+            heading: "DESCRIPTION",
+            paragraphs: &[
+                "Flash serves files over HTTP. A request whose answer is in memory never waits for the disk, \
+                 whatever the other requests do: each worker process serves what is in memory from one \
+                 loop, and leaves what would wait to helper processes.",
+            ],
+            ..EMPTY
+        }],
+        "serve" => &[Section {
+            heading: "DESCRIPTION",
+            paragraphs: &[
+                "Serves the files below `DIR`. At start it prints a line with the URL, the number of \
+                 workers, and how reads are kept from waiting for the disk. It stays in the foreground.",
+            ],
+            ..EMPTY
+        }],
+        "check" => &[Section {
+            heading: "DESCRIPTION",
+            paragraphs: &[
+                "Does all that `flash serve` does to its settings, and no more: reads the config file and \
+                 the environment, checks every value, and looks whether directories are there. It takes \
+                 the same options.",
+            ],
+            ..EMPTY
+        }],
+        _ => &[],
+    }
+}
+
+/// The sections of the page of this command that stand after its options.
+pub(super) fn after_options(command: &str) -> &'static [Section] {
+    match command {
+        "flash" => PROGRAM,
+        "serve" => SERVE,
+        "check" => CHECK,
+        _ => OTHERS,
+    }
+}
+
+const SEE_SERVE: Section = Section {
+    heading: "SEE ALSO",
+    paragraphs: &["`flash-serve`(1), `flash-check`(1)"],
+    ..EMPTY
+};
+
+static PROGRAM: &[Section] = &[
+    Section {
+        heading: "EXIT STATUS",
+        terms: &[
+            ("0", "Success."),
+            ("1", "The command failed; standard error says why."),
+            ("2", "The command line is wrong."),
+        ],
+        ..EMPTY
+    },
+    SEE_SERVE,
+];
+
+static SERVE: &[Section] = &[
+    Section {
+        heading: "VALUES",
+        paragraphs: &[
+            "`TIME` is a whole number and a unit: 250ms, 5s, 2m or 1h. `SIZE` is a whole number of bytes, \
+             or has a unit: 64KiB, 1MiB, 2GiB, or in powers of ten 10kB, 5MB, 3GB. An IPv6 address stands \
+             in brackets: [::1]:8080.",
+            "A flag overrides the environment, the environment overrides the config file, and that \
+             overrides the default. A list from one source replaces the list from another whole.",
+        ],
+        ..EMPTY
+    },
+    Section {
+        heading: "SIGNALS",
+        paragraphs: &["They are for the process that was started, the supervisor."],
+        terms: &[
+            (
+                "TERM, INT, QUIT",
+                "Accept no more connections, finish open requests, end. After `--shutdown-timeout` what \
+                 is still open is cut. A second INT ends at once.",
+            ),
+            (
+                "HUP",
+                "Load the settings again, with the flags and the environment of the start. Addresses \
+                 stay open, new workers start and old ones finish their requests. If the settings are \
+                 wrong, standard error says why and the old ones hold.",
+            ),
+            ("USR1", "Open the log file again, after it was renamed."),
+        ],
+        ..EMPTY
+    },
+    Section {
+        heading: "FILES",
+        paragraphs: &[
+            "There is no config file unless `--config` or FLASH_CONFIG names one. It is TOML; its keys \
+             are the names of the flags with _ in place of -, and `root` for `DIR`. Relative paths in it \
+             start at its own folder. Two things can be set only there: content types, and sites by \
+             name, which take `root`, `index`, `browse` and `precompressed` for themselves:",
+        ],
+        code: &["root = \"/srv/www\"\n\
+                 freshness = \"2s\"\n\
+                 \n\
+                 [types]\n\
+                 webmanifest = \"application/manifest+json\"\n\
+                 \n\
+                 [[site]]\n\
+                 hosts = [\"files.example.org\", \"*.files.example.org\"]\n\
+                 root = \"/srv/files\"\n\
+                 browse = true"],
+        ..EMPTY
+    },
+    Section {
+        heading: "ENVIRONMENT",
+        terms: &[
+            (
+                "FLASH_*",
+                "Each option has the variable named with it above. Lists are separated by commas, \
+                 switches are true or false, an empty variable counts as not set.",
+            ),
+            ("NO_COLOR", "If set and not empty, errors have no colours."),
+        ],
+        ..EMPTY
+    },
+    Section {
+        heading: "EXIT STATUS",
+        terms: &[
+            (
+                "0",
+                "Stopped by a signal, after open requests were done or cut.",
+            ),
+            (
+                "1",
+                "The settings are wrong, an address can't be used, or the system refused something.",
+            ),
+            ("2", "The command line is wrong."),
+        ],
+        ..EMPTY
+    },
+    Section {
+        heading: "EXAMPLES",
+        terms: &[
+            (
+                "flash serve",
+                "Serve the current directory on http://127.0.0.1:8080/.",
+            ),
+            (
+                "flash serve /srv/www --listen 0.0.0.0:80 --listen [::]:80 --log-file /var/log/flash.log",
+                "Serve a directory to everybody, with an access log.",
+            ),
+            (
+                "flash serve --browse --listen 127.0.0.1:0",
+                "List directories, on any free port.",
+            ),
+            (
+                "flash serve --config /etc/flash.toml --workers 2",
+                "Use a config file, but two workers.",
+            ),
+        ],
+        ..EMPTY
+    },
+    Section {
+        heading: "SEE ALSO",
+        paragraphs: &["`flash`(1), `flash-check`(1)"],
+        ..EMPTY
+    },
+];
+
+static CHECK: &[Section] = &[
+    Section {
+        heading: "EXIT STATUS",
+        terms: &[
+            ("0", "The settings can be used."),
+            (
+                "1",
+                "They can't; standard error says what is wrong, where, and what to write.",
+            ),
+            ("2", "The command line is wrong."),
+        ],
+        ..EMPTY
+    },
+    Section {
+        heading: "EXAMPLES",
+        terms: &[
+            (
+                "flash check --config /etc/flash.toml",
+                "Check a config file before a reload.",
+            ),
+            ("flash check --print", "Show what holds if nothing is set."),
+        ],
+        ..EMPTY
+    },
+    Section {
+        heading: "SEE ALSO",
+        paragraphs: &["`flash`(1), `flash-serve`(1)"],
+        ..EMPTY
+    },
+];
+
+static OTHERS: &[Section] = &[Section {
+    heading: "SEE ALSO",
+    paragraphs: &["`flash`(1)"],
+    ..EMPTY
+}];

@@ -1,0 +1,71 @@
+//! The subcommands, a module each.
+//!
+//! To add one: a module with a struct that derives [`clap::Args`] and has `fn run(self) -> ExitCode`;
+//! a variant of [`Command`] whose doc comment is its line in the help; a line in [`Cli::run`]. Man
+//! pages and completions follow by themselves.
+
+mod check;
+mod completions;
+mod fileset;
+mod floor;
+mod interfere;
+mod man;
+mod role;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A web server for file sets larger than memory
+#[derive(Debug, Parser)]
+#[command(
+    name = "flash",
+    version,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+#[command(
+    after_help = "To start: `flash serve` serves the current directory on http://127.0.0.1:8080/"
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve a directory over HTTP
+    Serve(serve::Serve),
+    /// Check a config file and the other settings, without serving
+    Check(check::Check),
+    /// Make a file set with known contents
+    Fileset(fileset::Fileset),
+    /// Answer with one ready buffer: the least a server can cost
+    Floor(floor::Floor),
+    /// Measure hot requests alone and beside cold ones
+    Interfere(interfere::Interfere),
+    /// Write the man pages
+    Man(man::Man),
+    /// Print the completions for a shell
+    Completions(completions::Completions),
+    /// Be one of the processes of a running server
+    #[command(hide = true)]
+    Role(role::Role),
+}
+
+impl Cli {
+    /// Does what the command line says.
+    pub(crate) fn run(self) -> ExitCode {
+        match self.command {
+            Command::Serve(command) => command.run(),
+            Command::Check(command) => command.run(),
+            Command::Fileset(command) => command.run(),
+            Command::Floor(command) => command.run(),
+            Command::Interfere(command) => command.run(),
+            Command::Man(command) => command.run(),
+            Command::Completions(command) => command.run(),
+            Command::Role(command) => command.run(),
+        }
+    }
+}

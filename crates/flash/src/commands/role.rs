@@ -1,0 +1,15 @@
+//! `flash role NAME`: what the supervisor starts; not for people.
+
+use std::process::ExitCode;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Role {
+    /// Which process to be
+    name: String,
+}
+
+impl Role {
+    pub(crate) fn run(self) -> ExitCode {
+        flash_server::run_role(&self.name)
+    }
+}

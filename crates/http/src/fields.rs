@@ -1,0 +1,243 @@
+//! The header fields a file server cares about, gathered into a [`Request`] (RFC 9110, and RFC 9112
+//! section 6 for the framing of bodies).
+//!
+//! Called by `request` only, once for each field in order. It may not look at anything but field
+//! names and values.
+
+use std::borrow::Cow;
+
+use crate::request::{BadHead, Body, Request, Version};
+use crate::request_line::{RequestLine, split_host};
+
+/// What was seen so far.
+#[derive(Default)]
+pub(crate) struct Fields<'b> {
+    host: Option<&'b [u8]>,
+    content_length: Option<u64>,
+    /// The one `Transfer-Encoding`, not judged yet.
+    transfer_encoding: Option<&'b [u8]>,
+    connection_close: bool,
+    connection_keep_alive: bool,
+    expect_continue: bool,
+    expect_other: bool,
+    accept: Option<Cow<'b, [u8]>>,
+    accept_encoding: Option<Cow<'b, [u8]>>,
+    if_match: Option<Cow<'b, [u8]>>,
+    if_none_match: Option<Cow<'b, [u8]>>,
+    range: Once<'b>,
+    if_range: Once<'b>,
+    if_modified_since: Once<'b>,
+    if_unmodified_since: Once<'b>,
+    referer: Option<&'b [u8]>,
+    user_agent: Option<&'b [u8]>,
+}
+
+/// A field that means something only when it stands once.
+#[derive(Default, Clone, Copy)]
+enum Once<'b> {
+    #[default]
+    Absent,
+    Given(&'b [u8]),
+    Repeated,
+}
+
+impl<'b> Once<'b> {
+    fn take(&mut self, value: &'b [u8]) {
+        *self = match self {
+            Self::Absent => Self::Given(value),
+            Self::Given(_) | Self::Repeated => Self::Repeated,
+        };
+    }
+
+    fn value(self) -> Option<&'b [u8]> {
+        match self {
+            Self::Given(value) => Some(value),
+            Self::Absent | Self::Repeated => None,
+        }
+    }
+}
+
+impl<'b> Fields<'b> {
+    /// Takes one field; others than the ones we know are ignored (RFC 9110 section 5.1).
+    pub(crate) fn take(&mut self, name: &'b [u8], value: &'b [u8]) -> Result<(), BadHead> {
+        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        // By length first: most fields of a browser are told apart, or dismissed, by it alone.
+        match name.len() {
+            4 if is(b"host") => return self.take_host(value),
+            5 if is(b"range") => self.range.take(value),
+            6 if is(b"accept") => join(&mut self.accept, value),
+            6 if is(b"expect") => self.take_expect(value),
+            7 if is(b"referer") => self.referer = self.referer.or(Some(value)),
+            8 if is(b"if-match") => join(&mut self.if_match, value),
+            8 if is(b"if-range") => self.if_range.take(value),
+            10 if is(b"user-agent") => self.user_agent = self.user_agent.or(Some(value)),
+            10 if is(b"connection") => self.take_connection(value),
+            13 if is(b"if-none-match") => join(&mut self.if_none_match, value),
+            14 if is(b"content-length") => return self.take_content_length(value),
+            15 if is(b"accept-encoding") => join(&mut self.accept_encoding, value),
+            17 if is(b"if-modified-since") => self.if_modified_since.take(value),
+            17 if is(b"transfer-encoding") => return self.take_transfer_encoding(value),
+            19 if is(b"if-unmodified-since") => self.if_unmodified_since.take(value),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Puts the request together, and judges what several fields decide between them.
+    pub(crate) fn into_request(
+        self,
+        line: &RequestLine<'b>,
+        head_len: usize,
+    ) -> Result<Request<'b>, BadHead> {
+        let http11 = line.version == Version::Http11;
+        let body = self.body(line.version)?;
+        if self.expect_other && http11 {
+            return Err(BadHead::ExpectationFailed);
+        }
+        let range = match self.if_range {
+            Once::Repeated => None,
+            Once::Absent | Once::Given(_) => self.range.value(),
+        };
+        Ok(Request {
+            head_len,
+            method: line.method,
+            version: line.version,
+            line: line.line,
+            path: line.path,
+            query: line.query,
+            host: self.host(line)?,
+            // RFC 9112 section 9.3, in its order.
+            keep_alive: !self.connection_close && (http11 || self.connection_keep_alive),
+            body,
+            expect_continue: self.expect_continue && http11 && body != Body::None,
+            accept: self.accept,
+            accept_encoding: self.accept_encoding,
+            if_match: self.if_match,
+            if_none_match: self.if_none_match,
+            range,
+            if_range: self.if_range.value(),
+            if_modified_since: self.if_modified_since.value(),
+            if_unmodified_since: self.if_unmodified_since.value(),
+            referer: self.referer,
+            user_agent: self.user_agent,
+        })
+    }
+
+    /// RFC 9112 section 3.2: an invalid or second `Host` is a 400.
+    fn take_host(&mut self, value: &'b [u8]) -> Result<(), BadHead> {
+        if self.host.is_some() {
+            return Err(BadHead::Malformed("There is more than one Host"));
+        }
+        self.host = Some(split_host(value)?);
+        Ok(())
+    }
+
+    fn host(&self, line: &RequestLine<'b>) -> Result<&'b [u8], BadHead> {
+        let host = match (self.host, line.version) {
+            (Some(host), _) => host,
+            (None, Version::Http10) => b"",
+            (None, Version::Http11) => return Err(BadHead::Malformed("There is no Host")),
+        };
+        match line.target_host {
+            // RFC 9112 section 3.2.2: the target wins, but HTTP/1.1 must still send `Host`.
+            Some(target_host) => Ok(target_host),
+            // RFC 9110 section 4.2.1: no http URI has an empty host, so none can have led here.
+            None if host.is_empty() && line.version == Version::Http11 => {
+                Err(BadHead::Malformed("The Host is empty"))
+            }
+            None => Ok(host),
+        }
+    }
+
+    /// RFC 9110 section 8.6 allows a list of equal lengths to be taken as one; RFC 9112 section 6.3
+    /// allows refusing it, which leaves nothing for two parsers to disagree on.
+    fn take_content_length(&mut self, value: &[u8]) -> Result<(), BadHead> {
+        if self.content_length.is_some() {
+            return Err(BadHead::Malformed("There is more than one Content-Length"));
+        }
+        let mut length: Option<u64> = (!value.is_empty()).then_some(0);
+        for &byte in value {
+            length = match byte {
+                b'0'..=b'9' => length
+                    .and_then(|length| length.checked_mul(10))
+                    .and_then(|length| length.checked_add(u64::from(byte - b'0'))),
+                _ => None,
+            };
+        }
+        match length {
+            Some(_) => self.content_length = length,
+            None => return Err(BadHead::Malformed("The Content-Length is malformed")),
+        }
+        Ok(())
+    }
+
+    fn take_transfer_encoding(&mut self, value: &'b [u8]) -> Result<(), BadHead> {
+        if self.transfer_encoding.replace(value).is_some() {
+            return Err(BadHead::Malformed(
+                "There is more than one Transfer-Encoding",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The framing of the body by RFC 9112 sections 6.1 and 6.3.
+    fn body(&self, version: Version) -> Result<Body, BadHead> {
+        let Some(codings) = self.transfer_encoding else {
+            return Ok(self.content_length.map_or(Body::None, Body::Length));
+        };
+        // Section 6.1: both may be an attempt at request smuggling; and HTTP/1.0 has no transfer
+        // codings, so a message with one has faulty framing.
+        if self.content_length.is_some() {
+            return Err(BadHead::Malformed(
+                "There is both Content-Length and Transfer-Encoding",
+            ));
+        }
+        if version == Version::Http10 {
+            return Err(BadHead::Malformed("HTTP/1.0 has no Transfer-Encoding"));
+        }
+        if codings.eq_ignore_ascii_case(b"chunked") {
+            return Ok(Body::Chunked);
+        }
+        let mut inner = codings.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+        let is_chunked = |coding: &[u8]| coding.eq_ignore_ascii_case(b"chunked");
+        let last_is_chunked = inner.next_back().is_some_and(is_chunked);
+        // Section 6.3: with anything but one final chunked the length can't be known, and the
+        // answer must be 400. Section 6.1: a coding we don't know, under it, is 501.
+        if last_is_chunked && !inner.any(|coding| coding.is_empty() || is_chunked(coding)) {
+            return Err(BadHead::UnsupportedTransferCoding);
+        }
+        Err(BadHead::Malformed(
+            "The Transfer-Encoding does not end in a single chunked",
+        ))
+    }
+
+    fn take_connection(&mut self, value: &[u8]) {
+        for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+            self.connection_close |= option.eq_ignore_ascii_case(b"close");
+            self.connection_keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+
+    /// RFC 9110 section 10.1.1.
+    fn take_expect(&mut self, value: &[u8]) {
+        for expectation in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+            if expectation.eq_ignore_ascii_case(b"100-continue") {
+                self.expect_continue = true;
+            } else if !expectation.is_empty() {
+                self.expect_other = true;
+            }
+        }
+    }
+}
+
+/// RFC 9110 section 5.3: the lines of a list field are one list.
+fn join<'b>(field: &mut Option<Cow<'b, [u8]>>, value: &'b [u8]) {
+    match field {
+        None => *field = Some(Cow::Borrowed(value)),
+        Some(list) => {
+            let list = list.to_mut();
+            list.extend_from_slice(b", ");
+            list.extend_from_slice(value);
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Byte ranges (RFC 9110 section 14).
+//!
+//! Called by the engine's "send header" step for GET only, after the preconditions. It may not
+//! decide whether `If-Range` lets the range apply: see `conditional`.
+
+/// The most ranges one request is answered with. RFC 9110 section 14.2 names many small ranges as
+/// an attack, and allows ignoring them.
+pub const RANGES_MAX: usize = 16;
+
+/// Bytes `start..end` of a file, never empty and never past its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ByteRange {
+    /// The first byte.
+    pub start: u64,
+    /// The byte after the last one.
+    pub end: u64,
+}
+
+impl ByteRange {
+    /// How many bytes it holds.
+    // A range that `parse_range` makes is never empty, so `is_empty` would always be false.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+}
+
+/// What a `Range` field asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Ranges {
+    /// All of it, with 200: the field is malformed, of another unit, or asks for too many ranges,
+    /// and so is ignored (RFC 9110 section 14.2).
+    Whole,
+    /// One range: 206 with `Content-Range`.
+    One(ByteRange),
+    /// Two to [`RANGES_MAX`] ranges that neither overlap nor touch, in the order the client gave:
+    /// 206 with `multipart/byteranges`.
+    Many(Vec<ByteRange>),
+    /// None of the ranges lies in the file: 416 with `Content-Range: bytes */N`.
+    Unsatisfiable,
+}
+
+/// Reads the value of a `Range` field for a file of `file_bytes`.
+///
+/// More than [`RANGES_MAX`] ranges as sent, satisfiable or not, are [`Ranges::Whole`]. For an empty
+/// file, whatever is well-formed is [`Ranges::Unsatisfiable`]: a `Content-Range` can't name no bytes.
+pub fn parse_range(field: &[u8], file_bytes: u64) -> Ranges {
+    parse_bytes_unit(field, file_bytes).unwrap_or(Ranges::Whole)
+}
+
+/// `None` when the field is to be ignored.
+fn parse_bytes_unit(field: &[u8], file_bytes: u64) -> Option<Ranges> {
+    let (unit, set) = field.split_at_checked(b"bytes=".len())?;
+    // Range units are case-insensitive (RFC 9110 section 14.1).
+    if !unit.eq_ignore_ascii_case(b"bytes=") {
+        return None;
+    }
+    let mut specs = 0;
+    let mut ranges = Vec::new();
+    for spec in set.split(|&byte| byte == b',').map(trim_blanks) {
+        // RFC 9110 section 5.6.1.2: empty list elements are skipped.
+        if spec.is_empty() {
+            continue;
+        }
+        specs += 1;
+        if specs > RANGES_MAX {
+            return None;
+        }
+        if let Some(range) = parse_spec(spec, file_bytes)? {
+            add_coalesced(&mut ranges, range);
+        }
+    }
+    match (specs, ranges.as_slice()) {
+        (0, _) => None,
+        (_, []) => Some(Ranges::Unsatisfiable),
+        (_, [range]) => Some(Ranges::One(*range)),
+        _ => Some(Ranges::Many(ranges)),
+    }
+}
+
+/// Optional whitespace of RFC 9110 section 5.6.3 is space and tab only.
+fn trim_blanks(mut bytes: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = bytes {
+        bytes = rest;
+    }
+    bytes
+}
+
+/// One range. `None` when malformed, `Some(None)` when it lies outside the file (RFC 9110 section
+/// 14.1.2).
+fn parse_spec(spec: &[u8], file_bytes: u64) -> Option<Option<ByteRange>> {
+    let dash = memchr::memchr(b'-', spec)?;
+    let (first, last) = (&spec[..dash], &spec[dash + 1..]);
+    let (start, end) = match (first, last) {
+        ([], suffix) => (file_bytes.saturating_sub(number(suffix)?), file_bytes),
+        (first, []) => (number(first)?, file_bytes),
+        (first, last) => {
+            let (first, last) = (number(first)?, number(last)?);
+            if last < first {
+                return None;
+            }
+            (first, last.saturating_add(1).min(file_bytes))
+        }
+    };
+    Some((start < end).then_some(ByteRange { start, end }))
+}
+
+/// Decimal digits; what exceeds a `u64` exceeds every file, and is held at its greatest value.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |value, &byte| match byte {
+        b'0'..=b'9' => Some(
+            value
+                .saturating_mul(10)
+                .saturating_add(u64::from(byte - b'0')),
+        ),
+        _ => None,
+    })
+}
+
+/// Adds a range, made one with those it overlaps or touches, in the place of the first of them: RFC
+/// 9110 section 15.3.7.2 allows joining, and asks for the client's order otherwise. So no byte is
+/// ever sent twice. At most [`RANGES_MAX`] squared steps in all.
+fn add_coalesced(ranges: &mut Vec<ByteRange>, range: ByteRange) {
+    let mut merged = range;
+    let touches = |a: &ByteRange, b: &ByteRange| a.start <= b.end && b.start <= a.end;
+    let Some(place) = ranges.iter().position(|other| touches(other, &merged)) else {
+        ranges.push(range);
+        return;
+    };
+    // Those present don't touch each other, so one pass finds all that the new one joins.
+    ranges.retain(|other| {
+        let joins = touches(other, &range);
+        if joins {
+            merged.start = merged.start.min(other.start);
+            merged.end = merged.end.max(other.end);
+        }
+        !joins
+    });
+    ranges.insert(place, merged);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn range(start: u64, end: u64) -> ByteRange {
+        ByteRange { start, end }
+    }
+
+    #[test]
+    fn single_ranges() {
+        for (field, file_bytes, start, end) in [
+            ("bytes=0-0", 10, 0, 1),
+            ("bytes=0-", 10, 0, 10),
+            ("bytes=2-5", 10, 2, 6),
+            ("bytes=2-99", 10, 2, 10),
+            ("bytes=9-", 10, 9, 10),
+            ("bytes=-1", 10, 9, 10),
+            ("bytes=-10", 10, 0, 10),
+            ("bytes=-99", 10, 0, 10),
+            ("Bytes=1-2", 10, 1, 3),
+            ("bytes= 1-2 \t", 10, 1, 3),
+            ("bytes=,1-2,,", 10, 1, 3),
+            ("bytes=1-99999999999999999999999999", 10, 1, 10),
+            ("bytes=-99999999999999999999999999", 10, 0, 10),
+            ("bytes=0-18446744073709551615", u64::MAX, 0, u64::MAX),
+            // One of them can be satisfied.
+            ("bytes=50-60,3-4", 10, 3, 5),
+        ] {
+            assert_eq!(
+                parse_range(field.as_bytes(), file_bytes),
+                Ranges::One(range(start, end)),
+                "{field}"
+            );
+        }
+    }
+
+    #[test]
+    fn unsatisfiable_ranges() {
+        for (field, file_bytes) in [
+            ("bytes=10-", 10),
+            ("bytes=10-20", 10),
+            ("bytes=-0", 10),
+            ("bytes=99999999999999999999999999-", 10),
+            ("bytes=18446744073709551615-", u64::MAX),
+            ("bytes=10-,20-30,-0", 10),
+            ("bytes=0-", 0),
+            ("bytes=0-0", 0),
+            ("bytes=-5", 0),
+        ] {
+            assert_eq!(
+                parse_range(field.as_bytes(), file_bytes),
+                Ranges::Unsatisfiable,
+                "{field}"
+            );
+        }
+    }
+
+    #[test]
+    fn ignored_fields() {
+        for field in [
+            "",
+            "bytes",
+            "bytes=",
+            "bytes=,",
+            "bytes=-",
+            "bytes=5",
+            "bytes=5-2",
+            "bytes=a-b",
+            "bytes=1-2x",
+            "bytes=+1-2",
+            "bytes=1 - 2",
+            "bytes=1--2",
+            "bytes=0x1-2",
+            "bytes 1-2",
+            "bytes =1-2",
+            "items=1-2",
+            "bytes=1-2;3-4",
+            "bytes=1-2,x",
+            "bytes=0-1,9-8",
+            "bytes=\u{a0}1-2",
+            "bytes=1-2\u{b}",
+        ] {
+            assert_eq!(parse_range(field.as_bytes(), 10), Ranges::Whole, "{field}");
+        }
+    }
+
+    #[test]
+    fn several_ranges_keep_their_order_and_are_joined() {
+        for (field, expected) in [
+            ("bytes=50-59,0-9", vec![range(50, 60), range(0, 10)]),
+            ("bytes=50-59,0-9,60-69", vec![range(50, 70), range(0, 10)]),
+            (
+                "bytes=0-9,20-29,5-24,90-",
+                vec![range(0, 30), range(90, 100)],
+            ),
+            ("bytes=80-,-10,0-0", vec![range(80, 100), range(0, 1)]),
+            (
+                "bytes=40-41,60-61,20-21,30-70",
+                vec![range(30, 71), range(20, 22)],
+            ),
+            ("bytes=0-0,2-2", vec![range(0, 1), range(2, 3)]),
+        ] {
+            assert_eq!(
+                parse_range(field.as_bytes(), 100),
+                Ranges::Many(expected),
+                "{field}"
+            );
+        }
+        assert_eq!(
+            parse_range(b"bytes=0-4,5-9", 100),
+            Ranges::One(range(0, 10))
+        );
+        assert_eq!(parse_range(b"bytes=5-,0-5", 10), Ranges::One(range(0, 10)));
+    }
+
+    #[test]
+    fn too_many_ranges_are_ignored() {
+        let set = |count: u64| {
+            let specs: Vec<_> = (0..count).map(|at| format!("{0}-{0}", at * 2)).collect();
+            format!("bytes={}", specs.join(","))
+        };
+        match parse_range(set(16).as_bytes(), 100) {
+            Ranges::Many(ranges) => assert_eq!(ranges.len(), RANGES_MAX),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(parse_range(set(17).as_bytes(), 100), Ranges::Whole);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..60), file_bytes: u64) {
+            let _ = parse_range(&bytes, file_bytes);
+            let _ = parse_range(&[b"bytes=", bytes.as_slice()].concat(), file_bytes);
+        }
+
+        /// Byte by byte: what is asked for is sent, once, and nothing else.
+        #[test]
+        fn just_the_bytes_asked_for(
+            specs in proptest::collection::vec((proptest::option::of(0u64..40), proptest::option::of(0u64..40)), 1..=16),
+            file_bytes in 0u64..40,
+        ) {
+            let specs: Vec<_> = specs.into_iter()
+                .filter(|spec| !matches!(spec, (None, None)) && !matches!(spec, (Some(a), Some(b)) if b < a))
+                .collect();
+            prop_assume!(!specs.is_empty());
+            let wanted: Vec<bool> = (0..file_bytes).map(|byte| specs.iter().any(|spec| match *spec {
+                (Some(first), last) => first <= byte && last.is_none_or(|last| byte <= last),
+                (None, Some(suffix)) => byte + suffix >= file_bytes,
+                (None, None) => false,
+            })).collect();
+            let show = |number: Option<u64>| number.map_or(String::new(), |number| number.to_string());
+            let texts: Vec<_> = specs.iter().map(|(a, b)| format!("{}-{}", show(*a), show(*b))).collect();
+            let ranges = match parse_range(format!("bytes={}", texts.join(", ")).as_bytes(), file_bytes) {
+                Ranges::One(range) => vec![range],
+                Ranges::Many(ranges) => { prop_assert!(ranges.len() > 1); ranges }
+                Ranges::Unsatisfiable => vec![],
+                Ranges::Whole => return Err(TestCaseError::fail("well-formed, yet ignored")),
+            };
+            let mut sent = vec![0; file_bytes as usize];
+            for range in &ranges {
+                prop_assert!(range.len() > 0);
+                for byte in range.start..range.end {
+                    sent[byte as usize] += 1;
+                }
+            }
+            prop_assert_eq!(sent, wanted.into_iter().map(i32::from).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Paths: from the request target to a safe path, and back (RFC 3986).
+//!
+//! Called by the engine's "find file" step, and by whoever writes links or `Location`. It may not
+//! touch a file: that a path leaves the root by a symbolic link is `sys`'s to see.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
+use crate::response::Status;
+
+/// Why a path was refused. The answer is 400.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BadPath {
+    /// It does not begin with `/`.
+    NotAbsolute,
+    /// A `%` without two hexadecimal digits.
+    Escape,
+    /// An encoded `/`, which would be a separator to the file system and none to the client.
+    EncodedSlash,
+    /// A control byte, NUL among them, encoded or not.
+    ControlByte,
+    /// `..` above the root.
+    AboveRoot,
+}
+
+impl BadPath {
+    /// The status to answer with: 400.
+    pub fn status(&self) -> Status {
+        Status::BAD_REQUEST
+    }
+
+    /// A short text for the client.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NotAbsolute => "The path does not begin with a slash",
+            Self::Escape => "The path has a malformed percent-escape",
+            Self::EncodedSlash => "The path has an encoded slash",
+            Self::ControlByte => "The path has a control byte",
+            Self::AboveRoot => "The path leads above the root",
+        }
+    }
+}
+
+impl fmt::Display for BadPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.reason())
+    }
+}
+
+impl std::error::Error for BadPath {}
+
+/// Decodes and normalises the path of a request target, once and strictly.
+///
+/// Repeated slashes become one, `.` segments go, `..` takes the segment before it along (RFC 3986
+/// section 5.2.4, after decoding, so that `%2e%2e` is no way around it). The result begins with `/`,
+/// and ends with one if the path named a directory: by a final `/`, `/.` or `/..`. It borrows `raw`
+/// when nothing had to change.
+///
+/// # Errors
+/// [`BadPath`], which is a 400.
+pub fn decode_path(raw: &[u8]) -> Result<Cow<'_, [u8]>, BadPath> {
+    let [b'/', segments @ ..] = raw else {
+        return Err(BadPath::NotAbsolute);
+    };
+    // Without an early exit, and over pairs of neighbours, so that it is done many bytes at a time.
+    let special = raw
+        .iter()
+        .zip(segments)
+        .fold(false, |special, (&before, &byte)| {
+            special
+                | (byte == b'%')
+                | byte.is_ascii_control()
+                | ((before == b'/') & ((byte == b'/') | (byte == b'.')))
+        });
+    if special {
+        return decode_segments(segments).map(Cow::Owned);
+    }
+    Ok(Cow::Borrowed(raw))
+}
+
+/// The general case of [`decode_path`], after the first slash. Only a raw `/` separates: an encoded
+/// one is refused, so the segments can be cut before they are decoded.
+fn decode_segments(segments: &[u8]) -> Result<Vec<u8>, BadPath> {
+    // Always ends with '/' between segments.
+    let mut path = Vec::with_capacity(segments.len() + 1);
+    path.push(b'/');
+    let mut rest = segments;
+    loop {
+        let end = memchr::memchr(b'/', rest).unwrap_or(rest.len());
+        let start = path.len();
+        decode_segment(&rest[..end], &mut path)?;
+        let is_last = end == rest.len();
+        match &path[start..] {
+            b"" => {}
+            b"." => path.truncate(start),
+            b".." => {
+                path.truncate(start - 1);
+                let parent = memchr::memrchr(b'/', &path).ok_or(BadPath::AboveRoot)?;
+                path.truncate(parent + 1);
+            }
+            _ if is_last => {}
+            _ => path.push(b'/'),
+        }
+        if is_last {
+            return Ok(path);
+        }
+        rest = &rest[end + 1..];
+    }
+}
+
+fn decode_segment(segment: &[u8], path: &mut Vec<u8>) -> Result<(), BadPath> {
+    let mut rest = segment;
+    while let [first, after @ ..] = rest {
+        let byte = if *first == b'%' {
+            let [high, low, after @ ..] = after else {
+                return Err(BadPath::Escape);
+            };
+            rest = after;
+            (hex_value(*high)? << 4) | hex_value(*low)?
+        } else {
+            rest = after;
+            *first
+        };
+        match byte {
+            b'/' => return Err(BadPath::EncodedSlash),
+            _ if byte.is_ascii_control() => return Err(BadPath::ControlByte),
+            _ => path.push(byte),
+        }
+    }
+    Ok(())
+}
+
+fn hex_value(digit: u8) -> Result<u8, BadPath> {
+    match digit {
+        b'0'..=b'9' => Ok(digit - b'0'),
+        b'a'..=b'f' => Ok(digit - b'a' + 10),
+        b'A'..=b'F' => Ok(digit - b'A' + 10),
+        _ => Err(BadPath::Escape),
+    }
+}
+
+/// Whether a path from [`decode_path`] names something hidden: a segment that begins with `.`,
+/// except `.well-known` (RFC 8615) directly under the root.
+pub fn is_hidden(path: &[u8]) -> bool {
+    let mut segments = path
+        .strip_prefix(b"/")
+        .unwrap_or(path)
+        .split(|&byte| byte == b'/');
+    let first = segments.next().unwrap_or_default();
+    (first.starts_with(b".") && first != b".well-known")
+        || segments.any(|segment| segment.starts_with(b"."))
+}
+
+/// What stays as it is in a link: unreserved, `/`, and the delimiters that mean nothing in a path,
+/// in HTML or before a colon. `:` is encoded so that a relative link can't be taken for a scheme.
+const KEPT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/')
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b'=')
+    .remove(b'@');
+
+/// Percent-encodes a decoded path, or a part of one, for `Location` and for links.
+///
+/// The result is ASCII without quotes, and never begins with `//`, which a client would take for
+/// a host (RFC 3986 section 4.2): leading slashes become one.
+pub fn encode_path(path: &[u8]) -> String {
+    let slashes = path.iter().take_while(|&&byte| byte == b'/').count();
+    percent_encode(&path[slashes.saturating_sub(1)..], KEPT).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn decoded(raw: &str) -> Result<String, BadPath> {
+        decode_path(raw.as_bytes()).map(|path| String::from_utf8(path.into_owned()).unwrap())
+    }
+
+    #[test]
+    fn plain_paths_are_borrowed() {
+        for raw in ["/", "/a", "/a/", "/a.b/c..d/e.", "/a/b-c_d~e!$&'()*+,;=:@"] {
+            assert!(
+                matches!(decode_path(raw.as_bytes()), Ok(Cow::Borrowed(path)) if path == raw.as_bytes())
+            );
+        }
+    }
+
+    #[test]
+    fn paths_are_decoded_once_and_normalised() {
+        for (raw, expected) in [
+            ("/a%20b", "/a b"),
+            ("/%61%2e%2E", "/a.."),
+            ("/%252e%252e/", "/%2e%2e/"),
+            ("//a///b//", "/a/b/"),
+            ("/./a/./b/.", "/a/b/"),
+            ("/a/b/..", "/a/"),
+            ("/a/b/../", "/a/"),
+            ("/a/../b", "/b"),
+            ("/a/%2e%2E/b", "/b"),
+            ("/a/.%2e", "/"),
+            ("/a/%2e", "/a/"),
+            ("/a//../b", "/b"),
+            ("/a/.../b", "/a/.../b"),
+            ("/.hidden", "/.hidden"),
+            ("/..a/b", "/..a/b"),
+            ("/%C3%A9", "/é"),
+            ("/a%3Fb%23c%5C", "/a?b#c\\"),
+            ("/.", "/"),
+            ("//", "/"),
+        ] {
+            assert_eq!(decoded(raw).as_deref(), Ok(expected), "{raw}");
+        }
+    }
+
+    #[test]
+    fn bad_paths_are_refused() {
+        use BadPath::*;
+        for (raw, expected) in [
+            ("", NotAbsolute),
+            ("*", NotAbsolute),
+            ("a/b", NotAbsolute),
+            ("/..", AboveRoot),
+            ("/../", AboveRoot),
+            ("/a/../..", AboveRoot),
+            ("/a/../../a", AboveRoot),
+            ("/a/%2e%2e/%2e%2e/etc/passwd", AboveRoot),
+            ("/./..", AboveRoot),
+            ("//..", AboveRoot),
+            ("/a%2Fb", EncodedSlash),
+            ("/a%2fb", EncodedSlash),
+            ("/..%2f..%2fetc", EncodedSlash),
+            ("/a%00", ControlByte),
+            ("/%0a", ControlByte),
+            ("/%7F", ControlByte),
+            ("/a\0", ControlByte),
+            ("/a\u{7f}b", ControlByte),
+            ("/./\t", ControlByte),
+            ("/%", Escape),
+            ("/%2", Escape),
+            ("/%/a", Escape),
+            ("/%2/a", Escape),
+            ("/%zz", Escape),
+            ("/%+1", Escape),
+            ("/%u0041", Escape),
+        ] {
+            assert_eq!(decoded(raw), Err(expected), "{raw:?}");
+        }
+    }
+
+    #[test]
+    fn hidden_paths() {
+        for path in [
+            "/.a",
+            "/a/.b/c",
+            "/a/.well-known",
+            "/.well-known2",
+            "/.well-known/.x",
+            "/.Well-known",
+        ] {
+            assert!(is_hidden(path.as_bytes()), "{path}");
+        }
+        for path in [
+            "/",
+            "/a",
+            "/a./b.c",
+            "/.well-known",
+            "/.well-known/acme",
+            "",
+        ] {
+            assert!(!is_hidden(path.as_bytes()), "{path}");
+        }
+    }
+
+    #[test]
+    fn encoded_paths() {
+        assert_eq!(
+            encode_path(b"/a b/\xc3\xa9?#%\"'<>&:;\\"),
+            "/a%20b/%C3%A9%3F%23%25%22%27%3C%3E%26%3A%3B%5C"
+        );
+        assert_eq!(encode_path(b"/a-b_c~d.e/"), "/a-b_c~d.e/");
+        assert_eq!(encode_path(b"//evil.example/"), "/evil.example/");
+        assert_eq!(encode_path(b"///"), "/");
+        assert_eq!(encode_path(b"/\\evil"), "/%5Cevil");
+        assert_eq!(encode_path(b"a b"), "a%20b");
+        assert_eq!(encode_path(b""), "");
+    }
+
+    /// Text in which what `decode_path` looks for is frequent.
+    fn tricky() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop_oneof![
+            Just(b"/".to_vec()),
+            Just(b".".to_vec()),
+            Just(b"..".to_vec()),
+            Just(b"%2e".to_vec()),
+            Just(b"%2F".to_vec()),
+            Just(b"a".to_vec()),
+            Just(b"%".to_vec()),
+            Just(b"%41".to_vec()),
+            proptest::collection::vec(any::<u8>(), 0..3),
+        ];
+        proptest::collection::vec(piece, 0..24)
+            .prop_map(|pieces| [b"/".as_slice(), &pieces.concat()].concat())
+    }
+
+    proptest! {
+        #[test]
+        fn decoded_paths_are_safe(raw in tricky()) {
+            if let Ok(path) = decode_path(&raw) {
+                prop_assert!(path.starts_with(b"/"));
+                prop_assert!(!path.windows(2).any(|pair| pair == b"//"));
+                prop_assert!(!path.iter().any(u8::is_ascii_control));
+                prop_assert!(path.len() <= raw.len());
+                for segment in path.split(|&byte| byte == b'/') {
+                    prop_assert!(segment != b"." && segment != b"..");
+                }
+            }
+        }
+
+        #[test]
+        fn encoding_is_undone_by_decoding(raw in tricky()) {
+            if let Ok(path) = decode_path(&raw) {
+                let encoded = encode_path(&path);
+                prop_assert!(encoded.is_ascii() && !encoded.contains(['"', '\'', '<', '&', ' ']));
+                let again = decode_path(encoded.as_bytes());
+                prop_assert_eq!(again.as_deref(), Ok(path.as_ref()));
+            }
+        }
+
+        #[test]
+        fn no_link_leads_to_a_host(path in proptest::collection::vec(any::<u8>(), 0..20)) {
+            let encoded = encode_path(&path);
+            prop_assert!(!encoded.starts_with("//"));
+            let _ = decode_path(&path);
+            let _ = is_hidden(&path);
+        }
+    }
+}

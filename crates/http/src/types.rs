@@ -1,0 +1,314 @@
+//! Media types by file name (RFC 9110 section 8.3).
+//!
+//! Called by the engine when it describes a file it has opened. It may not look into the file.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+/// What a file is when its name says nothing.
+const UNKNOWN: &str = "application/octet-stream";
+/// RFC 9110 section 8.3.2 names UTF-8 as what text should be in.
+const CHARSET: &str = "; charset=utf-8";
+/// No registered extension is longer; the names of others are not looked up.
+const EXTENSION_BYTES_MAX: usize = 32;
+
+/// Types that `mime_guess` lacks or has in a form gone by, and the usual ones ready with their
+/// charset. Sorted, for binary search.
+const KNOWN: &[(&str, &str)] = &[
+    ("7z", "application/x-7z-compressed"),
+    ("apk", "application/vnd.android.package-archive"),
+    ("apng", "image/apng"),
+    ("appimage", "application/vnd.appimage"),
+    ("avif", "image/avif"),
+    ("br", "application/x-brotli"),
+    ("bz2", "application/x-bzip2"),
+    ("c", "text/plain; charset=utf-8"),
+    ("cbor", "application/cbor"),
+    ("cjs", "text/javascript; charset=utf-8"),
+    ("conf", "text/plain; charset=utf-8"),
+    ("css", "text/css; charset=utf-8"),
+    ("csv", "text/csv; charset=utf-8"),
+    ("deb", "application/vnd.debian.binary-package"),
+    ("dmg", "application/x-apple-diskimage"),
+    ("fgb", "application/vnd.flatgeobuf"),
+    ("flac", "audio/flac"),
+    ("geojson", "application/geo+json"),
+    ("glb", "model/gltf-binary"),
+    ("gltf", "model/gltf+json"),
+    ("gpkg", "application/geopackage+sqlite3"),
+    ("gpx", "application/gpx+xml"),
+    ("gz", "application/gzip"),
+    ("h", "text/plain; charset=utf-8"),
+    ("heic", "image/heic"),
+    ("heif", "image/heif"),
+    ("htm", "text/html; charset=utf-8"),
+    ("html", "text/html; charset=utf-8"),
+    ("ico", "image/x-icon"),
+    ("ics", "text/calendar; charset=utf-8"),
+    ("img", "application/octet-stream"),
+    ("iso", "application/x-iso9660-image"),
+    ("jpeg", "image/jpeg"),
+    ("jpg", "image/jpeg"),
+    ("js", "text/javascript; charset=utf-8"),
+    ("json", "application/json"),
+    ("jsonl", "application/jsonl"),
+    ("jsonld", "application/ld+json"),
+    ("jxl", "image/jxl"),
+    ("kml", "application/vnd.google-earth.kml+xml"),
+    ("kmz", "application/vnd.google-earth.kmz"),
+    ("log", "text/plain; charset=utf-8"),
+    ("lz4", "application/x-lz4"),
+    ("m3u8", "application/vnd.apple.mpegurl"),
+    ("m4a", "audio/mp4"),
+    ("m4s", "video/iso.segment"),
+    ("map", "application/json"),
+    ("md", "text/markdown; charset=utf-8"),
+    ("mjs", "text/javascript; charset=utf-8"),
+    ("mkv", "video/matroska"),
+    ("mp3", "audio/mpeg"),
+    ("mp4", "video/mp4"),
+    ("mpd", "application/dash+xml"),
+    ("mvt", "application/vnd.mapbox-vector-tile"),
+    ("ndjson", "application/x-ndjson"),
+    ("opus", "audio/ogg"),
+    ("otf", "font/otf"),
+    ("parquet", "application/vnd.apache.parquet"),
+    ("pbf", "application/x-protobuf"),
+    ("pdf", "application/pdf"),
+    ("pmtiles", "application/vnd.pmtiles"),
+    ("png", "image/png"),
+    ("py", "text/x-python; charset=utf-8"),
+    ("rpm", "application/x-rpm"),
+    ("rs", "text/plain; charset=utf-8"),
+    ("sh", "text/x-shellscript; charset=utf-8"),
+    ("svg", "image/svg+xml"),
+    ("tar", "application/x-tar"),
+    ("tgz", "application/gzip"),
+    ("toml", "application/toml"),
+    ("topojson", "application/json"),
+    ("ts", "video/mp2t"),
+    ("ttf", "font/ttf"),
+    ("txt", "text/plain; charset=utf-8"),
+    ("vtt", "text/vtt; charset=utf-8"),
+    ("wasm", "application/wasm"),
+    ("webm", "video/webm"),
+    ("webmanifest", "application/manifest+json"),
+    ("webp", "image/webp"),
+    ("woff", "font/woff"),
+    ("woff2", "font/woff2"),
+    ("xhtml", "application/xhtml+xml"),
+    ("xml", "application/xml"),
+    ("xz", "application/x-xz"),
+    ("yaml", "application/yaml"),
+    ("yml", "application/yaml"),
+    ("zip", "application/zip"),
+    ("zst", "application/zstd"),
+];
+
+/// The media types of names: those given, then ours, then `mime_guess`'s.
+#[derive(Clone, Debug, Default)]
+pub struct TypeTable {
+    extra: HashMap<String, String>,
+}
+
+impl TypeTable {
+    /// A table that knows `extra` besides: pairs of an extension, with its dot or without and in any
+    /// case, and a media type. Text gets its charset if it names none.
+    pub fn new(extra: impl IntoIterator<Item = (String, String)>) -> Self {
+        let extra = extra
+            .into_iter()
+            .map(|(extension, media_type)| {
+                let extension = extension.trim_start_matches('.').to_ascii_lowercase();
+                (extension, with_charset(Cow::Owned(media_type)).into_owned())
+            })
+            .collect();
+        Self { extra }
+    }
+
+    /// The value of `Content-Type` for the file of this path, by the extension of its last segment. A name
+    /// with no extension, or that begins with its only dot, is `application/octet-stream`.
+    pub fn lookup(&self, path: &[u8]) -> Cow<'_, str> {
+        let Some(extension) = extension(path) else {
+            return Cow::Borrowed(UNKNOWN);
+        };
+        if let Some(media_type) = self.extra.get(&extension) {
+            return Cow::Borrowed(media_type);
+        }
+        if let Ok(at) = KNOWN.binary_search_by(|(known, _)| (*known).cmp(&extension)) {
+            return Cow::Borrowed(KNOWN[at].1);
+        }
+        match mime_guess::from_ext(&extension).first_raw() {
+            Some(media_type) => with_charset(Cow::Borrowed(media_type)),
+            None => Cow::Borrowed(UNKNOWN),
+        }
+    }
+}
+
+/// The extension of a path's last segment in lower case, without its dot.
+fn extension(path: &[u8]) -> Option<String> {
+    let name = path.rsplit(|&byte| byte == b'/').next()?;
+    let dot = memchr::memrchr(b'.', name).filter(|&dot| dot > 0)?;
+    let extension = &name[dot + 1..];
+    if extension.is_empty() || extension.len() > EXTENSION_BYTES_MAX {
+        return None;
+    }
+    Some(std::str::from_utf8(extension).ok()?.to_ascii_lowercase())
+}
+
+fn with_charset(media_type: Cow<'_, str>) -> Cow<'_, str> {
+    let lower = media_type.to_ascii_lowercase();
+    if !lower.starts_with("text/") || lower.contains("charset=") {
+        return media_type;
+    }
+    Cow::Owned(media_type.into_owned() + CHARSET)
+}
+
+/// Whether content of this type is worth compressing: text in one form or another, and the few binary
+/// formats that aren't compressed themselves.
+pub fn compressible(content_type: &str) -> bool {
+    let essence = content_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
+    essence.starts_with("text/")
+        || essence.ends_with("+xml")
+        || essence.ends_with("+json")
+        || matches!(
+            essence.as_str(),
+            "application/javascript"
+                | "application/json"
+                | "application/jsonl"
+                | "application/x-ndjson"
+                | "application/xml"
+                | "application/xml-dtd"
+                | "application/toml"
+                | "application/yaml"
+                | "application/wasm"
+                | "application/rtf"
+                | "application/sql"
+                | "application/x-tar"
+                | "application/vnd.mapbox-vector-tile"
+                | "application/vnd.ms-fontobject"
+                | "application/x-sh"
+                | "font/ttf"
+                | "font/otf"
+                | "font/collection"
+                | "image/bmp"
+                | "image/x-icon"
+                | "image/vnd.microsoft.icon"
+                | "model/gltf-binary"
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn plain(path: &str) -> String {
+        TypeTable::default().lookup(path.as_bytes()).into_owned()
+    }
+
+    #[test]
+    fn the_table_can_be_searched() {
+        for pair in KNOWN.windows(2) {
+            assert!(pair[0].0 < pair[1].0, "{} before {}", pair[0].0, pair[1].0);
+        }
+        for (extension, media_type) in KNOWN {
+            assert_eq!(extension.to_ascii_lowercase(), *extension);
+            assert_eq!(
+                with_charset(Cow::Borrowed(media_type)),
+                *media_type,
+                "{extension}"
+            );
+        }
+    }
+
+    #[test]
+    fn usual_types() {
+        for (path, expected) in [
+            ("/index.html", "text/html; charset=utf-8"),
+            ("/A/B.HTML", "text/html; charset=utf-8"),
+            ("/a.js", "text/javascript; charset=utf-8"),
+            ("/a.mjs", "text/javascript; charset=utf-8"),
+            ("/a.json", "application/json"),
+            ("/a.xml", "application/xml"),
+            ("/a.svg", "image/svg+xml"),
+            ("/a.gpx", "application/gpx+xml"),
+            ("/a.pmtiles", "application/vnd.pmtiles"),
+            ("/a.mvt", "application/vnd.mapbox-vector-tile"),
+            ("/a.geojson", "application/geo+json"),
+            ("/a.wasm", "application/wasm"),
+            ("/a.avif", "image/avif"),
+            ("/a.webp", "image/webp"),
+            ("/a.jxl", "image/jxl"),
+            ("/a.tar.zst", "application/zstd"),
+            ("/a.xz", "application/x-xz"),
+            ("/a.deb", "application/vnd.debian.binary-package"),
+            ("/a.iso", "application/x-iso9660-image"),
+            // From mime_guess.
+            ("/a.epub", "application/epub+zip"),
+            ("/a.rtx", "text/richtext; charset=utf-8"),
+            ("/a", "application/octet-stream"),
+            ("/a.", "application/octet-stream"),
+            ("/a.unheard-of", "application/octet-stream"),
+            ("/.html", "application/octet-stream"),
+            ("/dir.html/file", "application/octet-stream"),
+            ("", "application/octet-stream"),
+        ] {
+            assert_eq!(plain(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_given_types_come_first() {
+        let table = TypeTable::new([
+            (".HTML".into(), "text/x-mine".into()),
+            ("foo".into(), "application/x-foo".into()),
+            ("bar".into(), "text/plain; Charset=latin1".into()),
+        ]);
+        assert_eq!(table.lookup(b"/a.html"), "text/x-mine; charset=utf-8");
+        assert_eq!(table.lookup(b"/a.FOO"), "application/x-foo");
+        assert_eq!(table.lookup(b"/a.bar"), "text/plain; Charset=latin1");
+        assert_eq!(table.lookup(b"/a.css"), "text/css; charset=utf-8");
+    }
+
+    #[test]
+    fn what_compresses() {
+        for yes in [
+            "text/html; charset=utf-8",
+            "TEXT/css",
+            "image/svg+xml",
+            "application/json",
+            "application/geo+json",
+            "application/wasm",
+            "font/ttf",
+            "text/javascript",
+        ] {
+            assert!(compressible(yes), "{yes}");
+        }
+        for no in [
+            "image/png",
+            "application/zip",
+            "font/woff2",
+            "video/mp4",
+            "",
+            UNKNOWN,
+        ] {
+            assert!(!compressible(no), "{no}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_has_a_type(path in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let table = TypeTable::default();
+            let media_type = table.lookup(&path);
+            prop_assert!(media_type.contains('/'));
+            prop_assert!(!media_type.starts_with("text/") || media_type.contains("charset="));
+            let _ = compressible(&String::from_utf8_lossy(&path));
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Which file each request of the hot and cold test asks for.
+//!
+//! The phases draw from it. Seeded, so that every server gets the same row. Pure.
+
+use std::ops::Range;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+
+use super::HotMix;
+use crate::fileset::layout::{CLASSES, FILES_PER_CLASS, FILES_PER_DIRECTORY, File};
+
+/// SPECweb99's shares of the classes, percent (papers, workload).
+const CLASS_PERCENT: [u32; CLASSES as usize] = [35, 50, 14, 1];
+/// SPECweb99's shares of the files in a class, per mille.
+const FILE_PER_MILLE: [u32; FILES_PER_CLASS as usize] = [39, 59, 88, 177, 353, 118, 71, 50, 44];
+/// Classes of the small mix: the first so many.
+const SMALL_CLASSES: u32 = 3;
+
+/// An endless row of hot files.
+pub(super) struct HotFiles {
+    random: Xoshiro256PlusPlus,
+    mix: HotMix,
+    directories: u32,
+}
+
+impl HotFiles {
+    pub(super) fn new(seed: u64, mix: HotMix, directories: u32) -> Self {
+        Self {
+            random: Xoshiro256PlusPlus::seed_from_u64(seed),
+            mix,
+            directories,
+        }
+    }
+
+    /// The files that the row is drawn from.
+    pub(super) fn all(mix: HotMix, directories: u32) -> Vec<u32> {
+        let classes = match mix {
+            HotMix::Specweb99 => CLASSES,
+            HotMix::Small => SMALL_CLASSES,
+        };
+        let files = (0..directories * FILES_PER_DIRECTORY).map(File::from_path_id);
+        files
+            .filter(|file| file.class < classes)
+            .map(File::path_id)
+            .collect()
+    }
+
+    /// The number of the next file.
+    pub(super) fn next(&mut self) -> u32 {
+        let directory = self.random.random_range(0..self.directories);
+        let (class, number) = match self.mix {
+            HotMix::Specweb99 => (
+                self.weighted(&CLASS_PERCENT),
+                1 + self.weighted(&FILE_PER_MILLE),
+            ),
+            HotMix::Small => (
+                self.random.random_range(0..SMALL_CLASSES),
+                self.random.random_range(1..=FILES_PER_CLASS),
+            ),
+        };
+        File {
+            directory,
+            class,
+            number,
+        }
+        .path_id()
+    }
+
+    /// An index into `weights`, each as often as its weight says.
+    fn weighted(&mut self, weights: &[u32]) -> u32 {
+        let mut draw = self.random.random_range(0..weights.iter().sum::<u32>());
+        for (index, &weight) in weights.iter().enumerate() {
+            if draw < weight {
+                return index as u32;
+            }
+            draw -= weight;
+        }
+        unreachable!("a draw below the sum of the weights falls on one of them")
+    }
+}
+
+/// A row of cold files, none of them twice.
+///
+/// It goes through the directories in random order, and takes one file of each; then through
+/// them again, with another file of each. Files of all 36 kinds come equally often, and at first
+/// the directories are cold as well.
+pub(super) struct ColdFiles {
+    /// The directories in their order, each with the file that it begins with.
+    order: Vec<(u32, u32)>,
+    taken: u32,
+}
+
+/// From one file of a directory to the next that is taken: shares no factor with 36, so all are.
+const FILE_STRIDE: u32 = 7;
+
+impl ColdFiles {
+    pub(super) fn new(seed: u64, directories: Range<u32>) -> Self {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut order: Vec<_> = directories
+            .map(|d| (d, random.random_range(0..FILES_PER_DIRECTORY)))
+            .collect();
+        order.shuffle(&mut random);
+        Self { order, taken: 0 }
+    }
+
+    /// The number of the next file; the first again when all were taken, which the check of the
+    /// options prevents.
+    pub(super) fn next(&mut self) -> u32 {
+        let count = self.order.len() as u32;
+        let (directory, first) = self.order[(self.taken % count) as usize];
+        let within = (first + self.taken / count * FILE_STRIDE) % FILES_PER_DIRECTORY;
+        self.taken += 1;
+        directory * FILES_PER_DIRECTORY + within
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn hot_files_have_the_shares_of_specweb99() {
+        let mut hot = HotFiles::new(1, HotMix::Specweb99, 20);
+        let files: Vec<_> = (0..200_000)
+            .map(|_| File::from_path_id(hot.next()))
+            .collect();
+        let share = |select: &dyn Fn(&File) -> bool| {
+            files.iter().filter(|f| select(f)).count() as f64 / 2e5
+        };
+        for class in 0..CLASSES {
+            let expected = f64::from(CLASS_PERCENT[class as usize]) / 100.0;
+            assert!(
+                (share(&|f| f.class == class) - expected).abs() < 0.005,
+                "class {class}"
+            );
+        }
+        assert!((share(&|f| f.number == 5) - 0.353 / 0.999).abs() < 0.005);
+        assert!((share(&|f| f.number == 1) - 0.039 / 0.999).abs() < 0.002);
+        assert!(files.iter().all(|f| f.directory < 20));
+    }
+
+    #[test]
+    fn small_hot_files_are_small() {
+        let mut hot = HotFiles::new(1, HotMix::Small, 3);
+        let all: HashSet<_> = HotFiles::all(HotMix::Small, 3).into_iter().collect();
+        let drawn: HashSet<_> = (0..10_000).map(|_| hot.next()).collect();
+        assert_eq!(drawn, all);
+        assert_eq!(all.len(), 3 * 27);
+    }
+
+    #[test]
+    fn cold_files_come_once_each_and_new_directories_first() {
+        let mut cold = ColdFiles::new(1, 20..120);
+        let files: Vec<_> = (0..3600).map(|_| cold.next()).collect();
+        let directories: HashSet<_> = files[..100].iter().map(|id| id / 36).collect();
+        assert_eq!(directories.len(), 100);
+        assert_eq!(files.iter().collect::<HashSet<_>>().len(), 3600);
+        assert!(files.iter().all(|id| (20..120).contains(&(id / 36))));
+        assert_ne!(
+            ColdFiles::new(2, 20..120).next(),
+            ColdFiles::new(3, 20..120).next()
+        );
+    }
+}

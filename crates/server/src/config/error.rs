@@ -1,0 +1,248 @@
+//! What is wrong with the configuration, for people and for code.
+//!
+//! For: every part of `config` reports [`Problem`]s; `Sources::load` gathers them in a
+//! [`ConfigError`], which the binary prints at start and the supervisor on a reload. May not decide
+//! what happens next, and may not write anywhere but in [`ConfigError::print`].
+
+use std::fmt;
+use std::io::{IsTerminal, Write};
+use std::ops::Range;
+use std::path::PathBuf;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+
+/// The configuration can't be used.
+#[derive(Clone, Debug)]
+pub struct ConfigError {
+    kind: ConfigErrorKind,
+    problems: Vec<Problem>,
+    file: Option<SourceFile>,
+}
+
+/// What a [`ConfigError`] is about, for code. Where several things are wrong, the first decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigErrorKind {
+    /// The config file, or the current directory, can't be read.
+    Read,
+    /// The config file is not TOML.
+    Syntax,
+    /// A key, or a part of a table, is unknown, missing or twice there.
+    Key,
+    /// A value is not what its key takes.
+    Value,
+    /// A file or directory that a value names is not usable.
+    Path,
+    /// Settings from another process have the wrong shape.
+    Handover,
+}
+
+/// The file that the spans of problems are in.
+#[derive(Clone, Debug)]
+pub(super) struct SourceFile {
+    pub(super) path: PathBuf,
+    pub(super) text: String,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug)]
+pub(super) struct Problem {
+    pub(super) kind: ConfigErrorKind,
+    /// What failed, on what: `wrong value for `workers``.
+    title: String,
+    /// Why.
+    why: String,
+    /// What to do.
+    help: Option<String>,
+    /// Where in the file, in bytes; `None` if it is not in the file.
+    span: Option<Range<usize>>,
+    /// Another place in the file that belongs to it, and what it is.
+    other: Option<(Range<usize>, String)>,
+}
+
+impl Problem {
+    /// A problem that is not in the config file.
+    pub(super) fn plain(title: impl Into<String>, why: impl Into<String>) -> Self {
+        Problem {
+            kind: ConfigErrorKind::Value,
+            title: title.into(),
+            why: why.into(),
+            help: None,
+            span: None,
+            other: None,
+        }
+    }
+
+    /// A problem at a place in the config file.
+    pub(super) fn at(span: Range<usize>, title: impl Into<String>, why: impl Into<String>) -> Self {
+        Problem {
+            span: Some(span),
+            ..Problem::plain(title, why)
+        }
+    }
+
+    pub(super) fn of(self, kind: ConfigErrorKind) -> Self {
+        Problem { kind, ..self }
+    }
+
+    pub(super) fn helped(self, help: impl Into<String>) -> Self {
+        Problem {
+            help: Some(help.into()),
+            ..self
+        }
+    }
+
+    pub(super) fn maybe_helped(self, help: Option<String>) -> Self {
+        Problem {
+            help: help.or(self.help),
+            ..self
+        }
+    }
+
+    pub(super) fn with_other(self, span: Range<usize>, label: impl Into<String>) -> Self {
+        Problem {
+            other: Some((span, label.into())),
+            ..self
+        }
+    }
+
+    /// The order in which problems are shown: those outside the file first, then by line.
+    pub(super) fn position(&self) -> usize {
+        self.span.as_ref().map_or(0, |span| span.start + 1)
+    }
+
+    fn render(&self, renderer: &Renderer, file: Option<&SourceFile>) -> String {
+        let at = file.zip(self.span.clone());
+        let path = file
+            .map(|file| file.path.to_string_lossy())
+            .unwrap_or_default();
+        let mut group = match at {
+            None => Group::with_title(
+                Level::ERROR.primary_title(format!("{}: {}", self.title, self.why)),
+            ),
+            Some((file, span)) => {
+                let primary = AnnotationKind::Primary.span(span).label(&self.why);
+                let other = self
+                    .other
+                    .iter()
+                    .map(|(span, label)| AnnotationKind::Context.span(span.clone()).label(label));
+                let snippet = Snippet::source(&file.text)
+                    .path(path)
+                    .annotation(primary)
+                    .annotations(other);
+                Level::ERROR.primary_title(&self.title).element(snippet)
+            }
+        };
+        if let Some(help) = &self.help {
+            group = group.element(Level::HELP.message(help));
+        }
+        renderer.render(&[group])
+    }
+}
+
+impl ConfigError {
+    pub(super) fn new(kind: ConfigErrorKind, problems: Vec<Problem>) -> Self {
+        ConfigError {
+            kind,
+            problems,
+            file: None,
+        }
+    }
+
+    /// All problems found, which must not be none.
+    pub(super) fn of_problems(mut problems: Vec<Problem>, file: Option<SourceFile>) -> Self {
+        problems.sort_by_key(Problem::position);
+        let kind = problems
+            .first()
+            .map_or(ConfigErrorKind::Value, |problem| problem.kind);
+        ConfigError {
+            kind,
+            problems,
+            file,
+        }
+    }
+
+    /// What it is about, for code.
+    #[must_use]
+    pub fn kind(&self) -> ConfigErrorKind {
+        self.kind
+    }
+
+    /// How many things are wrong; each is shown.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.problems.len()
+    }
+
+    /// The text for people, several lines without a newline at the end, with colours if asked.
+    #[must_use]
+    pub fn render(&self, colour: bool) -> String {
+        let renderer = if colour {
+            Renderer::styled()
+        } else {
+            Renderer::plain()
+        };
+        let texts: Vec<String> = self
+            .problems
+            .iter()
+            .map(|problem| problem.render(&renderer, self.file.as_ref()))
+            .collect();
+        texts.join("\n\n")
+    }
+
+    /// Prints the text to standard error, with colours if that is a terminal and `NO_COLOR` is
+    /// not set.
+    pub fn print(&self) {
+        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let mut to = std::io::stderr().lock();
+        let text = self.render(to.is_terminal() && !no_colour);
+        // Nobody is left to tell when standard error is gone; `eprintln!` would panic then.
+        let _ = writeln!(to, "{text}");
+    }
+}
+
+/// The text of [`ConfigError::render`] without colours.
+impl fmt::Display for ConfigError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_only_when_asked() {
+        let file = SourceFile {
+            path: "flash.toml".into(),
+            text: "a = 1\n".into(),
+        };
+        let problem = Problem::at(4..5, "wrong value for `a`", "must be 2").helped("write 2");
+        let error = ConfigError::of_problems(vec![problem], Some(file));
+        assert!(!error.to_string().contains('\x1b'));
+        assert!(error.render(true).contains('\x1b'));
+    }
+
+    #[test]
+    fn problems_outside_the_file_come_first_then_by_line() {
+        let file = SourceFile {
+            path: "flash.toml".into(),
+            text: "a = 1\nb = 2\n".into(),
+        };
+        let problems = vec![
+            Problem::at(10..11, "second", "x").of(ConfigErrorKind::Key),
+            Problem::at(4..5, "first", "x").of(ConfigErrorKind::Path),
+            Problem::plain("zeroth", "x").of(ConfigErrorKind::Read),
+        ];
+        let error = ConfigError::of_problems(problems, Some(file));
+        assert_eq!((error.kind(), error.count()), (ConfigErrorKind::Read, 3));
+        let text = error.to_string();
+        let titles: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("error: "))
+            .collect();
+        assert_eq!(titles, ["zeroth: x", "first", "second"]);
+    }
+}

@@ -1,0 +1,364 @@
+//! The options: one table of all that can be set, from which everything else about them follows.
+//!
+//! For: each row gives an option its key, bounds, default and help. The flag and the environment
+//! variable follow from the key; the command line, the reader of the environment, the reader of the
+//! file and the defaults all fill the same [`Overrides`], and the tests hold `docs/config.md` to it.
+//! Called by the rest of `config` and by the binary. May not read anything, and holds no rule about
+//! a value beyond its kind and bounds (`config::values` applies those).
+
+use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::settings::LogFormat;
+use super::values::{FromItems, Kind, Refusal};
+
+/// One option.
+#[derive(Debug)]
+pub struct Spec {
+    /// The key in the file; the flag and the variable follow from it.
+    pub key: &'static str,
+    /// The heading it stands under in the help.
+    pub group: Group,
+    /// What its value is, with bounds.
+    pub kind: Kind,
+    /// The name of its value in the help.
+    pub value_name: &'static str,
+    /// What holds if no source says anything.
+    pub default: DefaultValue,
+    /// What it does, in a line.
+    pub help: &'static str,
+    store: Store,
+}
+
+/// Parses the values and puts them in their field.
+type Store = fn(&mut Overrides, &[&OsStr], Kind, Origin) -> Result<(), Vec<Refusal>>;
+
+/// The headings of the help, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// What is served.
+    Files,
+    /// Where it is served.
+    Network,
+    /// What it is served with.
+    Resources,
+    /// How much and how long.
+    Limits,
+    /// What is written down.
+    Logs,
+}
+
+impl Group {
+    /// The heading.
+    #[must_use]
+    pub fn heading(self) -> &'static str {
+        match self {
+            Group::Files => "Files",
+            Group::Network => "Network",
+            Group::Resources => "Processes and memory",
+            Group::Limits => "Limits and timeouts",
+            Group::Logs => "Logs",
+        }
+    }
+}
+
+/// What holds if no source says anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultValue {
+    /// A value, written as in the environment.
+    Text(&'static str),
+    /// A value that depends on something else; this says on what.
+    Depends(&'static str),
+    /// Nothing.
+    None,
+}
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The command line.
+    Flag,
+    /// The environment.
+    Environment,
+    /// The config file, at these bytes.
+    File(Range<usize>),
+    /// Nobody said anything.
+    Default,
+}
+
+/// A value and where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given<T> {
+    /// The value.
+    pub value: T,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+impl Spec {
+    /// The flag without its dashes: `cache-memory`. The option `root` has none: it is the operand.
+    #[must_use]
+    pub fn flag(&self) -> String {
+        self.key.replace('_', "-")
+    }
+
+    /// The environment variable: `FLASH_CACHE_MEMORY`.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!("FLASH_{}", self.key.to_ascii_uppercase())
+    }
+
+    /// Whether it is the operand of the command line, without a flag.
+    #[must_use]
+    pub fn is_operand(&self) -> bool {
+        self.key == "root"
+    }
+
+    /// Whether it may stand in the config file: all but the name of that file itself.
+    #[must_use]
+    pub fn is_in_file(&self) -> bool {
+        self.key != "config"
+    }
+
+    /// Whether a `[[site]]` may set it for itself.
+    #[must_use]
+    pub fn is_of_site(&self) -> bool {
+        matches!(self.key, "root" | "index" | "browse" | "precompressed")
+    }
+
+    /// Parses the values that a source gave, all at once, and stores them in `into`.
+    ///
+    /// # Errors
+    ///
+    /// Says of each value that is wrong why it is; nothing is stored then.
+    pub fn set(
+        &self,
+        into: &mut Overrides,
+        items: &[&OsStr],
+        origin: Origin,
+    ) -> Result<(), Vec<Refusal>> {
+        (self.store)(into, items, self.kind, origin)
+    }
+}
+
+/// The option with this key.
+#[must_use]
+pub fn find(key: &str) -> Option<&'static Spec> {
+    OPTIONS.iter().find(|spec| spec.key == key)
+}
+
+/// Makes [`Overrides`] and [`OPTIONS`] from the rows.
+macro_rules! options {
+    ($($key:ident: $type:ty, $group:ident, $kind:expr, $value_name:literal, $default:expr, $help:literal;)*) => {
+        /// What one source said, or several merged: a field for each option.
+        #[derive(Clone, Debug, PartialEq, Eq, Default)]
+        pub struct Overrides {
+            $(#[doc = $help] pub $key: Option<Given<$type>>,)*
+        }
+
+        /// Every option, in the order of the help.
+        pub static OPTIONS: &[Spec] = &[$(Spec {
+            key: stringify!($key),
+            group: Group::$group,
+            kind: $kind,
+            value_name: $value_name,
+            default: $default,
+            help: $help,
+            store: |overrides, items, kind, origin| {
+                let value = <$type as FromItems>::from_items(items, kind)?;
+                overrides.$key = Some(Given { value, origin });
+                Ok(())
+            },
+        },)*];
+
+        impl Overrides {
+            /// These, and where they say nothing, those of the source `below`.
+            #[must_use]
+            pub fn or(self, below: Overrides) -> Overrides {
+                Overrides { $($key: self.$key.or(below.$key),)* }
+            }
+        }
+    };
+}
+
+const fn count(least: u64, most: u64) -> Kind {
+    Kind::Count { least, most }
+}
+
+const fn millis(least_ms: u64, most_ms: u64) -> Kind {
+    Kind::Duration { least_ms, most_ms }
+}
+
+const fn size(least_bytes: u64, most_bytes: u64) -> Kind {
+    Kind::Size {
+        least_bytes,
+        most_bytes,
+    }
+}
+
+const HOUR_MS: u64 = 3_600_000;
+const GIB: u64 = 1 << 30;
+
+use DefaultValue::{Depends, Text};
+use Kind::{Addresses, FileNames, Path as PathKind, Switch};
+
+// A row: key: type, heading, kind with bounds, name of the value, default, help.
+options! {
+    root: PathBuf, Files, PathKind, "DIR", Depends("the current directory"),
+        "Directory to serve";
+    config: PathBuf, Files, PathKind, "FILE", DefaultValue::None,
+        "Read settings from a TOML file";
+    index: Vec<String>, Files, FileNames, "NAME", Text("index.html"),
+        "File served for a directory; repeat for more, the first found counts";
+    browse: bool, Files, Switch, "BOOL", Text("false"),
+        "List a directory that has no index file";
+    precompressed: bool, Files, Switch, "BOOL", Text("true"),
+        "Serve FILE.br, FILE.zst or FILE.gz for FILE to clients that accept it";
+    freshness: u64, Files, millis(0, HOUR_MS), "TIME", Text("1s"),
+        "How long a cached file is served before it is looked at again";
+    listen: Vec<SocketAddr>, Network, Addresses, "ADDR:PORT", Text("127.0.0.1:8080"),
+        "Address to listen on; repeat for more, port 0 is any free port";
+    connections: u64, Network, count(1, 1_000_000), "N", Text("16384"),
+        "Most connections of a worker";
+    workers: u64, Resources, count(1, 256), "N", Depends("one for each usable core"),
+        "Worker processes";
+    helpers: u64, Resources, count(1, 256), "N", Text("16"),
+        "Most helper processes of a worker, which wait for the disk in its place";
+    helper_idle: u64, Resources, millis(1, 24 * HOUR_MS), "TIME", Text("10s"),
+        "End a helper after this time without work";
+    cache_memory: u64, Resources, size(0, 1024 * GIB), "SIZE", Text("64MiB"),
+        "Memory of a worker for the contents of small files";
+    head_timeout: u64, Limits, millis(1, HOUR_MS), "TIME", Text("10s"),
+        "Time for a client to send a request head";
+    idle_timeout: u64, Limits, millis(1, 24 * HOUR_MS), "TIME", Text("60s"),
+        "Close a connection after this time without a request";
+    least_rate: u64, Limits, size(0, GIB), "SIZE", Text("1KiB"),
+        "Close a connection that takes less than this a second; 0: never";
+    job_deadline: u64, Limits, millis(1, HOUR_MS), "TIME", Text("30s"),
+        "Answer 503 when a helper takes longer than this";
+    shutdown_timeout: u64, Limits, millis(0, HOUR_MS), "TIME", Text("30s"),
+        "Time for open requests to finish at a stop";
+    listing_entries: u64, Limits, count(1, 1_000_000), "N", Text("10000"),
+        "Most entries shown in a listing";
+    log_format: LogFormat, Logs, Kind::LogFormat, "FORMAT", Depends("combined with a log file, else off"),
+        "Form of the access log: combined, json or off";
+    log_file: PathBuf, Logs, PathKind, "FILE", Depends("standard output"),
+        "File for the access log, or - for standard output";
+}
+
+impl Overrides {
+    /// The defaults that stand in the table.
+    #[must_use]
+    pub fn defaults() -> Overrides {
+        let mut defaults = Overrides::default();
+        for spec in OPTIONS {
+            if let DefaultValue::Text(text) = spec.default {
+                let set = spec.set(&mut defaults, &[OsStr::new(text)], Origin::Default);
+                debug_assert_eq!(set, Ok(()), "the default of {}", spec.key);
+            }
+        }
+        defaults
+    }
+
+    /// Makes relative paths absolute, from `folder`, which must be absolute.
+    pub(super) fn rebase(&mut self, folder: &Path) {
+        for given in [&mut self.root, &mut self.config].into_iter().flatten() {
+            given.value = absolute(folder, &given.value);
+        }
+        if let Some(given) = self
+            .log_file
+            .as_mut()
+            .filter(|given| given.value != Path::new(STANDARD_OUTPUT))
+        {
+            given.value = absolute(folder, &given.value);
+        }
+    }
+}
+
+/// The name of the log file that means standard output.
+pub(super) const STANDARD_OUTPUT: &str = "-";
+
+/// `path` from `folder`, without the `.` in it. A `..` stays: only the system knows where it leads.
+fn absolute(folder: &Path, path: &Path) -> PathBuf {
+    folder.join(path).components().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_from_the_key() {
+        let spec = find("cache_memory").unwrap();
+        assert_eq!(spec.flag(), "cache-memory");
+        assert_eq!(spec.variable(), "FLASH_CACHE_MEMORY");
+        assert!(find("cache-memory").is_none());
+    }
+
+    #[test]
+    fn every_default_is_a_value_of_its_option() {
+        for spec in OPTIONS {
+            if let DefaultValue::Text(text) = spec.default {
+                let mut into = Overrides::default();
+                assert_eq!(
+                    spec.set(&mut into, &[OsStr::new(text)], Origin::Default),
+                    Ok(()),
+                    "{}",
+                    spec.key
+                );
+                assert_ne!(into, Overrides::default(), "{}", spec.key);
+            }
+        }
+        assert_eq!(Overrides::defaults().cache_memory.unwrap().value, 64 << 20);
+    }
+
+    #[test]
+    fn the_upper_source_wins() {
+        let given = |value| {
+            Some(Given {
+                value,
+                origin: Origin::Flag,
+            })
+        };
+        let upper = Overrides {
+            workers: given(1),
+            ..Overrides::defaults()
+        };
+        let below = Overrides {
+            workers: given(2),
+            helpers: given(3),
+            ..Overrides::defaults()
+        };
+        let merged = Overrides {
+            helpers: None,
+            ..upper
+        }
+        .or(below);
+        assert_eq!(merged.workers.unwrap().value, 1);
+        assert_eq!(merged.helpers.unwrap().value, 3);
+    }
+
+    #[test]
+    fn paths_start_where_they_were_named() {
+        let mut overrides = Overrides::defaults();
+        for (key, text) in [
+            ("root", "./www/."),
+            ("config", "/etc/flash.toml"),
+            ("log_file", "-"),
+        ] {
+            find(key)
+                .unwrap()
+                .set(&mut overrides, &[OsStr::new(text)], Origin::Flag)
+                .unwrap();
+        }
+        overrides.rebase(Path::new("/home/me"));
+        assert_eq!(overrides.root.unwrap().value, Path::new("/home/me/www"));
+        assert_eq!(
+            overrides.config.unwrap().value,
+            Path::new("/etc/flash.toml")
+        );
+        assert_eq!(overrides.log_file.unwrap().value, Path::new("-"));
+    }
+}

@@ -1,0 +1,198 @@
+//! From what the sources said to [`Settings`]: merges, inherits, and checks what no single value
+//! shows, against the file system where it must.
+//!
+//! Called by `Sources::load`. May look at the file system (it runs in the supervisor and in `flash
+//! check`, never in a worker), but may not change it.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::error::{ConfigErrorKind, Problem};
+use super::file::{Draft, SiteDraft};
+use super::options::{self, Given, Origin, Overrides, STANDARD_OUTPUT};
+use super::settings::{LogFormat, LogSettings, Settings, Site};
+
+/// The most workers that the default gives, however many cores there are.
+const WORKERS_BY_DEFAULT_MAX: usize = 256;
+
+/// Settings from the merged `given` and the parts of the file that no other source has.
+pub(super) fn resolve(
+    given: Overrides,
+    draft: Draft,
+    folder: &Path,
+) -> Result<Settings, Vec<Problem>> {
+    let given = given.or(Overrides::defaults());
+    let mut problems = Vec::new();
+    check_hosts(&draft.sites, &mut problems);
+    let log = log(&given, &mut problems);
+    let sites = sites(&given, draft.sites, folder, &mut problems);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    Ok(Settings {
+        listen: value(given.listen),
+        workers: given
+            .workers
+            .map_or_else(usable_cores, |given| size(given.value)),
+        helpers_max: size(value(given.helpers)),
+        freshness_ms: value(given.freshness),
+        cache_memory_bytes: value(given.cache_memory),
+        connections_max: size(value(given.connections)),
+        head_timeout_ms: value(given.head_timeout),
+        idle_timeout_ms: value(given.idle_timeout),
+        job_deadline_ms: value(given.job_deadline),
+        shutdown_timeout_ms: value(given.shutdown_timeout),
+        helper_idle_ms: value(given.helper_idle),
+        least_rate_bytes_per_s: value(given.least_rate),
+        listing_entries_max: size(value(given.listing_entries)),
+        log,
+        types: draft.types,
+        sites,
+    })
+}
+
+/// The value of an option that has a default in the table.
+fn value<T>(given: Option<Given<T>>) -> T {
+    given.expect("the table gives this option a default").value
+}
+
+/// A number whose bounds in the table fit any `usize`.
+fn size(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn usable_cores() -> usize {
+    std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(WORKERS_BY_DEFAULT_MAX)
+}
+
+/// The default site, if there is one, and the named ones.
+fn sites(
+    given: &Overrides,
+    drafts: Vec<SiteDraft>,
+    folder: &Path,
+    problems: &mut Vec<Problem>,
+) -> Vec<Site> {
+    let mut sites = Vec::with_capacity(drafts.len() + 1);
+    let current = Given {
+        value: folder.to_owned(),
+        origin: Origin::Default,
+    };
+    let root = given
+        .root
+        .clone()
+        .or_else(|| drafts.is_empty().then_some(current));
+    if let Some(root) = root {
+        check_root(&root, problems);
+        sites.push(site(Vec::new(), root.value, given.clone()));
+    }
+    for draft in drafts {
+        // A site without a root was reported where it was read.
+        let Some(root) = draft.overrides.root.clone() else {
+            continue;
+        };
+        check_root(&root, problems);
+        let hosts = draft.hosts.into_iter().map(|(host, _)| host).collect();
+        sites.push(site(hosts, root.value, draft.overrides.or(given.clone())));
+    }
+    sites
+}
+
+fn site(hosts: Vec<String>, root: PathBuf, given: Overrides) -> Site {
+    Site {
+        hosts,
+        root,
+        index: value(given.index),
+        browse: value(given.browse),
+        precompressed: value(given.precompressed),
+    }
+}
+
+fn check_root(root: &Given<PathBuf>, problems: &mut Vec<Problem>) {
+    let why = match std::fs::metadata(&root.value) {
+        Ok(metadata) if metadata.is_dir() => return,
+        Ok(_) => "not a directory".to_owned(),
+        Err(error) => reason(&error),
+    };
+    problems.push(path_problem("serve", "root", root, &why));
+}
+
+/// Each host may be named once in the whole file.
+fn check_hosts(sites: &[SiteDraft], problems: &mut Vec<Problem>) {
+    let mut seen: BTreeMap<&str, &Range<usize>> = BTreeMap::new();
+    for (host, span) in sites.iter().flat_map(|site| &site.hosts) {
+        if let Some(first) = seen.get(host.as_str()) {
+            let problem = Problem::at(
+                span.clone(),
+                format!("the host `{host}` is named twice"),
+                "named again",
+            );
+            problems.push(problem.with_other((*first).clone(), "named first"));
+        } else {
+            seen.insert(host, span);
+        }
+    }
+}
+
+fn log(given: &Overrides, problems: &mut Vec<Problem>) -> LogSettings {
+    let named = given.log_file.as_ref();
+    let by_default = if named.is_some() {
+        LogFormat::Combined
+    } else {
+        LogFormat::Off
+    };
+    let format = given
+        .log_format
+        .as_ref()
+        .map_or(by_default, |given| given.value);
+    let file = named.filter(|given| given.value != Path::new(STANDARD_OUTPUT));
+    if let Some(file) = file.filter(|_| format != LogFormat::Off) {
+        check_log_file(file, problems);
+    }
+    LogSettings {
+        format,
+        file: file.map(|given| given.value.clone()),
+    }
+}
+
+/// Whether it can be opened shows only when it is: the file need not be there yet.
+fn check_log_file(file: &Given<PathBuf>, problems: &mut Vec<Problem>) {
+    let folder = file.value.parent().unwrap_or(Path::new("/"));
+    let why = match (std::fs::metadata(&file.value), std::fs::metadata(folder)) {
+        (Ok(found), _) if found.is_dir() => "it is a directory".to_owned(),
+        (Ok(_), _) => return,
+        (_, Ok(folder)) if folder.is_dir() => return,
+        (_, Ok(_)) => format!("`{}` is not a directory", folder.display()),
+        (_, Err(error)) => format!("`{}`: {}", folder.display(), reason(&error)),
+    };
+    problems.push(path_problem("write the log", "log_file", file, &why));
+}
+
+/// A path that an option names can't be used: what failed, on what, who named it, why.
+fn path_problem(action: &str, key: &str, given: &Given<PathBuf>, why: &str) -> Problem {
+    let title = format!("cannot {action} `{}`", given.value.display());
+    let problem = match (&given.origin, options::find(key)) {
+        (Origin::File(span), _) => Problem::at(span.clone(), title, why),
+        (Origin::Environment, Some(spec)) => {
+            Problem::plain(format!("{title} (from {})", spec.variable()), why)
+        }
+        (Origin::Flag, Some(spec)) if !spec.is_operand() => {
+            Problem::plain(format!("{title} (from --{})", spec.flag()), why)
+        }
+        _ => Problem::plain(title, why),
+    };
+    problem.of(ConfigErrorKind::Path)
+}
+
+/// Why the system refused a path, without its error number.
+pub(super) fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => "no such file or directory".to_owned(),
+        ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        ErrorKind::NotADirectory => "a part of the path is not a directory".to_owned(),
+        _ => error.to_string(),
+    }
+}

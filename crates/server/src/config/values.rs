@@ -1,0 +1,587 @@
+//! One value of an option, from text: an address, a number, a name, a path.
+//!
+//! For: every source (flag, environment, file) hands its values over as text, so that a rule about
+//! a value stands here once. Called by `config::options` (for options), `config::file` (for hosts
+//! and content types). May not touch the system: whether a folder exists is for `config::resolve`.
+
+use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::settings::LogFormat;
+use super::{suggest, units};
+
+/// What kind of value an option takes, with its bounds, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Addresses with their ports, any number.
+    Addresses,
+    /// Names of files, any number.
+    FileNames,
+    /// A path, relative to the folder of whoever named it.
+    Path,
+    /// Yes or no.
+    Switch,
+    /// One of the names of [`LogFormat`].
+    LogFormat,
+    /// A whole number.
+    Count {
+        /// The smallest number allowed.
+        least: u64,
+        /// The largest number allowed.
+        most: u64,
+    },
+    /// A duration.
+    Duration {
+        /// The shortest duration allowed, in milliseconds.
+        least_ms: u64,
+        /// The longest duration allowed, in milliseconds.
+        most_ms: u64,
+    },
+    /// A size, or a size per second.
+    Size {
+        /// The smallest size allowed, in bytes.
+        least_bytes: u64,
+        /// The largest size allowed, in bytes.
+        most_bytes: u64,
+    },
+}
+
+impl Kind {
+    /// Whether the option takes any number of values: a repeatable flag, a list in the file, and
+    /// commas in the environment.
+    #[must_use]
+    pub fn is_list(self) -> bool {
+        matches!(self, Kind::Addresses | Kind::FileNames)
+    }
+
+    /// How the file spells a value of this kind; completes "must be ...".
+    #[must_use]
+    pub fn file_form(self) -> &'static str {
+        match self {
+            Kind::Addresses => "a list of addresses, such as [\"127.0.0.1:8080\"]",
+            Kind::FileNames => "a list of names, such as [\"index.html\"]",
+            Kind::Path => "a path in quotes",
+            Kind::Switch => "true or false, without quotes",
+            Kind::LogFormat => "\"combined\", \"json\" or \"off\"",
+            Kind::Count { .. } => "a whole number, without quotes",
+            Kind::Duration { .. } => {
+                "a duration in quotes, such as \"250ms\", \"5s\", \"2m\" or \"1h\""
+            }
+            Kind::Size { .. } => {
+                "a number of bytes, or a size in quotes, such as \"64KiB\" or \"1MiB\""
+            }
+        }
+    }
+}
+
+/// Why a value was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Which of the values given, from 0.
+    pub item: usize,
+    /// What is wrong and what to write; completes "wrong value for X: ...".
+    pub why: String,
+    /// A further hint, if there is one.
+    pub help: Option<String>,
+}
+
+impl Refusal {
+    fn new(why: impl Into<String>) -> Self {
+        Refusal {
+            item: 0,
+            why: why.into(),
+            help: None,
+        }
+    }
+
+    fn helped(self, help: Option<String>) -> Self {
+        Refusal { help, ..self }
+    }
+}
+
+/// A value made of all the texts one source gave for an option.
+pub(super) trait FromItems: Sized {
+    fn from_items(items: &[&OsStr], kind: Kind) -> Result<Self, Vec<Refusal>>;
+}
+
+/// A value made of one text.
+pub(super) trait FromText: Sized {
+    fn from_text(text: &OsStr, kind: Kind) -> Result<Self, Refusal>;
+}
+
+/// A value of which an option may have several.
+pub(super) trait ListItem: FromText + PartialEq {
+    /// The largest number of them.
+    const COUNT_MAX: usize;
+    /// Why there must be one, if there must.
+    const NONE_REFUSED: Option<&'static str>;
+    /// Whether the same value again means another thing.
+    fn may_repeat(&self) -> bool;
+}
+
+impl<T: FromText> FromItems for T {
+    fn from_items(items: &[&OsStr], kind: Kind) -> Result<Self, Vec<Refusal>> {
+        let text = items.last().copied().unwrap_or_default();
+        T::from_text(text, kind).map_err(|refusal| vec![refusal])
+    }
+}
+
+impl<T: ListItem> FromItems for Vec<T> {
+    fn from_items(items: &[&OsStr], kind: Kind) -> Result<Self, Vec<Refusal>> {
+        let mut values = Vec::with_capacity(items.len().min(T::COUNT_MAX));
+        let mut refusals = Vec::new();
+        for (item, text) in items.iter().enumerate() {
+            if item >= T::COUNT_MAX {
+                let why = format!("too many values: at most {}", T::COUNT_MAX);
+                refusals.push(Refusal {
+                    item,
+                    ..Refusal::new(why)
+                });
+                break;
+            }
+            match T::from_text(text, kind) {
+                Ok(value) if values.contains(&value) && !value.may_repeat() => {
+                    refusals.push(Refusal {
+                        item,
+                        ..Refusal::new("given twice")
+                    });
+                }
+                Ok(value) => values.push(value),
+                Err(refusal) => refusals.push(Refusal { item, ..refusal }),
+            }
+        }
+        if let (true, Some(why)) = (items.is_empty(), T::NONE_REFUSED) {
+            refusals.push(Refusal::new(why));
+        }
+        if refusals.is_empty() {
+            Ok(values)
+        } else {
+            Err(refusals)
+        }
+    }
+}
+
+impl FromText for SocketAddr {
+    fn from_text(text: &OsStr, _: Kind) -> Result<Self, Refusal> {
+        let text = utf8(text)?;
+        text.parse().map_err(|_| {
+            let help = address_guess(text).map(|guess| format!("did you mean `{guess}`?"));
+            Refusal::new("must be an address and a port, such as 127.0.0.1:8080 or [::1]:8080")
+                .helped(help)
+        })
+    }
+}
+
+impl ListItem for SocketAddr {
+    const COUNT_MAX: usize = 64;
+    const NONE_REFUSED: Option<&'static str> = Some("name at least one address");
+
+    /// Port 0 is another free port each time.
+    fn may_repeat(&self) -> bool {
+        self.port() == 0
+    }
+}
+
+/// The address meant by the usual short forms, `8080`, `:8080`, `localhost:8080`, `::1` and `10.0.0.1`.
+fn address_guess(text: &str) -> Option<SocketAddr> {
+    if let Ok(ip) = text.trim_matches(['[', ']']).parse() {
+        return Some(SocketAddr::new(ip, 8080));
+    }
+    let port = text.strip_prefix("localhost").unwrap_or(text);
+    let port = port
+        .strip_prefix(['*', ':'])
+        .unwrap_or(port)
+        .trim_start_matches(':');
+    let everywhere = text.starts_with('*');
+    let ip = if everywhere {
+        [0, 0, 0, 0]
+    } else {
+        [127, 0, 0, 1]
+    };
+    Some(SocketAddr::from((ip, port.parse().ok()?)))
+}
+
+/// The name of an index file.
+impl FromText for String {
+    fn from_text(text: &OsStr, _: Kind) -> Result<Self, Refusal> {
+        let name = utf8(text)?;
+        if name.contains('/') {
+            return Err(Refusal::new("must be the name of a file, without `/`"));
+        }
+        if name.is_empty() || name == "." || name == ".." || name.contains('\0') || name.len() > 255
+        {
+            return Err(Refusal::new(
+                "must be the name of a file, such as index.html",
+            ));
+        }
+        Ok(name.to_owned())
+    }
+}
+
+impl ListItem for String {
+    const COUNT_MAX: usize = 16;
+    const NONE_REFUSED: Option<&'static str> = None;
+
+    fn may_repeat(&self) -> bool {
+        false
+    }
+}
+
+impl FromText for PathBuf {
+    fn from_text(text: &OsStr, _: Kind) -> Result<Self, Refusal> {
+        if text.is_empty() {
+            return Err(Refusal::new("must not be empty"));
+        }
+        if text.as_encoded_bytes().contains(&0) {
+            return Err(Refusal::new("a path can't contain a NUL"));
+        }
+        Ok(PathBuf::from(text))
+    }
+}
+
+impl FromText for bool {
+    fn from_text(text: &OsStr, _: Kind) -> Result<Self, Refusal> {
+        match utf8(text)?.to_ascii_lowercase().as_str() {
+            "true" | "yes" | "on" | "1" => Ok(true),
+            "false" | "no" | "off" | "0" => Ok(false),
+            _ => Err(Refusal::new("must be true or false")),
+        }
+    }
+}
+
+impl FromText for LogFormat {
+    fn from_text(text: &OsStr, _: Kind) -> Result<Self, Refusal> {
+        let text = utf8(text)?;
+        LogFormat::ALL
+            .into_iter()
+            .find(|format| format.name() == text)
+            .ok_or_else(|| {
+                let names = LogFormat::ALL.map(LogFormat::name);
+                Refusal::new("must be combined, json or off")
+                    .helped(suggest::did_you_mean(text, names))
+            })
+    }
+}
+
+/// A count, a duration in milliseconds, or a size in bytes, as the kind says.
+impl FromText for u64 {
+    fn from_text(text: &OsStr, kind: Kind) -> Result<Self, Refusal> {
+        let text = utf8(text)?;
+        let (value, least, most, show): (_, _, _, fn(u64) -> String) = match kind {
+            Kind::Duration { least_ms, most_ms } => (
+                units::parse_duration_ms(text),
+                least_ms,
+                most_ms,
+                units::duration_text,
+            ),
+            Kind::Size {
+                least_bytes,
+                most_bytes,
+            } => (
+                units::parse_size_bytes(text),
+                least_bytes,
+                most_bytes,
+                units::size_text,
+            ),
+            Kind::Count { least, most } => (count(text), least, most, |count| count.to_string()),
+            _ => (count(text), 0, u64::MAX, |count| count.to_string()),
+        };
+        match value.map_err(Refusal::new)? {
+            value if (least..=most).contains(&value) => Ok(value),
+            _ => Err(Refusal::new(format!(
+                "must be from {} to {}",
+                show(least),
+                show(most)
+            ))),
+        }
+    }
+}
+
+/// A whole number; one too large for 64 bits is `u64::MAX`, past the bounds of every option.
+fn count(text: &str) -> Result<u64, String> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("must be a whole number, not negative".to_owned());
+    }
+    Ok(text.parse().unwrap_or(u64::MAX))
+}
+
+fn utf8(text: &OsStr) -> Result<&str, Refusal> {
+    text.to_str()
+        .ok_or_else(|| Refusal::new("must be UTF-8 text"))
+}
+
+/// A host as the virtual hosts are looked up by: lower case, no port, no dot at the end.
+pub(super) fn host(text: &str) -> Result<String, Refusal> {
+    let lower = text.to_ascii_lowercase();
+    let name = lower.strip_suffix('.').unwrap_or(&lower);
+    if name.starts_with('[') || name.matches(':').count() > 1 {
+        return bracketed(name);
+    }
+    if let Some((name, _)) = name.split_once(':') {
+        let help = Some(format!(
+            "write `{name}`: a site answers on every address that Flash listens on"
+        ));
+        return Err(Refusal::new("a host is named without a port").helped(help));
+    }
+    if !name.is_ascii() {
+        let help = "write it as it stands in a request, in ASCII, such as `xn--bcher-kva.example`";
+        return Err(Refusal::new("a host name is ASCII").helped(Some(help.to_owned())));
+    }
+    let labels = name.strip_prefix("*.").unwrap_or(name);
+    if labels.contains('*') {
+        let why = "a `*` may stand only for the first part, as in `*.example.org`";
+        return Err(Refusal::new(why));
+    }
+    let fits = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    };
+    if name.len() > 253 || !labels.split('.').all(fits) {
+        return Err(Refusal::new(
+            "must be a host name, such as `example.org` or `*.example.org`",
+        ));
+    }
+    Ok(name.to_owned())
+}
+
+/// An IPv6 address as `Host` carries it, in brackets.
+fn bracketed(name: &str) -> Result<String, Refusal> {
+    let inner = name
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    match inner.unwrap_or(name).parse::<std::net::Ipv6Addr>() {
+        Ok(address) if inner.is_some() => Ok(format!("[{address}]")),
+        Ok(address) => Err(Refusal::new("an IPv6 address stands in brackets")
+            .helped(Some(format!("write `[{address}]`")))),
+        Err(_) => Err(Refusal::new(
+            "must be a host name or an IPv6 address in brackets, without a port",
+        )),
+    }
+}
+
+/// A file extension, lower case, without its dot.
+pub(super) fn extension(text: &str) -> Result<String, Refusal> {
+    if let Some(rest) = text.strip_prefix('.') {
+        return Err(Refusal::new("an extension is named without its dot")
+            .helped(Some(format!("write `{rest}`"))));
+    }
+    let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b'.';
+    if text.is_empty() || text.len() > 32 || !text.bytes().all(plain) {
+        return Err(Refusal::new(
+            "must be a file extension without its dot, such as `webmanifest`",
+        ));
+    }
+    Ok(text.to_ascii_lowercase())
+}
+
+/// A content type: `type/subtype`, with parameters or without (RFC 9110 section 8.3.1).
+///
+/// What is let through can stand in a response head as it is: printable ASCII only.
+pub(super) fn content_type(text: &str) -> Result<String, Refusal> {
+    let token = |part: &str| {
+        !part.is_empty()
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+    };
+    let essence = text.split_once(';').map_or(text, |(essence, _)| essence);
+    let well_formed = essence
+        .trim_end()
+        .split_once('/')
+        .is_some_and(|(main, sub)| token(main) && token(sub));
+    let printable = text.len() <= 255
+        && text
+            .bytes()
+            .all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    if well_formed && printable {
+        Ok(text.to_owned())
+    } else {
+        Err(Refusal::new(
+            "must be a content type, such as \"text/plain; charset=utf-8\"",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why<T: std::fmt::Debug>(result: Result<T, Refusal>) -> String {
+        let refusal = result.unwrap_err();
+        format!(
+            "{}{}",
+            refusal.why,
+            refusal
+                .help
+                .map(|help| format!(" / {help}"))
+                .unwrap_or_default()
+        )
+    }
+
+    fn number(text: &str, kind: Kind) -> Result<u64, Refusal> {
+        u64::from_text(OsStr::new(text), kind)
+    }
+
+    #[test]
+    fn numbers_keep_their_bounds() {
+        let count = Kind::Count {
+            least: 1,
+            most: 256,
+        };
+        assert_eq!(number("1", count), Ok(1));
+        assert_eq!(number("256", count), Ok(256));
+        for text in ["0", "257", "99999999999999999999999"] {
+            assert_eq!(why(number(text, count)), "must be from 1 to 256", "{text}");
+        }
+        for text in ["", "x", "1.5", "+1", "1 ", "-1"] {
+            assert_eq!(
+                why(number(text, count)),
+                "must be a whole number, not negative",
+                "{text}"
+            );
+        }
+        let duration = Kind::Duration {
+            least_ms: 1,
+            most_ms: 3_600_000,
+        };
+        assert_eq!(why(number("0", duration)), "must be from 1ms to 1h");
+        assert_eq!(
+            why(number("99999999999999999999h", duration)),
+            "must be from 1ms to 1h"
+        );
+        let size = Kind::Size {
+            least_bytes: 0,
+            most_bytes: 1 << 40,
+        };
+        assert_eq!(why(number("2TiB", size)), "must be from 0 to 1TiB");
+        assert_eq!(number("64KiB", size), Ok(65_536));
+    }
+
+    #[test]
+    fn addresses_say_what_was_meant() {
+        let address = |text: &str| SocketAddr::from_text(OsStr::new(text), Kind::Addresses);
+        assert!(address("127.0.0.1:0").is_ok());
+        assert!(address("[::1]:8080").is_ok());
+        let meant = [
+            ("8080", "127.0.0.1:8080"),
+            (":8080", "127.0.0.1:8080"),
+            ("localhost:80", "127.0.0.1:80"),
+            ("*:80", "0.0.0.0:80"),
+            ("::1", "[::1]:8080"),
+            ("10.0.0.1", "10.0.0.1:8080"),
+        ];
+        for (text, guess) in meant {
+            assert!(
+                why(address(text)).ends_with(&format!("did you mean `{guess}`?")),
+                "{text}"
+            );
+        }
+        assert!(!why(address("example.org:80")).contains("did you mean"));
+        assert!(!why(address("127.0.0.1:99999")).contains("did you mean"));
+    }
+
+    #[test]
+    fn a_list_shows_all_that_is_wrong() {
+        let items = [
+            "127.0.0.1:80",
+            "x",
+            "127.0.0.1:80",
+            "127.0.0.1:0",
+            "127.0.0.1:0",
+        ]
+        .map(OsStr::new);
+        let refusals = Vec::<SocketAddr>::from_items(&items, Kind::Addresses).unwrap_err();
+        assert_eq!(
+            refusals
+                .iter()
+                .map(|refusal| refusal.item)
+                .collect::<Vec<_>>(),
+            [1, 2]
+        );
+        assert_eq!(refusals[1].why, "given twice");
+        let many: Vec<String> = (0..17).map(|n| format!("{n}.html")).collect();
+        let many: Vec<&OsStr> = many.iter().map(OsStr::new).collect();
+        let refusals = Vec::<String>::from_items(&many, Kind::FileNames).unwrap_err();
+        assert_eq!(refusals[0].why, "too many values: at most 16");
+    }
+
+    #[test]
+    fn index_names_are_names() {
+        let name = |text: &str| String::from_text(OsStr::new(text), Kind::FileNames);
+        assert_eq!(name("index.html").unwrap(), "index.html");
+        for text in ["", ".", "..", "a/b", "/", "a\0b"] {
+            assert!(name(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_made_uniform() {
+        assert_eq!(host("Example.ORG").unwrap(), "example.org");
+        assert_eq!(host("example.org.").unwrap(), "example.org");
+        assert_eq!(host("*.Example.org").unwrap(), "*.example.org");
+        assert_eq!(host("127.0.0.1").unwrap(), "127.0.0.1");
+        assert_eq!(host("[::0:1]").unwrap(), "[::1]");
+        assert!(why(host("example.org:80")).contains("without a port / write `example.org`"));
+        assert!(why(host("::1")).contains("write `[::1]`"));
+        assert!(why(host("bücher.example")).contains("xn--"));
+        for text in [
+            "",
+            "*",
+            "*.",
+            ".",
+            "a..b",
+            "a b",
+            "www.*.org",
+            "*x.org",
+            "http://x",
+            "[::1]:80",
+            "a/b",
+            "*.*.a",
+        ] {
+            assert!(host(text).is_err(), "{text}");
+        }
+        assert!(host(&"a.".repeat(127)).is_ok());
+        assert!(host(&"a.".repeat(128)).is_err());
+    }
+
+    #[test]
+    fn types_can_stand_in_a_head() {
+        assert_eq!(
+            content_type("text/plain; charset=utf-8").unwrap(),
+            "text/plain; charset=utf-8"
+        );
+        assert!(content_type("application/vnd.api+json").is_ok());
+        for text in [
+            "",
+            "text",
+            "text/",
+            "/plain",
+            "text/plain\r\nX: y",
+            "te xt/plain",
+            "text/pläin",
+            "; a=b",
+        ] {
+            assert!(content_type(text).is_err(), "{text:?}");
+        }
+        assert_eq!(extension("MJS").unwrap(), "mjs");
+        assert!(why(extension(".mjs")).contains("write `mjs`"));
+        for text in ["", "tar.gz", "a b", "a/b"] {
+            assert!(extension(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn switches_take_the_usual_words() {
+        let switch = |text: &str| bool::from_text(OsStr::new(text), Kind::Switch);
+        for text in ["true", "yes", "ON", "1"] {
+            assert_eq!(switch(text), Ok(true));
+        }
+        for text in ["false", "No", "off", "0"] {
+            assert_eq!(switch(text), Ok(false));
+        }
+        assert_eq!(why(switch("maybe")), "must be true or false");
+    }
+}

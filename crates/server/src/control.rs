@@ -1,0 +1,173 @@
+//! What the supervisor and the other roles say to each other, over the channel that each role
+//! has as its standard input.
+
+use std::io::{self, IoSlice};
+
+use flash_sys::prompt::channel;
+use flash_sys::{AsFd, BorrowedFd, OwnedFd};
+
+/// Room for messages under way on a control channel, in bytes.
+pub(crate) const CHANNEL_BYTES: usize = 64 * 1024;
+/// The longest text of a report; the rest is cut.
+const REPORT_BYTES_MAX: usize = 4 * 1024;
+
+/// From the supervisor to a worker or a log writer.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// The settings, as TOML in a memory file. Always first.
+    Settings(OwnedFd),
+    /// A listening socket to accept from.
+    Listener(OwnedFd),
+    /// For a worker: where access-log lines go. For a log writer: where they come from.
+    Log(OwnedFd),
+    /// All is said: begin.
+    Begin,
+    /// For a worker: a helper, by number.
+    Helper(u64, OwnedFd),
+    /// For a worker: the helper that it wanted could not be started.
+    NoHelper,
+    /// For a worker: finish what is under way and end.
+    Drain,
+    /// For a log writer: open the file again.
+    Reopen,
+}
+
+/// From a worker or a log writer to the supervisor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// Has begun.
+    Ready,
+    /// Wants one more helper.
+    WantHelper,
+    /// A helper has passed its deadline and was given up.
+    EndHelper(u64),
+    /// Something the operator should know.
+    Report(String),
+}
+
+mod tag {
+    pub(super) const SETTINGS: u8 = 1;
+    pub(super) const LISTENER: u8 = 2;
+    pub(super) const LOG: u8 = 3;
+    pub(super) const BEGIN: u8 = 4;
+    pub(super) const HELPER: u8 = 5;
+    pub(super) const NO_HELPER: u8 = 6;
+    pub(super) const DRAIN: u8 = 7;
+    pub(super) const REOPEN: u8 = 8;
+
+    pub(super) const READY: u8 = 20;
+    pub(super) const WANT_HELPER: u8 = 21;
+    pub(super) const END_HELPER: u8 = 22;
+    pub(super) const REPORT: u8 = 23;
+}
+
+/// Sends an order.
+pub(crate) fn send_order(channel: impl AsFd, order: &Order) -> io::Result<()> {
+    let (tag, number, descriptor): (u8, u64, Option<BorrowedFd<'_>>) = match order {
+        Order::Settings(fd) => (tag::SETTINGS, 0, Some(fd.as_fd())),
+        Order::Listener(fd) => (tag::LISTENER, 0, Some(fd.as_fd())),
+        Order::Log(fd) => (tag::LOG, 0, Some(fd.as_fd())),
+        Order::Begin => (tag::BEGIN, 0, None),
+        Order::Helper(number, fd) => (tag::HELPER, *number, Some(fd.as_fd())),
+        Order::NoHelper => (tag::NO_HELPER, 0, None),
+        Order::Drain => (tag::DRAIN, 0, None),
+        Order::Reopen => (tag::REOPEN, 0, None),
+    };
+    let number = number.to_le_bytes();
+    channel::send(channel, &[IoSlice::new(&[tag]), IoSlice::new(&number)], descriptor.as_slice())
+}
+
+/// Receives an order.
+///
+/// Errors: `WouldBlock` on a non-blocking channel with none; `UnexpectedEof` when the
+/// supervisor is gone; `InvalidData` for a message that is no order.
+pub(crate) fn receive_order(channel: impl AsFd) -> io::Result<Order> {
+    let mut bytes = [0; 16];
+    let mut descriptors = Vec::new();
+    let length = channel::recv(channel, &mut bytes, &mut descriptors)?;
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a message that is no order");
+    let Some((tag, rest)) = bytes[..length].split_first() else { return Err(gone()) };
+    let mut descriptor = || descriptors.pop().ok_or_else(invalid);
+    Ok(match *tag {
+        tag::SETTINGS => Order::Settings(descriptor()?),
+        tag::LISTENER => Order::Listener(descriptor()?),
+        tag::LOG => Order::Log(descriptor()?),
+        tag::BEGIN => Order::Begin,
+        tag::HELPER => Order::Helper(number(rest).ok_or_else(invalid)?, descriptor()?),
+        tag::NO_HELPER => Order::NoHelper,
+        tag::DRAIN => Order::Drain,
+        tag::REOPEN => Order::Reopen,
+        _ => return Err(invalid()),
+    })
+}
+
+/// Sends a notice.
+pub(crate) fn send_notice(channel: impl AsFd, notice: &Notice) -> io::Result<()> {
+    let number;
+    let (tag, rest): (u8, &[u8]) = match notice {
+        Notice::Ready => (tag::READY, &[]),
+        Notice::WantHelper => (tag::WANT_HELPER, &[]),
+        Notice::EndHelper(helper) => {
+            number = helper.to_le_bytes();
+            (tag::END_HELPER, &number)
+        }
+        Notice::Report(text) => (tag::REPORT, &text.as_bytes()[..text.len().min(REPORT_BYTES_MAX)]),
+    };
+    channel::send(channel, &[IoSlice::new(&[tag]), IoSlice::new(rest)], &[])
+}
+
+/// Receives a notice; errors as in [`receive_order`].
+pub(crate) fn receive_notice(channel: impl AsFd) -> io::Result<Notice> {
+    let mut bytes = [0; 1 + REPORT_BYTES_MAX];
+    let length = channel::recv(channel, &mut bytes, &mut Vec::new())?;
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a message that is no notice");
+    let Some((tag, rest)) = bytes[..length].split_first() else { return Err(gone()) };
+    Ok(match *tag {
+        tag::READY => Notice::Ready,
+        tag::WANT_HELPER => Notice::WantHelper,
+        tag::END_HELPER => Notice::EndHelper(number(rest).ok_or_else(invalid)?),
+        tag::REPORT => Notice::Report(String::from_utf8_lossy(rest).into_owned()),
+        _ => return Err(invalid()),
+    })
+}
+
+fn number(bytes: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.first_chunk()?))
+}
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the other end of the control channel is gone")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_arrive_with_their_descriptors() {
+        let (a, b) = channel::pair(CHANNEL_BYTES).expect("a pair");
+        let (passed, kept) = channel::pair(CHANNEL_BYTES).expect("a pair");
+        send_order(&a, &Order::Helper(42, passed)).expect("sent");
+        let Order::Helper(42, received) = receive_order(&b).expect("an order") else { panic!("another order") };
+        send_order(&kept, &Order::Drain).expect("sent");
+        assert!(matches!(receive_order(&received), Ok(Order::Drain)));
+    }
+
+    #[test]
+    fn notices_arrive_and_long_reports_are_cut() {
+        let (a, b) = channel::pair(CHANNEL_BYTES).expect("a pair");
+        for notice in [Notice::Ready, Notice::WantHelper, Notice::EndHelper(3), Notice::Report("text".into())] {
+            send_notice(&a, &notice).expect("sent");
+            assert_eq!(receive_notice(&b).expect("a notice"), notice);
+        }
+        send_notice(&a, &Notice::Report("x".repeat(100_000))).expect("sent");
+        assert_eq!(receive_notice(&b).expect("a notice"), Notice::Report("x".repeat(REPORT_BYTES_MAX)));
+    }
+
+    #[test]
+    fn the_end_of_the_channel_is_told() {
+        let (a, b) = channel::pair(CHANNEL_BYTES).expect("a pair");
+        drop(a);
+        assert_eq!(receive_order(&b).expect_err("gone").kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

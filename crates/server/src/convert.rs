@@ -1,0 +1,104 @@
+//! From settings and system calls to the engine's own types.
+
+use std::io;
+
+use flash_engine::limits::OPEN_FILES_MAX;
+use flash_engine::{FileStat, Kind, LogFormat, LookUpError, Opened, Rules, SiteRules, Timeouts, Want};
+use flash_http::types::TypeTable;
+use flash_sys::OwnedFd;
+use flash_sys::prompt::file;
+
+use crate::config::{self, Settings};
+
+/// Descriptors that a worker needs besides those for connections, files and helpers.
+const DESCRIPTORS_APART: u64 = 64;
+
+/// What the engine is told, within what `descriptors_max` allows.
+pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
+    let open_files_max = (descriptors_max / 4).min(OPEN_FILES_MAX as u64);
+    let others = open_files_max + DESCRIPTORS_APART + settings.helpers_max as u64;
+    let connections_max = usize::try_from(descriptors_max.saturating_sub(others)).unwrap_or(usize::MAX).max(1);
+    Rules {
+        sites: settings.sites.iter().map(site_rules).collect(),
+        types: types(settings),
+        freshness_ms: settings.freshness_ms,
+        cache_memory_bytes: settings.cache_memory_bytes,
+        connections_max: settings.connections_max.min(connections_max),
+        open_files_max: open_files_max as usize,
+        timeouts: Timeouts {
+            head_ms: settings.head_timeout_ms,
+            idle_ms: settings.idle_timeout_ms,
+            job_ms: settings.job_deadline_ms,
+        },
+        least_rate_bytes_per_s: settings.least_rate_bytes_per_s,
+        log_format: match settings.log.format {
+            config::LogFormat::Combined => LogFormat::Combined,
+            config::LogFormat::Json => LogFormat::Json,
+            config::LogFormat::Off => LogFormat::Off,
+        },
+    }
+}
+
+/// What is served of a site.
+pub(crate) fn site_rules(site: &config::Site) -> SiteRules {
+    SiteRules {
+        hosts: site.hosts.clone(),
+        index: site.index.clone(),
+        browse: site.browse,
+        precompressed: site.precompressed,
+    }
+}
+
+/// The content types.
+pub(crate) fn types(settings: &Settings) -> TypeTable {
+    TypeTable::new(settings.types.iter().map(|(extension, kind)| (extension.clone(), kind.clone())))
+}
+
+pub(crate) fn sys_want(want: Want) -> file::Want {
+    match want {
+        Want::Stat => file::Want::Stat,
+        Want::Content => file::Want::Content,
+    }
+}
+
+/// A look-up's result in the engine's terms.
+pub(crate) fn look_up(found: io::Result<file::Found>) -> Result<Opened<OwnedFd>, LookUpError> {
+    match found {
+        Ok(found) => Ok(Opened { stat: stat(&found.stat), file: found.file }),
+        Err(e) => Err(look_up_error(&e)),
+    }
+}
+
+pub(crate) fn stat(stat: &file::Stat) -> FileStat {
+    FileStat {
+        kind: match stat.kind {
+            file::Kind::File => Kind::File,
+            file::Kind::Directory => Kind::Directory,
+            file::Kind::Special => Kind::Special,
+        },
+        device: stat.device,
+        inode: stat.inode,
+        size_bytes: stat.size_bytes,
+        modified_ns: stat.modified_ns,
+        changed_ns: stat.changed_ns,
+    }
+}
+
+fn look_up_error(error: &io::Error) -> LookUpError {
+    use io::ErrorKind;
+    match error.kind() {
+        ErrorKind::WouldBlock => LookUpError::WouldWait,
+        // A path through a file, out of the root, or in a circle leads nowhere.
+        ErrorKind::NotFound
+        | ErrorKind::NotADirectory
+        | ErrorKind::InvalidFilename
+        | ErrorKind::CrossesDevices => LookUpError::Missing,
+        ErrorKind::PermissionDenied => LookUpError::Denied,
+        ErrorKind::OutOfMemory => LookUpError::Exhausted,
+        _ => match flash_sys::prompt::file::classify(error) {
+            file::Trouble::Loop => LookUpError::Missing,
+            file::Trouble::Exhausted => LookUpError::Exhausted,
+            file::Trouble::Other(number) => LookUpError::Failed(number),
+        },
+    }
+}

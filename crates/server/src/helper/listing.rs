@@ -1,0 +1,255 @@
+//! Listings of directories, as HTML for people and as JSON for programs.
+
+use std::cmp::Ordering;
+use std::fmt::Write as _;
+use std::io;
+use std::time::{Duration, Instant};
+
+use flash_http::date::iso_date;
+use flash_http::error_page::{escape_html, escape_json};
+use flash_http::target::encode_path;
+use flash_sys::OwnedFd;
+use flash_sys::prompt::file::{Kind, Want};
+use flash_sys::waiting::file;
+
+/// How long entries are looked at one by one; those after it are listed by name alone, so that
+/// a huge directory on a slow disk is listed before the job's deadline.
+const LOOK_TIME: Duration = Duration::from_secs(5);
+
+/// What is in a directory.
+#[derive(Debug)]
+pub(super) struct Listing {
+    path: String,
+    entries: Vec<Entry>,
+    more: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    directory: bool,
+    /// Unknown when there was no time to look.
+    size_bytes: Option<u64>,
+    modified_s: Option<i64>,
+}
+
+/// Reads the directory `path`, which begins and ends with a slash.
+pub(super) fn read(root: &OwnedFd, path: &[u8], entries_max: usize) -> io::Result<Listing> {
+    let relative = match path.strip_prefix(b"/") {
+        Some(rest) if !rest.is_empty() => rest,
+        _ => b".",
+    };
+    let (mut names, more) = file::names(root, relative, entries_max)?;
+    // What is not served is not listed: hidden files, and names that no address can carry.
+    names.retain(|name| !name.starts_with(b".") && !name.iter().any(u8::is_ascii_control));
+    names.sort_unstable();
+    let started = Instant::now();
+    let mut entries: Vec<Entry> = names.iter().filter_map(|name| look(root, relative, name, started)).collect();
+    entries.sort_by(|a, b| match b.directory.cmp(&a.directory) {
+        Ordering::Equal => a.name.cmp(&b.name),
+        other => other,
+    });
+    Ok(Listing { path: String::from_utf8_lossy(path).into_owned(), entries, more })
+}
+
+fn look(root: &OwnedFd, directory: &[u8], name: &[u8], started: Instant) -> Option<Entry> {
+    // A name that is not text could not be linked to without changing it.
+    let text = std::str::from_utf8(name).ok()?.to_owned();
+    if started.elapsed() > LOOK_TIME {
+        return Some(Entry { name: text, directory: false, size_bytes: None, modified_s: None });
+    }
+    let path = [directory, b"/", name].concat();
+    // What cannot be looked at, a symlink out of the root above all, cannot be served either.
+    let stat = file::open(root, &path, Want::Stat).ok()?.stat;
+    let directory = match stat.kind {
+        Kind::File => false,
+        Kind::Directory => true,
+        Kind::Special => return None,
+    };
+    Some(Entry {
+        name: text,
+        directory,
+        size_bytes: (!directory).then_some(stat.size_bytes),
+        modified_s: Some(stat.modified_ns.div_euclid(1_000_000_000) as i64),
+    })
+}
+
+impl Listing {
+    /// A page that is readable without scripts, in light and dark, on paper and small screens.
+    pub(super) fn to_html(&self) -> String {
+        let title = escape_html(&self.path).into_owned();
+        let mut page = String::with_capacity(1024 + self.entries.len() * 160);
+        // Formatting into a String cannot fail.
+        let _ = write!(
+            page,
+            "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+             <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+             <title>{title}</title><style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n<table>\
+             <thead><tr><th>Name</th><th class=\"n\">Size</th><th>Modified (UTC)</th></tr></thead>\n<tbody>\n"
+        );
+        if self.path != "/" {
+            page.push_str("<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>\n");
+        }
+        for entry in &self.entries {
+            let slash = if entry.directory { "/" } else { "" };
+            let size = entry.size_bytes.map(size_text).unwrap_or_default();
+            let modified = entry.modified_s.map(date_text).unwrap_or_default();
+            let _ = writeln!(
+                page,
+                "<tr><td><a href=\"./{}{slash}\">{}{slash}</a></td><td class=\"n\">{size}</td><td>{modified}</td></tr>",
+                encode_path(entry.name.as_bytes()),
+                escape_html(&entry.name),
+            );
+        }
+        page.push_str("</tbody></table>\n");
+        let count = self.entries.len();
+        let _ = match (self.more, count) {
+            (true, _) => write!(page, "<p>The first {count} entries that were found; there are more.</p>"),
+            (false, 0) => write!(page, "<p>Empty.</p>"),
+            (false, 1) => write!(page, "<p>1 entry</p>"),
+            (false, _) => write!(page, "<p>{count} entries</p>"),
+        };
+        page.push_str("</body></html>\n");
+        page
+    }
+
+    /// `{"path", "entries": [{"name", "type", "size", "modified"}], "more"}`; size in bytes.
+    pub(super) fn to_json(&self) -> String {
+        let mut text = format!("{{\"path\":\"{}\",\"entries\":[", escape_json(&self.path));
+        for (number, entry) in self.entries.iter().enumerate() {
+            let comma = if number == 0 { "" } else { "," };
+            let kind = match (entry.directory, entry.modified_s) {
+                (true, _) => "\"directory\"",
+                (false, Some(_)) => "\"file\"",
+                (false, None) => "null",
+            };
+            let size = entry.size_bytes.map_or("null".to_owned(), |bytes| bytes.to_string());
+            let modified = entry
+                .modified_s
+                .map_or("null".to_owned(), |s| format!("\"{}\"", String::from_utf8_lossy(&iso_date(s))));
+            let _ = write!(
+                text,
+                "{comma}{{\"name\":\"{}\",\"type\":{kind},\"size\":{size},\"modified\":{modified}}}",
+                escape_json(&entry.name),
+            );
+        }
+        let _ = writeln!(text, "],\"more\":{}}}", self.more);
+        text
+    }
+}
+
+fn size_text(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+fn date_text(unix_s: i64) -> String {
+    // 2026-11-20T23:17:00Z, to the minute.
+    let date = iso_date(unix_s);
+    String::from_utf8_lossy(&date[..16]).replace('T', " ")
+}
+
+const STYLE: &str = "\
+:root{color-scheme:light dark}\
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem}\
+h1{font-size:1.25rem;overflow-wrap:anywhere}\
+table{border-collapse:collapse;width:100%}\
+th{text-align:left;font-weight:600;border-bottom:1px solid #8888}\
+th,td{padding:.2rem 1rem .2rem 0;vertical-align:top}\
+td:first-child{overflow-wrap:anywhere}\
+td:not(:first-child){white-space:nowrap;font-variant-numeric:tabular-nums;opacity:.8}\
+.n{text-align:right}\
+a{text-decoration:none}a:hover{text-decoration:underline}\
+tbody tr:hover{background:#8881}\
+p{opacity:.7}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing() -> (tempdir::Folder, Listing) {
+        let folder = tempdir::Folder::new("listing");
+        let at = folder.path();
+        std::fs::create_dir(at.join("sub")).expect("a folder");
+        std::fs::write(at.join("a<b>.txt"), "hello").expect("a file");
+        std::fs::write(at.join(".hidden"), "").expect("a file");
+        std::fs::write(at.join("c\nd"), "").expect("a file");
+        std::os::unix::fs::symlink("/etc/passwd", at.join("out")).expect("a link");
+        let root = file::open_root(at).expect("the folder");
+        let listing = read(&root, b"/", 100).expect("a listing");
+        (folder, listing)
+    }
+
+    #[test]
+    fn shows_what_is_served_and_nothing_else() {
+        let (_folder, listing) = listing();
+        let names: Vec<_> = listing.entries.iter().map(|e| (e.name.as_str(), e.directory, e.size_bytes)).collect();
+        assert_eq!(names, [("sub", true, None), ("a<b>.txt", false, Some(5))]);
+    }
+
+    #[test]
+    fn names_cannot_break_the_page() {
+        let (_folder, listing) = listing();
+        let page = listing.to_html();
+        assert!(page.contains("<a href=\"./sub/\">sub/</a>"), "{page}");
+        assert!(page.contains("<a href=\"./a%3Cb%3E.txt\">a&lt;b&gt;.txt</a>"), "{page}");
+        assert!(listing.to_json().contains("{\"name\":\"a<b>.txt\",\"type\":\"file\",\"size\":5,"));
+    }
+
+    #[test]
+    fn a_bound_is_said() {
+        let folder = tempdir::Folder::new("bound");
+        for n in 0..5 {
+            std::fs::write(folder.path().join(n.to_string()), "").expect("a file");
+        }
+        let root = file::open_root(folder.path()).expect("the folder");
+        let listing = read(&root, b"/", 3).expect("a listing");
+        assert_eq!((listing.entries.len(), listing.more), (3, true));
+        assert!(listing.to_html().contains("there are more"));
+        assert!(listing.to_json().ends_with("],\"more\":true}\n"));
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        for (bytes, text) in
+            [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (1 << 20, "1.0 MiB"), (3 << 30, "3.0 GiB")]
+        {
+            assert_eq!(size_text(bytes), text);
+        }
+    }
+
+    /// A fresh folder that goes away with the test.
+    mod tempdir {
+        use std::path::{Path, PathBuf};
+
+        pub(super) struct Folder(PathBuf);
+
+        impl Folder {
+            pub(super) fn new(name: &str) -> Self {
+                let path = std::env::temp_dir().join(format!("flash-{name}-{}", std::process::id()));
+                let _ = std::fs::remove_dir_all(&path);
+                std::fs::create_dir_all(&path).expect("a fresh folder");
+                Self(path)
+            }
+
+            pub(super) fn path(&self) -> &Path {
+                &self.0
+            }
+        }
+
+        impl Drop for Folder {
+            fn drop(&mut self) {
+                let _ = std::fs::remove_dir_all(&self.0);
+            }
+        }
+    }
+}

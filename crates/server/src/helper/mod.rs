@@ -1,0 +1,123 @@
+//! A helper: does one task at a time that may wait for the disk, for one worker.
+//!
+//! It has the sites' roots and nothing else. It ends when its worker closes the channel.
+
+mod listing;
+
+use std::io;
+
+use flash_engine::limits::SMALL_FILE_BYTES_MAX;
+use flash_engine::{FileStat, Finding, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
+use flash_http::types::TypeTable;
+use flash_sys::OwnedFd;
+use flash_sys::prompt::{channel, file as prompt_file};
+use flash_sys::waiting::file;
+
+use crate::config::Settings;
+use crate::convert;
+use crate::protocol::{MESSAGE_BYTES_MAX, decode_task, encode_outcome};
+
+struct Helper {
+    sites: Vec<(SiteRules, OwnedFd)>,
+    types: TypeTable,
+    listing_entries_max: usize,
+    /// What was read, where only reading it counts.
+    buffer: Vec<u8>,
+}
+
+/// Serves tasks from `channel` until the worker is gone.
+pub(crate) fn run(channel: OwnedFd, settings: Settings) -> io::Result<()> {
+    let open = |site: &crate::config::Site| {
+        let root = file::open_root(&site.root)
+            .map_err(|e| io::Error::new(e.kind(), format!("cannot open {}: {e}", site.root.display())))?;
+        Ok((convert::site_rules(site), root))
+    };
+    let mut helper = Helper {
+        sites: settings.sites.iter().map(open).collect::<io::Result<_>>()?,
+        types: convert::types(&settings),
+        listing_entries_max: settings.listing_entries_max,
+        buffer: Vec::new(),
+    };
+    let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+    let mut descriptors = Vec::new();
+    loop {
+        let length = channel::recv(&channel, &mut bytes, &mut descriptors)?;
+        if length == 0 {
+            return Ok(());
+        }
+        let Some((id, task)) = decode_task(&bytes[..length], &mut descriptors) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message that is no task"));
+        };
+        descriptors.clear();
+        let outcome = helper.work(&task);
+        let message = encode_outcome(id, &outcome);
+        channel::send(&channel, &[io::IoSlice::new(&message.bytes)], &message.descriptors)?;
+    }
+}
+
+impl Helper {
+    fn work(&mut self, task: &Task<OwnedFd>) -> Outcome<OwnedFd> {
+        let outcome = match task {
+            Task::Find { site, path } => self.find(*site, path),
+            Task::List { site, path, json } => self.list(*site, path, *json),
+            Task::Load { file, offset, length_bytes } => {
+                self.read(file, *offset, *length_bytes).map(|()| Outcome::Loaded)
+            }
+            Task::Read { file, offset, length_bytes } => self.hand_over(file, *offset, *length_bytes),
+        };
+        outcome.unwrap_or_else(|e| Outcome::Failed(e.raw_os_error().unwrap_or(0)))
+    }
+
+    fn find(&mut self, site: SiteId, path: &[u8]) -> io::Result<Outcome<OwnedFd>> {
+        let (rules, root) = self.site(site)?;
+        let look_up =
+            |path: &[u8], want| convert::look_up(file::open(root, path, convert::sys_want(want)));
+        let finding = match find(path, rules, &self.types, Want::Content, look_up) {
+            Ok(finding) => finding,
+            Err(LookUpError::Failed(number)) => return Ok(Outcome::Failed(number)),
+            Err(e) => return Err(io::Error::other(format!("{e:?}"))),
+        };
+        if let Finding::File { plain, coded, .. } = &finding
+            && let Some(file) = &plain.file
+            && plain.stat.size_bytes <= SMALL_FILE_BYTES_MAX
+            && coded.iter().all(Option::is_none)
+        {
+            // Nearly always wanted next. Where it cannot be read, that will be the answer then.
+            let _ = self.read(file, 0, plain.stat.size_bytes);
+        }
+        Ok(Outcome::Found(finding))
+    }
+
+    /// Brings a part of a file into the page cache, by reading it: unlike readahead(2), that
+    /// ends when it is there.
+    fn read(&mut self, file: &OwnedFd, offset: u64, length_bytes: u64) -> io::Result<()> {
+        self.buffer.clear();
+        file::read(file, offset, usize::try_from(length_bytes).unwrap_or(0), &mut self.buffer)?;
+        Ok(())
+    }
+
+    fn hand_over(&mut self, file: &OwnedFd, offset: u64, length_bytes: u64) -> io::Result<Outcome<OwnedFd>> {
+        let mut bytes = Vec::new();
+        file::read(file, offset, usize::try_from(length_bytes).unwrap_or(0), &mut bytes)?;
+        Ok(Outcome::Bytes(bytes, state(file)?))
+    }
+
+    fn list(&mut self, site: SiteId, path: &[u8], json: bool) -> io::Result<Outcome<OwnedFd>> {
+        let (_, root) = self.site(site)?;
+        let listing = listing::read(root, path, self.listing_entries_max)?;
+        let text = if json { listing.to_json() } else { listing.to_html() };
+        let file = file::memory_file(text.as_bytes())?;
+        let stat = state(&file)?;
+        Ok(Outcome::Listed(file, stat))
+    }
+
+    fn site(&self, site: SiteId) -> io::Result<&(SiteRules, OwnedFd)> {
+        self.sites
+            .get(usize::from(site.0))
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no such site"))
+    }
+}
+
+fn state(file: &OwnedFd) -> io::Result<FileStat> {
+    Ok(convert::stat(&prompt_file::stat(file)?))
+}

@@ -1,0 +1,58 @@
+//! How a role begins: before it, the supervisor has put a control channel on its standard
+//! input; the first message there is the settings.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::process::ExitCode;
+
+use flash_sys::OwnedFd;
+use flash_sys::waiting::{process, signal};
+
+use crate::config::Settings;
+use crate::control::{Order, receive_order};
+use crate::{helper, log_writer, worker};
+
+/// Runs the role of this name.
+pub(crate) fn run(name: &str) -> ExitCode {
+    let role = match name {
+        "worker" => worker::run,
+        "helper" => helper::run,
+        "log" => log_writer::run,
+        _ => {
+            eprintln!("flash role: no role is called {name:?}; this command is for flash itself");
+            return ExitCode::from(2);
+        }
+    };
+    match begin().and_then(|(channel, settings)| role(channel, settings)) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The supervisor has ended, or does not want this process any more.
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("flash: {name} process {}: {e}", std::process::id());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn begin() -> io::Result<(OwnedFd, Settings)> {
+    signal::leave_to_supervisor();
+    if !process::die_with_parent()? {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the supervisor is gone"));
+    }
+    let channel = io::stdin().as_fd().try_clone_to_owned()?;
+    match receive_order(&channel)? {
+        Order::Settings(file) => Ok((channel, read_settings(&File::from(file))?)),
+        other => Err(io::Error::new(io::ErrorKind::InvalidData, format!("expected settings, not {other:?}"))),
+    }
+}
+
+fn read_settings(file: &File) -> io::Result<Settings> {
+    let mut text = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
+    // By offset: the position is shared with every process that has this file.
+    file.read_exact_at(&mut text, 0)?;
+    let invalid = |e: &dyn std::fmt::Display| io::Error::new(io::ErrorKind::InvalidData, e.to_string());
+    let text = String::from_utf8(text).map_err(|e| invalid(&e))?;
+    Settings::from_toml(&text).map_err(|e| invalid(&e))
+}

@@ -1,0 +1,309 @@
+//! The processes of one configuration: its workers, their helpers, and its log writer.
+
+use std::collections::HashMap;
+use std::io;
+use std::process::{Child, ExitStatus};
+
+use flash_sys::OwnedFd;
+use flash_sys::prompt::epoll::{Epoll, Watch};
+use flash_sys::prompt::{channel, clock};
+use flash_sys::waiting::{file, process};
+
+use super::sockets::Sockets;
+use crate::config::{LogFormat, Settings};
+use crate::control::{CHANNEL_BYTES, Order, send_order};
+use crate::protocol::MESSAGE_BYTES_MAX;
+
+/// A worker that ends sooner than this after its start is started again after a pause.
+const STEADY_MS: u64 = 1_000;
+/// That pause.
+const RESTART_PAUSE_MS: u64 = 1_000;
+/// How long the log writer may take for the last lines once its workers are gone.
+const LAST_LINES_MS: u64 = 2_000;
+/// Helpers that may be dying, hung in the kernel, for each that may be at work.
+const HUNG_FACTOR: usize = 3;
+
+/// A process with a control channel.
+#[derive(Debug)]
+pub(super) struct Role {
+    child: Child,
+    pub(super) channel: OwnedFd,
+    /// Its token in the supervisor's epoll.
+    pub(super) number: u64,
+    pub(super) ready: bool,
+    started_ms: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) role: Role,
+    pub(super) place: usize,
+    helpers: HashMap<u64, Child>,
+}
+
+/// Where a generation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Not every worker has begun.
+    Starting,
+    /// It accepts connections.
+    Serving,
+    /// It finishes what is under way, until then.
+    Draining { deadline_ms: u64 },
+}
+
+/// The processes of one configuration.
+#[derive(Debug)]
+pub(super) struct Generation {
+    pub(super) settings: Settings,
+    settings_file: OwnedFd,
+    pub(super) state: State,
+    pub(super) workers: Vec<Worker>,
+    /// Places whose worker is to be started, and when.
+    restarts: Vec<(usize, u64)>,
+    pub(super) log: Option<Role>,
+    /// Helpers of workers that are gone, until they are.
+    orphans: Vec<Child>,
+}
+
+/// A worker that ended by itself.
+#[derive(Debug)]
+pub(super) struct Death {
+    pub(super) place: usize,
+    pub(super) status: ExitStatus,
+}
+
+impl Generation {
+    /// Starts the processes of `settings`.
+    pub(super) fn start(
+        settings: Settings,
+        sockets: &Sockets,
+        epoll: &Epoll,
+        numbers: &mut u64,
+    ) -> io::Result<Generation> {
+        let settings_file = file::memory_file(settings.to_toml().as_bytes())?;
+        let mut generation = Generation {
+            settings,
+            settings_file,
+            state: State::Starting,
+            workers: Vec::new(),
+            restarts: Vec::new(),
+            log: None,
+            orphans: Vec::new(),
+        };
+        if generation.settings.log.format != LogFormat::Off {
+            generation.log = Some(generation.start_role("log", epoll, numbers)?);
+        }
+        for place in 0..generation.settings.workers {
+            generation.start_worker(place, sockets, epoll, numbers)?;
+        }
+        if let Some(log) = &generation.log {
+            send_order(&log.channel, &Order::Begin)?;
+        }
+        Ok(generation)
+    }
+
+    fn start_role(&self, name: &str, epoll: &Epoll, numbers: &mut u64) -> io::Result<Role> {
+        let (ours, theirs) = channel::pair(CHANNEL_BYTES)?;
+        send_order(&ours, &Order::Settings(self.settings_file.try_clone()?))?;
+        let child = process::start_role(name, theirs)
+            .map_err(|e| io::Error::new(e.kind(), format!("cannot start a {name} process: {e}")))?;
+        *numbers += 1;
+        let number = *numbers;
+        epoll.add(&ours, number, Watch::Input)?;
+        channel::set_nonblocking(&ours)?;
+        Ok(Role { child, channel: ours, number, ready: false, started_ms: clock::monotonic_ms() })
+    }
+
+    fn start_worker(
+        &mut self,
+        place: usize,
+        sockets: &Sockets,
+        epoll: &Epoll,
+        numbers: &mut u64,
+    ) -> io::Result<()> {
+        let role = self.start_role("worker", epoll, numbers)?;
+        for socket in sockets.of_worker(place, self.settings.workers)? {
+            send_order(&role.channel, &Order::Listener(socket))?;
+        }
+        if let Some(log) = &self.log {
+            connect_log(log, &role)?;
+        }
+        send_order(&role.channel, &Order::Begin)?;
+        self.workers.push(Worker { role, place, helpers: HashMap::new() });
+        Ok(())
+    }
+
+    /// Whether every worker has begun, and the log writer, if there is one.
+    pub(super) fn is_ready(&self) -> bool {
+        self.workers.iter().all(|w| w.role.ready) && self.log.as_ref().is_none_or(|log| log.ready)
+    }
+
+    pub(super) fn has_role(&self, number: u64) -> bool {
+        self.workers.iter().map(|worker| &worker.role).chain(&self.log).any(|role| role.number == number)
+    }
+
+    pub(super) fn role_mut(&mut self, number: u64) -> Option<&mut Role> {
+        let workers = self.workers.iter_mut().map(|worker| &mut worker.role);
+        workers.chain(&mut self.log).find(|role| role.number == number)
+    }
+
+    pub(super) fn place_of(&self, number: u64) -> Option<usize> {
+        self.workers.iter().find(|worker| worker.role.number == number).map(|worker| worker.place)
+    }
+
+    /// Starts a helper for a worker that wants one.
+    pub(super) fn start_helper(&mut self, number: u64, numbers: &mut u64) -> io::Result<()> {
+        let helpers_max = self.settings.helpers_max * (1 + HUNG_FACTOR);
+        let Some(worker) = self.workers.iter_mut().find(|w| w.role.number == number) else { return Ok(()) };
+        let started = if worker.helpers.len() >= helpers_max {
+            Err(io::Error::other(format!("{helpers_max} helpers are hung in the kernel")))
+        } else {
+            start_helper_process(&self.settings_file)
+        };
+        match started {
+            Ok((child, channel)) => {
+                *numbers += 1;
+                worker.helpers.insert(*numbers, child);
+                send_order(&worker.role.channel, &Order::Helper(*numbers, channel))
+            }
+            Err(e) => {
+                send_order(&worker.role.channel, &Order::NoHelper)?;
+                Err(io::Error::new(e.kind(), format!("cannot start a helper: {e}")))
+            }
+        }
+    }
+
+    /// Ends a helper that its worker has given up.
+    pub(super) fn end_helper(&mut self, number: u64, helper: u64) {
+        let worker = self.workers.iter().find(|worker| worker.role.number == number);
+        if let Some(child) = worker.and_then(|worker| worker.helpers.get(&helper)) {
+            process::kill(child);
+        }
+    }
+
+    /// Takes note of every process that has ended, and gives the workers among them.
+    pub(super) fn reap(&mut self) -> Vec<Death> {
+        self.orphans.retain_mut(|child| !has_ended(child));
+        let mut deaths = Vec::new();
+        let mut place = 0;
+        while let Some(worker) = self.workers.get_mut(place) {
+            worker.helpers.retain(|_, child| !has_ended(child));
+            let Ok(Some(status)) = worker.role.child.try_wait() else {
+                place += 1;
+                continue;
+            };
+            let worker = self.workers.swap_remove(place);
+            for helper in worker.helpers.into_values() {
+                process::kill(&helper);
+                self.orphans.push(helper);
+            }
+            deaths.push(Death { place: worker.place, status });
+            if self.state == State::Serving {
+                let now_ms = clock::monotonic_ms();
+                let steady = now_ms >= worker.role.started_ms + STEADY_MS;
+                self.restarts.push((worker.place, if steady { now_ms } else { now_ms + RESTART_PAUSE_MS }));
+            }
+        }
+        deaths
+    }
+
+    /// Whether the log writer has ended although it is needed.
+    pub(super) fn log_has_died(&mut self) -> bool {
+        let died = self.log.as_mut().is_some_and(|log| has_ended(&mut log.child));
+        if died {
+            self.log = None;
+        }
+        died
+    }
+
+    /// Starts the log writer again and connects every worker to it.
+    pub(super) fn restart_log(&mut self, epoll: &Epoll, numbers: &mut u64) -> io::Result<()> {
+        let log = self.start_role("log", epoll, numbers)?;
+        for worker in &self.workers {
+            connect_log(&log, &worker.role)?;
+        }
+        send_order(&log.channel, &Order::Begin)?;
+        self.log = Some(log);
+        Ok(())
+    }
+
+    /// Starts workers whose time has come again.
+    pub(super) fn restart_workers(
+        &mut self,
+        now_ms: u64,
+        sockets: &Sockets,
+        epoll: &Epoll,
+        numbers: &mut u64,
+    ) -> io::Result<()> {
+        let (due, later): (Vec<_>, Vec<_>) = self.restarts.iter().partition(|(_, at_ms)| *at_ms <= now_ms);
+        self.restarts = later;
+        for (place, _) in due {
+            if let Err(e) = self.start_worker(place, sockets, epoll, numbers) {
+                self.restarts.push((place, now_ms + RESTART_PAUSE_MS));
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
+    /// When this generation wants attention, in milliseconds of the monotonic clock.
+    pub(super) fn next_ms(&self) -> Option<u64> {
+        let deadline = match self.state {
+            State::Draining { deadline_ms } => Some(deadline_ms),
+            _ => None,
+        };
+        self.restarts.iter().map(|(_, at_ms)| *at_ms).chain(deadline).min()
+    }
+
+    /// Has the workers finish what is under way.
+    pub(super) fn drain(&mut self, now_ms: u64) {
+        self.state = State::Draining { deadline_ms: now_ms + self.settings.shutdown_timeout_ms };
+        self.restarts.clear();
+        for worker in &self.workers {
+            if send_order(&worker.role.channel, &Order::Drain).is_err() {
+                process::kill(&worker.role.child);
+            }
+        }
+    }
+
+    /// Ends every process at once; the log writer only when it has outlived its workers.
+    pub(super) fn kill(&mut self) {
+        self.state = State::Draining { deadline_ms: clock::monotonic_ms() + LAST_LINES_MS };
+        if let Some(log) = self.log.as_ref().filter(|_| self.workers.is_empty()) {
+            process::kill(&log.child);
+        }
+        for worker in &self.workers {
+            process::kill(&worker.role.child);
+            worker.helpers.values().for_each(process::kill);
+        }
+        self.orphans.iter().for_each(process::kill);
+    }
+
+    /// Whether no worker is left.
+    pub(super) fn is_over(&self) -> bool {
+        self.workers.is_empty() && self.restarts.is_empty()
+    }
+
+    /// Whether the log writer, too, has written its last line and ended.
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_over() && self.log.is_none()
+    }
+}
+
+fn start_helper_process(settings_file: &OwnedFd) -> io::Result<(Child, OwnedFd)> {
+    let (ours, theirs) = channel::pair(2 * MESSAGE_BYTES_MAX)?;
+    send_order(&ours, &Order::Settings(settings_file.try_clone()?))?;
+    Ok((process::start_role("helper", theirs)?, ours))
+}
+
+/// Gives a worker and the log writer the two ends of a channel.
+fn connect_log(log: &Role, worker: &Role) -> io::Result<()> {
+    let (to_log, from_worker) = channel::pair(8 * crate::worker::BATCH_BYTES_MAX)?;
+    send_order(&log.channel, &Order::Log(from_worker))?;
+    send_order(&worker.channel, &Order::Log(to_log))
+}
+
+fn has_ended(child: &mut Child) -> bool {
+    matches!(child.try_wait(), Ok(Some(_)))
+}

@@ -1,0 +1,280 @@
+//! The supervisor: binds sockets, reads the configuration, starts and restarts the other
+//! roles, hears signals. It does no request work, so it may wait.
+
+mod generation;
+mod sockets;
+mod start_line;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use flash_sys::OwnedFd;
+use flash_sys::prompt::clock;
+use flash_sys::prompt::epoll::{Epoll, Watch};
+use flash_sys::waiting::process;
+use flash_sys::waiting::signal::{self, Signal};
+
+use crate::config::{LogFormat, Sources};
+use crate::control::{Notice, Order, receive_notice, send_order};
+use generation::{Death, Generation, State};
+use sockets::Sockets;
+
+const SIGNALS: u64 = 0;
+
+/// Runs a server until it is told to stop.
+pub(crate) fn serve(sources: Sources) -> ExitCode {
+    let settings = match sources.load() {
+        Ok(settings) => settings,
+        Err(error) => {
+            error.print();
+            return ExitCode::FAILURE;
+        }
+    };
+    let run = || -> io::Result<ExitCode> {
+        process::raise_descriptor_limit()?;
+        let signals = signal::watch()?;
+        let epoll = Epoll::new(64)?;
+        epoll.add(&signals, SIGNALS, Watch::Input)?;
+        let sockets = Sockets::bind(&settings.listen, settings.workers, &Sockets::default())?;
+        let mut numbers = SIGNALS;
+        let generation = Generation::start(settings, &sockets, &epoll, &mut numbers)?;
+        let supervisor = Supervisor {
+            sources,
+            signals,
+            epoll,
+            sockets,
+            next_sockets: None,
+            generations: vec![generation],
+            numbers,
+            stopping: None,
+            forced: false,
+        };
+        supervisor.run()
+    };
+    run().unwrap_or_else(|e| {
+        say(&e.to_string());
+        ExitCode::FAILURE
+    })
+}
+
+/// A message for the operator.
+fn say(message: &str) {
+    // Nobody may be reading any more.
+    let _ = writeln!(io::stderr(), "flash: {message}");
+}
+
+struct Supervisor {
+    sources: Sources,
+    signals: OwnedFd,
+    epoll: Epoll,
+    sockets: Sockets,
+    /// Those of a generation that is starting.
+    next_sockets: Option<Sockets>,
+    /// In the order of their start: at most one serves.
+    generations: Vec<Generation>,
+    /// The last number given to a process.
+    numbers: u64,
+    /// Told to stop, by an interrupt from the keyboard or not.
+    stopping: Option<bool>,
+    /// Something had to be ended that was still under way.
+    forced: bool,
+}
+
+impl Supervisor {
+    fn run(mut self) -> io::Result<ExitCode> {
+        loop {
+            let next_ms = self.generations.iter().filter_map(Generation::next_ms).min();
+            let timeout_ms = next_ms.map(|ms| ms.saturating_sub(clock::monotonic_ms()));
+            let ready: Vec<u64> = self.epoll.wait(timeout_ms)?.map(|ready| ready.token).collect();
+            for token in ready {
+                if token == SIGNALS {
+                    while let Some(signal) = signal::take(&self.signals) {
+                        self.on_signal(signal);
+                    }
+                } else {
+                    self.hear(token);
+                }
+            }
+            if let Some(code) = self.settle()? {
+                return Ok(code);
+            }
+        }
+    }
+
+    fn on_signal(&mut self, signal: Signal) {
+        match signal {
+            Signal::Stop { interrupt } => {
+                if self.stopping == Some(true) && interrupt {
+                    self.forced = true;
+                    self.generations.iter_mut().for_each(Generation::kill);
+                } else if self.stopping.is_none() {
+                    let now_ms = clock::monotonic_ms();
+                    self.generations.iter_mut().for_each(|generation| generation.drain(now_ms));
+                    self.sockets = Sockets::default();
+                    self.next_sockets = None;
+                }
+                self.stopping = Some(interrupt || self.stopping == Some(true));
+            }
+            Signal::Reload if self.stopping.is_none() => self.reload(),
+            Signal::Reload => {}
+            Signal::ReopenLogs => {
+                for log in self.generations.iter().filter_map(|generation| generation.log.as_ref()) {
+                    if let Err(e) = send_order(&log.channel, &Order::Reopen) {
+                        say(&format!("cannot tell the log writer to open its file again: {e}"));
+                    }
+                }
+            }
+            // What has ended is seen to after every batch.
+            Signal::Child => {}
+        }
+    }
+
+    /// Reads the configuration again and starts its processes; the old ones go on until the
+    /// new ones are ready, and for good if they never are.
+    fn reload(&mut self) {
+        if self.generations.iter().any(|generation| generation.state == State::Starting) {
+            return say("a new configuration is starting already; the signal was ignored");
+        }
+        let settings = match self.sources.load() {
+            Ok(settings) => settings,
+            Err(error) => {
+                error.print();
+                return say("the old configuration stays in force");
+            }
+        };
+        let started = Sockets::bind(&settings.listen, settings.workers, &self.sockets).and_then(|sockets| {
+            Ok((Generation::start(settings, &sockets, &self.epoll, &mut self.numbers)?, sockets))
+        });
+        match started {
+            Ok((generation, sockets)) => {
+                self.generations.push(generation);
+                self.next_sockets = Some(sockets);
+            }
+            Err(e) => say(&format!("{e}; the old configuration stays in force")),
+        }
+    }
+
+    /// Hears what a worker or a log writer has to say.
+    fn hear(&mut self, number: u64) {
+        let Some(generation) = self.generations.iter_mut().find(|g| g.has_role(number)) else { return };
+        let who = generation.place_of(number).map_or("log writer".to_owned(), |place| format!("worker {place}"));
+        let Some(role) = generation.role_mut(number) else { return };
+        match receive_notice(&role.channel) {
+            Ok(Notice::Ready) => role.ready = true,
+            Ok(Notice::Report(text)) => say(&format!("{who}: {text}")),
+            Ok(Notice::WantHelper) => {
+                if let Err(e) = generation.start_helper(number, &mut self.numbers) {
+                    say(&format!("{who}: {e}"));
+                }
+            }
+            Ok(Notice::EndHelper(helper)) => generation.end_helper(number, helper),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            // It has ended, or is about to; that is seen to when it has.
+            Err(_) => drop(self.epoll.remove(&role.channel)),
+        }
+    }
+
+    /// Sees to every process that has ended or begun and every deadline that has passed. Gives
+    /// an exit code when all is over.
+    fn settle(&mut self) -> io::Result<Option<ExitCode>> {
+        let now_ms = clock::monotonic_ms();
+        for place in 0..self.generations.len() {
+            let generation = &mut self.generations[place];
+            for death in generation.reap() {
+                self.note_death(place, &death);
+            }
+            let generation = &mut self.generations[place];
+            if generation.log_has_died() {
+                self.replace_log(place)?;
+            }
+            let generation = &mut self.generations[place];
+            if let Err(e) = generation.restart_workers(now_ms, &self.sockets, &self.epoll, &mut self.numbers) {
+                say(&e.to_string());
+            }
+            if matches!(generation.state, State::Draining { deadline_ms } if deadline_ms <= now_ms)
+                && !generation.is_gone()
+            {
+                say("not all requests were finished in time; what was left is cut");
+                generation.kill();
+                self.forced = true;
+            }
+        }
+        if let Some(code) = self.promote() {
+            return Ok(Some(code));
+        }
+        self.generations.retain(|generation| !generation.is_gone());
+        if !self.generations.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(if self.forced { ExitCode::FAILURE } else { ExitCode::SUCCESS }))
+    }
+
+    fn replace_log(&mut self, place: usize) -> io::Result<()> {
+        let generation = &mut self.generations[place];
+        match generation.state {
+            State::Serving => {
+                say("the log writer ended; it is started again");
+                generation.restart_log(&self.epoll, &mut self.numbers)
+            }
+            State::Starting => {
+                generation.drain(clock::monotonic_ms());
+                Ok(())
+            }
+            State::Draining { .. } => Ok(()),
+        }
+    }
+
+    fn note_death(&mut self, place: usize, death: &Death) {
+        let generation = &mut self.generations[place];
+        match generation.state {
+            State::Serving => say(&format!("worker {} ended ({}); it is replaced", death.place, death.status)),
+            State::Draining { .. } if death.status.success() || self.forced => {}
+            State::Draining { .. } => {
+                say(&format!("worker {} ended ({}) before its requests", death.place, death.status));
+            }
+            State::Starting => {
+                say(&format!("worker {} did not start ({})", death.place, death.status));
+                generation.drain(clock::monotonic_ms());
+            }
+        }
+    }
+
+    /// Puts a generation that is ready in force and drains the one before it. Gives an exit
+    /// code when the first one has failed.
+    fn promote(&mut self) -> Option<ExitCode> {
+        let serving = self.generations.iter().position(|g| g.state == State::Serving);
+        let Some(new) = self.generations.iter().position(|g| g.state == State::Starting) else {
+            if let (Some(_), Some(_)) = (serving, self.next_sockets.take()) {
+                say("the old configuration stays in force");
+            }
+            if serving.is_none() && self.stopping.is_none() && self.generations.iter().all(Generation::is_over) {
+                return Some(ExitCode::FAILURE);
+            }
+            return None;
+        };
+        if !self.generations[new].is_ready() {
+            return None;
+        }
+        self.generations[new].state = State::Serving;
+        if let Some(old) = serving {
+            self.generations[old].drain(clock::monotonic_ms());
+        }
+        if let Some(sockets) = self.next_sockets.take() {
+            self.sockets = sockets;
+        }
+        self.announce(new);
+        None
+    }
+
+    fn announce(&self, place: usize) {
+        let settings = &self.generations[place].settings;
+        let line = start_line::text(settings, self.sockets.addresses());
+        // Standard output belongs to the access log when there is no file for it.
+        let to_stdout = settings.log.format == LogFormat::Off || settings.log.file.is_some();
+        let _ = if to_stdout {
+            writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush())
+        } else {
+            writeln!(io::stderr(), "{line}")
+        };
+    }
+}

@@ -1,0 +1,170 @@
+//! The engine's [`System`] on Linux, made of calls that never wait.
+
+use std::io::{self, IoSlice};
+
+use flash_engine::{FileStat, JobId, LookUpError, Opened, Resident, SiteId, System, Task, Want};
+use flash_sys::OwnedFd;
+use flash_sys::prompt::{clock, file, net};
+
+use super::COMPLAINT_INTERVAL_MS;
+use super::helpers::Helpers;
+use super::log::LogBuffer;
+use super::start::last_panic;
+use crate::control::{Notice, send_notice};
+use crate::convert;
+
+/// Messages for the operator that wait for the supervisor.
+const REPORTS_MAX: usize = 64;
+
+/// Sockets, files, helpers and logs of one worker.
+pub(super) struct LinuxSystem {
+    roots: Vec<OwnedFd>,
+    pub(super) helpers: Helpers,
+    pub(super) log: LogBuffer,
+    supervisor: OwnedFd,
+    reports: Vec<String>,
+    said_unknown: bool,
+    complained_ms: Option<u64>,
+    failures: u64,
+}
+
+impl LinuxSystem {
+    pub(super) fn new(roots: Vec<OwnedFd>, helpers: Helpers, log: LogBuffer, supervisor: OwnedFd) -> Self {
+        Self {
+            roots,
+            helpers,
+            log,
+            supervisor,
+            reports: Vec::new(),
+            said_unknown: false,
+            complained_ms: None,
+            failures: 0,
+        }
+    }
+
+    pub(super) fn needs_housekeeping(&self) -> bool {
+        self.helpers.any_idle() || !self.log.is_empty() || !self.reports.is_empty()
+    }
+
+    /// Does what needs no event, every so often.
+    pub(super) fn keep_house(&mut self, now_ms: u64) {
+        self.helpers.keep_house(now_ms);
+        self.log.flush();
+        if self.complained_ms.is_none_or(|ms| now_ms >= ms + COMPLAINT_INTERVAL_MS) {
+            let dropped = self.log.take_dropped();
+            if dropped > 0 {
+                self.report(&format!("dropped {dropped} access-log lines: the log's disk is slower than the requests"));
+                self.complained_ms = Some(now_ms);
+            }
+        }
+        self.send_reports();
+    }
+
+    /// Hands over what is left before the worker ends.
+    pub(super) fn finish(&mut self) {
+        self.log.flush();
+        let dropped = self.log.take_dropped();
+        if dropped > 0 {
+            self.report(&format!("dropped {dropped} access-log lines"));
+        }
+        self.send_reports();
+    }
+
+    /// Says that the file system failed, at first and then at powers of ten.
+    pub(super) fn complain_of_failure(&mut self, number: i32) {
+        self.failures += 1;
+        if self.failures.ilog10() != (self.failures - 1).checked_ilog10().unwrap_or(u32::MAX) {
+            let error = io::Error::from_raw_os_error(number);
+            self.report(&format!("the file system failed ({error}); {} failures so far", self.failures));
+        }
+    }
+
+    fn send_reports(&mut self) {
+        let mut done = 0;
+        for report in &self.reports {
+            if send_notice(&self.supervisor, &Notice::Report(report.clone())).is_err() {
+                break;
+            }
+            done += 1;
+        }
+        self.reports.drain(..done);
+    }
+}
+
+impl System for LinuxSystem {
+    type Socket = OwnedFd;
+    type File = OwnedFd;
+
+    #[inline]
+    fn recv(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+        net::recv(socket, buffer)
+    }
+
+    #[inline]
+    fn send(&mut self, socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+        net::send(socket, bytes)
+    }
+
+    fn send_both(&mut self, socket: &OwnedFd, first: &[u8], second: &[u8]) -> io::Result<usize> {
+        if first.is_empty() {
+            return net::send(socket, second);
+        }
+        net::send_parts(socket, &[IoSlice::new(first), IoSlice::new(second)])
+    }
+
+    fn end_sending(&mut self, socket: &OwnedFd) {
+        // Fails only when the connection is gone.
+        let _ = net::end_sending(socket);
+    }
+
+    fn open_cached(&mut self, site: SiteId, path: &[u8], want: Want) -> Result<Opened<OwnedFd>, LookUpError> {
+        let root = self.roots.get(usize::from(site.0)).ok_or(LookUpError::Missing)?;
+        convert::look_up(file::open_cached(root, path, convert::sys_want(want)))
+    }
+
+    fn read_resident(&mut self, file: &OwnedFd, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
+        Ok(match file::read_resident(file, offset, buffer)? {
+            file::Resident::Bytes(bytes) => Resident::Bytes(bytes),
+            file::Resident::Absent => Resident::Absent,
+            file::Resident::Unknown => {
+                if !std::mem::replace(&mut self.said_unknown, true)
+                    && let Err(e) = file::tells_residency(file)
+                {
+                    self.report(&format!(
+                        "the kernel does not tell which files are in memory ({e}): their reads go through \
+                         helpers; run flash as the files' owner, or with CAP_FOWNER, on Linux 6.5 or later"
+                    ));
+                }
+                Resident::Unknown
+            }
+        })
+    }
+
+    fn stat(&mut self, file: &OwnedFd) -> io::Result<FileStat> {
+        Ok(convert::stat(&file::stat(file)?))
+    }
+
+    fn start_job(&mut self, id: JobId, task: &Task<OwnedFd>) -> bool {
+        self.helpers.start(id, task)
+    }
+
+    fn abandon_job(&mut self, id: JobId) {
+        self.helpers.abandon(id);
+        let now_ms = clock::monotonic_ms();
+        if self.complained_ms.is_none_or(|ms| now_ms >= ms + COMPLAINT_INTERVAL_MS) {
+            self.complained_ms = Some(now_ms);
+            self.report("a helper passed its deadline and is replaced; its requests were answered 503");
+        }
+    }
+
+    fn log_access(&mut self, line: &[u8]) {
+        self.log.push(line);
+    }
+
+    fn report(&mut self, message: &str) {
+        if self.reports.len() < REPORTS_MAX {
+            let panic = last_panic();
+            self.reports.push(if panic.is_empty() { message.to_owned() } else { format!("{message} ({panic})") });
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Calls that never wait for a disk: what a worker's loop is made of.
+
+pub mod channel;
+pub mod clock;
+pub mod epoll;
+pub mod file;
+pub mod memory;
+pub mod net;

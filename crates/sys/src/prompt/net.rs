@@ -1,0 +1,100 @@
+//! Sockets that are always non-blocking.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::net::{
+    self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, SocketType, ipproto,
+    sockopt,
+};
+
+/// Makes a listening TCP socket with `SO_REUSEPORT`, one of a group that shares `address`.
+/// Connections accepted from it have `TCP_NODELAY`. An IPv6 socket takes IPv6 only.
+///
+/// Errors: those of bind(2), `EADDRINUSE` above all.
+pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let fd = socket(family)?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    sockopt::set_socket_reuseport(&fd, true)?;
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    net::bind(&fd, &address)?;
+    net::listen(&fd, backlog)?;
+    Ok(fd)
+}
+
+/// Whether nobody listens on `address` yet. [`listen`] cannot tell: a second group of the same
+/// user would share it unseen.
+///
+/// Errors: those of bind(2), `EADDRINUSE` when somebody does.
+pub fn probe(address: SocketAddr) -> io::Result<()> {
+    let fd = socket(if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    net::bind(&fd, &address)?;
+    Ok(net::listen(&fd, 1)?)
+}
+
+/// The address that a socket is bound to, for `listen` with port 0.
+pub fn local_address(fd: impl AsFd) -> io::Result<SocketAddr> {
+    Ok(net::getsockname(fd)?.try_into()?)
+}
+
+/// Accepts one queued connection, non-blocking.
+///
+/// Errors: `WouldBlock` when none is queued; `EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM` at the
+/// system's limits; `ECONNABORTED` for a client that left.
+pub fn accept(listener: impl AsFd) -> io::Result<(OwnedFd, SocketAddr)> {
+    let (fd, address) = net::acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+    let address = address.and_then(|a| a.try_into().ok()).unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
+    Ok((fd, address))
+}
+
+/// Starts to connect; the socket becomes writable when it is done (see [`take_error`]).
+pub fn connect(address: SocketAddr) -> io::Result<OwnedFd> {
+    let fd = socket(if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })?;
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    match net::connect(&fd, &address) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(fd),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// The pending error of a socket, cleared by reading it.
+pub fn take_error(fd: impl AsFd) -> io::Result<()> {
+    sockopt::socket_error(fd)?.map_err(Into::into)
+}
+
+/// Receives what is there into `buffer`; 0 is the end of input.
+#[inline]
+pub fn recv(fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    Ok(net::recv(fd, buffer, RecvFlags::DONTWAIT)?.0)
+}
+
+/// Sends as much of `bytes` as the socket takes.
+#[inline]
+pub fn send(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    Ok(net::send(fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
+}
+
+/// Sends as much of `parts`, in order, as the socket takes.
+pub fn send_parts(fd: impl AsFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    let mut none = SendAncillaryBuffer::default();
+    Ok(net::sendmsg(fd, parts, &mut none, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
+}
+
+/// Ends the sending side: the peer reads the end of input after what was sent.
+pub fn end_sending(fd: impl AsFd) -> io::Result<()> {
+    Ok(net::shutdown(fd, Shutdown::Write)?)
+}
+
+fn socket(family: AddressFamily) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?)
+}

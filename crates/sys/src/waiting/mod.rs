@@ -1,0 +1,5 @@
+//! Calls that may wait for as long as a disk, a child or a signal likes. Not for a worker.
+
+pub mod file;
+pub mod process;
+pub mod signal;

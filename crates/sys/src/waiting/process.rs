@@ -1,0 +1,43 @@
+//! Starting, ending and limiting processes: the supervisor's work.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+
+/// Starts this program again as `flash role NAME`, with `channel` as its standard input,
+/// standard output and error inherited, and a clean environment.
+pub fn start_role(name: &str, channel: OwnedFd) -> io::Result<Child> {
+    // The running image itself, also after the file was replaced by an upgrade.
+    Command::new("/proc/self/exe")
+        .arg0("flash")
+        .args(["role", name])
+        .env_clear()
+        .stdin(Stdio::from(channel))
+        .spawn()
+}
+
+/// Ends a child at once.
+pub fn kill(child: &Child) {
+    if let Some(pid) = Pid::from_raw(child.id() as i32) {
+        // Only fails when the child is gone, which is what was wanted.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+/// Has this process killed when its parent dies; call it first thing in a role.
+/// Gives false when the parent is gone already.
+pub fn die_with_parent() -> io::Result<bool> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    Ok(rustix::process::getppid().is_some_and(|parent| parent.as_raw_nonzero().get() != 1))
+}
+
+/// Raises the limit of open descriptors as far as allowed and gives it.
+pub fn raise_descriptor_limit() -> io::Result<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.unwrap_or(1 << 20);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum })?;
+    Ok(wanted)
+}
