@@ -6,7 +6,7 @@ use std::rc::Rc;
 use flash_http::conditional::{Validators, Verdict, evaluate, range_applies};
 use flash_http::negotiate::{Choice, Coding, accept_encoding, prefers_json};
 use flash_http::range::{Ranges, parse_range};
-use flash_http::request::{Method, Request};
+use flash_http::request::{Body, Method, Request};
 use flash_http::response::Status;
 use flash_http::target::decode_path;
 
@@ -116,6 +116,28 @@ impl<S: System> Engine<S> {
         }
     }
 
+    /// Answers a request that is known by the bytes of its head. None when it is not, or when
+    /// what is known is no longer sure.
+    #[inline]
+    pub(crate) fn answer_known(
+        &mut self,
+        sys: &mut S,
+        key: Key,
+        head: &[u8],
+        budget: &mut Budget,
+    ) -> Option<Next> {
+        let known = self.known.get(head)?;
+        if !self.is_fresh(&known.entry) || self.draining {
+            return None;
+        }
+        let content = Rc::clone(self.contents.get(known.version)?);
+        self.counters.known_hits += 1;
+        self.counters.content_hits += 1;
+        self.repeat_record(&known.record);
+        budget.requests -= 1;
+        Some(self.send_content(sys, key, &content, None, budget))
+    }
+
     /// What the path leads to.
     fn entry(&mut self, sys: &mut S, deciding: &mut Deciding<'_, '_, S::File>) -> Step<Rc<NameEntry>> {
         if let Some(entry) = deciding.exchange.as_ref().and_then(|e| e.entry.clone()) {
@@ -190,6 +212,9 @@ impl<S: System> Engine<S> {
                 self.reply_ranges(key, request, exchange, version, source, &ranges)
             }
             (_, Source::Memory(content)) if self.takes_kept_head(request) => {
+                if exchange.is_none() && request.body == Body::None {
+                    self.known.put(deciding.asked.head, entry, version.id, &self.record);
+                }
                 self.send_content(sys, key, &content, exchange, budget)
             }
             (_, source) => self.reply_whole(key, request, exchange, version, source),

@@ -9,7 +9,7 @@ use flash_http::request::HeadLimits;
 use flash_http::response::Status;
 
 use crate::access_log::Record;
-use crate::cache::{Contents, Names, OpenFiles, Version, VersionId};
+use crate::cache::{Contents, KnownRequests, Names, OpenFiles, Version, VersionId};
 use crate::connection::{Connection, Next, Phase};
 use crate::jobs::{JobId, Jobs, Outcome};
 use crate::limits::{
@@ -48,6 +48,7 @@ pub struct Engine<S: System> {
     continued: VecDeque<Key>,
     pub(crate) draining: bool,
 
+    pub(crate) known: KnownRequests,
     pub(crate) names: Names,
     pub(crate) contents: Contents,
     pub(crate) files: OpenFiles<S::File>,
@@ -82,6 +83,8 @@ pub struct Readiness {
 pub struct Counters {
     /// Requests answered from the content cache, by one send.
     pub content_hits: u64,
+    /// Those among them that were known by the bytes of their head.
+    pub known_hits: u64,
     /// Look-ups answered by the name cache.
     pub name_hits: u64,
     /// Look-ups that it could not answer.
@@ -124,6 +127,7 @@ impl<S: System> Engine<S> {
             timers: Timers::new(now.monotonic_ms),
             continued: VecDeque::new(),
             draining: false,
+            known: KnownRequests::new(),
             names: Names::new(),
             contents: Contents::new(rules.cache_memory_bytes),
             files: OpenFiles::new(rules.open_files_max),
@@ -144,7 +148,8 @@ impl<S: System> Engine<S> {
     /// A turn of the loop begins.
     pub fn handle_turn(&mut self, now: Moment) {
         self.now = now;
-        let wall_s = self.wall_s();
+        // Nanoseconds since 1970 fit 64 bits until 2262.
+        let wall_s = (now.wall_ns as i64).div_euclid(1_000_000_000);
         if wall_s != self.date_s {
             self.date_s = wall_s;
             self.date = http_date(wall_s);
@@ -301,7 +306,7 @@ impl<S: System> Engine<S> {
     }
 
     pub(crate) fn wall_s(&self) -> i64 {
-        self.now.wall_ns.div_euclid(1_000_000_000) as i64
+        self.date_s
     }
 
     fn guarded_turn(&mut self, sys: &mut S, key: Key) {

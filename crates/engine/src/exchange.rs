@@ -220,6 +220,19 @@ impl<S: System> Engine<S> {
         }
     }
 
+    /// The same for a request whose record is known.
+    pub(crate) fn repeat_record(&mut self, known: &Record) {
+        let record = &mut self.record;
+        record.line.clone_from(&known.line);
+        record.started_ms = self.now.monotonic_ms;
+        if self.rules.log_format == LogFormat::Off {
+            return;
+        }
+        record.host.clone_from(&known.host);
+        record.referer.clone_from(&known.referer);
+        record.agent.clone_from(&known.agent);
+    }
+
     /// Logs an exchange that went through [`Exchange`].
     pub(crate) fn log_ending(
         &mut self,

@@ -47,6 +47,10 @@ pub const NAME_CACHE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 pub const NAME_ENTRY_BYTES: usize = 512;
 /// Names that the cache is prepared for at its start.
 pub const NAMES_EXPECTED: usize = 4096;
+/// Request heads known by their bytes.
+pub const KNOWN_REQUESTS_MAX: usize = 4096;
+/// A longer request head is always parsed.
+pub const KNOWN_HEAD_BYTES_MAX: usize = 1024;
 /// Files kept open for later requests.
 pub const OPEN_FILES_MAX: usize = 1024;
 /// Listings in memory at once, counting those still being sent.

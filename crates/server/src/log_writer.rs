@@ -24,11 +24,11 @@ struct LogWriter {
 }
 
 /// Writes lines until every worker's channel has ended.
-pub(crate) fn run(control: OwnedFd, settings: Settings) -> io::Result<()> {
+pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     let mut epoll = Epoll::new(64)?;
     channel::set_nonblocking(&control)?;
     epoll.add(&control, CONTROL, Watch::Input)?;
-    let mut writer = LogWriter { out: open(&settings)?, settings, control, failing: false };
+    let mut writer = LogWriter { out: open(settings)?, settings: settings.clone(), control, failing: false };
     send_notice(&writer.control, &Notice::Ready)?;
     let mut workers: Vec<Option<OwnedFd>> = Vec::new();
     let mut buffer = vec![0; BATCH_BYTES_MAX];

@@ -25,7 +25,7 @@ pub(crate) fn run(name: &str) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match begin().and_then(|(channel, settings)| role(channel, settings)) {
+    match begin().and_then(|(channel, settings)| role(channel, &settings)) {
         Ok(()) => ExitCode::SUCCESS,
         // The supervisor has ended, or does not want this process any more.
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => ExitCode::SUCCESS,

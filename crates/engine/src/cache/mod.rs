@@ -6,9 +6,11 @@
 //! each asked once, do not drive the hot ones out.
 
 mod contents;
+mod known;
 mod names;
 mod version;
 
 pub(crate) use contents::{Content, Contents};
+pub(crate) use known::KnownRequests;
 pub(crate) use names::{Listings, NameEntry, NameKind, Names, Resource};
 pub(crate) use version::{OpenFiles, Version, VersionId};

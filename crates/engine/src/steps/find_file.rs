@@ -18,6 +18,7 @@ use crate::system::{FileStat, Kind, LookUpError, Opened, System, Want};
 
 /// What a path was found to lead to.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "each is made once and taken apart at once")]
 pub enum Finding<F> {
     /// A regular file.
     File {
@@ -148,7 +149,7 @@ impl<S: System> Engine<S> {
     pub(crate) fn find_file(&mut self, sys: &mut S, key: Key, site: SiteId, path: &[u8]) -> Search {
         let now_ms = self.now.monotonic_ms;
         if let Some(entry) = self.names.get(site, path) {
-            if now_ms.saturating_sub(entry.checked_ms.get()) <= self.rules.freshness_ms {
+            if self.is_fresh(entry) {
                 self.counters.name_hits += 1;
                 return Search::Entry(Rc::clone(entry));
             }
@@ -172,6 +173,12 @@ impl<S: System> Engine<S> {
             Err(LookUpError::Failed(_)) => Search::Failed,
             Err(_) => Search::Exhausted,
         }
+    }
+
+    /// Whether an entry was true so lately that it is believed.
+    #[inline]
+    pub(crate) fn is_fresh(&self, entry: &NameEntry) -> bool {
+        self.now.monotonic_ms.saturating_sub(entry.checked_ms.get()) <= self.rules.freshness_ms
     }
 
     /// Checks an entry by a cached look-up. If even that would wait, the entry is believed for

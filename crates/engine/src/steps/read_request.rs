@@ -31,6 +31,15 @@ impl<S: System> Engine<S> {
         }
         let mut at = 0;
         loop {
+            if at < filled
+                && budget.requests > 0
+                && let Some(next) = self.answer_known(sys, key, &buffer[at..filled], budget)
+            {
+                at = filled;
+                if next != Next::Finished {
+                    return next;
+                }
+            }
             while at < filled {
                 let request = match parse_head(&buffer[at..filled], &self.head_limits) {
                     Ok(Head::Partial) => break,

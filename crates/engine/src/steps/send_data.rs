@@ -35,10 +35,11 @@ impl<S: System> Engine<S> {
         exchange: Option<Box<Exchange<S::File>>>,
         budget: &mut Budget,
     ) -> Next {
+        let date_s = self.wall_s();
         let Some(connection) = self.connections.get_mut(key) else { return Next::Close };
         let peer = connection.peer;
         let head_bytes = content.head_bytes();
-        let (total, result) = content.with_head(self.now.wall_ns.div_euclid(1_000_000_000) as i64, &self.date, |b| {
+        let (total, result) = content.with_head(date_s, &self.date, |b| {
             (b.len(), sys.send(&connection.socket, b))
         });
         let sent = match result {
@@ -54,7 +55,7 @@ impl<S: System> Engine<S> {
         }
         connection.writable = false;
         let rest_of_head =
-            content.with_head(self.wall_s(), &self.date, |b| b[sent.min(head_bytes)..head_bytes].to_vec());
+            content.with_head(date_s, &self.date, |b| b[sent.min(head_bytes)..head_bytes].to_vec());
         let mut exchange = self.boxed(exchange);
         exchange.status = Status::OK;
         exchange.out = rest_of_head;

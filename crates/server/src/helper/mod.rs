@@ -18,6 +18,8 @@ use crate::convert;
 use crate::protocol::{MESSAGE_BYTES_MAX, decode_task, encode_outcome};
 
 struct Helper {
+    /// To its worker.
+    channel: OwnedFd,
     sites: Vec<(SiteRules, OwnedFd)>,
     types: TypeTable,
     listing_entries_max: usize,
@@ -26,22 +28,23 @@ struct Helper {
 }
 
 /// Serves tasks from `channel` until the worker is gone.
-pub(crate) fn run(channel: OwnedFd, settings: Settings) -> io::Result<()> {
+pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
     let open = |site: &crate::config::Site| {
         let root = file::open_root(&site.root)
             .map_err(|e| io::Error::new(e.kind(), format!("cannot open {}: {e}", site.root.display())))?;
         Ok((convert::site_rules(site), root))
     };
     let mut helper = Helper {
+        channel,
         sites: settings.sites.iter().map(open).collect::<io::Result<_>>()?,
-        types: convert::types(&settings),
+        types: convert::types(settings),
         listing_entries_max: settings.listing_entries_max,
         buffer: Vec::new(),
     };
     let mut bytes = vec![0; MESSAGE_BYTES_MAX];
     let mut descriptors = Vec::new();
     loop {
-        let length = channel::recv(&channel, &mut bytes, &mut descriptors)?;
+        let length = channel::recv(&helper.channel, &mut bytes, &mut descriptors)?;
         if length == 0 {
             return Ok(());
         }
@@ -51,7 +54,7 @@ pub(crate) fn run(channel: OwnedFd, settings: Settings) -> io::Result<()> {
         descriptors.clear();
         let outcome = helper.work(&task);
         let message = encode_outcome(id, &outcome);
-        channel::send(&channel, &[io::IoSlice::new(&message.bytes)], &message.descriptors)?;
+        channel::send(&helper.channel, &[io::IoSlice::new(&message.bytes)], &message.descriptors)?;
     }
 }
 

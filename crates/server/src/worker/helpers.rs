@@ -18,6 +18,7 @@ struct Helper {
 }
 
 /// What a helper's channel had to say.
+#[expect(clippy::large_enum_variant, reason = "each is made once and taken apart at once")]
 pub(super) enum Heard {
     /// Nothing (more).
     Nothing,

@@ -19,7 +19,7 @@ use crate::control::{Order, receive_order};
 use crate::convert;
 
 /// Runs a worker on the orders from `control`.
-pub(crate) fn run(control: OwnedFd, settings: Settings) -> io::Result<()> {
+pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     let descriptors_max = process::raise_descriptor_limit()?;
     let roots = settings
         .sites
@@ -54,7 +54,7 @@ pub(crate) fn run(control: OwnedFd, settings: Settings) -> io::Result<()> {
         control.try_clone()?,
     );
     let worker = Worker {
-        engine: Engine::new(convert::rules(&settings, descriptors_max), now),
+        engine: Engine::new(convert::rules(settings, descriptors_max), now),
         sys,
         epoll,
         control,

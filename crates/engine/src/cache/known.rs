@@ -1,0 +1,106 @@
+//! Requests known by the bytes of their heads: one that was answered with a kept content need
+//! not be parsed again while its name entry is fresh and its content is there.
+//!
+//! Parsing and looking up cost more than the rest of a hit together, and hot files are asked
+//! for in the same words again and again.
+
+use std::hash::BuildHasher;
+use std::rc::Rc;
+
+use foldhash::fast::RandomState;
+
+use super::names::NameEntry;
+use super::version::VersionId;
+use crate::access_log::Record;
+use crate::limits::{KNOWN_HEAD_BYTES_MAX, KNOWN_REQUESTS_MAX};
+
+/// A request head and what it was answered with.
+#[derive(Debug)]
+pub(crate) struct Known {
+    head: Box<[u8]>,
+    /// As long as this is fresh, the path leads to the same versions.
+    pub(crate) entry: Rc<NameEntry>,
+    /// The version among them that this head is answered with.
+    pub(crate) version: VersionId,
+    pub(crate) record: Record,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    /// The head that was seen here last: only one that comes twice is kept.
+    seen: u64,
+    known: Option<Rc<Known>>,
+}
+
+/// A table with one place for each hash: a newer head replaces an older one.
+#[derive(Debug)]
+pub(crate) struct KnownRequests {
+    places: Vec<Place>,
+    hasher: RandomState,
+}
+
+impl KnownRequests {
+    pub(crate) fn new() -> Self {
+        let places = (0..KNOWN_REQUESTS_MAX).map(|_| Place::default()).collect();
+        Self { places, hasher: RandomState::default() }
+    }
+
+    /// What is known of a head with exactly these bytes.
+    #[inline]
+    pub(crate) fn get(&self, head: &[u8]) -> Option<Rc<Known>> {
+        if head.len() > KNOWN_HEAD_BYTES_MAX {
+            return None;
+        }
+        let known = self.places[place(self.hasher.hash_one(head))].known.as_ref()?;
+        (*known.head == *head).then(|| Rc::clone(known))
+    }
+
+    /// Remembers a head, if it was seen before.
+    pub(crate) fn put(&mut self, head: &[u8], entry: &Rc<NameEntry>, version: VersionId, record: &Record) {
+        if head.len() > KNOWN_HEAD_BYTES_MAX {
+            return;
+        }
+        let hash = self.hasher.hash_one(head);
+        let place = &mut self.places[place(hash)];
+        if std::mem::replace(&mut place.seen, hash) != hash {
+            return;
+        }
+        let (entry, record) = (Rc::clone(entry), record.clone());
+        place.known = Some(Rc::new(Known { head: head.into(), entry, version, record }));
+    }
+}
+
+fn place(hash: u64) -> usize {
+    hash as usize % KNOWN_REQUESTS_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::NameKind;
+
+    #[test]
+    fn a_head_is_known_from_its_second_time_on_and_to_the_byte() {
+        let mut requests = KnownRequests::new();
+        let entry = NameEntry::new(NameKind::Missing, 0);
+        let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        for known in [false, true] {
+            requests.put(head, &entry, VersionId(7), &Record::default());
+            assert_eq!(requests.get(head).is_some(), known);
+        }
+        assert_eq!(requests.get(head).map(|known| known.version), Some(VersionId(7)));
+        assert!(requests.get(b"GET / HTTP/1.1\r\nHost: b\r\n\r\n").is_none());
+        assert!(requests.get(&head[..head.len() - 1]).is_none());
+    }
+
+    #[test]
+    fn a_long_head_is_not_kept() {
+        let mut requests = KnownRequests::new();
+        let entry = NameEntry::new(NameKind::Missing, 0);
+        let head = vec![b'x'; KNOWN_HEAD_BYTES_MAX + 1];
+        for _ in 0..2 {
+            requests.put(&head, &entry, VersionId(7), &Record::default());
+        }
+        assert!(requests.get(&head).is_none());
+    }
+}
