@@ -27,6 +27,8 @@ pub(crate) struct Connection<S: System> {
     pub(crate) queued: bool,
     /// Received and not yet consumed.
     pub(crate) input: Vec<u8>,
+    /// So much of `input` is known not to hold the end of a head.
+    pub(crate) scanned: usize,
     /// When it is to be looked at, in milliseconds of the monotonic clock.
     pub(crate) deadline_ms: u64,
     /// The tick that it is filed under in the timers.
@@ -96,6 +98,7 @@ impl<S: System> Connection<S> {
             ended: false,
             queued: false,
             input: Vec::new(),
+            scanned: 0,
             deadline_ms: u64::MAX,
             filed_tick: None,
             exchange: None,

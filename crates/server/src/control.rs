@@ -26,7 +26,7 @@ pub(crate) enum Order {
     Helper(u64, OwnedFd),
     /// For a worker: the helper that it wanted could not be started.
     NoHelper,
-    /// For a worker: finish what is under way and end.
+    /// Finish what is under way and end: requests, or the lines of the workers that there are.
     Drain,
     /// For a log writer: open the file again.
     Reopen,

@@ -23,7 +23,7 @@ struct LogWriter {
     failing: bool,
 }
 
-/// Writes lines until every worker's channel has ended.
+/// Writes lines until it is told to drain and every worker's channel has ended.
 pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     let mut epoll = Epoll::new(64)?;
     channel::set_nonblocking(&control)?;
@@ -32,7 +32,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     send_notice(&writer.control, &Notice::Ready)?;
     let mut workers: Vec<Option<OwnedFd>> = Vec::new();
     let mut buffer = vec![0; BATCH_BYTES_MAX];
-    let mut begun = false;
+    let mut draining = false;
     loop {
         let ready: Vec<u64> = epoll.wait(None)?.map(|ready| ready.token).collect();
         for token in ready {
@@ -44,7 +44,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
                         workers.push(Some(channel));
                     }
                     Ok(Order::Reopen) => writer.reopen(),
-                    Ok(Order::Begin) => begun = true,
+                    Ok(Order::Drain) => draining = true,
                     Ok(_) => {}
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                     Err(e) => return Err(e),
@@ -56,7 +56,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
                 *place = None;
             }
         }
-        if begun && workers.iter().all(Option::is_none) {
+        if draining && workers.iter().all(Option::is_none) {
             return Ok(());
         }
     }

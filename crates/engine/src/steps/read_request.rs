@@ -2,13 +2,13 @@
 
 use flash_http::body::Chunked;
 use flash_http::negotiate::prefers_json;
-use flash_http::request::{Body, Head, Method, first_line, parse_head};
+use flash_http::request::{Body, Head, Method, first_line, head_end, parse_head};
 use flash_http::response::Status;
 
 use crate::connection::{Budget, Next, Phase};
 use crate::engine::Engine;
 use crate::exchange::{Asked, RequestBody};
-use crate::limits::{REQUEST_BODY_BYTES_MAX, TARGET_BYTES_MAX};
+use crate::limits::{HEAD_BYTES_MAX, REQUEST_BODY_BYTES_MAX, TARGET_BYTES_MAX};
 use crate::slab::Key;
 use crate::system::System;
 
@@ -29,6 +29,7 @@ impl<S: System> Engine<S> {
             buffer[..filled].copy_from_slice(&connection.input);
             connection.input = Vec::new();
         }
+        let mut scanned = std::mem::take(&mut connection.scanned);
         let mut at = 0;
         loop {
             if at < filled
@@ -40,7 +41,11 @@ impl<S: System> Engine<S> {
                     return next;
                 }
             }
-            while at < filled {
+            // A head that trickles in is not parsed from its start at every byte.
+            let unended = scanned > 0
+                && filled < HEAD_BYTES_MAX
+                && head_end(&buffer[..filled], std::mem::replace(&mut scanned, filled)).is_none();
+            while at < filled && !unended {
                 let request = match parse_head(&buffer[at..filled], &self.head_limits) {
                     Ok(Head::Partial) => break,
                     Ok(Head::Complete(request)) => request,
@@ -89,6 +94,7 @@ impl<S: System> Engine<S> {
             self.set_deadline(key, now_ms + timeouts.idle_ms);
         } else {
             connection.input = rest.to_vec();
+            connection.scanned = rest.len();
             connection.phase = Phase::Head { begun: true };
             if !was_begun {
                 self.set_deadline(key, now_ms + timeouts.head_ms);

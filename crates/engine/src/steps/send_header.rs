@@ -279,6 +279,7 @@ impl<S: System> Engine<S> {
             head.field("Content-Type", content_type.as_bytes());
             head.length(page.len() as u64);
             head.field("X-Content-Type-Options", b"nosniff");
+            head.field("Vary", b"Accept");
             for (name, value) in fields {
                 head.field(name, value.as_bytes());
             }

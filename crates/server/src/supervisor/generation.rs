@@ -97,9 +97,6 @@ impl Generation {
         for place in 0..generation.settings.workers {
             generation.start_worker(place, sockets, epoll, numbers)?;
         }
-        if let Some(log) = &generation.log {
-            send_order(&log.channel, &Order::Begin)?;
-        }
         Ok(generation)
     }
 
@@ -122,16 +119,17 @@ impl Generation {
         epoll: &Epoll,
         numbers: &mut u64,
     ) -> io::Result<()> {
+        let listeners = sockets.of_worker(place, self.settings.workers)?.into_iter().map(Order::Listener);
         let role = self.start_role("worker", epoll, numbers)?;
-        for socket in sockets.of_worker(place, self.settings.workers)? {
-            send_order(&role.channel, &Order::Listener(socket))?;
+        self.workers.push(Worker { role, place, helpers: HashMap::new() });
+        let Some(Worker { role, .. }) = self.workers.last() else { return Ok(()) };
+        for order in listeners {
+            order_if_there(role, &order)?;
         }
         if let Some(log) = &self.log {
-            connect_log(log, &role)?;
+            connect_log(log, role)?;
         }
-        send_order(&role.channel, &Order::Begin)?;
-        self.workers.push(Worker { role, place, helpers: HashMap::new() });
-        Ok(())
+        order_if_there(role, &Order::Begin)
     }
 
     /// Whether every worker has begun, and the log writer, if there is one.
@@ -223,7 +221,6 @@ impl Generation {
         for worker in &self.workers {
             connect_log(&log, &worker.role)?;
         }
-        send_order(&log.channel, &Order::Begin)?;
         self.log = Some(log);
         Ok(())
     }
@@ -260,9 +257,9 @@ impl Generation {
     pub(super) fn drain(&mut self, now_ms: u64) {
         self.state = State::Draining { deadline_ms: now_ms + self.settings.shutdown_timeout_ms };
         self.restarts.clear();
-        for worker in &self.workers {
-            if send_order(&worker.role.channel, &Order::Drain).is_err() {
-                process::kill(&worker.role.child);
+        for role in self.workers.iter().map(|worker| &worker.role).chain(&self.log) {
+            if send_order(&role.channel, &Order::Drain).is_err() {
+                process::kill(&role.child);
             }
         }
     }
@@ -300,8 +297,17 @@ fn start_helper_process(settings_file: &OwnedFd) -> io::Result<(Child, OwnedFd)>
 /// Gives a worker and the log writer the two ends of a channel.
 fn connect_log(log: &Role, worker: &Role) -> io::Result<()> {
     let (to_log, from_worker) = channel::pair(8 * crate::worker::BATCH_BYTES_MAX)?;
-    send_order(&log.channel, &Order::Log(from_worker))?;
-    send_order(&worker.channel, &Order::Log(to_log))
+    order_if_there(log, &Order::Log(from_worker))?;
+    order_if_there(worker, &Order::Log(to_log))
+}
+
+/// Gives an order to a role that may have died: it is replaced, and the order given again, once
+/// it is reaped.
+fn order_if_there(role: &Role, order: &Order) -> io::Result<()> {
+    match send_order(&role.channel, order) {
+        Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(()),
+        other => other,
+    }
 }
 
 fn has_ended(child: &mut Child) -> bool {

@@ -95,7 +95,7 @@ impl Supervisor {
                     self.hear(token);
                 }
             }
-            if let Some(code) = self.settle()? {
+            if let Some(code) = self.settle() {
                 return Ok(code);
             }
         }
@@ -176,7 +176,7 @@ impl Supervisor {
 
     /// Sees to every process that has ended or begun and every deadline that has passed. Gives
     /// an exit code when all is over.
-    fn settle(&mut self) -> io::Result<Option<ExitCode>> {
+    fn settle(&mut self) -> Option<ExitCode> {
         let now_ms = clock::monotonic_ms();
         for place in 0..self.generations.len() {
             let generation = &mut self.generations[place];
@@ -185,7 +185,7 @@ impl Supervisor {
             }
             let generation = &mut self.generations[place];
             if generation.log_has_died() {
-                self.replace_log(place)?;
+                self.replace_log(place);
             }
             let generation = &mut self.generations[place];
             if let Err(e) = generation.restart_workers(now_ms, &self.sockets, &self.epoll, &mut self.numbers) {
@@ -200,27 +200,26 @@ impl Supervisor {
             }
         }
         if let Some(code) = self.promote() {
-            return Ok(Some(code));
+            return Some(code);
         }
         self.generations.retain(|generation| !generation.is_gone());
         if !self.generations.is_empty() {
-            return Ok(None);
+            return None;
         }
-        Ok(Some(if self.forced { ExitCode::FAILURE } else { ExitCode::SUCCESS }))
+        Some(if self.forced { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    fn replace_log(&mut self, place: usize) -> io::Result<()> {
+    fn replace_log(&mut self, place: usize) {
         let generation = &mut self.generations[place];
         match generation.state {
             State::Serving => {
                 say("the log writer ended; it is started again");
-                generation.restart_log(&self.epoll, &mut self.numbers)
+                if let Err(e) = generation.restart_log(&self.epoll, &mut self.numbers) {
+                    say(&format!("the access log is off: {e}; send HUP to try again"));
+                }
             }
-            State::Starting => {
-                generation.drain(clock::monotonic_ms());
-                Ok(())
-            }
-            State::Draining { .. } => Ok(()),
+            State::Starting => generation.drain(clock::monotonic_ms()),
+            State::Draining { .. } => {}
         }
     }
 

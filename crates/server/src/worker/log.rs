@@ -61,6 +61,10 @@ impl LogBuffer {
         self.lines.is_empty() && self.dropped == 0
     }
 
+    pub(super) fn has_dropped(&self) -> bool {
+        self.dropped > 0
+    }
+
     /// Lines dropped since it was asked last.
     pub(super) fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)

@@ -3,6 +3,7 @@
 //! Nothing in this folder may wait for a disk or a peer: a house-rules test refuses whatever
 //! could. Only [`run`]'s start, before the loop, opens the sites' roots.
 
+mod complaint;
 mod helpers;
 mod log;
 mod start;
@@ -18,6 +19,7 @@ use flash_sys::{AsFd, OwnedFd};
 
 pub(crate) use log::BATCH_BYTES_MAX;
 pub(crate) use start::run;
+use complaint::Complaint;
 use system::LinuxSystem;
 
 use crate::control::{Notice, Order, receive_order};
@@ -28,9 +30,6 @@ const EVENTS_MAX: usize = 256;
 const ACCEPTS_PER_TURN_MAX: usize = 32;
 /// How often what needs no event is seen to: idle helpers, log lines, counts to be reported.
 const HOUSEKEEPING_MS: u64 = 100;
-/// How often the operator is told of the same limit.
-const COMPLAINT_INTERVAL_MS: u64 = 60_000;
-
 /// What a ready descriptor belongs to, in the upper byte of its token.
 mod kind {
     pub(super) const CONNECTION: u64 = 0;
@@ -59,7 +58,7 @@ struct Worker {
     spare: Option<OwnedFd>,
     draining: bool,
     housekeeping_ms: u64,
-    complained_ms: Option<u64>,
+    refusals: Complaint,
     refused: u64,
 }
 
@@ -158,6 +157,8 @@ impl Worker {
     }
 
     fn refuse(&mut self, socket: impl AsFd) {
+        // Closing with unread input would reset the connection, and the answer with it.
+        let _ = net::recv(&socket, &mut [0; 4096]);
         // A client that is gone already need not be told.
         let _ = net::send(&socket, REFUSAL);
         let _ = net::end_sending(&socket);
@@ -166,8 +167,7 @@ impl Worker {
 
     /// Tells the operator of refused clients, once a minute.
     fn complain(&mut self, now_ms: u64) {
-        let due = self.complained_ms.is_none_or(|ms| now_ms >= ms + COMPLAINT_INTERVAL_MS);
-        if self.refused == 0 || !due {
+        if self.refused == 0 || !self.refusals.is_due(now_ms) {
             return;
         }
         let counters = self.engine.counters();
@@ -177,7 +177,6 @@ impl Worker {
             self.refused, counters.connections
         ));
         self.refused = 0;
-        self.complained_ms = Some(now_ms);
     }
 
     fn hear_helper(&mut self, number: u64) {
@@ -187,7 +186,7 @@ impl Worker {
                 helpers::Heard::Done(id, outcome) => self.finish(id, outcome),
                 helpers::Heard::Gone(job) => {
                     if let Some(id) = job {
-                        self.sys.report("a helper process ended in the middle of a job; its requests were answered 503");
+                        self.sys.complain_of_loss();
                         self.engine.handle_job(&mut self.sys, id, Outcome::Lost);
                     }
                     return self.engine.handle_helper_ready(&mut self.sys);

@@ -10,6 +10,7 @@ use flash_sys::prompt::epoll::{Epoll, Watch};
 use flash_sys::prompt::{channel, memory};
 use flash_sys::waiting::{file, process};
 
+use super::complaint::Complaint;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
 use super::system::LinuxSystem;
@@ -62,7 +63,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
         spare: Some(spare),
         draining: false,
         housekeeping_ms: now.monotonic_ms,
-        complained_ms: None,
+        refusals: Complaint::default(),
         refused: 0,
     };
     keep_panics_quiet();

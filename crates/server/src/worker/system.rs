@@ -6,7 +6,7 @@ use flash_engine::{FileStat, JobId, LookUpError, Opened, Resident, SiteId, Syste
 use flash_sys::OwnedFd;
 use flash_sys::prompt::{clock, file, net};
 
-use super::COMPLAINT_INTERVAL_MS;
+use super::complaint::Complaint;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
 use super::start::last_panic;
@@ -24,7 +24,9 @@ pub(super) struct LinuxSystem {
     supervisor: OwnedFd,
     reports: Vec<String>,
     said_unknown: bool,
-    complained_ms: Option<u64>,
+    dropped_lines: Complaint,
+    lost_helpers: Complaint,
+    overdue_helpers: Complaint,
     failures: u64,
 }
 
@@ -37,7 +39,9 @@ impl LinuxSystem {
             supervisor,
             reports: Vec::new(),
             said_unknown: false,
-            complained_ms: None,
+            dropped_lines: Complaint::default(),
+            lost_helpers: Complaint::default(),
+            overdue_helpers: Complaint::default(),
             failures: 0,
         }
     }
@@ -50,12 +54,9 @@ impl LinuxSystem {
     pub(super) fn keep_house(&mut self, now_ms: u64) {
         self.helpers.keep_house(now_ms);
         self.log.flush();
-        if self.complained_ms.is_none_or(|ms| now_ms >= ms + COMPLAINT_INTERVAL_MS) {
+        if self.log.has_dropped() && self.dropped_lines.is_due(now_ms) {
             let dropped = self.log.take_dropped();
-            if dropped > 0 {
-                self.report(&format!("dropped {dropped} access-log lines: the log's disk is slower than the requests"));
-                self.complained_ms = Some(now_ms);
-            }
+            self.report(&format!("dropped {dropped} access-log lines: the log's disk is slower than the requests"));
         }
         self.send_reports();
     }
@@ -76,6 +77,13 @@ impl LinuxSystem {
         if self.failures.ilog10() != (self.failures - 1).checked_ilog10().unwrap_or(u32::MAX) {
             let error = io::Error::from_raw_os_error(number);
             self.report(&format!("the file system failed ({error}); {} failures so far", self.failures));
+        }
+    }
+
+    /// Says that a helper died at work.
+    pub(super) fn complain_of_loss(&mut self) {
+        if self.lost_helpers.is_due(clock::monotonic_ms()) {
+            self.report("a helper process ended in the middle of a job; its requests were answered 503");
         }
     }
 
@@ -150,9 +158,7 @@ impl System for LinuxSystem {
 
     fn abandon_job(&mut self, id: JobId) {
         self.helpers.abandon(id);
-        let now_ms = clock::monotonic_ms();
-        if self.complained_ms.is_none_or(|ms| now_ms >= ms + COMPLAINT_INTERVAL_MS) {
-            self.complained_ms = Some(now_ms);
+        if self.overdue_helpers.is_due(clock::monotonic_ms()) {
             self.report("a helper passed its deadline and is replaced; its requests were answered 503");
         }
     }
