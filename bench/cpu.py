@@ -10,7 +10,6 @@ import argparse
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -42,14 +41,6 @@ def parse_arguments():
     if arguments.rounds < 1 or arguments.seconds < 1:
         parser.error("at least one round of one second is needed")
     return arguments
-
-
-def build():
-    """Builds Flash, unless FLASH names a program."""
-    if "FLASH" in os.environ:
-        return
-    repository = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    subprocess.run(["cargo", "build", "--release", "-p", "flash"], cwd=repository, check=True)
 
 
 def make_files(folder):
@@ -88,15 +79,21 @@ def measure(running, name, size, connections, seconds):
     after = process.CpuTime(running.process.pid)
     cores_after, own_after = machine.CoreTime((SERVER_CORE, LOAD_CORE)), own_cpu_s()
     spent_ns, source = process.cpu_between(before, after)
-    busy_s = cores_after.busy_s - cores_before.busy_s
-    foreign_s = busy_s - spent_ns / 1e9 - (own_after - own_before)
-    return {
-        "server": name, "size": size, "connections": connections, "requests": requests,
-        "requests_per_s": rate, "cpu_us_per_request": spent_ns / 1000 / max(requests, 1),
-        "core_used": spent_ns / 1e9 / (requests / rate) if requests else None,
-        "others_used": max(foreign_s, 0.0) / seconds, "stolen": (cores_after.steal_s - cores_before.steal_s) / seconds,
-        "cpu_source": source, "processes": len(after.pids), "errors": errors,
+    figure = {
+        "server": name, "size": size, "connections": connections, "requests": requests, "requests_per_s": rate,
+        "cpu_us_per_request": None, "core_used": None, "others_used": None,
+        "stolen": (cores_after.steal_s - cores_before.steal_s) / seconds,
+        "cpu_source": source, "processes": len(after.ns), "errors": errors,
     }
+    if spent_ns is None or requests == 0:
+        figure["errors"] = "; ".join(filter(None, [errors, source, f"its log ends: {running.last_words()}"]))
+        figure["cpu_source"] = None
+        return figure
+    foreign_s = cores_after.busy_s - cores_before.busy_s - spent_ns / 1e9 - (own_after - own_before)
+    figure["cpu_us_per_request"] = spent_ns / 1000 / requests
+    figure["core_used"] = spent_ns / 1e9 / (requests / rate)
+    figure["others_used"] = max(foreign_s, 0.0) / seconds
+    return figure
 
 
 def own_cpu_s():
@@ -150,7 +147,8 @@ def run_rounds(chosen, arguments, place, result):
                 continue
             for figure in figures:
                 result.data["rounds"].append({"round": number + 1, **figure})
-            shown = ", ".join(f"{f['size']}/{f['connections']} {f['cpu_us_per_request']:.2f}" for f in figures)
+            shown = ", ".join(f"{f['size']}/{f['connections']} {results.cell(f['cpu_us_per_request'], '.2f', 0)}"
+                              for f in figures)
             print(f"round {number + 1}, {server.name}: {shown} us", file=sys.stderr, flush=True)
 
 
@@ -175,11 +173,12 @@ def say_table(result, arguments, table, names):
             line = f"{name:<18}"
             for size in arguments.sizes:
                 found, floor = table.get((name, size, connections)), table.get(("floor", size, connections))
-                if not found:
+                if not found or found["cpu_us_per_request"] is None:
                     line += f"{'-':>28}"
                     continue
                 cost = found["cpu_us_per_request"]
-                ratio = f"({cost / floor['cpu_us_per_request']:.2f})" if floor else ""
+                base = floor and floor["cpu_us_per_request"]
+                ratio = f"({cost / base:.2f})" if base else ""
                 line += f"{cost:>10.2f} {ratio:>7}{found['requests_per_s']:>10.0f}"
             result.say(line)
         result.say()
@@ -191,8 +190,9 @@ def say_targets(result, arguments, table):
     for connections in arguments.connections:
         for size, other, most in TARGETS:
             ours, theirs = table.get(("flash", size, connections)), table.get((other, size, connections))
-            if ours and theirs:
-                ratio = ours["cpu_us_per_request"] / theirs["cpu_us_per_request"]
+            costs = [found and found["cpu_us_per_request"] for found in (ours, theirs)]
+            if all(costs):
+                ratio = costs[0] / costs[1]
                 verdict = "met" if ratio <= most else "MISSED"
                 lines.append(f"flash / {other} at {size}, {connections} connections: "
                              f"{ratio:.2f}, asked for at most {most:.2f}: {verdict}")
@@ -208,7 +208,7 @@ def say_all(result, arguments, names):
     result.heading("CPU time per request")
     say_table(result, arguments, table, names)
     say_targets(result, arguments, table)
-    sources = sorted({figure["cpu_source"] for figure in result.data["rounds"]})
+    sources = sorted({figure["cpu_source"] for figure in result.data["rounds"]} - {None})
     result.say(f"medians of {arguments.rounds} rounds of {arguments.seconds} s; CPU time from "
                f"{' and '.join(sources) or 'nowhere'} over the process tree; server on core {SERVER_CORE}, "
                f"wrk -t1 on core {LOAD_CORE}")
@@ -216,7 +216,8 @@ def say_all(result, arguments, names):
     if spans and min(spans) < 0.9:
         result.say(f"the servers' core was used to {min(spans) * 100:.0f} % at the least: there wrk was the limit of "
                    "requests/s, and a server that waits more often costs more a request")
-    others = [figure["others_used"] + figure["stolen"] for figure in result.data["rounds"]]
+    others = [figure["others_used"] + figure["stolen"] for figure in result.data["rounds"]
+              if figure["others_used"] is not None]
     if others:
         disturbed = sum(share > 0.05 for share in others)
         result.say(f"other work on the two cores, as a share of one: median {results.median(others) * 100:.1f} %, "
@@ -245,9 +246,8 @@ def main():
     if len(os.sched_getaffinity(0)) < 2:
         raise SystemExit("error: a server and its load need two cores, and this machine gives one")
     if not arguments.no_build:
-        build()
-    # A terminated script ends what it started, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        servers.build_flash()
+    process.clean_up_when_ended()
     process.raise_descriptor_limit()
     names = arguments.servers.split(",")
     chosen, skipped = servers.choose(names)

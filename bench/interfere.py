@@ -10,7 +10,6 @@ and cgroups; where there are none it says so and measures nothing. See bench/REA
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -31,8 +30,8 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = " (default: %(default)s)"
     parser.add_argument("--servers", default=DEFAULT_SERVERS, help="which, by commas" + default)
-    parser.add_argument("--files", default=os.environ.get("FLASH_BENCH_FILES", os.path.join(HERE, ".cache/specweb99")),
-                        help="folder of the file set, made when missing; on a real disk; also FLASH_BENCH_FILES" + default)
+    files = os.environ.get("FLASH_BENCH_FILES", os.path.join(HERE, ".cache/specweb99"))
+    parser.add_argument("--files", default=files, help="of the file set; on a real disk" + default)
     parser.add_argument("--size", default="3GB", help="of the file set" + default)
     parser.add_argument("--memory-mib", type=int, default=512, help="of a server with its page cache" + default)
     parser.add_argument("--reads-per-s", type=int, default=150, help="that the disk is held to" + default)
@@ -57,7 +56,8 @@ def parse_arguments():
 def make_files(arguments):
     """Makes the file set, or sees that it is whole; gives how many directories it has."""
     argv = [servers.flash_binary(), "fileset", "specweb99", arguments.files, "--size", arguments.size]
-    subprocess.run(argv, check=True)
+    if subprocess.run(argv, check=False).returncode != 0:
+        raise SystemExit(f"error: there is no file set in {arguments.files}; see --files")
     return sum(name.startswith("dir") for name in os.listdir(arguments.files))
 
 
@@ -66,7 +66,8 @@ class HotLock:
 
     def __init__(self, folder, directories):
         argv = [sys.executable, os.path.join(HERE, "lock_hot.py"), folder, str(directories)]
-        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        start_new_session=True)
         said = self.process.stdout.readline()
         if not said.startswith("locked"):
             raise SystemExit("error: the hot files can't be locked in memory; without that the test means nothing")
@@ -88,8 +89,8 @@ class HotLock:
         self.process.wait()
 
 
-def interfere(arguments, running, phase, seconds, seed, cold=None):
-    """Runs one phase of `flash interfere`; gives its JSON, and disk reads/s when there is a testbed."""
+def interfere(arguments, running, phase, seconds, seed, disk_name, cold=None):
+    """Runs one phase of `flash interfere`; gives its JSON, the disk's reads/s meanwhile, and how it was run."""
     with tempfile.NamedTemporaryFile(suffix=".json") as kept:
         argv = [servers.flash_binary(), "interfere", running.url, "--phase", phase, "--seconds", str(seconds),
                 "--hot-dirs", str(arguments.hot_dirs), "--hot-rate", str(arguments.hot_rate),
@@ -101,7 +102,7 @@ def interfere(arguments, running, phase, seconds, seed, cold=None):
             argv.append("--verify")
         load = process.start(argv, core=LOAD_CORE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
-            reads_per_s = sample_reads(cold["testbed"], load, seconds) if cold else None
+            reads_per_s = sample_reads(disk_name, load, seconds)
             text, _ = load.communicate(timeout=seconds + 3 * arguments.drain_seconds + 60)
         finally:
             process.stop(load)
@@ -112,12 +113,12 @@ def interfere(arguments, running, phase, seconds, seed, cold=None):
     return answer, reads_per_s, argv
 
 
-def sample_reads(testbed, load, seconds):
-    """Reads/s of the disk by the server in the middle of a phase: from 20 % to 90 % of it."""
+def sample_reads(disk_name, load, seconds):
+    """Reads/s of the disk in the middle of a phase: from 20 % to 90 % of it."""
     time.sleep(seconds * 0.2)
-    start, before = time.monotonic(), testbed.reads()
+    start, before = time.monotonic(), cgroups.disk_reads(disk_name)
     time.sleep(seconds * 0.7)
-    reads, passed_s = testbed.reads() - before, time.monotonic() - start
+    reads, passed_s = cgroups.disk_reads(disk_name) - before, time.monotonic() - start
     return reads / passed_s if load.poll() is None else None
 
 
@@ -135,11 +136,12 @@ def measure(server, arguments, cold_rate, number, place, result):
         try:
             about = result.data["servers"].setdefault(server.name, {"version": server.version(), "note": server.note})
             about.setdefault("command", result.clean(" ".join(running.argv)))
-            interfere(arguments, running, "alone", 2, number)
+            disk = testbed.disk_name
+            interfere(arguments, running, "alone", 2, number, disk)
             testbed.throttle(arguments.reads_per_s)
-            alone, _, _ = interfere(arguments, running, "alone", arguments.seconds, number)
-            cold = {"rate": cold_rate, "directories": place["directories"], "testbed": testbed}
-            with_cold, reads_per_s, argv = interfere(arguments, running, "cold", arguments.seconds, number, cold)
+            alone, reads_alone_per_s, _ = interfere(arguments, running, "alone", arguments.seconds, number, disk)
+            cold = {"rate": cold_rate, "directories": place["directories"]}
+            with_cold, reads_per_s, argv = interfere(arguments, running, "cold", arguments.seconds, number, disk, cold)
             used_bytes = testbed.memory_used()
         finally:
             # The bound first: a server in the middle of its reads would end slowly.
@@ -147,7 +149,8 @@ def measure(server, arguments, cold_rate, number, place, result):
             running.stop()
     result.data["load_command"] = result.clean(" ".join(argv)).replace(running.url, "http://127.0.0.1:PORT")
     return {"round": number, "server": server.name, "cold_rate_per_s": cold_rate, "alone": alone,
-            "with_cold": with_cold, "disk_reads_per_s": reads_per_s, "memory_used_bytes": used_bytes}
+            "with_cold": with_cold, "disk_reads_per_s": reads_per_s,
+            "disk_reads_alone_per_s": reads_alone_per_s, "memory_used_bytes": used_bytes}
 
 
 def run_rounds(chosen, arguments, place, result):
@@ -200,7 +203,8 @@ COLUMNS = [
 
 def say_rate(result, arguments, cold_rate, names):
     """The table of one cold rate, and what issue 2 asks of Flash there."""
-    result.say(f"{arguments.hot_rate} hot and {cold_rate} cold requests/s; latency of hot requests in ms; cold answers; disk")
+    result.say(f"{arguments.hot_rate} hot and {cold_rate} cold requests/s; "
+               "ms of hot requests, of cold ones; reads of the disk")
     result.say(f"{'':<14}" + "".join(f"{title:>11}" for title, _, _ in COLUMNS))
     for name in names:
         rounds = [found for found in result.data["rounds"]
@@ -220,7 +224,10 @@ def say_rate(result, arguments, cold_rate, names):
             met = (table["p50_ratio"] <= P50_RATIO_MAX and table["p99_ratio"] <= P99_RATIO_MAX
                    and (table["disk_reads_per_s"] or 0) >= BUSY_SHARE * arguments.reads_per_s)
             result.data.setdefault("targets", []).append({"cold_rate_per_s": cold_rate, "met": met})
-            target = f"flash at {cold_rate} cold/s: {', '.join(verdicts)}: {'met' if met else 'MISSED'}"
+            late = sum(found[phase]["generator"]["was_the_limit"]
+                       for found in rounds for phase in ("alone", "with_cold"))
+            doubt = f", but the generator was late in {late} of {2 * len(rounds)} phases" if late else ""
+            target = f"flash at {cold_rate} cold/s: {', '.join(verdicts)}: {'met' if met else 'MISSED'}{doubt}"
             result.data.setdefault("target_lines", []).append(target)
     result.say()
 
@@ -233,17 +240,22 @@ def say_all(result, arguments, names, locked_bytes, testbed_version):
         say_rate(result, arguments, cold_rate, names)
     for line in result.data.pop("target_lines", []):
         result.say(line)
-    result.say(f"medians of {arguments.rounds} rounds, {arguments.seconds} s a phase; failed: no proper answer, in a round; "
-               "latency from the intended start")
-    result.say(f"cgroup v{testbed_version}: {arguments.memory_mib} MiB with page cache, {arguments.reads_per_s} reads/s; "
+    result.say(f"medians of {arguments.rounds} rounds, {arguments.seconds} s a phase; latency from the intended start; "
+               "failed: no proper answer, in a round")
+    result.say(f"cgroup v{testbed_version}: {arguments.memory_mib} MiB with page cache, "
+               f"{arguments.reads_per_s} reads/s; "
                f"server on core {SERVER_CORE}, load on core {LOAD_CORE}")
-    result.say(f"file set: {arguments.size}, hot: {arguments.hot_dirs} directories, {locked_bytes} bytes locked in memory, "
-               f"mix {arguments.hot_mix}")
+    result.say(f"file set: {arguments.size}, hot: {arguments.hot_dirs} directories, {locked_bytes} bytes locked in "
+               f"memory, mix {arguments.hot_mix}")
+    foreign = results.median([found["disk_reads_alone_per_s"] for found in result.data["rounds"]]) or 0
+    result.say("reads/s are of the whole disk, the reads of others included; "
+               f"without cold requests there were {foreign:.0f}/s")
     limits = [f"round {found['round']}, {found['server']}, {found['cold_rate_per_s']} cold/s, {phase}"
               for found in result.data["rounds"] for phase in ("alone", "with_cold")
               if found[phase]["generator"]["was_the_limit"]]
     if limits:
-        result.say(f"the generator was late in {len(limits)} of {2 * len(result.data['rounds'])} phases: {'; '.join(limits)}")
+        phases = 2 * len(result.data["rounds"])
+        result.say(f"the generator was late in {len(limits)} of {phases} phases: {'; '.join(limits)}")
     result.say(f"load: {result.data.get('load_command', 'none')}")
     for name, about in result.data["servers"].items():
         note = f" ({about['note']})" if about["note"] else ""
@@ -255,9 +267,9 @@ def say_all(result, arguments, names, locked_bytes, testbed_version):
 def main():
     """Checks, measures, prints, keeps."""
     arguments = parse_arguments()
-    if not arguments.no_build and "FLASH" not in os.environ:
-        subprocess.run(["cargo", "build", "--release", "-p", "flash"], cwd=os.path.dirname(HERE), check=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if not arguments.no_build:
+        servers.build_flash()
+    process.clean_up_when_ended()
     process.raise_descriptor_limit()
     names = arguments.servers.split(",")
     chosen, skipped = servers.choose(names)
@@ -276,7 +288,8 @@ def main():
     result.hide(servers.flash_binary(), "flash")
     if machine.load_average() > 0.5:
         print(f"warning: load average {machine.load_average():.2f}: others disturb the figures", file=sys.stderr)
-    with tempfile.TemporaryDirectory(prefix="flash-bench-") as folder, HotLock(arguments.files, arguments.hot_dirs) as lock:
+    with (tempfile.TemporaryDirectory(prefix="flash-bench-") as folder,
+          HotLock(arguments.files, arguments.hot_dirs) as lock):
         os.chmod(folder, 0o755)
         place = {"folder": folder, "ports": servers.Ports(), "lock": lock, "count": 0, "directories": directories}
         run_rounds(chosen, arguments, place, result)

@@ -7,16 +7,12 @@ private, from smaps_rollup); what the kernel keeps for the sockets is apart. See
 
 import argparse
 import os
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 
 from common import process, results, servers
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 BODY_BYTES = 1024
 SERVER_CORE, LOAD_CORE = 0, 1
 # What issue 2 asks of Flash's worker, with 10,000 connections.
@@ -110,16 +106,19 @@ def measure(server, arguments, folder, ports, result):
 
 def say(result, found):
     """A table of the processes of one server."""
-    result.say(f"{found['server']}: MiB of each process: idle, with {found['connections']} idle connections, after them")
+    result.say(f"{found['server']}: MiB of each process: "
+               f"idle, with {found['connections']} idle connections, after them")
     result.say(f"{'':<22}" + "".join(f"{name:>9}" for name in ("Rss", "Pss", "private") * 3))
     for pid in sorted(set().union(*(found[when] for when in ("idle", "connected", "closed")))):
-        line = f"{next(found[when][pid]['role'] for when in ('connected', 'idle', 'closed') if pid in found[when]):<22}"
+        name = next(found[when][pid]["role"] for when in ("connected", "idle", "closed") if pid in found[when])
+        line = f"{name:<22}"
         for when in ("idle", "connected", "closed"):
             memory = found[when].get(pid)
             line += "".join(results.cell(memory and memory[name] / 1024, ".2f") for name in ("rss", "pss", "private"))
         result.say(line)
     growth = sum(m["pss"] for m in found["connected"].values()) - sum(m["pss"] for m in found["idle"].values())
-    result.say(f"growth of the whole tree: {growth / 1024:.2f} MiB Pss, {growth * 1024 / found['connections']:.0f} bytes a connection")
+    result.say(f"growth of the whole tree: {growth / 1024:.2f} MiB Pss, "
+               f"{growth * 1024 / found['connections']:.0f} bytes a connection")
     workers = [pid for pid, memory in found["connected"].items() if memory["role"] == "worker" and pid in found["idle"]]
     if found["server"] == "flash" and workers and found["connections"] == TARGET_CONNECTIONS:
         idle = found["idle"][workers[0]]["rss"]
@@ -133,14 +132,16 @@ def say(result, found):
 def main():
     """Measures, prints, keeps."""
     arguments = parse_arguments()
-    if not arguments.no_build and "FLASH" not in os.environ:
-        subprocess.run(["cargo", "build", "--release", "-p", "flash"], cwd=os.path.dirname(HERE), check=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if not arguments.no_build:
+        servers.build_flash()
+    process.clean_up_when_ended()
     process.raise_descriptor_limit()
     os.sched_setaffinity(0, {LOAD_CORE} & os.sched_getaffinity(0) or os.sched_getaffinity(0))
     chosen, skipped = servers.choose(arguments.servers.split(","))
     result = results.Result("memory", {"connections": arguments.connections})
     result.data["skipped"].update(skipped)
+    if "flash" not in skipped and "flash" in arguments.servers:
+        result.hide(servers.flash_binary(), "flash")
     result.heading("Memory of a server")
     with tempfile.TemporaryDirectory(prefix="flash-bench-") as folder:
         os.chmod(folder, 0o755)

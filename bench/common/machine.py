@@ -13,6 +13,7 @@ def describe():
         "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "virtual": "hypervisor" in _cpuinfo(),
+        "tcp_congestion_control": _first_line("/proc/sys/net/ipv4/tcp_congestion_control"),
     }
 
 
@@ -27,6 +28,14 @@ def cpu_model():
     """The model name of the CPU."""
     found = re.search(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
     return " ".join(found.group(1).split()) if found else platform.processor() or "unknown CPU"
+
+
+def _first_line(path):
+    try:
+        with open(path) as file:
+            return file.readline().strip()
+    except OSError:
+        return "unknown"
 
 
 def _cpuinfo():

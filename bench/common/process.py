@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import time
 
 CLOCK_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -23,6 +24,12 @@ def raise_descriptor_limit(wanted=131_072):
             pass
     top = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, top), hard))
+
+
+def clean_up_when_ended():
+    """Lets a script that is terminated, or whose terminal goes away, end what it started."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(128 + number))
 
 
 def start(argv, core=None, cgroups=(), env=None, log=None, **options):
@@ -72,20 +79,19 @@ def tree(root):
 
 
 class CpuTime:
-    """CPU time of a process tree so far.
+    """CPU time of each process of a tree so far, in nanoseconds by process id.
 
-    `ns` is the sum of /proc/PID/task/*/schedstat, in nanoseconds, where the kernel has it, else of
-    utime + stime in /proc/PID/stat. Threads and processes that end between two readings are lost to
-    the first; `ticks_ns`, by clock ticks, keeps ended threads and is there to compare.
+    `ns` is the sum of /proc/PID/task/*/schedstat where the kernel has it, else utime + stime of
+    /proc/PID/stat. Threads that end between two readings are lost to the first; `ticks_ns`, by
+    clock ticks, keeps them and is there to compare.
     """
 
     def __init__(self, root):
-        self.pids = tree(root)
-        self.ticks_ns = sum(self._ticks(pid) for pid in self.pids) * CLOCK_TICK_NS
-        self.source = "schedstat"
-        try:
-            self.ns = sum(self._schedstat(pid) for pid in self.pids)
-        except FileNotFoundError:
+        pids = tree(root)
+        self.ticks_ns = {pid: self._ticks(pid) * CLOCK_TICK_NS for pid in pids}
+        if os.path.exists("/proc/self/schedstat"):
+            self.source, self.ns = "schedstat", {pid: self._schedstat(pid) for pid in pids}
+        else:
             self.source, self.ns = "stat", self.ticks_ns
 
     @staticmethod
@@ -95,8 +101,6 @@ class CpuTime:
 
     @staticmethod
     def _schedstat(pid):
-        if not os.path.exists("/proc/self/schedstat"):
-            raise FileNotFoundError
         total = 0
         try:
             for task in os.listdir(f"/proc/{pid}/task"):
@@ -107,12 +111,20 @@ class CpuTime:
         return total
 
 
+# A process that had this share of the tree's time and is gone has taken a part of the figure along.
+GONE_SHARE_MAX = 0.02
+
+
 def cpu_between(before, after):
     """Nanoseconds of CPU between two readings, and where they come from. When the two kinds of
-    count disagree by more than rounding explains, threads have ended meanwhile: then the ticks count."""
-    by_ticks = after.ticks_ns - before.ticks_ns
-    spent = after.ns - before.ns
-    rounding = 2 * CLOCK_TICK_NS * len(after.pids)
+    count disagree by more than rounding explains, threads have ended meanwhile: then the ticks
+    count. None when a process that mattered has ended: there is no figure then."""
+    gone_ns = sum(spent for pid, spent in before.ns.items() if pid not in after.ns)
+    if gone_ns > GONE_SHARE_MAX * sum(before.ns.values()):
+        return None, "a process of the server ended"
+    spent = sum(total - before.ns.get(pid, 0) for pid, total in after.ns.items())
+    by_ticks = sum(total - before.ticks_ns.get(pid, 0) for pid, total in after.ticks_ns.items())
+    rounding = 2 * CLOCK_TICK_NS * len(after.ns)
     if abs(by_ticks - spent) > 0.03 * spent + rounding:
         return by_ticks, "stat"
     return spent, after.source

@@ -57,7 +57,8 @@ class Result:
         about = self.data["machine"]
         self.say(f"{title}, {self.data['date']}")
         self.say(f"{about['cpu']}, {about['cores']} cores{' (virtual)' if about['virtual'] else ''}, "
-                 f"{about['memory_mib']} MiB, {about['kernel']}; load before: {self.data['load_average_before']:.2f}")
+                 f"{about['memory_mib']} MiB, {about['kernel']}, TCP by {about['tcp_congestion_control']}; "
+                 f"load before: {self.data['load_average_before']:.2f}")
         self.say()
 
     def keep(self):

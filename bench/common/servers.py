@@ -8,6 +8,7 @@ import http.client
 import os
 import shutil
 import socket
+import subprocess
 import time
 
 from . import process
@@ -28,10 +29,21 @@ def find(program):
     return path
 
 
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def build_flash():
+    """Builds Flash, unless FLASH names a program."""
+    if "FLASH" in os.environ:
+        return
+    command = ["cargo", "build", "--release", "-p", "flash"]
+    if subprocess.run(command, cwd=REPOSITORY, check=False).returncode != 0:
+        raise SystemExit(f"error: `{' '.join(command)}` failed; set FLASH to use a program that is built already")
+
+
 def flash_binary():
     """Flash's own program: $FLASH, or the release build of this repository."""
-    repository = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    path = os.environ.get("FLASH") or os.path.join(repository, "target", "release", "flash")
+    path = os.environ.get("FLASH") or os.path.join(REPOSITORY, "target", "release", "flash")
     if not os.access(path, os.X_OK):
         raise Unavailable(f"no program at {path}: run `cargo build --release` or set FLASH")
     return os.path.abspath(path)
@@ -49,8 +61,8 @@ class Server:
     def version(self):
         """The first line of what the server says of its version."""
         argv = self.version_command()
-        process_ = process.subprocess.run(argv, stdout=-1, stderr=process.subprocess.STDOUT, text=True, check=False)
-        lines = [line for line in process_.stdout.splitlines() if line.strip()]
+        said = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False).stdout
+        lines = [line for line in said.splitlines() if line.strip()]
         return lines[0].strip() if lines else "unknown"
 
     def start(self, root, port, folder, **place):

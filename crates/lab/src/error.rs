@@ -28,18 +28,12 @@ pub enum Kind {
 impl Error {
     /// Options that make no sense; `text` says what is wrong and what would be right.
     pub fn usage(text: impl Into<String>) -> Self {
-        Self {
-            kind: Kind::Usage,
-            text: text.into(),
-        }
+        Self { kind: Kind::Usage, text: text.into() }
     }
 
     /// Work that could not be done; `text` says what failed, on what, why, and what to do.
     pub fn run(text: impl Into<String>) -> Self {
-        Self {
-            kind: Kind::Run,
-            text: text.into(),
-        }
+        Self { kind: Kind::Run, text: text.into() }
     }
 
     /// A failed call on a file: `doing` is what was tried, as in "write".

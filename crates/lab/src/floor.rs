@@ -44,10 +44,7 @@ pub struct Options {
 /// Errors: an address that can't be bound, and the system's limits of descriptors or memory.
 pub fn run(options: &Options) -> Result<()> {
     let mut floor = Floor::bind(options)?;
-    println!(
-        "floor: http://{} answers every request with {} bytes",
-        floor.address, options.body_bytes
-    );
+    println!("floor: http://{} answers every request with {} bytes", floor.address, options.body_bytes);
     // A script waits for that line; a closed pipe is its own affair.
     let _ = io::stdout().flush();
     loop {
@@ -77,17 +74,12 @@ impl Floor {
     fn bind(options: &Options) -> Result<Self> {
         let _ = process::raise_descriptor_limit();
         let failed = |why: io::Error| {
-            Error::run(format!(
-                "cannot listen on {}: {why}; choose another --listen",
-                options.listen
-            ))
+            Error::run(format!("cannot listen on {}: {why}; choose another --listen", options.listen))
         };
         let listener = net::listen(options.listen, BACKLOG).map_err(failed)?;
         let address = net::local_address(&listener).map_err(failed)?;
         let epoll = Epoll::new(EVENTS_MAX).map_err(failed)?;
-        epoll
-            .add(&listener, LISTENER, Watch::Input)
-            .map_err(failed)?;
+        epoll.add(&listener, LISTENER, Watch::Input).map_err(failed)?;
         Ok(Self {
             address,
             listener,
@@ -105,9 +97,7 @@ impl Floor {
         let mut ready = std::mem::take(&mut self.ready);
         ready.clear();
         ready.extend(
-            self.epoll
-                .wait(timeout_ms)
-                .map_err(|why| Error::run(format!("epoll_wait failed: {why}")))?,
+            self.epoll.wait(timeout_ms).map_err(|why| Error::run(format!("epoll_wait failed: {why}")))?,
         );
         for event in &ready {
             if event.token == LISTENER {
@@ -127,9 +117,7 @@ impl Floor {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(e) => {
-                    return Err(Error::run(format!(
-                        "cannot accept a connection: {e}; raise `ulimit -n`"
-                    )));
+                    return Err(Error::run(format!("cannot accept a connection: {e}; raise `ulimit -n`")));
                 }
             };
             let slot = self.free.pop().unwrap_or_else(|| {
@@ -222,10 +210,7 @@ mod tests {
         std::thread::scope(|scope| {
             let over = &over;
             scope.spawn(move || {
-                let options = Options {
-                    listen: "127.0.0.1:0".parse().unwrap(),
-                    body_bytes,
-                };
+                let options = Options { listen: "127.0.0.1:0".parse().unwrap(), body_bytes };
                 let mut floor = Floor::bind(&options).unwrap();
                 tell.send(floor.address).unwrap();
                 while !over.load(Ordering::Relaxed) {
@@ -240,19 +225,13 @@ mod tests {
     #[test]
     fn answers_many_requests_on_many_connections() {
         with_floor(1000, |address| {
-            let mut streams: Vec<_> = (0..50)
-                .map(|_| TcpStream::connect(address).unwrap())
-                .collect();
+            let mut streams: Vec<_> = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect();
             let mut got = vec![0; reply(1000).len()];
             for _ in 0..3 {
                 for stream in &mut streams {
-                    stream
-                        .write_all(b"GET /1k HTTP/1.1\r\nHost: x\r\n\r\n")
-                        .unwrap();
+                    stream.write_all(b"GET /1k HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
                     stream.read_exact(&mut got).unwrap();
-                    assert!(
-                        got.starts_with(b"HTTP/1.1 200 OK\r\n") && got.ends_with(&[b'x'; 1000])
-                    );
+                    assert!(got.starts_with(b"HTTP/1.1 200 OK\r\n") && got.ends_with(&[b'x'; 1000]));
                 }
             }
         });

@@ -24,44 +24,30 @@ impl Target {
     /// `allow_remote`; run, for a name that can't be resolved.
     pub fn parse(url: &str, allow_remote: bool) -> Result<Self> {
         let Some(rest) = url.strip_prefix("http://") else {
-            return Err(Error::usage(format!(
-                "cannot drive '{url}': the URL must start with http://"
-            )));
+            return Err(Error::usage(format!("cannot drive '{url}': the URL must start with http://")));
         };
         let (host, base) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         if host.is_empty() {
-            return Err(Error::usage(format!(
-                "cannot drive '{url}': it names no host"
-            )));
+            return Err(Error::usage(format!("cannot drive '{url}': it names no host")));
         }
         let ends_in_port = host.rsplit_once(':').is_some_and(|(name, port)| {
             !port.is_empty()
                 && port.bytes().all(|b| b.is_ascii_digit())
                 && (!name.contains(':') || name.ends_with(']'))
         });
-        let with_port = if ends_in_port {
-            host.to_owned()
-        } else {
-            format!("{host}:80")
-        };
+        let with_port = if ends_in_port { host.to_owned() } else { format!("{host}:80") };
         let mut found = with_port
             .to_socket_addrs()
             .map_err(|why| Error::run(format!("cannot find the host of '{url}': {why}")))?;
         let Some(address) = found.next() else {
-            return Err(Error::run(format!(
-                "cannot find the host of '{url}': it has no address"
-            )));
+            return Err(Error::run(format!("cannot find the host of '{url}': it has no address")));
         };
         if !address.ip().is_loopback() && !allow_remote {
             return Err(Error::usage(format!(
                 "will not load {address}: it is not this machine; give --allow-remote if it is yours to load"
             )));
         }
-        Ok(Self {
-            address,
-            host: host.to_owned(),
-            base: base.trim_end_matches('/').to_owned(),
-        })
+        Ok(Self { address, host: host.to_owned(), base: base.trim_end_matches('/').to_owned() })
     }
 }
 
@@ -73,10 +59,7 @@ mod tests {
     fn takes_urls_apart() {
         let plain = Target::parse("http://127.0.0.1:8080", false).unwrap();
         assert_eq!(plain.address, "127.0.0.1:8080".parse().unwrap());
-        assert_eq!(
-            (plain.host.as_str(), plain.base.as_str()),
-            ("127.0.0.1:8080", "")
-        );
+        assert_eq!((plain.host.as_str(), plain.base.as_str()), ("127.0.0.1:8080", ""));
         let based = Target::parse("http://[::1]/set/", false).unwrap();
         assert_eq!(based.address, "[::1]:80".parse().unwrap());
         assert_eq!(based.base, "/set");
@@ -84,18 +67,8 @@ mod tests {
 
     #[test]
     fn refuses_other_schemes_and_other_machines() {
-        for url in [
-            "https://127.0.0.1/",
-            "127.0.0.1:80",
-            "http://",
-            "http:///x",
-            "http://192.0.2.1:80/",
-        ] {
-            assert_eq!(
-                Target::parse(url, false).unwrap_err().exit_code(),
-                2,
-                "{url}"
-            );
+        for url in ["https://127.0.0.1/", "127.0.0.1:80", "http://", "http:///x", "http://192.0.2.1:80/"] {
+            assert_eq!(Target::parse(url, false).unwrap_err().exit_code(), 2, "{url}");
         }
         assert!(Target::parse("http://192.0.2.1:80/", true).is_ok());
     }

@@ -44,10 +44,6 @@ impl Fileset {
             (Some(directories), _) => Amount::Directories(directories),
             (None, size) => Amount::Bytes(size.unwrap_or_default()),
         };
-        crate::lab::finish(fileset::run(&Options {
-            folder: self.dir,
-            amount,
-            seed: self.seed,
-        }))
+        crate::lab::finish(fileset::run(&Options { folder: self.dir, amount, seed: self.seed }))
     }
 }

@@ -7,10 +7,8 @@ use flash_lab::floor::{self, Options};
 use flash_server::config::units::parse_size_bytes;
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "It answers every request with the same ready bytes and parses nothing: it is \
-no server, but no server on the same loop can answer for less CPU."
-)]
+#[command(after_help = "It answers every request with the same ready bytes and parses nothing: it is \
+no server, but no server on the same loop can answer for less CPU.")]
 pub(crate) struct Floor {
     /// Listen here; with port 0 on a free port, which is printed
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
@@ -24,15 +22,9 @@ pub(crate) struct Floor {
 impl Floor {
     pub(crate) fn run(self) -> ExitCode {
         let Ok(body_bytes) = usize::try_from(self.bytes) else {
-            eprintln!(
-                "error: --bytes {} is more than this machine's memory can hold",
-                self.bytes
-            );
+            eprintln!("error: --bytes {} is more than this machine's memory can hold", self.bytes);
             return ExitCode::from(2);
         };
-        crate::lab::finish(floor::run(&Options {
-            listen: self.listen,
-            body_bytes,
-        }))
+        crate::lab::finish(floor::run(&Options { listen: self.listen, body_bytes }))
     }
 }

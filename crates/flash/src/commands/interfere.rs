@@ -96,9 +96,7 @@ pub(crate) struct Interfere {
 
 /// Reads `FIRST..END`.
 fn range(text: &str) -> Result<Range<u32>, String> {
-    let ends = text
-        .split_once("..")
-        .and_then(|(a, b)| Some(a.parse().ok()?..b.parse().ok()?));
+    let ends = text.split_once("..").and_then(|(a, b)| Some(a.parse().ok()?..b.parse().ok()?));
     ends.ok_or_else(|| "write two whole numbers, as in 20..586".to_owned())
 }
 

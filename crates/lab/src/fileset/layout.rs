@@ -54,10 +54,7 @@ impl File {
 
     /// Its path under the folder of the set, without a slash in front.
     pub fn path(self) -> String {
-        format!(
-            "dir{:05}/class{}_{}",
-            self.directory, self.class, self.number
-        )
+        format!("dir{:05}/class{}_{}", self.directory, self.class, self.number)
     }
 }
 
@@ -73,10 +70,7 @@ mod tests {
     #[test]
     fn a_directory_is_what_the_papers_say() {
         let files: Vec<_> = (0..FILES_PER_DIRECTORY).map(File::from_path_id).collect();
-        assert_eq!(
-            files.iter().map(|f| f.file_bytes()).sum::<u64>(),
-            DIRECTORY_BYTES
-        );
+        assert_eq!(files.iter().map(|f| f.file_bytes()).sum::<u64>(), DIRECTORY_BYTES);
         assert_eq!(files[0].file_bytes(), 102);
         assert_eq!(files[35].file_bytes(), 921_600);
         assert_eq!(files[35].path(), "dir00000/class3_9");
@@ -85,14 +79,7 @@ mod tests {
 
     #[test]
     fn numbers_and_files_are_the_same_thing() {
-        for path_id in [
-            0,
-            1,
-            35,
-            36,
-            12_345,
-            DIRECTORIES_MAX * FILES_PER_DIRECTORY - 1,
-        ] {
+        for path_id in [0, 1, 35, 36, 12_345, DIRECTORIES_MAX * FILES_PER_DIRECTORY - 1] {
             assert_eq!(File::from_path_id(path_id).path_id(), path_id);
         }
     }

@@ -59,8 +59,7 @@ pub fn run(options: &Options) -> Result<()> {
         )));
     }
     let directories = directories as u32;
-    fs::create_dir_all(&options.folder)
-        .map_err(|why| Error::file("make", &options.folder, &why))?;
+    fs::create_dir_all(&options.folder).map_err(|why| Error::file("make", &options.folder, &why))?;
     check_manifest(options, directories)?;
 
     let files = || (0..directories * FILES_PER_DIRECTORY).map(File::from_path_id);
@@ -71,10 +70,7 @@ pub fn run(options: &Options) -> Result<()> {
         }
     }
     let missing_bytes: u64 = missing.iter().map(|file| file.file_bytes()).sum();
-    check_room(
-        &options.folder,
-        missing_bytes + missing.len() as u64 * OVERHEAD_BYTES,
-    )?;
+    check_room(&options.folder, missing_bytes + missing.len() as u64 * OVERHEAD_BYTES)?;
     write_manifest(options, directories)?;
     write_files(options, &missing, missing_bytes)?;
     println!(
@@ -153,10 +149,7 @@ fn check_room(folder: &Path, needed_bytes: u64) -> Result<()> {
         ))),
         Some(_) => Ok(()),
         None => {
-            eprintln!(
-                "warning: `df` did not tell the free room of {}; going on",
-                folder.display()
-            );
+            eprintln!("warning: `df` did not tell the free room of {}; going on", folder.display());
             Ok(())
         }
     }
@@ -164,20 +157,9 @@ fn check_room(folder: &Path, needed_bytes: u64) -> Result<()> {
 
 /// Free bytes of the disk that holds `folder`, as df(1) knows them.
 fn free_bytes(folder: &Path) -> Option<u64> {
-    let output = Command::new("df")
-        .arg("-Pk")
-        .arg("--")
-        .arg(folder)
-        .output()
-        .ok()?;
+    let output = Command::new("df").arg("-Pk").arg("--").arg(folder).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
-    let free_kib: u64 = text
-        .lines()
-        .nth(1)?
-        .split_ascii_whitespace()
-        .nth(3)?
-        .parse()
-        .ok()?;
+    let free_kib: u64 = text.lines().nth(1)?.split_ascii_whitespace().nth(3)?.parse().ok()?;
     free_kib.checked_mul(1024)
 }
 
@@ -192,8 +174,7 @@ fn write_manifest(options: &Options, directories: u32) -> Result<()> {
 
 fn write_files(options: &Options, files: &[File], total_bytes: u64) -> Result<()> {
     let style = "{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
-    let style =
-        ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style = ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::new(total_bytes).with_style(style);
     let mut bytes = Vec::new();
     let mut directory_made = None;
@@ -222,18 +203,13 @@ mod tests {
 
     impl Folder {
         fn new(name: &str) -> Self {
-            let path =
-                std::env::temp_dir().join(format!("flash-lab-{name}-{}", std::process::id()));
+            let path = std::env::temp_dir().join(format!("flash-lab-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             Self(path)
         }
 
         fn options(&self, directories: u32, seed: u64) -> Options {
-            Options {
-                folder: self.0.clone(),
-                amount: Amount::Directories(directories),
-                seed,
-            }
+            Options { folder: self.0.clone(), amount: Amount::Directories(directories), seed }
         }
     }
 
@@ -262,16 +238,8 @@ mod tests {
     fn goes_on_where_it_ended() {
         let folder = Folder::new("goes-on");
         run(&folder.options(1, 5)).unwrap();
-        let (cut, wrong) = (
-            folder.0.join("dir00000/class3_9"),
-            folder.0.join("dir00000/class0_1"),
-        );
-        fs::File::options()
-            .write(true)
-            .open(&cut)
-            .unwrap()
-            .set_len(1000)
-            .unwrap();
+        let (cut, wrong) = (folder.0.join("dir00000/class3_9"), folder.0.join("dir00000/class0_1"));
+        fs::File::options().write(true).open(&cut).unwrap().set_len(1000).unwrap();
         fs::write(&wrong, vec![b'?'; 102]).unwrap();
         let kept = folder.0.join("dir00000/class1_1");
         let before = fs::metadata(&kept).unwrap().modified().unwrap();
@@ -293,24 +261,14 @@ mod tests {
     #[test]
     fn refuses_what_can_not_be() {
         let folder = Folder::new("refuses");
-        let amounts = [
-            Amount::Directories(0),
-            Amount::Directories(DIRECTORIES_MAX + 1),
-            Amount::Bytes(u64::MAX),
-        ];
+        let amounts =
+            [Amount::Directories(0), Amount::Directories(DIRECTORIES_MAX + 1), Amount::Bytes(u64::MAX)];
         for amount in amounts {
-            let options = Options {
-                folder: folder.0.clone(),
-                amount,
-                seed: 1,
-            };
+            let options = Options { folder: folder.0.clone(), amount, seed: 1 };
             assert_eq!(run(&options).unwrap_err().exit_code(), 2);
         }
         let full = check_room(Path::new("/"), u64::MAX).unwrap_err();
-        assert!(
-            full.exit_code() == 1 && full.to_string().contains("no room"),
-            "{full}"
-        );
+        assert!(full.exit_code() == 1 && full.to_string().contains("no room"), "{full}");
         assert!(free_bytes(Path::new("/")).is_some_and(|free| free > 0));
     }
 }

@@ -27,11 +27,7 @@ pub(super) struct HotFiles {
 
 impl HotFiles {
     pub(super) fn new(seed: u64, mix: HotMix, directories: u32) -> Self {
-        Self {
-            random: Xoshiro256PlusPlus::seed_from_u64(seed),
-            mix,
-            directories,
-        }
+        Self { random: Xoshiro256PlusPlus::seed_from_u64(seed), mix, directories }
     }
 
     /// The files that the row is drawn from.
@@ -41,31 +37,19 @@ impl HotFiles {
             HotMix::Small => SMALL_CLASSES,
         };
         let files = (0..directories * FILES_PER_DIRECTORY).map(File::from_path_id);
-        files
-            .filter(|file| file.class < classes)
-            .map(File::path_id)
-            .collect()
+        files.filter(|file| file.class < classes).map(File::path_id).collect()
     }
 
     /// The number of the next file.
     pub(super) fn next(&mut self) -> u32 {
         let directory = self.random.random_range(0..self.directories);
         let (class, number) = match self.mix {
-            HotMix::Specweb99 => (
-                self.weighted(&CLASS_PERCENT),
-                1 + self.weighted(&FILE_PER_MILLE),
-            ),
-            HotMix::Small => (
-                self.random.random_range(0..SMALL_CLASSES),
-                self.random.random_range(1..=FILES_PER_CLASS),
-            ),
+            HotMix::Specweb99 => (self.weighted(&CLASS_PERCENT), 1 + self.weighted(&FILE_PER_MILLE)),
+            HotMix::Small => {
+                (self.random.random_range(0..SMALL_CLASSES), self.random.random_range(1..=FILES_PER_CLASS))
+            }
         };
-        File {
-            directory,
-            class,
-            number,
-        }
-        .path_id()
+        File { directory, class, number }.path_id()
     }
 
     /// An index into `weights`, each as often as its weight says.
@@ -98,9 +82,8 @@ const FILE_STRIDE: u32 = 7;
 impl ColdFiles {
     pub(super) fn new(seed: u64, directories: Range<u32>) -> Self {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let mut order: Vec<_> = directories
-            .map(|d| (d, random.random_range(0..FILES_PER_DIRECTORY)))
-            .collect();
+        let mut order: Vec<_> =
+            directories.map(|d| (d, random.random_range(0..FILES_PER_DIRECTORY))).collect();
         order.shuffle(&mut random);
         Self { order, taken: 0 }
     }
@@ -125,18 +108,11 @@ mod tests {
     #[test]
     fn hot_files_have_the_shares_of_specweb99() {
         let mut hot = HotFiles::new(1, HotMix::Specweb99, 20);
-        let files: Vec<_> = (0..200_000)
-            .map(|_| File::from_path_id(hot.next()))
-            .collect();
-        let share = |select: &dyn Fn(&File) -> bool| {
-            files.iter().filter(|f| select(f)).count() as f64 / 2e5
-        };
+        let files: Vec<_> = (0..200_000).map(|_| File::from_path_id(hot.next())).collect();
+        let share = |select: &dyn Fn(&File) -> bool| files.iter().filter(|f| select(f)).count() as f64 / 2e5;
         for class in 0..CLASSES {
             let expected = f64::from(CLASS_PERCENT[class as usize]) / 100.0;
-            assert!(
-                (share(&|f| f.class == class) - expected).abs() < 0.005,
-                "class {class}"
-            );
+            assert!((share(&|f| f.class == class) - expected).abs() < 0.005, "class {class}");
         }
         assert!((share(&|f| f.number == 5) - 0.353 / 0.999).abs() < 0.005);
         assert!((share(&|f| f.number == 1) - 0.039 / 0.999).abs() < 0.002);
@@ -160,9 +136,6 @@ mod tests {
         assert_eq!(directories.len(), 100);
         assert_eq!(files.iter().collect::<HashSet<_>>().len(), 3600);
         assert!(files.iter().all(|id| (20..120).contains(&(id / 36))));
-        assert_ne!(
-            ColdFiles::new(2, 20..120).next(),
-            ColdFiles::new(3, 20..120).next()
-        );
+        assert_ne!(ColdFiles::new(2, 20..120).next(), ColdFiles::new(3, 20..120).next());
     }
 }

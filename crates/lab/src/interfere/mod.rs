@@ -93,18 +93,11 @@ pub fn run(options: &Options) -> Result<()> {
     let target = Target::parse(&options.url, options.allow_remote)?;
     check(options)?;
     let _ = flash_sys::waiting::process::raise_descriptor_limit();
-    let setup = |connections_max| Setup {
-        target: target.clone(),
-        connections_max,
-        verify_seed: options.verify_seed,
-    };
-    let setups = vec![
-        setup(options.connections_max),
-        setup(options.connections_max),
-        setup(WARM_UP_CONNECTIONS),
-    ];
-    let mut generator =
-        Generator::new(setups).map_err(|why| Error::run(format!("cannot start: {why}")))?;
+    let setup =
+        |connections_max| Setup { target: target.clone(), connections_max, verify_seed: options.verify_seed };
+    let setups =
+        vec![setup(options.connections_max), setup(options.connections_max), setup(WARM_UP_CONNECTIONS)];
+    let mut generator = Generator::new(setups).map_err(|why| Error::run(format!("cannot start: {why}")))?;
     warm_up(options, &mut generator)?;
 
     let mut phases = Vec::new();
@@ -128,13 +121,8 @@ pub fn run(options: &Options) -> Result<()> {
 fn check(options: &Options) -> Result<()> {
     let Range { start, end } = options.cold_directories;
     let usage = |text: String| Err(Error::usage(text));
-    if options.hot_directories == 0
-        || options.hot_directories > DIRECTORIES_MAX
-        || end > DIRECTORIES_MAX
-    {
-        return usage(format!(
-            "directories are numbered below {DIRECTORIES_MAX}, and one must be hot"
-        ));
+    if options.hot_directories == 0 || options.hot_directories > DIRECTORIES_MAX || end > DIRECTORIES_MAX {
+        return usage(format!("directories are numbered below {DIRECTORIES_MAX}, and one must be hot"));
     }
     for (name, value) in [
         ("hot rate", options.hot_rate_per_s),
@@ -142,16 +130,11 @@ fn check(options: &Options) -> Result<()> {
         ("length of a phase", options.phase_s),
     ] {
         if !(value > 0.0 && value <= 1e6) {
-            return usage(format!(
-                "the {name} is {value}: it must be above 0 and at most 1000000"
-            ));
+            return usage(format!("the {name} is {value}: it must be above 0 and at most 1000000"));
         }
     }
     if !(options.drain_s >= 0.0 && options.drain_s <= 600.0) {
-        return usage(format!(
-            "the wait for the last answers is {} s: it must be 0 to 600",
-            options.drain_s
-        ));
+        return usage(format!("the wait for the last answers is {} s: it must be 0 to 600", options.drain_s));
     }
     if options.connections_max == 0 {
         return usage("no connections: give at least 1".to_owned());
@@ -167,10 +150,8 @@ fn check(options: &Options) -> Result<()> {
     }
     // A Poisson count is below its mean plus six deviations in all but one of 10^9 runs.
     let mean = options.cold_rate_per_s * options.phase_s;
-    let (needed, files) = (
-        mean + 6.0 * mean.sqrt() + 10.0,
-        f64::from(end - start) * f64::from(FILES_PER_DIRECTORY),
-    );
+    let (needed, files) =
+        (mean + 6.0 * mean.sqrt() + 10.0, f64::from(end - start) * f64::from(FILES_PER_DIRECTORY));
     if needed > files {
         return usage(format!(
             "{needed:.0} cold files may be asked for, each once, but the cold directories have {files:.0}: \
@@ -188,30 +169,18 @@ fn cold_files(options: &Options) -> ColdFiles {
 fn warm_up(options: &Options, generator: &mut Generator) -> Result<()> {
     let mut next = HotFiles::all(options.hot_mix, options.hot_directories).into_iter();
     let count = next.len() as u64;
-    let idle = |arrivals| Flow {
-        arrivals,
-        choose: Box::new(|| 0),
-    };
+    let idle = |arrivals| Flow { arrivals, choose: Box::new(|| 0) };
     let mut flows = [
         idle(Arrivals::AtOnce { left: 0 }),
         idle(Arrivals::AtOnce { left: 0 }),
-        Flow {
-            arrivals: Arrivals::AtOnce { left: count },
-            choose: Box::new(|| next.next().unwrap_or(0)),
-        },
+        Flow { arrivals: Arrivals::AtOnce { left: count }, choose: Box::new(|| next.next().unwrap_or(0)) },
     ];
-    generator
-        .run(&mut flows, seconds_ns(options.drain_s.max(10.0)))
-        .map_err(|why| wait_failed(&why))?;
+    generator.run(&mut flows, seconds_ns(options.drain_s.max(10.0))).map_err(|why| wait_failed(&why))?;
     let tally = generator.take_tally(WARM_UP);
     if tally.answered == count {
         return Ok(());
     }
-    let faults: Vec<String> = tally
-        .faults
-        .iter()
-        .map(|(fault, n)| format!("{fault}: {n}"))
-        .collect();
+    let faults: Vec<String> = tally.faults.iter().map(|(fault, n)| format!("{fault}: {n}")).collect();
     let advice = match tally.faults.keys().next() {
         Some(Fault::Refused) => "is the server running?",
         Some(Fault::Status(404)) => "does it serve the folder of `flash fileset`?",
@@ -226,18 +195,10 @@ fn warm_up(options: &Options, generator: &mut Generator) -> Result<()> {
     )))
 }
 
-fn phase(
-    options: &Options,
-    generator: &mut Generator,
-    cold: Option<ColdFiles>,
-) -> Result<PhaseReport> {
+fn phase(options: &Options, generator: &mut Generator, cold: Option<ColdFiles>) -> Result<PhaseReport> {
     let phase_ns = seconds_ns(options.phase_s);
     // Both phases have the same hot arrivals and choices: only the cold ones differ.
-    let mut hot = HotFiles::new(
-        options.seed ^ CHOICE_SEED,
-        options.hot_mix,
-        options.hot_directories,
-    );
+    let mut hot = HotFiles::new(options.seed ^ CHOICE_SEED, options.hot_mix, options.hot_directories);
     let mut flows = vec![Flow {
         arrivals: Arrivals::poisson(options.seed, options.hot_rate_per_s, phase_ns),
         choose: Box::new(move || hot.next()),
@@ -245,17 +206,11 @@ fn phase(
     let with_cold = cold.is_some();
     if let Some(mut cold) = cold {
         flows.push(Flow {
-            arrivals: Arrivals::poisson(
-                options.seed ^ COLD_SEED,
-                options.cold_rate_per_s,
-                phase_ns,
-            ),
+            arrivals: Arrivals::poisson(options.seed ^ COLD_SEED, options.cold_rate_per_s, phase_ns),
             choose: Box::new(move || cold.next()),
         });
     }
-    let run = generator
-        .run(&mut flows, seconds_ns(options.drain_s))
-        .map_err(|why| wait_failed(&why))?;
+    let run = generator.run(&mut flows, seconds_ns(options.drain_s)).map_err(|why| wait_failed(&why))?;
     let hot = generator.take_tally(HOT);
     let cold = with_cold.then(|| generator.take_tally(COLD));
     Ok(PhaseReport::new(options.phase_s, &hot, cold.as_ref(), &run))
@@ -296,62 +251,25 @@ mod tests {
     fn refuses_options_that_make_no_sense() {
         assert!(check(&options()).is_ok());
         let bad = [
-            Options {
-                hot_directories: 0,
-                ..options()
-            },
-            Options {
-                cold_directories: 1..20,
-                ..options()
-            },
-            Options {
-                cold_directories: 5..5,
-                ..options()
-            },
-            Options {
-                cold_directories: 5..DIRECTORIES_MAX + 1,
-                ..options()
-            },
-            Options {
-                hot_rate_per_s: 0.0,
-                ..options()
-            },
-            Options {
-                cold_rate_per_s: f64::NAN,
-                ..options()
-            },
-            Options {
-                drain_s: -1.0,
-                ..options()
-            },
-            Options {
-                connections_max: 0,
-                ..options()
-            },
-            Options {
-                cold_rate_per_s: 648.0,
-                ..options()
-            },
+            Options { hot_directories: 0, ..options() },
+            Options { cold_directories: 1..20, ..options() },
+            Options { cold_directories: 5..5, ..options() },
+            Options { cold_directories: 5..DIRECTORIES_MAX + 1, ..options() },
+            Options { hot_rate_per_s: 0.0, ..options() },
+            Options { cold_rate_per_s: f64::NAN, ..options() },
+            Options { drain_s: -1.0, ..options() },
+            Options { connections_max: 0, ..options() },
+            Options { cold_rate_per_s: 648.0, ..options() },
         ];
         for case in bad {
             assert_eq!(check(&case).unwrap_err().exit_code(), 2, "{case:?}");
         }
-        assert!(
-            check(&Options {
-                cold_directories: 0..0,
-                phases: Phases::Alone,
-                ..options()
-            })
-            .is_ok()
-        );
+        assert!(check(&Options { cold_directories: 0..0, phases: Phases::Alone, ..options() }).is_ok());
     }
 
     #[test]
     fn a_server_that_is_not_there_is_said_to_be() {
         let text = run(&options()).unwrap_err().to_string();
-        assert!(
-            text.contains("refused: 72") && text.contains("is the server running?"),
-            "{text}"
-        );
+        assert!(text.contains("refused: 72") && text.contains("is the server running?"), "{text}");
     }
 }

@@ -100,23 +100,14 @@ impl StreamReport {
             queued: tally.queued,
             retried: tally.retried,
             failed: tally.failed(),
-            faults: tally
-                .faults
-                .iter()
-                .map(|(fault, &count)| (fault.to_string(), count))
-                .collect(),
+            faults: tally.faults.iter().map(|(fault, &count)| (fault.to_string(), count)).collect(),
             latency: Times::of(&tally.latency_ns),
         }
     }
 }
 
 impl PhaseReport {
-    pub(super) fn new(
-        phase_s: f64,
-        hot: &Tally,
-        cold: Option<&Tally>,
-        run: &generator::Report,
-    ) -> Self {
+    pub(super) fn new(phase_s: f64, hot: &Tally, cold: Option<&Tally>, run: &generator::Report) -> Self {
         let late = Times::of(&run.late_ns);
         let was_the_limit = late.p99_ms > LATE_P99_MAX_MS || late.max_ms > LATE_MAX_MS;
         Self {
@@ -124,19 +115,12 @@ impl PhaseReport {
             drain_s: run.drain_ns as f64 / 1e9,
             hot: StreamReport::new(phase_s, hot),
             cold: cold.map(|tally| StreamReport::new(phase_s, tally)),
-            generator: GeneratorReport {
-                late,
-                was_the_limit,
-            },
+            generator: GeneratorReport { late, was_the_limit },
         }
     }
 
     fn name(&self) -> &'static str {
-        if self.cold.is_some() {
-            "hot with cold"
-        } else {
-            "hot alone"
-        }
+        if self.cold.is_some() { "hot with cold" } else { "hot alone" }
     }
 }
 
@@ -184,24 +168,14 @@ impl fmt::Display for Report {
         }
         if let [alone, with_cold] = &self.phases[..] {
             write!(f, "{:<24}", "  ratio")?;
-            for (before, after) in alone
-                .hot
-                .latency
-                .points()
-                .iter()
-                .zip(with_cold.hot.latency.points())
-            {
+            for (before, after) in alone.hot.latency.points().iter().zip(with_cold.hot.latency.points()) {
                 write!(f, "{:>10.2}", after / before)?;
             }
             writeln!(f)?;
         }
         for cold in self.phases.iter().filter_map(|phase| phase.cold.as_ref()) {
             row(f, "cold", cold)?;
-            writeln!(
-                f,
-                "cold answers while arrivals came: {:.1}/s",
-                cold.answered_per_s
-            )?;
+            writeln!(f, "cold answers while arrivals came: {:.1}/s", cold.answered_per_s)?;
         }
         self.phases.iter().try_for_each(|phase| phase.notes(f))
     }
@@ -218,20 +192,13 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, stream: &StreamReport) -> fmt::Re
 impl PhaseReport {
     /// What else must be known to believe the figures.
     fn notes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let streams = [
-            Some((self.name(), &self.hot)),
-            self.cold.as_ref().map(|cold| ("cold", cold)),
-        ];
+        let streams = [Some((self.name(), &self.hot)), self.cold.as_ref().map(|cold| ("cold", cold))];
         for (name, stream) in streams.into_iter().flatten() {
             for (fault, count) in &stream.faults {
                 writeln!(f, "{name}: {count} failed: {fault}")?;
             }
             if stream.queued > 0 {
-                writeln!(
-                    f,
-                    "{name}: {} arrivals waited because every connection was in use",
-                    stream.queued
-                )?;
+                writeln!(f, "{name}: {} arrivals waited because every connection was in use", stream.queued)?;
             }
             if stream.retried > 0 {
                 writeln!(
@@ -249,11 +216,8 @@ impl PhaseReport {
             late.p99_ms,
             late.max_ms
         )?;
-        let verdict = if self.generator.was_the_limit {
-            ": it was the limit, give it a core of its own"
-        } else {
-            ""
-        };
+        let verdict =
+            if self.generator.was_the_limit { ": it was the limit, give it a core of its own" } else { "" };
         writeln!(f, "{verdict}")
     }
 }

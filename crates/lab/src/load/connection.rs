@@ -35,10 +35,7 @@ pub(crate) enum Step {
     Wait,
     /// The answer is complete: `Ok` or what was wrong with it; and whether the connection can
     /// be used again.
-    Answered {
-        outcome: Result<(), Fault>,
-        reusable: bool,
-    },
+    Answered { outcome: Result<(), Fault>, reusable: bool },
     /// The connection is over, and any request on it has failed so.
     Ended(Fault),
 }
@@ -99,12 +96,7 @@ impl Connection {
         self.content_wrong = false;
         self.request.clear();
         self.sent_bytes = 0;
-        write_request(
-            &mut self.request,
-            &File::from_path_id(ask.path_id),
-            host,
-            base,
-        );
+        write_request(&mut self.request, &File::from_path_id(ask.path_id), host, base);
         self.flush()
     }
 
@@ -132,13 +124,11 @@ impl Connection {
             return Step::Ended(Fault::Garbage);
         };
         let content_wrong = &mut self.content_wrong;
-        let fed = self
-            .response
-            .feed(&buffer[..length], |head, offset_bytes, bytes| {
-                if let (Some(seed), 200) = (verify_seed, head.status) {
-                    *content_wrong |= !content_matches(seed, ask.path_id, offset_bytes, bytes);
-                }
-            });
+        let fed = self.response.feed(&buffer[..length], |head, offset_bytes, bytes| {
+            if let (Some(seed), 200) = (verify_seed, head.status) {
+                *content_wrong |= !content_matches(seed, ask.path_id, offset_bytes, bytes);
+            }
+        });
         match fed {
             Err(fault) => Step::Ended(fault),
             // A short receive emptied the socket, and what comes next makes a new edge; but the
@@ -155,10 +145,7 @@ impl Connection {
                     200 => Ok(()),
                     status => Err(Fault::Status(status)),
                 };
-                Step::Answered {
-                    outcome,
-                    reusable: head.keep_alive && !self.hang_up,
-                }
+                Step::Answered { outcome, reusable: head.keep_alive && !self.hang_up }
             }
         }
     }
@@ -167,15 +154,9 @@ impl Connection {
 /// Writes a GET with the fields that every server wants.
 fn write_request(into: &mut Vec<u8>, file: &File, host: &str, base: &str) {
     use io::Write;
-    let File {
-        directory,
-        class,
-        number,
-    } = file;
-    let _ = write!(
-        into,
-        "GET {base}/dir{directory:05}/class{class}_{number} HTTP/1.1\r\nHost: {host}\r\n\r\n"
-    );
+    let File { directory, class, number } = file;
+    let _ =
+        write!(into, "GET {base}/dir{directory:05}/class{class}_{number} HTTP/1.1\r\nHost: {host}\r\n\r\n");
 }
 
 #[cfg(test)]

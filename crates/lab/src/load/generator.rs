@@ -55,11 +55,7 @@ impl Generator {
     ///
     /// Errors: those of `epoll_create`.
     pub(crate) fn new(setups: Vec<Setup>) -> io::Result<Self> {
-        let pools = setups
-            .into_iter()
-            .enumerate()
-            .map(|(i, setup)| Pool::new(i as u8, setup))
-            .collect();
+        let pools = setups.into_iter().enumerate().map(|(i, setup)| Pool::new(i as u8, setup)).collect();
         Ok(Self {
             epoll: Epoll::new(EVENTS_MAX)?,
             pools,
@@ -96,10 +92,7 @@ impl Generator {
         for pool in &mut self.pools {
             pool.abandon(now_ns, &self.epoll);
         }
-        Ok(Report {
-            late_ns,
-            drain_ns: now_ns - end_ns,
-        })
+        Ok(Report { late_ns, drain_ns: now_ns - end_ns })
     }
 
     fn set_overtime(&mut self, overtime: bool) {
@@ -120,10 +113,7 @@ impl Generator {
                     break;
                 };
                 late_ns.saturating_record(elapsed_ns - intended_ns);
-                let ask = Ask {
-                    path_id: (flow.choose)(),
-                    intended_ns: start_ns + intended_ns,
-                };
+                let ask = Ask { path_id: (flow.choose)(), intended_ns: start_ns + intended_ns };
                 pool.arrive(ask, &self.epoll);
             }
         }

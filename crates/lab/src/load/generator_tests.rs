@@ -43,8 +43,7 @@ fn request(reader: &mut impl BufRead) -> Option<u32> {
 fn answer(path_id: u32) -> Vec<u8> {
     let mut body = Vec::new();
     content::fill(SEED, path_id, &mut body);
-    let mut bytes =
-        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
+    let mut bytes = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
     bytes.append(&mut body);
     bytes
 }
@@ -62,20 +61,14 @@ fn answer_all(stream: TcpStream, reply: impl Fn(u32) -> Option<Vec<u8>>) {
 
 /// Asks for small files over at most 8 connections.
 fn drive(target: Target, arrivals: Arrivals, drain_ms: u64) -> (Tally, Report) {
-    let setup = Setup {
-        target,
-        connections_max: 8,
-        verify_seed: Some(SEED),
-    };
+    let setup = Setup { target, connections_max: 8, verify_seed: Some(SEED) };
     let mut generator = Generator::new(vec![setup]).unwrap();
     let mut next = 0;
     let choose = Box::new(move || {
         next = (next + 1) % 18;
         next
     });
-    let report = generator
-        .run(&mut [Flow { arrivals, choose }], drain_ms * 1_000_000)
-        .unwrap();
+    let report = generator.run(&mut [Flow { arrivals, choose }], drain_ms * 1_000_000).unwrap();
     (generator.take_tally(0), report)
 }
 
@@ -87,16 +80,8 @@ fn at_once(left: u64) -> Arrivals {
 fn counts_proper_answers() {
     let target = server(|stream| answer_all(stream, |id| Some(answer(id))));
     let (tally, _) = drive(target, at_once(200), 10_000);
-    assert_eq!(
-        (tally.asked, tally.answered, tally.failed()),
-        (200, 200, 0),
-        "{:?}",
-        tally.faults
-    );
-    assert_eq!(
-        tally.queued, 192,
-        "8 connections may be opened, the other arrivals wait"
-    );
+    assert_eq!((tally.asked, tally.answered, tally.failed()), (200, 200, 0), "{:?}", tally.faults);
+    assert_eq!(tally.queued, 192, "8 connections may be opened, the other arrivals wait");
     assert_eq!(tally.latency_ns.len(), 200);
 }
 
@@ -123,10 +108,7 @@ fn an_open_loop_shows_a_stall_in_every_percentile_it_touched() {
     let at = |q: f64| tally.latency_ns.value_at_quantile(q) / 1_000_000;
     assert!(at(1.0) >= 595, "max {} ms", at(1.0));
     assert!((250..500).contains(&at(0.75)), "p75 {} ms", at(0.75));
-    assert!(
-        report.late_ns.value_at_quantile(0.5) < 5_000_000,
-        "the stall must not delay arrivals"
-    );
+    assert!(report.late_ns.value_at_quantile(0.5) < 5_000_000, "the stall must not delay arrivals");
 }
 
 #[test]
@@ -140,11 +122,7 @@ fn refused_and_hanging_servers_end() {
     let hanging = server(|mut stream| drop(stream.read_to_end(&mut Vec::new())));
     let (tally, report) = drive(hanging, at_once(20), 200);
     assert_eq!(tally.faults.get(&Fault::Unanswered), Some(&20));
-    assert_eq!(
-        tally.latency_ns.len(),
-        20,
-        "the time that they waited counts"
-    );
+    assert_eq!(tally.latency_ns.len(), 20, "the time that they waited counts");
     assert!(tally.latency_ns.min() >= 190_000_000 && report.drain_ns >= 200_000_000);
 }
 
@@ -161,24 +139,12 @@ fn faults(reply: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static) -> Vec<(Fault,
 
 #[test]
 fn bad_answers_are_counted_by_kind() {
-    assert_eq!(
-        faults(|_| b"NOT HTTP\r\n\r\n".to_vec()),
-        [(Fault::Garbage, 5)]
-    );
-    assert_eq!(
-        faults(|_| b"HTTP/1.1 200 OK\r\n\r\nabc".to_vec()),
-        [(Fault::NoLength, 5)]
-    );
+    assert_eq!(faults(|_| b"NOT HTTP\r\n\r\n".to_vec()), [(Fault::Garbage, 5)]);
+    assert_eq!(faults(|_| b"HTTP/1.1 200 OK\r\n\r\nabc".to_vec()), [(Fault::NoLength, 5)]);
     let wrong_file = faults(|id| answer((id + 1) % 18));
-    assert!(
-        wrong_file.iter().any(|f| f.0 == Fault::WrongLength),
-        "{wrong_file:?}"
-    );
+    assert!(wrong_file.iter().any(|f| f.0 == Fault::WrongLength), "{wrong_file:?}");
     let length = |id: u32| answer(id).len();
-    assert_eq!(
-        faults(move |id| answer(id)[..length(id) - 1].to_vec()),
-        [(Fault::ClosedEarly, 5)]
-    );
+    assert_eq!(faults(move |id| answer(id)[..length(id) - 1].to_vec()), [(Fault::ClosedEarly, 5)]);
     let flipped = |id: u32| {
         let mut bytes = answer(id);
         *bytes.last_mut().unwrap() ^= 1;
@@ -194,9 +160,7 @@ fn asks_again_when_an_idle_connection_was_closed_under_it() {
     // Each connection answers one request as if it would stay, and ends as the next one comes.
     let target = server(|stream| {
         let told = AtomicUsize::new(0);
-        answer_all(stream, move |id| {
-            (told.fetch_add(1, Ordering::SeqCst) == 0).then(|| answer(id))
-        });
+        answer_all(stream, move |id| (told.fetch_add(1, Ordering::SeqCst) == 0).then(|| answer(id)));
     });
     let (tally, _) = drive(target, Arrivals::poisson(2, 200.0, 500_000_000), 5_000);
     assert_eq!(tally.answered, tally.asked, "{:?}", tally.faults);

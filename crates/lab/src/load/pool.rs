@@ -162,9 +162,7 @@ impl Pool {
         }
         for ask in asks {
             self.tally.fail(Fault::Unanswered);
-            self.tally
-                .latency_ns
-                .saturating_record(now_ns.saturating_sub(ask.intended_ns));
+            self.tally.latency_ns.saturating_record(now_ns.saturating_sub(ask.intended_ns));
         }
     }
 
@@ -173,9 +171,7 @@ impl Pool {
             Ok(()) => {
                 self.tally.answered += 1;
                 self.tally.answered_in_time += u64::from(!self.overtime);
-                self.tally
-                    .latency_ns
-                    .saturating_record(now_ns.saturating_sub(ask.intended_ns));
+                self.tally.latency_ns.saturating_record(now_ns.saturating_sub(ask.intended_ns));
             }
             Err(fault) => self.tally.fail(fault),
         }
@@ -186,10 +182,7 @@ impl Pool {
         while !self.waiting.is_empty() {
             let Some(token) = self.idle.pop() else { break };
             // An idle connection that ended is still in the list.
-            if self
-                .connection(token)
-                .is_some_and(|c| c.state == State::Idle)
-            {
+            if self.connection(token).is_some_and(|c| c.state == State::Idle) {
                 self.send_next(token, epoll);
             }
         }
@@ -216,10 +209,7 @@ impl Pool {
     fn open_one(&mut self, epoll: &Epoll) {
         let opened = Connection::open(self.setup.target.address).and_then(|connection| {
             let index = self.free.pop().unwrap_or_else(|| {
-                self.slots.push(Slot {
-                    generation: 0,
-                    connection: None,
-                });
+                self.slots.push(Slot { generation: 0, connection: None });
                 self.slots.len() as u32 - 1
             });
             let token = self.token(index);
@@ -257,16 +247,10 @@ impl Pool {
     fn fail_first_waiting(&mut self, why: &io::Error) {
         let local = !matches!(
             why.kind(),
-            io::ErrorKind::ConnectionRefused
-                | io::ErrorKind::ConnectionReset
-                | io::ErrorKind::TimedOut
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset | io::ErrorKind::TimedOut
         );
         if self.waiting.pop_front().is_some() {
-            self.tally.fail(if local {
-                Fault::LocalLimit
-            } else {
-                Fault::Refused
-            });
+            self.tally.fail(if local { Fault::LocalLimit } else { Fault::Refused });
         }
     }
 

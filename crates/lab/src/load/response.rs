@@ -94,8 +94,7 @@ impl Response {
 fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Fault> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut parsed = httparse::Response::new(&mut fields);
-    let httparse::Status::Complete(length) = parsed.parse(bytes).map_err(|_| Fault::Garbage)?
-    else {
+    let httparse::Status::Complete(length) = parsed.parse(bytes).map_err(|_| Fault::Garbage)? else {
         return Ok(None);
     };
     let status = parsed.code.unwrap_or(0);
@@ -104,27 +103,17 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Fault> {
     let mut body_bytes = matches!(status, 204 | 304).then_some(0);
     for field in parsed.headers.iter() {
         if field.name.eq_ignore_ascii_case("content-length") {
-            let said = std::str::from_utf8(field.value)
-                .ok()
-                .and_then(|text| text.parse().ok());
+            let said = std::str::from_utf8(field.value).ok().and_then(|text| text.parse().ok());
             body_bytes = body_bytes.or(Some(said.ok_or(Fault::Garbage)?));
         } else if field.name.eq_ignore_ascii_case("transfer-encoding") {
             return Err(Fault::NoLength);
-        } else if field.name.eq_ignore_ascii_case("connection")
-            && field.value.eq_ignore_ascii_case(b"close")
+        } else if field.name.eq_ignore_ascii_case("connection") && field.value.eq_ignore_ascii_case(b"close")
         {
             keep_alive = false;
         }
     }
     let body_bytes = body_bytes.ok_or(Fault::NoLength)?;
-    Ok(Some((
-        Head {
-            status,
-            body_bytes,
-            keep_alive,
-        },
-        length,
-    )))
+    Ok(Some((Head { status, body_bytes, keep_alive }, length)))
 }
 
 #[cfg(test)]
@@ -148,14 +137,7 @@ mod tests {
                         })
                         .unwrap();
                 }
-                assert_eq!(
-                    end,
-                    Some(Head {
-                        status: 200,
-                        body_bytes: 5,
-                        keep_alive: true
-                    })
-                );
+                assert_eq!(end, Some(Head { status: 200, body_bytes: 5, keep_alive: true }));
                 assert_eq!(body, b"hello");
             }
         }
@@ -164,22 +146,13 @@ mod tests {
     #[test]
     fn knows_when_the_connection_ends() {
         let cases: [(&[u8], bool); 4] = [
-            (
-                b"HTTP/1.1 503 x\r\nConnection: Close\r\nContent-Length: 0\r\n\r\n",
-                false,
-            ),
+            (b"HTTP/1.1 503 x\r\nConnection: Close\r\nContent-Length: 0\r\n\r\n", false),
             (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", false),
             (b"HTTP/1.1 304 x\r\nContent-Length: 7\r\n\r\n", true),
-            (
-                b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nConnection: keep-alive\r\n\r\n",
-                true,
-            ),
+            (b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nConnection: keep-alive\r\n\r\n", true),
         ];
         for (bytes, keep_alive) in cases {
-            let head = Response::default()
-                .feed(bytes, |_, _, _| panic!("no body"))
-                .unwrap()
-                .unwrap();
+            let head = Response::default().feed(bytes, |_, _, _| panic!("no body")).unwrap().unwrap();
             assert_eq!(head.keep_alive, keep_alive);
         }
     }
@@ -188,34 +161,19 @@ mod tests {
     fn refuses_what_is_no_response() {
         let cases: [(&[u8], Fault); 6] = [
             (b"SSH-2.0-OpenSSH\r\n", Fault::Garbage),
-            (
-                b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-                Fault::Garbage,
-            ),
-            (
-                b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
-                Fault::Garbage,
-            ),
-            (
-                b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab",
-                Fault::Garbage,
-            ),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", Fault::Garbage),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n", Fault::Garbage),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab", Fault::Garbage),
             (b"HTTP/1.1 200 OK\r\n\r\n", Fault::NoLength),
-            (
-                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
-                Fault::NoLength,
-            ),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", Fault::NoLength),
         ];
         for (bytes, fault) in cases {
             assert_eq!(Response::default().feed(bytes, |_, _, _| ()), Err(fault));
         }
         let mut endless = Response::default();
         assert_eq!(endless.feed(b"HTTP/1.1 200 OK\r\n", |_, _, _| ()), Ok(None));
-        let faults = (0..2000).any(|_| {
-            endless
-                .feed(b"x: aaaaaaaaaaaaaaaaaaaaaaaaaa\r\n", |_, _, _| ())
-                .is_err()
-        });
+        let faults =
+            (0..2000).any(|_| endless.feed(b"x: aaaaaaaaaaaaaaaaaaaaaaaaaa\r\n", |_, _, _| ()).is_err());
         assert!(faults, "an endless head must end");
     }
 }
