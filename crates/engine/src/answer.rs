@@ -14,7 +14,7 @@ use crate::cache::{Listings, NameEntry, NameKind, Resource, Version};
 use crate::connection::{Budget, Next};
 use crate::engine::Engine;
 use crate::exchange::{Asked, Exchange, Refusal, Source};
-use crate::jobs::{JobKey, Task};
+use crate::jobs::{JobKey, Task, Urgency};
 use crate::limits::{LISTINGS_MAX, TRIES_MAX};
 use crate::rules::SiteId;
 use crate::slab::Key;
@@ -57,11 +57,11 @@ impl<S: System> Engine<S> {
         sys: &mut S,
         key: Key,
         asked: &Asked<'_>,
-        exchange: Option<Box<Exchange<S::File>>>,
+        mut exchange: Option<Box<Exchange<S::File>>>,
         budget: &mut Budget,
     ) -> Next {
         let request = &asked.request;
-        if let Some(refusal) = exchange.as_ref().and_then(|e| e.refused) {
+        if let Some(refusal) = exchange.as_mut().and_then(|e| e.refused.take()) {
             return self.refuse(key, request, exchange, refusal);
         }
         match request.method {
@@ -81,6 +81,7 @@ impl<S: System> Engine<S> {
             Ok(path) => path,
             Err(bad) => return self.refuse(key, request, exchange, (bad.status(), bad.reason())),
         };
+        let mut changed = exchange.as_mut().is_some_and(|e| std::mem::take(&mut e.changed));
         let mut deciding = Deciding { key, asked, exchange, site, path: &path };
         loop {
             let entry = match self.entry(sys, &mut deciding) {
@@ -88,6 +89,7 @@ impl<S: System> Engine<S> {
                 Step::Over(next) => return next,
             };
             let over = match &entry.kind {
+                _ if std::mem::take(&mut changed) => None,
                 NameKind::File(resource) => self.answer_file(sys, &mut deciding, &entry, resource, budget),
                 NameKind::Missing => Some(self.refuse(key, request, deciding.exchange.take(), NOT_FOUND)),
                 NameKind::Denied => Some(self.refuse(key, request, deciding.exchange.take(), DENIED)),
@@ -102,10 +104,12 @@ impl<S: System> Engine<S> {
                 Some(next) => return next,
                 None => {
                     // What the entry says is no longer so: look again, but not for ever.
-                    self.forget(site, deciding.path);
+                    self.forget(site, deciding.path, &entry);
                     let mut exchange = self.boxed(deciding.exchange.take());
                     exchange.entry = None;
                     exchange.listing = None;
+                    exchange.file = None;
+                    exchange.content = None;
                     exchange.tries = exchange.tries.saturating_add(1);
                     if exchange.tries > 3 * TRIES_MAX {
                         return self.refuse(key, request, Some(exchange), UNSTEADY);
@@ -205,7 +209,7 @@ impl<S: System> Engine<S> {
             Step::Ready(source) => source,
             Step::Over(next) => return Some(next),
         };
-        let exchange = deciding.exchange.take();
+        let exchange = self.with_head(deciding, &source);
         Some(match (ranges, source) {
             (Ranges::One(range), source) => self.reply_range(key, request, exchange, version, source, range),
             (Ranges::Many(ranges), source) => {
@@ -244,13 +248,29 @@ impl<S: System> Engine<S> {
             Step::Ready(source) => source,
             Step::Over(next) => return Some(next),
         };
-        let exchange = deciding.exchange.take();
+        let exchange = self.with_head(deciding, &source);
         Some(match source {
             Source::Memory(content) if self.takes_kept_head(request) => {
                 self.send_content(sys, key, &content, exchange, budget)
             }
             source => self.reply_whole(key, request, exchange, &version, source),
         })
+    }
+
+    /// The exchange for an answer from `source`. One from a file keeps its request's head: if the
+    /// file turns out to have changed before anything was sent, it is answered anew.
+    fn with_head(
+        &mut self,
+        deciding: &mut Deciding<'_, '_, S::File>,
+        source: &Source<S::File>,
+    ) -> Option<Box<Exchange<S::File>>> {
+        let exchange = deciding.exchange.take();
+        if !matches!(source, Source::File(..)) {
+            return exchange;
+        }
+        let mut exchange = self.boxed(exchange);
+        exchange.head = deciding.asked.head.to_vec();
+        Some(exchange)
     }
 
     /// Has a helper make a listing.
@@ -261,12 +281,11 @@ impl<S: System> Engine<S> {
         json: bool,
     ) -> Next {
         let key = deciding.key;
-        self.listings.retain(|listing| listing.strong_count() > 0);
         let (site, path) = (deciding.site, deciding.path);
-        let job = if self.listings.len() < LISTINGS_MAX {
+        let job = if self.has_room_for_listing() {
             let task = || Task::List { site, path: path.into(), json };
-            let deadline_ms = self.job_deadline_ms();
-            self.jobs.submit(JobKey::List(site, path.into(), json), Some(key), deadline_ms, None, task)
+            let (job_key, now_ms) = (JobKey::List(site, path.into(), json), self.now.monotonic_ms);
+            self.jobs.submit(job_key, Some(key), Urgency::Bounded, now_ms, None, task)
         } else {
             None
         };
@@ -277,6 +296,24 @@ impl<S: System> Engine<S> {
         };
         exchange.entry = Some(Rc::clone(entry));
         self.park(key, deciding.asked, Some(exchange), job)
+    }
+
+    /// Whether one more listing may be made: old ones that nobody is being sent are let go.
+    fn has_room_for_listing(&mut self) -> bool {
+        for _ in 0..self.listings.len() {
+            self.listings.retain(|(_, _, listing)| listing.strong_count() > 0);
+            if self.listings.len() + self.jobs.listings_len() < LISTINGS_MAX {
+                return true;
+            }
+            let Some((site, path, listing)) = self.listings.pop_front() else { break };
+            if let Some(entry) = self.names.get(site, &path).map(Rc::clone) {
+                self.forget(site, &path, &entry);
+            }
+            if listing.strong_count() > 0 {
+                self.listings.push_back((site, path, listing));
+            }
+        }
+        self.listings.len() + self.jobs.listings_len() < LISTINGS_MAX
     }
 
     /// Where the body comes from: memory for a small file, else the file. None when it has
@@ -296,12 +333,16 @@ impl<S: System> Engine<S> {
             return Some(Step::Ready(Source::Memory(content)));
         }
         let tries = deciding.exchange.as_ref().map_or(0, |e| e.tries);
-        let refusal = match self.obtain(sys, deciding.key, version, tries) {
+        let held = deciding.exchange.as_ref().and_then(|e| e.file.as_ref()).filter(|(id, _)| *id == version.id);
+        // An entry that was confirmed without opening may have lost its file to the bound.
+        let file = held.map(|(_, file)| Rc::clone(file)).or_else(|| self.files.get(version.id))?;
+        let refusal = match self.obtain(sys, deciding.key, version, &file, tries) {
             Obtained::Source(source) => return Some(Step::Ready(source)),
             Obtained::Changed => return None,
             Obtained::Wait(job) if tries <= 3 * TRIES_MAX => {
                 let mut exchange = self.boxed(deciding.exchange.take());
                 exchange.entry = Some(Rc::clone(entry));
+                exchange.file = Some((version.id, file));
                 return Some(Step::Over(self.park(deciding.key, deciding.asked, Some(exchange), job)));
             }
             Obtained::Wait(job) => {

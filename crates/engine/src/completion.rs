@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::answer::{LOST, READ_FAILED, UNSTEADY};
+use crate::answer::{EXHAUSTED, LOST, READ_FAILED};
 use crate::cache::{Content, NameEntry, NameKind, Version};
 use crate::engine::Engine;
 use crate::exchange::{Exchange, Refusal};
@@ -12,15 +12,17 @@ use crate::slab::Key;
 use crate::system::{FileStat, System};
 
 /// What those who wait for a job are given.
-enum Result {
+enum Result<F> {
     Entry(Rc<NameEntry>),
-    Listing(Rc<Version>),
+    Listing(Rc<Version>, Rc<F>),
     /// The place was loaded; look again.
     Loaded,
     /// A small file, whole.
     Content(Rc<Content>),
     /// A part of a file, beginning at an offset.
     Bytes(u64, Vec<u8>),
+    /// The file is no longer what its version says.
+    Changed,
     Refused(Refusal),
 }
 
@@ -34,20 +36,20 @@ impl<S: System> Engine<S> {
     }
 
     /// Puts what is of lasting use into the caches.
-    fn keep_result(&mut self, job: &Job<S::File>, outcome: Outcome<S::File>) -> Result {
+    fn keep_result(&mut self, job: &Job<S::File>, outcome: Outcome<S::File>) -> Result<S::File> {
         match (&job.key, outcome) {
             (JobKey::Find(site, path), Outcome::Found(finding)) => {
-                Result::Entry(self.learn(*site, path, finding))
+                Result::Entry(self.learn(*site, path, finding, job.since_ms))
             }
             (JobKey::List(site, path, json), Outcome::Listed(file, stat)) => {
-                Result::Listing(self.keep_listing(*site, path, *json, file, stat))
+                self.keep_listing(*site, path, *json, file, stat)
             }
             (JobKey::Load(..), Outcome::Loaded) => Result::Loaded,
             (JobKey::Read(_, offset, length), Outcome::Bytes(bytes, stat)) => {
                 let Some(version) = &job.version else { return Result::Refused(READ_FAILED) };
                 // Less than was asked for means that the file ended early.
                 if bytes.len() as u64 != *length || !stat.same_content(&version.stat) {
-                    return Result::Refused(UNSTEADY);
+                    return Result::Changed;
                 }
                 if *length < version.stat.size_bytes || !self.contents.is_on() {
                     return Result::Bytes(*offset, bytes);
@@ -56,6 +58,7 @@ impl<S: System> Engine<S> {
                 self.keep_content(version, &content);
                 Result::Content(content)
             }
+            (_, Outcome::Exhausted) => Result::Refused(EXHAUSTED),
             (_, Outcome::Lost) => Result::Refused(LOST),
             // A failed file system, or an answer that does not fit its question.
             _ => Result::Refused(READ_FAILED),
@@ -69,18 +72,19 @@ impl<S: System> Engine<S> {
         json: bool,
         file: S::File,
         stat: FileStat,
-    ) -> Rc<Version> {
+    ) -> Result<S::File> {
         let version = Rc::new(Version::of_listing(self.next_version(), stat, json));
-        self.files.insert(version.id, file);
-        self.listings.push(Rc::downgrade(&version));
+        let file = Rc::new(file);
+        self.listings.push_back((site, path.into(), Rc::downgrade(&version)));
         if let Some(NameKind::Listing(listings)) = self.names.get(site, path).map(|entry| &entry.kind) {
             let place = if json { &listings.json } else { &listings.html };
             place.replace(Some(Rc::clone(&version)));
+            self.files.insert(version.id, Rc::clone(&file));
         }
-        version
+        Result::Listing(version, file)
     }
 
-    fn give(&mut self, waiter: Key, id: JobId, result: &Result) {
+    fn give(&mut self, waiter: Key, id: JobId, result: &Result<S::File>) {
         let Some(connection) = self.connections.get_mut(waiter) else { return };
         let Some(exchange) = &mut connection.exchange else { return };
         exchange.ahead.retain(|job| *job != id);
@@ -94,10 +98,13 @@ impl<S: System> Engine<S> {
 }
 
 impl<F> Exchange<F> {
-    fn take(&mut self, result: &Result) {
+    fn take(&mut self, result: &Result<F>) {
         match result {
             Result::Entry(entry) => self.entry = Some(Rc::clone(entry)),
-            Result::Listing(version) => self.listing = Some(Rc::clone(version)),
+            Result::Listing(version, file) => {
+                self.listing = Some(Rc::clone(version));
+                self.file = Some((version.id, Rc::clone(file)));
+            }
             Result::Loaded => {}
             Result::Content(content) => self.content = Some(Rc::clone(content)),
             Result::Bytes(offset, bytes) if *offset == self.at && self.has_begun() => {
@@ -108,6 +115,7 @@ impl<F> Exchange<F> {
             }
             // Handed over before its answer has begun: the next look will find its own way.
             Result::Bytes(..) => {}
+            Result::Changed => self.changed = true,
             Result::Refused(refusal) => self.refused = Some(*refusal),
         }
     }

@@ -23,6 +23,8 @@ pub(crate) struct Connection<S: System> {
     pub(crate) hung_up: bool,
     /// The end of input was received.
     pub(crate) ended: bool,
+    /// An answer was finished since it last waited for a head.
+    pub(crate) answered: bool,
     /// Stands in the queue of connections to be continued.
     pub(crate) queued: bool,
     /// Received and not yet consumed.
@@ -96,6 +98,7 @@ impl<S: System> Connection<S> {
             writable: true,
             hung_up: false,
             ended: false,
+            answered: false,
             queued: false,
             input: Vec::new(),
             scanned: 0,
@@ -137,7 +140,7 @@ impl<S: System> Engine<S> {
             let Some(connection) = self.connections.get_mut(key) else { return };
             let next = match connection.phase {
                 Phase::Head { .. } => self.read_request(sys, key, &mut budget),
-                Phase::Body => self.read_body(sys, key),
+                Phase::Body => self.read_body(sys, key, &mut budget),
                 Phase::Answer => self.resume(sys, key, &mut budget),
                 Phase::Send => self.send_data(sys, key, &mut budget),
                 Phase::Linger { left_bytes } => self.linger(sys, key, left_bytes),

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Weak;
 
 use flash_http::date::http_date;
 use flash_http::request::HeadLimits;
@@ -11,12 +12,13 @@ use flash_http::response::Status;
 use crate::access_log::Record;
 use crate::cache::{Contents, KnownRequests, Names, OpenFiles, Version, VersionId};
 use crate::connection::{Connection, Next, Phase};
-use crate::jobs::{JobId, Jobs, Outcome};
+use crate::exchange::Pace;
+use crate::jobs::{Job, JobId, Jobs, Outcome};
 use crate::limits::{
-    CONTINUED_PER_TURN_MAX, FIELDS_MAX, HEAD_BYTES_MAX, RATE_WINDOW_MS, READ_BYTES_MAX, RECEIVE_BYTES,
-    TARGET_BYTES_MAX,
+    ABANDONED_MS, CONTINUED_PER_TURN_MAX, FIELDS_MAX, HEAD_BYTES_MAX, RATE_WINDOW_MS, READ_BYTES_MAX, RECEIVE_BYTES,
+    TARGET_BYTES_MAX, TICK_MS,
 };
-use crate::rules::{Router, Rules};
+use crate::rules::{Router, Rules, SiteId};
 use crate::slab::{Key, Slab};
 use crate::system::{Moment, System};
 use crate::timers::Timers;
@@ -55,7 +57,8 @@ pub struct Engine<S: System> {
     versions: u64,
     /// Boundaries used in multipart bodies.
     pub(crate) boundaries: u64,
-    pub(crate) listings: Vec<std::rc::Weak<Version>>,
+    /// Listings in memory, with the names that they were made for.
+    pub(crate) listings: VecDeque<(SiteId, Box<[u8]>, Weak<Version>)>,
     pub(crate) jobs: Jobs<S::File>,
 
     /// The request being read, for its log line.
@@ -133,8 +136,8 @@ impl<S: System> Engine<S> {
             files: OpenFiles::new(rules.open_files_max),
             versions: 0,
             boundaries: 0,
-            listings: Vec::new(),
-            jobs: Jobs::new(),
+            listings: VecDeque::new(),
+            jobs: Jobs::new(rules.timeouts.job_ms),
             record: Record::default(),
             receive_buffer: vec![0; RECEIVE_BYTES],
             file_buffer: vec![0; HEAD_ROOM_BYTES + READ_BYTES_MAX],
@@ -215,6 +218,7 @@ impl<S: System> Engine<S> {
             }
             self.finish_job(id, Outcome::Lost);
         }
+        self.start_jobs(sys);
         while let Some((tick, keys)) = self.timers.due(self.now.monotonic_ms) {
             for key in keys {
                 let Some(connection) = self.connections.get_mut(key) else { continue };
@@ -244,7 +248,11 @@ impl<S: System> Engine<S> {
             })
             .collect();
         for key in idle {
-            self.close(sys, key);
+            // A request may have arrived that no event has told of yet.
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.readable = true;
+                self.guarded_turn(sys, key);
+            }
         }
     }
 
@@ -291,13 +299,35 @@ impl<S: System> Engine<S> {
 
     /// Hands queued jobs to helpers while there are idle ones.
     pub(crate) fn start_jobs(&mut self, sys: &mut S) {
-        while let Some((id, task)) = self.jobs.next_queued() {
-            if !sys.start_job(id, task) {
+        while let Some((id, job)) = self.jobs.next_queued() {
+            if self.is_abandoned(id, job) {
+                for waiter in job.waiters.clone() {
+                    self.close(sys, waiter);
+                }
+                continue;
+            }
+            if !sys.start_job(id, &job.task) {
                 return;
             }
             self.counters.jobs_started += 1;
-            self.jobs.started(self.now.monotonic_ms + self.rules.timeouts.job_ms);
+            self.jobs.started(self.now.monotonic_ms);
         }
+    }
+
+    /// Whether everybody who waits for a job seems to have gone away. A client may close its
+    /// side and still read, so this counts only where the disk is behind.
+    fn is_abandoned(&self, id: JobId, job: &Job<S::File>) -> bool {
+        let gone = |key: &Key| {
+            self.connections.get(*key).is_some_and(|connection| {
+                connection.hung_up
+                    && connection.phase == Phase::Answer
+                    && connection.exchange.as_ref().is_some_and(|e| e.waiting == Some(id))
+            })
+        };
+        self.now.monotonic_ms >= job.since_ms + ABANDONED_MS
+            && !job.unasked
+            && !job.waiters.is_empty()
+            && job.waiters.iter().all(gone)
     }
 
     pub(crate) fn next_version(&mut self) -> VersionId {
@@ -318,14 +348,18 @@ impl<S: System> Engine<S> {
         self.counters.panics += 1;
         self.receive_buffer.resize(RECEIVE_BYTES, 0);
         self.file_buffer.resize(HEAD_ROOM_BYTES + READ_BYTES_MAX, 0);
-        let of_exchange = self.connections.get(key).and_then(|c| c.exchange.as_ref()).map(|e| &e.record.line);
-        let line = String::from_utf8_lossy(of_exchange.unwrap_or(&self.record.line)).into_owned();
+        let line = String::from_utf8_lossy(&self.record.line).into_owned();
+        self.jobs.leave_all(key);
         sys.report(&format!("a bug: panic while serving {line:?}; the connection was closed, others go on"));
         self.close(sys, key);
     }
 
     fn time_out(&mut self, sys: &mut S, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.queued {
+            // Not its fault: its turn has not come yet.
+            return self.set_deadline(key, self.now.monotonic_ms + TICK_MS);
+        }
         match connection.phase {
             Phase::Head { begun: false } | Phase::Linger { .. } => self.close(sys, key),
             Phase::Head { begun: true } | Phase::Body => {
@@ -337,20 +371,28 @@ impl<S: System> Engine<S> {
                 }
             }
             Phase::Answer => {}
-            Phase::Send => {
-                let Some(exchange) = &mut connection.exchange else { return };
-                let taken = exchange.sent_bytes - exchange.pace.sent_bytes;
-                let wanted = self.rules.least_rate_bytes_per_s * RATE_WINDOW_MS / 1000;
-                if exchange.pace.since_ms == 0 || self.rules.least_rate_bytes_per_s == 0 {
-                    return;
-                }
-                if taken < wanted {
-                    return self.close(sys, key);
-                }
-                exchange.pace.since_ms = self.now.monotonic_ms;
-                exchange.pace.sent_bytes = exchange.sent_bytes;
-                self.set_deadline(key, self.now.monotonic_ms + RATE_WINDOW_MS);
-            }
+            Phase::Send => self.judge_pace(sys, key),
         }
+    }
+
+    /// Cuts a client that takes less than the least rate.
+    fn judge_pace(&mut self, sys: &mut S, key: Key) {
+        if self.rules.least_rate_bytes_per_s == 0 {
+            return;
+        }
+        // The kernel tells of room only when there is much of it: what there is counts, too.
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.writable = true;
+        self.guarded_turn(sys, key);
+        let Some(exchange) = self.connections.get_mut(key).and_then(|c| c.exchange.as_mut()) else { return };
+        if exchange.pace.since_ms.is_none() {
+            return;
+        }
+        let wanted = self.rules.least_rate_bytes_per_s * RATE_WINDOW_MS / 1000;
+        if exchange.sent_bytes - exchange.pace.sent_bytes < wanted {
+            return self.close(sys, key);
+        }
+        exchange.pace = Pace { since_ms: Some(self.now.monotonic_ms), sent_bytes: exchange.sent_bytes };
+        self.set_deadline(key, self.now.monotonic_ms + RATE_WINDOW_MS);
     }
 }

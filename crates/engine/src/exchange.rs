@@ -10,7 +10,7 @@ use flash_http::request::Request;
 use flash_http::response::Status;
 
 use crate::access_log::{Ending, LogFormat, Record, write_line};
-use crate::cache::{Content, NameEntry, Version};
+use crate::cache::{Content, NameEntry, Version, VersionId};
 use crate::connection::{Budget, Next, Phase};
 use crate::engine::Engine;
 use crate::jobs::JobId;
@@ -27,7 +27,7 @@ pub(crate) struct Asked<'b> {
 /// An exchange that could not be finished in one go.
 #[derive(Debug)]
 pub(crate) struct Exchange<F> {
-    /// The request head, parsed again when the answer can begin.
+    /// The request head, parsed again when the answer can begin, or has to begin anew.
     pub(crate) head: Vec<u8>,
     pub(crate) record: Record,
     /// The rest of the request's body, while it is read.
@@ -39,6 +39,10 @@ pub(crate) struct Exchange<F> {
     pub(crate) content: Option<Rc<Content>>,
     /// The listing that is answered with.
     pub(crate) listing: Option<Rc<Version>>,
+    /// The open file of a version that it waits for: the cache of open files may let it go.
+    pub(crate) file: Option<(VersionId, Rc<F>)>,
+    /// The file was found to be no longer what its entry says.
+    pub(crate) changed: bool,
     /// Why a job gave no result.
     pub(crate) refused: Option<Refusal>,
     /// Times that it had to wait.
@@ -97,8 +101,8 @@ pub(crate) struct Part {
 /// How fast a client takes what it is sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
-    /// When the window began; 0 when not blocked on the client.
-    pub(crate) since_ms: u64,
+    /// When the window began; None when not blocked on the client.
+    pub(crate) since_ms: Option<u64>,
     /// What had been sent then.
     pub(crate) sent_bytes: u64,
 }
@@ -108,7 +112,7 @@ pub(crate) struct Pace {
 pub(crate) enum RequestBody {
     /// So many bytes.
     Length(u64),
-    /// Chunks, and the bytes of data so far.
+    /// Chunks, and the bytes of them so far, framing included.
     Chunked(Chunked, u64),
 }
 
@@ -121,6 +125,8 @@ impl<F> Exchange<F> {
             entry: None,
             content: None,
             listing: None,
+            file: None,
+            changed: false,
             refused: None,
             tries: 0,
             waiting: None,
@@ -145,6 +151,17 @@ impl<F> Exchange<F> {
     /// Whether an answer has been decided on.
     pub(crate) fn has_begun(&self) -> bool {
         self.head_bytes > 0
+    }
+
+    /// Forgets an answer of which nothing was sent, so that the request can be answered anew.
+    pub(crate) fn begin_anew(&mut self) {
+        let record = std::mem::take(&mut self.record);
+        let old = std::mem::replace(self, Self::new(record));
+        self.head = old.head;
+        self.refused = old.refused;
+        self.changed = old.changed;
+        self.tries = old.tries.saturating_add(1);
+        self.ahead = old.ahead;
     }
 }
 
@@ -177,6 +194,8 @@ impl<S: System> Engine<S> {
             connection.exchange = Some(exchange);
             return Next::Blocked;
         }
+        // For the report of a panic.
+        self.record.line.clone_from(&exchange.record.line);
         let head = std::mem::take(&mut exchange.head);
         match flash_http::request::parse_head(&head, &self.head_limits) {
             Ok(flash_http::request::Head::Complete(request)) => {
@@ -199,6 +218,7 @@ impl<S: System> Engine<S> {
     pub(crate) fn back_to_head(&mut self, key: Key) -> Next {
         let Some(connection) = self.connections.get_mut(key) else { return Next::Close };
         connection.phase = Phase::Head { begun: false };
+        connection.answered = true;
         Next::Finished
     }
 

@@ -81,6 +81,8 @@ pub enum Outcome<F> {
     Bytes(Vec<u8>, FileStat),
     /// The file system failed, with this error number.
     Failed(i32),
+    /// Descriptors or memory ran out.
+    Exhausted,
     /// The helper died or was given up.
     Lost,
 }
@@ -104,7 +106,20 @@ pub(crate) struct Job<F> {
     /// Worth doing though nobody waits: a freshness check.
     pub(crate) unasked: bool,
     pub(crate) running: bool,
+    /// When it was queued, and then when it was started.
+    pub(crate) since_ms: u64,
     pub(crate) deadline_ms: u64,
+}
+
+/// Whether a job may be queued when the queue is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// Only while there is room.
+    Bounded,
+    /// Also then: for answers under way, each of which waits for one job at a time.
+    UnderWay,
+    /// Only while half the queue is empty: for what nobody waits for yet.
+    Ahead,
 }
 
 /// The jobs of a worker.
@@ -114,11 +129,22 @@ pub(crate) struct Jobs<F> {
     by_key: HashMap<JobKey, JobId>,
     queue: VecDeque<JobId>,
     running: Vec<JobId>,
+    /// Listings among the jobs.
+    listings: usize,
+    timeout_ms: u64,
 }
 
 impl<F> Jobs<F> {
-    pub(crate) fn new() -> Self {
-        Self { jobs: Slab::new(), by_key: HashMap::new(), queue: VecDeque::new(), running: Vec::new() }
+    /// Jobs that have `timeout_ms` in the queue, and again at a helper.
+    pub(crate) fn new(timeout_ms: u64) -> Self {
+        Self {
+            jobs: Slab::new(),
+            by_key: HashMap::new(),
+            queue: VecDeque::new(),
+            running: Vec::new(),
+            listings: 0,
+            timeout_ms,
+        }
     }
 
     /// Joins the job of this key or queues a new one. None when the queue is full.
@@ -126,7 +152,8 @@ impl<F> Jobs<F> {
         &mut self,
         key: JobKey,
         waiter: Option<Key>,
-        deadline_ms: u64,
+        urgency: Urgency,
+        now_ms: u64,
         version: Option<&Rc<Version>>,
         task: impl FnOnce() -> Task<F>,
     ) -> Option<JobId> {
@@ -140,9 +167,15 @@ impl<F> Jobs<F> {
             }
             return Some(id);
         }
-        if self.queue.len() >= JOBS_QUEUED_MAX {
+        let room = match urgency {
+            Urgency::Bounded => JOBS_QUEUED_MAX,
+            Urgency::UnderWay => usize::MAX,
+            Urgency::Ahead => JOBS_QUEUED_MAX / 2,
+        };
+        if self.queue.len() >= room {
             return None;
         }
+        self.listings += usize::from(matches!(key, JobKey::List(..)));
         let id = JobId(self.jobs.insert(Job {
             key: key.clone(),
             task: task(),
@@ -150,7 +183,8 @@ impl<F> Jobs<F> {
             waiters: waiter.into_iter().collect(),
             unasked: waiter.is_none(),
             running: false,
-            deadline_ms,
+            since_ms: now_ms,
+            deadline_ms: now_ms.saturating_add(self.timeout_ms),
         }));
         self.by_key.insert(key, id);
         self.queue.push_back(id);
@@ -167,18 +201,32 @@ impl<F> Jobs<F> {
         }
     }
 
+    /// A connection is gone in an unforeseen way: it waits for nothing any more.
+    pub(crate) fn leave_all(&mut self, waiter: Key) {
+        let all: Vec<JobId> = self.jobs.keys().map(JobId).collect();
+        for id in all {
+            self.leave(id, waiter);
+        }
+    }
+
     /// The job to be started next.
-    pub(crate) fn next_queued(&self) -> Option<(JobId, &Task<F>)> {
+    pub(crate) fn next_queued(&self) -> Option<(JobId, &Job<F>)> {
         let id = *self.queue.front()?;
-        Some((id, &self.jobs.get(id.0)?.task))
+        Some((id, self.jobs.get(id.0)?))
+    }
+
+    /// Listings queued and running.
+    pub(crate) fn listings_len(&self) -> usize {
+        self.listings
     }
 
     /// The job of [`Jobs::next_queued`] was started.
-    pub(crate) fn started(&mut self, deadline_ms: u64) {
+    pub(crate) fn started(&mut self, now_ms: u64) {
         let Some(id) = self.queue.pop_front() else { return };
         if let Some(job) = self.jobs.get_mut(id.0) {
             job.running = true;
-            job.deadline_ms = deadline_ms;
+            job.since_ms = now_ms;
+            job.deadline_ms = now_ms.saturating_add(self.timeout_ms);
             self.running.push(id);
         }
     }
@@ -187,6 +235,7 @@ impl<F> Jobs<F> {
     pub(crate) fn take(&mut self, id: JobId) -> Option<Job<F>> {
         let job = self.jobs.remove(id.0)?;
         self.by_key.remove(&job.key);
+        self.listings -= usize::from(matches!(job.key, JobKey::List(..)));
         let list = if job.running { self.running.iter().position(|r| *r == id) } else { None };
         match list {
             Some(at) => drop(self.running.swap_remove(at)),
@@ -230,7 +279,8 @@ mod tests {
     }
 
     fn submit(jobs: &mut Jobs<()>, path: &[u8], waiter: Option<Key>) -> Option<JobId> {
-        jobs.submit(JobKey::Find(SiteId(0), path.into()), waiter, 100, None, || find(path))
+        let key = JobKey::Find(SiteId(0), path.into());
+        jobs.submit(key, waiter, Urgency::Bounded, 0, None, || find(path))
     }
 
     fn waiters() -> [Key; 2] {
@@ -240,7 +290,7 @@ mod tests {
 
     #[test]
     fn jobs_for_the_same_file_are_joined() {
-        let (mut jobs, [a, b]) = (Jobs::new(), waiters());
+        let (mut jobs, [a, b]) = (Jobs::new(100), waiters());
         let first = submit(&mut jobs, b"/x", Some(a));
         assert_eq!(submit(&mut jobs, b"/x", Some(b)), first);
         assert_eq!(submit(&mut jobs, b"/x", Some(b)), first);
@@ -250,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_queued_job_that_nobody_waits_for_is_dropped_and_a_running_one_is_not() {
-        let (mut jobs, [a, b]) = (Jobs::new(), waiters());
+        let (mut jobs, [a, b]) = (Jobs::new(100), waiters());
         let first = submit(&mut jobs, b"/x", Some(a)).expect("room");
         let second = submit(&mut jobs, b"/y", Some(b)).expect("room");
         jobs.started(200);
@@ -263,7 +313,7 @@ mod tests {
 
     #[test]
     fn an_unasked_job_is_kept() {
-        let (mut jobs, [a, _]) = (Jobs::new(), waiters());
+        let (mut jobs, [a, _]) = (Jobs::new(100), waiters());
         let id = submit(&mut jobs, b"/x", None).expect("room");
         submit(&mut jobs, b"/x", Some(a));
         jobs.leave(id, a);
@@ -272,20 +322,22 @@ mod tests {
 
     #[test]
     fn the_queue_is_bounded() {
-        let mut jobs = Jobs::new();
+        let mut jobs = Jobs::new(100);
         for n in 0..JOBS_QUEUED_MAX {
             assert!(submit(&mut jobs, n.to_string().as_bytes(), None).is_some());
         }
         assert!(submit(&mut jobs, b"one more", None).is_none());
         assert!(submit(&mut jobs, b"0", None).is_some(), "joining needs no room");
+        let key = JobKey::Find(SiteId(0), (*b"under way").into());
+        assert!(jobs.submit(key, None, Urgency::UnderWay, 0, None, || find(b"under way")).is_some());
     }
 
     #[test]
     fn deadlines_run_in_the_queue_and_again_at_the_helper() {
-        let mut jobs = Jobs::new();
+        let mut jobs = Jobs::new(100);
         let id = submit(&mut jobs, b"/x", None).expect("room");
         assert_eq!((jobs.next_ms(), jobs.overdue(99), jobs.overdue(100)), (Some(100), None, Some(id)));
-        jobs.started(300);
+        jobs.started(200);
         assert_eq!((jobs.next_ms(), jobs.overdue(299), jobs.overdue(300)), (Some(300), None, Some(id)));
     }
 }

@@ -9,7 +9,8 @@ pub const HEAD_BYTES_MAX: usize = 32 * 1024;
 pub const FIELDS_MAX: usize = 100;
 /// Bytes of a request target, above which it is answered 414.
 pub const TARGET_BYTES_MAX: usize = 8 * 1024;
-/// Bytes of a request body that are read and discarded; a longer one is answered 413.
+/// Bytes of a request body, framing included, that are read and discarded; a longer one is
+/// answered 413.
 pub const REQUEST_BODY_BYTES_MAX: u64 = 1024 * 1024;
 /// Bytes received at once, over all pipelined requests of a connection.
 pub const RECEIVE_BYTES: usize = 64 * 1024;
@@ -39,12 +40,17 @@ pub const TRIES_MAX: u8 = 3;
 
 /// Jobs that wait for a helper; one more is answered 503.
 pub const JOBS_QUEUED_MAX: usize = 1024;
+/// A job whose clients have all closed their side is dropped if it has waited longer than this
+/// when its turn comes.
+pub const ABANDONED_MS: u64 = 1_000;
 /// `Retry-After` of a 503, in seconds.
 pub const RETRY_AFTER_S: u64 = 2;
 /// Bound of the name cache, which holds what was found and what is missing.
 pub const NAME_CACHE_BYTES_MAX: u64 = 32 * 1024 * 1024;
-/// What an entry of the name cache weighs besides its path.
-pub const NAME_ENTRY_BYTES: usize = 512;
+/// What an entry of the name cache weighs besides its path and its versions.
+pub const NAME_ENTRY_BYTES: usize = 256;
+/// What a version of a file weighs.
+pub const VERSION_BYTES: usize = 768;
 /// Names that the cache is prepared for at its start.
 pub const NAMES_EXPECTED: usize = 4096;
 /// Request heads known by their bytes.

@@ -3,6 +3,8 @@
 //! A deadline that moves later costs nothing: its old entry comes up, is looked at and filed
 //! again. So a hit never touches the wheel.
 
+use std::cell::Cell;
+
 use crate::limits::{TICK_MS, TICKS};
 use crate::slab::Key;
 
@@ -12,11 +14,15 @@ pub(crate) struct Timers {
     /// All ticks before this one are done.
     next_tick: u64,
     entries: usize,
+    /// No entry is filed under an earlier tick: where the search for the next one begins.
+    earliest: Cell<u64>,
 }
 
 impl Timers {
     pub(crate) fn new(now_ms: u64) -> Self {
-        Self { wheel: (0..TICKS).map(|_| Vec::new()).collect(), next_tick: now_ms / TICK_MS, entries: 0 }
+        let next_tick = now_ms / TICK_MS;
+        let wheel = (0..TICKS).map(|_| Vec::new()).collect();
+        Self { wheel, next_tick, entries: 0, earliest: Cell::new(next_tick) }
     }
 
     /// Files `key` to come up at `deadline_ms`, or earlier if that is further ahead than the
@@ -26,6 +32,7 @@ impl Timers {
         // Rounded up: a deadline never comes up before its time.
         let tick = (deadline_ms / TICK_MS + 1).clamp(self.next_tick, latest);
         self.wheel[tick as usize % TICKS].push(key);
+        self.earliest.set(self.earliest.get().min(tick));
         self.entries += 1;
         tick
     }
@@ -54,9 +61,11 @@ impl Timers {
         if self.entries == 0 {
             return None;
         }
-        (self.next_tick..self.next_tick + TICKS as u64)
-            .find(|tick| !self.wheel[*tick as usize % TICKS].is_empty())
-            .map(|tick| tick * TICK_MS)
+        let from = self.earliest.get().max(self.next_tick);
+        let next =
+            (from..self.next_tick + TICKS as u64).find(|tick| !self.wheel[*tick as usize % TICKS].is_empty())?;
+        self.earliest.set(next);
+        Some(next * TICK_MS)
     }
 }
 

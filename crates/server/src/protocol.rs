@@ -35,6 +35,7 @@ mod tag {
     pub(super) const LOADED: u8 = 16;
     pub(super) const BYTES: u8 = 17;
     pub(super) const FAILED: u8 = 18;
+    pub(super) const EXHAUSTED: u8 = 19;
 }
 
 /// Encodes a task for a helper.
@@ -125,6 +126,8 @@ pub(crate) fn encode_outcome(id: JobId, outcome: &Outcome<OwnedFd>) -> Message<'
             bytes.extend_from_slice(&number.to_le_bytes());
             tag::FAILED
         }
+        Outcome::Exhausted => tag::EXHAUSTED,
+        // Only ever said by the worker to itself.
         Outcome::Lost => tag::FAILED,
     };
     Message { bytes, descriptors }
@@ -156,6 +159,7 @@ pub(crate) fn decode_outcome(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Option<
             let stat = reader.stat()?;
             Outcome::Bytes(reader.rest().to_vec(), stat)
         }
+        tag::EXHAUSTED => Outcome::Exhausted,
         tag::FAILED => Outcome::Failed(reader.u32().unwrap_or(0) as i32),
         _ => return None,
     };

@@ -8,7 +8,7 @@ use quick_cache::unsync::{Cache, DefaultLifecycle};
 use quick_cache::{Equivalent, Weighter};
 
 use super::version::Version;
-use crate::limits::{NAMES_EXPECTED, NAME_CACHE_BYTES_MAX, NAME_ENTRY_BYTES};
+use crate::limits::{NAMES_EXPECTED, NAME_CACHE_BYTES_MAX, NAME_ENTRY_BYTES, VERSION_BYTES};
 use crate::rules::SiteId;
 use crate::steps::find_file::Finding;
 
@@ -46,13 +46,15 @@ pub(crate) struct Listings {
 #[derive(Debug)]
 pub(crate) struct NameEntry {
     pub(crate) kind: NameKind,
-    /// When this was last true, milliseconds of the monotonic clock.
-    pub(crate) checked_ms: Cell<u64>,
+    /// Since when this is believed without another look, in milliseconds of the monotonic clock.
+    pub(crate) believed_ms: Cell<u64>,
+    /// When this was last seen to be true; earlier, when a look would have had to wait.
+    pub(crate) confirmed_ms: Cell<u64>,
 }
 
 impl NameEntry {
     pub(crate) fn new(kind: NameKind, now_ms: u64) -> Rc<Self> {
-        Rc::new(Self { kind, checked_ms: Cell::new(now_ms) })
+        Rc::new(Self { kind, believed_ms: Cell::new(now_ms), confirmed_ms: Cell::new(now_ms) })
     }
 
     /// Whether a new look-up found what this entry says.
@@ -121,8 +123,13 @@ impl Equivalent<Name> for NameRef<'_> {
 struct ByMemory;
 
 impl Weighter<Name, Rc<NameEntry>> for ByMemory {
-    fn weight(&self, name: &Name, _: &Rc<NameEntry>) -> u64 {
-        (name.path.len() + NAME_ENTRY_BYTES) as u64
+    fn weight(&self, name: &Name, entry: &Rc<NameEntry>) -> u64 {
+        let versions = match &entry.kind {
+            NameKind::File(resource) => 1 + resource.coded.iter().flatten().count(),
+            NameKind::Listing(_) => 2,
+            NameKind::Redirect | NameKind::Missing | NameKind::Denied => 0,
+        };
+        (name.path.len() + NAME_ENTRY_BYTES + versions * VERSION_BYTES) as u64
     }
 }
 

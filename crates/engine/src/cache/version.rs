@@ -44,7 +44,8 @@ impl Version {
         varies: bool,
         now: Moment,
     ) -> Self {
-        let modified_s = stat.modified_ns.div_euclid(1_000_000_000) as i64;
+        // Never later than the answer itself (RFC 9110, section 8.8.2.1).
+        let modified_s = stat.modified_ns.min(now.wall_ns).div_euclid(1_000_000_000) as i64;
         let etag = etag(stat.size_bytes, stat.modified_ns, coding);
         let mut fields = Vec::with_capacity(192);
         push_line(&mut fields, "ETag", etag.as_bytes());
@@ -126,10 +127,8 @@ impl<F> OpenFiles<F> {
         self.cache.get(&id).cloned()
     }
 
-    pub(crate) fn insert(&mut self, id: VersionId, file: F) -> Rc<F> {
-        let file = Rc::new(file);
-        self.cache.insert(id, Rc::clone(&file));
-        file
+    pub(crate) fn insert(&mut self, id: VersionId, file: Rc<F>) {
+        self.cache.insert(id, file);
     }
 
     pub(crate) fn remove(&mut self, id: VersionId) {

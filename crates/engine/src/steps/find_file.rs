@@ -11,7 +11,7 @@ use flash_http::types::{TypeTable, compressible};
 
 use crate::cache::{Listings, NameEntry, NameKind, Resource, Version};
 use crate::engine::Engine;
-use crate::jobs::{JobId, JobKey, Task};
+use crate::jobs::{JobId, JobKey, Task, Urgency};
 use crate::rules::{SiteId, SiteRules};
 use crate::slab::Key;
 use crate::system::{FileStat, Kind, LookUpError, Opened, System, Want};
@@ -155,7 +155,7 @@ impl<S: System> Engine<S> {
             }
             let entry = Rc::clone(entry);
             if self.still_true(sys, site, path, &entry) {
-                entry.checked_ms.set(now_ms);
+                entry.believed_ms.set(now_ms);
                 self.counters.name_hits += 1;
                 return Search::Entry(entry);
             }
@@ -165,7 +165,7 @@ impl<S: System> Engine<S> {
         }
         self.counters.name_misses += 1;
         match self.find_cached(sys, site, path, Want::Content) {
-            Ok(finding) => Search::Entry(self.learn(site, path, finding)),
+            Ok(finding) => Search::Entry(self.learn(site, path, finding, now_ms)),
             Err(LookUpError::WouldWait) => match self.submit_find(site, path, Some(key)) {
                 Some(job) => Search::Wait(job),
                 None => Search::Full,
@@ -178,7 +178,7 @@ impl<S: System> Engine<S> {
     /// Whether an entry was true so lately that it is believed.
     #[inline]
     pub(crate) fn is_fresh(&self, entry: &NameEntry) -> bool {
-        self.now.monotonic_ms.saturating_sub(entry.checked_ms.get()) <= self.rules.freshness_ms
+        self.now.monotonic_ms.saturating_sub(entry.believed_ms.get()) <= self.rules.freshness_ms
     }
 
     /// Checks an entry by a cached look-up. If even that would wait, the entry is believed for
@@ -188,7 +188,11 @@ impl<S: System> Engine<S> {
             return false;
         }
         match self.find_cached(sys, site, path, Want::Stat) {
-            Ok(finding) => entry.confirmed_by(&finding),
+            Ok(finding) if entry.confirmed_by(&finding) => {
+                entry.confirmed_ms.set(self.now.monotonic_ms);
+                true
+            }
+            Ok(_) => false,
             Err(LookUpError::WouldWait) => {
                 // A full queue means only that the check is tried again a freshness later.
                 let _ = self.submit_find(site, path, None);
@@ -211,18 +215,24 @@ impl<S: System> Engine<S> {
     }
 
     fn submit_find(&mut self, site: SiteId, path: &[u8], waiter: Option<Key>) -> Option<JobId> {
-        let deadline_ms = self.job_deadline_ms();
+        let now_ms = self.now.monotonic_ms;
         let task = || Task::Find { site, path: path.into() };
-        self.jobs.submit(JobKey::Find(site, path.into()), waiter, deadline_ms, None, task)
+        self.jobs.submit(JobKey::Find(site, path.into()), waiter, Urgency::Bounded, now_ms, None, task)
     }
 
-    pub(crate) fn job_deadline_ms(&self) -> u64 {
-        self.now.monotonic_ms + self.rules.timeouts.job_ms
-    }
-
-    /// Puts a finding into the name cache. Versions that are still the same stay, with their
-    /// contents; the others are forgotten.
-    pub(crate) fn learn(&mut self, site: SiteId, path: &[u8], finding: Finding<S::File>) -> Rc<NameEntry> {
+    /// Puts a finding, true at `as_of_ms` at the earliest, into the name cache. Versions that
+    /// are still the same stay, with their contents; the others are forgotten.
+    pub(crate) fn learn(
+        &mut self,
+        site: SiteId,
+        path: &[u8],
+        finding: Finding<S::File>,
+        as_of_ms: u64,
+    ) -> Rc<NameEntry> {
+        if let Some(newer) = self.names.get(site, path).filter(|entry| entry.confirmed_ms.get() >= as_of_ms) {
+            // A helper that was slow: what is known was looked up after it began.
+            return Rc::clone(newer);
+        }
         let old = self.names.remove(site, path).map(|entry| entry.versions()).unwrap_or_default();
         let kind = match finding {
             Finding::File { plain, coded, path: file_path } => {
@@ -233,7 +243,7 @@ impl<S: System> Engine<S> {
             Finding::Missing => NameKind::Missing,
             Finding::Denied => NameKind::Denied,
         };
-        let entry = NameEntry::new(kind, self.now.monotonic_ms);
+        let entry = NameEntry::new(kind, as_of_ms);
         let kept = entry.versions();
         for version in old.iter().filter(|version| !kept.iter().any(|k| k.id == version.id)) {
             self.contents.remove(version.id);
@@ -257,7 +267,7 @@ impl<S: System> Engine<S> {
             if let Some(file) = found.file
                 && self.contents.get(version.id).is_none()
             {
-                self.files.insert(version.id, file);
+                self.files.insert(version.id, Rc::new(file));
             }
             version
         };
@@ -285,10 +295,13 @@ impl<S: System> Engine<S> {
         Rc::new(Version::of_file(id, *stat, content_type, coding, varies, self.now))
     }
 
-    /// Forgets a name, so that it is looked up anew.
-    pub(crate) fn forget(&mut self, site: SiteId, path: &[u8]) {
-        let versions = self.names.remove(site, path).map(|entry| entry.versions()).unwrap_or_default();
-        for version in versions {
+    /// Forgets what a name was found to lead to, so that it is looked up anew.
+    pub(crate) fn forget(&mut self, site: SiteId, path: &[u8], entry: &Rc<NameEntry>) {
+        // Another request may have looked it up anew already.
+        if self.names.get(site, path).is_some_and(|known| Rc::ptr_eq(known, entry)) {
+            self.names.remove(site, path);
+        }
+        for version in entry.versions() {
             self.contents.remove(version.id);
             self.files.remove(version.id);
         }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use crate::cache::{Content, Version};
 use crate::engine::{Engine, HEAD_ROOM_BYTES};
 use crate::exchange::{Exchange, Source};
-use crate::jobs::{JobId, JobKey, Task};
+use crate::jobs::{JobId, JobKey, Task, Urgency};
 use crate::limits::{BLOCKS_AHEAD, HAND_OVER_BYTES_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX, TRIES_MAX};
 use crate::slab::Key;
 use crate::system::{Resident, System};
@@ -20,7 +20,7 @@ pub(crate) enum Obtained<F> {
     Source(Source<F>),
     /// A helper loads the file.
     Wait(JobId),
-    /// The file is no longer what its version says, or no longer open.
+    /// The file is no longer what its version says.
     Changed,
     /// The queue of jobs is full.
     Full,
@@ -50,15 +50,14 @@ impl<S: System> Engine<S> {
         sys: &mut S,
         key: Key,
         version: &Rc<Version>,
+        file: &Rc<S::File>,
         tries: u8,
     ) -> Obtained<S::File> {
-        // An entry that was confirmed without opening may have lost its file to the bound.
-        let Some(file) = self.files.get(version.id) else { return Obtained::Changed };
         let size_bytes = version.stat.size_bytes;
         if size_bytes > SMALL_FILE_BYTES_MAX || !self.contents.is_on() {
-            let unchanged = sys.stat(&file).is_ok_and(|stat| stat.same_content(&version.stat));
+            let unchanged = sys.stat(file).is_ok_and(|stat| stat.same_content(&version.stat));
             return if unchanged {
-                Obtained::Source(Source::File(Rc::clone(version), file))
+                Obtained::Source(Source::File(Rc::clone(version), Rc::clone(file)))
             } else {
                 Obtained::Changed
             };
@@ -66,20 +65,20 @@ impl<S: System> Engine<S> {
         let mut filled = 0;
         while filled < size_bytes {
             let room = &mut self.file_buffer[HEAD_ROOM_BYTES + filled as usize..][..(size_bytes - filled) as usize];
-            match sys.read_resident(&file, filled, room) {
+            match sys.read_resident(file, filled, room) {
                 Ok(Resident::Bytes(0)) => return Obtained::Changed,
                 Ok(Resident::Bytes(n)) => filled += n as u64,
                 Ok(Resident::Absent) if tries < TRIES_MAX => {
-                    return wait(self.submit_load(Some(key), version, &file, 0));
+                    return wait(self.submit_load(key, Urgency::Bounded, version, file, 0));
                 }
                 Ok(Resident::Absent | Resident::Unknown) => {
-                    return wait(self.submit_read(key, version, &file, 0, size_bytes));
+                    return wait(self.submit_read(key, Urgency::Bounded, version, file, 0, size_bytes));
                 }
                 Err(_) => return Obtained::Failed,
             }
         }
         // After the read: a change made while it went on shows in the times.
-        if !sys.stat(&file).is_ok_and(|stat| stat.same_content(&version.stat)) {
+        if !sys.stat(file).is_ok_and(|stat| stat.same_content(&version.stat)) {
             return Obtained::Changed;
         }
         let body = &self.file_buffer[HEAD_ROOM_BYTES..][..size_bytes as usize];
@@ -120,14 +119,14 @@ impl<S: System> Engine<S> {
             }
             Ok(Resident::Absent) if exchange.loads < TRIES_MAX => {
                 exchange.loads += 1;
-                let job = self.submit_load(Some(key), version, file, at);
+                let job = self.submit_load(key, Urgency::UnderWay, version, file, at);
                 exchange.ahead_to = exchange.ahead_to.max(at - at % LOAD_BYTES + LOAD_BYTES);
                 self.load_ahead(key, exchange, version, file);
                 job
             }
             Ok(Resident::Absent | Resident::Unknown) => {
                 let left = HAND_OVER_BYTES_MAX - at % HAND_OVER_BYTES_MAX;
-                self.submit_read(key, version, file, at, (exchange.end - at).min(left))
+                self.submit_read(key, Urgency::UnderWay, version, file, at, (exchange.end - at).min(left))
             }
             Err(_) => return Part::Failed,
         };
@@ -146,9 +145,12 @@ impl<S: System> Engine<S> {
         if exchange.ahead_to == 0 {
             return;
         }
-        let horizon = exchange.at - exchange.at % LOAD_BYTES + (1 + BLOCKS_AHEAD) * LOAD_BYTES;
+        let block = exchange.at - exchange.at % LOAD_BYTES;
+        let horizon = block + (1 + BLOCKS_AHEAD) * LOAD_BYTES;
+        exchange.ahead_to = exchange.ahead_to.max(block);
         while exchange.ahead_to < exchange.end.min(horizon) {
-            let Some(job) = self.submit_load(Some(key), version, file, exchange.ahead_to) else { return };
+            let next = self.submit_load(key, Urgency::Ahead, version, file, exchange.ahead_to);
+            let Some(job) = next else { return };
             exchange.ahead.push(job);
             exchange.ahead_to += LOAD_BYTES;
         }
@@ -157,31 +159,33 @@ impl<S: System> Engine<S> {
     /// Has a helper bring the block that holds `at` into memory.
     fn submit_load(
         &mut self,
-        waiter: Option<Key>,
+        waiter: Key,
+        urgency: Urgency,
         version: &Rc<Version>,
         file: &Rc<S::File>,
         at: u64,
     ) -> Option<JobId> {
         let offset = at - at % LOAD_BYTES;
         let length_bytes = (version.stat.size_bytes - offset).min(LOAD_BYTES);
-        let deadline_ms = self.job_deadline_ms();
+        let (job_key, now_ms) = (JobKey::Load(version.id, offset), self.now.monotonic_ms);
         let task = || Task::Load { file: Rc::clone(file), offset, length_bytes };
-        self.jobs.submit(JobKey::Load(version.id, offset), waiter, deadline_ms, Some(version), task)
+        self.jobs.submit(job_key, Some(waiter), urgency, now_ms, Some(version), task)
     }
 
     /// Has a helper hand bytes over.
     fn submit_read(
         &mut self,
-        key: Key,
+        waiter: Key,
+        urgency: Urgency,
         version: &Rc<Version>,
         file: &Rc<S::File>,
         offset: u64,
         length_bytes: u64,
     ) -> Option<JobId> {
-        let deadline_ms = self.job_deadline_ms();
+        let now_ms = self.now.monotonic_ms;
         let task = || Task::Read { file: Rc::clone(file), offset, length_bytes };
         let job_key = JobKey::Read(version.id, offset, length_bytes);
-        self.jobs.submit(job_key, Some(key), deadline_ms, Some(version), task)
+        self.jobs.submit(job_key, Some(waiter), urgency, now_ms, Some(version), task)
     }
 }
 

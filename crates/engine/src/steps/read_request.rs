@@ -1,5 +1,7 @@
 //! Read request: from a connection's bytes to whole requests. Called by a connection's turn.
 
+use std::io::ErrorKind;
+
 use flash_http::body::Chunked;
 use flash_http::negotiate::prefers_json;
 use flash_http::request::{Body, Head, Method, first_line, head_end, parse_head};
@@ -29,17 +31,20 @@ impl<S: System> Engine<S> {
             buffer[..filled].copy_from_slice(&connection.input);
             connection.input = Vec::new();
         }
+        self.record.line.clear();
         let mut scanned = std::mem::take(&mut connection.scanned);
         let mut at = 0;
         loop {
             if at < filled
                 && budget.requests > 0
+                && budget.bytes > 0
                 && let Some(next) = self.answer_known(sys, key, &buffer[at..filled], budget)
             {
                 at = filled;
                 if next != Next::Finished {
                     return next;
                 }
+                self.note_answered(key);
             }
             // A head that trickles in is not parsed from its start at every byte.
             let unended = scanned > 0
@@ -66,6 +71,10 @@ impl<S: System> Engine<S> {
                     self.keep_input(key, &buffer[at..filled]);
                     return next;
                 }
+                self.note_answered(key);
+            }
+            if at > 0 {
+                scanned = 0;
             }
             buffer.copy_within(at..filled, 0);
             filled -= at;
@@ -86,21 +95,32 @@ impl<S: System> Engine<S> {
         let draining = self.draining;
         let Some(connection) = self.connections.get_mut(key) else { return Next::Close };
         let was_begun = connection.phase == Phase::Head { begun: true };
+        let answered = std::mem::take(&mut connection.answered);
         if rest.is_empty() {
             if draining {
                 return Next::Close;
             }
             connection.phase = Phase::Head { begun: false };
-            self.set_deadline(key, now_ms + timeouts.idle_ms);
+            // Until its first answer, a connection has the time of a head.
+            if answered {
+                self.set_deadline(key, now_ms + timeouts.idle_ms);
+            }
         } else {
             connection.input = rest.to_vec();
             connection.scanned = rest.len();
             connection.phase = Phase::Head { begun: true };
-            if !was_begun {
+            if answered || !was_begun {
                 self.set_deadline(key, now_ms + timeouts.head_ms);
             }
         }
         Next::Blocked
+    }
+
+    #[inline]
+    fn note_answered(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.answered = true;
+        }
     }
 
     fn keep_input(&mut self, key: Key, rest: &[u8]) {
@@ -153,8 +173,11 @@ impl<S: System> Engine<S> {
         let Some(connection) = self.connections.get_mut(key) else { return Next::Close };
         if asked.request.expect_continue {
             let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
-            if !sys.send(&connection.socket, interim).is_ok_and(|sent| sent == interim.len()) {
-                return Next::Close;
+            match sys.send(&connection.socket, interim) {
+                Ok(sent) if sent == interim.len() => {}
+                // It may be left out; the client goes on after a while (RFC 9110, section 10.1.1).
+                Err(e) if e.kind() == ErrorKind::WouldBlock => connection.writable = false,
+                _ => return Next::Close,
             }
         }
         connection.phase = Phase::Body;
@@ -164,7 +187,7 @@ impl<S: System> Engine<S> {
     }
 
     /// Discards the body of a request; at its end the request is answered.
-    pub(crate) fn read_body(&mut self, sys: &mut S, key: Key) -> Next {
+    pub(crate) fn read_body(&mut self, sys: &mut S, key: Key, budget: &mut Budget) -> Next {
         let Some(connection) = self.connections.get_mut(key) else { return Next::Close };
         let Some(exchange) = &mut connection.exchange else { return Next::Close };
         let Some(body) = &mut exchange.request_body else { return Next::Close };
@@ -182,6 +205,9 @@ impl<S: System> Engine<S> {
                     return self.refuse_and_close(key, None, refusal, false);
                 }
             }
+            if budget.bytes == 0 {
+                return Next::Yield;
+            }
             // Taken apart because `connection.exchange` is borrowed.
             if !connection.readable || connection.ended {
                 return if connection.ended { Next::Close } else { Next::Blocked };
@@ -190,9 +216,10 @@ impl<S: System> Engine<S> {
                 Ok(0) => return Next::Close,
                 Ok(n) => {
                     connection.readable = n == self.receive_buffer.len() || connection.hung_up;
+                    budget.bytes = budget.bytes.saturating_sub(n);
                     connection.input = self.receive_buffer[..n].to_vec();
                 }
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => connection.readable = false,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => connection.readable = false,
                 Err(_) => return Next::Close,
             }
         }
@@ -214,10 +241,10 @@ impl RequestBody {
                 *left -= taken as u64;
                 Ok((*left == 0).then_some(taken))
             }
-            RequestBody::Chunked(chunks, data_bytes) => {
+            RequestBody::Chunked(chunks, all_bytes) => {
                 let progress = chunks.skip(bytes).map_err(|bad| (bad.status(), bad.reason()))?;
-                *data_bytes += progress.data_bytes as u64;
-                if *data_bytes > REQUEST_BODY_BYTES_MAX {
+                *all_bytes += progress.consumed as u64;
+                if *all_bytes > REQUEST_BODY_BYTES_MAX {
                     return Err(TOO_LARGE);
                 }
                 Ok(progress.done.then_some(progress.consumed))

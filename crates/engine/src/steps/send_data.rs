@@ -6,11 +6,11 @@ use std::rc::Rc;
 use flash_http::response::Status;
 
 use super::read_file::Part as FilePart;
-use crate::answer::{READ_FAILED, UNSTEADY};
+use crate::answer::READ_FAILED;
 use crate::cache::Content;
 use crate::connection::{Budget, Next, Phase};
 use crate::engine::{Engine, HEAD_ROOM_BYTES};
-use crate::exchange::{Exchange, Refusal, Source};
+use crate::exchange::{Exchange, Pace, Refusal, Source};
 use crate::limits::{RATE_WINDOW_MS, READ_BYTES_MAX, READ_BYTES_MIN};
 use crate::slab::Key;
 use crate::system::System;
@@ -21,6 +21,8 @@ enum Piece {
     Sent { offered: usize, result: io::Result<usize> },
     /// Goes on like this.
     Over(Next),
+    /// The file is no longer what its version says.
+    Changed,
     /// Cannot go on.
     Fail(Refusal),
 }
@@ -45,7 +47,11 @@ impl<S: System> Engine<S> {
         let sent = match result {
             Ok(sent) => sent,
             Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
-            Err(_) => return Next::Close,
+            Err(_) => {
+                let record = exchange.as_ref().map_or(&self.record, |e| &e.record);
+                self.log(sys, peer, record, Status::OK, 0, false);
+                return Next::Close;
+            }
         };
         budget.bytes = budget.bytes.saturating_sub(sent);
         if sent == total {
@@ -75,6 +81,8 @@ impl<S: System> Engine<S> {
     pub(crate) fn send_data(&mut self, sys: &mut S, key: Key, budget: &mut Budget) -> Next {
         let Some(connection) = self.connections.get_mut(key) else { return Next::Close };
         let Some(mut exchange) = connection.exchange.take() else { return Next::Close };
+        // For the report of a panic.
+        self.record.line.clone_from(&exchange.record.line);
         let next = self.send_pieces(sys, key, &mut exchange, budget);
         if next == Next::Finished {
             return self.finish(sys, key, &exchange);
@@ -93,15 +101,11 @@ impl<S: System> Engine<S> {
         budget: &mut Budget,
     ) -> Next {
         loop {
-            if let Some(refusal) = exchange.refused.take() {
-                if exchange.sent_bytes > 0 {
-                    // The head is out: cut, so that the client sees the answer is not whole.
-                    return Next::Close;
-                }
-                self.fail(exchange, refusal);
+            if exchange.refused.is_some() || exchange.changed {
+                return self.answer_anew(key, exchange);
             }
             if exchange.waiting.is_some() {
-                exchange.pace.since_ms = 0;
+                exchange.pace.since_ms = None;
                 return Next::Blocked;
             }
             if budget.bytes == 0 {
@@ -119,9 +123,22 @@ impl<S: System> Engine<S> {
                 }
                 Piece::Over(Next::Again) => {}
                 Piece::Over(next) => return next,
+                Piece::Changed => exchange.changed = true,
                 Piece::Fail(refusal) => exchange.refused = Some(refusal),
             }
         }
+    }
+
+    /// The answer cannot go on. If nothing of it was sent the request is looked at again; else
+    /// the connection is cut, so that the client sees that the answer is not whole.
+    fn answer_anew(&mut self, key: Key, exchange: &mut Exchange<S::File>) -> Next {
+        if exchange.sent_bytes > 0 || exchange.head.is_empty() {
+            return Next::Close;
+        }
+        exchange.begin_anew();
+        let Some(connection) = self.connections.get_mut(key) else { return Next::Close };
+        connection.phase = Phase::Answer;
+        Next::Again
     }
 
     fn send_piece(&mut self, sys: &mut S, key: Key, exchange: &mut Exchange<S::File>) -> Piece {
@@ -134,6 +151,7 @@ impl<S: System> Engine<S> {
             let Some(part) = exchange.parts.pop_front() else { return Piece::Over(Next::Finished) };
             exchange.out = part.text;
             exchange.out_at = 0;
+            exchange.ahead_to = 0;
             (exchange.at, exchange.end) = part.range.map_or((0, 0), |range| (range.start, range.end));
             return Piece::Over(Next::Again);
         }
@@ -154,7 +172,7 @@ impl<S: System> Engine<S> {
                         exchange.waiting = Some(job);
                         Piece::Over(Next::Again)
                     }
-                    FilePart::Changed => Piece::Fail(UNSTEADY),
+                    FilePart::Changed => Piece::Changed,
                     FilePart::Full => Piece::Fail(self.count_busy()),
                     FilePart::Failed => Piece::Fail(READ_FAILED),
                 }
@@ -210,9 +228,8 @@ impl<S: System> Engine<S> {
 
     /// Waits for the client to take what was sent, and sees to it that it does.
     fn await_room(&mut self, key: Key, exchange: &mut Exchange<S::File>) -> Next {
-        if exchange.pace.since_ms == 0 {
-            exchange.pace.since_ms = self.now.monotonic_ms;
-            exchange.pace.sent_bytes = exchange.sent_bytes;
+        if exchange.pace.since_ms.is_none() {
+            exchange.pace = Pace { since_ms: Some(self.now.monotonic_ms), sent_bytes: exchange.sent_bytes };
             self.set_deadline(key, self.now.monotonic_ms + RATE_WINDOW_MS);
         }
         Next::Blocked

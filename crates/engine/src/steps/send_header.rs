@@ -67,21 +67,6 @@ impl<S: System> Engine<S> {
         self.send_error(key, exchange, refusal, &form, &[("Content-Range", unsatisfied_content_range(file_bytes))])
     }
 
-    /// Turns an exchange that has sent nothing yet into an error.
-    pub(crate) fn fail(&self, exchange: &mut Exchange<S::File>, refusal: Refusal) {
-        let form = ErrorForm { json: false, head_only: false, http10: false, close: true };
-        let (out, head_bytes) = self.error(refusal, &form, &[]);
-        exchange.status = refusal.0;
-        exchange.out = out;
-        exchange.out_at = 0;
-        exchange.head_bytes = head_bytes;
-        exchange.source = Source::None;
-        exchange.at = 0;
-        exchange.end = 0;
-        exchange.parts.clear();
-        exchange.close = true;
-    }
-
     pub(crate) fn reply_options(&mut self, key: Key, request: &Request<'_>, exchange: Boxed<S::File>) -> Next {
         let close = self.closes(request);
         let out = self.head(Status::NO_CONTENT, request, close, |head| head.field("Allow", ALLOW));
@@ -279,7 +264,9 @@ impl<S: System> Engine<S> {
             head.field("Content-Type", content_type.as_bytes());
             head.length(page.len() as u64);
             head.field("X-Content-Type-Options", b"nosniff");
-            head.field("Vary", b"Accept");
+            let vary: &[u8] =
+                if status == Status::NOT_ACCEPTABLE { b"Accept, Accept-Encoding" } else { b"Accept" };
+            head.field("Vary", vary);
             for (name, value) in fields {
                 head.field(name, value.as_bytes());
             }

@@ -78,6 +78,7 @@ impl Helper {
         let finding = match find(path, rules, &self.types, Want::Content, look_up) {
             Ok(finding) => finding,
             Err(LookUpError::Failed(number)) => return Ok(Outcome::Failed(number)),
+            Err(LookUpError::Exhausted) => return Ok(Outcome::Exhausted),
             Err(e) => return Err(io::Error::other(format!("{e:?}"))),
         };
         if let Finding::File { plain, coded, .. } = &finding

@@ -3,14 +3,14 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::net::{
     self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, SocketType, ipproto,
     sockopt,
 };
 
 /// Makes a listening TCP socket with `SO_REUSEPORT`, one of a group that shares `address`.
-/// Connections accepted from it have `TCP_NODELAY`. An IPv6 socket takes IPv6 only.
+/// Connections accepted from it have `TCP_NODELAY` and a bound of unsent bytes. An IPv6 socket takes IPv6 only.
 ///
 /// Errors: those of bind(2), `EADDRINUSE` above all.
 pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<OwnedFd> {
@@ -22,9 +22,30 @@ pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<OwnedFd> {
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&fd, true)?;
     }
+    bound_unsent(&fd)?;
     net::bind(&fd, &address)?;
     net::listen(&fd, backlog)?;
     Ok(fd)
+}
+
+/// Bytes that a connection holds beyond what is under way to its client. Without this bound the
+/// kernel keeps megabytes for a slow client, and tells of room only when a third of them is gone.
+const UNSENT_BYTES_MAX: libc::c_int = 256 * 1024;
+
+/// Sets `TCP_NOTSENT_LOWAT` (tcp(7)); accepted connections inherit it.
+fn bound_unsent(fd: &OwnedFd) -> io::Result<()> {
+    let value = UNSENT_BYTES_MAX;
+    // SAFETY: the option takes an int, which outlives the call.
+    let answer = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Whether nobody listens on `address` yet. [`listen`] cannot tell: a second group of the same

@@ -1,0 +1,228 @@
+//! Files that change: an answer is the old version whole, the new version whole, or cut.
+
+mod machine;
+
+use machine::files::Residency;
+use machine::response::{parse_all, parse_head};
+use machine::world::FRESHNESS_MS;
+use machine::{Client, Content, MIB, World};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Truncate,
+    Grow,
+    Overwrite,
+    Replace,
+    Delete,
+}
+
+const CHANGES: [Change; 5] =
+    [Change::Truncate, Change::Grow, Change::Overwrite, Change::Replace, Change::Delete];
+
+fn apply(world: &mut World, change: Change, size: u64) -> Content {
+    let new = match change {
+        Change::Truncate => Content::Pattern(1, size / 2),
+        Change::Grow => Content::Pattern(1, size + 100),
+        _ => Content::Pattern(99, size),
+    };
+    let files = &mut world.machine.files;
+    files.tick();
+    match change {
+        Change::Delete => files.remove("f"),
+        Change::Replace => files.add("f", new.clone()),
+        _ => {
+            let resident = files.look("f").residency.clone();
+            files.overwrite("f", new.clone());
+            files.inode("f").residency = resident;
+        }
+    }
+    new
+}
+
+/// The answer is one version whole, or its beginning and then the end of the connection.
+fn check(client: &Client, old: &Content, new: &Content, what: &str) -> &'static str {
+    let bytes = client.received();
+    let Some((head, head_bytes)) = parse_head(&bytes) else {
+        assert!(client.is_ended() && !bytes.is_empty(), "{what}: neither answered nor cut");
+        return "cut";
+    };
+    if head.status != 200 {
+        assert!(matches!(head.status, 503 | 404), "{what}: {}", head.head);
+        assert_eq!(parse_all(&bytes, |_| false).1, bytes.len());
+        return "refused";
+    }
+    let length = head.length().expect("a length") as u64;
+    let body = &bytes[head_bytes..];
+    let version = if length == old.len() && old.slice(0, body.len() as u64) == body { old } else { new };
+    assert_eq!(length, version.len(), "{what}: head and body of different versions");
+    assert!(version.slice(0, body.len() as u64) == body, "{what}: mixed bytes");
+    if (body.len() as u64) < length {
+        assert!(client.is_ended(), "{what}: neither whole nor cut: {} of {length}", body.len());
+        return "cut";
+    }
+    if version == old { "old" } else { "new" }
+}
+
+#[test]
+fn a_change_in_mid_transfer_is_never_mixed() {
+    for size in [100_000, 2 * MIB] {
+        for change in CHANGES {
+            for (number, room) in [0, 100, 50_000, 400_000].into_iter().enumerate() {
+                for cold in [false, true] {
+                    let what = format!("{change:?} of {size} bytes after {room}, cold: {cold}");
+                    let old = Content::Pattern(1, size);
+                    let mut world = World::new();
+                    world.machine.files.add("f", old.clone());
+                    if cold {
+                        world.machine.files.inode("f").evict();
+                    }
+                    let client = world.connect();
+                    client.set_room(room);
+                    client.get("/f");
+                    world.run();
+                    let new = apply(&mut world, change, size);
+                    client.set_room(usize::MAX);
+                    world.run();
+                    let came = check(&client, &old, &new, &what);
+                    // An open file stays what it is, whatever happens to its name.
+                    if matches!(change, Change::Replace | Change::Delete) || size < 128 * 1024 {
+                        assert_eq!(came, "old", "{what} {number}");
+                    }
+                    world.end();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_change_while_jobs_run_is_never_mixed() {
+    for size in [100_000, 2 * MIB] {
+        for change in CHANGES {
+            for unknown in [false, true] {
+                for steps in 0..6 {
+                    let what = format!("{change:?} of {size} bytes after {steps} jobs, unknown: {unknown}");
+                    let old = Content::Pattern(1, size);
+                    let mut world = World::by_hand();
+                    world.machine.files.add_cold("f", old.clone());
+                    if unknown {
+                        world.machine.files.inode("f").residency = Residency::Unknown;
+                    }
+                    let client = world.connect();
+                    client.get("/f");
+                    world.run();
+                    for _ in 0..steps {
+                        if let Some((id, _)) = world.machine.helpers.running.first() {
+                            let id = *id;
+                            world.finish(id);
+                            world.run();
+                        }
+                    }
+                    let new = apply(&mut world, change, size);
+                    world.auto = true;
+                    world.run();
+                    check(&client, &old, &new, &what);
+                    world.end();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_change_between_finding_and_handing_over_is_looked_up_again() {
+    let mut world = World::by_hand();
+    world.machine.files.add("f", "old content");
+    world.machine.files.inode("f").residency = Residency::Unknown;
+    let client = world.connect();
+    client.get("/f");
+    world.run();
+    world.machine.files.overwrite("f", "the new content");
+    world.auto = true;
+    world.run();
+    let response = client.take_one();
+    assert_eq!((response.status, &*response.text()), (200, "the new content"));
+    // And it must not stay like this until the entry is checked again.
+    assert_eq!(world.get("/f").text(), "the new content");
+    world.end();
+}
+
+#[test]
+fn a_changed_file_is_noticed_within_freshness() {
+    for change in CHANGES {
+        let old = Content::Pattern(1, 1_000);
+        let mut world = World::new();
+        world.machine.files.add("f", old.clone());
+        assert!(world.get("/f").body == old.whole());
+        world.advance(FRESHNESS_MS / 2);
+        let new = apply(&mut world, change, 1_000);
+        world.advance(FRESHNESS_MS / 2 + 1);
+        let response = world.get("/f");
+        if change == Change::Delete {
+            assert_eq!(response.status, 404);
+        } else {
+            assert!(response.body == new.whole(), "{change:?}");
+        }
+        world.end();
+    }
+}
+
+#[test]
+fn many_who_wait_for_a_changed_file_do_not_each_load_it() {
+    let mut world = World::by_hand();
+    world.machine.files.add("f", "old content");
+    world.machine.files.inode("f").evict();
+    let clients: Vec<Client> = (0..20).map(|_| world.connect()).collect();
+    for client in &clients {
+        client.get("/f");
+    }
+    world.run();
+    world.machine.files.overwrite("f", "the new content");
+    let id = world.job();
+    world.finish(id);
+    world.machine.files.inode("f").evict();
+    world.auto = true;
+    world.run();
+    for client in &clients {
+        assert_eq!(client.take_one().text(), "the new content");
+    }
+    assert!(world.machine.helpers.started <= 4, "{} jobs", world.machine.helpers.started);
+    world.end();
+}
+
+#[test]
+fn a_late_find_does_not_bring_an_old_version_back() {
+    let mut world = World::by_hand();
+    world.machine.files.add_cold("f", "old");
+    let first = world.connect();
+    first.get("/f");
+    world.run();
+    let id = world.job();
+    let found = world.perform(id);
+    world.machine.files.tick();
+    world.machine.files.add("f", "new");
+    let second = world.connect();
+    second.get("/f");
+    world.run();
+    assert_eq!(second.take_one().text(), "new");
+    world.deliver(id, found);
+    world.run();
+    let _ = first.take_one();
+    second.get("/f");
+    world.run();
+    assert_eq!(second.take_one().text(), "new", "what was answered with new must not turn old again");
+    world.end();
+}
+
+#[test]
+fn a_racy_file_is_looked_at_again() {
+    let mut world = World::new();
+    // Changed at this very moment; the next change bears the same time.
+    world.machine.files.now_ns = world.machine.now.wall_ns;
+    world.machine.files.add("f", "aaaa");
+    assert_eq!(world.get("/f").text(), "aaaa");
+    world.machine.files.inode("f").content = "bbbb".into();
+    world.advance(FRESHNESS_MS + 1);
+    assert_eq!(world.get("/f").text(), "bbbb");
+    world.end();
+}

@@ -1,0 +1,102 @@
+//! What is known of a name is checked at most once a freshness, and never waits.
+
+mod machine;
+
+use machine::World;
+use machine::world::FRESHNESS_MS;
+
+#[test]
+fn an_entry_is_checked_once_a_freshness() {
+    let mut world = World::new();
+    world.machine.files.add("f.bin", "x");
+    let client = world.connect();
+    let get = |world: &mut World| {
+        let before = world.machine.calls.look_ups;
+        client.get("/f.bin");
+        world.run();
+        assert_eq!(client.take_one().text(), "x");
+        world.machine.calls.look_ups - before
+    };
+    assert_eq!(get(&mut world), 1);
+    for _ in 0..5 {
+        world.pass(FRESHNESS_MS + 1);
+        assert_eq!(get(&mut world), 1, "one check");
+        assert_eq!(get(&mut world), 0);
+        world.pass(FRESHNESS_MS);
+        assert_eq!(get(&mut world), 0);
+    }
+    assert_eq!(world.machine.calls.reads, 1, "the content stays");
+    world.end();
+}
+
+#[test]
+fn a_check_that_would_wait_goes_to_a_helper_and_the_entry_is_served() {
+    let mut world = World::by_hand();
+    world.machine.files.add("f", "x");
+    world.get("/f");
+    world.machine.files.forget_name("f");
+    world.pass(FRESHNESS_MS + 1);
+    for _ in 0..3 {
+        assert_eq!(world.get("/f").text(), "x");
+    }
+    assert_eq!(world.machine.helpers.history, ["find /f"]);
+    world.machine.files.tick();
+    world.machine.files.add("f", "new");
+    world.finish_job();
+    assert_eq!(world.get("/f").text(), "new");
+    world.end();
+}
+
+#[test]
+fn a_check_that_a_helper_loses_is_made_again() {
+    let mut world = World::by_hand();
+    world.machine.files.add("f", "x");
+    world.get("/f");
+    world.machine.files.forget_name("f");
+    world.pass(FRESHNESS_MS + 1);
+    world.get("/f");
+    let id = world.job();
+    world.lose(id);
+    assert_eq!(world.get("/f").text(), "x");
+    world.pass(FRESHNESS_MS + 1);
+    assert_eq!(world.get("/f").text(), "x");
+    assert_eq!(world.machine.helpers.history, ["find /f", "find /f"]);
+    world.end();
+}
+
+#[test]
+fn missing_names_are_kept_and_noticed_when_they_appear() {
+    let mut world = World::new();
+    assert_eq!(world.get("/f").status, 404);
+    let before = world.machine.calls.look_ups;
+    assert_eq!(world.get("/f").status, 404);
+    assert_eq!(world.machine.calls.look_ups, before);
+    world.machine.files.add("f", "x");
+    world.advance(FRESHNESS_MS + 1);
+    assert_eq!(world.get("/f").text(), "x");
+    world.end();
+}
+
+#[test]
+fn a_precompressed_sibling_that_appears_is_noticed() {
+    let mut world = World::new();
+    world.machine.files.add("a.html", "plain");
+    let request = "GET /a.html HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n";
+    for _ in 0..3 {
+        let (_, response) = world.ask(request);
+        assert_eq!((response.text(), response.field("Vary")), ("plain".into(), None));
+    }
+    world.machine.files.add("a.html.gz", "zipped");
+    world.advance(FRESHNESS_MS + 1);
+    for _ in 0..3 {
+        let (_, response) = world.ask(request);
+        assert_eq!((response.text(), response.field("Content-Encoding")), ("zipped".into(), Some("gzip")));
+    }
+    let response = world.get("/a.html");
+    assert_eq!((response.text(), response.field("Vary")), ("plain".into(), Some("Accept-Encoding")));
+    world.machine.files.remove("a.html.gz");
+    world.advance(FRESHNESS_MS + 1);
+    let (_, response) = world.ask(request);
+    assert_eq!((response.text(), response.field("Vary")), ("plain".into(), None));
+    world.end();
+}

@@ -1,0 +1,293 @@
+//! Bounds of connections, draining, panics, the access log, and what is left open.
+
+mod machine;
+
+use flash_engine::{LogFormat, Readiness, Rules};
+use machine::client::request;
+use machine::world::{FRESHNESS_MS, HEAD_MS};
+use machine::{Client, Content, KIB, MIB, World, rules};
+
+#[test]
+fn connections_are_bounded() {
+    let mut world = World::with(Rules { connections_max: 3, ..rules() });
+    let clients: Vec<Client> = (0..3).map(|_| world.connect()).collect();
+    assert!(world.try_connect().is_none());
+    assert_eq!(world.machine.sockets_open.get(), 3, "the refused one was given back");
+    clients[0].reset();
+    world.run();
+    assert!(world.try_connect().is_some());
+    world.end();
+}
+
+#[test]
+fn a_stale_key_reaches_nobody() {
+    let mut world = World::new();
+    world.machine.files.add("a", "x");
+    let gone = world.connect();
+    gone.reset();
+    world.run();
+    let client = world.connect();
+    client.get("/a");
+    let broken = Readiness { broken: true, ..Readiness::default() };
+    world.engine.handle_ready(&mut world.machine, gone.key, broken);
+    world.run();
+    assert_eq!(client.take_one().text(), "x");
+    world.end();
+}
+
+#[test]
+fn draining_finishes_what_is_under_way() {
+    let mut world = World::by_hand();
+    world.machine.files.add("hot", "hot");
+    world.machine.files.add_cold("cold", "cold");
+    world.machine.files.add("big", Content::Pattern(1, MIB));
+    let [idle, waiting, sending, partial] = [(); 4].map(|()| world.connect());
+    idle.get("/hot");
+    world.run();
+    idle.take_one();
+    waiting.get("/cold");
+    sending.set_room(1_000);
+    sending.get("/big");
+    partial.send("GET /hot HT");
+    world.run();
+    world.engine.handle_drain(&mut world.machine);
+    assert!(idle.is_closed() && !world.engine.is_drained());
+    world.finish_job();
+    assert_eq!(waiting.take_one().text(), "cold");
+    sending.set_room(usize::MAX);
+    partial.send("TP/1.1\r\nHost: h\r\n\r\n");
+    world.run();
+    assert_eq!(sending.take_one().body.len() as u64, MIB);
+    let response = partial.take_one();
+    assert_eq!((response.text(), response.closes()), ("hot".into(), true));
+    assert!(waiting.is_closed() && sending.is_closed() && partial.is_closed());
+    assert!(world.engine.is_drained());
+    world.end();
+}
+
+#[test]
+fn draining_answers_a_request_that_has_arrived_already() {
+    let mut world = World::new();
+    world.machine.files.add("hot", "hot");
+    let client = world.connect();
+    world.run();
+    // The event of this request comes behind the order to drain, in the same batch.
+    client.get("/hot");
+    world.engine.handle_drain(&mut world.machine);
+    world.run();
+    assert_eq!(client.take_one().text(), "hot", "a request was lost to a reload");
+    world.end();
+}
+
+#[test]
+fn draining_ends_whatever_the_clients_do() {
+    let mut world = World::new();
+    world.machine.files.add("big", Content::Pattern(1, 3 * MIB));
+    let [silent, slow, partial] = [(); 3].map(|()| world.connect());
+    slow.set_room(10);
+    slow.get("/big");
+    partial.send("GET");
+    world.run();
+    world.engine.handle_drain(&mut world.machine);
+    world.advance(3 * HEAD_MS);
+    assert!(silent.is_closed() && slow.is_closed() && partial.is_closed());
+    assert!(world.engine.is_drained());
+    world.end();
+}
+
+/// A world in which panics are not shown.
+fn quiet() -> World {
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut world = World::new();
+    world.machine.files.add("hot", "hot");
+    world.machine.files.add("big", Content::Pattern(1, MIB));
+    world.get("/hot");
+    world
+}
+
+fn check_panic(mut world: World, client: &Client, path: &str) {
+    let other = world.connect();
+    other.get("/hot");
+    world.run();
+    let hook = std::panic::take_hook();
+    drop(hook);
+    assert_eq!(world.engine.counters().panics, 1);
+    assert!(client.is_closed());
+    assert_eq!(other.take_one().text(), "hot");
+    assert_eq!(world.get("/big").body.len() as u64, MIB);
+    assert_eq!(world.machine.reports.len(), 1);
+    assert!(
+        world.machine.reports[0].contains(&format!("GET {path} HTTP/1.1")),
+        "{:?}",
+        world.machine.reports
+    );
+    assert!(world.engine.connection(client.key).is_none());
+}
+
+#[test]
+fn a_panic_while_a_hit_is_sent_costs_its_connection_only() {
+    let mut world = quiet();
+    let client = world.connect();
+    client.wire().panic_on_send = true;
+    client.get("/hot");
+    world.run();
+    check_panic(world, &client, "/hot");
+}
+
+#[test]
+fn a_panic_while_a_file_is_sent_is_reported_with_its_request() {
+    let mut world = quiet();
+    let client = world.connect();
+    client.set_room(100);
+    client.get("/big");
+    world.run();
+    // Another request comes in between.
+    world.get("/hot");
+    client.wire().panic_on_send = true;
+    client.set_room(usize::MAX);
+    world.run();
+    check_panic(world, &client, "/big");
+}
+
+#[test]
+fn a_panic_while_a_miss_is_answered_is_reported_with_its_request() {
+    let mut world = quiet();
+    world.machine.files.add_cold("cold", "cold");
+    let client = world.connect();
+    client.wire().panic_on_send = true;
+    client.get("/cold");
+    world.turn();
+    world.engine.handle_continued(&mut world.machine);
+    world.get("/hot");
+    world.run();
+    check_panic(world, &client, "/cold");
+}
+
+#[test]
+fn a_panic_on_receiving_blames_no_other_request() {
+    let mut world = quiet();
+    let client = world.connect();
+    client.wire().panic_on_recv = true;
+    client.get("/big");
+    world.run();
+    assert_eq!(world.engine.counters().panics, 1);
+    assert!(!world.machine.reports[0].contains("/hot"), "{:?}", world.machine.reports);
+    assert!(client.is_closed());
+    assert_eq!(world.get("/hot").text(), "hot");
+}
+
+#[test]
+fn each_request_is_logged_once() {
+    let mut world = World::with(Rules { log_format: LogFormat::Json, ..rules() });
+    world.machine.files.add("hot", "hot");
+    world.machine.files.add_cold("cold", "cold");
+    world.machine.files.add("big", Content::Pattern(1, MIB));
+    for path in ["/hot", "/hot", "/hot", "/cold", "/none", "/big"] {
+        world.get(path);
+    }
+    let cut = world.connect();
+    cut.set_room(5_000);
+    cut.get("/big");
+    world.run();
+    cut.reset();
+    let slow = world.connect();
+    slow.set_room(50);
+    slow.get("/hot");
+    world.run();
+    slow.set_room(usize::MAX);
+    world.run();
+    let log = &world.machine.log;
+    assert_eq!(log.len(), 8, "{log:#?}");
+    for (line, part) in log.iter().zip([
+        "\"GET /hot HTTP/1.1\",\"status\":200,\"bytes\":3,\"whole\":true",
+        "\"GET /hot HTTP/1.1\",\"status\":200,\"bytes\":3,\"whole\":true",
+        "\"GET /hot HTTP/1.1\",\"status\":200,\"bytes\":3,\"whole\":true",
+        "\"GET /cold HTTP/1.1\",\"status\":200,\"bytes\":4,\"whole\":true",
+        "\"GET /none HTTP/1.1\",\"status\":404",
+        "\"GET /big HTTP/1.1\",\"status\":200,\"bytes\":1048576,\"whole\":true",
+        "\"whole\":false",
+        "\"GET /hot HTTP/1.1\",\"status\":200,\"bytes\":3,\"whole\":true",
+    ]) {
+        assert!(line.contains(part), "{line} has not {part}");
+    }
+    world.end();
+}
+
+#[test]
+fn a_hit_that_fails_to_be_sent_is_logged() {
+    let mut world = World::with(Rules { log_format: LogFormat::Json, ..rules() });
+    world.machine.files.add("hot", "hot");
+    world.get("/hot");
+    let client = world.connect();
+    client.get("/hot");
+    // The reset is seen by the send, before its event.
+    client.reset();
+    client.wire().take_edge();
+    let readable = Readiness { readable: true, ..Readiness::default() };
+    world.engine.handle_ready(&mut world.machine, client.key, readable);
+    world.run();
+    assert!(client.is_closed());
+    assert_eq!(world.machine.log.len(), 2, "{:#?}", world.machine.log);
+    assert!(world.machine.log[1].contains("\"whole\":false"));
+    world.end();
+}
+
+#[test]
+fn open_files_are_bounded_and_contents_need_none() {
+    let mut world = World::with(Rules { open_files_max: 10, ..rules() });
+    for n in 0..100 {
+        world.machine.files.add(&format!("small{n}"), "x");
+        world.machine.files.add(&format!("large{n}"), Content::Pattern(n, 200 * KIB));
+    }
+    for n in 0..100 {
+        world.get(&format!("/small{n}"));
+    }
+    assert_eq!(world.machine.files.open.get(), 0, "a content in memory needs no open file");
+    for n in 0..100 {
+        world.get(&format!("/large{n}"));
+    }
+    assert!(world.machine.files.open.get() <= 10);
+    world.end();
+}
+
+#[test]
+fn contents_are_bounded() {
+    let mut world = World::with(Rules { cache_memory_bytes: 1_000_000, ..rules() });
+    for n in 0..100 {
+        world.machine.files.add(&format!("{n}"), Content::Pattern(n, 50_000));
+        assert_eq!(world.get(&format!("/{n}")).body.len(), 50_000);
+    }
+    let bytes = world.engine.counters().content_bytes;
+    assert!(bytes > 500_000 && bytes <= 1_000_000, "{bytes}");
+    world.end();
+}
+
+#[test]
+fn without_a_content_cache_all_is_sent_from_files() {
+    let mut world = World::with(Rules { cache_memory_bytes: 0, ..rules() });
+    world.machine.files.add("small", "x");
+    world.machine.files.add_cold("cold", "cold");
+    world.machine.files.add("unknown", "unknown");
+    world.machine.files.inode("unknown").residency = machine::files::Residency::Unknown;
+    for _ in 0..3 {
+        assert_eq!(world.get("/small").text(), "x");
+        assert_eq!(world.get("/cold").text(), "cold");
+        assert_eq!(world.get("/unknown").text(), "unknown");
+        world.advance(FRESHNESS_MS + 1);
+    }
+    assert_eq!(world.engine.counters().content_bytes, 0);
+    world.end();
+}
+
+#[test]
+fn hosts_choose_sites() {
+    let mut sites = rules().sites;
+    sites[0].hosts = vec!["a.example".into()];
+    let mut world = World::with(Rules { sites, ..rules() });
+    world.machine.files.add("a", "x");
+    let (_, response) = world.ask("GET /a HTTP/1.1\r\nHost: A.example:8080\r\n\r\n");
+    assert_eq!(response.text(), "x");
+    let (_, response) = world.ask(request("GET", "/a", ""));
+    assert_eq!(response.status, 421);
+    world.end();
+}

@@ -1,0 +1,274 @@
+//! Sockets: byte queues in memory, seen from both ends.
+
+use std::cell::{Ref, RefCell, RefMut};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::rc::Rc;
+
+use flash_engine::{Key, Readiness};
+
+use super::Counted;
+use super::response::{Response, parse_all};
+
+/// A connection between a client and the engine.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    /// Arrived at the server and not received yet.
+    arrived: VecDeque<u8>,
+    /// Still under way; each piece arrives once the one before it was received.
+    under_way: VecDeque<Vec<u8>>,
+    client_ended: bool,
+    reset: bool,
+    /// How much the server can send now.
+    room: usize,
+    /// A send found no room: more room makes an event.
+    wants_room: bool,
+    /// Room makes an event only when there is so much of it, as with a kernel's send buffer.
+    pub(crate) room_event_bytes: usize,
+    /// What the client has been sent.
+    sent: Vec<u8>,
+    pub(crate) server_ended: bool,
+    closed: bool,
+    /// What the next turn will be told.
+    edge: Readiness,
+    pub(crate) panic_on_recv: bool,
+    pub(crate) panic_on_send: bool,
+}
+
+impl Wire {
+    fn new() -> Self {
+        Self {
+            arrived: VecDeque::new(),
+            under_way: VecDeque::new(),
+            client_ended: false,
+            reset: false,
+            room: usize::MAX,
+            wants_room: false,
+            room_event_bytes: 1,
+            sent: Vec::new(),
+            server_ended: false,
+            closed: false,
+            edge: Readiness { writable: true, ..Readiness::default() },
+            panic_on_recv: false,
+            panic_on_send: false,
+        }
+    }
+
+    pub(crate) fn recv(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        assert!(!self.closed, "a receive from a closed socket");
+        assert!(!self.panic_on_recv, "this receive is made to panic");
+        // As on Linux: what had arrived before the reset can still be read.
+        if self.reset && self.arrived.is_empty() {
+            return Err(ErrorKind::ConnectionReset.into());
+        }
+        if self.arrived.is_empty() {
+            let ended = self.client_ended && self.under_way.is_empty();
+            return if ended { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
+        }
+        let n = buffer.len().min(self.arrived.len());
+        for (to, from) in buffer.iter_mut().zip(self.arrived.drain(..n)) {
+            *to = from;
+        }
+        self.bring();
+        Ok(n)
+    }
+
+    /// Lets the next piece arrive.
+    fn bring(&mut self) {
+        if self.arrived.is_empty()
+            && let Some(piece) = self.under_way.pop_front()
+        {
+            self.arrived.extend(piece);
+            self.edge.readable = true;
+        }
+        if self.client_ended && self.under_way.is_empty() {
+            self.edge.readable = true;
+            self.edge.hung_up = true;
+        }
+    }
+
+    pub(crate) fn send(&mut self, pieces: &[&[u8]]) -> io::Result<usize> {
+        assert!(!self.closed, "a send to a closed socket");
+        assert!(!self.server_ended, "a send after the end");
+        assert!(!self.panic_on_send, "this send is made to panic");
+        if self.reset {
+            return Err(ErrorKind::ConnectionReset.into());
+        }
+        let offered: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let mut taken = 0;
+        for piece in pieces {
+            let n = piece.len().min(self.room);
+            self.sent.extend_from_slice(&piece[..n]);
+            if self.room != usize::MAX {
+                self.room -= n;
+            }
+            taken += n;
+        }
+        self.wants_room |= taken < offered;
+        if taken == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+    }
+
+    pub(crate) fn take_edge(&mut self) -> Readiness {
+        std::mem::take(&mut self.edge)
+    }
+
+    pub(crate) fn has_edge(&self) -> bool {
+        !self.closed && self.edge != Readiness::default()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+}
+
+/// The server's end; dropping it closes the connection.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) wire: Rc<RefCell<Wire>>,
+    _counted: Counted,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // A test that panics inside a call has the wire borrowed.
+        if let Ok(mut wire) = self.wire.try_borrow_mut() {
+            wire.closed = true;
+        }
+    }
+}
+
+/// Both ends of a new connection.
+pub(crate) fn pair(counted: Counted) -> (Socket, Rc<RefCell<Wire>>) {
+    let wire = Rc::new(RefCell::new(Wire::new()));
+    (Socket { wire: Rc::clone(&wire), _counted: counted }, wire)
+}
+
+/// A client's end.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    pub(crate) key: Key,
+    wire: Rc<RefCell<Wire>>,
+}
+
+impl Client {
+    pub(crate) fn new(key: Key, wire: Rc<RefCell<Wire>>) -> Self {
+        Self { key, wire }
+    }
+
+    pub(crate) fn wire(&self) -> RefMut<'_, Wire> {
+        self.wire.borrow_mut()
+    }
+
+    fn look(&self) -> Ref<'_, Wire> {
+        self.wire.borrow()
+    }
+
+    /// Sends bytes, which arrive at once.
+    pub(crate) fn send(&self, bytes: impl AsRef<[u8]>) {
+        self.send_pieces([bytes.as_ref().to_vec()]);
+    }
+
+    /// Sends bytes in pieces; each arrives once the one before it was received.
+    pub(crate) fn send_pieces(&self, pieces: impl IntoIterator<Item = Vec<u8>>) {
+        let mut wire = self.wire();
+        wire.under_way.extend(pieces.into_iter().filter(|piece| !piece.is_empty()));
+        // What was sent earlier makes no event of its own; what comes to it does.
+        if wire.arrived.is_empty() {
+            wire.bring();
+        } else if wire.under_way.len() == 1
+            && let Some(piece) = wire.under_way.pop_front()
+        {
+            wire.arrived.extend(piece);
+            wire.edge.readable = true;
+        }
+    }
+
+    /// Sends a plain GET.
+    pub(crate) fn get(&self, path: &str) {
+        self.send(request("GET", path, ""));
+    }
+
+    /// Ends the sending side.
+    pub(crate) fn end(&self) {
+        let mut wire = self.wire();
+        wire.client_ended = true;
+        if wire.under_way.is_empty() {
+            wire.edge.readable = true;
+            wire.edge.hung_up = true;
+        }
+    }
+
+    /// Breaks the connection off.
+    pub(crate) fn reset(&self) {
+        let mut wire = self.wire();
+        wire.reset = true;
+        wire.edge = Readiness { readable: true, writable: true, hung_up: true, broken: true };
+    }
+
+    /// From now on the server can send so many bytes, until there is more room.
+    pub(crate) fn set_room(&self, bytes: usize) {
+        let mut wire = self.wire();
+        wire.room = bytes;
+        if wire.wants_room && bytes >= wire.room_event_bytes {
+            wire.wants_room = false;
+            wire.edge.writable = true;
+        }
+    }
+
+    /// So many bytes more.
+    pub(crate) fn add_room(&self, bytes: usize) {
+        let room = self.look().room.saturating_add(bytes);
+        self.set_room(room);
+    }
+
+    /// How much room is left.
+    pub(crate) fn room(&self) -> usize {
+        self.look().room
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.look().closed
+    }
+
+    /// Whether the server has ended its sending side, or closed.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.look().closed || self.look().server_ended
+    }
+
+    /// All bytes received so far.
+    pub(crate) fn received(&self) -> Vec<u8> {
+        self.look().sent.clone()
+    }
+
+    pub(crate) fn received_len(&self) -> usize {
+        self.look().sent.len()
+    }
+
+    /// Takes what was received, all whole answers to requests that were no HEAD.
+    pub(crate) fn take(&self) -> Vec<Response> {
+        let bytes = std::mem::take(&mut self.wire().sent);
+        let (responses, rest) = parse_all(&bytes, |_| false);
+        assert!(rest == bytes.len(), "not a whole answer: {}", bytes[rest..].escape_ascii());
+        responses
+    }
+
+    /// Takes the one answer that was received.
+    pub(crate) fn take_one(&self) -> Response {
+        let mut all = self.take();
+        assert_eq!(all.len(), 1, "one answer, not {all:?}");
+        all.remove(0)
+    }
+
+    /// Takes the one answer to a HEAD request.
+    pub(crate) fn take_head(&self) -> Response {
+        let bytes = std::mem::take(&mut self.wire().sent);
+        let (mut all, rest) = parse_all(&bytes, |_| true);
+        assert!(rest == bytes.len() && all.len() == 1, "not one head: {}", bytes.escape_ascii());
+        all.remove(0)
+    }
+}
+
+/// A request without body; `fields` are whole lines.
+pub(crate) fn request(method: &str, path: &str, fields: &str) -> String {
+    format!("{method} {path} HTTP/1.1\r\nHost: h\r\n{fields}\r\n")
+}

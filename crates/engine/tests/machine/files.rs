@@ -1,0 +1,346 @@
+//! A file system in memory: paths, files, and which of their pages are in memory.
+
+use std::cell::{Ref, RefCell, RefMut};
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::rc::Rc;
+
+use flash_engine::{FileStat, Kind, LookUpError, Opened, Resident, SiteId, Want};
+
+use super::{Count, Counted, START_WALL_NS};
+
+pub(crate) const KIB: u64 = 1024;
+pub(crate) const MIB: u64 = 1024 * KIB;
+pub(crate) const PAGE_BYTES: u64 = 4 * KIB;
+
+/// What a file holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Bytes(Vec<u8>),
+    /// So many bytes, made from a seed: for files that would be too large to keep.
+    Pattern(u64, u64),
+}
+
+impl Content {
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Content::Bytes(bytes) => bytes.len() as u64,
+            Content::Pattern(_, len) => *len,
+        }
+    }
+
+    /// The bytes from `start` to `end`.
+    pub(crate) fn slice(&self, start: u64, end: u64) -> Vec<u8> {
+        match self {
+            Content::Bytes(bytes) => bytes[start as usize..end as usize].to_vec(),
+            Content::Pattern(seed, _) => {
+                let mut bytes = Vec::with_capacity((end - start + 16) as usize);
+                (start / 8..end.div_ceil(8)).for_each(|at| bytes.extend_from_slice(&pattern(*seed, at)));
+                bytes.drain(..(start % 8) as usize);
+                bytes.truncate((end - start) as usize);
+                bytes
+            }
+        }
+    }
+
+    pub(crate) fn whole(&self) -> Vec<u8> {
+        self.slice(0, self.len())
+    }
+}
+
+impl From<&str> for Content {
+    fn from(text: &str) -> Self {
+        Content::Bytes(text.as_bytes().to_vec())
+    }
+}
+
+/// Eight bytes that differ from their neighbours, and from those of other seeds.
+fn pattern(seed: u64, word: u64) -> [u8; 8] {
+    let mixed = (word + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    (mixed ^ (mixed >> 29)).to_le_bytes()
+}
+
+/// Which pages are in memory.
+#[derive(Clone, Debug)]
+pub(crate) enum Residency {
+    All,
+    Pages(HashSet<u64>),
+    /// It cannot be told without waiting.
+    Unknown,
+}
+
+/// A file, as long as a name or a descriptor leads to it.
+#[derive(Debug)]
+pub(crate) struct Inode {
+    pub(crate) content: Content,
+    pub(crate) stat: FileStat,
+    pub(crate) residency: Residency,
+    /// Reading it fails.
+    pub(crate) fails: bool,
+    /// The longest that it ever was.
+    size_max_bytes: u64,
+}
+
+impl Inode {
+    fn update(&mut self, content: Content, now_ns: i128) {
+        self.content = content;
+        self.stat.size_bytes = self.content.len();
+        self.stat.modified_ns = now_ns;
+        self.stat.changed_ns = now_ns;
+        self.size_max_bytes = self.size_max_bytes.max(self.stat.size_bytes);
+    }
+
+    /// How many of `length` bytes at `offset` are in memory, without a gap.
+    fn resident_bytes(&self, offset: u64, length: u64) -> u64 {
+        let Residency::Pages(pages) = &self.residency else { return length };
+        let last = (offset + length - 1) / PAGE_BYTES;
+        let gap = (offset / PAGE_BYTES..=last).find(|page| !pages.contains(page));
+        gap.map_or(length, |page| (page * PAGE_BYTES).saturating_sub(offset))
+    }
+
+    pub(crate) fn load(&mut self, offset: u64, length: u64) {
+        if let Residency::Pages(pages) = &mut self.residency
+            && length > 0
+        {
+            pages.extend(offset / PAGE_BYTES..=(offset + length - 1) / PAGE_BYTES);
+        }
+    }
+
+    pub(crate) fn evict(&mut self) {
+        if !matches!(self.residency, Residency::Unknown) {
+            self.residency = Residency::Pages(HashSet::new());
+        }
+    }
+}
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) struct FileHandle {
+    pub(crate) inode: Rc<RefCell<Inode>>,
+    _counted: Counted,
+}
+
+impl FileHandle {
+    pub(crate) fn stat(&self) -> FileStat {
+        self.inode.borrow().stat
+    }
+
+    pub(crate) fn read_resident(&self, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
+        let inode = self.inode.borrow();
+        let length = buffer.len() as u64;
+        assert!(offset + length <= inode.size_max_bytes, "a read beyond what the file ever was");
+        if inode.fails {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        let left = inode.stat.size_bytes.saturating_sub(offset).min(length);
+        if left == 0 {
+            return Ok(Resident::Bytes(0));
+        }
+        if matches!(inode.residency, Residency::Unknown) {
+            return Ok(Resident::Unknown);
+        }
+        let n = inode.resident_bytes(offset, left);
+        if n == 0 {
+            return Ok(Resident::Absent);
+        }
+        buffer[..n as usize].copy_from_slice(&inode.content.slice(offset, offset + n));
+        Ok(Resident::Bytes(n as usize))
+    }
+
+    /// Reads as a helper does, fewer bytes at the end of the file.
+    pub(crate) fn read(&self, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+        let inode = self.inode.borrow();
+        if inode.fails {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        let end = (offset + length).min(inode.stat.size_bytes);
+        Ok(if offset < end { inode.content.slice(offset, end) } else { Vec::new() })
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    node: Node,
+    /// Whether a look-up of it can be answered from memory.
+    cached: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Node {
+    File(Rc<RefCell<Inode>>),
+    Directory(FileStat),
+    Special(FileStat),
+    Error(LookUpError),
+}
+
+/// The file system of the one site.
+#[derive(Debug)]
+pub(crate) struct Files {
+    entries: BTreeMap<Vec<u8>, Entry>,
+    /// Whether a look-up of a name that is not there is answered from memory.
+    pub(crate) missing_cached: bool,
+    /// Names that were found missing by a helper.
+    missing_known: HashSet<Vec<u8>>,
+    /// No look-up is ever answered from memory, not even after a helper's.
+    pub(crate) names_thrash: bool,
+    pub(crate) open: Count,
+    inodes: u64,
+    /// The files' own clock; tests move it by [`Files::tick`].
+    pub(crate) now_ns: i128,
+}
+
+impl Files {
+    pub(crate) fn new() -> Self {
+        let mut files = Self {
+            entries: BTreeMap::new(),
+            missing_cached: true,
+            missing_known: HashSet::new(),
+            names_thrash: false,
+            open: Count::default(),
+            inodes: 0,
+            // A day old: nothing of it can be racy.
+            now_ns: START_WALL_NS - 86_400_000_000_000,
+        };
+        files.add_directory(".");
+        files
+    }
+
+    /// Moves the time that changes bear.
+    pub(crate) fn tick(&mut self) {
+        self.now_ns += 100_000_000;
+    }
+
+    fn new_stat(&mut self, kind: Kind, size_bytes: u64) -> FileStat {
+        self.inodes += 1;
+        FileStat {
+            kind,
+            device: 1,
+            inode: self.inodes,
+            size_bytes,
+            modified_ns: self.now_ns,
+            changed_ns: self.now_ns,
+        }
+    }
+
+    /// Adds a file that is all in memory, name and content; replaces as a rename does.
+    pub(crate) fn add(&mut self, path: &str, content: impl Into<Content>) {
+        let handle = self.anonymous(content.into());
+        self.put(path, Node::File(Rc::clone(&handle.inode)));
+    }
+
+    /// Adds a file of which nothing is in memory, not even its name.
+    pub(crate) fn add_cold(&mut self, path: &str, content: impl Into<Content>) {
+        self.add(path, content);
+        self.forget_name(path);
+        self.inode(path).evict();
+    }
+
+    /// A file without a name.
+    pub(crate) fn anonymous(&mut self, content: Content) -> FileHandle {
+        let stat = self.new_stat(Kind::File, content.len());
+        let size_max_bytes = content.len();
+        let inode = Inode { content, stat, residency: Residency::All, fails: false, size_max_bytes };
+        FileHandle { inode: Rc::new(RefCell::new(inode)), _counted: self.open.up() }
+    }
+
+    pub(crate) fn add_directory(&mut self, path: &str) {
+        let stat = self.new_stat(Kind::Directory, 4096);
+        self.put(path, Node::Directory(stat));
+        // A final slash asks for a directory.
+        if path != "." {
+            self.put(&format!("{path}/"), Node::Directory(stat));
+        }
+    }
+
+    pub(crate) fn add_special(&mut self, path: &str) {
+        let stat = self.new_stat(Kind::Special, 0);
+        self.put(path, Node::Special(stat));
+    }
+
+    pub(crate) fn add_error(&mut self, path: &str, error: LookUpError) {
+        self.put(path, Node::Error(error));
+    }
+
+    fn put(&mut self, path: &str, node: Node) {
+        self.entries.insert(path.as_bytes().to_vec(), Entry { node, cached: true });
+    }
+
+    pub(crate) fn remove(&mut self, path: &str) {
+        self.entries.remove(path.as_bytes());
+    }
+
+    /// The name leaves memory.
+    pub(crate) fn forget_name(&mut self, path: &str) {
+        if let Some(entry) = self.entries.get_mut(path.as_bytes()) {
+            entry.cached = false;
+        }
+        self.missing_known.remove(path.as_bytes());
+    }
+
+    /// The file under a name.
+    pub(crate) fn inode(&self, path: &str) -> RefMut<'_, Inode> {
+        match &self.entries.get(path.as_bytes()).expect("a file of the test").node {
+            Node::File(inode) => inode.borrow_mut(),
+            other => panic!("{other:?} is no file"),
+        }
+    }
+
+    pub(crate) fn look(&self, path: &str) -> Ref<'_, Inode> {
+        match &self.entries.get(path.as_bytes()).expect("a file of the test").node {
+            Node::File(inode) => inode.borrow(),
+            other => panic!("{other:?} is no file"),
+        }
+    }
+
+    /// Writes into the file in place.
+    pub(crate) fn overwrite(&mut self, path: &str, content: impl Into<Content>) {
+        self.tick();
+        let now_ns = self.now_ns;
+        self.inode(path).update(content.into(), now_ns);
+    }
+
+    /// The file's content as it is now.
+    pub(crate) fn content(&self, path: &str) -> Content {
+        self.look(path).content.clone()
+    }
+
+    pub(crate) fn open_cached(
+        &mut self,
+        _: SiteId,
+        path: &[u8],
+        want: Want,
+    ) -> Result<Opened<FileHandle>, LookUpError> {
+        match self.entries.get(path) {
+            _ if self.names_thrash => Err(LookUpError::WouldWait),
+            Some(entry) if !entry.cached => Err(LookUpError::WouldWait),
+            None if !self.missing_cached && !self.missing_known.contains(path) => Err(LookUpError::WouldWait),
+            _ => self.open(path, want),
+        }
+    }
+
+    /// Opens as a helper does; the name is in memory then.
+    pub(crate) fn open_waiting(
+        &mut self,
+        path: &[u8],
+        want: Want,
+    ) -> Result<Opened<FileHandle>, LookUpError> {
+        match self.entries.get_mut(path) {
+            Some(entry) => entry.cached = true,
+            None => drop(self.missing_known.insert(path.to_vec())),
+        }
+        self.open(path, want)
+    }
+
+    fn open(&self, path: &[u8], want: Want) -> Result<Opened<FileHandle>, LookUpError> {
+        match self.entries.get(path).map(|entry| &entry.node) {
+            None => Err(LookUpError::Missing),
+            Some(Node::Error(error)) => Err(*error),
+            Some(Node::Directory(stat) | Node::Special(stat)) => Ok(Opened { stat: *stat, file: None }),
+            Some(Node::File(inode)) => {
+                let file = (want == Want::Content)
+                    .then(|| FileHandle { inode: Rc::clone(inode), _counted: self.open.up() });
+                Ok(Opened { stat: inode.borrow().stat, file })
+            }
+        }
+    }
+}

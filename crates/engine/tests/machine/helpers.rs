@@ -1,0 +1,156 @@
+//! Helpers: what was started, and what the tasks come to.
+
+use std::rc::Rc;
+
+use flash_engine::limits::{HAND_OVER_BYTES_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX};
+use flash_engine::{Finding, JobId, LookUpError, Outcome, SiteRules, Task, Want, find};
+use flash_http::types::TypeTable;
+
+use super::files::{Content, FileHandle, Files};
+
+/// The helpers of the worker.
+#[derive(Debug, Default)]
+pub(crate) struct Helpers {
+    pub(crate) idle: usize,
+    /// Ended, and not replaced yet: one more is asked for when a job finds none idle.
+    pub(crate) ended: usize,
+    /// Asked for; they come with the next turn.
+    pub(crate) coming: usize,
+    pub(crate) running: Vec<(JobId, Task<FileHandle>)>,
+    pub(crate) abandoned: Vec<JobId>,
+    /// How many jobs were ever started.
+    pub(crate) started: usize,
+    /// What each was, in order, for tests of what is asked of the disk.
+    pub(crate) history: Vec<String>,
+    /// What is loaded is evicted again before it can be used.
+    pub(crate) thrash: bool,
+    /// Every task fails with this error number.
+    pub(crate) failure: Option<i32>,
+    /// Bytes of a listing.
+    pub(crate) listing_bytes: u64,
+}
+
+impl Helpers {
+    pub(crate) fn new(idle: usize) -> Self {
+        Self { idle, listing_bytes: 100, ..Self::default() }
+    }
+
+    pub(crate) fn start(&mut self, id: JobId, task: &Task<FileHandle>) -> bool {
+        if self.idle == 0 {
+            self.coming += std::mem::take(&mut self.ended);
+            return false;
+        }
+        assert!(self.running.iter().all(|(other, _)| *other != id), "a job started twice");
+        self.idle -= 1;
+        self.started += 1;
+        self.history.push(describe(task));
+        self.running.push((id, copy(task)));
+        true
+    }
+
+    pub(crate) fn abandon(&mut self, id: JobId) {
+        let at =
+            self.running.iter().position(|(other, _)| *other == id).expect("only a running job is abandoned");
+        self.running.remove(at);
+        self.abandoned.push(id);
+        self.ended += 1;
+    }
+
+    /// Takes a running job's task; its helper is idle again.
+    pub(crate) fn finish(&mut self, id: JobId) -> Task<FileHandle> {
+        let at = self.running.iter().position(|(other, _)| *other == id).expect("a running job");
+        self.idle += 1;
+        self.running.remove(at).1
+    }
+
+    /// Does a task on the files as they are now.
+    pub(crate) fn perform(
+        &self,
+        task: &Task<FileHandle>,
+        files: &mut Files,
+        rules: &SiteRules,
+        types: &TypeTable,
+    ) -> Outcome<FileHandle> {
+        if let Some(number) = self.failure {
+            return Outcome::Failed(number);
+        }
+        match task {
+            Task::Find { path, .. } => self.find(path, files, rules, types),
+            Task::List { json, path, .. } => {
+                let form = if *json { "JSON" } else { "HTML" };
+                let mut text = format!("{form} of {}", path.escape_ascii()).into_bytes();
+                text.resize(text.len().max(self.listing_bytes as usize), b'.');
+                let file = files.anonymous(Content::Bytes(text));
+                let stat = file.stat();
+                Outcome::Listed(file, stat)
+            }
+            Task::Load { file, offset, length_bytes } => {
+                if file.inode.borrow().fails {
+                    return Outcome::Failed(5);
+                }
+                file.inode.borrow_mut().load(*offset, *length_bytes);
+                if self.thrash {
+                    file.inode.borrow_mut().evict();
+                }
+                Outcome::Loaded
+            }
+            Task::Read { file, offset, length_bytes } => match file.read(*offset, *length_bytes) {
+                Ok(bytes) => Outcome::Bytes(bytes, file.stat()),
+                Err(e) => Outcome::Failed(e.raw_os_error().unwrap_or(0)),
+            },
+        }
+    }
+
+    /// As `flash-server`'s helper does.
+    fn find(
+        &self,
+        path: &[u8],
+        files: &mut Files,
+        rules: &SiteRules,
+        types: &TypeTable,
+    ) -> Outcome<FileHandle> {
+        let finding =
+            match find(path, rules, types, Want::Content, |path, want| files.open_waiting(path, want)) {
+                Ok(finding) => finding,
+                Err(LookUpError::Failed(number)) => return Outcome::Failed(number),
+                Err(_) => return Outcome::Failed(0),
+            };
+        if let Finding::File { plain, .. } = &finding
+            && let Some(file) = &plain.file
+            && plain.stat.size_bytes <= SMALL_FILE_BYTES_MAX
+            && !self.thrash
+        {
+            file.inode.borrow_mut().load(0, plain.stat.size_bytes);
+        }
+        Outcome::Found(finding)
+    }
+}
+
+fn describe(task: &Task<FileHandle>) -> String {
+    match task {
+        Task::Find { path, .. } => format!("find {}", path.escape_ascii()),
+        Task::List { path, json, .. } => format!("list {} {json}", path.escape_ascii()),
+        Task::Load { offset, length_bytes, .. } => {
+            assert!(offset.is_multiple_of(LOAD_BYTES) && (1..=LOAD_BYTES).contains(length_bytes));
+            format!("load {offset}+{length_bytes}")
+        }
+        Task::Read { offset, length_bytes, .. } => {
+            assert!((1..=HAND_OVER_BYTES_MAX).contains(length_bytes), "a hand-over of {length_bytes} bytes");
+            format!("read {offset}+{length_bytes}")
+        }
+    }
+}
+
+/// `Task` is only `Clone` where the file is.
+fn copy(task: &Task<FileHandle>) -> Task<FileHandle> {
+    match task {
+        Task::Find { site, path } => Task::Find { site: *site, path: path.clone() },
+        Task::List { site, path, json } => Task::List { site: *site, path: path.clone(), json: *json },
+        Task::Load { file, offset, length_bytes } => {
+            Task::Load { file: Rc::clone(file), offset: *offset, length_bytes: *length_bytes }
+        }
+        Task::Read { file, offset, length_bytes } => {
+            Task::Read { file: Rc::clone(file), offset: *offset, length_bytes: *length_bytes }
+        }
+    }
+}

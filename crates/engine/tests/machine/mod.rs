@@ -1,0 +1,188 @@
+//! A machine in memory for the engine's tests: sockets, files, helpers and a clock, all moved by
+//! hand and all deterministic.
+//!
+//! [`World`] joins an engine to a [`Machine`] and runs turns of the loop as a worker does:
+//! readiness is edge-triggered, jobs finish when the test says so (or by themselves, a turn
+//! after they were started, with [`World::auto`]), and time moves only by [`World::advance`].
+//! The machine checks each call of the engine against what [`System`] promises, and counts
+//! what is open.
+
+#![allow(dead_code, unused_imports)]
+
+pub(crate) mod client;
+pub(crate) mod files;
+pub(crate) mod helpers;
+pub(crate) mod response;
+pub(crate) mod world;
+
+use std::cell::Cell;
+use std::io::{self, ErrorKind};
+use std::rc::Rc;
+
+use flash_engine::limits::{LOAD_BYTES, READ_BYTES_MAX};
+use flash_engine::{FileStat, JobId, LookUpError, Moment, Opened, Resident, SiteId, System, Task, Want};
+
+pub(crate) use client::Client;
+use client::Socket;
+pub(crate) use files::{Content, FileHandle, Files, KIB, MIB};
+use helpers::Helpers;
+pub(crate) use response::Response;
+pub(crate) use world::{World, rules};
+
+/// When every test begins: a moment without special properties.
+pub(crate) const START_MS: u64 = 1_000_000;
+/// 2027-01-15 08:00:00 UTC.
+pub(crate) const START_WALL_NS: i128 = 1_800_000_000_000_000_000;
+
+/// How often the engine asked for what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Calls {
+    pub(crate) recvs: u64,
+    pub(crate) sends: u64,
+    /// Sends of which the socket took nothing.
+    pub(crate) vain_sends: u64,
+    pub(crate) look_ups: u64,
+    pub(crate) reads: u64,
+    pub(crate) stats: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) sent_bytes: u64,
+}
+
+/// A number that goes up with each new item and down when it is dropped.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Count(Rc<Cell<usize>>);
+
+impl Count {
+    pub(crate) fn get(&self) -> usize {
+        self.0.get()
+    }
+
+    pub(crate) fn up(&self) -> Counted {
+        self.0.set(self.0.get() + 1);
+        Counted(Rc::clone(&self.0))
+    }
+}
+
+/// One of a [`Count`].
+#[derive(Debug)]
+pub(crate) struct Counted(Rc<Cell<usize>>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// The machine: what a worker's engine asks.
+pub(crate) struct Machine {
+    pub(crate) now: Moment,
+    pub(crate) files: Files,
+    pub(crate) helpers: Helpers,
+    pub(crate) sockets_open: Count,
+    pub(crate) log: Vec<String>,
+    pub(crate) reports: Vec<String>,
+    pub(crate) calls: Calls,
+}
+
+impl Machine {
+    pub(crate) fn new(helpers_idle: usize) -> Self {
+        Self {
+            now: Moment { monotonic_ms: START_MS, wall_ns: START_WALL_NS },
+            files: Files::new(),
+            helpers: Helpers::new(helpers_idle),
+            sockets_open: Count::default(),
+            log: Vec::new(),
+            reports: Vec::new(),
+            calls: Calls::default(),
+        }
+    }
+
+    fn sent(&mut self, offered: usize, result: &io::Result<usize>) {
+        assert!(offered > 0, "an empty send says nothing");
+        self.calls.sends += 1;
+        match result {
+            Ok(sent) => {
+                assert!(*sent <= offered);
+                self.calls.sent_bytes += *sent as u64;
+                self.calls.vain_sends += u64::from(*sent == 0);
+            }
+            Err(e) => self.calls.vain_sends += u64::from(e.kind() == ErrorKind::WouldBlock),
+        }
+    }
+}
+
+impl System for Machine {
+    type Socket = Socket;
+    type File = FileHandle;
+
+    fn recv(&mut self, socket: &Socket, buffer: &mut [u8]) -> io::Result<usize> {
+        assert!(!buffer.is_empty(), "a receive without room would look like the end of input");
+        self.calls.recvs += 1;
+        socket.wire.borrow_mut().recv(buffer)
+    }
+
+    fn send(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
+        let result = socket.wire.borrow_mut().send(&[bytes]);
+        self.sent(bytes.len(), &result);
+        result
+    }
+
+    fn send_both(&mut self, socket: &Socket, first: &[u8], second: &[u8]) -> io::Result<usize> {
+        let result = socket.wire.borrow_mut().send(&[first, second]);
+        self.sent(first.len() + second.len(), &result);
+        result
+    }
+
+    fn end_sending(&mut self, socket: &Socket) {
+        socket.wire.borrow_mut().server_ended = true;
+    }
+
+    fn open_cached(
+        &mut self,
+        site: SiteId,
+        path: &[u8],
+        want: Want,
+    ) -> Result<Opened<FileHandle>, LookUpError> {
+        self.calls.look_ups += 1;
+        assert!(!path.starts_with(b"/"), "a look-up is relative to the root: {}", path.escape_ascii());
+        self.files.open_cached(site, path, want)
+    }
+
+    fn read_resident(&mut self, file: &FileHandle, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
+        self.calls.reads += 1;
+        let length = buffer.len() as u64;
+        assert!(length > 0, "a read of nothing");
+        assert!(buffer.len() <= READ_BYTES_MAX, "a read of {length} bytes");
+        assert_eq!(
+            offset / LOAD_BYTES,
+            (offset + length - 1) / LOAD_BYTES,
+            "a read from one block into the next"
+        );
+        let result = file.read_resident(offset, buffer);
+        if let Ok(Resident::Bytes(n)) = result {
+            self.calls.read_bytes += n as u64;
+        }
+        result
+    }
+
+    fn stat(&mut self, file: &FileHandle) -> io::Result<FileStat> {
+        self.calls.stats += 1;
+        Ok(file.stat())
+    }
+
+    fn start_job(&mut self, id: JobId, task: &Task<FileHandle>) -> bool {
+        self.helpers.start(id, task)
+    }
+
+    fn abandon_job(&mut self, id: JobId) {
+        self.helpers.abandon(id);
+    }
+
+    fn log_access(&mut self, line: &[u8]) {
+        self.log.push(String::from_utf8_lossy(line).into_owned());
+    }
+
+    fn report(&mut self, message: &str) {
+        self.reports.push(message.to_owned());
+    }
+}

@@ -1,0 +1,202 @@
+//! Clients that are slow, silent, or gone, and time itself.
+
+mod machine;
+
+use flash_engine::Rules;
+use flash_engine::limits::{LINGER_MS, RATE_WINDOW_MS, TICK_MS};
+use machine::client::request;
+use machine::world::{HEAD_MS, IDLE_MS, JOB_MS, LEAST_RATE};
+use machine::{Content, KIB, MIB, World, rules};
+
+#[test]
+fn a_client_that_says_nothing_is_closed() {
+    let mut world = World::new();
+    let client = world.connect();
+    world.advance(HEAD_MS - 1);
+    assert!(!client.is_closed());
+    world.advance(TICK_MS + 1);
+    assert!(client.is_closed() && client.received_len() == 0);
+    world.end();
+}
+
+#[test]
+fn a_head_has_its_time_however_it_trickles() {
+    let mut world = World::new();
+    let client = world.connect();
+    let head = request("GET", "/", &"X: y\r\n".repeat(50));
+    for piece in head.as_bytes().chunks(4).take(60) {
+        client.send(piece);
+        world.advance(200);
+    }
+    let response = client.take_one();
+    assert_eq!((response.status, response.closes()), (408, true));
+    assert!(world.elapsed_ms() >= HEAD_MS);
+    world.advance(LINGER_MS + TICK_MS);
+    assert!(client.is_closed());
+    world.end();
+}
+
+#[test]
+fn an_idle_connection_is_closed_and_a_used_one_is_not() {
+    let mut world = World::new();
+    world.machine.files.add("a", "x");
+    let client = world.connect();
+    for _ in 0..4 {
+        client.get("/a");
+        world.run();
+        client.take_one();
+        world.advance(IDLE_MS - TICK_MS);
+        assert!(!client.is_closed());
+    }
+    world.advance(3 * TICK_MS);
+    assert!(client.is_closed());
+    world.end();
+}
+
+#[test]
+fn a_body_has_its_time() {
+    let mut world = World::new();
+    let client = world.connect();
+    client.send(request("GET", "/a", "Content-Length: 1000\r\n"));
+    world.advance(HEAD_MS + TICK_MS);
+    assert_eq!(client.take_one().status, 408);
+    world.end();
+}
+
+#[test]
+fn a_client_that_takes_too_little_is_closed_and_one_that_takes_enough_is_not() {
+    for (rate, is_kept) in [(0, false), (LEAST_RATE / 2, false), (2 * LEAST_RATE, true)] {
+        for size in [100 * KIB, 3 * MIB] {
+            let mut world = World::new();
+            world.machine.files.add("f", Content::Pattern(1, size));
+            let client = world.connect();
+            client.set_room(1_000);
+            client.get("/f");
+            world.run();
+            for _ in 0..4 * RATE_WINDOW_MS / 1000 {
+                world.advance(1_000);
+                client.add_room(rate as usize);
+            }
+            world.run();
+            assert_eq!(!client.is_closed(), is_kept, "{rate} bytes/s of {size}");
+            world.end();
+        }
+    }
+}
+
+#[test]
+fn room_that_comes_without_an_event_counts() {
+    // A kernel tells of room only when a third of the send buffer is free: 800 KiB of 2.5 MiB. A
+    // client that takes 50 KiB/s is no slow reader, though 16 s pass between two events.
+    let mut world = World::new();
+    world.machine.files.add("f", Content::Pattern(1, 20 * MIB));
+    let client = world.connect();
+    client.wire().room_event_bytes = 800 * KIB as usize;
+    client.set_room(2_560 * KIB as usize);
+    client.get("/f");
+    world.run();
+    for _ in 0..40 {
+        world.advance(1_000);
+        client.add_room(50 * KIB as usize);
+        world.run();
+        assert!(!client.is_closed(), "cut after {} ms at 50 KiB/s", world.elapsed_ms());
+    }
+    world.end();
+}
+
+#[test]
+fn waiting_for_the_disk_is_not_held_against_the_client() {
+    let mut world = World::by_hand();
+    world.machine.files.add("f", Content::Pattern(1, 3 * MIB));
+    world.machine.files.inode("f").evict();
+    world.machine.files.inode("f").load(0, 600 * KIB);
+    let client = world.connect();
+    client.set_room(10_000);
+    client.get("/f");
+    world.run();
+    world.advance(RATE_WINDOW_MS / 2);
+    client.set_room(usize::MAX);
+    world.run();
+    world.advance(JOB_MS - 1_000);
+    assert!(!client.is_closed());
+    world.auto = true;
+    world.run();
+    assert_eq!(client.take_one().body.len() as u64, 3 * MIB);
+    world.end();
+}
+
+#[test]
+fn the_check_of_the_rate_can_be_switched_off() {
+    let mut world = World::with(Rules { least_rate_bytes_per_s: 0, ..rules() });
+    world.machine.files.add("f", Content::Pattern(1, MIB));
+    let client = world.connect();
+    client.set_room(10);
+    client.get("/f");
+    world.advance(100 * RATE_WINDOW_MS);
+    assert!(!client.is_closed());
+    world.end();
+}
+
+#[test]
+fn a_refused_client_is_lingered_on() {
+    let mut world = World::new();
+    let client = world.connect();
+    client.send("garbage\r\n\r\n");
+    world.run();
+    assert!(client.is_ended() && !client.is_closed());
+    client.send(vec![b'x'; 100_000]);
+    world.run();
+    assert!(!client.is_closed(), "what comes is read, so that the answer is not lost");
+    world.advance(LINGER_MS + TICK_MS);
+    assert!(client.is_closed());
+    let client = world.connect();
+    client.send("garbage\r\n\r\n");
+    client.send(vec![b'x'; 10_000_000]);
+    world.run();
+    assert!(client.is_closed(), "but not without end");
+    world.end();
+}
+
+#[test]
+fn time_may_jump_far() {
+    let mut world = World::new();
+    world.machine.files.add("a", "x");
+    let clients: Vec<_> = (0..10).map(|_| world.connect()).collect();
+    for client in &clients {
+        client.get("/a");
+    }
+    world.run();
+    for _ in 0..3 {
+        world.pass(86_400_000);
+        world.run();
+        let late = world.connect();
+        late.get("/a");
+        world.run();
+        assert_eq!(late.take_one().text(), "x");
+        world.advance(IDLE_MS + 2 * TICK_MS);
+        assert!(late.is_closed());
+    }
+    assert!(clients.iter().all(machine::Client::is_closed));
+    world.end();
+}
+
+#[test]
+fn an_idle_engine_sleeps_without_end_and_a_busy_one_wakes_seldom() {
+    let mut world = World::new();
+    assert_eq!(world.engine.poll_timeout_ms(), None);
+    world.machine.files.add("a", "x");
+    let client = world.connect();
+    let before = world.turns;
+    for _ in 0..600 {
+        client.get("/a");
+        world.run();
+        client.take_one();
+        world.advance(100);
+    }
+    assert!(world.turns - before < 620, "{} turns for 600 requests in a minute", world.turns - before);
+    client.end();
+    world.run();
+    world.advance(2 * IDLE_MS);
+    assert_eq!(world.engine.poll_timeout_ms(), None, "nothing is left in the timers");
+    world.end();
+}
