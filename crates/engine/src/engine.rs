@@ -31,7 +31,7 @@ use crate::timers::Timers;
 ///   [`handle_drain`](Engine::handle_drain), and last
 ///   [`handle_continued`](Engine::handle_continued) and
 ///   [`handle_timeouts`](Engine::handle_timeouts).
-/// * Asked what is next: [`poll_timeout_ms`](Engine::poll_timeout_ms),
+/// * Asked what is next: [`poll_next_ms`](Engine::poll_next_ms),
 ///   [`is_drained`](Engine::is_drained).
 /// * Getters: [`counters`](Engine::counters), [`connection`](Engine::connection).
 ///
@@ -261,13 +261,13 @@ impl<S: System> Engine<S> {
         self.connections.len() == 0
     }
 
-    /// How long the loop may sleep, in milliseconds; None for as long as it likes.
-    pub fn poll_timeout_ms(&self) -> Option<u64> {
+    /// When the engine wants its next turn without any event, in milliseconds of the monotonic
+    /// clock: 0 for at once, None for never.
+    pub fn poll_next_ms(&self) -> Option<u64> {
         if !self.continued.is_empty() {
             return Some(0);
         }
-        let next_ms = [self.timers.next_ms(), self.jobs.next_ms()].into_iter().flatten().min()?;
-        Some(next_ms.saturating_sub(self.now.monotonic_ms))
+        [self.timers.next_ms(), self.jobs.next_ms()].into_iter().flatten().min()
     }
 
     /// The socket of a connection.

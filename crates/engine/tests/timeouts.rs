@@ -183,7 +183,7 @@ fn time_may_jump_far() {
 #[test]
 fn an_idle_engine_sleeps_without_end_and_a_busy_one_wakes_seldom() {
     let mut world = World::new();
-    assert_eq!(world.engine.poll_timeout_ms(), None);
+    assert_eq!(world.engine.poll_next_ms(), None);
     world.machine.files.add("a", "x");
     let client = world.connect();
     let before = world.turns;
@@ -197,6 +197,6 @@ fn an_idle_engine_sleeps_without_end_and_a_busy_one_wakes_seldom() {
     client.end();
     world.run();
     world.advance(2 * IDLE_MS);
-    assert_eq!(world.engine.poll_timeout_ms(), None, "nothing is left in the timers");
+    assert_eq!(world.engine.poll_next_ms(), None, "nothing is left in the timers");
     world.end();
 }

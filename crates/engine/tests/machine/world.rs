@@ -115,7 +115,7 @@ impl World {
 
     /// Whether a worker would have another turn without time passing.
     pub(crate) fn is_busy(&self) -> bool {
-        self.engine.poll_timeout_ms() == Some(0)
+        self.engine.poll_next_ms() == Some(0)
             || self.machine.helpers.coming > 0
             || (self.auto && !self.machine.helpers.running.is_empty())
             || self.wires.iter().any(|(_, wire)| wire.borrow().has_edge())
@@ -137,12 +137,12 @@ impl World {
         self.run();
         let end_ms = self.machine.now.monotonic_ms + ms;
         for _ in 0..TURNS_MAX {
-            let sleep_ms = self.engine.poll_timeout_ms().unwrap_or(u64::MAX);
+            let next_ms = self.engine.poll_next_ms().unwrap_or(u64::MAX);
             let now_ms = self.machine.now.monotonic_ms;
-            if now_ms.saturating_add(sleep_ms) > end_ms {
+            if next_ms > end_ms {
                 return self.pass(end_ms - now_ms);
             }
-            self.pass(sleep_ms);
+            self.pass(next_ms.saturating_sub(now_ms));
             self.turn();
             self.run();
         }

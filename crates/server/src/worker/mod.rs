@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 
 use flash_engine::{Engine, JobId, Key, Moment, Outcome, Readiness, System};
 use flash_sys::prompt::epoll::{Epoll, Ready, Watch};
+use flash_sys::prompt::timer::Timer;
 use flash_sys::prompt::{clock, net};
 use flash_sys::{AsFd, OwnedFd};
 
@@ -36,6 +37,7 @@ mod kind {
     pub(super) const LISTENER: u64 = 1;
     pub(super) const HELPER: u64 = 2;
     pub(super) const CONTROL: u64 = 3;
+    pub(super) const TIMER: u64 = 4;
 }
 
 const KIND_SHIFT: u32 = 56;
@@ -52,6 +54,7 @@ struct Worker {
     engine: Engine<LinuxSystem>,
     sys: LinuxSystem,
     epoll: Epoll,
+    timer: Timer,
     control: OwnedFd,
     listeners: Vec<OwnedFd>,
     /// Kept for a moment when no other descriptor is to be had.
@@ -71,9 +74,7 @@ impl Worker {
     fn run(mut self) -> io::Result<()> {
         let mut batch = Vec::with_capacity(EVENTS_MAX);
         loop {
-            let engine_ms = self.engine.poll_timeout_ms();
-            let housekeeping_ms = self.sys.needs_housekeeping().then_some(HOUSEKEEPING_MS);
-            let timeout_ms = [engine_ms, housekeeping_ms].into_iter().flatten().min();
+            let timeout_ms = self.until_next()?;
             batch.clear();
             batch.extend(self.epoll.wait(timeout_ms)?);
             let now = moment();
@@ -95,6 +96,20 @@ impl Worker {
         }
     }
 
+    /// Sets the timer for what comes next; gives 0 when there is work at once.
+    fn until_next(&mut self) -> io::Result<Option<u64>> {
+        let mut next_ms = self.engine.poll_next_ms();
+        if self.sys.needs_housekeeping() {
+            next_ms = Some(next_ms.unwrap_or(u64::MAX).min(self.housekeeping_ms));
+        }
+        match next_ms {
+            Some(0) => return Ok(Some(0)),
+            Some(ms) => self.timer.at_latest(ms)?,
+            None => {}
+        }
+        Ok(None)
+    }
+
     #[inline]
     fn dispatch(&mut self, ready: Ready) -> io::Result<()> {
         let number = ready.token & ((1 << KIND_SHIFT) - 1);
@@ -110,6 +125,7 @@ impl Worker {
             }
             kind::LISTENER => self.accept(number as usize),
             kind::HELPER => self.hear_helper(number),
+            kind::TIMER => self.timer.clear(),
             _ => self.hear_supervisor()?,
         }
         Ok(())

@@ -7,6 +7,7 @@ use std::io;
 use flash_engine::Engine;
 use flash_sys::OwnedFd;
 use flash_sys::prompt::epoll::{Epoll, Watch};
+use flash_sys::prompt::timer::Timer;
 use flash_sys::prompt::{channel, memory};
 use flash_sys::waiting::{file, process};
 
@@ -46,6 +47,8 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     }
     channel::set_nonblocking(&control)?;
     epoll.add(&control, token(kind::CONTROL, 0), Watch::Input)?;
+    let timer = Timer::new()?;
+    epoll.add(&timer, token(kind::TIMER, 0), Watch::Input)?;
     let spare = control.try_clone()?;
     let now = moment();
     let sys = LinuxSystem::new(
@@ -58,6 +61,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
         engine: Engine::new(convert::rules(settings, descriptors_max), now),
         sys,
         epoll,
+        timer,
         control,
         listeners,
         spare: Some(spare),

@@ -6,3 +6,4 @@ pub mod epoll;
 pub mod file;
 pub mod memory;
 pub mod net;
+pub mod timer;
