@@ -60,7 +60,7 @@ impl System for OneFile {
         Ok(STAT)
     }
 
-    fn start_job(&mut self, _: JobId, _: &Task<()>) -> bool {
+    fn start_job(&mut self, _: JobId, _: &Task<()>, _: usize) -> bool {
         false
     }
 

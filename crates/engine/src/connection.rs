@@ -25,6 +25,8 @@ pub(crate) struct Connection<S: System> {
     pub(crate) ended: bool,
     /// An answer was finished since it last waited for a head.
     pub(crate) answered: bool,
+    /// An answer was finished at any time.
+    pub(crate) used: bool,
     /// Stands in the queue of connections to be continued.
     pub(crate) queued: bool,
     /// Received and not yet consumed.
@@ -99,6 +101,7 @@ impl<S: System> Connection<S> {
             hung_up: false,
             ended: false,
             answered: false,
+            used: false,
             queued: false,
             input: Vec::new(),
             scanned: 0,
@@ -106,6 +109,13 @@ impl<S: System> Connection<S> {
             filed_tick: None,
             exchange: None,
         }
+    }
+
+    /// An answer was finished.
+    #[inline]
+    pub(crate) fn note_answered(&mut self) {
+        self.answered = true;
+        self.used = true;
     }
 
     /// Receives into `buffer`; None when there is nothing now. `Some(0)` is the end of input.

@@ -237,7 +237,7 @@ impl<S: System> Engine<S> {
     }
 
     /// Finishes what is under way and takes nothing new: idle connections are closed, the
-    /// others after their response.
+    /// others after their response, also those whose first request is still to come.
     pub fn handle_drain(&mut self, sys: &mut S) {
         self.draining = true;
         let idle: Vec<Key> = self
@@ -306,7 +306,7 @@ impl<S: System> Engine<S> {
                 }
                 continue;
             }
-            if !sys.start_job(id, &job.task) {
+            if !sys.start_job(id, &job.task, self.jobs.queued_len()) {
                 return;
             }
             self.counters.jobs_started += 1;

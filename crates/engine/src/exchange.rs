@@ -218,7 +218,7 @@ impl<S: System> Engine<S> {
     pub(crate) fn back_to_head(&mut self, key: Key) -> Next {
         let Some(connection) = self.connections.get_mut(key) else { return Next::Close };
         connection.phase = Phase::Head { begun: false };
-        connection.answered = true;
+        connection.note_answered();
         Next::Finished
     }
 

@@ -37,9 +37,10 @@ pub trait System {
     /// What is known of an open file now.
     fn stat(&mut self, file: &Self::File) -> io::Result<FileStat>;
 
-    /// Hands a job to an idle helper. False when none is idle: the job stays queued, and
-    /// [`Engine::handle_helper_ready`](crate::Engine::handle_helper_ready) will be called.
-    fn start_job(&mut self, id: JobId, task: &Task<Self::File>) -> bool;
+    /// Hands a job to an idle helper. False when none is idle: the job stays queued, one of
+    /// `queued`, and [`Engine::handle_helper_ready`](crate::Engine::handle_helper_ready) will be
+    /// called.
+    fn start_job(&mut self, id: JobId, task: &Task<Self::File>, queued: usize) -> bool;
 
     /// Gives a running job up: its helper has passed its deadline and is to be replaced.
     fn abandon_job(&mut self, id: JobId);

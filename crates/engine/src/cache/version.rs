@@ -46,7 +46,7 @@ impl Version {
     ) -> Self {
         // Never later than the answer itself (RFC 9110, section 8.8.2.1).
         let modified_s = stat.modified_ns.min(now.wall_ns).div_euclid(1_000_000_000) as i64;
-        let etag = etag(stat.size_bytes, stat.modified_ns, coding);
+        let etag = etag(stat.size_bytes, stat.modified_ns, stat.changed_ns, coding);
         let mut fields = Vec::with_capacity(192);
         push_line(&mut fields, "ETag", etag.as_bytes());
         push_line(&mut fields, "Last-Modified", &http_date(modified_s));

@@ -97,7 +97,8 @@ impl<S: System> Engine<S> {
         let was_begun = connection.phase == Phase::Head { begun: true };
         let answered = std::mem::take(&mut connection.answered);
         if rest.is_empty() {
-            if draining {
+            // A client that has just come is about to ask; it would not expect to be closed.
+            if draining && connection.used {
                 return Next::Close;
             }
             connection.phase = Phase::Head { begun: false };
@@ -119,7 +120,7 @@ impl<S: System> Engine<S> {
     #[inline]
     fn note_answered(&mut self, key: Key) {
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.answered = true;
+            connection.note_answered();
         }
     }
 

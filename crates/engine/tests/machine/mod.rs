@@ -170,7 +170,7 @@ impl System for Machine {
         Ok(file.stat())
     }
 
-    fn start_job(&mut self, id: JobId, task: &Task<FileHandle>) -> bool {
+    fn start_job(&mut self, id: JobId, task: &Task<FileHandle>, _queued: usize) -> bool {
         self.helpers.start(id, task)
     }
 

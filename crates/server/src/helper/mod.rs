@@ -5,6 +5,7 @@
 mod listing;
 
 use std::io;
+use std::path::PathBuf;
 
 use flash_engine::limits::SMALL_FILE_BYTES_MAX;
 use flash_engine::{FileStat, Finding, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
@@ -13,14 +14,21 @@ use flash_sys::OwnedFd;
 use flash_sys::prompt::{channel, file as prompt_file};
 use flash_sys::waiting::file;
 
-use crate::config::Settings;
+use crate::config::{self, Settings};
 use crate::convert;
 use crate::protocol::{MESSAGE_BYTES_MAX, decode_task, encode_outcome};
+
+struct Site {
+    rules: SiteRules,
+    path: PathBuf,
+    /// None as long as it cannot be opened.
+    root: Option<OwnedFd>,
+}
 
 struct Helper {
     /// To its worker.
     channel: OwnedFd,
-    sites: Vec<(SiteRules, OwnedFd)>,
+    sites: Vec<Site>,
     types: TypeTable,
     listing_entries_max: usize,
     /// What was read, where only reading it counts.
@@ -29,14 +37,14 @@ struct Helper {
 
 /// Serves tasks from `channel` until the worker is gone.
 pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
-    let open = |site: &crate::config::Site| {
-        let root = file::open_root(&site.root)
-            .map_err(|e| io::Error::new(e.kind(), format!("cannot open {}: {e}", site.root.display())))?;
-        Ok((convert::site_rules(site), root))
+    let site = |site: &config::Site| Site {
+        rules: convert::site_rules(site),
+        path: site.root.clone(),
+        root: file::open_root(&site.root).ok(),
     };
     let mut helper = Helper {
         channel,
-        sites: settings.sites.iter().map(open).collect::<io::Result<_>>()?,
+        sites: settings.sites.iter().map(site).collect(),
         types: convert::types(settings),
         listing_entries_max: settings.listing_entries_max,
         buffer: Vec::new(),
@@ -72,7 +80,7 @@ impl Helper {
     }
 
     fn find(&mut self, site: SiteId, path: &[u8]) -> io::Result<Outcome<OwnedFd>> {
-        let (rules, root) = self.site(site)?;
+        let Some((rules, root)) = rooted(&mut self.sites, site)? else { return Ok(Outcome::Found(Finding::Missing)) };
         let look_up =
             |path: &[u8], want| convert::look_up(file::open(root, path, convert::sys_want(want)));
         let finding = match find(path, rules, &self.types, Want::Content, look_up) {
@@ -107,19 +115,23 @@ impl Helper {
     }
 
     fn list(&mut self, site: SiteId, path: &[u8], json: bool) -> io::Result<Outcome<OwnedFd>> {
-        let (_, root) = self.site(site)?;
+        let Some((_, root)) = rooted(&mut self.sites, site)? else { return Err(io::ErrorKind::NotFound.into()) };
         let listing = listing::read(root, path, self.listing_entries_max)?;
         let text = if json { listing.to_json() } else { listing.to_html() };
         let file = file::memory_file(text.as_bytes())?;
         let stat = state(&file)?;
         Ok(Outcome::Listed(file, stat))
     }
+}
 
-    fn site(&self, site: SiteId) -> io::Result<&(SiteRules, OwnedFd)> {
-        self.sites
-            .get(usize::from(site.0))
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no such site"))
+/// The rules and the root of a site; None when the root is gone.
+fn rooted(sites: &mut [Site], site: SiteId) -> io::Result<Option<(&SiteRules, &OwnedFd)>> {
+    let no_such_site = || io::Error::new(io::ErrorKind::InvalidInput, "no such site");
+    let site = sites.get_mut(usize::from(site.0)).ok_or_else(no_such_site)?;
+    if site.root.is_none() {
+        site.root = file::open_root(&site.path).ok();
     }
+    Ok(site.root.as_ref().map(|root| (&site.rules, root)))
 }
 
 fn state(file: &OwnedFd) -> io::Result<FileStat> {

@@ -75,8 +75,8 @@ impl Helpers {
     }
 
     /// Gives a job to an idle helper. False when there is none; one more is asked for then, up
-    /// to the bound.
-    pub(super) fn start(&mut self, id: JobId, task: &Task<OwnedFd>) -> bool {
+    /// to the bound and to one for each of the `queued` jobs.
+    pub(super) fn start(&mut self, id: JobId, task: &Task<OwnedFd>, queued: usize) -> bool {
         while let Some(number) = self.idle.pop() {
             let Some(helper) = self.helpers.get_mut(&number) else { continue };
             let message = encode_task(id, task);
@@ -89,7 +89,8 @@ impl Helpers {
                 Err(_) => drop(self.helpers.remove(&number)),
             }
         }
-        if self.helpers.len() + self.wanted < self.helpers_max
+        if self.wanted < queued
+            && self.helpers.len() + self.wanted < self.helpers_max
             && send_notice(&self.supervisor, &Notice::WantHelper).is_ok()
         {
             self.wanted += 1;

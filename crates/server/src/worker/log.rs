@@ -61,6 +61,17 @@ impl LogBuffer {
         self.lines.is_empty() && self.dropped == 0
     }
 
+    pub(super) fn has_lines(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
+    /// Drops the lines that are left; gives how many were dropped since it was asked last.
+    pub(super) fn give_up(&mut self) -> u64 {
+        self.dropped += self.lines.iter().filter(|byte| **byte == b'\n').count() as u64;
+        self.lines.clear();
+        self.take_dropped()
+    }
+
     pub(super) fn has_dropped(&self) -> bool {
         self.dropped > 0
     }

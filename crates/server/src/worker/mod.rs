@@ -89,8 +89,7 @@ impl Worker {
                 self.sys.keep_house(now.monotonic_ms);
                 self.complain(now.monotonic_ms);
             }
-            if self.draining && self.engine.is_drained() {
-                self.sys.finish();
+            if self.draining && self.engine.is_drained() && self.sys.has_finished(now.monotonic_ms) {
                 return Ok(());
             }
         }

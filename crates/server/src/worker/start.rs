@@ -17,20 +17,21 @@ use super::log::LogBuffer;
 use super::system::LinuxSystem;
 use super::{EVENTS_MAX, Worker, kind, moment, token};
 use crate::config::Settings;
-use crate::control::{Order, receive_order};
+use crate::control::{Notice, Order, receive_order, send_notice};
 use crate::convert;
 
 /// Runs a worker on the orders from `control`.
 pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     let descriptors_max = process::raise_descriptor_limit()?;
-    let roots = settings
-        .sites
-        .iter()
-        .map(|site| {
-            file::open_root(&site.root)
-                .map_err(|e| io::Error::new(e.kind(), format!("cannot open {}: {e}", site.root.display())))
-        })
-        .collect::<io::Result<Vec<_>>>()?;
+    let mut roots = Vec::new();
+    for site in &settings.sites {
+        let root = file::open_root(&site.root);
+        if let Err(e) = &root {
+            let text = format!("cannot open {}: {e}; until it is there its files are not found", site.root.display());
+            send_notice(&control, &Notice::Report(text))?;
+        }
+        roots.push(root.ok());
+    }
     let epoll = Epoll::new(EVENTS_MAX)?;
     let mut log = LogBuffer::new();
     let mut listeners = Vec::new();

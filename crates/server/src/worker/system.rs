@@ -13,12 +13,15 @@ use super::start::last_panic;
 use crate::control::{Notice, send_notice};
 use crate::convert;
 
+/// How long a worker that is done waits for the log writer to take its last lines.
+const LAST_LINES_MS: u64 = 1_000;
 /// Messages for the operator that wait for the supervisor.
 const REPORTS_MAX: usize = 64;
 
 /// Sockets, files, helpers and logs of one worker.
 pub(super) struct LinuxSystem {
-    roots: Vec<OwnedFd>,
+    /// None for one that could not be opened: helpers try again.
+    roots: Vec<Option<OwnedFd>>,
     pub(super) helpers: Helpers,
     pub(super) log: LogBuffer,
     supervisor: OwnedFd,
@@ -28,10 +31,11 @@ pub(super) struct LinuxSystem {
     lost_helpers: Complaint,
     overdue_helpers: Complaint,
     failures: u64,
+    finishing_until_ms: Option<u64>,
 }
 
 impl LinuxSystem {
-    pub(super) fn new(roots: Vec<OwnedFd>, helpers: Helpers, log: LogBuffer, supervisor: OwnedFd) -> Self {
+    pub(super) fn new(roots: Vec<Option<OwnedFd>>, helpers: Helpers, log: LogBuffer, supervisor: OwnedFd) -> Self {
         Self {
             roots,
             helpers,
@@ -43,6 +47,7 @@ impl LinuxSystem {
             lost_helpers: Complaint::default(),
             overdue_helpers: Complaint::default(),
             failures: 0,
+            finishing_until_ms: None,
         }
     }
 
@@ -61,14 +66,20 @@ impl LinuxSystem {
         self.send_reports();
     }
 
-    /// Hands over what is left before the worker ends.
-    pub(super) fn finish(&mut self) {
+    /// Whether everything was handed over, so that the worker can end; what the log writer has
+    /// not taken after a while is given up.
+    pub(super) fn has_finished(&mut self, now_ms: u64) -> bool {
         self.log.flush();
-        let dropped = self.log.take_dropped();
+        let until_ms = *self.finishing_until_ms.get_or_insert(now_ms + LAST_LINES_MS);
+        if self.log.has_lines() && now_ms < until_ms {
+            return false;
+        }
+        let dropped = self.log.give_up();
         if dropped > 0 {
             self.report(&format!("dropped {dropped} access-log lines"));
         }
         self.send_reports();
+        true
     }
 
     /// Says that the file system failed, at first and then at powers of ten.
@@ -126,7 +137,7 @@ impl System for LinuxSystem {
     }
 
     fn open_cached(&mut self, site: SiteId, path: &[u8], want: Want) -> Result<Opened<OwnedFd>, LookUpError> {
-        let root = self.roots.get(usize::from(site.0)).ok_or(LookUpError::Missing)?;
+        let root = self.roots.get(usize::from(site.0)).and_then(Option::as_ref).ok_or(LookUpError::WouldWait)?;
         convert::look_up(file::open_cached(root, path, convert::sys_want(want)))
     }
 
@@ -152,8 +163,8 @@ impl System for LinuxSystem {
         Ok(convert::stat(&file::stat(file)?))
     }
 
-    fn start_job(&mut self, id: JobId, task: &Task<OwnedFd>) -> bool {
-        self.helpers.start(id, task)
+    fn start_job(&mut self, id: JobId, task: &Task<OwnedFd>, queued: usize) -> bool {
+        self.helpers.start(id, task, queued)
     }
 
     fn abandon_job(&mut self, id: JobId) {

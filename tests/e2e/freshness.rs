@@ -1,0 +1,367 @@
+//! A changed file is noticed in time, and no answer is ever padded or made of two states.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, symlink};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use crate::harness::{
+    Broken, Client, Folder, Launch, Server, film_bytes, pattern, unlike_before, wait_until, write_aside,
+};
+
+fn quick(folder: &Folder) -> Server {
+    Launch::new(folder).args(["--freshness", "100ms"]).start()
+}
+
+/// Waits until a target is answered like this.
+#[track_caller]
+fn becomes(server: &Server, target: &str, status: u16, text: &str) {
+    let what = format!("{target} to become {status} {text:?}");
+    wait_until(&what, || server.get(target).brief() == (status, text.to_owned()));
+}
+
+#[track_caller]
+fn becomes_status(server: &Server, target: &str, status: u16) {
+    wait_until(&format!("{target} to become {status}"), || server.get(target).status == status);
+}
+
+#[test]
+fn within_the_second_by_default() {
+    let folder = Folder::with_hello();
+    let server = Launch::with_workers(&folder, 2).start();
+    let mut clients: Vec<Client> = (0..20).map(|_| server.client()).collect();
+    for client in &mut clients {
+        assert_eq!(client.get("/hello.txt").text(), "hello\n");
+    }
+    unlike_before();
+    folder.www("hello.txt", "changed");
+    std::thread::sleep(Duration::from_millis(1200));
+    // By each worker, which has a cache of its own.
+    for client in &mut clients {
+        assert_eq!(client.get("/hello.txt").text(), "changed");
+    }
+}
+
+#[test]
+fn changed_replaced_deleted_and_made() {
+    let folder = Folder::with_hello();
+    let server = quick(&folder);
+    let path = folder.served("hello.txt");
+    becomes(&server, "/hello.txt", 200, "hello\n");
+    folder.www("hello.txt", "longer than before\n");
+    becomes(&server, "/hello.txt", 200, "longer than before\n");
+    folder.www("hello.txt", "LONGER THAN BEFORE\n");
+    becomes(&server, "/hello.txt", 200, "LONGER THAN BEFORE\n");
+    write_aside(&path, "replaced");
+    becomes(&server, "/hello.txt", 200, "replaced");
+    folder.www("hello.txt", "");
+    becomes(&server, "/hello.txt", 200, "");
+    fs::remove_file(&path).unwrap();
+    becomes_status(&server, "/hello.txt", 404);
+    folder.www("hello.txt", "made again");
+    becomes(&server, "/hello.txt", 200, "made again");
+    fs::remove_file(&path).unwrap();
+    folder.www("hello.txt/index.html", "a directory now");
+    becomes_status(&server, "/hello.txt", 301);
+    becomes(&server, "/hello.txt/", 200, "a directory now");
+    fs::remove_dir_all(&path).unwrap();
+    becomes_status(&server, "/hello.txt/", 404);
+    folder.www("hello.txt", "a file again");
+    becomes(&server, "/hello.txt", 200, "a file again");
+}
+
+#[test]
+fn large_files_too() {
+    let folder = Folder::new();
+    let [first, second] = [1, 2].map(|seed| pattern(2_000_000, seed));
+    let path = folder.www("film.bin", &first);
+    let server = quick(&folder);
+    let mut client = server.client();
+    assert!(client.get("/film.bin").body == first);
+    write_aside(&path, &second);
+    wait_until("the new film", || client.get("/film.bin").body == second);
+    unlike_before();
+    fs::write(&path, &first).unwrap();
+    wait_until("the old film", || client.get("/film.bin").body == first);
+    fs::write(&path, &second[..1_000_000]).unwrap();
+    wait_until("the short film", || client.get("/film.bin").body == second[..1_000_000]);
+}
+
+#[test]
+fn changes_in_quick_succession_are_all_seen() {
+    let folder = Folder::new();
+    let path = folder.www("page.txt", "000");
+    let server = Launch::new(&folder).args(["--freshness", "0s"]).start();
+    let mut client = server.client();
+    for n in 1..150 {
+        // The same length, and often the same tick of the file system's clock.
+        let text = format!("{n:03}");
+        File::options().write(true).open(&path).unwrap().write_all_at(text.as_bytes(), 0).unwrap();
+        wait_until(&text, || client.get("/page.txt").text() == text);
+    }
+}
+
+#[test]
+fn a_release_is_switched_by_a_symlink() {
+    let folder = Folder::new();
+    for release in ["one", "two"] {
+        for name in ["index.html", "a/b.css"] {
+            folder.www(&format!("releases/{release}/{name}"), release);
+        }
+    }
+    let current = folder.served("current");
+    symlink("releases/one", &current).unwrap();
+    let server = quick(&folder);
+    for release in ["one", "two", "one"] {
+        let aside = folder.served("next");
+        symlink(format!("releases/{release}"), &aside).unwrap();
+        fs::rename(&aside, &current).unwrap();
+        becomes(&server, "/current/", 200, release);
+        becomes(&server, "/current/a/b.css", 200, release);
+    }
+    fs::remove_file(&current).unwrap();
+    symlink("/etc", &current).unwrap();
+    becomes_status(&server, "/current/", 404);
+}
+
+#[test]
+fn precompressed_siblings_come_and_go() {
+    let folder = Folder::new();
+    folder.www("page.html", "plain");
+    let server = quick(&folder);
+    let becomes = |text: &str, vary: Option<&str>| {
+        wait_until(text, || {
+            let page = server.get_with("/page.html", &["Accept-Encoding: gzip"]);
+            page.text() == text && page.field("Vary") == vary
+        });
+    };
+    becomes("plain", None);
+    folder.www("page.html.gz", "first");
+    becomes("first", Some("Accept-Encoding"));
+    unlike_before();
+    folder.www("page.html.gz", "second");
+    becomes("second", Some("Accept-Encoding"));
+    fs::remove_file(folder.served("page.html.gz")).unwrap();
+    becomes("plain", None);
+}
+
+#[test]
+fn a_file_of_the_same_length_and_time_is_another_file() {
+    let folder = Folder::new();
+    let when = SystemTime::UNIX_EPOCH + Duration::from_secs(315_532_800);
+    let write = |text: &str| {
+        // As a build does it that gives all files one time, so that it can be repeated.
+        let aside = folder.www("page.txt.new", text);
+        File::options().append(true).open(&aside).unwrap().set_modified(when).unwrap();
+        fs::rename(&aside, folder.served("page.txt")).unwrap();
+    };
+    write("first");
+    let server = quick(&folder);
+    becomes(&server, "/page.txt", 200, "first");
+    write("other");
+    becomes(&server, "/page.txt", 200, "other");
+}
+
+#[test]
+fn two_contents_never_share_a_tag() {
+    // A strong tag changes with the content (RFC 9110, section 8.8.1): with a shared one a client
+    // keeps what is old for ever, or joins a part of one file to a part of another by `If-Range`.
+    let folder = Folder::new();
+    let when = SystemTime::UNIX_EPOCH + Duration::from_secs(315_532_800);
+    let write = |text: &str| {
+        let aside = folder.www("page.txt.new", text);
+        File::options().append(true).open(&aside).unwrap().set_modified(when).unwrap();
+        fs::rename(&aside, folder.served("page.txt")).unwrap();
+    };
+    write("first");
+    let server = quick(&folder);
+    let first = server.get("/page.txt");
+    write("other");
+    becomes(&server, "/page.txt", 200, "other");
+    let other = server.get("/page.txt");
+    assert_ne!(first.must("ETag"), other.must("ETag"), "for {} and {}", first.text(), other.text());
+}
+
+#[test]
+fn under_steady_replacement_every_answer_is_of_one_state() {
+    let folder = Folder::new();
+    // Each state has one letter and one length, small and large by turns.
+    let state = |n: usize| vec![b'a' + (n % 26) as u8; 1000 + n * 7919 % 400_000];
+    let path = folder.www("page.bin", state(0));
+    folder.www("page.bin.new", "");
+    let server = Launch::with_workers(&folder, 2).args(["--freshness", "0s"]).start();
+    let over = AtomicBool::new(false);
+    let tags: Mutex<HashMap<String, (u8, usize)>> = Mutex::new(HashMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut client = server.client();
+                let mut answers = 0;
+                while !over.load(Ordering::Relaxed) || answers < 20 {
+                    let page = match client.try_get("/page.bin") {
+                        // What changes in mid-transfer is cut, and what changes all the time may
+                        // be said not to be had.
+                        Err(Broken::Cut { page }) => {
+                            let body = page.map(|page| page.body).unwrap_or_default();
+                            assert!(body.windows(2).all(|two| two[0] == two[1]), "mixed, then cut");
+                            client = server.client();
+                            continue;
+                        }
+                        Ok(page) if page.status == 503 => {
+                            client = server.client();
+                            continue;
+                        }
+                        other => other.unwrap(),
+                    };
+                    answers += 1;
+                    assert_eq!(page.status, 200);
+                    let found = (page.body[0], page.body.len());
+                    assert!(page.body == vec![found.0; found.1], "two states in one answer");
+                    let tag = page.must("ETag").to_owned();
+                    let known = *tags.lock().unwrap().entry(tag.clone()).or_insert(found);
+                    assert_eq!(known, found, "two contents of one tag {tag}");
+                }
+            });
+        }
+        for n in 1..250 {
+            write_aside(&path, state(n));
+            std::thread::sleep(Duration::from_millis(4));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    let mut client = server.client();
+    wait_until("the last state", || client.get("/page.bin").body == state(249));
+}
+
+#[test]
+fn a_root_that_is_gone_is_no_reason_to_end() {
+    let folder = Folder::with_hello();
+    let server = quick(&folder);
+    assert_eq!(server.get("/hello.txt").status, 200);
+    assert_eq!(server.get("/unheard-of-before").status, 404);
+    server.some("helper");
+    fs::remove_dir_all(folder.path("www")).unwrap();
+    becomes_status(&server, "/hello.txt", 404);
+    becomes_status(&server, "/", 404);
+    becomes_status(&server, "/unheard-of", 404);
+    assert_eq!(server.role("worker").len(), 1);
+}
+
+/// Begins to download a film of `A`s, lets `change` happen to it when the server is blocked on the
+/// client, and gives what came after all.
+fn download_while(change: impl FnOnce(&Folder, &fs::File)) -> (Vec<u8>, Server, Folder) {
+    let folder = Folder::with_hello();
+    let path = folder.www("film.bin", vec![b'A'; film_bytes()]);
+    let server = quick(&folder);
+    let mut client = server.client();
+    assert_eq!(client.begin("/film.bin"), film_bytes());
+    let mut got = client.some(50_000);
+    wait_blocked(&server);
+    change(&folder, &File::options().write(true).open(path).unwrap());
+    got.extend(client.rest(film_bytes() - got.len()));
+    assert!(got.len() <= film_bytes());
+    if got.len() < film_bytes() {
+        client.assert_gone();
+    }
+    assert_eq!(server.get("/hello.txt").text(), "hello\n");
+    (got, server, folder)
+}
+
+/// Waits until the worker has nothing to do: it has filled the client's socket.
+fn wait_blocked(server: &Server) {
+    let ticks = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", server.sole("worker"))).unwrap();
+        let mut fields = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11);
+        (fields.next().unwrap().to_owned(), fields.next().unwrap().to_owned())
+    };
+    let mut before = ticks();
+    wait_until("the worker to be blocked on its client", || {
+        std::thread::sleep(Duration::from_millis(60));
+        let now = ticks();
+        std::mem::replace(&mut before, now.clone()) == now
+    });
+}
+
+#[test]
+fn truncated_in_mid_transfer() {
+    let (got, server, _folder) = download_while(|_, film| film.set_len(100_000).unwrap());
+    assert!(got.iter().all(|byte| *byte == b'A'), "padded");
+    assert!(got.len() < film_bytes(), "more than the file has");
+    wait_until("the film as it is now", || server.get("/film.bin").body == vec![b'A'; 100_000]);
+}
+
+#[test]
+fn truncated_to_nothing_and_made_long_again_in_mid_transfer() {
+    let (got, ..) = download_while(|_, film| {
+        film.set_len(0).unwrap();
+        film.set_len(film_bytes() as u64).unwrap();
+    });
+    assert!(got.iter().all(|byte| *byte == b'A'), "zeros of the new file in the old one");
+    assert!(got.len() < film_bytes());
+}
+
+#[test]
+fn overwritten_in_mid_transfer() {
+    let (got, server, _folder) = download_while(|_, film| {
+        film.write_all_at(&vec![b'B'; film_bytes()], 0).unwrap();
+    });
+    assert!(got.iter().all(|byte| *byte == b'A'), "mixed");
+    assert!(got.len() < film_bytes());
+    wait_until("the film as it is now", || server.get("/film.bin").body == vec![b'B'; film_bytes()]);
+}
+
+#[test]
+fn replaced_in_mid_transfer() {
+    let (got, server, _folder) = download_while(|folder, _| {
+        write_aside(&folder.served("film.bin"), vec![b'B'; 1_000_000]);
+    });
+    // Cut, or whole: the old file is still there for who has it open.
+    assert!(got.iter().all(|byte| *byte == b'A'), "mixed");
+    wait_until("the film as it is now", || server.get("/film.bin").body == vec![b'B'; 1_000_000]);
+}
+
+#[test]
+fn deleted_in_mid_transfer() {
+    let (got, server, _folder) = download_while(|folder, _| {
+        fs::remove_file(folder.served("film.bin")).unwrap();
+    });
+    assert!(got.iter().all(|byte| *byte == b'A'), "mixed");
+    becomes_status(&server, "/film.bin", 404);
+}
+
+#[test]
+fn grown_in_mid_transfer() {
+    let (got, server, _folder) = download_while(|_, film| {
+        film.write_all_at(b"BBBB", film_bytes() as u64).unwrap();
+    });
+    assert!(got.iter().all(|byte| *byte == b'A'), "more than the head said");
+    wait_until("the film as it is now", || server.get("/film.bin").body.ends_with(b"ABBBB"));
+}
+
+#[test]
+fn a_file_that_grows_all_the_time_is_served_as_long_as_it_was() {
+    let folder = Folder::new();
+    let path = folder.www("app.log", vec![b'A'; 500_000]);
+    let server = quick(&folder);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let log = File::options().append(true).open(&path).unwrap();
+            while !over.load(Ordering::Relaxed) {
+                std::io::Write::write_all(&mut &log, b"AAAAAAAA").unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        for _ in 0..20 {
+            match Client::to(server.addresses[0]).try_get("/app.log") {
+                Ok(page) if page.status == 200 => assert!(page.body.iter().all(|b| *b == b'A')),
+                Ok(page) => assert_eq!(page.status, 503),
+                Err(Broken::Cut { .. }) => {}
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}

@@ -1,0 +1,424 @@
+//! A client that takes nothing on trust: an answer that is not exactly what HTTP says, with exactly
+//! the bytes that its head announces, is no answer.
+
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// No read or write of a client takes longer.
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A whole answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub(crate) status: u16,
+    fields: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Page {
+    /// A field's value. No answer of ours has a field twice.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let mut found = self.fields.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name));
+        found.next().map(|(_, value)| value.as_str())
+    }
+
+    /// A field's value, which must be there.
+    #[track_caller]
+    pub(crate) fn must(&self, name: &str) -> &str {
+        self.field(name).unwrap_or_else(|| panic!("no {name} in {self:?}"))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// Status and body, for short answers.
+    pub(crate) fn brief(&self) -> (u16, String) {
+        (self.status, self.text())
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
+    }
+
+    /// The fields in order, but for `Date`, which differs from one answer to the next.
+    pub(crate) fn fields_but_date(&self) -> Vec<(String, String)> {
+        self.fields.iter().filter(|(name, _)| name != "Date").cloned().collect()
+    }
+
+    pub(crate) fn says_close(&self) -> bool {
+        self.field("Connection") == Some("close")
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// The connection ended, by a reset or not, before the first byte of an answer.
+    Unanswered { reset: bool },
+    /// It ended in the middle of an answer.
+    Cut {
+        /// The head, if it came whole, and what came of the body.
+        page: Option<Page>,
+    },
+    /// Nothing came for long.
+    Silent,
+    /// What came is no HTTP, or not as strict as we want it.
+    Wrong(String),
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unanswered { reset: true } => f.write_str("the connection was reset before an answer"),
+            Self::Unanswered { reset: false } => f.write_str("the connection was closed before an answer"),
+            Self::Cut { page: Some(page) } => {
+                write!(f, "cut after {} bytes of the body of a {}", page.body.len(), page.status)
+            }
+            Self::Cut { page: None } => f.write_str("cut in the head of an answer"),
+            Self::Silent => f.write_str("nothing came"),
+            Self::Wrong(why) => f.write_str(why),
+        }
+    }
+}
+
+/// What kind of answer is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// One with the body that its head announces.
+    Whole,
+    /// One to a HEAD: whatever it announces, there is no body.
+    HeadOnly,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    stream: TcpStream,
+    /// Received and not yet taken.
+    input: Vec<u8>,
+}
+
+impl Client {
+    #[track_caller]
+    pub(crate) fn to(address: SocketAddr) -> Self {
+        match Self::try_to(address) {
+            Ok(client) => client,
+            Err(e) => panic!("cannot connect to {address}: {e}"),
+        }
+    }
+
+    pub(crate) fn try_to(address: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, SOCKET_TIMEOUT)?;
+        stream.set_read_timeout(Some(SOCKET_TIMEOUT))?;
+        stream.set_write_timeout(Some(SOCKET_TIMEOUT))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, input: Vec::new() })
+    }
+
+    #[track_caller]
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.try_send(bytes).unwrap_or_else(|e| panic!("cannot send: {e}"));
+    }
+
+    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
+        self.stream.write_all(bytes.as_ref())
+    }
+
+    /// Sends no more; still receives.
+    pub(crate) fn end_sending(&mut self) {
+        self.stream.shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// A second handle of the same socket, to send from another thread.
+    pub(crate) fn sender(&self) -> TcpStream {
+        self.stream.try_clone().unwrap()
+    }
+
+    /// The bytes of a request.
+    pub(crate) fn request_bytes(method: &str, target: &str, fields: &[&str]) -> Vec<u8> {
+        let mut text = format!("{method} {target} HTTP/1.1\r\nHost: e2e.test\r\n");
+        for field in fields {
+            let _ = write!(text, "{field}\r\n");
+        }
+        text.push_str("\r\n");
+        text.into_bytes()
+    }
+
+    /// Sends a GET and does not wait for the answer.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, target: &str) {
+        self.send(Self::request_bytes("GET", target, &[]));
+    }
+
+    /// A request without a body, and its answer.
+    #[track_caller]
+    pub(crate) fn request(&mut self, method: &str, target: &str, fields: &[&str]) -> Page {
+        self.send(Self::request_bytes(method, target, fields));
+        self.expect(if method == "HEAD" { Answer::HeadOnly } else { Answer::Whole })
+    }
+
+    #[track_caller]
+    pub(crate) fn get(&mut self, target: &str) -> Page {
+        self.request("GET", target, &[])
+    }
+
+    pub(crate) fn try_get(&mut self, target: &str) -> Result<Page, Broken> {
+        // What went wrong with the sending shows in what comes back.
+        let _ = self.try_send(Self::request_bytes("GET", target, &[]));
+        self.receive(Answer::Whole)
+    }
+
+    /// Takes the next answer.
+    #[track_caller]
+    pub(crate) fn page(&mut self) -> Page {
+        self.expect(Answer::Whole)
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(&mut self, answer: Answer) -> Page {
+        // No closure: it would hide the caller's line.
+        match self.receive(answer) {
+            Ok(page) => page,
+            Err(broken) => panic!("no answer: {broken}"),
+        }
+    }
+
+    /// Takes the next answer, if one comes.
+    pub(crate) fn receive(&mut self, answer: Answer) -> Result<Page, Broken> {
+        let (mut page, announced) = self.receive_head()?;
+        let bytes = match (answer, page.status) {
+            (Answer::HeadOnly, _) | (_, 100..=199 | 204 | 304) => 0,
+            _ => announced.ok_or_else(|| Broken::Wrong(format!("a body without its length: {page:?}")))?,
+        };
+        while self.input.len() < bytes {
+            match self.fill() {
+                Ok(()) => {}
+                Err(Broken::Unanswered { .. }) => {
+                    page.body = std::mem::take(&mut self.input);
+                    return Err(Broken::Cut { page: Some(page) });
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        page.body = self.input.drain(..bytes).collect();
+        if !page.body.is_empty() {
+            for name in ["Content-Type", "X-Content-Type-Options"] {
+                page.field(name).ok_or_else(|| Broken::Wrong(format!("a body without {name}: {page:?}")))?;
+            }
+        }
+        Ok(page)
+    }
+
+    /// Takes the head of the next answer, and the length that it announces.
+    pub(crate) fn receive_head(&mut self) -> Result<(Page, Option<usize>), Broken> {
+        loop {
+            if let Some(end) = self.input.windows(4).position(|four| four == b"\r\n\r\n") {
+                let head: Vec<u8> = self.input.drain(..end + 4).collect();
+                return parse_head(&head)
+                    .map_err(|why| Broken::Wrong(format!("{why}: {}", head.escape_ascii())));
+            }
+            match self.fill() {
+                Err(Broken::Unanswered { .. }) if !self.input.is_empty() => {
+                    return Err(Broken::Cut { page: None });
+                }
+                other => other?,
+            }
+        }
+    }
+
+    /// Receives what comes next of a body, at most `bytes`; an empty answer is the end.
+    pub(crate) fn some(&mut self, bytes: usize) -> Vec<u8> {
+        if self.input.is_empty() && self.fill().is_err() {
+            return Vec::new();
+        }
+        self.input.drain(..bytes.min(self.input.len())).collect()
+    }
+
+    /// Receives so much of a body and forgets it, or less at its end.
+    pub(crate) fn sip(&mut self, bytes: usize) {
+        let mut left = bytes;
+        while left > 0 {
+            match self.some(left).len() {
+                0 => return,
+                got => left -= got,
+            }
+        }
+    }
+
+    /// Asks for a file and takes the head of the answer: how many bytes are to come.
+    #[track_caller]
+    pub(crate) fn begin(&mut self, target: &str) -> usize {
+        self.ask(target);
+        match self.receive_head() {
+            Ok((page, Some(bytes))) if page.status == 200 => bytes,
+            other => panic!("no download of {target}: {other:?}"),
+        }
+    }
+
+    /// Takes what comes of a body of this length: all of it, or less when the connection ends.
+    #[track_caller]
+    pub(crate) fn rest(&mut self, bytes: usize) -> Vec<u8> {
+        while self.input.len() < bytes {
+            match self.fill() {
+                Ok(()) => {}
+                Err(Broken::Unanswered { .. }) => return std::mem::take(&mut self.input),
+                Err(other) => panic!("{other:?} after {} of {bytes} bytes", self.input.len()),
+            }
+        }
+        self.input.drain(..bytes).collect()
+    }
+
+    fn fill(&mut self) -> Result<(), Broken> {
+        let mut buffer = [0; 64 * 1024];
+        loop {
+            return match self.stream.read(&mut buffer) {
+                Ok(0) => Err(Broken::Unanswered { reset: false }),
+                Ok(bytes) => {
+                    self.input.extend_from_slice(&buffer[..bytes]);
+                    Ok(())
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => Err(Broken::Silent),
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => Err(Broken::Unanswered { reset: true }),
+            };
+        }
+    }
+
+    /// The server has closed the connection, has sent nothing more, and has not reset it: a reset
+    /// can take an answer with it.
+    #[track_caller]
+    pub(crate) fn assert_closed(&mut self) {
+        if self.input.is_empty() {
+            match self.fill() {
+                Err(Broken::Unanswered { reset: false }) => return,
+                Err(other) => panic!("not closed in order: {other:?}"),
+                Ok(()) => {}
+            }
+        }
+        panic!("bytes after the end: {}", self.input.escape_ascii());
+    }
+
+    /// The server has ended the connection, in whatever way.
+    #[track_caller]
+    pub(crate) fn assert_gone(&mut self) {
+        if self.input.is_empty() {
+            match self.fill() {
+                Err(Broken::Unanswered { .. }) => return,
+                Err(other) => panic!("not closed: {other:?}"),
+                Ok(()) => {}
+            }
+        }
+        panic!("bytes after the end: {}", self.input.escape_ascii());
+    }
+
+    /// The connection goes on, and nothing was sent on it that was not asked for.
+    #[track_caller]
+    pub(crate) fn assert_kept(&mut self) {
+        let page = self.request("OPTIONS", "*", &[]);
+        assert_eq!(page.status, 204, "{page:?}");
+    }
+
+    /// Whether there is something to be received, looking once.
+    pub(crate) fn has_heard(&mut self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let result = self.fill();
+        self.stream.set_nonblocking(false).unwrap();
+        !matches!(result, Err(Broken::Silent))
+    }
+
+    /// Nothing comes for a while.
+    #[track_caller]
+    pub(crate) fn assert_quiet(&mut self, how_long: Duration) {
+        self.stream.set_read_timeout(Some(how_long)).unwrap();
+        let result = self.fill();
+        self.stream.set_read_timeout(Some(SOCKET_TIMEOUT)).unwrap();
+        assert!(matches!(result, Err(Broken::Silent)), "{result:?} {}", self.input.escape_ascii());
+    }
+}
+
+/// Reads a head that ends with its empty line.
+fn parse_head(head: &[u8]) -> Result<(Page, Option<usize>), String> {
+    let text = std::str::from_utf8(head).map_err(|e| e.to_string())?;
+    let mut lines = text.strip_suffix("\r\n\r\n").ok_or("no end")?.split("\r\n").map(|line| {
+        match line.bytes().all(|b| matches!(b, b' '..=b'~')) {
+            true => Ok(line),
+            false => Err(format!("a control byte in {line:?}")),
+        }
+    });
+    let status_line = lines.next().ok_or("no status line")??;
+    let status = parse_status_line(status_line)?;
+    let mut fields: Vec<(String, String)> = Vec::new();
+    for line in lines {
+        let line = line?;
+        let (name, value) = line.split_once(": ").ok_or_else(|| format!("no field: {line:?}"))?;
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+        if name.is_empty() || !name.bytes().all(is_token) || value.trim() != value {
+            return Err(format!("not a well-made field: {line:?}"));
+        }
+        if fields.iter().any(|(known, _)| known == name) {
+            return Err(format!("{name} stands there twice"));
+        }
+        fields.push((name.to_owned(), value.to_owned()));
+    }
+    let page = Page { status, fields, body: Vec::new() };
+    let announced = check_fields(&page)?;
+    Ok((page, announced))
+}
+
+fn parse_status_line(line: &str) -> Result<u16, String> {
+    let wrong = || format!("no status line: {line:?}");
+    let (status, reason) =
+        line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.split_once(' ')).ok_or_else(wrong)?;
+    if status.len() != 3 || reason.is_empty() {
+        return Err(wrong());
+    }
+    status.parse().map_err(|_| wrong())
+}
+
+/// What every head must say, and must not say. Gives the length that it announces.
+fn check_fields(page: &Page) -> Result<Option<usize>, String> {
+    let announced = page
+        .field("Content-Length")
+        .map(|value| match value.parse::<usize>() {
+            Ok(length) if length.to_string() == value => Ok(length),
+            _ => Err(format!("Content-Length: {value}")),
+        })
+        .transpose()?;
+    if page.field("Transfer-Encoding").is_some() {
+        return Err("a Transfer-Encoding, though the length is always known".to_owned());
+    }
+    match page.status {
+        // RFC 9110, section 8.6.
+        100..=199 | 204 if announced.is_some() => {
+            return Err("a Content-Length where none may be".to_owned());
+        }
+        100..=199 => return Ok(None),
+        _ => {}
+    }
+    page.field("Server").ok_or("no Server")?;
+    match page.field("Date") {
+        Some(date) if is_http_date(date) => {}
+        Some(date) => return Err(format!("Date: {date}")),
+        // RFC 9110, section 6.6.1: a 5xx may do without.
+        None if page.status >= 500 => {}
+        None => return Err("no Date".to_owned()),
+    }
+    Ok(announced)
+}
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT`, by its shape.
+fn is_http_date(text: &str) -> bool {
+    let shape: String = text
+        .chars()
+        .map(|c| match c {
+            'A'..='Z' => 'A',
+            'a'..='z' => 'a',
+            '0'..='9' => '0',
+            other => other,
+        })
+        .collect();
+    shape == "Aaa, 00 Aaa 0000 00:00:00 AAA" && text.ends_with(" GMT")
+}

@@ -1,0 +1,299 @@
+//! A server of one's own: started, watched, signalled, and never left behind.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::{Client, Folder, Page, wait_for, wait_until};
+
+/// A server to be started.
+pub(crate) struct Launch {
+    words: Vec<OsString>,
+    through: Vec<OsString>,
+}
+
+impl Launch {
+    /// `flash serve` of a folder's `www` on any port of 127.0.0.1, with one worker.
+    pub(crate) fn new(folder: &Folder) -> Self {
+        Self::with_workers(folder, 1)
+    }
+
+    pub(crate) fn with_workers(folder: &Folder, workers: usize) -> Self {
+        Self::bare()
+            .arg(folder.path("www"))
+            .args(["--listen", "127.0.0.1:0", "--workers"])
+            .arg(workers.to_string())
+    }
+
+    /// `flash serve` with this text as its config file, and nothing else.
+    pub(crate) fn configured(folder: &Folder, config: &str) -> Self {
+        let path = folder.write("flash.toml", config);
+        Self::bare().arg("--config").arg(path)
+    }
+
+    /// `flash serve` and nothing else.
+    pub(crate) fn bare() -> Self {
+        Self { words: vec!["serve".into()], through: Vec::new() }
+    }
+
+    pub(crate) fn arg(mut self, word: impl AsRef<OsStr>) -> Self {
+        self.words.push(word.as_ref().to_owned());
+        self
+    }
+
+    pub(crate) fn args<const N: usize>(self, words: [&str; N]) -> Self {
+        words.into_iter().fold(self, Self::arg)
+    }
+
+    /// Has another program start it, one that becomes it: `setpriv`, or a shell that sets a limit.
+    pub(crate) fn through<const N: usize>(mut self, words: [&str; N]) -> Self {
+        self.through = words.map(OsString::from).to_vec();
+        self
+    }
+
+    fn command(&self) -> Command {
+        let flash = OsString::from(env!("CARGO_BIN_EXE_flash"));
+        let mut words = self.through.iter().chain([&flash]).chain(&self.words).cloned();
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).stdin(Stdio::null());
+        // Where there is nothing to be served by mistake.
+        command.current_dir("/proc/self/fdinfo");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("FLASH_") {
+                command.env_remove(name);
+            }
+        }
+        // A process group of its own, so that a signal to the group is what Ctrl-C is.
+        command.process_group(0);
+        command
+    }
+
+    /// Starts it and waits until it says where it serves.
+    #[track_caller]
+    pub(crate) fn start(self) -> Server {
+        let mut child = self.command().spawn().unwrap();
+        let out = Heard::of(child.stdout.take().unwrap());
+        let err = Heard::of(child.stderr.take().unwrap());
+        let mut server = Server { child, out, err, addresses: Vec::new() };
+        server.addresses = wait_for("the server's start line", || {
+            let ended = server.child.try_wait().unwrap();
+            assert!(ended.is_none(), "the server ended at its start: {ended:?} {}", server.stderr());
+            server.announcements().into_iter().next()
+        });
+        server
+    }
+
+    /// Starts it where it should not start: exit code, standard output, standard error.
+    #[track_caller]
+    pub(crate) fn fail(self) -> (Option<i32>, String, String) {
+        let mut child = self.command().spawn().unwrap();
+        let out = Heard::of(child.stdout.take().unwrap());
+        let err = Heard::of(child.stderr.take().unwrap());
+        let mut server = Server { child, out, err, addresses: Vec::new() };
+        let status = server.wait();
+        (status.code(), server.stdout(), server.stderr())
+    }
+}
+
+/// What a process, and those it started, wrote to a pipe so far.
+#[derive(Clone, Default)]
+struct Heard {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Heard {
+    fn of(mut pipe: impl Read + Send + 'static) -> Self {
+        let heard = Self::default();
+        let copy = heard.clone();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 16 * 1024];
+            while let Ok(bytes @ 1..) = pipe.read(&mut buffer) {
+                copy.bytes.lock().unwrap().extend_from_slice(&buffer[..bytes]);
+            }
+            copy.is_over.store(true, Ordering::Release);
+        });
+        heard
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes.lock().unwrap()).into_owned()
+    }
+}
+
+/// A running server. Dropping it ends it and all that it started.
+pub(crate) struct Server {
+    child: Child,
+    out: Heard,
+    err: Heard,
+    /// Where it serves, by its first start line.
+    pub(crate) addresses: Vec<SocketAddr>,
+}
+
+impl Server {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn stdout(&self) -> String {
+        self.out.text()
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        self.err.text()
+    }
+
+    /// The addresses of every start line so far: a reload makes another one.
+    pub(crate) fn announcements(&self) -> Vec<Vec<SocketAddr>> {
+        let text = self.stdout() + &self.stderr();
+        let lines = text
+            .split_inclusive('\n')
+            .filter(|line| line.starts_with("flash ") && line.contains(" serves ") && line.ends_with('\n'));
+        lines.map(addresses_of).collect()
+    }
+
+    /// A new connection to its first address.
+    #[track_caller]
+    pub(crate) fn client(&self) -> Client {
+        Client::to(self.addresses[0])
+    }
+
+    /// What it answers to a GET on a connection of its own.
+    #[track_caller]
+    pub(crate) fn get(&self, target: &str) -> Page {
+        self.client().get(target)
+    }
+
+    /// What it answers to a GET with these fields on a connection of its own.
+    #[track_caller]
+    pub(crate) fn get_with(&self, target: &str, fields: &[&str]) -> Page {
+        self.client().request("GET", target, fields)
+    }
+
+    /// Sends a signal to the supervisor.
+    pub(crate) fn signal(&self, signal: &str) {
+        kill(signal, self.pid());
+    }
+
+    /// Sends a signal to all its processes, as a terminal does.
+    pub(crate) fn signal_group(&self, signal: &str) {
+        send_signal(signal, &format!("-{}", self.pid()));
+    }
+
+    /// Waits for its end, and for that of all it started: for the last word of them all.
+    #[track_caller]
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let status = wait_for("the end of the server", || self.child.try_wait().unwrap());
+        let pipes = [&self.out, &self.err];
+        wait_until("the end of what the server started", || {
+            pipes.iter().all(|heard| heard.is_over.load(Ordering::Acquire))
+        });
+        status
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Waits until it has said something on standard error.
+    #[track_caller]
+    pub(crate) fn wait_for_stderr(&self, text: &str) {
+        let said = format!("{text:?} on standard error");
+        wait_until(&said, || self.stderr().contains(text));
+    }
+
+    /// The processes of a role, by pid.
+    pub(crate) fn role(&self, role: &str) -> Vec<u32> {
+        roles_of(self.pid(), role)
+    }
+
+    /// The one process of a role, once there is just one.
+    #[track_caller]
+    pub(crate) fn sole(&self, role: &str) -> u32 {
+        wait_for(&format!("a single {role}"), || match self.role(role)[..] {
+            [pid] => Some(pid),
+            _ => None,
+        })
+    }
+
+    /// The processes of a role, once there are any.
+    #[track_caller]
+    pub(crate) fn some(&self, role: &str) -> Vec<u32> {
+        wait_for(&format!("any {role}"), || Some(self.role(role)).filter(|pids| !pids.is_empty()))
+    }
+
+    /// What `/proc/PID/status` says of a worker, in kibibytes.
+    pub(crate) fn worker_memory_kib(&self) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.sole("worker"))).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let children: Vec<u32> =
+            ["worker", "helper", "log"].iter().flat_map(|role| self.role(role)).collect();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // They end with their supervisor, which is tested; here none is left even if not.
+        for pid in children.into_iter().filter(|pid| role_of(*pid).is_some()) {
+            kill("KILL", pid);
+        }
+        if std::thread::panicking() {
+            eprintln!("--- the server said:\n{}{}---", self.stdout(), self.stderr());
+        }
+    }
+}
+
+fn addresses_of(start_line: &str) -> Vec<SocketAddr> {
+    let (_, rest) = start_line.rsplit_once(" at http://").unwrap();
+    let (urls, _) = rest.split_once("; ").unwrap();
+    let addresses = urls.split(' ').map(|url| {
+        let address = url.trim_start_matches("http://").strip_suffix('/').unwrap();
+        address.parse().unwrap()
+    });
+    addresses.collect()
+}
+
+/// The processes of a role that `parent` has started, by pid.
+fn roles_of(parent: u32, role: &str) -> Vec<u32> {
+    let pids =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| parent_of(*pid) == Some(parent) && role_of(*pid).as_deref() == Some(role)).collect()
+}
+
+/// The parent of a process that runs: not of one that is only to be reaped.
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?;
+    if state == "Z" {
+        return None;
+    }
+    fields.next()?.parse().ok()
+}
+
+fn role_of(pid: u32) -> Option<String> {
+    let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+    let mut words = words.split('\0');
+    let (program, command) = (words.next()?, words.next()?);
+    (program.ends_with("flash") && command == "role").then(|| words.next().map(str::to_owned))?
+}
+
+/// Sends a signal to a process; one that is gone is no error.
+pub(crate) fn kill(signal: &str, pid: u32) {
+    send_signal(signal, &pid.to_string());
+}
+
+fn send_signal(signal: &str, whom: &str) {
+    let script = format!("kill -{signal} {whom}");
+    let _ = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().unwrap();
+}

@@ -1,0 +1,356 @@
+//! Helpers wait for the disk in the worker's place. One that dies or hangs costs its own requests an
+//! error and nobody else anything.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::harness::{
+    Answer, Broken, Client, Folder, Launch, Page, Server, evict, kill, pattern, skip, wait_for, wait_until,
+};
+
+/// A target that was never looked for, so that only a helper can say that it is missing.
+fn unheard_of() -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    format!("/unheard-of-{}", NUMBER.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A server with one helper at most, which is there.
+fn with_one_helper(folder: &Folder, more: [&str; 2]) -> (Server, u32) {
+    let server = Launch::new(folder).args(["--helpers", "1"]).args(more).start();
+    assert_eq!(server.get("/hello.txt").text(), "hello\n");
+    assert_eq!(server.get(&unheard_of()).status, 404);
+    let helper = server.sole("helper");
+    (server, helper)
+}
+
+#[track_caller]
+fn assert_hits_flow(server: &Server) {
+    let mut client = server.client();
+    for _ in 0..20 {
+        assert_eq!(client.get("/hello.txt").brief(), (200, "hello\n".into()));
+    }
+}
+
+#[track_caller]
+fn assert_refused(page: &Page) {
+    assert_eq!(page.status, 503, "{page:?}");
+    let seconds: u32 = page.must("Retry-After").parse().unwrap();
+    assert!((1..=60).contains(&seconds), "{page:?}");
+}
+
+#[test]
+fn they_come_on_demand_and_end_when_idle() {
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).args(["--helper-idle", "700ms"]).start();
+    for _ in 0..2 {
+        assert_eq!(server.get(&unheard_of()).status, 404);
+        let helpers = server.some("helper");
+        wait_until("the idle helpers to end", || server.role("helper").is_empty());
+        for helper in helpers {
+            assert!(!std::path::Path::new(&format!("/proc/{helper}")).exists(), "and not as a zombie");
+        }
+    }
+    assert_eq!(server.stderr(), "");
+}
+
+#[test]
+fn one_miss_starts_one_helper_however_busy_the_worker_is() {
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).start();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // The worker has much to do while the helper is started.
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut client = server.client();
+                while !over.load(Ordering::Relaxed) {
+                    assert_eq!(client.get("/hello.txt").status, 200);
+                }
+            });
+        }
+        let page = server.client().try_get(&unheard_of());
+        std::thread::sleep(Duration::from_millis(300));
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(page.map(|page| page.status).ok(), Some(404));
+    });
+    assert_eq!(server.role("helper").len(), 1);
+}
+
+#[test]
+fn they_are_kept_in_reserve_and_never_more_than_allowed() {
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).args(["--helpers", "3"]).start();
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = server.client();
+                    for _ in 0..40 {
+                        assert_eq!(client.get(&unheard_of()).status, 404);
+                    }
+                })
+            })
+            .collect();
+        while !clients.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            assert!(server.role("helper").len() <= 3);
+        }
+    });
+    assert!(!server.role("helper").is_empty(), "kept for the next miss");
+}
+
+#[test]
+fn one_that_dies_idle_costs_nothing() {
+    let folder = Folder::with_hello();
+    let (server, helper) = with_one_helper(&folder, ["--helper-idle", "60s"]);
+    for _ in 0..3 {
+        for helper in server.role("helper") {
+            kill("KILL", helper);
+        }
+        // At once, too, when the worker may not know of it yet.
+        let page = server.get(&unheard_of());
+        assert!([404, 503].contains(&page.status), "{page:?}");
+        assert_hits_flow(&server);
+        assert_eq!(server.get(&unheard_of()).status, 404);
+    }
+    assert_ne!(server.sole("helper"), helper, "it was replaced");
+}
+
+#[test]
+fn one_that_dies_at_work_costs_its_own_request_only() {
+    let folder = Folder::with_hello();
+    let (server, helper) = with_one_helper(&folder, ["--helper-idle", "60s"]);
+    kill("STOP", helper);
+    let mut of_its_own = server.client();
+    of_its_own.ask(&unheard_of());
+    of_its_own.assert_quiet(Duration::from_millis(150));
+    // These wait for a helper, not for this one.
+    let mut queued: Vec<Client> = (0..5).map(|_| server.client()).collect();
+    for client in &mut queued {
+        client.ask(&unheard_of());
+    }
+    assert_hits_flow(&server);
+    queued[0].assert_quiet(Duration::from_millis(50));
+    kill("KILL", helper);
+    let page = of_its_own.page();
+    if page.status != 404 {
+        assert_refused(&page);
+        assert!(!page.says_close(), "only the request is lost");
+        assert_eq!(of_its_own.get("/hello.txt").text(), "hello\n");
+    }
+    for client in &mut queued {
+        assert_eq!(client.page().status, 404);
+    }
+    assert_ne!(server.sole("helper"), helper, "it was replaced");
+    assert_hits_flow(&server);
+    server.wait_for_stderr("helper");
+}
+
+#[test]
+fn the_error_of_a_lost_request_is_in_the_form_that_was_asked_for() {
+    let folder = Folder::with_hello();
+    for (method, fields) in
+        [("HEAD", &[][..]), ("GET", &["Accept: application/json"]), ("GET", &["Connection: close"])]
+    {
+        let (server, helper) = with_one_helper(&folder, ["--helper-idle", "60s"]);
+        kill("STOP", helper);
+        let mut client = server.client();
+        client.send(Client::request_bytes(method, &unheard_of(), fields));
+        client.assert_quiet(Duration::from_millis(100));
+        kill("KILL", helper);
+        let page = client.expect(if method == "HEAD" { Answer::HeadOnly } else { Answer::Whole });
+        assert_refused(&page);
+        match fields {
+            [] => assert_ne!(page.must("Content-Length"), "0"),
+            ["Connection: close"] => assert!(page.says_close()),
+            _ => assert_eq!(page.json()["status"], 503),
+        }
+        match page.says_close() {
+            true => client.assert_closed(),
+            false => client.assert_kept(),
+        }
+    }
+}
+
+#[test]
+fn one_that_hangs_is_given_up_at_the_deadline() {
+    let folder = Folder::with_hello();
+    let (server, helper) = with_one_helper(&folder, ["--job-deadline", "800ms"]);
+    kill("STOP", helper);
+    let started = Instant::now();
+    let mut client = server.client();
+    client.ask(&unheard_of());
+    while started.elapsed() < Duration::from_millis(500) {
+        assert_hits_flow(&server);
+    }
+    assert_refused(&client.page());
+    assert!(started.elapsed() >= Duration::from_millis(700), "not before its time");
+    client.assert_kept();
+    wait_until("the hung helper's end", || !server.role("helper").contains(&helper));
+    assert_eq!(server.get(&unheard_of()).status, 404);
+    assert_ne!(server.sole("helper"), helper, "it was replaced");
+    server.wait_for_stderr("deadline");
+}
+
+#[test]
+fn with_every_helper_hung_hits_go_on_even_when_they_are_due_for_a_check() {
+    let folder = Folder::with_hello();
+    folder.www("page.html", "page");
+    folder.www("page.html.gz", "coded");
+    let (server, helper) = with_one_helper(&folder, ["--freshness", "20ms"]);
+    let mut client = server.client();
+    let coded = ["Accept-Encoding: gzip"];
+    assert_eq!(client.request("GET", "/page.html", &coded).text(), "coded");
+    kill("STOP", helper);
+    let mut stuck = server.client();
+    stuck.ask(&unheard_of());
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(client.get("/hello.txt").text(), "hello\n");
+        assert_eq!(client.get("/page.html").text(), "page");
+        assert_eq!(client.request("GET", "/page.html", &coded).text(), "coded");
+        assert_eq!(client.get("/%zz").status, 400);
+        if client.try_get("/hello.txt").is_err() {
+            client = server.client();
+        }
+    }
+    kill("CONT", helper);
+    assert_eq!(stuck.page().status, 404);
+}
+
+#[test]
+fn a_full_queue_is_503_at_once() {
+    const CLIENTS: usize = 1200;
+    if !raise_own_descriptor_limit(CLIENTS as u64 + 300) {
+        return skip("needs more descriptors than this process may have");
+    }
+    let folder = Folder::with_hello();
+    let (server, helper) = with_one_helper(&folder, ["--job-deadline", "60s"]);
+    kill("STOP", helper);
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| server.client()).collect();
+    for client in &mut clients {
+        client.ask(&unheard_of());
+    }
+    // Those who find the queue full need not wait for the helper to be told so.
+    let mut refused = 0;
+    wait_until("a hundred to be refused", || {
+        clients.retain_mut(|client| {
+            let has_heard = client.has_heard();
+            if has_heard {
+                assert_refused(&client.page());
+                client.assert_kept();
+                refused += 1;
+            }
+            !has_heard
+        });
+        refused >= 100
+    });
+    assert_hits_flow(&server);
+    kill("CONT", helper);
+    let mut found = 0;
+    for client in &mut clients {
+        let page = client.page();
+        if page.status == 404 {
+            found += 1;
+        } else {
+            assert_refused(&page);
+        }
+    }
+    assert!(found >= 500, "{found} of {CLIENTS} had their answer");
+}
+
+#[test]
+fn many_who_wait_for_one_cold_file_all_get_it() {
+    let folder = Folder::with_hello();
+    let [small, large] = [(100_000, 1), (1_500_000, 2)].map(|(bytes, seed)| pattern(bytes, seed));
+    evict(&folder.www("small.bin", &small));
+    evict(&folder.www("large.bin", &large));
+    let (server, helper) = with_one_helper(&folder, ["--helper-idle", "60s"]);
+    kill("STOP", helper);
+    let mut clients: Vec<(Client, &[u8])> = Vec::new();
+    for n in 0..30 {
+        let mut client = server.client();
+        let (target, content) = if n % 2 == 0 { ("/small.bin", &small) } else { ("/large.bin", &large) };
+        client.ask(target);
+        clients.push((client, content));
+    }
+    assert_hits_flow(&server);
+    // A third of them lose patience.
+    let mut number = 0;
+    clients.retain(|_| {
+        number += 1;
+        number % 3 != 0
+    });
+    kill("CONT", helper);
+    for (mut client, content) in clients {
+        let page = client.page();
+        assert!(page.status == 200 && page.body == content);
+    }
+    assert_hits_flow(&server);
+}
+
+#[test]
+fn clients_that_leave_while_they_wait_leave_nothing_behind() {
+    let folder = Folder::with_hello();
+    let (server, helper) = with_one_helper(&folder, ["--helper-idle", "60s"]);
+    kill("STOP", helper);
+    for _ in 0..100 {
+        let mut client = server.client();
+        client.ask(&unheard_of());
+    }
+    assert_hits_flow(&server);
+    kill("CONT", helper);
+    assert_eq!(server.get(&unheard_of()).status, 404);
+    assert_eq!(server.sole("helper"), helper);
+    assert_eq!(server.stderr(), "");
+}
+
+#[test]
+fn while_helpers_die_a_cold_file_is_whole_or_cut_and_never_wrong() {
+    let folder = Folder::with_hello();
+    let content = pattern(12 << 20, 3);
+    let path = folder.www("film.bin", &content);
+    let server = Launch::new(&folder).args(["--helpers", "4"]).start();
+    assert_hits_flow(&server);
+    for _ in 0..6 {
+        evict(&path);
+        let mut client = server.client();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..4 {
+                    std::thread::sleep(Duration::from_millis(7));
+                    server.role("helper").into_iter().for_each(|pid| kill("KILL", pid));
+                }
+            });
+            match client.try_get("/film.bin") {
+                Ok(page) if page.status == 200 => assert!(page.body == content),
+                Ok(page) => assert_refused(&page),
+                Err(Broken::Cut { page: Some(page) }) => assert!(content.starts_with(&page.body)),
+                Err(other) => panic!("{other:?}"),
+            }
+        });
+        assert_hits_flow(&server);
+    }
+    let whole = wait_for("the film, whole", || match server.client().try_get("/film.bin") {
+        Ok(page) if page.status == 200 => Some(page.body),
+        _ => None,
+    });
+    assert!(whole == content);
+    assert_eq!(server.role("worker").len(), 1);
+}
+
+/// Sees to it that this process may have so many descriptors; false when it may not.
+fn raise_own_descriptor_limit(wanted: u64) -> bool {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let mut numbers = line.split_whitespace().skip(3).map(|n| n.parse().unwrap_or(u64::MAX));
+    let (soft, hard) = (numbers.next().unwrap(), numbers.next().unwrap());
+    if soft >= wanted {
+        return true;
+    }
+    if hard < wanted {
+        return false;
+    }
+    let pid = std::process::id().to_string();
+    let words = ["--pid", &pid, &format!("--nofile={wanted}:")];
+    std::process::Command::new("prlimit").args(words).status().is_ok_and(|status| status.success())
+}

@@ -1,0 +1,279 @@
+//! Listings: what is served is listed, nothing else; for people and for programs; bounded.
+
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use crate::harness::{Folder, Launch, Page, Server, wait_until};
+
+fn json(server: &Server, target: &str) -> Page {
+    server.get_with(target, &["Accept: application/json"])
+}
+
+/// Names and types, in order.
+fn entries(page: &Page) -> Vec<(String, String)> {
+    assert_eq!((page.status, page.must("Content-Type")), (200, "application/json"));
+    let json = page.json();
+    let entries = json["entries"].as_array().unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    entries.iter().map(|entry| (text(&entry["name"]), text(&entry["type"]))).collect()
+}
+
+/// The targets of the links of a page.
+fn links(page: &Page) -> Vec<String> {
+    assert_eq!((page.status, page.must("Content-Type")), (200, "text/html; charset=utf-8"));
+    let text = page.text();
+    let after = text.split("href=\"").skip(1);
+    after.map(|rest| rest.split_once('"').unwrap().0.to_owned()).collect()
+}
+
+#[test]
+fn what_is_served_is_listed_and_nothing_else() {
+    let folder = Folder::with_hello();
+    folder.www("b.txt", "x".repeat(5));
+    folder.www("A.txt", "x");
+    folder.www("zoo/x.txt", "x");
+    folder.www(".hidden", "x");
+    folder.www(".git/config", "x");
+    folder.write("secret", "x");
+    symlink("../secret", folder.served("outside")).unwrap();
+    symlink("hello.txt", folder.served("inside")).unwrap();
+    symlink("zoo", folder.served("inside-dir")).unwrap();
+    symlink("nowhere", folder.served("dangling")).unwrap();
+    assert!(Command::new("mkfifo").arg(folder.served("fifo")).status().unwrap().success());
+    let server = Launch::new(&folder).args(["--browse"]).start();
+    let page = json(&server, "/");
+    let expected = [
+        ("inside-dir", "directory"),
+        ("zoo", "directory"),
+        ("A.txt", "file"),
+        ("b.txt", "file"),
+        ("hello.txt", "file"),
+        ("inside", "file"),
+    ];
+    let expected: Vec<_> = expected.iter().map(|(name, kind)| (name.to_string(), kind.to_string())).collect();
+    assert_eq!(entries(&page), expected);
+    let value = page.json();
+    assert_eq!((&value["path"], &value["more"]), (&"/".into(), &false.into()));
+    let b = &value["entries"][3];
+    assert_eq!(b["size"], 5);
+    assert!(b["modified"].as_str().unwrap().starts_with("20"), "{b}");
+    let html = server.get("/");
+    assert_eq!(links(&html), ["./inside-dir/", "./zoo/", "./A.txt", "./b.txt", "./hello.txt", "./inside"]);
+    for page in [page, html] {
+        assert_eq!(page.must("X-Content-Type-Options"), "nosniff");
+        assert!(page.must("Vary").contains("Accept"));
+    }
+    for (target, parent) in [("/zoo/", true), ("/", false)] {
+        let has_parent = links(&server.get(target)).contains(&"../".to_owned());
+        assert_eq!(has_parent, parent, "{target}");
+    }
+}
+
+#[test]
+fn every_link_leads_to_its_file_whatever_its_name() {
+    let folder = Folder::new();
+    let names = [
+        "plain",
+        "a b",
+        "a+b",
+        "100%",
+        "%41",
+        "q?m",
+        "h#h",
+        "\u{fc}",
+        "\u{1f600}",
+        "<b>",
+        "a&b",
+        "a\"b",
+        "a'b",
+        "co:lon",
+        "http:evil",
+        "back\\slash",
+        "semi;colon",
+        "a,b=c",
+        "~tilde",
+        "[x]",
+        "{y}",
+        "|",
+        "^",
+        "`",
+        "-",
+        "javascript:alert(1)",
+        "trailing ",
+        " leading",
+        "two..dots",
+        "&lt;",
+        "<script>",
+    ];
+    for name in names {
+        folder.www(&format!("dir/{name}"), name);
+        folder.www(&format!("dirs/{name}/x"), name);
+    }
+    let server = Launch::new(&folder).args(["--browse"]).start();
+    let mut client = server.client();
+    let (files, folders) = (client.get("/dir/"), client.get("/dirs/"));
+    for (page, base) in [(files, "/dir/"), (folders, "/dirs/")] {
+        assert!(!page.text().contains("<script"), "{}", page.text());
+        assert!(!page.text().contains("<b>"), "{}", page.text());
+        let mut seen: Vec<String> = Vec::new();
+        for link in links(&page).iter().filter(|link| *link != "../") {
+            // As a browser resolves it: relative, and no scheme in front.
+            let relative = link.strip_prefix("./").unwrap_or_else(|| panic!("{link}"));
+            assert!(!relative.contains(['?', '#', '&', '<', '>', ' ']), "{link}");
+            let answer = client.get(&format!("{base}{relative}"));
+            assert_eq!(answer.status, 200, "{link}");
+            match base {
+                "/dir/" => seen.push(answer.text()),
+                _ => {
+                    let inner = client.get(&format!("{base}{relative}x"));
+                    seen.push(inner.text());
+                }
+            }
+        }
+        seen.sort();
+        let mut expected = names;
+        expected.sort_unstable();
+        assert_eq!(seen, expected, "{base}");
+    }
+    let listed: Vec<String> = entries(&json(&server, "/dir/")).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(listed.len(), names.len());
+    assert!(listed.contains(&"a\"b".to_owned()) && listed.contains(&"back\\slash".to_owned()));
+}
+
+#[test]
+fn names_that_are_no_text_or_hold_controls_break_nothing() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = Folder::with_hello();
+    for name in [&b"latin-\xfc"[..], b"line\nbreak", b"esc\x1b[2J", b"tab\tbed"] {
+        std::fs::write(folder.served(std::ffi::OsStr::from_bytes(name)), "x").unwrap();
+    }
+    let server = Launch::new(&folder).args(["--browse"]).start();
+    let page = server.get("/");
+    assert!(links(&page).contains(&"./hello.txt".to_owned()));
+    assert!(page.body.iter().all(|byte| *byte == b'\n' || !byte.is_ascii_control()), "{}", page.text());
+    std::str::from_utf8(&page.body).unwrap();
+    json(&server, "/").json();
+}
+
+#[test]
+fn only_where_it_is_asked_for_and_only_without_an_index() {
+    let folder = Folder::with_hello();
+    folder.www("with/index.html", "index");
+    folder.www("without/x.txt", "x");
+    let server = Launch::new(&folder).start();
+    for (target, status) in [("/", 404), ("/without/", 404), ("/with/", 200), ("/without", 301)] {
+        assert_eq!(server.get(target).status, status, "{target}");
+    }
+    drop(server);
+    let server = Launch::new(&folder).args(["--browse"]).start();
+    assert_eq!(server.get("/with/").text(), "index");
+    assert_eq!(json(&server, "/with/").text(), "index");
+    assert_eq!(links(&server.get("/without/")), ["../", "./x.txt"]);
+    assert_eq!(server.get("/gone/").status, 404);
+    let page = server.get("/without");
+    assert_eq!((page.status, page.must("Location")), (301, "/without/"));
+}
+
+#[test]
+fn by_accept_in_html_or_json() {
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).args(["--browse"]).start();
+    let mut client = server.client();
+    // Both forms by turns: one does not stand in for the other.
+    for _ in 0..3 {
+        for (accept, content_type) in [
+            ("*/*", "text/html; charset=utf-8"),
+            ("application/json", "application/json"),
+            ("text/html, application/json;q=0.9", "text/html; charset=utf-8"),
+            ("application/json, text/html;q=0.9", "application/json"),
+        ] {
+            let page = client.request("GET", "/", &[&format!("Accept: {accept}")]);
+            assert_eq!((page.status, page.must("Content-Type")), (200, content_type), "{accept}");
+        }
+    }
+    for fields in [&[][..], &["Accept: application/json"]] {
+        let whole = client.request("GET", "/", fields);
+        let head = client.request("HEAD", "/", fields);
+        assert_eq!(head.must("Content-Length"), whole.body.len().to_string());
+        assert_eq!(head.must("Content-Type"), whole.must("Content-Type"));
+    }
+    client.assert_kept();
+}
+
+#[test]
+fn an_empty_directory_has_a_listing() {
+    let folder = Folder::new();
+    let server = Launch::new(&folder).args(["--browse"]).start();
+    assert_eq!(entries(&json(&server, "/")), []);
+    assert_eq!(links(&server.get("/")), [""; 0]);
+}
+
+#[test]
+fn a_listing_is_bounded_and_says_so() {
+    let folder = Folder::new();
+    for n in 0..30 {
+        folder.www(&format!("{n:02}"), "");
+    }
+    let server = Launch::new(&folder).args(["--browse", "--listing-entries", "10"]).start();
+    let page = json(&server, "/");
+    assert_eq!(entries(&page).len(), 10);
+    assert_eq!(page.json()["more"], true);
+    let page = server.get("/");
+    assert_eq!(links(&page).len(), 10);
+    assert!(page.text().contains("more"), "{}", page.text());
+    drop(server);
+    let server = Launch::new(&folder).args(["--browse", "--listing-entries", "30"]).start();
+    let page = json(&server, "/");
+    assert_eq!((entries(&page).len(), &page.json()["more"]), (30, &false.into()));
+}
+
+#[test]
+fn a_listing_follows_its_directory() {
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).args(["--browse", "--freshness", "100ms"]).start();
+    let mut client = server.client();
+    let mut has = |name: &str| links(&client.get("/")).contains(&format!("./{name}"));
+    assert!(has("hello.txt") && !has("new.txt"));
+    folder.www("new.txt", "x");
+    wait_until("the new file in the listing", || has("new.txt"));
+    std::fs::remove_file(folder.served("hello.txt")).unwrap();
+    wait_until("the old file out of the listing", || !has("hello.txt"));
+    folder.www("index.html", "index");
+    wait_until("the index in place of the listing", || server.get("/").text() == "index");
+    std::fs::remove_file(folder.served("index.html")).unwrap();
+    wait_until("the listing in place of the index", || server.get("/").text() != "index");
+}
+
+#[test]
+fn a_huge_directory_hurts_nobody() {
+    const NAMES: usize = 50_000;
+    let folder = Folder::with_hello();
+    let huge = folder.served("huge");
+    std::fs::create_dir(&huge).unwrap();
+    let first = huge.join("name-00000");
+    std::fs::write(&first, "x").unwrap();
+    for n in 1..NAMES {
+        // Links to one file are made faster than files.
+        std::fs::hard_link(&first, huge.join(format!("name-{n:05}"))).unwrap();
+    }
+    let server =
+        Launch::new(&folder).args(["--browse", "--listing-entries", "60000", "--helpers", "4"]).start();
+    assert_eq!(server.get("/hello.txt").text(), "hello\n");
+    std::thread::scope(|scope| {
+        let listed = scope.spawn(|| {
+            let page = server.get("/huge/");
+            (page.status, links(&page).len())
+        });
+        let as_json = scope.spawn(|| entries(&json(&server, "/huge/")).len());
+        let mut client = server.client();
+        let mut hits = 0;
+        while !listed.is_finished() || !as_json.is_finished() {
+            assert_eq!(client.get("/hello.txt").brief(), (200, "hello\n".into()));
+            hits += 1;
+        }
+        assert!(hits > 0);
+        assert_eq!(listed.join().unwrap(), (200, NAMES + 1));
+        assert_eq!(as_json.join().unwrap(), NAMES);
+    });
+    assert_eq!(server.stderr(), "");
+}

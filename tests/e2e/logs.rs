@@ -1,0 +1,322 @@
+//! The access log: every request a line, whatever it holds, and what is lost is counted.
+
+use std::fs;
+
+use crate::harness::{Client, Folder, Launch, Server, film, kill, pattern, wait_for, wait_until};
+
+fn logging(folder: &Folder, format: &str) -> Server {
+    let log = folder.path("access.log");
+    Launch::new(folder).args(["--log-format", format, "--log-file"]).arg(log).start()
+}
+
+/// The log's lines, once there are so many.
+#[track_caller]
+fn lines(folder: &Folder, count: usize) -> Vec<String> {
+    let what = format!("{count} lines in the log");
+    let text = wait_for(&what, || {
+        let text = fs::read_to_string(folder.path("access.log")).unwrap_or_default();
+        (text.lines().count() >= count && text.ends_with('\n')).then_some(text)
+    });
+    assert_eq!(text.lines().count(), count, "{text}");
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Requests of all kinds: what is sent, and what the log says of them: request, status, bytes.
+const KINDS: [(&str, &str, u16, &str); 12] = [
+    ("GET /hello.txt HTTP/1.1\r\nHost: h\r\n\r\n", "GET /hello.txt HTTP/1.1", 200, "6"),
+    ("GET /hello.txt HTTP/1.1\r\nHost: h\r\n\r\n", "GET /hello.txt HTTP/1.1", 200, "6"),
+    ("HEAD /hello.txt HTTP/1.1\r\nHost: h\r\n\r\n", "HEAD /hello.txt HTTP/1.1", 200, "0"),
+    ("GET /large.bin?q HTTP/1.1\r\nHost: h\r\n\r\n", "GET /large.bin?q HTTP/1.1", 200, "400000"),
+    ("GET /hello.txt HTTP/1.1\r\nHost: h\r\nRange: bytes=1-2\r\n\r\n", "GET /hello.txt HTTP/1.1", 206, "2"),
+    ("GET /hello.txt HTTP/1.1\r\nHost: h\r\nIf-None-Match: *\r\n\r\n", "GET /hello.txt HTTP/1.1", 304, "0"),
+    ("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", "OPTIONS * HTTP/1.1", 204, "0"),
+    ("HEAD /gone HTTP/1.1\r\nHost: h\r\n\r\n", "HEAD /gone HTTP/1.1", 404, "0"),
+    ("GET /empty HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "GET /empty HTTP/1.0", 200, "0"),
+    ("GET http://h/hello.txt HTTP/1.1\r\nHost: h\r\n\r\n", "GET http://h/hello.txt HTTP/1.1", 200, "6"),
+    ("POST /x HTTP/1.1\r\nHost: h\r\n\r\n", "POST /x HTTP/1.1", 405, ""),
+    ("GET /%zz HTTP/1.1\r\nHost: h\r\n\r\n", "GET /%zz HTTP/1.1", 400, ""),
+];
+
+/// Makes them all on one connection, and gives the lengths of the bodies.
+fn make_all_kinds(folder: &Folder, server: &Server) -> Vec<String> {
+    folder.www("large.bin", pattern(400_000, 1));
+    folder.www("empty", "");
+    let mut client = server.client();
+    let mut lengths = Vec::new();
+    for (request, _, status, length) in KINDS {
+        client.send(request);
+        let answer = match request.starts_with("HEAD") {
+            true => crate::harness::Answer::HeadOnly,
+            false => crate::harness::Answer::Whole,
+        };
+        let page = client.expect(answer);
+        assert_eq!(page.status, status, "{request:?}");
+        let body = page.body.len().to_string();
+        assert!(length.is_empty() || length == body, "{request:?}: {body}");
+        lengths.push(body);
+    }
+    lengths
+}
+
+#[test]
+fn combined_lines_are_as_everybody_parses_them() {
+    let folder = Folder::with_hello();
+    let server = logging(&folder, "combined");
+    let lengths = make_all_kinds(&folder, &server);
+    let lines = lines(&folder, KINDS.len());
+    for ((line, (_, request, status, _)), length) in lines.iter().zip(KINDS).zip(lengths) {
+        let rest = line.strip_prefix("127.0.0.1 - - [").unwrap_or_else(|| panic!("{line}"));
+        let (time, rest) = rest.split_once("] ").unwrap();
+        let shape: String = time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+        assert!(shape.starts_with("00/") && shape.ends_with("/0000:00:00:00 +0000"), "{time}");
+        assert_eq!(rest, format!("\"{request}\" {status} {length} \"-\" \"-\""));
+    }
+}
+
+#[test]
+fn json_lines_are_objects() {
+    let folder = Folder::with_hello();
+    let server = logging(&folder, "json");
+    let lengths = make_all_kinds(&folder, &server);
+    let lines = lines(&folder, KINDS.len());
+    for ((line, (_, request, status, _)), length) in lines.iter().zip(KINDS).zip(lengths) {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        assert_eq!(value["request"], request, "{line}");
+        assert_eq!(value["status"], status, "{line}");
+        assert_eq!(value["bytes"].as_u64().unwrap().to_string(), length, "{line}");
+        assert_eq!(value["peer"], "127.0.0.1", "{line}");
+        assert_eq!(value["whole"], true, "{line}");
+        assert!(value["time"].as_str().unwrap().ends_with('Z'), "{line}");
+    }
+}
+
+/// Fields that would end a quote, a line, a JSON string or a terminal's patience.
+const NASTY: &[u8] = b"GET /a\"b\\c HTTP/1.1\r\nHost: h\r\nReferer: http://x/\"y\\\r\n\
+    User-Agent: \"evil\" \xc3\xa9 \xff\xfe \tend\\\r\n\r\n";
+
+#[test]
+fn combined_quotes_are_escaped() {
+    let folder = Folder::with_hello();
+    let server = logging(&folder, "combined");
+    let mut client = server.client();
+    client.send(NASTY);
+    assert_eq!(client.page().status, 404);
+    let line = &lines(&folder, 1)[0];
+    assert!(line.is_ascii() && !line.bytes().any(|b| b.is_ascii_control()), "{line:?}");
+    assert!(line.contains(r#""GET /a\"b\\c HTTP/1.1" 404 "#), "{line}");
+    assert!(line.contains(r#" "http://x/\"y\\" "\"evil\" "#), "{line}");
+    assert!(line.ends_with(r#"end\\""#), "{line}");
+}
+
+#[test]
+fn json_quotes_are_escaped() {
+    let folder = Folder::with_hello();
+    let server = logging(&folder, "json");
+    let mut client = server.client();
+    client.send(NASTY);
+    assert_eq!(client.page().status, 404);
+    let line = &lines(&folder, 1)[0];
+    let value: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+    assert_eq!(value["request"], "GET /a\"b\\c HTTP/1.1");
+    assert_eq!(value["referer"], "http://x/\"y\\");
+    assert!(value["agent"].as_str().unwrap().starts_with("\"evil\" \u{e9} "), "{line}");
+}
+
+#[test]
+fn what_was_no_request_has_a_line_too() {
+    let folder = Folder::with_hello();
+    let server = logging(&folder, "combined");
+    let strange: [(&[u8], &str); 4] = [
+        (b"\x16\x03\x01\"\x1b[2J\r\n\r\n", "400"),
+        (b"GET /hello.txt HTTP/1.1\r\n\r\n", "400"),
+        (b"GET /hello.txt HTTP/1.1\r\nHost: h\r\nA : b\r\n\r\n", "400"),
+        (b"GET /hello.txt HTTP/3.0\r\nHost: h\r\n\r\n", "505"),
+    ];
+    for (n, (bytes, status)) in strange.into_iter().enumerate() {
+        let mut client = server.client();
+        client.send(bytes);
+        assert_eq!(client.page().status.to_string(), status);
+        let line = lines(&folder, n + 1).pop().unwrap();
+        assert!(line.contains(&format!("\" {status} ")), "{line}");
+        assert!(line.bytes().all(|b| matches!(b, b' '..=b'~')), "{line:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_was_cut_is_told_from_one_that_was_not() {
+    let folder = Folder::new();
+    folder.www("film.bin", film());
+    let server = logging(&folder, "json");
+    let mut client = server.client();
+    client.begin("/film.bin");
+    drop(client);
+    let line = lines(&folder, 1).pop().unwrap();
+    let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&value["status"], &value["whole"]), (&200.into(), &false.into()), "{line}");
+    assert!(value["bytes"].as_u64().unwrap() < film().len() as u64, "{line}");
+}
+
+#[test]
+fn requests_of_one_connection_are_in_order_and_in_time_order() {
+    let folder = Folder::with_hello();
+    let server = logging(&folder, "combined");
+    let requests: Vec<u8> =
+        (0..300).flat_map(|n| Client::request_bytes("GET", &format!("/hello.txt?{n}"), &[])).collect();
+    let mut client = server.client();
+    client.send(requests);
+    for _ in 0..300 {
+        assert_eq!(client.page().status, 200);
+    }
+    for (n, line) in lines(&folder, 300).iter().enumerate() {
+        assert!(line.contains(&format!(" /hello.txt?{n} ")), "{line}");
+    }
+}
+
+#[test]
+fn to_standard_output_with_the_start_line_out_of_the_way() {
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).args(["--log-format", "combined"]).start();
+    assert!(server.stderr().contains(" serves "), "the start line is on standard error");
+    assert_eq!(server.get("/hello.txt").status, 200);
+    wait_until("the line", || server.stdout().ends_with("\"-\" \"-\"\n"));
+    assert_eq!(server.stdout().lines().count(), 1, "{}", server.stdout());
+}
+
+#[test]
+fn off_is_off() {
+    let folder = Folder::with_hello();
+    let mut server = logging(&folder, "off");
+    assert_eq!(server.get("/hello.txt").status, 200);
+    assert!(server.role("log").is_empty());
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    assert_eq!(server.stdout().lines().count(), 1, "{}", server.stdout());
+    assert!(!folder.path("access.log").exists());
+}
+
+#[test]
+fn the_last_lines_are_written_before_the_end() {
+    let folder = Folder::with_hello();
+    let mut server = logging(&folder, "combined");
+    let mut client = server.client();
+    for _ in 0..500 {
+        assert_eq!(client.get("/hello.txt").status, 200);
+    }
+    drop(client);
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    assert_eq!(fs::read_to_string(folder.path("access.log")).unwrap().lines().count(), 500);
+}
+
+#[test]
+fn a_log_is_appended_to() {
+    let folder = Folder::with_hello();
+    folder.write("access.log", "what was there\n");
+    let server = logging(&folder, "combined");
+    assert_eq!(server.get("/hello.txt").status, 200);
+    assert_eq!(lines(&folder, 2)[0], "what was there");
+}
+
+/// The numbers in what was said of dropped lines.
+fn dropped(server: &Server) -> usize {
+    let text = server.stderr();
+    let counts = text.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("dropped ")?;
+        rest.split_once(' ')?.0.parse::<usize>().ok()
+    });
+    counts.sum()
+}
+
+#[test]
+fn lines_that_a_slow_disk_loses_are_counted_and_requests_go_on() {
+    const REQUESTS: usize = 500;
+    let folder = Folder::with_hello();
+    let mut server = logging(&folder, "combined");
+    assert_eq!(server.get("/hello.txt").status, 200);
+    lines(&folder, 1);
+    let log = server.sole("log");
+    // A disk that takes nothing.
+    kill("STOP", log);
+    let mut client = server.client();
+    let long = "x".repeat(8000);
+    for n in 1..REQUESTS {
+        let page = client.get(&format!("/hello.txt?{n}-{long}"));
+        assert_eq!(page.brief(), (200, "hello\n".into()));
+    }
+    drop(client);
+    server.wait_for_stderr("dropped");
+    kill("CONT", log);
+    let written = || {
+        let text = fs::read_to_string(folder.path("access.log")).unwrap();
+        assert!(text.lines().all(|line| line.starts_with("127.0.0.1 ") && line.ends_with("\"-\" \"-\"")));
+        text.lines().count()
+    };
+    let mut before = 0;
+    wait_until("the log writer to have caught up", || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let now = written();
+        std::mem::replace(&mut before, now) == now && now > 1
+    });
+    assert_eq!(server.get("/hello.txt").status, 200);
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0), "{}", server.stderr());
+    let (written, dropped) = (written(), dropped(&server));
+    assert!(written < REQUESTS && dropped > 0);
+    assert_eq!(written + dropped, REQUESTS + 1, "{}", server.stderr());
+}
+
+#[test]
+fn lines_that_are_left_at_the_end_are_counted_too() {
+    const REQUESTS: usize = 100;
+    let folder = Folder::with_hello();
+    let mut server = logging(&folder, "combined");
+    let log = server.sole("log");
+    kill("STOP", log);
+    let mut client = server.client();
+    let long = "x".repeat(8000);
+    for n in 0..REQUESTS {
+        assert_eq!(client.get(&format!("/hello.txt?{n}-{long}")).status, 200);
+    }
+    drop(client);
+    server.signal("TERM");
+    wait_until("the worker's end", || server.role("worker").is_empty());
+    kill("CONT", log);
+    server.wait();
+    let written = fs::read_to_string(folder.path("access.log")).unwrap().lines().count();
+    assert_eq!(written + dropped(&server), REQUESTS, "{written} written; {}", server.stderr());
+}
+
+#[test]
+fn a_full_disk_is_said_once_and_requests_go_on() {
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).args(["--log-file", "/dev/full"]).start();
+    let mut client = server.client();
+    for _ in 0..30 {
+        assert_eq!(client.get("/hello.txt").brief(), (200, "hello\n".into()));
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    server.wait_for_stderr("access log");
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert_eq!(server.stderr().lines().count(), 1, "{}", server.stderr());
+}
+
+#[test]
+fn two_workers_write_whole_lines_into_one_file() {
+    let folder = Folder::with_hello();
+    let log = folder.path("access.log");
+    let server = Launch::with_workers(&folder, 2).arg("--log-file").arg(log).start();
+    std::thread::scope(|scope| {
+        for thread in 0..6 {
+            let server = &server;
+            scope.spawn(move || {
+                for n in 0..50 {
+                    let target = format!("/hello.txt?{thread}-{n}-{}", "y".repeat(n * 30));
+                    assert_eq!(server.get(&target).status, 200);
+                }
+            });
+        }
+    });
+    for line in lines(&folder, 300) {
+        assert!(line.starts_with("127.0.0.1 - - [") && line.ends_with(" 200 6 \"-\" \"-\""), "{line}");
+    }
+}

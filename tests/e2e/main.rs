@@ -1,0 +1,21 @@
+//! End-to-end tests: the real program over real sockets, one module for each promise of the README
+//! and of the issue that the server was built from. Every test has a server and a folder of its own.
+
+mod conditionals;
+mod framing;
+mod freshness;
+mod harness;
+mod helpers;
+mod hits;
+mod http_methods;
+mod ipv6;
+mod limits;
+mod listings;
+mod logs;
+mod negotiation;
+mod paths;
+mod processes;
+mod ranges;
+mod residency;
+mod signals;
+mod vhosts;

@@ -1,0 +1,188 @@
+//! Processes that die are replaced and lose nobody's place in the queue; none outlives its supervisor.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::harness::{Client, Folder, Launch, Server, kill, wait_for, wait_until};
+
+/// Waits for another worker than this one.
+fn next_worker(server: &Server, old: u32) -> u32 {
+    wait_for("the next worker", || server.role("worker").into_iter().find(|pid| *pid != old))
+}
+
+/// Whether a process is still there, be it as a zombie.
+fn exists(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+#[test]
+fn a_worker_that_dies_is_replaced() {
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).start();
+    let old = server.sole("worker");
+    assert_eq!(server.get("/hello.txt").status, 200);
+    kill("KILL", old);
+    let new = next_worker(&server, old);
+    assert_ne!(new, old);
+    assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()));
+    server.wait_for_stderr("worker");
+    assert!(!exists(old), "and it was reaped");
+}
+
+#[test]
+fn what_waits_in_a_dead_workers_queue_is_served_by_the_next() {
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).start();
+    let worker = server.sole("worker");
+    kill("STOP", worker);
+    let mut clients: Vec<Client> = (0..40).map(|_| server.client()).collect();
+    for client in &mut clients {
+        client.ask("/hello.txt");
+    }
+    kill("KILL", worker);
+    for client in &mut clients {
+        assert_eq!(client.page().brief(), (200, "hello\n".into()));
+    }
+}
+
+#[test]
+fn every_worker_has_a_socket_and_the_others_go_on() {
+    let folder = Folder::with_hello();
+    let server = Launch::with_workers(&folder, 3).start();
+    wait_until("three workers", || server.role("worker").len() == 3);
+    let mut kept: Vec<Client> = (0..30).map(|_| server.client()).collect();
+    for client in &mut kept {
+        assert_eq!(client.get("/hello.txt").status, 200);
+    }
+    kill("KILL", server.role("worker")[0]);
+    let alive = kept.iter_mut().filter_map(|client| client.try_get("/hello.txt").ok()).count();
+    assert!((1..30).contains(&alive), "{alive} of 30: each worker has its own");
+    for _ in 0..30 {
+        assert_eq!(server.get("/hello.txt").status, 200);
+    }
+    wait_until("three workers again", || server.role("worker").len() == 3);
+}
+
+#[test]
+fn workers_that_die_again_and_again_are_replaced_each_time() {
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).start();
+    for _ in 0..3 {
+        let old = server.sole("worker");
+        kill("KILL", old);
+        assert_eq!(server.get("/hello.txt").status, 200, "it waits for the next one");
+        next_worker(&server, old);
+    }
+}
+
+#[test]
+fn a_dead_workers_helpers_end() {
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).start();
+    assert_eq!(server.get("/unheard-of").status, 404);
+    let (worker, helpers) = (server.sole("worker"), server.some("helper"));
+    kill("KILL", worker);
+    wait_until("the helpers' end", || !helpers.iter().any(|pid| exists(*pid)));
+    assert_eq!(server.get("/unheard-of-too").status, 404);
+}
+
+#[test]
+fn nothing_outlives_the_supervisor() {
+    let folder = Folder::with_hello();
+    let log = folder.path("access.log");
+    let mut server = Launch::with_workers(&folder, 2).arg("--log-file").arg(&log).start();
+    for n in 0..8 {
+        assert_eq!(server.get(&format!("/unheard-of-{n}")).status, 404);
+    }
+    let mut download = server.client();
+    download.ask("/hello.txt");
+    let children: Vec<u32> = ["worker", "helper", "log"].iter().flat_map(|role| server.role(role)).collect();
+    assert!(children.len() >= 4, "{children:?}");
+    server.signal("KILL");
+    server.wait();
+    for pid in children {
+        wait_until("a child's end", || !exists(pid));
+    }
+    assert!(Client::try_to(server.addresses[0]).is_err(), "nobody listens");
+}
+
+#[test]
+fn also_a_hung_helper_does_not() {
+    let folder = Folder::with_hello();
+    let mut server = Launch::new(&folder).start();
+    assert_eq!(server.get("/unheard-of").status, 404);
+    let helpers = server.some("helper");
+    helpers.iter().for_each(|pid| kill("STOP", *pid));
+    server.signal("KILL");
+    server.wait();
+    wait_until("the helpers' end", || !helpers.iter().any(|pid| exists(*pid)));
+}
+
+#[test]
+fn while_the_supervisor_is_held_up_requests_go_on() {
+    let folder = Folder::with_hello();
+    let mut server = Launch::new(&folder).start();
+    assert_eq!(server.get("/unheard-of").status, 404);
+    server.signal("STOP");
+    for n in 0..20 {
+        assert_eq!(server.get("/hello.txt").status, 200);
+        // By the helper that is there.
+        assert_eq!(server.get(&format!("/unheard-of-{n}")).status, 404);
+    }
+    server.signal("CONT");
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn a_log_writer_that_dies_is_replaced() {
+    let folder = Folder::with_hello();
+    let log = folder.path("access.log");
+    let server = Launch::new(&folder).arg("--log-file").arg(&log).start();
+    let old = server.sole("log");
+    assert_eq!(server.get("/hello.txt?first").status, 200);
+    wait_until("the first line", || fs::read_to_string(&log).unwrap().contains("?first "));
+    kill("KILL", old);
+    let mut client = server.client();
+    assert_eq!(client.get("/hello.txt?meanwhile").status, 200, "requests go on without it");
+    wait_until("the next log writer", || server.role("log").iter().any(|pid| *pid != old));
+    assert_eq!(client.get("/hello.txt?later").status, 200);
+    wait_until("the later line", || fs::read_to_string(&log).unwrap().contains("?later "));
+    assert!(fs::read_to_string(&log).unwrap().contains("?first "), "and the file goes on");
+}
+
+#[test]
+fn an_address_in_use_is_an_error_that_says_so() {
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).start();
+    let address = server.addresses[0].to_string();
+    let (code, out, err) = Launch::bare().arg(folder.path("www")).args(["--listen", &address]).fail();
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(err.contains(&address) && err.contains("in use"), "{err}");
+    assert_eq!(server.get("/hello.txt").status, 200, "the first one goes on");
+}
+
+#[test]
+fn a_log_file_that_cannot_be_made_is_an_error_that_says_so() {
+    let folder = Folder::with_hello();
+    let log = folder.path("not-there/access.log");
+    let (code, _, err) = Launch::new(&folder).arg("--log-file").arg(&log).fail();
+    assert_eq!(code, Some(1));
+    assert!(err.contains("access.log") && err.to_lowercase().contains("no such file"), "{err}");
+}
+
+#[test]
+fn a_role_started_by_hand_says_that_it_should_not_be() {
+    for role in ["worker", "helper", "log", "nonsense"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_flash"))
+            .args(["role", role])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(!output.status.success(), "{role}");
+        assert!(!output.stderr.is_empty(), "{role}");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!text.contains("panicked"), "{role}: {text}");
+    }
+}
