@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use flash_engine::{
-    Engine, FileStat, JobId, Kind, LogFormat, LookUpError, Moment, Opened, Readiness, Resident, Rules, SiteId,
-    SiteRules, System, Task, Timeouts, Want,
+    Engine, FileStat, JobId, Kind, LogFormat, LookUpError, Moment, Opened, Readiness, Resident, Rules,
+    SiteId, SiteRules, System, Task, Timeouts, Want,
 };
 use flash_http::types::TypeTable;
 
@@ -76,7 +76,8 @@ impl System for OneFile {
 }
 
 fn rules() -> Rules {
-    let site = SiteRules { hosts: vec![], index: vec!["index.html".into()], browse: false, precompressed: true };
+    let site =
+        SiteRules { hosts: vec![], index: vec!["index.html".into()], browse: false, precompressed: true };
     Rules {
         sites: vec![site],
         types: TypeTable::new([]),

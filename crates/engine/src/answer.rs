@@ -27,7 +27,8 @@ pub(crate) const METHOD_UNKNOWN: &str = "The method is not known here.";
 const NOT_FOUND: Refusal = (Status::NOT_FOUND, "There is nothing under this address.");
 const DENIED: Refusal = (Status::FORBIDDEN, "This may not be read.");
 const NO_SITE: Refusal = (Status::MISDIRECTED, "No site is configured for this host.");
-const NOT_ACCEPTABLE: Refusal = (Status::NOT_ACCEPTABLE, "No coding of this file is acceptable to the client.");
+const NOT_ACCEPTABLE: Refusal =
+    (Status::NOT_ACCEPTABLE, "No coding of this file is acceptable to the client.");
 pub(crate) const BUSY: Refusal = (Status::UNAVAILABLE, "The disk is too busy. Try again soon.");
 pub(crate) const LOST: Refusal = (Status::UNAVAILABLE, "The disk did not answer in time. Try again soon.");
 pub(crate) const EXHAUSTED: Refusal = (Status::UNAVAILABLE, "The server is at a limit. Try again soon.");
@@ -188,7 +189,8 @@ impl<S: System> Engine<S> {
                 return Some(self.reply_not_modified(key, request, deciding.exchange.take(), version));
             }
             Verdict::PreconditionFailed => {
-                let refusal = (Status::PRECONDITION_FAILED, "The file is not in the state that was asked for.");
+                let refusal =
+                    (Status::PRECONDITION_FAILED, "The file is not in the state that was asked for.");
                 return Some(self.refuse(key, request, deciding.exchange.take(), refusal));
             }
         }
@@ -333,7 +335,8 @@ impl<S: System> Engine<S> {
             return Some(Step::Ready(Source::Memory(content)));
         }
         let tries = deciding.exchange.as_ref().map_or(0, |e| e.tries);
-        let held = deciding.exchange.as_ref().and_then(|e| e.file.as_ref()).filter(|(id, _)| *id == version.id);
+        let held =
+            deciding.exchange.as_ref().and_then(|e| e.file.as_ref()).filter(|(id, _)| *id == version.id);
         // An entry that was confirmed without opening may have lost its file to the bound.
         let file = held.map(|(_, file)| Rc::clone(file)).or_else(|| self.files.get(version.id))?;
         let refusal = match self.obtain(sys, deciding.key, version, &file, tries) {
@@ -360,7 +363,6 @@ impl<S: System> Engine<S> {
     fn takes_kept_head(&self, request: &Request<'_>) -> bool {
         request.keep_alive && request.version == flash_http::request::Version::Http11 && !self.draining
     }
-
 }
 
 /// The variant to answer with; None when the client rules all of them out.

@@ -15,8 +15,8 @@ use crate::connection::{Connection, Next, Phase};
 use crate::exchange::Pace;
 use crate::jobs::{Job, JobId, Jobs, Outcome};
 use crate::limits::{
-    ABANDONED_MS, CONTINUED_PER_TURN_MAX, FIELDS_MAX, HEAD_BYTES_MAX, RATE_WINDOW_MS, READ_BYTES_MAX, RECEIVE_BYTES,
-    TARGET_BYTES_MAX, TICK_MS,
+    ABANDONED_MS, CONTINUED_PER_TURN_MAX, FIELDS_MAX, HEAD_BYTES_MAX, RATE_WINDOW_MS, READ_BYTES_MAX,
+    RECEIVE_BYTES, TARGET_BYTES_MAX, TICK_MS,
 };
 use crate::rules::{Router, Rules, SiteId};
 use crate::slab::{Key, Slab};
@@ -244,7 +244,9 @@ impl<S: System> Engine<S> {
             .connections
             .keys()
             .filter(|key| {
-                self.connections.get(*key).is_some_and(|c| c.phase == Phase::Head { begun: false } && !c.queued)
+                self.connections
+                    .get(*key)
+                    .is_some_and(|c| c.phase == Phase::Head { begun: false } && !c.queued)
             })
             .collect();
         for key in idle {

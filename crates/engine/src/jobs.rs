@@ -254,7 +254,12 @@ impl<F> Jobs<F> {
     /// The earliest deadline, in milliseconds of the monotonic clock.
     pub(crate) fn next_ms(&self) -> Option<u64> {
         let queued = self.queue.front();
-        self.running.iter().chain(queued).filter_map(|id| self.jobs.get(id.0)).map(|job| job.deadline_ms).min()
+        self.running
+            .iter()
+            .chain(queued)
+            .filter_map(|id| self.jobs.get(id.0))
+            .map(|job| job.deadline_ms)
+            .min()
     }
 
     pub(crate) fn is_running(&self, id: JobId) -> bool {

@@ -120,7 +120,8 @@ mod tests {
 
     #[test]
     fn routes_exact_then_longest_wildcard_then_default() {
-        let router = Router::new(&[site(&[]), site(&["a.example"]), site(&["*.example"]), site(&["*.b.example"])]);
+        let router =
+            Router::new(&[site(&[]), site(&["a.example"]), site(&["*.example"]), site(&["*.b.example"])]);
         assert_eq!(router.route(b"A.Example"), Some(SiteId(1)));
         assert_eq!(router.route(b"a.example."), Some(SiteId(1)));
         assert_eq!(router.route(b"x.example"), Some(SiteId(2)));

@@ -69,10 +69,11 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = Key> + '_ {
-        self.places.iter().enumerate().filter(|(_, (_, item))| item.is_some()).map(|(index, (generation, _))| Key {
-            index: index as u32,
-            generation: *generation,
-        })
+        self.places
+            .iter()
+            .enumerate()
+            .filter(|(_, (_, item))| item.is_some())
+            .map(|(index, (generation, _))| Key { index: index as u32, generation: *generation })
     }
 }
 

@@ -29,7 +29,12 @@ pub trait System {
     fn end_sending(&mut self, socket: &Self::Socket);
 
     /// Looks a path up under a site's root, from memory alone. `path` is relative, `.` the root.
-    fn open_cached(&mut self, site: SiteId, path: &[u8], want: Want) -> Result<Opened<Self::File>, LookUpError>;
+    fn open_cached(
+        &mut self,
+        site: SiteId,
+        path: &[u8],
+        want: Want,
+    ) -> Result<Opened<Self::File>, LookUpError>;
 
     /// Reads what is in memory at `offset`, as far as it is there without a gap.
     fn read_resident(&mut self, file: &Self::File, offset: u64, buffer: &mut [u8]) -> io::Result<Resident>;

@@ -62,8 +62,8 @@ impl Timers {
             return None;
         }
         let from = self.earliest.get().max(self.next_tick);
-        let next =
-            (from..self.next_tick + TICKS as u64).find(|tick| !self.wheel[*tick as usize % TICKS].is_empty())?;
+        let next = (from..self.next_tick + TICKS as u64)
+            .find(|tick| !self.wheel[*tick as usize % TICKS].is_empty())?;
         self.earliest.set(next);
         Some(next * TICK_MS)
     }

@@ -66,38 +66,18 @@ impl clap::FromArgMatches for ServeOptions {
 /// The values given for an option, none if it was not given.
 fn given(spec: &Spec, matches: &ArgMatches) -> Vec<OsString> {
     if spec.kind != Kind::Switch {
-        return matches
-            .get_many::<OsString>(spec.key)
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect();
+        return matches.get_many::<OsString>(spec.key).into_iter().flatten().cloned().collect();
     }
     let words = [(spec.flag(), "true"), (negated(spec), "false")];
-    words
-        .into_iter()
-        .filter(|(id, _)| matches.get_flag(id))
-        .map(|(_, word)| word.into())
-        .collect()
+    words.into_iter().filter(|(id, _)| matches.get_flag(id)).map(|(_, word)| word.into()).collect()
 }
 
 fn together(spec: &Spec, items: &[&OsStr], refusals: &[Refusal]) -> clap::Error {
     let lines = refusals.iter().map(|refusal| {
-        let item = items
-            .get(refusal.item)
-            .copied()
-            .unwrap_or_default()
-            .to_string_lossy();
-        format!(
-            "invalid value '{item}' for '--{}': {}",
-            spec.flag(),
-            refusal.why
-        )
+        let item = items.get(refusal.item).copied().unwrap_or_default().to_string_lossy();
+        format!("invalid value '{item}' for '--{}': {}", spec.flag(), refusal.why)
     });
-    clap::Error::raw(
-        ErrorKind::ValueValidation,
-        lines.collect::<Vec<_>>().join("; "),
-    )
+    clap::Error::raw(ErrorKind::ValueValidation, lines.collect::<Vec<_>>().join("; "))
 }
 
 /// The flags of an option: one, or two for a switch.
@@ -107,9 +87,7 @@ fn args(spec: &'static Spec) -> Vec<Arg> {
         let [yes, no] = [spec.flag(), negated(spec)];
         return vec![
             switch(&yes, &no).help(help(spec)).help_heading(heading),
-            switch(&no, &yes)
-                .help(format!("Turn --{yes} off"))
-                .help_heading(heading),
+            switch(&no, &yes).help(format!("Turn --{yes} off")).help_heading(heading),
         ];
     }
     let arg = Arg::new(spec.key)
@@ -117,17 +95,9 @@ fn args(spec: &'static Spec) -> Vec<Arg> {
         .value_parser(parser(spec))
         .value_hint(hint(spec))
         .hide_possible_values(true)
-        .action(if spec.kind.is_list() {
-            ArgAction::Append
-        } else {
-            ArgAction::Set
-        })
+        .action(if spec.kind.is_list() { ArgAction::Append } else { ArgAction::Set })
         .help(help(spec));
-    vec![if spec.is_operand() {
-        arg
-    } else {
-        arg.long(spec.flag()).help_heading(heading)
-    }]
+    vec![if spec.is_operand() { arg } else { arg.long(spec.flag()).help_heading(heading) }]
 }
 
 /// What it does, and on a line of its own, what holds without it.
@@ -156,15 +126,12 @@ fn negated(spec: &Spec) -> String {
 /// Checks a value by itself, so that clap can say which one is wrong, and keeps its text.
 fn parser(spec: &'static Spec) -> ValueParser {
     if spec.kind == Kind::LogFormat {
-        return PossibleValuesParser::new(LogFormat::ALL.map(LogFormat::name))
-            .map(OsString::from)
-            .into();
+        return PossibleValuesParser::new(LogFormat::ALL.map(LogFormat::name)).map(OsString::from).into();
     }
-    let check =
-        move |text: OsString| match spec.set(&mut Overrides::default(), &[&text], Origin::Flag) {
-            Ok(()) => Ok(text),
-            Err(refusals) => Err(why(refusals)),
-        };
+    let check = move |text: OsString| match spec.set(&mut Overrides::default(), &[&text], Origin::Flag) {
+        Ok(()) => Ok(text),
+        Err(refusals) => Err(why(refusals)),
+    };
     OsStringValueParser::new().try_map(check).into()
 }
 

@@ -15,11 +15,7 @@ struct Folder(PathBuf);
 impl Folder {
     fn new() -> Folder {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "flash-cli-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
+        let name = format!("flash-cli-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(path.join("www")).unwrap();
         Folder(path.canonicalize().unwrap())
@@ -65,17 +61,11 @@ impl Run {
 /// Runs a command without the variables of whoever runs the tests.
 fn run(command: &mut Command) -> Run {
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("FLASH_")
-            && !command.get_envs().any(|(set, _)| set == name)
-        {
+        if name.to_string_lossy().starts_with("FLASH_") && !command.get_envs().any(|(set, _)| set == name) {
             command.env_remove(name);
         }
     }
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().unwrap();
+    let Output { status, stdout, stderr } = command.output().unwrap();
     Run {
         code: status.code().unwrap(),
         out: String::from_utf8(stdout).unwrap(),
@@ -84,9 +74,7 @@ fn run(command: &mut Command) -> Run {
 }
 
 fn docs(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../docs")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
 }
 
 #[test]
@@ -94,21 +82,11 @@ fn help_and_version() {
     let folder = Folder::new();
     let help = folder.flash(&["--help"]);
     assert_eq!((help.code, help.err.as_str()), (0, ""));
-    assert!(
-        help.out.contains("serve ") && help.out.contains("check "),
-        "{}",
-        help.out
-    );
-    assert!(
-        !help.out.contains("one of the processes"),
-        "what is not for people is not shown"
-    );
+    assert!(help.out.contains("serve ") && help.out.contains("check "), "{}", help.out);
+    assert!(!help.out.contains("one of the processes"), "what is not for people is not shown");
 
     let version = folder.flash(&["--version"]);
-    assert_eq!(
-        version.out,
-        format!("flash {}\n", env!("CARGO_PKG_VERSION"))
-    );
+    assert_eq!(version.out, format!("flash {}\n", env!("CARGO_PKG_VERSION")));
 
     let nothing = folder.flash(&[]);
     assert_eq!((nothing.code, nothing.out.as_str()), (2, ""));
@@ -118,28 +96,14 @@ fn help_and_version() {
 #[test]
 fn the_help_of_serve_names_every_option() {
     let help = Folder::new().flash(&["serve", "--help"]);
-    for heading in [
-        "Files:",
-        "Network:",
-        "Processes and memory:",
-        "Limits and timeouts:",
-        "Logs:",
-    ] {
+    for heading in ["Files:", "Network:", "Processes and memory:", "Limits and timeouts:", "Logs:"] {
         assert!(help.out.contains(heading), "{heading}");
     }
     for spec in OPTIONS {
         assert!(help.out.contains(&spec.variable()), "{}", spec.variable());
-        assert!(
-            spec.is_operand() || help.out.contains(&format!("--{} ", spec.flag())),
-            "{}",
-            spec.flag()
-        );
+        assert!(spec.is_operand() || help.out.contains(&format!("--{} ", spec.flag())), "{}", spec.flag());
     }
-    assert!(
-        help.out.lines().all(|line| line.chars().count() <= 100),
-        "{}",
-        help.out
-    );
+    assert!(help.out.lines().all(|line| line.chars().count() <= 100), "{}", help.out);
 }
 
 #[test]
@@ -147,40 +111,13 @@ fn a_wrong_command_line_is_a_usage_error() {
     let folder = Folder::new();
     let wrong: &[(&[&str], &str)] = &[
         (&["sevre"], "a similar subcommand exists: 'serve'"),
-        (
-            &["serve", "--worker", "2"],
-            "a similar argument exists: '--workers'",
-        ),
-        (
-            &["serve", "--workers", "0"],
-            "invalid value '0' for '--workers <N>': must be from 1 to 256",
-        ),
-        (
-            &["serve", "--freshness", "5"],
-            "the unit is missing; write a whole number and a unit",
-        ),
-        (
-            &["serve", "--listen", "8080"],
-            "did you mean `127.0.0.1:8080`?",
-        ),
-        (
-            &["serve", "--log-format", "jsn"],
-            "a similar value exists: 'json'",
-        ),
-        (
-            &["serve", "--index", "a/b"],
-            "must be the name of a file, without `/`",
-        ),
-        (
-            &[
-                "check",
-                "--listen",
-                "127.0.0.1:1",
-                "--listen",
-                "127.0.0.1:1",
-            ],
-            "given twice",
-        ),
+        (&["serve", "--worker", "2"], "a similar argument exists: '--workers'"),
+        (&["serve", "--workers", "0"], "invalid value '0' for '--workers <N>': must be from 1 to 256"),
+        (&["serve", "--freshness", "5"], "the unit is missing; write a whole number and a unit"),
+        (&["serve", "--listen", "8080"], "did you mean `127.0.0.1:8080`?"),
+        (&["serve", "--log-format", "jsn"], "a similar value exists: 'json'"),
+        (&["serve", "--index", "a/b"], "must be the name of a file, without `/`"),
+        (&["check", "--listen", "127.0.0.1:1", "--listen", "127.0.0.1:1"], "given twice"),
         (&["check", "a", "b"], "unexpected argument 'b'"),
         (&["completions", "tcsh"], "invalid value 'tcsh'"),
         (&["man", "here", "--stdout"], "cannot be used with"),
@@ -198,30 +135,17 @@ fn check_says_ok_and_what_would_be_served() {
     let run = folder.flash(&["check", "--config", "flash.toml"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
     let root = folder.0.join("www");
-    assert_eq!(
-        run.out,
-        format!(
-            "flash.toml: ok\n`{}` on 127.0.0.1:8080 with 1 worker\n",
-            root.display()
-        )
-    );
+    assert_eq!(run.out, format!("flash.toml: ok\n`{}` on 127.0.0.1:8080 with 1 worker\n", root.display()));
 
-    let run = folder.flash_env(
-        &["check", "--workers", "2"],
-        &[("FLASH_LISTEN", "[::1]:1,127.0.0.1:2")],
-    );
+    let run = folder.flash_env(&["check", "--workers", "2"], &[("FLASH_LISTEN", "[::1]:1,127.0.0.1:2")]);
     let here = folder.0.display();
-    assert_eq!(
-        run.out,
-        format!("settings: ok\n`{here}` on [::1]:1, 127.0.0.1:2 with 2 workers\n")
-    );
+    assert_eq!(run.out, format!("settings: ok\n`{here}` on [::1]:1, 127.0.0.1:2 with 2 workers\n"));
 }
 
 #[test]
 fn check_shows_what_is_wrong_with_line_caret_and_suggestion() {
-    let folder = Folder::with(
-        "workers = 2\nfreshnes = \"1s\"\n\n[[site]]\nhosts = [\"a.org:80\"]\nroot = \"www\"\n",
-    );
+    let folder =
+        Folder::with("workers = 2\nfreshnes = \"1s\"\n\n[[site]]\nhosts = [\"a.org:80\"]\nroot = \"www\"\n");
     let run = folder.flash(&["check", "--config", "flash.toml"]);
     assert_eq!((run.code, run.out.as_str()), (1, ""));
     let expected = "\
@@ -250,43 +174,24 @@ flash.toml: 2 errors
 fn check_fails_without_its_file() {
     let run = Folder::new().flash(&["check", "--config", "gone.toml"]);
     assert_eq!((run.code, run.out.as_str()), (1, ""));
-    let expected = "error: cannot read the config file `gone.toml`: no such file or directory\n\ngone.toml: 1 error\n";
+    let expected =
+        "error: cannot read the config file `gone.toml`: no such file or directory\n\ngone.toml: 1 error\n";
     assert_eq!(run.err, expected);
 }
 
 #[test]
 fn flag_beats_environment_beats_file_beats_default() {
     let folder = Folder::with("workers = 1\nhelpers = 1\nconnections = 1\nbrowse = true\n");
-    let env = [
-        ("FLASH_WORKERS", "2"),
-        ("FLASH_HELPERS", "2"),
-        ("FLASH_CONFIG", "flash.toml"),
-    ];
-    let settings = folder
-        .flash_env(&["check", "--print", "--workers", "3"], &env)
-        .settings();
-    assert_eq!(
-        (
-            settings.workers,
-            settings.helpers_max,
-            settings.connections_max
-        ),
-        (3, 2, 1)
-    );
+    let env = [("FLASH_WORKERS", "2"), ("FLASH_HELPERS", "2"), ("FLASH_CONFIG", "flash.toml")];
+    let settings = folder.flash_env(&["check", "--print", "--workers", "3"], &env).settings();
+    assert_eq!((settings.workers, settings.helpers_max, settings.connections_max), (3, 2, 1));
     assert_eq!(settings.idle_timeout_ms, 60_000);
     assert!(settings.sites[0].browse);
 
-    let off = folder
-        .flash_env(&["check", "--print", "--no-browse"], &env)
-        .settings();
+    let off = folder.flash_env(&["check", "--print", "--no-browse"], &env).settings();
     assert!(!off.sites[0].browse);
-    let last = folder
-        .flash_env(&["check", "--print", "--no-browse", "--browse"], &env)
-        .settings();
-    assert!(
-        last.sites[0].browse,
-        "of a switch and its opposite the last one counts"
-    );
+    let last = folder.flash_env(&["check", "--print", "--no-browse", "--browse"], &env).settings();
+    assert!(last.sites[0].browse, "of a switch and its opposite the last one counts");
 }
 
 #[test]
@@ -314,11 +219,7 @@ fn every_flag_arrives() {
             _ => vec![flag.as_str(), text(spec)],
         };
         let args = [&["check", "--print"], &args[..]].concat();
-        assert_ne!(
-            folder.flash(&args).settings(),
-            plain,
-            "{args:?} changed nothing"
-        );
+        assert_ne!(folder.flash(&args).settings(), plain, "{args:?} changed nothing");
     }
 }
 
@@ -326,7 +227,8 @@ fn every_flag_arrives() {
 fn an_unknown_variable_is_warned_of() {
     let run = Folder::new().flash_env(&["check"], &[("FLASH_WORKER", "1")]);
     assert_eq!(run.code, 0);
-    let expected = "warning: unknown environment variable FLASH_WORKER is ignored; did you mean `FLASH_WORKERS`?\n";
+    let expected =
+        "warning: unknown environment variable FLASH_WORKER is ignored; did you mean `FLASH_WORKERS`?\n";
     assert_eq!(run.err, expected);
 }
 
@@ -338,11 +240,7 @@ fn a_root_need_not_be_utf8() {
     let name = std::ffi::OsStr::from_bytes(b"w\xff");
     fs::create_dir(folder.0.join(name)).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_flash"));
-    let settings = run(command
-        .current_dir(&folder.0)
-        .args(["check", "--print"])
-        .arg(name))
-    .settings();
+    let settings = run(command.current_dir(&folder.0).args(["check", "--print"]).arg(name)).settings();
     assert_eq!(settings.sites[0].root, folder.0.join(name));
 }
 
@@ -372,36 +270,17 @@ fn man_pages() {
     let folder = Folder::new();
     let all = folder.flash(&["man"]);
     assert_eq!((all.code, all.err.as_str()), (0, ""));
-    for page in [
-        "flash",
-        "flash-serve",
-        "flash-check",
-        "flash-man",
-        "flash-completions",
-    ] {
-        assert!(
-            all.out.contains(&format!(".TH {page} 1")),
-            "{page}: {}",
-            all.out
-        );
+    for page in ["flash", "flash-serve", "flash-check", "flash-man", "flash-completions"] {
+        assert!(all.out.contains(&format!(".TH {page} 1")), "{page}: {}", all.out);
     }
     assert_eq!(folder.flash(&["man", "--stdout"]).out, all.out);
 
     assert_eq!(folder.flash(&["man", "pages"]).code, 0);
     let serve = fs::read_to_string(folder.0.join("pages/flash-serve.1")).unwrap();
-    for heading in [
-        "SYNOPSIS",
-        "OPTIONS",
-        "SIGNALS",
-        "FILES",
-        "ENVIRONMENT",
-        "EXIT STATUS",
-        "EXAMPLES",
-        "SEE ALSO",
-    ] {
-        let lines = serve
-            .lines()
-            .filter(|line| line.trim_start_matches(".SH ").trim_matches('"') == heading);
+    for heading in
+        ["SYNOPSIS", "OPTIONS", "SIGNALS", "FILES", "ENVIRONMENT", "EXIT STATUS", "EXAMPLES", "SEE ALSO"]
+    {
+        let lines = serve.lines().filter(|line| line.trim_start_matches(".SH ").trim_matches('"') == heading);
         assert_eq!(lines.count(), 1, "{heading}");
     }
     assert!(folder.0.join("pages/flash.1").exists());
@@ -410,12 +289,7 @@ fn man_pages() {
     fs::write(folder.0.join("file"), "").unwrap();
     let run = folder.flash(&["man", "file"]);
     assert_eq!(run.code, 1);
-    assert!(
-        run.err
-            .starts_with("error: cannot write the man pages to `file`: "),
-        "{}",
-        run.err
-    );
+    assert!(run.err.starts_with("error: cannot write the man pages to `file`: "), "{}", run.err);
 }
 
 #[test]
@@ -433,28 +307,15 @@ fn the_example_config_file_is_right() {
         Some(setting) if is_key(setting) && !setting.starts_with("log_file") => setting,
         _ => line,
     });
-    fs::write(
-        folder.0.join("flash.toml"),
-        lines.collect::<Vec<_>>().join("\n"),
-    )
-    .unwrap();
-    let mut whole = folder
-        .flash(&["check", "--print", "--config", "flash.toml"])
-        .settings();
+    fs::write(folder.0.join("flash.toml"), lines.collect::<Vec<_>>().join("\n")).unwrap();
+    let mut whole = folder.flash(&["check", "--print", "--config", "flash.toml"]).settings();
     for (site, same) in whole.sites.iter_mut().zip(&settings.sites) {
         site.root.clone_from(&same.root);
     }
     assert_eq!(whole, settings);
     for spec in OPTIONS.iter().filter(|spec| spec.is_in_file()) {
-        let named = |line: &str| {
-            line.trim_start_matches('#')
-                .starts_with(&format!("{} = ", spec.key))
-        };
-        assert!(
-            text.lines().any(named),
-            "docs/flash.toml does not show {}",
-            spec.key
-        );
+        let named = |line: &str| line.trim_start_matches('#').starts_with(&format!("{} = ", spec.key));
+        assert!(text.lines().any(named), "docs/flash.toml does not show {}", spec.key);
     }
 }
 
@@ -468,54 +329,33 @@ fn row(spec: &Spec) -> String {
         Kind::Switch => "true or false".to_owned(),
         Kind::LogFormat => "`combined`, `json` or `off`".to_owned(),
         Kind::Count { least, most } => range(least.to_string(), most.to_string()),
-        Kind::Duration { least_ms, most_ms } => range(
-            units::duration_text(least_ms),
-            units::duration_text(most_ms),
-        ),
-        Kind::Size {
-            least_bytes,
-            most_bytes,
-        } => range(units::size_text(least_bytes), units::size_text(most_bytes)),
+        Kind::Duration { least_ms, most_ms } => {
+            range(units::duration_text(least_ms), units::duration_text(most_ms))
+        }
+        Kind::Size { least_bytes, most_bytes } => {
+            range(units::size_text(least_bytes), units::size_text(most_bytes))
+        }
     };
     let default = match spec.default {
         DefaultValue::Text(text) => format!("`{text}`"),
         DefaultValue::Depends(text) => text.to_owned(),
         DefaultValue::None => "none".to_owned(),
     };
-    let key = if spec.is_in_file() {
-        format!("`{}`", spec.key)
-    } else {
-        "-".to_owned()
-    };
+    let key = if spec.is_in_file() { format!("`{}`", spec.key) } else { "-".to_owned() };
     let flag = match spec.kind {
         Kind::Switch => format!("`--{0}`, `--no-{0}`", spec.flag()),
         _ if spec.is_operand() => "`DIR`".to_owned(),
         _ => format!("`--{} {}`", spec.flag(), spec.value_name),
     };
-    format!(
-        "| {key} | {value} | {default} | {flag} | `{}` | {} |",
-        spec.variable(),
-        spec.help
-    )
+    format!("| {key} | {value} | {default} | {flag} | `{}` | {} |", spec.variable(), spec.help)
 }
 
 #[test]
 fn the_table_in_the_docs_is_right() {
     let text = fs::read_to_string(docs("config.md")).unwrap();
     let rows: Vec<String> = OPTIONS.iter().map(row).collect();
-    let missing: Vec<&str> = rows
-        .iter()
-        .map(String::as_str)
-        .filter(|row| !text.contains(row))
-        .collect();
-    assert!(
-        missing.is_empty(),
-        "docs/config.md should have:\n{}",
-        missing.join("\n")
-    );
+    let missing: Vec<&str> = rows.iter().map(String::as_str).filter(|row| !text.contains(row)).collect();
+    assert!(missing.is_empty(), "docs/config.md should have:\n{}", missing.join("\n"));
     let example = fs::read_to_string(docs("flash.toml")).unwrap();
-    assert!(
-        text.contains(&example),
-        "the example in docs/config.md is not docs/flash.toml"
-    );
+    assert!(text.contains(&example), "the example in docs/config.md is not docs/flash.toml");
 }

@@ -16,23 +16,13 @@ Sec-Fetch-Site: same-origin\r\nPriority: u=0, i\r\n\r\n";
 
 fn main() {
     let limits = HeadLimits::default();
-    report("parse_head, wrk", WRK.len(), || {
-        parse_head(black_box(WRK), &limits).is_ok()
-    });
-    report("parse_head, browser", BROWSER.len(), || {
-        parse_head(black_box(BROWSER), &limits).is_ok()
-    });
-    report("head_end, browser", BROWSER.len(), || {
-        head_end(black_box(BROWSER), 0).is_some()
-    });
+    report("parse_head, wrk", WRK.len(), || parse_head(black_box(WRK), &limits).is_ok());
+    report("parse_head, browser", BROWSER.len(), || parse_head(black_box(BROWSER), &limits).is_ok());
+    report("head_end, browser", BROWSER.len(), || head_end(black_box(BROWSER), 0).is_some());
     let plain = b"/docs/guide/index.html";
-    report("decode_path, plain", plain.len(), || {
-        decode_path(black_box(plain)).is_ok()
-    });
+    report("decode_path, plain", plain.len(), || decode_path(black_box(plain)).is_ok());
     let escaped = b"/docs/a%20guide/./index.html";
-    report("decode_path, escaped", escaped.len(), || {
-        decode_path(black_box(escaped)).is_ok()
-    });
+    report("decode_path, escaped", escaped.len(), || decode_path(black_box(escaped)).is_ok());
 }
 
 /// Prints the best mean of several rounds: what disturbs a round only makes it longer.

@@ -115,13 +115,7 @@ impl Default for Chunked {
 impl Chunked {
     /// At the front of a body.
     pub fn new() -> Self {
-        Self {
-            state: State::Size,
-            chunk_bytes: 0,
-            size_digits: 0,
-            extension_bytes: 0,
-            trailer_bytes: 0,
-        }
+        Self { state: State::Size, chunk_bytes: 0, size_digits: 0, extension_bytes: 0, trailer_bytes: 0 }
     }
 
     /// Takes the next bytes of the connection.
@@ -136,9 +130,7 @@ impl Chunked {
                 return Ok(progress);
             };
             if self.state == State::Data {
-                let taken = usize::try_from(self.chunk_bytes)
-                    .unwrap_or(usize::MAX)
-                    .min(rest.len());
+                let taken = usize::try_from(self.chunk_bytes).unwrap_or(usize::MAX).min(rest.len());
                 self.chunk_bytes -= taken as u64;
                 progress.consumed += taken;
                 progress.data_bytes += taken;
@@ -172,11 +164,7 @@ impl Chunked {
             (State::SizeLf, b'\n') => {
                 // A size of zero is the last chunk, which has no data and no line end after it.
                 let is_last = self.chunk_bytes == 0;
-                Ok(if is_last {
-                    State::TrailerStart
-                } else {
-                    State::Data
-                })
+                Ok(if is_last { State::TrailerStart } else { State::Data })
             }
             (State::DataCr, b'\r') => Ok(State::DataLf),
             (State::DataLf, b'\n') => {
@@ -185,9 +173,7 @@ impl Chunked {
                 Ok(State::Size)
             }
             (State::EndLf, b'\n') | (State::Done | State::Data, _) => Ok(State::Done),
-            (State::SizeLf | State::DataCr | State::DataLf | State::EndLf, _) => {
-                Err(BadBody::LineEnd)
-            }
+            (State::SizeLf | State::DataCr | State::DataLf | State::EndLf, _) => Err(BadBody::LineEnd),
             _ => self.step_trailer(byte),
         }
     }
@@ -220,13 +206,9 @@ impl Chunked {
         match (self.state, byte) {
             (State::TrailerStart, b'\r') => Ok(State::EndLf),
             (State::TrailerName, b':') => Ok(State::TrailerValue),
-            (State::TrailerStart | State::TrailerName, _) if is_token_byte(byte) => {
-                Ok(State::TrailerName)
-            }
+            (State::TrailerStart | State::TrailerName, _) if is_token_byte(byte) => Ok(State::TrailerName),
             (State::TrailerValue, b'\r') => Ok(State::TrailerLf),
-            (State::TrailerValue, _) if byte == b'\t' || !byte.is_ascii_control() => {
-                Ok(State::TrailerValue)
-            }
+            (State::TrailerValue, _) if byte == b'\t' || !byte.is_ascii_control() => Ok(State::TrailerValue),
             (State::TrailerLf, b'\n') => Ok(State::TrailerStart),
             (State::TrailerLf, _) => Err(BadBody::LineEnd),
             _ => Err(BadBody::Trailer),
@@ -270,19 +252,11 @@ mod tests {
             ("0000000000000001\r\nx\r\n0\r\n\r\n", 1),
         ] {
             let next = format!("{bytes}GET / HTTP/1.1");
-            let expected = Progress {
-                consumed: bytes.len(),
-                data_bytes,
-                done: true,
-            };
+            let expected = Progress { consumed: bytes.len(), data_bytes, done: true };
             assert_eq!(whole(next.as_bytes()), Ok(expected), "{bytes:?}");
             // Nothing but the last byte ends it.
             let short = whole(&bytes.as_bytes()[..bytes.len() - 1]).unwrap();
-            assert_eq!(
-                (short.consumed, short.done),
-                (bytes.len() - 1, false),
-                "{bytes:?}"
-            );
+            assert_eq!((short.consumed, short.done), (bytes.len() - 1, false), "{bytes:?}");
         }
     }
 
@@ -331,20 +305,14 @@ mod tests {
     fn bounds() {
         let with_extension = |len: usize| format!("1;{}\r\nx\r\n0\r\n\r\n", "e".repeat(len));
         assert!(whole(with_extension(256).as_bytes()).unwrap().done);
-        assert_eq!(
-            whole(with_extension(257).as_bytes()),
-            Err(BadBody::ExtensionTooLong)
-        );
+        assert_eq!(whole(with_extension(257).as_bytes()), Err(BadBody::ExtensionTooLong));
         // The bound is for each chunk.
         let twice = format!("1;{0}\r\nx\r\n1;{0}\r\nx\r\n0\r\n\r\n", "e".repeat(200));
         assert!(whole(twice.as_bytes()).unwrap().done);
 
         let with_trailer = |len: usize| format!("0\r\na:{}\r\n\r\n", "t".repeat(len));
         assert!(whole(with_trailer(8_000).as_bytes()).unwrap().done);
-        assert_eq!(
-            whole(with_trailer(8_192).as_bytes()),
-            Err(BadBody::TrailerTooLarge)
-        );
+        assert_eq!(whole(with_trailer(8_192).as_bytes()), Err(BadBody::TrailerTooLarge));
         let many = format!("0\r\n{}\r\n", "a:b\r\n".repeat(2_000));
         assert_eq!(whole(many.as_bytes()), Err(BadBody::TrailerTooLarge));
     }
@@ -353,14 +321,7 @@ mod tests {
     fn the_largest_chunk_is_not_lost_in_arithmetic() {
         let mut chunked = Chunked::new();
         let progress = chunked.skip(b"ffffffffffffffff\r\nabc").unwrap();
-        assert_eq!(
-            progress,
-            Progress {
-                consumed: 21,
-                data_bytes: 3,
-                done: false
-            }
-        );
+        assert_eq!(progress, Progress { consumed: 21, data_bytes: 3, done: false });
         assert_eq!(chunked.chunk_bytes, u64::MAX - 3);
     }
 
@@ -368,31 +329,16 @@ mod tests {
     fn nothing_is_taken_after_the_end() {
         let mut chunked = Chunked::new();
         assert!(chunked.skip(b"0\r\n\r\n").unwrap().done);
-        assert_eq!(
-            chunked.skip(b"5\r\n"),
-            Ok(Progress {
-                consumed: 0,
-                data_bytes: 0,
-                done: true
-            })
-        );
+        assert_eq!(chunked.skip(b"5\r\n"), Ok(Progress { consumed: 0, data_bytes: 0, done: true }));
     }
 
     #[test]
     fn every_split_in_three_gives_the_same() {
-        for bytes in [
-            "5;e=f\r\nhello\r\n0\r\nA: b\r\n\r\nGET",
-            "5\r\nhello\r\n1\n",
-            "0\r\nA : b\r\n\r\n",
-        ] {
+        for bytes in ["5;e=f\r\nhello\r\n0\r\nA: b\r\n\r\nGET", "5\r\nhello\r\n1\n", "0\r\nA : b\r\n\r\n"] {
             let bytes = bytes.as_bytes();
             for first in 0..=bytes.len() {
                 for second in first..=bytes.len() {
-                    assert_eq!(
-                        pieces(bytes, [first, second]),
-                        whole(bytes),
-                        "cut at {first} and {second}"
-                    );
+                    assert_eq!(pieces(bytes, [first, second]), whole(bytes), "cut at {first} and {second}");
                 }
             }
         }

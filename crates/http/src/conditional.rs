@@ -66,9 +66,7 @@ pub fn range_applies(request: &Request<'_>, validators: &Validators<'_>, now_s: 
         None => true,
         // A weak tag never matches here, and is no date either.
         Some([b'"', ..]) => request.if_range == Some(validators.etag),
-        Some(date) => {
-            parse_http_date(date) == Some(validators.modified_s) && validators.modified_s < now_s
-        }
+        Some(date) => parse_http_date(date) == Some(validators.modified_s) && validators.modified_s < now_s,
     }
 }
 
@@ -103,10 +101,7 @@ fn list_matches(list: &[u8], etag: &[u8], comparison: Comparison) -> bool {
 
 /// Skips blanks and commas, since RFC 9110 section 5.6.1.2 allows empty elements, and counts the commas.
 fn skip_separators(list: &[u8]) -> (usize, &[u8]) {
-    let end = list
-        .iter()
-        .position(|byte| !matches!(byte, b' ' | b'\t' | b','))
-        .unwrap_or(list.len());
+    let end = list.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b',')).unwrap_or(list.len());
     let commas = list[..end].iter().filter(|&&byte| byte == b',').count();
     (commas, &list[end..])
 }
@@ -120,10 +115,7 @@ fn split_tag(list: &[u8]) -> Option<(bool, &[u8], &[u8])> {
     };
     let inner = quoted.strip_prefix(b"\"")?;
     let len = memchr::memchr(b'"', inner)?;
-    if inner[..len]
-        .iter()
-        .any(|&byte| byte <= b' ' || byte == 0x7f)
-    {
+    if inner[..len].iter().any(|&byte| byte <= b' ' || byte == 0x7f) {
         return None;
     }
     let (tag, after) = quoted.split_at(len + 2);
@@ -138,23 +130,13 @@ mod tests {
     use proptest::prelude::*;
 
     const MODIFIED_S: i64 = 784_111_777;
-    const VALIDATORS: Validators<'_> = Validators {
-        etag: b"\"a,b\"",
-        modified_s: MODIFIED_S,
-    };
+    const VALIDATORS: Validators<'_> = Validators { etag: b"\"a,b\"", modified_s: MODIFIED_S };
     const SAME: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
     const EARLIER: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
     const LATER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
 
-    fn with_request<T>(
-        method: &str,
-        fields: &[(&str, &str)],
-        check: impl Fn(&Request<'_>) -> T,
-    ) -> T {
-        let lines: String = fields
-            .iter()
-            .map(|(name, value)| format!("{name}: {value}\r\n"))
-            .collect();
+    fn with_request<T>(method: &str, fields: &[(&str, &str)], check: impl Fn(&Request<'_>) -> T) -> T {
+        let lines: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let head = format!("{method} / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         match parse_head(head.as_bytes(), &HeadLimits::default()) {
             Ok(Head::Complete(request)) => check(&request),
@@ -187,16 +169,8 @@ mod tests {
             ("\"a b\", \"a,b\"", false, false),
             ("", false, false),
         ] {
-            assert_eq!(
-                list_matches(list.as_bytes(), VALIDATORS.etag, Comparison::Strong),
-                strong,
-                "{list}"
-            );
-            assert_eq!(
-                list_matches(list.as_bytes(), VALIDATORS.etag, Comparison::Weak),
-                weak,
-                "{list}"
-            );
+            assert_eq!(list_matches(list.as_bytes(), VALIDATORS.etag, Comparison::Strong), strong, "{list}");
+            assert_eq!(list_matches(list.as_bytes(), VALIDATORS.etag, Comparison::Weak), weak, "{list}");
         }
     }
 
@@ -218,11 +192,7 @@ mod tests {
             ("If-Unmodified-Since", EARLIER, PreconditionFailed),
             ("If-Unmodified-Since", "junk", Proceed),
             ("If-Modified-Since", SAME, NotModified),
-            (
-                "If-Modified-Since",
-                "Sunday, 06-Nov-94 08:49:37 GMT",
-                NotModified,
-            ),
+            ("If-Modified-Since", "Sunday, 06-Nov-94 08:49:37 GMT", NotModified),
             ("If-Modified-Since", "Sun Nov  6 08:49:37 1994", NotModified),
             ("If-Modified-Since", LATER, NotModified),
             ("If-Modified-Since", EARLIER, Proceed),
@@ -236,56 +206,27 @@ mod tests {
     fn the_order_of_section_13_2_2() {
         use Verdict::{NotModified, PreconditionFailed, Proceed};
         // If-Match hides If-Unmodified-Since.
-        assert_eq!(
-            verdict(&[("If-Match", "*"), ("If-Unmodified-Since", EARLIER)]),
-            Proceed
-        );
+        assert_eq!(verdict(&[("If-Match", "*"), ("If-Unmodified-Since", EARLIER)]), Proceed);
         // If-None-Match hides If-Modified-Since, both ways, and when it is malformed.
-        assert_eq!(
-            verdict(&[("If-None-Match", "\"x\""), ("If-Modified-Since", SAME)]),
-            Proceed
-        );
-        assert_eq!(
-            verdict(&[("If-None-Match", "\"a,b\""), ("If-Modified-Since", EARLIER)]),
-            NotModified
-        );
-        assert_eq!(
-            verdict(&[("If-None-Match", "junk"), ("If-Modified-Since", SAME)]),
-            Proceed
-        );
+        assert_eq!(verdict(&[("If-None-Match", "\"x\""), ("If-Modified-Since", SAME)]), Proceed);
+        assert_eq!(verdict(&[("If-None-Match", "\"a,b\""), ("If-Modified-Since", EARLIER)]), NotModified);
+        assert_eq!(verdict(&[("If-None-Match", "junk"), ("If-Modified-Since", SAME)]), Proceed);
         // The first pair comes before the second.
+        assert_eq!(verdict(&[("If-None-Match", "*"), ("If-Match", "\"x\"")]), PreconditionFailed);
+        assert_eq!(verdict(&[("If-None-Match", "*"), ("If-Match", "\"a,b\"")]), NotModified);
         assert_eq!(
-            verdict(&[("If-None-Match", "*"), ("If-Match", "\"x\"")]),
-            PreconditionFailed
-        );
-        assert_eq!(
-            verdict(&[("If-None-Match", "*"), ("If-Match", "\"a,b\"")]),
-            NotModified
-        );
-        assert_eq!(
-            verdict(&[
-                ("If-Unmodified-Since", EARLIER),
-                ("If-Modified-Since", SAME)
-            ]),
+            verdict(&[("If-Unmodified-Since", EARLIER), ("If-Modified-Since", SAME)]),
             PreconditionFailed
         );
         // Repeated lines are one list; repeated dates are none.
-        assert_eq!(
-            verdict(&[("If-None-Match", "\"x\""), ("If-None-Match", "\"a,b\"")]),
-            NotModified
-        );
-        assert_eq!(
-            verdict(&[("If-Modified-Since", SAME), ("If-Modified-Since", SAME)]),
-            Proceed
-        );
+        assert_eq!(verdict(&[("If-None-Match", "\"x\""), ("If-None-Match", "\"a,b\"")]), NotModified);
+        assert_eq!(verdict(&[("If-Modified-Since", SAME), ("If-Modified-Since", SAME)]), Proceed);
     }
 
     #[test]
     fn methods() {
         let of = |method| {
-            with_request(method, &[("If-None-Match", "*")], |request| {
-                evaluate(request, &VALIDATORS)
-            })
+            with_request(method, &[("If-None-Match", "*")], |request| evaluate(request, &VALIDATORS))
         };
         assert_eq!(of("HEAD"), Verdict::NotModified);
         assert_eq!(of("OPTIONS"), Verdict::Proceed);
@@ -295,32 +236,17 @@ mod tests {
     #[test]
     fn if_range() {
         let applies = |value: &str, now_s| {
-            with_request("GET", &[("If-Range", value)], |request| {
-                range_applies(request, &VALIDATORS, now_s)
-            })
+            with_request("GET", &[("If-Range", value)], |request| range_applies(request, &VALIDATORS, now_s))
         };
         let long_after_s = MODIFIED_S + 3_600;
         assert!(applies("\"a,b\"", MODIFIED_S));
         assert!(applies(SAME, long_after_s));
         assert!(applies(SAME, MODIFIED_S + 1));
         assert!(!applies(SAME, MODIFIED_S));
-        for value in [
-            "W/\"a,b\"",
-            "\"x\"",
-            "\"a,b\", \"x\"",
-            "*",
-            "junk",
-            "",
-            EARLIER,
-            LATER,
-        ] {
+        for value in ["W/\"a,b\"", "\"x\"", "\"a,b\", \"x\"", "*", "junk", "", EARLIER, LATER] {
             assert!(!applies(value, long_after_s), "{value}");
         }
-        assert!(with_request("GET", &[], |request| range_applies(
-            request,
-            &VALIDATORS,
-            0
-        )));
+        assert!(with_request("GET", &[], |request| range_applies(request, &VALIDATORS, 0)));
     }
 
     proptest! {

@@ -5,9 +5,8 @@
 /// The last second that four digits of year can write: 9999-12-31T23:59:59Z.
 const LAST_S: i64 = 253_402_300_799;
 const DAY_S: i64 = 86_400;
-const MONTHS: [&[u8; 3]; 12] = [
-    b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
-];
+const MONTHS: [&[u8; 3]; 12] =
+    [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 /// From 1970-01-01, a Thursday.
 const WEEKDAYS: [&[u8; 3]; 7] = [b"Thu", b"Fri", b"Sat", b"Sun", b"Mon", b"Tue", b"Wed"];
 
@@ -31,15 +30,10 @@ fn civil(unix_s: i64) -> Civil {
     // (the proleptic Gregorian calendar; 719,468 days lie between 0000-03-01 and 1970-01-01).
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     Civil {
         year: (era * 400 + year_of_era + i64::from(month <= 2)) as u16,
         month: month as u8,
@@ -148,16 +142,10 @@ mod tests {
 
     #[test]
     fn three_formats_are_read() {
-        for text in [
-            "Sun, 06 Nov 1994 08:49:37 GMT",
-            "Sunday, 06-Nov-94 08:49:37 GMT",
-            "Sun Nov  6 08:49:37 1994",
-        ] {
-            assert_eq!(
-                parse_http_date(text.as_bytes()),
-                Some(784_111_777),
-                "{text}"
-            );
+        for text in
+            ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"]
+        {
+            assert_eq!(parse_http_date(text.as_bytes()), Some(784_111_777), "{text}");
         }
     }
 

@@ -173,9 +173,7 @@ impl<'b> Fields<'b> {
 
     fn take_transfer_encoding(&mut self, value: &'b [u8]) -> Result<(), BadHead> {
         if self.transfer_encoding.replace(value).is_some() {
-            return Err(BadHead::Malformed(
-                "There is more than one Transfer-Encoding",
-            ));
+            return Err(BadHead::Malformed("There is more than one Transfer-Encoding"));
         }
         Ok(())
     }
@@ -188,9 +186,7 @@ impl<'b> Fields<'b> {
         // Section 6.1: both may be an attempt at request smuggling; and HTTP/1.0 has no transfer
         // codings, so a message with one has faulty framing.
         if self.content_length.is_some() {
-            return Err(BadHead::Malformed(
-                "There is both Content-Length and Transfer-Encoding",
-            ));
+            return Err(BadHead::Malformed("There is both Content-Length and Transfer-Encoding"));
         }
         if version == Version::Http10 {
             return Err(BadHead::Malformed("HTTP/1.0 has no Transfer-Encoding"));
@@ -206,9 +202,7 @@ impl<'b> Fields<'b> {
         if last_is_chunked && !inner.any(|coding| coding.is_empty() || is_chunked(coding)) {
             return Err(BadHead::UnsupportedTransferCoding);
         }
-        Err(BadHead::Malformed(
-            "The Transfer-Encoding does not end in a single chunked",
-        ))
+        Err(BadHead::Malformed("The Transfer-Encoding does not end in a single chunked"))
     }
 
     fn take_connection(&mut self, value: &[u8]) {

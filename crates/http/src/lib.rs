@@ -24,9 +24,7 @@ pub use body::{BadBody, Chunked, Progress};
 pub use conditional::{Validators, Verdict};
 pub use negotiate::{Acceptable, Choice, Coding};
 pub use range::{ByteRange, Ranges};
-pub use request::{
-    BadHead, Body, Head, HeadLimits, Method, Request, Version, head_end, parse_head,
-};
+pub use request::{BadHead, Body, Head, HeadLimits, Method, Request, Version, head_end, parse_head};
 pub use response::{HeadWriter, Status};
 pub use target::{BadPath, decode_path};
 pub use types::TypeTable;

@@ -79,10 +79,7 @@ mod tests {
 
     #[test]
     fn content_ranges() {
-        let range = ByteRange {
-            start: u64::MAX - 2,
-            end: u64::MAX,
-        };
+        let range = ByteRange { start: u64::MAX - 2, end: u64::MAX };
         assert_eq!(
             content_range(&range, u64::MAX),
             "bytes 18446744073709551613-18446744073709551614/18446744073709551615"
@@ -95,11 +92,7 @@ mod tests {
         let boundaries: Vec<_> = (0..100).map(boundary).collect();
         for (at, boundary) in boundaries.iter().enumerate() {
             assert_eq!(boundary.len(), 24);
-            assert!(
-                boundary
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-            );
+            assert!(boundary.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'));
             assert!(!boundaries[..at].contains(boundary));
         }
     }

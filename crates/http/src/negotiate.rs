@@ -105,19 +105,12 @@ impl Acceptable {
                 best = weight;
             }
         }
-        if self.identity > best {
-            Choice::Identity
-        } else {
-            choice
-        }
+        if self.identity > best { Choice::Identity } else { choice }
     }
 
     /// Whether `coding` would be taken at all.
     pub fn accepts(&self, coding: Coding) -> bool {
-        Coding::ALL
-            .into_iter()
-            .zip(self.codings)
-            .any(|(other, weight)| other == coding && weight > 0)
+        Coding::ALL.into_iter().zip(self.codings).any(|(other, weight)| other == coding && weight > 0)
     }
 }
 
@@ -236,11 +229,7 @@ mod tests {
             ("br;q=-1", &Coding::ALL, Identity),
             (",, br ,", &Coding::ALL, Coded(Br)),
         ] {
-            assert_eq!(
-                choose(field, available),
-                expected,
-                "{field:?} with {available:?}"
-            );
+            assert_eq!(choose(field, available), expected, "{field:?} with {available:?}");
         }
     }
 

@@ -111,11 +111,7 @@ fn number(digits: &[u8]) -> Option<u64> {
         return None;
     }
     digits.iter().try_fold(0u64, |value, &byte| match byte {
-        b'0'..=b'9' => Some(
-            value
-                .saturating_mul(10)
-                .saturating_add(u64::from(byte - b'0')),
-        ),
+        b'0'..=b'9' => Some(value.saturating_mul(10).saturating_add(u64::from(byte - b'0'))),
         _ => None,
     })
 }
@@ -171,11 +167,7 @@ mod tests {
             // One of them can be satisfied.
             ("bytes=50-60,3-4", 10, 3, 5),
         ] {
-            assert_eq!(
-                parse_range(field.as_bytes(), file_bytes),
-                Ranges::One(range(start, end)),
-                "{field}"
-            );
+            assert_eq!(parse_range(field.as_bytes(), file_bytes), Ranges::One(range(start, end)), "{field}");
         }
     }
 
@@ -192,11 +184,7 @@ mod tests {
             ("bytes=0-0", 0),
             ("bytes=-5", 0),
         ] {
-            assert_eq!(
-                parse_range(field.as_bytes(), file_bytes),
-                Ranges::Unsatisfiable,
-                "{field}"
-            );
+            assert_eq!(parse_range(field.as_bytes(), file_bytes), Ranges::Unsatisfiable, "{field}");
         }
     }
 
@@ -234,27 +222,14 @@ mod tests {
         for (field, expected) in [
             ("bytes=50-59,0-9", vec![range(50, 60), range(0, 10)]),
             ("bytes=50-59,0-9,60-69", vec![range(50, 70), range(0, 10)]),
-            (
-                "bytes=0-9,20-29,5-24,90-",
-                vec![range(0, 30), range(90, 100)],
-            ),
+            ("bytes=0-9,20-29,5-24,90-", vec![range(0, 30), range(90, 100)]),
             ("bytes=80-,-10,0-0", vec![range(80, 100), range(0, 1)]),
-            (
-                "bytes=40-41,60-61,20-21,30-70",
-                vec![range(30, 71), range(20, 22)],
-            ),
+            ("bytes=40-41,60-61,20-21,30-70", vec![range(30, 71), range(20, 22)]),
             ("bytes=0-0,2-2", vec![range(0, 1), range(2, 3)]),
         ] {
-            assert_eq!(
-                parse_range(field.as_bytes(), 100),
-                Ranges::Many(expected),
-                "{field}"
-            );
+            assert_eq!(parse_range(field.as_bytes(), 100), Ranges::Many(expected), "{field}");
         }
-        assert_eq!(
-            parse_range(b"bytes=0-4,5-9", 100),
-            Ranges::One(range(0, 10))
-        );
+        assert_eq!(parse_range(b"bytes=0-4,5-9", 100), Ranges::One(range(0, 10)));
         assert_eq!(parse_range(b"bytes=5-,0-5", 10), Ranges::One(range(0, 10)));
     }
 

@@ -46,11 +46,7 @@ pub struct HeadLimits {
 impl Default for HeadLimits {
     /// 32 KiB of head, 100 fields, 8 KiB of target.
     fn default() -> Self {
-        Self {
-            head_bytes: 32 * 1024,
-            fields: FIELDS_MAX,
-            target_bytes: 8 * 1024,
-        }
+        Self { head_bytes: 32 * 1024, fields: FIELDS_MAX, target_bytes: 8 * 1024 }
     }
 }
 
@@ -245,11 +241,8 @@ pub fn parse_head<'b>(bytes: &'b [u8], limits: &HeadLimits) -> Result<Head<'b>, 
 /// `bytes.len()`.
 pub fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
     // Empty lines in front look like the end of a head.
-    let leading = bytes
-        .iter()
-        .take(EMPTY_LINES_MAX * 2)
-        .take_while(|&&byte| byte == b'\r' || byte == b'\n')
-        .count();
+    let leading =
+        bytes.iter().take(EMPTY_LINES_MAX * 2).take_while(|&&byte| byte == b'\r' || byte == b'\n').count();
     let start = from.max(leading);
     memchr_iter(b'\n', bytes.get(start..)?)
         .map(|at| start + at + 1)
@@ -259,10 +252,7 @@ pub fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
 /// The first line of `bytes` as far as it came, at most `bytes_max` of it, for the log entry of a
 /// head that [`parse_head`] refused. May hold any bytes but CR and LF: escape it.
 pub fn first_line(bytes: &[u8], bytes_max: usize) -> &[u8] {
-    let start = bytes
-        .iter()
-        .take_while(|&&byte| byte == b'\r' || byte == b'\n')
-        .count();
+    let start = bytes.iter().take_while(|&&byte| byte == b'\r' || byte == b'\n').count();
     let rest = &bytes[start..];
     let rest = &rest[..rest.len().min(bytes_max)];
     let end = memchr::memchr2(b'\r', b'\n', rest).unwrap_or(rest.len());
@@ -277,9 +267,7 @@ fn skip_empty_lines(bytes: &[u8]) -> Result<usize, BadHead> {
             [b'\r', b'\n', ..] if skipped < EMPTY_LINES_MAX * 2 => skipped += 2,
             [b'\r'] if skipped < EMPTY_LINES_MAX * 2 => return Ok(skipped),
             [b'\r' | b'\n', ..] => {
-                return Err(BadHead::Malformed(
-                    "There is an empty line where a request should be",
-                ));
+                return Err(BadHead::Malformed("There is an empty line where a request should be"));
             }
             _ => return Ok(skipped),
         }
@@ -326,11 +314,7 @@ fn finish<'b>(
     let mut fields = Fields::default();
     for header in headers {
         // Addresses are only compared, to learn where in `window` the name begins.
-        let name_at = header
-            .name
-            .as_ptr()
-            .addr()
-            .wrapping_sub(window.as_ptr().addr());
+        let name_at = header.name.as_ptr().addr().wrapping_sub(window.as_ptr().addr());
         if window.get(name_at.wrapping_sub(2)..name_at) != Some(b"\r\n") {
             return Err(BARE_LF);
         }
@@ -347,12 +331,8 @@ fn bad_fields(error: httparse::Error) -> BadHead {
         httparse::Error::TooManyHeaders => BadHead::TooManyFields,
         // Also a folded line (RFC 9112 section 5.2) and a space before the colon (section 5.1),
         // both of which a server must or may refuse.
-        httparse::Error::HeaderName => {
-            BadHead::Malformed("A header field has a malformed or folded name")
-        }
-        httparse::Error::HeaderValue => {
-            BadHead::Malformed("A header field has a control byte in its value")
-        }
+        httparse::Error::HeaderName => BadHead::Malformed("A header field has a malformed or folded name"),
+        httparse::Error::HeaderValue => BadHead::Malformed("A header field has a control byte in its value"),
         _ => BadHead::Malformed("The request head is malformed"),
     }
 }

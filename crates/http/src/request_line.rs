@@ -53,14 +53,7 @@ impl<'b> RequestLine<'b> {
         let version = parse_version(version)?;
         check_target_bytes(target)?;
         let (path, query, target_host) = split_target(line, method, target)?;
-        Ok(Self {
-            line,
-            method,
-            version,
-            path,
-            query,
-            target_host,
-        })
+        Ok(Self { line, method, version, path, query, target_host })
     }
 }
 
@@ -68,11 +61,7 @@ impl<'b> RequestLine<'b> {
 pub(crate) fn check_partial(bytes: &[u8], target_bytes_max: usize) -> Result<(), BadHead> {
     let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
     let Some(space) = memchr(b' ', bytes) else {
-        return if bytes.iter().all(|&byte| is_token_byte(byte)) {
-            Ok(())
-        } else {
-            Err(BAD_METHOD)
-        };
+        return if bytes.iter().all(|&byte| is_token_byte(byte)) { Ok(()) } else { Err(BAD_METHOD) };
     };
     let (_, rest) = split_method(&bytes[..=space])?;
     debug_assert!(rest.is_empty());
@@ -83,10 +72,7 @@ pub(crate) fn check_partial(bytes: &[u8], target_bytes_max: usize) -> Result<(),
     }
     check_target_bytes(target)?;
     // What follows the target is a version, judged once it is whole.
-    if rest[target.len()..]
-        .iter()
-        .all(|byte| matches!(byte, b' '..=b'~'))
-    {
+    if rest[target.len()..].iter().all(|byte| matches!(byte, b' '..=b'~')) {
         Ok(())
     } else {
         Err(BAD_VERSION)
@@ -135,9 +121,7 @@ fn parse_version(version: &[u8; VERSION_BYTES]) -> Result<Version, BadHead> {
 /// section 3.2 leaves out of every form of target.
 fn check_target_bytes(target: &[u8]) -> Result<(), BadHead> {
     // Without an early exit, so that it is done many bytes at a time.
-    let bad = target.iter().fold(false, |bad, &byte| {
-        bad | !matches!(byte, b'!'..=b'~') | (byte == b'#')
-    });
+    let bad = target.iter().fold(false, |bad, &byte| bad | !matches!(byte, b'!'..=b'~') | (byte == b'#'));
     if bad { Err(BAD_TARGET_BYTE) } else { Ok(()) }
 }
 
@@ -169,12 +153,10 @@ fn split_query(path: &[u8]) -> (&[u8], Option<&[u8]>) {
 
 /// An absolute-form target, or `None` when it is something else.
 fn split_absolute(target: &[u8]) -> Option<Result<Target<'_>, BadHead>> {
-    let rest = [b"http://".as_slice(), b"https://"]
-        .into_iter()
-        .find_map(|scheme| {
-            let (front, rest) = target.split_at_checked(scheme.len())?;
-            front.eq_ignore_ascii_case(scheme).then_some(rest)
-        })?;
+    let rest = [b"http://".as_slice(), b"https://"].into_iter().find_map(|scheme| {
+        let (front, rest) = target.split_at_checked(scheme.len())?;
+        front.eq_ignore_ascii_case(scheme).then_some(rest)
+    })?;
     let end = memchr2(b'/', b'?', rest).unwrap_or(rest.len());
     let (authority, after) = rest.split_at(end);
     let (path, query) = split_query(after);
@@ -198,10 +180,7 @@ pub(crate) fn split_host(authority: &[u8]) -> Result<&[u8], BadHead> {
             end + 1
         }
         _ => {
-            let end = authority
-                .iter()
-                .position(|&byte| !is_host_byte(byte))
-                .unwrap_or(authority.len());
+            let end = authority.iter().position(|&byte| !is_host_byte(byte)).unwrap_or(authority.len());
             if authority[..end].contains(&b'%') && !escapes_are_whole(&authority[..end]) {
                 return Err(BAD_HOST);
             }
@@ -251,9 +230,7 @@ fn is_port(port: &[u8]) -> bool {
         if !byte.is_ascii_digit() {
             return false;
         }
-        value = value
-            .saturating_mul(10)
-            .saturating_add(u32::from(byte - b'0'));
+        value = value.saturating_mul(10).saturating_add(u32::from(byte - b'0'));
     }
     value <= u32::from(u16::MAX)
 }

@@ -89,14 +89,8 @@ impl<'v> HeadWriter<'v> {
     /// Adds a field. A caller must not pass CR, LF or NUL; if it does, they become spaces (RFC 9110
     /// section 5.5), so that no value can end the line and begin another.
     pub fn field(&mut self, name: &str, value: &[u8]) {
-        debug_assert!(
-            name.bytes()
-                .all(|byte| byte.is_ascii_graphic() && byte != b':')
-        );
-        debug_assert!(
-            !value.iter().any(|&byte| ends_line(byte)),
-            "line end in the value of {name}"
-        );
+        debug_assert!(name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':'));
+        debug_assert!(!value.iter().any(|&byte| ends_line(byte)), "line end in the value of {name}");
         self.out.extend_from_slice(name.as_bytes());
         self.out.extend_from_slice(b": ");
         push_value(self.out, value);
@@ -164,8 +158,7 @@ mod tests {
     #[test]
     fn a_head_byte_for_byte() {
         let mut out = b"kept".to_vec();
-        let mut head =
-            HeadWriter::start(&mut out, Status::PARTIAL_CONTENT, &http_date(784_111_777));
+        let mut head = HeadWriter::start(&mut out, Status::PARTIAL_CONTENT, &http_date(784_111_777));
         head.field("Content-Type", b"text/html");
         head.length(1_234_567);
         head.raw(b"X-A: 1\r\nX-B: 2\r\n");
@@ -174,10 +167,7 @@ mod tests {
             Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Type: text/html\r\n\
             Content-Length: 1234567\r\nX-A: 1\r\nX-B: 2\r\nConnection: close\r\n\r\n";
         assert_eq!(String::from_utf8(out.clone()).unwrap(), expected);
-        assert_eq!(
-            &out[date_at..date_at + 29],
-            b"Sun, 06 Nov 1994 08:49:37 GMT"
-        );
+        assert_eq!(&out[date_at..date_at + 29], b"Sun, 06 Nov 1994 08:49:37 GMT");
     }
 
     #[test]
@@ -207,10 +197,7 @@ mod tests {
     #[test]
     fn reasons() {
         assert_eq!(Status::HEAD_TOO_LARGE, Status(431));
-        assert_eq!(
-            Status::HEAD_TOO_LARGE.reason(),
-            "Request Header Fields Too Large"
-        );
+        assert_eq!(Status::HEAD_TOO_LARGE.reason(), "Request Header Fields Too Large");
         assert_eq!(Status(299).reason(), "Unknown");
     }
 }

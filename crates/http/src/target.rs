@@ -65,15 +65,12 @@ pub fn decode_path(raw: &[u8]) -> Result<Cow<'_, [u8]>, BadPath> {
         return Err(BadPath::NotAbsolute);
     };
     // Without an early exit, and over pairs of neighbours, so that it is done many bytes at a time.
-    let special = raw
-        .iter()
-        .zip(segments)
-        .fold(false, |special, (&before, &byte)| {
-            special
-                | (byte == b'%')
-                | byte.is_ascii_control()
-                | ((before == b'/') & ((byte == b'/') | (byte == b'.')))
-        });
+    let special = raw.iter().zip(segments).fold(false, |special, (&before, &byte)| {
+        special
+            | (byte == b'%')
+            | byte.is_ascii_control()
+            | ((before == b'/') & ((byte == b'/') | (byte == b'.')))
+    });
     if special {
         return decode_segments(segments).map(Cow::Owned);
     }
@@ -144,13 +141,9 @@ fn hex_value(digit: u8) -> Result<u8, BadPath> {
 /// Whether a path from [`decode_path`] names something hidden: a segment that begins with `.`,
 /// except `.well-known` (RFC 8615) directly under the root.
 pub fn is_hidden(path: &[u8]) -> bool {
-    let mut segments = path
-        .strip_prefix(b"/")
-        .unwrap_or(path)
-        .split(|&byte| byte == b'/');
+    let mut segments = path.strip_prefix(b"/").unwrap_or(path).split(|&byte| byte == b'/');
     let first = segments.next().unwrap_or_default();
-    (first.starts_with(b".") && first != b".well-known")
-        || segments.any(|segment| segment.starts_with(b"."))
+    (first.starts_with(b".") && first != b".well-known") || segments.any(|segment| segment.starts_with(b"."))
 }
 
 /// What stays as it is in a link: unreserved, `/`, and the delimiters that mean nothing in a path,
@@ -192,9 +185,7 @@ mod tests {
     #[test]
     fn plain_paths_are_borrowed() {
         for raw in ["/", "/a", "/a/", "/a.b/c..d/e.", "/a/b-c_d~e!$&'()*+,;=:@"] {
-            assert!(
-                matches!(decode_path(raw.as_bytes()), Ok(Cow::Borrowed(path)) if path == raw.as_bytes())
-            );
+            assert!(matches!(decode_path(raw.as_bytes()), Ok(Cow::Borrowed(path)) if path == raw.as_bytes()));
         }
     }
 
@@ -262,24 +253,10 @@ mod tests {
 
     #[test]
     fn hidden_paths() {
-        for path in [
-            "/.a",
-            "/a/.b/c",
-            "/a/.well-known",
-            "/.well-known2",
-            "/.well-known/.x",
-            "/.Well-known",
-        ] {
+        for path in ["/.a", "/a/.b/c", "/a/.well-known", "/.well-known2", "/.well-known/.x", "/.Well-known"] {
             assert!(is_hidden(path.as_bytes()), "{path}");
         }
-        for path in [
-            "/",
-            "/a",
-            "/a./b.c",
-            "/.well-known",
-            "/.well-known/acme",
-            "",
-        ] {
+        for path in ["/", "/a", "/a./b.c", "/.well-known", "/.well-known/acme", ""] {
             assert!(!is_hidden(path.as_bytes()), "{path}");
         }
     }

@@ -166,12 +166,7 @@ fn with_charset(media_type: Cow<'_, str>) -> Cow<'_, str> {
 /// Whether content of this type is worth compressing: text in one form or another, and the few binary
 /// formats that aren't compressed themselves.
 pub fn compressible(content_type: &str) -> bool {
-    let essence = content_type
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_ascii_lowercase();
+    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence.starts_with("text/")
         || essence.ends_with("+xml")
         || essence.ends_with("+json")
@@ -218,11 +213,7 @@ mod tests {
         }
         for (extension, media_type) in KNOWN {
             assert_eq!(extension.to_ascii_lowercase(), *extension);
-            assert_eq!(
-                with_charset(Cow::Borrowed(media_type)),
-                *media_type,
-                "{extension}"
-            );
+            assert_eq!(with_charset(Cow::Borrowed(media_type)), *media_type, "{extension}");
         }
     }
 
@@ -289,14 +280,7 @@ mod tests {
         ] {
             assert!(compressible(yes), "{yes}");
         }
-        for no in [
-            "image/png",
-            "application/zip",
-            "font/woff2",
-            "video/mp4",
-            "",
-            UNKNOWN,
-        ] {
+        for no in ["image/png", "application/zip", "font/woff2", "video/mp4", "", UNKNOWN] {
             assert!(!compressible(no), "{no}");
         }
     }

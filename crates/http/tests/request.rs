@@ -1,16 +1,10 @@
 //! Request heads: what is taken, what is refused and with which status, and that neither depends on
 //! how the bytes arrive.
 
-use flash_http::{
-    BadHead, Body, Head, HeadLimits, Method, Request, Status, Version, head_end, parse_head,
-};
+use flash_http::{BadHead, Body, Head, HeadLimits, Method, Request, Status, Version, head_end, parse_head};
 use proptest::prelude::*;
 
-const LIMITS: HeadLimits = HeadLimits {
-    head_bytes: 32 * 1024,
-    fields: 100,
-    target_bytes: 8 * 1024,
-};
+const LIMITS: HeadLimits = HeadLimits { head_bytes: 32 * 1024, fields: 100, target_bytes: 8 * 1024 };
 
 #[track_caller]
 fn complete(head: &str) -> Request<'_> {
@@ -31,12 +25,7 @@ fn refused(head: &[u8]) -> BadHead {
 #[track_caller]
 fn assert_status(head: &[u8], status: Status) {
     let bad = refused(head);
-    assert_eq!(
-        bad.status(),
-        status,
-        "{:?}: {bad}",
-        String::from_utf8_lossy(head)
-    );
+    assert_eq!(bad.status(), status, "{:?}: {bad}", String::from_utf8_lossy(head));
 }
 
 fn with_line(line: &str) -> String {
@@ -56,10 +45,7 @@ fn a_usual_request() {
     let all = format!("{head}GET /next HTTP/1.1\r\n");
     let request = complete(&all);
     assert_eq!(request.head_len, head.len());
-    assert_eq!(
-        (request.method, request.version),
-        (Method::Get, Version::Http11)
-    );
+    assert_eq!((request.method, request.version), (Method::Get, Version::Http11));
     assert_eq!(request.line, b"GET /a%20b?c=d?e HTTP/1.1");
     assert_eq!(request.path, b"/a%20b");
     assert_eq!(request.query, Some(&b"c=d?e"[..]));
@@ -74,11 +60,7 @@ fn a_usual_request() {
     assert_eq!(request.if_none_match.as_deref(), Some(&b"\"a\""[..]));
     assert_eq!(request.if_match, None);
     assert_eq!(
-        (
-            request.if_range,
-            request.if_modified_since,
-            request.if_unmodified_since
-        ),
+        (request.if_range, request.if_modified_since, request.if_unmodified_since),
         (None, None, None)
     );
 }
@@ -100,11 +82,7 @@ fn methods() {
         ("PROPFIND", Method::Unknown),
         ("!#$%&'*+-.^_`|~9aZ", Method::Unknown),
     ] {
-        assert_eq!(
-            complete(&with_line(&format!("{name} / HTTP/1.1"))).method,
-            method,
-            "{name}"
-        );
+        assert_eq!(complete(&with_line(&format!("{name} / HTTP/1.1"))).method, method, "{name}");
     }
 }
 
@@ -192,24 +170,12 @@ fn bad_request_lines() {
 #[test]
 fn versions() {
     assert_eq!(complete("GET / HTTP/1.0\r\n\r\n").version, Version::Http10);
-    assert_eq!(
-        complete(&with_line("GET / HTTP/1.2")).version,
-        Version::Http11
-    );
-    assert_eq!(
-        complete(&with_line("GET / HTTP/1.9")).version,
-        Version::Http11
-    );
+    assert_eq!(complete(&with_line("GET / HTTP/1.2")).version, Version::Http11);
+    assert_eq!(complete(&with_line("GET / HTTP/1.9")).version, Version::Http11);
     for version in ["0.9", "2.0", "3.0", "9.9"] {
-        assert_status(
-            with_line(&format!("GET / HTTP/{version}")).as_bytes(),
-            Status::VERSION_NOT_SUPPORTED,
-        );
+        assert_status(with_line(&format!("GET / HTTP/{version}")).as_bytes(), Status::VERSION_NOT_SUPPORTED);
     }
-    assert_status(
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        Status::VERSION_NOT_SUPPORTED,
-    );
+    assert_status(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Status::VERSION_NOT_SUPPORTED);
     // Without waiting for the rest.
     assert_status(b"PRI * HTTP/2.0\r\n", Status::VERSION_NOT_SUPPORTED);
 }
@@ -230,18 +196,9 @@ fn keep_alive() {
         ("1.0", "keep-alive, close", false),
     ] {
         let head = format!("GET / HTTP/{version}\r\nHost: a\r\nConnection: {connection}\r\n\r\n");
-        assert_eq!(
-            complete(&head).keep_alive,
-            expected,
-            "{version} {connection:?}"
-        );
+        assert_eq!(complete(&head).keep_alive, expected, "{version} {connection:?}");
     }
-    assert!(
-        !complete(&with_fields(
-            "Connection: x\r\nConnection: close\r\nConnection: y\r\n"
-        ))
-        .keep_alive
-    );
+    assert!(!complete(&with_fields("Connection: x\r\nConnection: close\r\nConnection: y\r\n")).keep_alive);
 }
 
 #[test]
@@ -296,31 +253,16 @@ fn hosts() {
         "\u{e9}",
         "http://a",
     ] {
-        assert_status(
-            format!("GET / HTTP/1.1\r\nHost: {value}\r\n\r\n").as_bytes(),
-            Status::BAD_REQUEST,
-        );
+        assert_status(format!("GET / HTTP/1.1\r\nHost: {value}\r\n\r\n").as_bytes(), Status::BAD_REQUEST);
     }
     assert_status(b"GET / HTTP/1.1\r\n\r\n", Status::BAD_REQUEST);
     assert_status(b"GET http://a/ HTTP/1.1\r\n\r\n", Status::BAD_REQUEST);
-    assert_status(
-        b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
-        Status::BAD_REQUEST,
-    );
-    assert_status(
-        b"GET / HTTP/1.0\r\nHost: a\r\nhost: b\r\n\r\n",
-        Status::BAD_REQUEST,
-    );
-    assert_status(
-        b"GET http://a/ HTTP/1.1\r\nHost: u@b\r\n\r\n",
-        Status::BAD_REQUEST,
-    );
+    assert_status(b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", Status::BAD_REQUEST);
+    assert_status(b"GET / HTTP/1.0\r\nHost: a\r\nhost: b\r\n\r\n", Status::BAD_REQUEST);
+    assert_status(b"GET http://a/ HTTP/1.1\r\nHost: u@b\r\n\r\n", Status::BAD_REQUEST);
     assert_eq!(complete("GET / HTTP/1.0\r\n\r\n").host, b"");
     assert_eq!(complete("GET http://a/ HTTP/1.0\r\n\r\n").host, b"a");
-    assert_eq!(
-        complete("GET http://a/ HTTP/1.1\r\nHost:\r\n\r\n").host,
-        b"a"
-    );
+    assert_eq!(complete("GET http://a/ HTTP/1.1\r\nHost:\r\n\r\n").host, b"a");
 }
 
 #[test]
@@ -392,18 +334,10 @@ fn every_byte_in_a_name_and_in_a_value() {
             };
             let in_value = build(b"", &[byte]);
             let good = byte == b'\t' || (byte >= b' ' && byte != 0x7f);
-            assert_eq!(
-                parse_head(&in_value, &LIMITS).is_ok(),
-                good,
-                "{byte:#x} in a value after {front}"
-            );
+            assert_eq!(parse_head(&in_value, &LIMITS).is_ok(), good, "{byte:#x} in a value after {front}");
             let in_name = build(&[byte], b"");
             let good = byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:".contains(&byte);
-            assert_eq!(
-                parse_head(&in_name, &LIMITS).is_ok(),
-                good,
-                "{byte:#x} in a name after {front}"
-            );
+            assert_eq!(parse_head(&in_name, &LIMITS).is_ok(), good, "{byte:#x} in a name after {front}");
         }
     }
 }
@@ -414,10 +348,7 @@ fn bodies() {
         ("", Body::None),
         ("Content-Length: 0\r\n", Body::Length(0)),
         ("Content-Length: 0042\r\n", Body::Length(42)),
-        (
-            "content-length:\t18446744073709551615 \r\n",
-            Body::Length(u64::MAX),
-        ),
+        ("content-length:\t18446744073709551615 \r\n", Body::Length(u64::MAX)),
         ("Transfer-Encoding: chunked\r\n", Body::Chunked),
         ("transfer-encoding: CHUNKED\r\n", Body::Chunked),
     ] {
@@ -452,14 +383,8 @@ fn bodies() {
     ] {
         assert_status(with_fields(lines).as_bytes(), Status::BAD_REQUEST);
     }
-    assert_status(
-        with_fields("Transfer-Encoding: gzip, chunked\r\n").as_bytes(),
-        Status::NOT_IMPLEMENTED,
-    );
-    assert_status(
-        b"GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
-        Status::BAD_REQUEST,
-    );
+    assert_status(with_fields("Transfer-Encoding: gzip, chunked\r\n").as_bytes(), Status::NOT_IMPLEMENTED);
+    assert_status(b"GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", Status::BAD_REQUEST);
 }
 
 #[test]
@@ -470,14 +395,9 @@ fn expectations() {
     assert!(!complete(&with_fields(body)).expect_continue);
     assert!(!complete(&with_fields("Expect: 100-continue\r\n")).expect_continue);
     for other in ["x", "100-continue, x", "100-continued"] {
-        assert_status(
-            with_fields(&format!("Expect: {other}\r\n")).as_bytes(),
-            Status::EXPECTATION_FAILED,
-        );
+        assert_status(with_fields(&format!("Expect: {other}\r\n")).as_bytes(), Status::EXPECTATION_FAILED);
     }
-    let old = complete(
-        "POST / HTTP/1.0\r\nContent-Length: 1\r\nExpect: 100-continue\r\nExpect: x\r\n\r\n",
-    );
+    let old = complete("POST / HTTP/1.0\r\nContent-Length: 1\r\nExpect: 100-continue\r\nExpect: x\r\n\r\n");
     assert!(!old.expect_continue);
 }
 
@@ -493,18 +413,8 @@ fn repeated_fields() {
     assert_eq!(request.accept.as_deref(), Some(&b"a, b, c"[..]));
     assert_eq!(request.accept_encoding.as_deref(), Some(&b"x, y"[..]));
     assert_eq!(request.if_match.as_deref(), Some(&b"\"a\", \"b\""[..]));
-    assert_eq!(
-        (
-            request.range,
-            request.if_modified_since,
-            request.if_unmodified_since
-        ),
-        (None, None, None)
-    );
-    assert_eq!(
-        (request.referer, request.user_agent),
-        (Some(&b"one"[..]), Some(&b"one"[..]))
-    );
+    assert_eq!((request.range, request.if_modified_since, request.if_unmodified_since), (None, None, None));
+    assert_eq!((request.referer, request.user_agent), (Some(&b"one"[..]), Some(&b"one"[..])));
     // A repeated If-Range takes the range along.
     let head = with_fields("Range: bytes=0-1\r\nIf-Range: \"a\"\r\nIf-Range: \"b\"\r\n");
     let request = complete(&head);
@@ -526,42 +436,19 @@ fn limits() {
     }
     assert_status(fields(101).as_bytes(), Status::HEAD_TOO_LARGE);
     assert_eq!(refused(fields(101).as_bytes()), BadHead::TooManyFields);
-    let few = HeadLimits {
-        fields: 3,
-        ..LIMITS
-    };
+    let few = HeadLimits { fields: 3, ..LIMITS };
     assert!(parse_head(fields(3).as_bytes(), &few).is_ok());
-    assert_eq!(
-        parse_head(fields(4).as_bytes(), &few).unwrap_err(),
-        BadHead::TooManyFields
-    );
+    assert_eq!(parse_head(fields(4).as_bytes(), &few).unwrap_err(), BadHead::TooManyFields);
 
-    let sized = |len: usize| {
-        with_fields(&format!(
-            "X: {}\r\n",
-            "y".repeat(len - with_fields("X: \r\n").len())
-        ))
-    };
+    let sized =
+        |len: usize| with_fields(&format!("X: {}\r\n", "y".repeat(len - with_fields("X: \r\n").len())));
     assert_eq!(complete(&sized(32 * 1024)).head_len, 32 * 1024);
-    assert_eq!(
-        refused(sized(32 * 1024 + 1).as_bytes()),
-        BadHead::HeadTooLarge
-    );
-    assert_eq!(
-        refused(&sized(40_000).as_bytes()[..32 * 1024]),
-        BadHead::HeadTooLarge
-    );
-    assert!(matches!(
-        parse_head(&sized(40_000).as_bytes()[..32 * 1024 - 1], &LIMITS),
-        Ok(Head::Partial)
-    ));
+    assert_eq!(refused(sized(32 * 1024 + 1).as_bytes()), BadHead::HeadTooLarge);
+    assert_eq!(refused(&sized(40_000).as_bytes()[..32 * 1024]), BadHead::HeadTooLarge);
+    assert!(matches!(parse_head(&sized(40_000).as_bytes()[..32 * 1024 - 1], &LIMITS), Ok(Head::Partial)));
     assert_eq!(refused(&[b'A'; 33_000]), BadHead::HeadTooLarge);
     // What follows the head does not count.
-    complete(&format!(
-        "{}{}",
-        with_line("GET / HTTP/1.1"),
-        "x".repeat(50_000)
-    ));
+    complete(&format!("{}{}", with_line("GET / HTTP/1.1"), "x".repeat(50_000)));
 }
 
 #[test]
@@ -635,26 +522,14 @@ fn byte_by_byte(bytes: &[u8], limits: &HeadLimits) -> (Result<usize, BadHead>, u
 
 #[test]
 fn a_slow_client_costs_linear_work() {
-    let head = format!(
-        "\r\n{}",
-        with_fields(&"X: yyyyyyyyyyyyyyyyyyyyyyyy\r\n".repeat(90))
-    );
+    let head = format!("\r\n{}", with_fields(&"X: yyyyyyyyyyyyyyyyyyyyyyyy\r\n".repeat(90)));
     let (outcome, parsed) = byte_by_byte(head.as_bytes(), &LIMITS);
     assert_eq!(outcome, Ok(head.len()));
-    assert!(
-        parsed <= head.len() + 1,
-        "{parsed} bytes parsed of {}",
-        head.len()
-    );
+    assert!(parsed <= head.len() + 1, "{parsed} bytes parsed of {}", head.len());
     // A bare LF is seen when it comes, not at the limit.
-    let (outcome, parsed) = byte_by_byte(
-        b"GET / HTTP/1.1\r\nHost: a\nXXXXXXXXXXXXXXXXXXXXXXXXXXXXXX",
-        &LIMITS,
-    );
-    assert_eq!(
-        outcome.map_err(|bad| bad.status()),
-        Err(Status::BAD_REQUEST)
-    );
+    let (outcome, parsed) =
+        byte_by_byte(b"GET / HTTP/1.1\r\nHost: a\nXXXXXXXXXXXXXXXXXXXXXXXXXXXXXX", &LIMITS);
+    assert_eq!(outcome.map_err(|bad| bad.status()), Err(Status::BAD_REQUEST));
     assert_eq!(parsed, 1 + 24);
 }
 
@@ -683,11 +558,7 @@ fn tricky() -> impl Strategy<Value = Vec<u8>> {
         1 => proptest::collection::vec(any::<u8>(), 0..3),
     ];
     (any::<bool>(), proptest::collection::vec(piece, 0..12)).prop_map(|(started, pieces)| {
-        let start: &[u8] = if started {
-            b"GET / HTTP/1.1\r\nHost: a\r\n"
-        } else {
-            b""
-        };
+        let start: &[u8] = if started { b"GET / HTTP/1.1\r\nHost: a\r\n" } else { b"" };
         [start, &pieces.concat()].concat()
     })
 }

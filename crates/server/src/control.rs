@@ -148,7 +148,9 @@ mod tests {
         let (a, b) = channel::pair(CHANNEL_BYTES).expect("a pair");
         let (passed, kept) = channel::pair(CHANNEL_BYTES).expect("a pair");
         send_order(&a, &Order::Helper(42, passed)).expect("sent");
-        let Order::Helper(42, received) = receive_order(&b).expect("an order") else { panic!("another order") };
+        let Order::Helper(42, received) = receive_order(&b).expect("an order") else {
+            panic!("another order")
+        };
         send_order(&kept, &Order::Drain).expect("sent");
         assert!(matches!(receive_order(&received), Ok(Order::Drain)));
     }
@@ -156,7 +158,8 @@ mod tests {
     #[test]
     fn notices_arrive_and_long_reports_are_cut() {
         let (a, b) = channel::pair(CHANNEL_BYTES).expect("a pair");
-        for notice in [Notice::Ready, Notice::WantHelper, Notice::EndHelper(3), Notice::Report("text".into())] {
+        for notice in [Notice::Ready, Notice::WantHelper, Notice::EndHelper(3), Notice::Report("text".into())]
+        {
             send_notice(&a, &notice).expect("sent");
             assert_eq!(receive_notice(&b).expect("a notice"), notice);
         }

@@ -17,7 +17,8 @@ const DESCRIPTORS_APART: u64 = 64;
 pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
     let open_files_max = (descriptors_max / 4).min(OPEN_FILES_MAX as u64);
     let others = open_files_max + DESCRIPTORS_APART + settings.helpers_max as u64;
-    let connections_max = usize::try_from(descriptors_max.saturating_sub(others)).unwrap_or(usize::MAX).max(1);
+    let connections_max =
+        usize::try_from(descriptors_max.saturating_sub(others)).unwrap_or(usize::MAX).max(1);
     Rules {
         sites: settings.sites.iter().map(site_rules).collect(),
         types: types(settings),

@@ -20,7 +20,8 @@ struct LogWriter {
     out: Box<dyn Write>,
     settings: Settings,
     control: OwnedFd,
-    failing: bool,
+    /// Lines lost since the last one that could be written.
+    lost: usize,
 }
 
 /// Writes lines until it is told to drain and every worker's channel has ended.
@@ -28,7 +29,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     let mut epoll = Epoll::new(64)?;
     channel::set_nonblocking(&control)?;
     epoll.add(&control, CONTROL, Watch::Input)?;
-    let mut writer = LogWriter { out: open(settings)?, settings: settings.clone(), control, failing: false };
+    let mut writer = LogWriter { out: open(settings)?, settings: settings.clone(), control, lost: 0 };
     send_notice(&writer.control, &Notice::Ready)?;
     let mut workers: Vec<Option<OwnedFd>> = Vec::new();
     let mut buffer = vec![0; BATCH_BYTES_MAX];
@@ -78,14 +79,22 @@ impl LogWriter {
 
     fn write(&mut self, lines: &[u8]) {
         let result = self.out.write_all(lines).and_then(|()| self.out.flush());
+        let count = lines.iter().filter(|byte| **byte == b'\n').count();
         match result {
-            Ok(()) => self.failing = false,
-            // Said once, not for every line; lines are lost as long as it lasts.
-            Err(e) if !self.failing => {
-                self.failing = true;
-                self.report(&format!("cannot write the access log: {e}; lines are lost until it can be written"));
+            Ok(()) if self.lost == 0 => {}
+            Ok(()) => {
+                self.report(&format!("the access log can be written again; {} lines were lost", self.lost));
+                self.lost = 0;
             }
-            Err(_) => {}
+            Err(e) => {
+                // Said once, not for every line.
+                if self.lost == 0 {
+                    self.report(&format!(
+                        "cannot write the access log: {e}; lines are lost until it can be written"
+                    ));
+                }
+                self.lost += count;
+            }
         }
     }
 

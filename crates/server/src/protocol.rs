@@ -75,11 +75,9 @@ pub(crate) fn decode_task(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Optio
     let id = JobId::from_u64(reader.u64()?);
     let task = match tag {
         tag::FIND => Task::Find { site: SiteId(reader.u16()?), path: reader.rest().into() },
-        tag::LIST => Task::List {
-            site: SiteId(reader.u16()?),
-            json: reader.u8()? != 0,
-            path: reader.rest().into(),
-        },
+        tag::LIST => {
+            Task::List { site: SiteId(reader.u16()?), json: reader.u8()? != 0, path: reader.rest().into() }
+        }
         tag::LOAD | tag::READ => {
             let (offset, length_bytes) = (reader.u64()?, reader.u64()?);
             let file = Rc::new(descriptors.pop()?);
@@ -305,7 +303,8 @@ mod tests {
 
     #[test]
     fn bytes_arrive_with_the_state_of_their_file() {
-        let Some((_, Outcome::Bytes(bytes, found))) = through(&Outcome::Bytes(b"abc".to_vec(), stat(3))) else {
+        let Some((_, Outcome::Bytes(bytes, found))) = through(&Outcome::Bytes(b"abc".to_vec(), stat(3)))
+        else {
             panic!("not bytes")
         };
         assert_eq!((bytes, found), (b"abc".to_vec(), stat(3)));

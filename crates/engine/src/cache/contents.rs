@@ -88,8 +88,9 @@ impl Contents {
     pub(crate) fn new(memory_bytes: u64) -> Self {
         // An estimate of the number of items, for the policy's history of evicted keys.
         let items = (memory_bytes / 8192).clamp(64, 1 << 20) as usize;
-        let cache = (memory_bytes > 0)
-            .then(|| Cache::with(items, memory_bytes, ByMemory, IdHashing::default(), DefaultLifecycle::default()));
+        let cache = (memory_bytes > 0).then(|| {
+            Cache::with(items, memory_bytes, ByMemory, IdHashing::default(), DefaultLifecycle::default())
+        });
         Self { cache }
     }
 

@@ -8,7 +8,7 @@ use quick_cache::unsync::{Cache, DefaultLifecycle};
 use quick_cache::{Equivalent, Weighter};
 
 use super::version::Version;
-use crate::limits::{NAMES_EXPECTED, NAME_CACHE_BYTES_MAX, NAME_ENTRY_BYTES, VERSION_BYTES};
+use crate::limits::{NAME_CACHE_BYTES_MAX, NAME_ENTRY_BYTES, NAMES_EXPECTED, VERSION_BYTES};
 use crate::rules::SiteId;
 use crate::steps::find_file::Finding;
 
@@ -158,7 +158,12 @@ impl Names {
     }
 
     /// Puts an entry in and gives the one that it replaces.
-    pub(crate) fn insert(&mut self, site: SiteId, path: &[u8], entry: Rc<NameEntry>) -> Option<Rc<NameEntry>> {
+    pub(crate) fn insert(
+        &mut self,
+        site: SiteId,
+        path: &[u8],
+        entry: Rc<NameEntry>,
+    ) -> Option<Rc<NameEntry>> {
         let old = self.remove(site, path);
         self.cache.insert(Name { site, path: path.into() }, entry);
         old

@@ -287,7 +287,8 @@ impl<S: System> Engine<S> {
         coding: Option<Coding>,
         varies: bool,
     ) -> Rc<Version> {
-        let same = |known: &&Rc<Version>| known.matches(stat) && known.varies == varies && known.coding == coding;
+        let same =
+            |known: &&Rc<Version>| known.matches(stat) && known.varies == varies && known.coding == coding;
         if let Some(known) = old.iter().find(same) {
             return Rc::clone(known);
         }

@@ -64,7 +64,8 @@ impl<S: System> Engine<S> {
         }
         let mut filled = 0;
         while filled < size_bytes {
-            let room = &mut self.file_buffer[HEAD_ROOM_BYTES + filled as usize..][..(size_bytes - filled) as usize];
+            let room =
+                &mut self.file_buffer[HEAD_ROOM_BYTES + filled as usize..][..(size_bytes - filled) as usize];
             match sys.read_resident(file, filled, room) {
                 Ok(Resident::Bytes(0)) => return Obtained::Changed,
                 Ok(Resident::Bytes(n)) => filled += n as u64,

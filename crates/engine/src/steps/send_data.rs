@@ -41,9 +41,8 @@ impl<S: System> Engine<S> {
         let Some(connection) = self.connections.get_mut(key) else { return Next::Close };
         let peer = connection.peer;
         let head_bytes = content.head_bytes();
-        let (total, result) = content.with_head(date_s, &self.date, |b| {
-            (b.len(), sys.send(&connection.socket, b))
-        });
+        let (total, result) =
+            content.with_head(date_s, &self.date, |b| (b.len(), sys.send(&connection.socket, b)));
         let sent = match result {
             Ok(sent) => sent,
             Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
@@ -157,10 +156,12 @@ impl<S: System> Engine<S> {
         }
         match &exchange.source {
             Source::None => Piece::Over(Next::Close),
-            Source::Memory(content) => content.with_body(exchange.at as usize, exchange.end as usize, |body| {
-                let offered = out.len() + body.len();
-                Piece::Sent { offered, result: sys.send_both(&connection.socket, out, body) }
-            }),
+            Source::Memory(content) => {
+                content.with_body(exchange.at as usize, exchange.end as usize, |body| {
+                    let offered = out.len() + body.len();
+                    Piece::Sent { offered, result: sys.send_both(&connection.socket, out, body) }
+                })
+            }
             Source::File(version, file) => {
                 if out.len() > HEAD_ROOM_BYTES {
                     return Piece::Sent { offered: out.len(), result: sys.send(&connection.socket, out) };

@@ -64,10 +64,21 @@ impl<S: System> Engine<S> {
     ) -> Next {
         let refusal = (Status::RANGE_NOT_SATISFIABLE, "No such part of the file exists.");
         let form = self.form(request);
-        self.send_error(key, exchange, refusal, &form, &[("Content-Range", unsatisfied_content_range(file_bytes))])
+        self.send_error(
+            key,
+            exchange,
+            refusal,
+            &form,
+            &[("Content-Range", unsatisfied_content_range(file_bytes))],
+        )
     }
 
-    pub(crate) fn reply_options(&mut self, key: Key, request: &Request<'_>, exchange: Boxed<S::File>) -> Next {
+    pub(crate) fn reply_options(
+        &mut self,
+        key: Key,
+        request: &Request<'_>,
+        exchange: Boxed<S::File>,
+    ) -> Next {
         let close = self.closes(request);
         let out = self.head(Status::NO_CONTENT, request, close, |head| head.field("Allow", ALLOW));
         self.send_reply(key, exchange, Status::NO_CONTENT, out, None, close)
@@ -180,7 +191,8 @@ impl<S: System> Engine<S> {
             })
             .collect();
         parts.push_back(Part { text: part_end(&boundary), range: None });
-        let length = parts.iter().map(|p| p.text.len() as u64 + p.range.as_ref().map_or(0, ByteRange::len)).sum();
+        let length =
+            parts.iter().map(|p| p.text.len() as u64 + p.range.as_ref().map_or(0, ByteRange::len)).sum();
         let content_type = format!("multipart/byteranges; boundary={boundary}");
         let out = self.head(Status::PARTIAL_CONTENT, request, close, |head| {
             head.field("Content-Type", content_type.as_bytes());
@@ -258,7 +270,12 @@ impl<S: System> Engine<S> {
     }
 
     /// An error's head and page, and how long the head is.
-    fn error(&self, (status, detail): Refusal, form: &ErrorForm, fields: &[(&str, String)]) -> (Vec<u8>, u64) {
+    fn error(
+        &self,
+        (status, detail): Refusal,
+        form: &ErrorForm,
+        fields: &[(&str, String)],
+    ) -> (Vec<u8>, u64) {
         let (content_type, page) = error_body(status, detail, form.json);
         let mut out = self.compose(status, form.http10, form.close, |head| {
             head.field("Content-Type", content_type.as_bytes());

@@ -27,18 +27,10 @@ impl Check {
         };
         match sources.load() {
             Ok(settings) if self.print => output::print(settings.to_toml()),
-            Ok(settings) => output::print(format!(
-                "{}: ok\n{}\n",
-                subject(&sources),
-                summary(&settings)
-            )),
+            Ok(settings) => output::print(format!("{}: ok\n{}\n", subject(&sources), summary(&settings))),
             Err(error) => {
                 error.print();
-                eprintln!(
-                    "\n{}: {}",
-                    subject(&sources),
-                    counted(error.count(), "error")
-                );
+                eprintln!("\n{}: {}", subject(&sources), counted(error.count(), "error"));
                 ExitCode::FAILURE
             }
         }
@@ -47,9 +39,7 @@ impl Check {
 
 /// What was checked, as the user named it.
 fn subject(sources: &Sources) -> String {
-    sources
-        .config_file()
-        .map_or_else(|| "settings".to_owned(), |file| file.display().to_string())
+    sources.config_file().map_or_else(|| "settings".to_owned(), |file| file.display().to_string())
 }
 
 /// What would be served, in a line.

@@ -8,9 +8,7 @@ use clap_complete::Shell;
 use crate::output;
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "For bash: flash completions bash > ~/.local/share/bash-completion/completions/flash"
-)]
+#[command(after_help = "For bash: flash completions bash > ~/.local/share/bash-completion/completions/flash")]
 pub(crate) struct Completions {
     /// The shell
     shell: Shell,
@@ -28,11 +26,7 @@ impl Completions {
 /// The command line without what is hidden, which clap_complete would offer too.
 fn for_people() -> Command {
     let whole = super::Cli::command();
-    let shown = whole
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set());
+    let shown = whole.get_subcommands().filter(|command| !command.is_hide_set());
     let version = whole.get_version().unwrap_or_default().to_owned();
-    Command::new("flash")
-        .version(version)
-        .subcommands(shown.cloned())
+    Command::new("flash").version(version).subcommands(shown.cloned())
 }

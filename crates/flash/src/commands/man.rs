@@ -29,21 +29,13 @@ impl Man {
     pub(crate) fn run(self) -> ExitCode {
         let Some(folder) = self.dir else {
             return match pages() {
-                Ok(pages) => output::print(
-                    pages
-                        .into_iter()
-                        .flat_map(|(_, text)| text)
-                        .collect::<Vec<u8>>(),
-                ),
+                Ok(pages) => output::print(pages.into_iter().flat_map(|(_, text)| text).collect::<Vec<u8>>()),
                 Err(error) => failed("make the man pages", &error),
             };
         };
         match write(&folder) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failed(
-                &format!("write the man pages to `{}`", folder.display()),
-                &error,
-            ),
+            Err(error) => failed(&format!("write the man pages to `{}`", folder.display()), &error),
         }
     }
 }
@@ -65,9 +57,7 @@ fn write(folder: &Path) -> io::Result<()> {
 fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut program = super::Cli::command().disable_help_subcommand(true);
     program.build();
-    let shown = program
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set());
+    let shown = program.get_subcommands().filter(|command| !command.is_hide_set());
     let commands: Vec<Command> = std::iter::once(&program).chain(shown).cloned().collect();
     commands.into_iter().map(page).collect()
 }
@@ -134,7 +124,5 @@ fn render(section: &pages::Section) -> Roff {
 /// Text in which what stands between backquotes is bold.
 fn inlines(text: &str) -> Vec<Inline> {
     let parts = text.split('`').enumerate();
-    parts
-        .map(|(at, part)| if at % 2 == 1 { bold(part) } else { roman(part) })
-        .collect()
+    parts.map(|(at, part)| if at % 2 == 1 { bold(part) } else { roman(part) }).collect()
 }

@@ -26,11 +26,7 @@ pub(super) fn read(variables: &[(String, OsString)]) -> (Overrides, Vec<Problem>
             continue;
         };
         for refusal in refusals {
-            let item = items
-                .get(refusal.item)
-                .copied()
-                .unwrap_or_default()
-                .to_string_lossy();
+            let item = items.get(refusal.item).copied().unwrap_or_default().to_string_lossy();
             let title = format!("wrong value `{item}` for {name}");
             problems.push(Problem::plain(title, refusal.why).maybe_helped(refusal.help));
         }
@@ -44,12 +40,10 @@ pub(super) fn warnings(variables: &[(String, OsString)]) -> Vec<String> {
     variables
         .iter()
         .filter(|(name, _)| name.starts_with(PREFIX) && of_variable(name).is_none())
-        .map(
-            |(name, _)| match suggest::did_you_mean(name, names.iter().map(String::as_str)) {
-                Some(meant) => format!("unknown environment variable {name} is ignored; {meant}"),
-                None => format!("unknown environment variable {name} is ignored"),
-            },
-        )
+        .map(|(name, _)| match suggest::did_you_mean(name, names.iter().map(String::as_str)) {
+            Some(meant) => format!("unknown environment variable {name} is ignored; {meant}"),
+            None => format!("unknown environment variable {name} is ignored"),
+        })
         .collect()
 }
 
@@ -60,10 +54,7 @@ fn of_variable(name: &str) -> Option<&'static Spec> {
 /// The values in a variable: its parts between commas for a list, else all of it.
 fn items<'a>(spec: &Spec, value: &'a OsStr) -> Vec<&'a OsStr> {
     match value.to_str() {
-        Some(text) if spec.kind.is_list() => text
-            .split(',')
-            .map(|item| OsStr::new(item.trim()))
-            .collect(),
+        Some(text) if spec.kind.is_list() => text.split(',').map(|item| OsStr::new(item.trim())).collect(),
         _ => vec![value],
     }
 }
@@ -75,10 +66,7 @@ mod tests {
     use super::*;
 
     fn variables(pairs: &[(&str, &str)]) -> Vec<(String, OsString)> {
-        pairs
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), OsString::from(value)))
-            .collect()
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value))).collect()
     }
 
     #[test]
@@ -91,17 +79,11 @@ mod tests {
             _ if matches!(spec.kind, super::super::values::Kind::Duration { .. }) => "7s",
             _ => "7",
         };
-        let variables: Vec<(String, OsString)> = OPTIONS
-            .iter()
-            .map(|spec| (spec.variable(), values(spec).into()))
-            .collect();
+        let variables: Vec<(String, OsString)> =
+            OPTIONS.iter().map(|spec| (spec.variable(), values(spec).into())).collect();
         let (overrides, problems) = read(&variables);
         assert!(problems.is_empty(), "{problems:?}");
-        assert_eq!(
-            overrides.clone().or(Overrides::defaults()),
-            overrides,
-            "a field was not set"
-        );
+        assert_eq!(overrides.clone().or(Overrides::defaults()), overrides, "a field was not set");
         assert_eq!(overrides.listen.unwrap().value.len(), 2);
         assert_eq!(overrides.index.unwrap().value, ["a.html", "b.html"]);
         assert!(warnings(&variables).is_empty());
@@ -116,34 +98,20 @@ mod tests {
 
     #[test]
     fn wrong_values_name_their_variable() {
-        let mut variables =
-            variables(&[("FLASH_WORKERS", "0"), ("FLASH_LISTEN", "127.0.0.1:80,:81")]);
+        let mut variables = variables(&[("FLASH_WORKERS", "0"), ("FLASH_LISTEN", "127.0.0.1:80,:81")]);
         variables.push(("FLASH_FRESHNESS".to_owned(), OsString::from_vec(vec![0xff])));
         let (_, problems) = read(&variables);
         let error = super::super::ConfigError::of_problems(problems, None).to_string();
-        assert!(
-            error.contains("error: wrong value `0` for FLASH_WORKERS: must be from 1 to 256"),
-            "{error}"
-        );
-        assert!(
-            error.contains("wrong value `:81` for FLASH_LISTEN"),
-            "{error}"
-        );
+        assert!(error.contains("error: wrong value `0` for FLASH_WORKERS: must be from 1 to 256"), "{error}");
+        assert!(error.contains("wrong value `:81` for FLASH_LISTEN"), "{error}");
         assert!(error.contains("did you mean `127.0.0.1:81`?"), "{error}");
-        assert!(
-            error.contains("for FLASH_FRESHNESS: must be UTF-8 text"),
-            "{error}"
-        );
+        assert!(error.contains("for FLASH_FRESHNESS: must be UTF-8 text"), "{error}");
     }
 
     #[test]
     fn unknown_variables_are_warned_of() {
-        let variables = variables(&[
-            ("FLASH_WORKER", "1"),
-            ("FLASH_ZZZ", "1"),
-            ("FLASHY", "1"),
-            ("HOME", "/"),
-        ]);
+        let variables =
+            variables(&[("FLASH_WORKER", "1"), ("FLASH_ZZZ", "1"), ("FLASHY", "1"), ("HOME", "/")]);
         assert_eq!(
             warnings(&variables),
             [

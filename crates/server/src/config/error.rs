@@ -74,10 +74,7 @@ impl Problem {
 
     /// A problem at a place in the config file.
     pub(super) fn at(span: Range<usize>, title: impl Into<String>, why: impl Into<String>) -> Self {
-        Problem {
-            span: Some(span),
-            ..Problem::plain(title, why)
-        }
+        Problem { span: Some(span), ..Problem::plain(title, why) }
     }
 
     pub(super) fn of(self, kind: ConfigErrorKind) -> Self {
@@ -85,24 +82,15 @@ impl Problem {
     }
 
     pub(super) fn helped(self, help: impl Into<String>) -> Self {
-        Problem {
-            help: Some(help.into()),
-            ..self
-        }
+        Problem { help: Some(help.into()), ..self }
     }
 
     pub(super) fn maybe_helped(self, help: Option<String>) -> Self {
-        Problem {
-            help: help.or(self.help),
-            ..self
-        }
+        Problem { help: help.or(self.help), ..self }
     }
 
     pub(super) fn with_other(self, span: Range<usize>, label: impl Into<String>) -> Self {
-        Problem {
-            other: Some((span, label.into())),
-            ..self
-        }
+        Problem { other: Some((span, label.into())), ..self }
     }
 
     /// The order in which problems are shown: those outside the file first, then by line.
@@ -112,23 +100,16 @@ impl Problem {
 
     fn render(&self, renderer: &Renderer, file: Option<&SourceFile>) -> String {
         let at = file.zip(self.span.clone());
-        let path = file
-            .map(|file| file.path.to_string_lossy())
-            .unwrap_or_default();
+        let path = file.map(|file| file.path.to_string_lossy()).unwrap_or_default();
         let mut group = match at {
-            None => Group::with_title(
-                Level::ERROR.primary_title(format!("{}: {}", self.title, self.why)),
-            ),
+            None => Group::with_title(Level::ERROR.primary_title(format!("{}: {}", self.title, self.why))),
             Some((file, span)) => {
                 let primary = AnnotationKind::Primary.span(span).label(&self.why);
                 let other = self
                     .other
                     .iter()
                     .map(|(span, label)| AnnotationKind::Context.span(span.clone()).label(label));
-                let snippet = Snippet::source(&file.text)
-                    .path(path)
-                    .annotation(primary)
-                    .annotations(other);
+                let snippet = Snippet::source(&file.text).path(path).annotation(primary).annotations(other);
                 Level::ERROR.primary_title(&self.title).element(snippet)
             }
         };
@@ -141,24 +122,14 @@ impl Problem {
 
 impl ConfigError {
     pub(super) fn new(kind: ConfigErrorKind, problems: Vec<Problem>) -> Self {
-        ConfigError {
-            kind,
-            problems,
-            file: None,
-        }
+        ConfigError { kind, problems, file: None }
     }
 
     /// All problems found, which must not be none.
     pub(super) fn of_problems(mut problems: Vec<Problem>, file: Option<SourceFile>) -> Self {
         problems.sort_by_key(Problem::position);
-        let kind = problems
-            .first()
-            .map_or(ConfigErrorKind::Value, |problem| problem.kind);
-        ConfigError {
-            kind,
-            problems,
-            file,
-        }
+        let kind = problems.first().map_or(ConfigErrorKind::Value, |problem| problem.kind);
+        ConfigError { kind, problems, file }
     }
 
     /// What it is about, for code.
@@ -176,16 +147,9 @@ impl ConfigError {
     /// The text for people, several lines without a newline at the end, with colours if asked.
     #[must_use]
     pub fn render(&self, colour: bool) -> String {
-        let renderer = if colour {
-            Renderer::styled()
-        } else {
-            Renderer::plain()
-        };
-        let texts: Vec<String> = self
-            .problems
-            .iter()
-            .map(|problem| problem.render(&renderer, self.file.as_ref()))
-            .collect();
+        let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+        let texts: Vec<String> =
+            self.problems.iter().map(|problem| problem.render(&renderer, self.file.as_ref())).collect();
         texts.join("\n\n")
     }
 
@@ -215,10 +179,7 @@ mod tests {
 
     #[test]
     fn colours_only_when_asked() {
-        let file = SourceFile {
-            path: "flash.toml".into(),
-            text: "a = 1\n".into(),
-        };
+        let file = SourceFile { path: "flash.toml".into(), text: "a = 1\n".into() };
         let problem = Problem::at(4..5, "wrong value for `a`", "must be 2").helped("write 2");
         let error = ConfigError::of_problems(vec![problem], Some(file));
         assert!(!error.to_string().contains('\x1b'));
@@ -227,10 +188,7 @@ mod tests {
 
     #[test]
     fn problems_outside_the_file_come_first_then_by_line() {
-        let file = SourceFile {
-            path: "flash.toml".into(),
-            text: "a = 1\nb = 2\n".into(),
-        };
+        let file = SourceFile { path: "flash.toml".into(), text: "a = 1\nb = 2\n".into() };
         let problems = vec![
             Problem::at(10..11, "second", "x").of(ConfigErrorKind::Key),
             Problem::at(4..5, "first", "x").of(ConfigErrorKind::Path),
@@ -239,10 +197,7 @@ mod tests {
         let error = ConfigError::of_problems(problems, Some(file));
         assert_eq!((error.kind(), error.count()), (ConfigErrorKind::Read, 3));
         let text = error.to_string();
-        let titles: Vec<&str> = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("error: "))
-            .collect();
+        let titles: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("error: ")).collect();
         assert_eq!(titles, ["zeroth: x", "first", "second"]);
     }
 }

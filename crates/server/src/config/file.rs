@@ -45,9 +45,7 @@ type Value<'i> = Spanned<DeValue<'i>>;
 /// Reads the text of a config file, as far as it can be read.
 pub(super) fn read(text: &str) -> (Draft, Vec<Problem>) {
     let (tree, errors) = DeTable::parse_recoverable(text);
-    let mut reader = Reader {
-        problems: errors.iter().map(|error| syntax(error, text)).collect(),
-    };
+    let mut reader = Reader { problems: errors.iter().map(|error| syntax(error, text)).collect() };
     if !reader.problems.is_empty() {
         // What the parser made up to go on is not what was meant: more errors would mislead.
         return (Draft::default(), reader.problems);
@@ -88,14 +86,8 @@ impl Reader {
             Err(problem) => return self.problems.push(problem.titled(spec.key)),
         };
         let texts: Vec<&OsStr> = items.iter().map(|(text, _)| OsStr::new(text)).collect();
-        for refusal in spec
-            .set(into, &texts, Origin::File(value.span()))
-            .err()
-            .unwrap_or_default()
-        {
-            let span = items
-                .get(refusal.item)
-                .map_or_else(|| value.span(), |(_, span)| span.clone());
+        for refusal in spec.set(into, &texts, Origin::File(value.span())).err().unwrap_or_default() {
+            let span = items.get(refusal.item).map_or_else(|| value.span(), |(_, span)| span.clone());
             self.problems.push(refused(spec.key, span, refusal));
         }
     }
@@ -108,18 +100,13 @@ impl Reader {
         };
         for (count, (key, value)) in table.iter().enumerate() {
             if count >= TYPES_MAX {
-                self.wrong(
-                    "types",
-                    key.span(),
-                    format!("too many types: at most {TYPES_MAX}"),
-                );
+                self.wrong("types", key.span(), format!("too many types: at most {TYPES_MAX}"));
                 break;
             }
             let extension = match values::extension(key.get_ref()) {
                 Ok(extension) => extension,
                 Err(refusal) => {
-                    self.problems
-                        .push(refused("types", key.span(), refusal).of(ConfigErrorKind::Key));
+                    self.problems.push(refused("types", key.span(), refusal).of(ConfigErrorKind::Key));
                     continue;
                 }
             };
@@ -143,22 +130,14 @@ impl Reader {
     fn sites(&mut self, value: &Value<'_>) -> Vec<SiteDraft> {
         let Some(array) = value.get_ref().as_array().filter(|array| all_tables(array)) else {
             let problem = wrong("site", value.span(), "must be a list of tables");
-            self.problems.push(
-                problem.helped("write `[[site]]`, in two pairs of brackets, above each site"),
-            );
+            self.problems.push(problem.helped("write `[[site]]`, in two pairs of brackets, above each site"));
             return Vec::new();
         };
         if let Some(over) = array.get(SITES_MAX) {
-            self.wrong(
-                "site",
-                over.span(),
-                format!("too many sites: at most {SITES_MAX}"),
-            );
+            self.wrong("site", over.span(), format!("too many sites: at most {SITES_MAX}"));
             return Vec::new();
         }
-        let tables = array
-            .iter()
-            .filter_map(|site| Some((site.span(), site.get_ref().as_table()?)));
+        let tables = array.iter().filter_map(|site| Some((site.span(), site.get_ref().as_table()?)));
         tables.map(|(span, table)| self.site(span, table)).collect()
     }
 
@@ -175,11 +154,7 @@ impl Reader {
         }
         for (key, example) in [("hosts", "[\"example.org\"]"), ("root", "\"/srv/example\"")] {
             if table.iter().all(|(found, _)| found.get_ref() != key) {
-                let problem = Problem::at(
-                    span.clone(),
-                    "incomplete site",
-                    format!("`{key}` is missing"),
-                );
+                let problem = Problem::at(span.clone(), "incomplete site", format!("`{key}` is missing"));
                 let problem = problem.helped(format!("add a line such as `{key} = {example}`"));
                 self.problems.push(problem.of(ConfigErrorKind::Key));
             }
@@ -195,11 +170,7 @@ impl Reader {
             return Vec::new();
         };
         if let Some(over) = array.get(HOSTS_MAX) {
-            self.wrong(
-                "hosts",
-                over.span(),
-                format!("too many hosts: at most {HOSTS_MAX}"),
-            );
+            self.wrong("hosts", over.span(), format!("too many hosts: at most {HOSTS_MAX}"));
             return Vec::new();
         }
         let mut hosts = Vec::new();
@@ -245,33 +216,18 @@ fn items(kind: Kind, value: &Value<'_>) -> Result<Vec<(String, Range<usize>)>, W
         return Ok(vec![(scalar(kind, value)?, value.span())]);
     }
     let Some(array) = value.get_ref().as_array() else {
-        let help = value
-            .get_ref()
-            .as_str()
-            .map(|text| format!("write `[{text:?}]`"));
-        return Err(WrongForm {
-            span: value.span(),
-            why: format!("must be {}", kind.file_form()),
-            help,
-        });
+        let help = value.get_ref().as_str().map(|text| format!("write `[{text:?}]`"));
+        return Err(WrongForm { span: value.span(), why: format!("must be {}", kind.file_form()), help });
     };
     let text = |item: &Value<'_>| match item.get_ref().as_str() {
         Some(text) => Ok((text.to_owned(), item.span())),
-        None => Err(WrongForm {
-            span: item.span(),
-            why: "must be in quotes".to_owned(),
-            help: None,
-        }),
+        None => Err(WrongForm { span: item.span(), why: "must be in quotes".to_owned(), help: None }),
     };
     array.iter().map(text).collect()
 }
 
 fn scalar(kind: Kind, value: &Value<'_>) -> Result<String, WrongForm> {
-    let wrong = |help| WrongForm {
-        span: value.span(),
-        why: format!("must be {}", kind.file_form()),
-        help,
-    };
+    let wrong = |help| WrongForm { span: value.span(), why: format!("must be {}", kind.file_form()), help };
     match (kind, value.get_ref()) {
         (Kind::Switch, DeValue::Boolean(yes)) => Ok(yes.to_string()),
         (Kind::Count { .. } | Kind::Size { .. }, DeValue::Integer(number)) => {
@@ -279,15 +235,12 @@ fn scalar(kind: Kind, value: &Value<'_>) -> Result<String, WrongForm> {
             let parsed = i64::from_str_radix(number.as_str(), number.radix());
             Ok(parsed.map_or_else(|_| number.as_str().to_owned(), |number| number.to_string()))
         }
-        (
-            Kind::Path | Kind::LogFormat | Kind::Duration { .. } | Kind::Size { .. },
-            DeValue::String(text),
-        ) => Ok(text.to_string()),
+        (Kind::Path | Kind::LogFormat | Kind::Duration { .. } | Kind::Size { .. }, DeValue::String(text)) => {
+            Ok(text.to_string())
+        }
         (Kind::Duration { .. }, DeValue::Integer(number)) => {
-            let help = format!(
-                "say which unit: write `\"{0}ms\"`, `\"{0}s\"` or `\"{0}m\"`",
-                number.as_str()
-            );
+            let help =
+                format!("say which unit: write `\"{0}ms\"`, `\"{0}s\"` or `\"{0}m\"`", number.as_str());
             Err(wrong(Some(help)))
         }
         (Kind::Switch | Kind::Count { .. }, DeValue::String(text)) => {
@@ -295,9 +248,7 @@ fn scalar(kind: Kind, value: &Value<'_>) -> Result<String, WrongForm> {
                 Kind::Switch => matches!(text.as_ref(), "true" | "false"),
                 _ => text.parse::<u64>().is_ok(),
             };
-            Err(wrong(
-                plain.then(|| format!("write `{text}`, without quotes")),
-            ))
+            Err(wrong(plain.then(|| format!("write `{text}`, without quotes"))))
         }
         _ => Err(wrong(None)),
     }
@@ -310,12 +261,7 @@ fn all_tables(array: &DeArray<'_>) -> bool {
 /// A key of the file that is none: with the nearest that is, or where it belongs.
 fn unknown_key(key: &Key<'_>, value: &Value<'_>) -> Problem {
     let name = key.get_ref().as_ref();
-    let in_file = || {
-        OPTIONS
-            .iter()
-            .filter(|spec| spec.is_in_file())
-            .map(|spec| spec.key)
-    };
+    let in_file = || OPTIONS.iter().filter(|spec| spec.is_in_file()).map(|spec| spec.key);
     let help = if name == "hosts" {
         Some("hosts belong to a site: write them below a `[[site]]`".to_owned())
     } else if let Some(inner) = value.get_ref().as_table() {
@@ -323,30 +269,18 @@ fn unknown_key(key: &Key<'_>, value: &Value<'_>) -> Problem {
     } else {
         suggest::did_you_mean(name, in_file().chain(["site", "types"]))
     };
-    Problem::at(
-        key.span(),
-        format!("unknown key `{name}`"),
-        "not a setting of Flash",
-    )
-    .of(ConfigErrorKind::Key)
-    .maybe_helped(help)
+    Problem::at(key.span(), format!("unknown key `{name}`"), "not a setting of Flash")
+        .of(ConfigErrorKind::Key)
+        .maybe_helped(help)
 }
 
 /// What to write in place of a table that is none of ours, such as `[log] format = ...`.
 fn table_help(name: &str, inner: &DeTable<'_>) -> Option<String> {
-    let joined = inner
-        .iter()
-        .find_map(|(key, _)| options::find(&format!("{name}_{}", key.get_ref())));
+    let joined = inner.iter().find_map(|(key, _)| options::find(&format!("{name}_{}", key.get_ref())));
     if let Some(spec) = joined {
-        return Some(format!(
-            "there is no such table: write `{} = ...` at the top of the file",
-            spec.key
-        ));
+        return Some(format!("there is no such table: write `{} = ...` at the top of the file", spec.key));
     }
-    if inner
-        .iter()
-        .any(|(key, _)| options::find(key.get_ref()).is_some())
-    {
+    if inner.iter().any(|(key, _)| options::find(key.get_ref()).is_some()) {
         return Some("there is no such table: write its keys at the top of the file".to_owned());
     }
     suggest::did_you_mean(name, ["site", "types"])
@@ -360,21 +294,12 @@ fn to_the_top(key: &str) -> String {
 /// A key of a `[[site]]` that is none. The usual reason is a key of the whole file below a table.
 fn unknown_site_key(key: &Key<'_>) -> Problem {
     let name = key.get_ref().as_ref();
-    let of_site = OPTIONS
-        .iter()
-        .filter(|spec| spec.is_of_site())
-        .map(|spec| spec.key);
+    let of_site = OPTIONS.iter().filter(|spec| spec.is_of_site()).map(|spec| spec.key);
     let for_all = name == "types" || options::find(name).is_some_and(Spec::is_in_file);
     let (why, help) = if for_all {
-        (
-            "holds for the whole server, not for a site",
-            Some(to_the_top(name)),
-        )
+        ("holds for the whole server, not for a site", Some(to_the_top(name)))
     } else {
-        (
-            "not a setting of a site",
-            suggest::did_you_mean(name, of_site.chain(["hosts"])),
-        )
+        ("not a setting of a site", suggest::did_you_mean(name, of_site.chain(["hosts"])))
     };
     Problem::at(key.span(), format!("unknown key `{name}` in a site"), why)
         .of(ConfigErrorKind::Key)

@@ -54,9 +54,8 @@ impl Sources {
     /// The current directory can't be named, because it was removed, for example.
     pub fn of_process(cli: Overrides) -> Result<Sources, ConfigError> {
         let cwd = std::env::current_dir().map_err(|error| {
-            let problem =
-                Problem::plain("cannot find the current directory", resolve::reason(&error))
-                    .helped("change to a directory that exists");
+            let problem = Problem::plain("cannot find the current directory", resolve::reason(&error))
+                .helped("change to a directory that exists");
             ConfigError::new(ConfigErrorKind::Read, vec![problem])
         })?;
         let env = std::env::vars_os()
@@ -100,10 +99,7 @@ impl Sources {
             }
             _ => (Draft::default(), None),
         };
-        if problems
-            .iter()
-            .any(|problem| problem.kind == ConfigErrorKind::Syntax)
-        {
+        if problems.iter().any(|problem| problem.kind == ConfigErrorKind::Syntax) {
             return Err(ConfigError::of_problems(problems, source));
         }
         let given = upper.or(std::mem::take(&mut draft.overrides));
@@ -144,10 +140,7 @@ fn read_file(path: &Path, named: PathBuf) -> Result<SourceFile, ConfigError> {
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| failed(resolve::reason(&error)))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(failed(format!(
-            "larger than {}",
-            units::size_text(FILE_BYTES_MAX)
-        )));
+        return Err(failed(format!("larger than {}", units::size_text(FILE_BYTES_MAX))));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];

@@ -133,12 +133,7 @@ impl Spec {
     /// # Errors
     ///
     /// Says of each value that is wrong why it is; nothing is stored then.
-    pub fn set(
-        &self,
-        into: &mut Overrides,
-        items: &[&OsStr],
-        origin: Origin,
-    ) -> Result<(), Vec<Refusal>> {
+    pub fn set(&self, into: &mut Overrides, items: &[&OsStr], origin: Origin) -> Result<(), Vec<Refusal>> {
         (self.store)(into, items, self.kind, origin)
     }
 }
@@ -192,10 +187,7 @@ const fn millis(least_ms: u64, most_ms: u64) -> Kind {
 }
 
 const fn size(least_bytes: u64, most_bytes: u64) -> Kind {
-    Kind::Size {
-        least_bytes,
-        most_bytes,
-    }
+    Kind::Size { least_bytes, most_bytes }
 }
 
 const HOUR_MS: u64 = 3_600_000;
@@ -267,10 +259,7 @@ impl Overrides {
         for given in [&mut self.root, &mut self.config].into_iter().flatten() {
             given.value = absolute(folder, &given.value);
         }
-        if let Some(given) = self
-            .log_file
-            .as_mut()
-            .filter(|given| given.value != Path::new(STANDARD_OUTPUT))
+        if let Some(given) = self.log_file.as_mut().filter(|given| given.value != Path::new(STANDARD_OUTPUT))
         {
             given.value = absolute(folder, &given.value);
         }
@@ -302,12 +291,7 @@ mod tests {
         for spec in OPTIONS {
             if let DefaultValue::Text(text) = spec.default {
                 let mut into = Overrides::default();
-                assert_eq!(
-                    spec.set(&mut into, &[OsStr::new(text)], Origin::Default),
-                    Ok(()),
-                    "{}",
-                    spec.key
-                );
+                assert_eq!(spec.set(&mut into, &[OsStr::new(text)], Origin::Default), Ok(()), "{}", spec.key);
                 assert_ne!(into, Overrides::default(), "{}", spec.key);
             }
         }
@@ -316,26 +300,10 @@ mod tests {
 
     #[test]
     fn the_upper_source_wins() {
-        let given = |value| {
-            Some(Given {
-                value,
-                origin: Origin::Flag,
-            })
-        };
-        let upper = Overrides {
-            workers: given(1),
-            ..Overrides::defaults()
-        };
-        let below = Overrides {
-            workers: given(2),
-            helpers: given(3),
-            ..Overrides::defaults()
-        };
-        let merged = Overrides {
-            helpers: None,
-            ..upper
-        }
-        .or(below);
+        let given = |value| Some(Given { value, origin: Origin::Flag });
+        let upper = Overrides { workers: given(1), ..Overrides::defaults() };
+        let below = Overrides { workers: given(2), helpers: given(3), ..Overrides::defaults() };
+        let merged = Overrides { helpers: None, ..upper }.or(below);
         assert_eq!(merged.workers.unwrap().value, 1);
         assert_eq!(merged.helpers.unwrap().value, 3);
     }
@@ -343,22 +311,12 @@ mod tests {
     #[test]
     fn paths_start_where_they_were_named() {
         let mut overrides = Overrides::defaults();
-        for (key, text) in [
-            ("root", "./www/."),
-            ("config", "/etc/flash.toml"),
-            ("log_file", "-"),
-        ] {
-            find(key)
-                .unwrap()
-                .set(&mut overrides, &[OsStr::new(text)], Origin::Flag)
-                .unwrap();
+        for (key, text) in [("root", "./www/."), ("config", "/etc/flash.toml"), ("log_file", "-")] {
+            find(key).unwrap().set(&mut overrides, &[OsStr::new(text)], Origin::Flag).unwrap();
         }
         overrides.rebase(Path::new("/home/me"));
         assert_eq!(overrides.root.unwrap().value, Path::new("/home/me/www"));
-        assert_eq!(
-            overrides.config.unwrap().value,
-            Path::new("/etc/flash.toml")
-        );
+        assert_eq!(overrides.config.unwrap().value, Path::new("/etc/flash.toml"));
         assert_eq!(overrides.log_file.unwrap().value, Path::new("-"));
     }
 }

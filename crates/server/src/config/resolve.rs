@@ -18,11 +18,7 @@ use super::settings::{LogFormat, LogSettings, Settings, Site};
 const WORKERS_BY_DEFAULT_MAX: usize = 256;
 
 /// Settings from the merged `given` and the parts of the file that no other source has.
-pub(super) fn resolve(
-    given: Overrides,
-    draft: Draft,
-    folder: &Path,
-) -> Result<Settings, Vec<Problem>> {
+pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<Settings, Vec<Problem>> {
     let given = given.or(Overrides::defaults());
     let mut problems = Vec::new();
     check_hosts(&draft.sites, &mut problems);
@@ -33,9 +29,7 @@ pub(super) fn resolve(
     }
     Ok(Settings {
         listen: value(given.listen),
-        workers: given
-            .workers
-            .map_or_else(usable_cores, |given| size(given.value)),
+        workers: given.workers.map_or_else(usable_cores, |given| size(given.value)),
         helpers_max: size(value(given.helpers)),
         freshness_ms: value(given.freshness),
         cache_memory_bytes: value(given.cache_memory),
@@ -64,27 +58,14 @@ fn size(number: u64) -> usize {
 }
 
 fn usable_cores() -> usize {
-    std::thread::available_parallelism()
-        .map_or(1, usize::from)
-        .min(WORKERS_BY_DEFAULT_MAX)
+    std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_BY_DEFAULT_MAX)
 }
 
 /// The default site, if there is one, and the named ones.
-fn sites(
-    given: &Overrides,
-    drafts: Vec<SiteDraft>,
-    folder: &Path,
-    problems: &mut Vec<Problem>,
-) -> Vec<Site> {
+fn sites(given: &Overrides, drafts: Vec<SiteDraft>, folder: &Path, problems: &mut Vec<Problem>) -> Vec<Site> {
     let mut sites = Vec::with_capacity(drafts.len() + 1);
-    let current = Given {
-        value: folder.to_owned(),
-        origin: Origin::Default,
-    };
-    let root = given
-        .root
-        .clone()
-        .or_else(|| drafts.is_empty().then_some(current));
+    let current = Given { value: folder.to_owned(), origin: Origin::Default };
+    let root = given.root.clone().or_else(|| drafts.is_empty().then_some(current));
     if let Some(root) = root {
         check_root(&root, problems);
         sites.push(site(Vec::new(), root.value, given.clone()));
@@ -125,11 +106,8 @@ fn check_hosts(sites: &[SiteDraft], problems: &mut Vec<Problem>) {
     let mut seen: BTreeMap<&str, &Range<usize>> = BTreeMap::new();
     for (host, span) in sites.iter().flat_map(|site| &site.hosts) {
         if let Some(first) = seen.get(host.as_str()) {
-            let problem = Problem::at(
-                span.clone(),
-                format!("the host `{host}` is named twice"),
-                "named again",
-            );
+            let problem =
+                Problem::at(span.clone(), format!("the host `{host}` is named twice"), "named again");
             problems.push(problem.with_other((*first).clone(), "named first"));
         } else {
             seen.insert(host, span);
@@ -139,23 +117,13 @@ fn check_hosts(sites: &[SiteDraft], problems: &mut Vec<Problem>) {
 
 fn log(given: &Overrides, problems: &mut Vec<Problem>) -> LogSettings {
     let named = given.log_file.as_ref();
-    let by_default = if named.is_some() {
-        LogFormat::Combined
-    } else {
-        LogFormat::Off
-    };
-    let format = given
-        .log_format
-        .as_ref()
-        .map_or(by_default, |given| given.value);
+    let by_default = if named.is_some() { LogFormat::Combined } else { LogFormat::Off };
+    let format = given.log_format.as_ref().map_or(by_default, |given| given.value);
     let file = named.filter(|given| given.value != Path::new(STANDARD_OUTPUT));
     if let Some(file) = file.filter(|_| format != LogFormat::Off) {
         check_log_file(file, problems);
     }
-    LogSettings {
-        format,
-        file: file.map(|given| given.value.clone()),
-    }
+    LogSettings { format, file: file.map(|given| given.value.clone()) }
 }
 
 /// Whether it can be opened shows only when it is: the file need not be there yet.

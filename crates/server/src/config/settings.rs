@@ -126,11 +126,8 @@ impl Settings {
     /// another version of Flash.
     pub fn from_toml(text: &str) -> Result<Settings, ConfigError> {
         toml::from_str(text).map_err(|error| {
-            let problem = Problem::plain(
-                "cannot read the settings that were handed over",
-                error.message(),
-            )
-            .helped("they come from another version of Flash; restart it as a whole");
+            let problem = Problem::plain("cannot read the settings that were handed over", error.message())
+                .helped("they come from another version of Flash; restart it as a whole");
             ConfigError::new(ConfigErrorKind::Handover, vec![problem])
         })
     }
@@ -175,19 +172,14 @@ mod maybe_path {
 
     use super::path;
 
-    pub(super) fn serialize<S: Serializer>(
-        path: &Option<PathBuf>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
         match path {
             Some(path) => path::serialize(path, to),
             None => to.serialize_none(),
         }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<PathBuf>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
         path::deserialize(from).map(Some)
     }
 }
@@ -201,10 +193,7 @@ mod tests {
 
     fn settings() -> Settings {
         Settings {
-            listen: vec![
-                "127.0.0.1:8080".parse().unwrap(),
-                "[::1]:0".parse().unwrap(),
-            ],
+            listen: vec!["127.0.0.1:8080".parse().unwrap(), "[::1]:0".parse().unwrap()],
             workers: 2,
             helpers_max: 16,
             freshness_ms: 1_000,
@@ -217,10 +206,7 @@ mod tests {
             helper_idle_ms: 10_000,
             least_rate_bytes_per_s: 1_024,
             listing_entries_max: 10_000,
-            log: LogSettings {
-                format: LogFormat::Json,
-                file: Some("/var/log/flash.log".into()),
-            },
+            log: LogSettings { format: LogFormat::Json, file: Some("/var/log/flash.log".into()) },
             types: BTreeMap::from([("mjs".to_owned(), "text/javascript".to_owned())]),
             sites: vec![Site {
                 hosts: Vec::new(),

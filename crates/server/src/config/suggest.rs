@@ -6,31 +6,20 @@
 /// The candidate that `given` is most likely a slip of, or `None` when nothing is near.
 ///
 /// Case, `-` and `_` do not count as differences: `Cache-Memory` is `cache_memory`.
-pub(super) fn nearest<'a>(
-    given: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub(super) fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = plain(given);
     // A third of the letters may be wrong, at least one: more, and the suggestion only confuses.
     let slips_max = (given.chars().count() / 3).max(1);
     candidates
         .into_iter()
-        .map(|candidate| {
-            (
-                strsim::damerau_levenshtein(&given, &plain(candidate)),
-                candidate,
-            )
-        })
+        .map(|candidate| (strsim::damerau_levenshtein(&given, &plain(candidate)), candidate))
         .filter(|(slips, _)| *slips <= slips_max)
         .min_by_key(|(slips, _)| *slips)
         .map(|(_, candidate)| candidate)
 }
 
 /// The help line that goes with [`nearest`].
-pub(super) fn did_you_mean<'a>(
-    given: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<String> {
+pub(super) fn did_you_mean<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
     nearest(given, candidates).map(|name| format!("did you mean `{name}`?"))
 }
 

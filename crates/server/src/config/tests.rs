@@ -13,11 +13,7 @@ struct Folder(PathBuf);
 impl Folder {
     fn new() -> Folder {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "flash-config-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
+        let name = format!("flash-config-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(path.join("www")).unwrap();
         Folder(path)
@@ -26,19 +22,13 @@ impl Folder {
     /// Sources with this folder as the current one, this config file, and nothing else.
     fn sources(&self, file: &str) -> Sources {
         fs::write(self.0.join("flash.toml"), file).unwrap();
-        let mut sources = Sources {
-            cli: Overrides::default(),
-            env: Vec::new(),
-            cwd: self.0.clone(),
-        };
+        let mut sources = Sources { cli: Overrides::default(), env: Vec::new(), cwd: self.0.clone() };
         flag(&mut sources, "config", &["flash.toml"]);
         sources
     }
 
     fn load(&self, file: &str) -> Settings {
-        self.sources(file)
-            .load()
-            .unwrap_or_else(|error| panic!("{error}"))
+        self.sources(file).load().unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The error for a config file, with the folder's name taken out.
@@ -56,10 +46,7 @@ impl Drop for Folder {
 
 fn flag(sources: &mut Sources, key: &str, values: &[&str]) {
     let values: Vec<&OsStr> = values.iter().map(OsStr::new).collect();
-    options::find(key)
-        .unwrap()
-        .set(&mut sources.cli, &values, Origin::Flag)
-        .unwrap();
+    options::find(key).unwrap().set(&mut sources.cli, &values, Origin::Flag).unwrap();
 }
 
 fn variable(sources: &mut Sources, name: &str, value: &str) {
@@ -69,11 +56,7 @@ fn variable(sources: &mut Sources, name: &str, value: &str) {
 #[test]
 fn nothing_said_means_the_defaults() {
     let folder = Folder::new();
-    let sources = Sources {
-        cli: Overrides::default(),
-        env: Vec::new(),
-        cwd: folder.0.clone(),
-    };
+    let sources = Sources { cli: Overrides::default(), env: Vec::new(), cwd: folder.0.clone() };
     let settings = sources.load().unwrap();
     let expected = Settings {
         listen: vec!["127.0.0.1:8080".parse().unwrap()],
@@ -89,10 +72,7 @@ fn nothing_said_means_the_defaults() {
         helper_idle_ms: 10_000,
         least_rate_bytes_per_s: 1_024,
         listing_entries_max: 10_000,
-        log: LogSettings {
-            format: LogFormat::Off,
-            file: None,
-        },
+        log: LogSettings { format: LogFormat::Off, file: None },
         types: Default::default(),
         sites: vec![Site {
             hosts: Vec::new(),
@@ -126,15 +106,9 @@ fn a_list_of_a_higher_source_replaces_the_whole_list() {
     let mut sources = folder.sources("listen = [\"127.0.0.1:1\", \"127.0.0.1:2\"]");
     assert_eq!(sources.load().unwrap().listen.len(), 2);
     variable(&mut sources, "FLASH_LISTEN", "[::1]:3,127.0.0.1:3");
-    assert_eq!(
-        sources.load().unwrap().listen,
-        ["[::1]:3", "127.0.0.1:3"].map(|text| text.parse().unwrap())
-    );
+    assert_eq!(sources.load().unwrap().listen, ["[::1]:3", "127.0.0.1:3"].map(|text| text.parse().unwrap()));
     flag(&mut sources, "listen", &["127.0.0.1:4"]);
-    assert_eq!(
-        sources.load().unwrap().listen,
-        ["127.0.0.1:4".parse().unwrap()]
-    );
+    assert_eq!(sources.load().unwrap().listen, ["127.0.0.1:4".parse().unwrap()]);
 }
 
 #[test]
@@ -176,10 +150,7 @@ fn every_key_is_read() {
         MJS = "text/javascript"
         "#,
     );
-    assert_eq!(
-        (settings.workers, settings.cache_memory_bytes),
-        (16, 1 << 20)
-    );
+    assert_eq!((settings.workers, settings.cache_memory_bytes), (16, 1 << 20));
     assert_eq!(settings.least_rate_bytes_per_s, 2_048);
     let times = [
         settings.freshness_ms,
@@ -190,23 +161,14 @@ fn every_key_is_read() {
         settings.helper_idle_ms,
     ];
     assert_eq!(times, [250, 1_000, 2_000, 3_000, 4_000, 5_000]);
-    assert_eq!(
-        (settings.connections_max, settings.listing_entries_max),
-        (7, 6)
-    );
+    assert_eq!((settings.connections_max, settings.listing_entries_max), (7, 6));
     assert_eq!(
         settings.log,
-        LogSettings {
-            format: LogFormat::Json,
-            file: Some(folder.0.join("access.log"))
-        }
+        LogSettings { format: LogFormat::Json, file: Some(folder.0.join("access.log")) }
     );
     assert_eq!(settings.types["mjs"], "text/javascript");
     let site = &settings.sites[0];
-    assert_eq!(
-        (site.root.clone(), site.browse, site.precompressed),
-        (folder.0.join("www"), true, false)
-    );
+    assert_eq!((site.root.clone(), site.browse, site.precompressed), (folder.0.join("www"), true, false));
     assert_eq!(site.index, ["a.html", "b.html"]);
     assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
 }
@@ -215,16 +177,8 @@ fn every_key_is_read() {
 fn relative_paths_start_at_the_file_or_at_the_current_directory() {
     let folder = Folder::new();
     fs::create_dir_all(folder.0.join("etc/www")).unwrap();
-    fs::write(
-        folder.0.join("etc/flash.toml"),
-        "root = \"www\"\nlog_file = \"log\"",
-    )
-    .unwrap();
-    let mut sources = Sources {
-        cli: Overrides::default(),
-        env: Vec::new(),
-        cwd: folder.0.clone(),
-    };
+    fs::write(folder.0.join("etc/flash.toml"), "root = \"www\"\nlog_file = \"log\"").unwrap();
+    let mut sources = Sources { cli: Overrides::default(), env: Vec::new(), cwd: folder.0.clone() };
     variable(&mut sources, "FLASH_CONFIG", "etc/flash.toml");
     assert_eq!(sources.config_file(), Some("etc/flash.toml".into()));
     let settings = sources.load().unwrap();
@@ -243,24 +197,9 @@ fn a_log_file_makes_the_format_combined() {
     let log = |text: &str| folder.load(text).log;
     assert_eq!(log("").format, LogFormat::Off);
     assert_eq!(log("log_file = \"l\"").format, LogFormat::Combined);
-    assert_eq!(
-        log("log_file = \"-\""),
-        LogSettings {
-            format: LogFormat::Combined,
-            file: None
-        }
-    );
-    assert_eq!(
-        log("log_format = \"json\""),
-        LogSettings {
-            format: LogFormat::Json,
-            file: None
-        }
-    );
-    assert_eq!(
-        log("log_file = \"l\"\nlog_format = \"off\"").format,
-        LogFormat::Off
-    );
+    assert_eq!(log("log_file = \"-\""), LogSettings { format: LogFormat::Combined, file: None });
+    assert_eq!(log("log_format = \"json\""), LogSettings { format: LogFormat::Json, file: None });
+    assert_eq!(log("log_file = \"l\"\nlog_format = \"off\"").format, LogFormat::Off);
 }
 
 const TWO_SITES: &str = r#"
@@ -283,24 +222,15 @@ precompressed = false
 fn sites_inherit_what_they_do_not_set() {
     let folder = Folder::new();
     let settings = folder.load(TWO_SITES);
-    assert_eq!(
-        settings.sites.len(),
-        2,
-        "with sites and no root there is no default site"
-    );
-    let [first, second] = &settings.sites[..] else {
-        panic!()
-    };
+    assert_eq!(settings.sites.len(), 2, "with sites and no root there is no default site");
+    let [first, second] = &settings.sites[..] else { panic!() };
     assert_eq!(first.hosts, ["example.org", "*.example.org"]);
     assert_eq!(
         (first.browse, first.precompressed, &first.index[..]),
         (true, true, &["home.html".to_owned()][..])
     );
     assert_eq!(second.root, folder.0);
-    assert_eq!(
-        (second.browse, second.precompressed, second.index.len()),
-        (false, false, 0)
-    );
+    assert_eq!((second.browse, second.precompressed, second.index.len()), (false, false, 0));
     assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
 }
 
@@ -350,10 +280,7 @@ fn everything_wrong_is_shown_at_once() {
     variable(&mut sources, "FLASH_HELPERS", "many");
     let error = sources.load().unwrap_err();
     let text = error.to_string();
-    let titles: Vec<&str> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("error: "))
-        .collect();
+    let titles: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("error: ")).collect();
     assert_eq!(
         titles,
         [
@@ -371,146 +298,57 @@ fn everything_wrong_is_shown_at_once() {
 
 /// Each wrong file, and what its error must contain.
 const WRONG: &[(&str, &[&str])] = &[
-    (
-        "workers = 300",
-        &[
-            "wrong value for `workers`",
-            "1:11",
-            "^^^ must be from 1 to 256",
-        ],
-    ),
+    ("workers = 300", &["wrong value for `workers`", "1:11", "^^^ must be from 1 to 256"]),
     ("workers = 99999999999999999999", &["must be from 1 to 256"]),
     ("workers = -1", &["must be a whole number"]),
-    (
-        "workers = \"2\"",
-        &[
-            "must be a whole number, without quotes",
-            "write `2`, without quotes",
-        ],
-    ),
+    ("workers = \"2\"", &["must be a whole number, without quotes", "write `2`, without quotes"]),
     ("workers = 1.5", &["must be a whole number, without quotes"]),
-    (
-        "freshness = 5",
-        &[
-            "^ must be a duration in quotes",
-            "write `\"5ms\"`, `\"5s\"` or `\"5m\"`",
-        ],
-    ),
-    (
-        "freshness = \"5\"",
-        &["the unit is missing; write a whole number and a unit: 250ms, 5s, 2m or 1h"],
-    ),
+    ("freshness = 5", &["^ must be a duration in quotes", "write `\"5ms\"`, `\"5s\"` or `\"5m\"`"]),
+    ("freshness = \"5\"", &["the unit is missing; write a whole number and a unit: 250ms, 5s, 2m or 1h"]),
     ("freshness = \"2h\"", &["must be from 0s to 1h"]),
     ("cache_memory = \"64M\"", &["not a size", "64KiB"]),
     ("cache_memory = \"2TiB\"", &["must be from 0 to 1TiB"]),
-    (
-        "browse = \"true\"",
-        &[
-            "must be true or false, without quotes",
-            "write `true`, without quotes",
-        ],
-    ),
-    (
-        "listen = \"127.0.0.1:80\"",
-        &["must be a list of addresses", "write `[\"127.0.0.1:80\"]`"],
-    ),
+    ("browse = \"true\"", &["must be true or false, without quotes", "write `true`, without quotes"]),
+    ("listen = \"127.0.0.1:80\"", &["must be a list of addresses", "write `[\"127.0.0.1:80\"]`"]),
     (
         "listen = [\"127.0.0.1:80\", \":81\"]",
-        &[
-            "1:27",
-            "^^^^^ must be an address and a port",
-            "`127.0.0.1:81`",
-        ],
+        &["1:27", "^^^^^ must be an address and a port", "`127.0.0.1:81`"],
     ),
     ("listen = [80]", &["must be in quotes"]),
     ("listen = []", &["name at least one address"]),
-    (
-        "index = [\"a/b\"]",
-        &["must be the name of a file, without `/`"],
-    ),
-    (
-        "log_format = \"jsn\"",
-        &["must be combined, json or off", "did you mean `json`?"],
-    ),
+    ("index = [\"a/b\"]", &["must be the name of a file, without `/`"]),
+    ("log_format = \"jsn\"", &["must be combined, json or off", "did you mean `json`?"]),
     (
         "log_file = \"gone/access.log\"",
-        &[
-            "cannot write the log `/DIR/gone/access.log`",
-            "`/DIR/gone`: no such file",
-        ],
+        &["cannot write the log `/DIR/gone/access.log`", "`/DIR/gone`: no such file"],
     ),
     ("log_file = \"www\"", &["it is a directory"]),
     ("root = \"\"", &["must not be empty"]),
-    (
-        "root = \"flash.toml\"",
-        &[
-            "cannot serve `/DIR/flash.toml`",
-            "^^^^^^^^^^^^ not a directory",
-        ],
-    ),
+    ("root = \"flash.toml\"", &["cannot serve `/DIR/flash.toml`", "^^^^^^^^^^^^ not a directory"]),
     ("config = \"x\"", &["unknown key `config`"]),
     ("hosts = [\"a\"]", &["hosts belong to a site"]),
-    (
-        "[log]\nformat = \"json\"",
-        &[
-            "unknown key `log`",
-            "write `log_format = ...` at the top of the file",
-        ],
-    ),
-    (
-        "[server]\nworkers = 2",
-        &["write its keys at the top of the file"],
-    ),
-    (
-        "[[sites]]\nroot = \"/\"",
-        &["unknown key `sites`", "did you mean `site`?"],
-    ),
-    (
-        "[site]\nroot = \"/\"",
-        &["write `[[site]]`, in two pairs of brackets"],
-    ),
-    (
-        "[[site]]\nroot = \"www\"",
-        &["1:1", "`hosts` is missing", "hosts = [\"example.org\"]"],
-    ),
+    ("[log]\nformat = \"json\"", &["unknown key `log`", "write `log_format = ...` at the top of the file"]),
+    ("[server]\nworkers = 2", &["write its keys at the top of the file"]),
+    ("[[sites]]\nroot = \"/\"", &["unknown key `sites`", "did you mean `site`?"]),
+    ("[site]\nroot = \"/\"", &["write `[[site]]`, in two pairs of brackets"]),
+    ("[[site]]\nroot = \"www\"", &["1:1", "`hosts` is missing", "hosts = [\"example.org\"]"]),
     ("[[site]]\nhosts = [\"a\"]", &["`root` is missing"]),
-    (
-        "[[site]]\nhosts = []\nroot = \"www\"",
-        &["must be a list of names"],
-    ),
+    ("[[site]]\nhosts = []\nroot = \"www\"", &["must be a list of names"]),
     (
         "[[site]]\nhosts = [\"a\"]\nroot = \"www\"\nworkers = 2",
         &["4:1", "move `workers` to the top of the file"],
     ),
-    (
-        "[[site]]\nhosts = [\"a\"]\nroot = \"www\"\nbrows = true",
-        &["did you mean `browse`?"],
-    ),
+    ("[[site]]\nhosts = [\"a\"]\nroot = \"www\"\nbrows = true", &["did you mean `browse`?"]),
     (
         "[[site]]\nhosts = [\"a\"]\nroot = \"www\"\n[[site]]\nhosts = [\"A\"]\nroot = \"www\"",
         &["named first", "named again"],
     ),
-    (
-        "[types]\n\".mjs\" = \"text/javascript\"",
-        &["without its dot", "write `mjs`"],
-    ),
-    (
-        "[types]\nworkers = 2",
-        &["move `workers` to the top of the file"],
-    ),
-    (
-        "[types]\nmjs = \"javascript\"",
-        &["wrong value for `types.mjs`", "must be a content type"],
-    ),
-    (
-        "[types]\nmjs = \"a/b\"\nMJS = \"a/b\"",
-        &["this extension is given twice"],
-    ),
+    ("[types]\n\".mjs\" = \"text/javascript\"", &["without its dot", "write `mjs`"]),
+    ("[types]\nworkers = 2", &["move `workers` to the top of the file"]),
+    ("[types]\nmjs = \"javascript\"", &["wrong value for `types.mjs`", "must be a content type"]),
+    ("[types]\nmjs = \"a/b\"\nMJS = \"a/b\"", &["this extension is given twice"]),
     ("types = 1", &["must be a table, such as [types]"]),
-    (
-        "workers = 1\nworkers = 2",
-        &["the config file is not TOML", "2:1", "duplicate key"],
-    ),
+    ("workers = 1\nworkers = 2", &["the config file is not TOML", "2:1", "duplicate key"]),
     ("workers 1", &["the config file is not TOML", "1:"]),
     ("root = \"www", &["the config file is not TOML"]),
 ];
@@ -521,10 +359,7 @@ fn wrong_files_say_what_to_write() {
     for (file, parts) in WRONG {
         let error = folder.error(file);
         for part in *parts {
-            assert!(
-                error.contains(part),
-                "{file}\n--- must contain: {part}\n--- is:\n{error}"
-            );
+            assert!(error.contains(part), "{file}\n--- must contain: {part}\n--- is:\n{error}");
         }
     }
 }
@@ -536,31 +371,14 @@ fn a_config_file_that_cannot_be_read() {
     flag(&mut sources, "config", &["gone.toml"]);
     let error = sources.load().unwrap_err();
     assert_eq!(error.kind(), ConfigErrorKind::Read);
-    assert!(
-        error
-            .to_string()
-            .ends_with("gone.toml`: no such file or directory"),
-        "{error}"
-    );
+    assert!(error.to_string().ends_with("gone.toml`: no such file or directory"), "{error}");
 
     let file = folder.0.join("flash.toml");
     flag(&mut sources, "config", &["flash.toml"]);
     fs::write(&file, b"workers = 1\nroot = \"\xff\"").unwrap();
-    assert!(
-        sources
-            .load()
-            .unwrap_err()
-            .to_string()
-            .ends_with("line 2 is not UTF-8")
-    );
+    assert!(sources.load().unwrap_err().to_string().ends_with("line 2 is not UTF-8"));
     fs::write(&file, vec![b'#'; 1 + FILE_BYTES_MAX as usize]).unwrap();
-    assert!(
-        sources
-            .load()
-            .unwrap_err()
-            .to_string()
-            .ends_with("larger than 1MiB")
-    );
+    assert!(sources.load().unwrap_err().to_string().ends_with("larger than 1MiB"));
     for not_a_file in ["www", "/dev/zero"] {
         flag(&mut sources, "config", &[not_a_file]);
         let error = sources.load().unwrap_err();
@@ -574,10 +392,7 @@ fn a_wrong_path_says_who_named_it() {
     let mut sources = folder.sources("");
     variable(&mut sources, "FLASH_ROOT", "gone");
     let error = sources.load().unwrap_err().to_string();
-    assert!(
-        error.ends_with("/gone` (from FLASH_ROOT): no such file or directory"),
-        "{error}"
-    );
+    assert!(error.ends_with("/gone` (from FLASH_ROOT): no such file or directory"), "{error}");
     flag(&mut sources, "root", &["flash.toml"]);
     flag(&mut sources, "log_file", &["gone/log"]);
     let error = sources.load().unwrap_err().to_string();
@@ -591,11 +406,7 @@ fn pieces_of_a_config_file_are_survived() {
     let folder = Folder::new();
     let whole = "# ü\nlisten = [\"127.0.0.1:80\"]\nfreshness = '''1s'''\n[types]\n\"a\" = \"b/c\"\n[[site]]\nhosts = [\"ä\"]\n";
     for (end, _) in whole.char_indices() {
-        for text in [
-            whole[..end].to_owned(),
-            format!("{}=[{{", &whole[..end]),
-            whole[end..].to_owned(),
-        ] {
+        for text in [whole[..end].to_owned(), format!("{}=[{{", &whole[..end]), whole[end..].to_owned()] {
             if let Err(error) = folder.sources(&text).load() {
                 assert!(error.render(true).len() > 10);
             }

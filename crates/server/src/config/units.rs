@@ -8,8 +8,7 @@
 const DURATION_FORMS: &str = "write a whole number and a unit: 250ms, 5s, 2m or 1h";
 
 /// What to write for a size; the end of every error about one.
-const SIZE_FORMS: &str =
-    "write a whole number of bytes, or one with a unit: 64KiB, 1MiB, 2GiB, 3GB";
+const SIZE_FORMS: &str = "write a whole number of bytes, or one with a unit: 64KiB, 1MiB, 2GiB, 3GB";
 
 /// Units of durations in milliseconds, the largest first.
 const DURATION_UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
@@ -44,8 +43,7 @@ pub fn parse_duration_ms(text: &str) -> Result<u64, String> {
     if unit.is_empty() {
         return Err(format!("the unit is missing; {DURATION_FORMS}"));
     }
-    multiply(amount, unit, &DURATION_UNITS)
-        .ok_or_else(|| format!("not a duration; {DURATION_FORMS}"))
+    multiply(amount, unit, &DURATION_UNITS).ok_or_else(|| format!("not a duration; {DURATION_FORMS}"))
 }
 
 /// Reads a size such as `100`, `64KiB`, `1MiB` or `3GB`, in bytes. One too large for 64 bits is
@@ -77,9 +75,7 @@ pub fn size_text(size_bytes: u64) -> String {
 
 /// The leading digits and the rest.
 fn split(text: &str) -> (&str, &str) {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text.split_at(end)
 }
 
@@ -100,9 +96,7 @@ fn multiply(amount: u64, unit: &str, units: &[(&str, u64)]) -> Option<u64> {
 
 /// The value in the largest unit that divides it; `None` for zero, which has no unit of its own.
 fn exact(value: u64, units: &[(&str, u64)]) -> Option<String> {
-    let (name, factor) = units
-        .iter()
-        .find(|(_, factor)| value != 0 && value.is_multiple_of(*factor))?;
+    let (name, factor) = units.iter().find(|(_, factor)| value != 0 && value.is_multiple_of(*factor))?;
     Some(format!("{}{name}", value / factor))
 }
 
@@ -128,18 +122,13 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_refused_with_the_forms() {
-        for text in [
-            "", "s", "5", "5 s", "-5s", "+5s", "1.5s", "5S", "5sec", "5s ", " 5s", "ms5", "5s5",
-            "٣s",
-        ] {
+        for text in
+            ["", "s", "5", "5 s", "-5s", "+5s", "1.5s", "5S", "5sec", "5s ", " 5s", "ms5", "5s5", "٣s"]
+        {
             let why = parse_duration_ms(text).unwrap_err();
             assert!(why.ends_with("250ms, 5s, 2m or 1h"), "{text}: {why}");
         }
-        assert!(
-            parse_duration_ms("5")
-                .unwrap_err()
-                .starts_with("the unit is missing")
-        );
+        assert!(parse_duration_ms("5").unwrap_err().starts_with("the unit is missing"));
         assert_eq!(parse_duration_ms("18446744073709551615h"), Ok(u64::MAX));
         assert_eq!(parse_duration_ms("99999999999999999999999s"), Ok(u64::MAX));
     }
@@ -167,9 +156,7 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_refused_with_the_forms() {
-        for text in [
-            "", "KiB", "64M", "64k", "64 KiB", "-1", "1.5MiB", "64mib", "1KiB/s",
-        ] {
+        for text in ["", "KiB", "64M", "64k", "64 KiB", "-1", "1.5MiB", "64mib", "1KiB/s"] {
             let why = parse_size_bytes(text).unwrap_err();
             assert!(why.contains("64KiB, 1MiB, 2GiB, 3GB"), "{text}: {why}");
         }
@@ -178,20 +165,7 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back() {
-        for value in [
-            0,
-            1,
-            250,
-            999,
-            1_000,
-            1_500,
-            60_000,
-            90_000,
-            3_600_000,
-            5_000_000,
-            1 << 20,
-            1 << 40,
-        ] {
+        for value in [0, 1, 250, 999, 1_000, 1_500, 60_000, 90_000, 3_600_000, 5_000_000, 1 << 20, 1 << 40] {
             assert_eq!(parse_duration_ms(&duration_text(value)), Ok(value));
             assert_eq!(parse_size_bytes(&size_text(value)), Ok(value));
         }

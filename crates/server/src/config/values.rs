@@ -65,12 +65,8 @@ impl Kind {
             Kind::Switch => "true or false, without quotes",
             Kind::LogFormat => "\"combined\", \"json\" or \"off\"",
             Kind::Count { .. } => "a whole number, without quotes",
-            Kind::Duration { .. } => {
-                "a duration in quotes, such as \"250ms\", \"5s\", \"2m\" or \"1h\""
-            }
-            Kind::Size { .. } => {
-                "a number of bytes, or a size in quotes, such as \"64KiB\" or \"1MiB\""
-            }
+            Kind::Duration { .. } => "a duration in quotes, such as \"250ms\", \"5s\", \"2m\" or \"1h\"",
+            Kind::Size { .. } => "a number of bytes, or a size in quotes, such as \"64KiB\" or \"1MiB\"",
         }
     }
 }
@@ -88,11 +84,7 @@ pub struct Refusal {
 
 impl Refusal {
     fn new(why: impl Into<String>) -> Self {
-        Refusal {
-            item: 0,
-            why: why.into(),
-            help: None,
-        }
+        Refusal { item: 0, why: why.into(), help: None }
     }
 
     fn helped(self, help: Option<String>) -> Self {
@@ -134,18 +126,12 @@ impl<T: ListItem> FromItems for Vec<T> {
         for (item, text) in items.iter().enumerate() {
             if item >= T::COUNT_MAX {
                 let why = format!("too many values: at most {}", T::COUNT_MAX);
-                refusals.push(Refusal {
-                    item,
-                    ..Refusal::new(why)
-                });
+                refusals.push(Refusal { item, ..Refusal::new(why) });
                 break;
             }
             match T::from_text(text, kind) {
                 Ok(value) if values.contains(&value) && !value.may_repeat() => {
-                    refusals.push(Refusal {
-                        item,
-                        ..Refusal::new("given twice")
-                    });
+                    refusals.push(Refusal { item, ..Refusal::new("given twice") });
                 }
                 Ok(value) => values.push(value),
                 Err(refusal) => refusals.push(Refusal { item, ..refusal }),
@@ -154,11 +140,7 @@ impl<T: ListItem> FromItems for Vec<T> {
         if let (true, Some(why)) = (items.is_empty(), T::NONE_REFUSED) {
             refusals.push(Refusal::new(why));
         }
-        if refusals.is_empty() {
-            Ok(values)
-        } else {
-            Err(refusals)
-        }
+        if refusals.is_empty() { Ok(values) } else { Err(refusals) }
     }
 }
 
@@ -167,8 +149,7 @@ impl FromText for SocketAddr {
         let text = utf8(text)?;
         text.parse().map_err(|_| {
             let help = address_guess(text).map(|guess| format!("did you mean `{guess}`?"));
-            Refusal::new("must be an address and a port, such as 127.0.0.1:8080 or [::1]:8080")
-                .helped(help)
+            Refusal::new("must be an address and a port, such as 127.0.0.1:8080 or [::1]:8080").helped(help)
         })
     }
 }
@@ -189,16 +170,9 @@ fn address_guess(text: &str) -> Option<SocketAddr> {
         return Some(SocketAddr::new(ip, 8080));
     }
     let port = text.strip_prefix("localhost").unwrap_or(text);
-    let port = port
-        .strip_prefix(['*', ':'])
-        .unwrap_or(port)
-        .trim_start_matches(':');
+    let port = port.strip_prefix(['*', ':']).unwrap_or(port).trim_start_matches(':');
     let everywhere = text.starts_with('*');
-    let ip = if everywhere {
-        [0, 0, 0, 0]
-    } else {
-        [127, 0, 0, 1]
-    };
+    let ip = if everywhere { [0, 0, 0, 0] } else { [127, 0, 0, 1] };
     Some(SocketAddr::from((ip, port.parse().ok()?)))
 }
 
@@ -209,11 +183,8 @@ impl FromText for String {
         if name.contains('/') {
             return Err(Refusal::new("must be the name of a file, without `/`"));
         }
-        if name.is_empty() || name == "." || name == ".." || name.contains('\0') || name.len() > 255
-        {
-            return Err(Refusal::new(
-                "must be the name of a file, such as index.html",
-            ));
+        if name.is_empty() || name == "." || name == ".." || name.contains('\0') || name.len() > 255 {
+            return Err(Refusal::new("must be the name of a file, such as index.html"));
         }
         Ok(name.to_owned())
     }
@@ -253,14 +224,10 @@ impl FromText for bool {
 impl FromText for LogFormat {
     fn from_text(text: &OsStr, _: Kind) -> Result<Self, Refusal> {
         let text = utf8(text)?;
-        LogFormat::ALL
-            .into_iter()
-            .find(|format| format.name() == text)
-            .ok_or_else(|| {
-                let names = LogFormat::ALL.map(LogFormat::name);
-                Refusal::new("must be combined, json or off")
-                    .helped(suggest::did_you_mean(text, names))
-            })
+        LogFormat::ALL.into_iter().find(|format| format.name() == text).ok_or_else(|| {
+            let names = LogFormat::ALL.map(LogFormat::name);
+            Refusal::new("must be combined, json or off").helped(suggest::did_you_mean(text, names))
+        })
     }
 }
 
@@ -269,31 +236,18 @@ impl FromText for u64 {
     fn from_text(text: &OsStr, kind: Kind) -> Result<Self, Refusal> {
         let text = utf8(text)?;
         let (value, least, most, show): (_, _, _, fn(u64) -> String) = match kind {
-            Kind::Duration { least_ms, most_ms } => (
-                units::parse_duration_ms(text),
-                least_ms,
-                most_ms,
-                units::duration_text,
-            ),
-            Kind::Size {
-                least_bytes,
-                most_bytes,
-            } => (
-                units::parse_size_bytes(text),
-                least_bytes,
-                most_bytes,
-                units::size_text,
-            ),
+            Kind::Duration { least_ms, most_ms } => {
+                (units::parse_duration_ms(text), least_ms, most_ms, units::duration_text)
+            }
+            Kind::Size { least_bytes, most_bytes } => {
+                (units::parse_size_bytes(text), least_bytes, most_bytes, units::size_text)
+            }
             Kind::Count { least, most } => (count(text), least, most, |count| count.to_string()),
             _ => (count(text), 0, u64::MAX, |count| count.to_string()),
         };
         match value.map_err(Refusal::new)? {
             value if (least..=most).contains(&value) => Ok(value),
-            _ => Err(Refusal::new(format!(
-                "must be from {} to {}",
-                show(least),
-                show(most)
-            ))),
+            _ => Err(Refusal::new(format!("must be from {} to {}", show(least), show(most)))),
         }
     }
 }
@@ -307,8 +261,7 @@ fn count(text: &str) -> Result<u64, String> {
 }
 
 fn utf8(text: &OsStr) -> Result<&str, Refusal> {
-    text.to_str()
-        .ok_or_else(|| Refusal::new("must be UTF-8 text"))
+    text.to_str().ok_or_else(|| Refusal::new("must be UTF-8 text"))
 }
 
 /// A host as the virtual hosts are looked up by: lower case, no port, no dot at the end.
@@ -319,9 +272,7 @@ pub(super) fn host(text: &str) -> Result<String, Refusal> {
         return bracketed(name);
     }
     if let Some((name, _)) = name.split_once(':') {
-        let help = Some(format!(
-            "write `{name}`: a site answers on every address that Flash listens on"
-        ));
+        let help = Some(format!("write `{name}`: a site answers on every address that Flash listens on"));
         return Err(Refusal::new("a host is named without a port").helped(help));
     }
     if !name.is_ascii() {
@@ -335,44 +286,37 @@ pub(super) fn host(text: &str) -> Result<String, Refusal> {
     }
     let fits = |label: &str| {
         (1..=63).contains(&label.len())
-            && label
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
     };
     if name.len() > 253 || !labels.split('.').all(fits) {
-        return Err(Refusal::new(
-            "must be a host name, such as `example.org` or `*.example.org`",
-        ));
+        return Err(Refusal::new("must be a host name, such as `example.org` or `*.example.org`"));
     }
     Ok(name.to_owned())
 }
 
 /// An IPv6 address as `Host` carries it, in brackets.
 fn bracketed(name: &str) -> Result<String, Refusal> {
-    let inner = name
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'));
+    let inner = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match inner.unwrap_or(name).parse::<std::net::Ipv6Addr>() {
         Ok(address) if inner.is_some() => Ok(format!("[{address}]")),
-        Ok(address) => Err(Refusal::new("an IPv6 address stands in brackets")
-            .helped(Some(format!("write `[{address}]`")))),
-        Err(_) => Err(Refusal::new(
-            "must be a host name or an IPv6 address in brackets, without a port",
-        )),
+        Ok(address) => {
+            Err(Refusal::new("an IPv6 address stands in brackets")
+                .helped(Some(format!("write `[{address}]`"))))
+        }
+        Err(_) => Err(Refusal::new("must be a host name or an IPv6 address in brackets, without a port")),
     }
 }
 
 /// A file extension, lower case, without its dot.
 pub(super) fn extension(text: &str) -> Result<String, Refusal> {
     if let Some(rest) = text.strip_prefix('.') {
-        return Err(Refusal::new("an extension is named without its dot")
-            .helped(Some(format!("write `{rest}`"))));
+        return Err(
+            Refusal::new("an extension is named without its dot").helped(Some(format!("write `{rest}`")))
+        );
     }
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b'.';
     if text.is_empty() || text.len() > 32 || !text.bytes().all(plain) {
-        return Err(Refusal::new(
-            "must be a file extension without its dot, such as `webmanifest`",
-        ));
+        return Err(Refusal::new("must be a file extension without its dot, such as `webmanifest`"));
     }
     Ok(text.to_ascii_lowercase())
 }
@@ -383,25 +327,15 @@ pub(super) fn extension(text: &str) -> Result<String, Refusal> {
 pub(super) fn content_type(text: &str) -> Result<String, Refusal> {
     let token = |part: &str| {
         !part.is_empty()
-            && part
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
     };
     let essence = text.split_once(';').map_or(text, |(essence, _)| essence);
-    let well_formed = essence
-        .trim_end()
-        .split_once('/')
-        .is_some_and(|(main, sub)| token(main) && token(sub));
-    let printable = text.len() <= 255
-        && text
-            .bytes()
-            .all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    let well_formed = essence.trim_end().split_once('/').is_some_and(|(main, sub)| token(main) && token(sub));
+    let printable = text.len() <= 255 && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
     if well_formed && printable {
         Ok(text.to_owned())
     } else {
-        Err(Refusal::new(
-            "must be a content type, such as \"text/plain; charset=utf-8\"",
-        ))
+        Err(Refusal::new("must be a content type, such as \"text/plain; charset=utf-8\""))
     }
 }
 
@@ -411,14 +345,7 @@ mod tests {
 
     fn why<T: std::fmt::Debug>(result: Result<T, Refusal>) -> String {
         let refusal = result.unwrap_err();
-        format!(
-            "{}{}",
-            refusal.why,
-            refusal
-                .help
-                .map(|help| format!(" / {help}"))
-                .unwrap_or_default()
-        )
+        format!("{}{}", refusal.why, refusal.help.map(|help| format!(" / {help}")).unwrap_or_default())
     }
 
     fn number(text: &str, kind: Kind) -> Result<u64, Refusal> {
@@ -427,35 +354,19 @@ mod tests {
 
     #[test]
     fn numbers_keep_their_bounds() {
-        let count = Kind::Count {
-            least: 1,
-            most: 256,
-        };
+        let count = Kind::Count { least: 1, most: 256 };
         assert_eq!(number("1", count), Ok(1));
         assert_eq!(number("256", count), Ok(256));
         for text in ["0", "257", "99999999999999999999999"] {
             assert_eq!(why(number(text, count)), "must be from 1 to 256", "{text}");
         }
         for text in ["", "x", "1.5", "+1", "1 ", "-1"] {
-            assert_eq!(
-                why(number(text, count)),
-                "must be a whole number, not negative",
-                "{text}"
-            );
+            assert_eq!(why(number(text, count)), "must be a whole number, not negative", "{text}");
         }
-        let duration = Kind::Duration {
-            least_ms: 1,
-            most_ms: 3_600_000,
-        };
+        let duration = Kind::Duration { least_ms: 1, most_ms: 3_600_000 };
         assert_eq!(why(number("0", duration)), "must be from 1ms to 1h");
-        assert_eq!(
-            why(number("99999999999999999999h", duration)),
-            "must be from 1ms to 1h"
-        );
-        let size = Kind::Size {
-            least_bytes: 0,
-            most_bytes: 1 << 40,
-        };
+        assert_eq!(why(number("99999999999999999999h", duration)), "must be from 1ms to 1h");
+        let size = Kind::Size { least_bytes: 0, most_bytes: 1 << 40 };
         assert_eq!(why(number("2TiB", size)), "must be from 0 to 1TiB");
         assert_eq!(number("64KiB", size), Ok(65_536));
     }
@@ -474,10 +385,7 @@ mod tests {
             ("10.0.0.1", "10.0.0.1:8080"),
         ];
         for (text, guess) in meant {
-            assert!(
-                why(address(text)).ends_with(&format!("did you mean `{guess}`?")),
-                "{text}"
-            );
+            assert!(why(address(text)).ends_with(&format!("did you mean `{guess}`?")), "{text}");
         }
         assert!(!why(address("example.org:80")).contains("did you mean"));
         assert!(!why(address("127.0.0.1:99999")).contains("did you mean"));
@@ -485,22 +393,9 @@ mod tests {
 
     #[test]
     fn a_list_shows_all_that_is_wrong() {
-        let items = [
-            "127.0.0.1:80",
-            "x",
-            "127.0.0.1:80",
-            "127.0.0.1:0",
-            "127.0.0.1:0",
-        ]
-        .map(OsStr::new);
+        let items = ["127.0.0.1:80", "x", "127.0.0.1:80", "127.0.0.1:0", "127.0.0.1:0"].map(OsStr::new);
         let refusals = Vec::<SocketAddr>::from_items(&items, Kind::Addresses).unwrap_err();
-        assert_eq!(
-            refusals
-                .iter()
-                .map(|refusal| refusal.item)
-                .collect::<Vec<_>>(),
-            [1, 2]
-        );
+        assert_eq!(refusals.iter().map(|refusal| refusal.item).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(refusals[1].why, "given twice");
         let many: Vec<String> = (0..17).map(|n| format!("{n}.html")).collect();
         let many: Vec<&OsStr> = many.iter().map(OsStr::new).collect();
@@ -527,20 +422,9 @@ mod tests {
         assert!(why(host("example.org:80")).contains("without a port / write `example.org`"));
         assert!(why(host("::1")).contains("write `[::1]`"));
         assert!(why(host("bücher.example")).contains("xn--"));
-        for text in [
-            "",
-            "*",
-            "*.",
-            ".",
-            "a..b",
-            "a b",
-            "www.*.org",
-            "*x.org",
-            "http://x",
-            "[::1]:80",
-            "a/b",
-            "*.*.a",
-        ] {
+        for text in
+            ["", "*", "*.", ".", "a..b", "a b", "www.*.org", "*x.org", "http://x", "[::1]:80", "a/b", "*.*.a"]
+        {
             assert!(host(text).is_err(), "{text}");
         }
         assert!(host(&"a.".repeat(127)).is_ok());
@@ -549,21 +433,11 @@ mod tests {
 
     #[test]
     fn types_can_stand_in_a_head() {
-        assert_eq!(
-            content_type("text/plain; charset=utf-8").unwrap(),
-            "text/plain; charset=utf-8"
-        );
+        assert_eq!(content_type("text/plain; charset=utf-8").unwrap(), "text/plain; charset=utf-8");
         assert!(content_type("application/vnd.api+json").is_ok());
-        for text in [
-            "",
-            "text",
-            "text/",
-            "/plain",
-            "text/plain\r\nX: y",
-            "te xt/plain",
-            "text/pläin",
-            "; a=b",
-        ] {
+        for text in
+            ["", "text", "text/", "/plain", "text/plain\r\nX: y", "te xt/plain", "text/pläin", "; a=b"]
+        {
             assert!(content_type(text).is_err(), "{text:?}");
         }
         assert_eq!(extension("MJS").unwrap(), "mjs");

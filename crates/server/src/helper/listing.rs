@@ -44,7 +44,8 @@ pub(super) fn read(root: &OwnedFd, path: &[u8], entries_max: usize) -> io::Resul
     names.retain(|name| !name.starts_with(b".") && !name.iter().any(u8::is_ascii_control));
     names.sort_unstable();
     let started = Instant::now();
-    let mut entries: Vec<Entry> = names.iter().filter_map(|name| look(root, relative, name, started)).collect();
+    let mut entries: Vec<Entry> =
+        names.iter().filter_map(|name| look(root, relative, name, started)).collect();
     entries.sort_by(|a, b| match b.directory.cmp(&a.directory) {
         Ordering::Equal => a.name.cmp(&b.name),
         other => other,
@@ -192,7 +193,8 @@ mod tests {
     #[test]
     fn shows_what_is_served_and_nothing_else() {
         let (_folder, listing) = listing();
-        let names: Vec<_> = listing.entries.iter().map(|e| (e.name.as_str(), e.directory, e.size_bytes)).collect();
+        let names: Vec<_> =
+            listing.entries.iter().map(|e| (e.name.as_str(), e.directory, e.size_bytes)).collect();
         assert_eq!(names, [("sub", true, None), ("a<b>.txt", false, Some(5))]);
     }
 
@@ -220,9 +222,14 @@ mod tests {
 
     #[test]
     fn sizes_are_short() {
-        for (bytes, text) in
-            [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (1 << 20, "1.0 MiB"), (3 << 30, "3.0 GiB")]
-        {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1536, "1.5 KiB"),
+            (1 << 20, "1.0 MiB"),
+            (3 << 30, "3.0 GiB"),
+        ] {
             assert_eq!(size_text(bytes), text);
         }
     }

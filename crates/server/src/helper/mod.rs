@@ -80,9 +80,10 @@ impl Helper {
     }
 
     fn find(&mut self, site: SiteId, path: &[u8]) -> io::Result<Outcome<OwnedFd>> {
-        let Some((rules, root)) = rooted(&mut self.sites, site)? else { return Ok(Outcome::Found(Finding::Missing)) };
-        let look_up =
-            |path: &[u8], want| convert::look_up(file::open(root, path, convert::sys_want(want)));
+        let Some((rules, root)) = rooted(&mut self.sites, site)? else {
+            return Ok(Outcome::Found(Finding::Missing));
+        };
+        let look_up = |path: &[u8], want| convert::look_up(file::open(root, path, convert::sys_want(want)));
         let finding = match find(path, rules, &self.types, Want::Content, look_up) {
             Ok(finding) => finding,
             Err(LookUpError::Failed(number)) => return Ok(Outcome::Failed(number)),
@@ -115,7 +116,9 @@ impl Helper {
     }
 
     fn list(&mut self, site: SiteId, path: &[u8], json: bool) -> io::Result<Outcome<OwnedFd>> {
-        let Some((_, root)) = rooted(&mut self.sites, site)? else { return Err(io::ErrorKind::NotFound.into()) };
+        let Some((_, root)) = rooted(&mut self.sites, site)? else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
         let listing = listing::read(root, path, self.listing_entries_max)?;
         let text = if json { listing.to_json() } else { listing.to_html() };
         let file = file::memory_file(text.as_bytes())?;

@@ -11,7 +11,7 @@ use flash_sys::waiting::{file, process};
 
 use super::sockets::Sockets;
 use crate::config::{LogFormat, Settings};
-use crate::control::{CHANNEL_BYTES, Order, send_order};
+use crate::control::{CHANNEL_BYTES, Notice, Order, receive_notice, send_order};
 use crate::protocol::MESSAGE_BYTES_MAX;
 
 /// A worker that ends sooner than this after its start is started again after a pause.
@@ -71,6 +71,8 @@ pub(super) struct Generation {
 pub(super) struct Death {
     pub(super) place: usize,
     pub(super) status: ExitStatus,
+    /// What it had said and nobody had heard yet.
+    pub(super) last_words: Vec<String>,
 }
 
 impl Generation {
@@ -196,7 +198,13 @@ impl Generation {
                 process::kill(&helper);
                 self.orphans.push(helper);
             }
-            deaths.push(Death { place: worker.place, status });
+            let mut last_words = Vec::new();
+            while let Ok(notice) = receive_notice(&worker.role.channel) {
+                if let Notice::Report(text) = notice {
+                    last_words.push(text);
+                }
+            }
+            deaths.push(Death { place: worker.place, status, last_words });
             if self.state == State::Serving {
                 let now_ms = clock::monotonic_ms();
                 let steady = now_ms >= worker.role.started_ms + STEADY_MS;

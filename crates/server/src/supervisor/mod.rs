@@ -157,7 +157,8 @@ impl Supervisor {
     /// Hears what a worker or a log writer has to say.
     fn hear(&mut self, number: u64) {
         let Some(generation) = self.generations.iter_mut().find(|g| g.has_role(number)) else { return };
-        let who = generation.place_of(number).map_or("log writer".to_owned(), |place| format!("worker {place}"));
+        let who =
+            generation.place_of(number).map_or("log writer".to_owned(), |place| format!("worker {place}"));
         let Some(role) = generation.role_mut(number) else { return };
         match receive_notice(&role.channel) {
             Ok(Notice::Ready) => role.ready = true,
@@ -188,7 +189,8 @@ impl Supervisor {
                 self.replace_log(place);
             }
             let generation = &mut self.generations[place];
-            if let Err(e) = generation.restart_workers(now_ms, &self.sockets, &self.epoll, &mut self.numbers) {
+            if let Err(e) = generation.restart_workers(now_ms, &self.sockets, &self.epoll, &mut self.numbers)
+            {
                 say(&e.to_string());
             }
             if matches!(generation.state, State::Draining { deadline_ms } if deadline_ms <= now_ms)
@@ -224,9 +226,14 @@ impl Supervisor {
     }
 
     fn note_death(&mut self, place: usize, death: &Death) {
+        for text in &death.last_words {
+            say(&format!("worker {}: {text}", death.place));
+        }
         let generation = &mut self.generations[place];
         match generation.state {
-            State::Serving => say(&format!("worker {} ended ({}); it is replaced", death.place, death.status)),
+            State::Serving => {
+                say(&format!("worker {} ended ({}); it is replaced", death.place, death.status));
+            }
             State::Draining { .. } if death.status.success() || self.forced => {}
             State::Draining { .. } => {
                 say(&format!("worker {} ended ({}) before its requests", death.place, death.status));
@@ -246,7 +253,10 @@ impl Supervisor {
             if let (Some(_), Some(_)) = (serving, self.next_sockets.take()) {
                 say("the old configuration stays in force");
             }
-            if serving.is_none() && self.stopping.is_none() && self.generations.iter().all(Generation::is_over) {
+            if serving.is_none()
+                && self.stopping.is_none()
+                && self.generations.iter().all(Generation::is_over)
+            {
                 return Some(ExitCode::FAILURE);
             }
             return None;

@@ -78,7 +78,9 @@ fn bind_group(wanted: SocketAddr, workers: usize, known: Option<&Group>) -> io::
 
 fn explain(address: SocketAddr, error: &io::Error) -> io::Error {
     let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => "; another program listens there: stop it, or choose another with --listen",
+        io::ErrorKind::AddrInUse => {
+            "; another program listens there: stop it, or choose another with --listen"
+        }
         io::ErrorKind::PermissionDenied => "; ports below 1024 need root or CAP_NET_BIND_SERVICE",
         io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
         _ => "",

@@ -121,7 +121,8 @@ impl Helpers {
 
     /// Gives up the helper that does `id`: it is replaced when it is needed.
     pub(super) fn abandon(&mut self, id: JobId) {
-        let number = self.helpers.iter().find(|(_, helper)| helper.job == Some(id)).map(|(number, _)| *number);
+        let number =
+            self.helpers.iter().find(|(_, helper)| helper.job == Some(id)).map(|(number, _)| *number);
         if let Some(number) = number {
             self.remove(number);
             // Were the notice lost, the helper would still end with its channel, once the disk

@@ -113,8 +113,10 @@ mod tests {
             text.extend_from_slice(&buffer[..n]);
         }
         let text = String::from_utf8(text).expect("text");
-        let numbers: Vec<usize> =
-            text.lines().map(|line| line.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number")).collect();
+        let numbers: Vec<usize> = text
+            .lines()
+            .map(|line| line.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number"))
+            .collect();
         assert_eq!(numbers, (0..2000).collect::<Vec<_>>());
     }
 

@@ -18,9 +18,9 @@ use flash_sys::prompt::timer::Timer;
 use flash_sys::prompt::{clock, net};
 use flash_sys::{AsFd, OwnedFd};
 
+use complaint::Complaint;
 pub(crate) use log::BATCH_BYTES_MAX;
 pub(crate) use start::run;
-use complaint::Complaint;
 use system::LinuxSystem;
 
 use crate::control::{Notice, Order, receive_order};
@@ -187,7 +187,7 @@ impl Worker {
         }
         let counters = self.engine.counters();
         self.sys.report(&format!(
-            "refused {} connections: {} are open, and the limit of connections or descriptors is reached; \
+            "refused {} connections with {} open: a limit of connections or descriptors is reached; \
              raise --connections or the descriptor limit (ulimit -n)",
             self.refused, counters.connections
         ));
@@ -228,7 +228,9 @@ impl Worker {
                 Ok(Order::NoHelper) => self.sys.helpers.not_started(),
                 Ok(Order::Log(channel)) => self.sys.log.connect(channel),
                 Ok(Order::Drain) => self.drain(),
-                Ok(other) => self.sys.report(&format!("a bug: the supervisor ordered {other:?} of a running worker")),
+                Ok(other) => {
+                    self.sys.report(&format!("a bug: the supervisor ordered {other:?} of a running worker"));
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) => return Err(e),
             }

@@ -27,7 +27,10 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     for site in &settings.sites {
         let root = file::open_root(&site.root);
         if let Err(e) = &root {
-            let text = format!("cannot open {}: {e}; until it is there its files are not found", site.root.display());
+            let text = format!(
+                "cannot open {}: {e}; until it is there its files are not found",
+                site.root.display()
+            );
             send_notice(&control, &Notice::Report(text))?;
         }
         roots.push(root.ok());

@@ -35,7 +35,12 @@ pub(super) struct LinuxSystem {
 }
 
 impl LinuxSystem {
-    pub(super) fn new(roots: Vec<Option<OwnedFd>>, helpers: Helpers, log: LogBuffer, supervisor: OwnedFd) -> Self {
+    pub(super) fn new(
+        roots: Vec<Option<OwnedFd>>,
+        helpers: Helpers,
+        log: LogBuffer,
+        supervisor: OwnedFd,
+    ) -> Self {
         Self {
             roots,
             helpers,
@@ -61,7 +66,9 @@ impl LinuxSystem {
         self.log.flush();
         if self.log.has_dropped() && self.dropped_lines.is_due(now_ms) {
             let dropped = self.log.take_dropped();
-            self.report(&format!("dropped {dropped} access-log lines: the log's disk is slower than the requests"));
+            self.report(&format!(
+                "dropped {dropped} access-log lines: the log's disk is slower than the requests"
+            ));
         }
         self.send_reports();
     }
@@ -137,7 +144,8 @@ impl System for LinuxSystem {
     }
 
     fn open_cached(&mut self, site: SiteId, path: &[u8], want: Want) -> Result<Opened<OwnedFd>, LookUpError> {
-        let root = self.roots.get(usize::from(site.0)).and_then(Option::as_ref).ok_or(LookUpError::WouldWait)?;
+        let root =
+            self.roots.get(usize::from(site.0)).and_then(Option::as_ref).ok_or(LookUpError::WouldWait)?;
         convert::look_up(file::open_cached(root, path, convert::sys_want(want)))
     }
 
@@ -181,7 +189,11 @@ impl System for LinuxSystem {
     fn report(&mut self, message: &str) {
         if self.reports.len() < REPORTS_MAX {
             let panic = last_panic();
-            self.reports.push(if panic.is_empty() { message.to_owned() } else { format!("{message} ({panic})") });
+            self.reports.push(if panic.is_empty() {
+                message.to_owned()
+            } else {
+                format!("{message} ({panic})")
+            });
         }
     }
 }

@@ -63,10 +63,8 @@ impl Epoll {
     /// Waits up to `timeout_ms` (`None`: until something is ready) and gives what is ready.
     /// An interrupting signal gives an empty batch.
     pub fn wait(&mut self, timeout_ms: Option<u64>) -> io::Result<impl Iterator<Item = Ready> + '_> {
-        let timeout = timeout_ms.map(|ms| Timespec {
-            tv_sec: (ms / 1000) as i64,
-            tv_nsec: ((ms % 1000) * 1_000_000) as i64,
-        });
+        let timeout = timeout_ms
+            .map(|ms| Timespec { tv_sec: (ms / 1000) as i64, tv_nsec: ((ms % 1000) * 1_000_000) as i64 });
         self.events.clear();
         match epoll::wait(&self.fd, rustix::buffer::spare_capacity(&mut self.events), timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}

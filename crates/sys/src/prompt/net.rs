@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::net::{
-    self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, SocketType, ipproto,
-    sockopt,
+    self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, SocketType,
+    ipproto, sockopt,
 };
 
 /// Makes a listening TCP socket with `SO_REUSEPORT`, one of a group that shares `address`.

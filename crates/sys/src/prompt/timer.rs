@@ -19,8 +19,7 @@ pub struct Timer {
 impl Timer {
     /// A timer that is not set.
     pub fn new() -> io::Result<Self> {
-        let fd =
-            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         Ok(Self { fd, due_ms: None })
     }
 
@@ -32,10 +31,8 @@ impl Timer {
         }
         self.due_ms = Some(due_ms);
         // A time of zero would unset it.
-        let value = Timespec {
-            tv_sec: (due_ms / 1000) as i64,
-            tv_nsec: ((due_ms % 1000) * 1_000_000).max(1) as i64,
-        };
+        let value =
+            Timespec { tv_sec: (due_ms / 1000) as i64, tv_nsec: ((due_ms % 1000) * 1_000_000).max(1) as i64 };
         let never_again = Timespec { tv_sec: 0, tv_nsec: 0 };
         let spec = Itimerspec { it_interval: never_again, it_value: value };
         timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &spec)?;

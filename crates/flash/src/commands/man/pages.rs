@@ -14,12 +14,7 @@ pub(super) struct Section {
     pub(super) code: &'static [&'static str],
 }
 
-const EMPTY: Section = Section {
-    heading: "",
-    paragraphs: &[],
-    terms: &[],
-    code: &[],
-};
+const EMPTY: Section = Section { heading: "", paragraphs: &[], terms: &[], code: &[] };
 
 /// The sections of the page of this command that stand before its options.
 pub(super) fn before_options(command: &str) -> &'static [Section] {
@@ -64,11 +59,8 @@ pub(super) fn after_options(command: &str) -> &'static [Section] {
     }
 }
 
-const SEE_SERVE: Section = Section {
-    heading: "SEE ALSO",
-    paragraphs: &["`flash-serve`(1), `flash-check`(1)"],
-    ..EMPTY
-};
+const SEE_SERVE: Section =
+    Section { heading: "SEE ALSO", paragraphs: &["`flash-serve`(1), `flash-check`(1)"], ..EMPTY };
 
 static PROGRAM: &[Section] = &[
     Section {
@@ -149,14 +141,8 @@ static SERVE: &[Section] = &[
     Section {
         heading: "EXIT STATUS",
         terms: &[
-            (
-                "0",
-                "Stopped by a signal, after open requests were done or cut.",
-            ),
-            (
-                "1",
-                "The settings are wrong, an address can't be used, or the system refused something.",
-            ),
+            ("0", "Stopped by a signal, after open requests were done or cut."),
+            ("1", "The settings are wrong, an address can't be used, or the system refused something."),
             ("2", "The command line is wrong."),
         ],
         ..EMPTY
@@ -164,30 +150,17 @@ static SERVE: &[Section] = &[
     Section {
         heading: "EXAMPLES",
         terms: &[
-            (
-                "flash serve",
-                "Serve the current directory on http://127.0.0.1:8080/.",
-            ),
+            ("flash serve", "Serve the current directory on http://127.0.0.1:8080/."),
             (
                 "flash serve /srv/www --listen 0.0.0.0:80 --listen [::]:80 --log-file /var/log/flash.log",
                 "Serve a directory to everybody, with an access log.",
             ),
-            (
-                "flash serve --browse --listen 127.0.0.1:0",
-                "List directories, on any free port.",
-            ),
-            (
-                "flash serve --config /etc/flash.toml --workers 2",
-                "Use a config file, but two workers.",
-            ),
+            ("flash serve --browse --listen 127.0.0.1:0", "List directories, on any free port."),
+            ("flash serve --config /etc/flash.toml --workers 2", "Use a config file, but two workers."),
         ],
         ..EMPTY
     },
-    Section {
-        heading: "SEE ALSO",
-        paragraphs: &["`flash`(1), `flash-check`(1)"],
-        ..EMPTY
-    },
+    Section { heading: "SEE ALSO", paragraphs: &["`flash`(1), `flash-check`(1)"], ..EMPTY },
 ];
 
 static CHECK: &[Section] = &[
@@ -195,10 +168,7 @@ static CHECK: &[Section] = &[
         heading: "EXIT STATUS",
         terms: &[
             ("0", "The settings can be used."),
-            (
-                "1",
-                "They can't; standard error says what is wrong, where, and what to write.",
-            ),
+            ("1", "They can't; standard error says what is wrong, where, and what to write."),
             ("2", "The command line is wrong."),
         ],
         ..EMPTY
@@ -206,23 +176,12 @@ static CHECK: &[Section] = &[
     Section {
         heading: "EXAMPLES",
         terms: &[
-            (
-                "flash check --config /etc/flash.toml",
-                "Check a config file before a reload.",
-            ),
+            ("flash check --config /etc/flash.toml", "Check a config file before a reload."),
             ("flash check --print", "Show what holds if nothing is set."),
         ],
         ..EMPTY
     },
-    Section {
-        heading: "SEE ALSO",
-        paragraphs: &["`flash`(1), `flash-serve`(1)"],
-        ..EMPTY
-    },
+    Section { heading: "SEE ALSO", paragraphs: &["`flash`(1), `flash-serve`(1)"], ..EMPTY },
 ];
 
-static OTHERS: &[Section] = &[Section {
-    heading: "SEE ALSO",
-    paragraphs: &["`flash`(1)"],
-    ..EMPTY
-}];
+static OTHERS: &[Section] = &[Section { heading: "SEE ALSO", paragraphs: &["`flash`(1)"], ..EMPTY }];

@@ -1,13 +1,11 @@
 //! Several requests on one connection: answered in order, each connection in its turn.
 
-mod machine;
-
+use crate::machine::client::request;
+use crate::machine::world::HEAD_MS;
+use crate::machine::{Client, Content, KIB, MIB, World};
 use flash_engine::limits::{
     CONTINUED_PER_TURN_MAX, READ_BYTES_MAX, REQUESTS_PER_TURN_MAX, SEND_BYTES_PER_TURN_MAX,
 };
-use machine::client::request;
-use machine::world::HEAD_MS;
-use machine::{Client, Content, KIB, MIB, World};
 
 fn gets(paths: &[&str]) -> String {
     paths.iter().map(|path| request("GET", path, "")).collect()

@@ -1,9 +1,7 @@
 //! What is in memory is answered at once, whatever else goes on.
 
-mod machine;
-
-use machine::client::request;
-use machine::{Content, KIB, World};
+use crate::machine::client::request;
+use crate::machine::{Content, KIB, World};
 
 #[test]
 fn a_hit_is_one_receive_and_one_send_and_no_look_up() {

@@ -1,11 +1,9 @@
 //! Framing, bodies, versions, ranges: what one request is answered with.
 
-mod machine;
-
+use crate::machine::client::request;
+use crate::machine::response::{parse_all, parse_parts};
+use crate::machine::{Content, KIB, MIB, World};
 use flash_engine::limits::REQUEST_BODY_BYTES_MAX;
-use machine::client::request;
-use machine::response::{parse_all, parse_parts};
-use machine::{Content, KIB, MIB, World};
 
 fn world() -> World {
     let mut world = World::new();

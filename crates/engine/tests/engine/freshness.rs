@@ -1,9 +1,7 @@
 //! What is known of a name is checked at most once a freshness, and never waits.
 
-mod machine;
-
-use machine::World;
-use machine::world::FRESHNESS_MS;
+use crate::machine::World;
+use crate::machine::world::FRESHNESS_MS;
 
 #[test]
 fn an_entry_is_checked_once_a_freshness() {

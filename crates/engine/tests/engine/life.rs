@@ -1,11 +1,9 @@
 //! Bounds of connections, draining, panics, the access log, and what is left open.
 
-mod machine;
-
+use crate::machine::client::request;
+use crate::machine::world::{FRESHNESS_MS, HEAD_MS};
+use crate::machine::{Client, Content, KIB, MIB, World, rules};
 use flash_engine::{LogFormat, Readiness, Rules};
-use machine::client::request;
-use machine::world::{FRESHNESS_MS, HEAD_MS};
-use machine::{Client, Content, KIB, MIB, World, rules};
 
 #[test]
 fn connections_are_bounded() {
@@ -268,7 +266,7 @@ fn without_a_content_cache_all_is_sent_from_files() {
     world.machine.files.add("small", "x");
     world.machine.files.add_cold("cold", "cold");
     world.machine.files.add("unknown", "unknown");
-    world.machine.files.inode("unknown").residency = machine::files::Residency::Unknown;
+    world.machine.files.inode("unknown").residency = crate::machine::files::Residency::Unknown;
     for _ in 0..3 {
         assert_eq!(world.get("/small").text(), "x");
         assert_eq!(world.get("/cold").text(), "cold");

@@ -1,12 +1,10 @@
 //! Clients that are slow, silent, or gone, and time itself.
 
-mod machine;
-
+use crate::machine::client::request;
+use crate::machine::world::{HEAD_MS, IDLE_MS, JOB_MS, LEAST_RATE};
+use crate::machine::{Content, KIB, MIB, World, rules};
 use flash_engine::Rules;
 use flash_engine::limits::{LINGER_MS, RATE_WINDOW_MS, TICK_MS};
-use machine::client::request;
-use machine::world::{HEAD_MS, IDLE_MS, JOB_MS, LEAST_RATE};
-use machine::{Content, KIB, MIB, World, rules};
 
 #[test]
 fn a_client_that_says_nothing_is_closed() {
@@ -176,7 +174,7 @@ fn time_may_jump_far() {
         world.advance(IDLE_MS + 2 * TICK_MS);
         assert!(late.is_closed());
     }
-    assert!(clients.iter().all(machine::Client::is_closed));
+    assert!(clients.iter().all(crate::machine::Client::is_closed));
     world.end();
 }
 

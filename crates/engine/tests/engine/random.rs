@@ -1,12 +1,10 @@
 //! Random schedules of clients, rooms, jobs and evictions: each client must be sent exactly
 //! what a server without any of that would have sent it.
 
-mod machine;
-
-use machine::client::request;
-use machine::files::Residency;
-use machine::response::{Response, parse_all};
-use machine::{Client, Content, KIB, World};
+use crate::machine::client::request;
+use crate::machine::files::Residency;
+use crate::machine::response::{Response, parse_all};
+use crate::machine::{Client, Content, KIB, World};
 use proptest::prelude::*;
 
 /// What one client asks for.
@@ -108,7 +106,7 @@ struct Schedule {
 
 impl Schedule {
     fn new(asks: &[Vec<Ask>], cache_memory_bytes: u64, open_files_max: usize, unknown: bool) -> Self {
-        let rules = flash_engine::Rules { cache_memory_bytes, open_files_max, ..machine::rules() };
+        let rules = flash_engine::Rules { cache_memory_bytes, open_files_max, ..crate::machine::rules() };
         let mut world = World::with(rules);
         world.auto = false;
         for file in 0..SIZES.len() {

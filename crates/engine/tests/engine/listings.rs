@@ -1,11 +1,9 @@
 //! Listings of directories: made by helpers, bounded in memory.
 
-mod machine;
-
+use crate::machine::client::request;
+use crate::machine::world::FRESHNESS_MS;
+use crate::machine::{Client, KIB, World};
 use flash_engine::limits::LISTINGS_MAX;
-use machine::client::request;
-use machine::world::FRESHNESS_MS;
-use machine::{Client, KIB, World};
 
 fn directories(count: usize) -> World {
     let mut world = World::new();

@@ -1,13 +1,11 @@
 //! Files larger than the content cache takes: sent from the page cache, loaded and read ahead by
 //! helpers.
 
-mod machine;
-
+use crate::machine::client::request;
+use crate::machine::files::{PAGE_BYTES, Residency};
+use crate::machine::response::{parse_head, parse_parts};
+use crate::machine::{Client, Content, KIB, MIB, World};
 use flash_engine::limits::{BLOCKS_AHEAD, HAND_OVER_BYTES_MAX, LOAD_BYTES, READ_BYTES_MAX};
-use machine::client::request;
-use machine::files::{PAGE_BYTES, Residency};
-use machine::response::{parse_head, parse_parts};
-use machine::{Client, Content, KIB, MIB, World};
 
 /// A world with one cached name of `content`, of which nothing is in memory.
 fn cold(content: &Content) -> World {

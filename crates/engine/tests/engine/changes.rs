@@ -1,11 +1,9 @@
 //! Files that change: an answer is the old version whole, the new version whole, or cut.
 
-mod machine;
-
-use machine::files::Residency;
-use machine::response::{parse_all, parse_head};
-use machine::world::FRESHNESS_MS;
-use machine::{Client, Content, MIB, World};
+use crate::machine::files::Residency;
+use crate::machine::response::{parse_all, parse_head};
+use crate::machine::world::FRESHNESS_MS;
+use crate::machine::{Client, Content, MIB, World};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {

@@ -221,11 +221,6 @@ impl Client {
         self.set_room(room);
     }
 
-    /// How much room is left.
-    pub(crate) fn room(&self) -> usize {
-        self.look().room
-    }
-
     pub(crate) fn is_closed(&self) -> bool {
         self.look().closed
     }

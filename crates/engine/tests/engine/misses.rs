@@ -1,12 +1,10 @@
 //! What is not in memory goes through a helper, and costs nobody else anything.
 
-mod machine;
-
+use crate::machine::client::request;
+use crate::machine::world::JOB_MS;
+use crate::machine::{Client, Content, World, rules};
 use flash_engine::limits::JOBS_QUEUED_MAX;
 use flash_engine::{LookUpError, Outcome};
-use machine::client::request;
-use machine::world::JOB_MS;
-use machine::{Client, Content, World, rules};
 
 fn cold_world(names: usize) -> World {
     let mut world = World::by_hand();
@@ -292,7 +290,7 @@ fn an_unknown_file_is_handed_over_and_kept() {
     let mut world = World::new();
     let content = Content::Pattern(1, 90_000);
     world.machine.files.add("a", content.clone());
-    world.machine.files.inode("a").residency = machine::files::Residency::Unknown;
+    world.machine.files.inode("a").residency = crate::machine::files::Residency::Unknown;
     for _ in 0..3 {
         assert_eq!(world.get("/a").body, content.whole());
     }

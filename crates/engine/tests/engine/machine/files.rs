@@ -299,11 +299,6 @@ impl Files {
         self.inode(path).update(content.into(), now_ns);
     }
 
-    /// The file's content as it is now.
-    pub(crate) fn content(&self, path: &str) -> Content {
-        self.look(path).content.clone()
-    }
-
     pub(crate) fn open_cached(
         &mut self,
         _: SiteId,

@@ -7,8 +7,6 @@
 //! The machine checks each call of the engine against what [`System`] promises, and counts
 //! what is open.
 
-#![allow(dead_code, unused_imports)]
-
 pub(crate) mod client;
 pub(crate) mod files;
 pub(crate) mod helpers;
@@ -26,7 +24,6 @@ pub(crate) use client::Client;
 use client::Socket;
 pub(crate) use files::{Content, FileHandle, Files, KIB, MIB};
 use helpers::Helpers;
-pub(crate) use response::Response;
 pub(crate) use world::{World, rules};
 
 /// When every test begins: a moment without special properties.

@@ -1,0 +1,14 @@
+//! The engine on a machine in memory: one module for each topic.
+
+mod changes;
+mod freshness;
+mod hits;
+mod large_files;
+mod life;
+mod listings;
+mod machine;
+mod misses;
+mod pipelining;
+mod random;
+mod requests;
+mod timeouts;
