@@ -18,7 +18,7 @@ pub const RECEIVE_BYTES: usize = 64 * 1024;
 /// Requests that one connection may have answered in one turn of the loop.
 pub const REQUESTS_PER_TURN_MAX: u32 = 16;
 /// Bytes that one connection may send in one turn of the loop.
-pub const SEND_BYTES_PER_TURN_MAX: usize = 512 * 1024;
+pub const SEND_BYTES_PER_TURN_MAX: usize = 128 * 1024;
 /// Connections that continue in one turn because their last turn used up its bound.
 pub const CONTINUED_PER_TURN_MAX: usize = 256;
 
@@ -28,7 +28,7 @@ pub const SMALL_FILE_BYTES_MAX: u64 = 128 * 1024;
 /// this. No read crosses from one block into the next.
 pub const LOAD_BYTES: u64 = 512 * 1024;
 /// Bytes read from the page cache at once, at most.
-pub const READ_BYTES_MAX: usize = 256 * 1024;
+pub const READ_BYTES_MAX: usize = 128 * 1024;
 /// Bytes read from the page cache at once while a client takes little.
 pub const READ_BYTES_MIN: usize = 16 * 1024;
 /// Bytes that a helper hands over itself in one message.

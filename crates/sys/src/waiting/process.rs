@@ -41,3 +41,16 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
     setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum })?;
     Ok(wanted)
 }
+
+/// Makes this process give way to those that answer requests: it does not preempt them when it
+/// wakes, and gets a tenth of their share when all have work (sched(7), `SCHED_BATCH`).
+pub fn give_way() -> io::Result<()> {
+    const NICE: i32 = 10;
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the call reads `parameters`, which outlives it, and changes only this process.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    rustix::process::nice(NICE)?;
+    Ok(())
+}
