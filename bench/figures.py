@@ -122,8 +122,7 @@ def main():
         rows, table = interference_table(interference, rate)
         if rate == rates[0]:
             with open(os.path.join(ROOT, "docs", "promise.svg"), "w") as file:
-                file.write(picture(rows, rate, f"{machine}, {interference['date']}. Medians of {settings['rounds']} rounds; "
-                                   f"raw results: {interference_file}"))
+                file.write(picture(rows, rate, f"{machine}, {interference['date']}. Medians of {settings['rounds']} rounds."))
         text += [f"**{settings['hot_rate']:,} hot and {rate} cold requests/s** (`bench/interfere.py`, medians of "
                  f"{settings['rounds']} rounds, raw: [{os.path.basename(interference_file)}]({interference_file})):", "",
                  *table, ""]

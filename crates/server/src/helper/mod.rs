@@ -12,7 +12,7 @@ use flash_engine::{FileStat, Finding, LookUpError, Outcome, SiteId, SiteRules, T
 use flash_http::types::TypeTable;
 use flash_sys::OwnedFd;
 use flash_sys::prompt::{channel, file as prompt_file};
-use flash_sys::waiting::{file, process};
+use flash_sys::waiting::file;
 
 use crate::config::{self, Settings};
 use crate::convert;
@@ -37,8 +37,6 @@ struct Helper {
 
 /// Serves tasks from `channel` until the worker is gone.
 pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
-    // Where it may not, it works all the same.
-    let _ = process::give_way();
     let site = |site: &config::Site| Site {
         rules: convert::site_rules(site),
         path: site.root.clone(),

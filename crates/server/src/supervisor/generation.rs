@@ -10,6 +10,7 @@ use flash_sys::prompt::{channel, clock};
 use flash_sys::waiting::{file, process};
 
 use super::sockets::Sockets;
+use super::starter::Starter;
 use crate::config::{LogFormat, Settings};
 use crate::control::{CHANNEL_BYTES, Notice, Order, receive_notice, send_order};
 use crate::protocol::MESSAGE_BYTES_MAX;
@@ -153,13 +154,18 @@ impl Generation {
     }
 
     /// Starts a helper for a worker that wants one.
-    pub(super) fn start_helper(&mut self, number: u64, numbers: &mut u64) -> io::Result<()> {
+    pub(super) fn start_helper(
+        &mut self,
+        number: u64,
+        numbers: &mut u64,
+        starter: &Starter,
+    ) -> io::Result<()> {
         let helpers_max = self.settings.helpers_max * (1 + HUNG_FACTOR);
         let Some(worker) = self.workers.iter_mut().find(|w| w.role.number == number) else { return Ok(()) };
         let started = if worker.helpers.len() >= helpers_max {
             Err(io::Error::other(format!("{helpers_max} helpers are hung in the kernel")))
         } else {
-            start_helper_process(&self.settings_file)
+            start_helper_process(&self.settings_file, starter)
         };
         match started {
             Ok((child, channel)) => {
@@ -296,10 +302,10 @@ impl Generation {
     }
 }
 
-fn start_helper_process(settings_file: &OwnedFd) -> io::Result<(Child, OwnedFd)> {
+fn start_helper_process(settings_file: &OwnedFd, starter: &Starter) -> io::Result<(Child, OwnedFd)> {
     let (ours, theirs) = channel::pair(2 * MESSAGE_BYTES_MAX)?;
     send_order(&ours, &Order::Settings(settings_file.try_clone()?))?;
-    Ok((process::start_role("helper", theirs)?, ours))
+    Ok((starter.start(theirs)?, ours))
 }
 
 /// Gives a worker and the log writer the two ends of a channel.

@@ -4,6 +4,7 @@
 mod generation;
 mod sockets;
 mod start_line;
+mod starter;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ use crate::config::{LogFormat, Sources};
 use crate::control::{Notice, Order, receive_notice, send_order};
 use generation::{Death, Generation, State};
 use sockets::Sockets;
+use starter::Starter;
 
 const SIGNALS: u64 = 0;
 
@@ -42,6 +44,7 @@ pub(crate) fn serve(sources: Sources) -> ExitCode {
             sources,
             signals,
             epoll,
+            starter: Starter::new()?,
             sockets,
             next_sockets: None,
             generations: vec![generation],
@@ -67,6 +70,7 @@ struct Supervisor {
     sources: Sources,
     signals: OwnedFd,
     epoll: Epoll,
+    starter: Starter,
     sockets: Sockets,
     /// Those of a generation that is starting.
     next_sockets: Option<Sockets>,
@@ -164,7 +168,7 @@ impl Supervisor {
             Ok(Notice::Ready) => role.ready = true,
             Ok(Notice::Report(text)) => say(&format!("{who}: {text}")),
             Ok(Notice::WantHelper) => {
-                if let Err(e) = generation.start_helper(number, &mut self.numbers) {
+                if let Err(e) = generation.start_helper(number, &mut self.numbers, &self.starter) {
                     say(&format!("{who}: {e}"));
                 }
             }

@@ -1,0 +1,43 @@
+//! Starts helpers from a thread of low priority, which they inherit from their first instruction:
+//! a burst of starting processes would otherwise take its core from a worker.
+//!
+//! The thread lives as long as the supervisor: the kernel ends children with the thread that
+//! started them.
+
+use std::io;
+use std::process::Child;
+use std::sync::mpsc;
+
+use flash_sys::OwnedFd;
+use flash_sys::waiting::process;
+
+/// The thread, and the way to it and back.
+#[derive(Debug)]
+pub(super) struct Starter {
+    channels: mpsc::Sender<OwnedFd>,
+    children: mpsc::Receiver<io::Result<Child>>,
+}
+
+impl Starter {
+    pub(super) fn new() -> io::Result<Self> {
+        let (channels, wanted) = mpsc::channel();
+        let (started, children) = mpsc::channel();
+        std::thread::Builder::new().name("starter".into()).spawn(move || {
+            // Where it may not, helpers work all the same.
+            let _ = process::give_way();
+            for channel in wanted {
+                if started.send(process::start_role("helper", channel)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { channels, children })
+    }
+
+    /// Starts a helper that has `channel` as its standard input.
+    pub(super) fn start(&self, channel: OwnedFd) -> io::Result<Child> {
+        let ended = || io::Error::other("the thread that starts helpers has ended");
+        self.channels.send(channel).map_err(|_| ended())?;
+        self.children.recv().map_err(|_| ended())?
+    }
+}
