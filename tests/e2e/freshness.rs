@@ -147,16 +147,18 @@ fn precompressed_siblings_come_and_go() {
     becomes("plain", None);
 }
 
+/// Puts a page in place as a build does that gives all files one time, so that it can be repeated.
+fn put_with_old_time(folder: &Folder, text: &str) {
+    let when = SystemTime::UNIX_EPOCH + Duration::from_secs(315_532_800);
+    let aside = folder.www("page.txt.new", text);
+    File::options().append(true).open(&aside).unwrap().set_modified(when).unwrap();
+    fs::rename(&aside, folder.served("page.txt")).unwrap();
+}
+
 #[test]
 fn a_file_of_the_same_length_and_time_is_another_file() {
     let folder = Folder::new();
-    let when = SystemTime::UNIX_EPOCH + Duration::from_secs(315_532_800);
-    let write = |text: &str| {
-        // As a build does it that gives all files one time, so that it can be repeated.
-        let aside = folder.www("page.txt.new", text);
-        File::options().append(true).open(&aside).unwrap().set_modified(when).unwrap();
-        fs::rename(&aside, folder.served("page.txt")).unwrap();
-    };
+    let write = |text: &str| put_with_old_time(&folder, text);
     write("first");
     let server = quick(&folder);
     becomes(&server, "/page.txt", 200, "first");
@@ -169,12 +171,7 @@ fn two_contents_never_share_a_tag() {
     // A strong tag changes with the content (RFC 9110, section 8.8.1): with a shared one a client
     // keeps what is old for ever, or joins a part of one file to a part of another by `If-Range`.
     let folder = Folder::new();
-    let when = SystemTime::UNIX_EPOCH + Duration::from_secs(315_532_800);
-    let write = |text: &str| {
-        let aside = folder.www("page.txt.new", text);
-        File::options().append(true).open(&aside).unwrap().set_modified(when).unwrap();
-        fs::rename(&aside, folder.served("page.txt")).unwrap();
-    };
+    let write = |text: &str| put_with_old_time(&folder, text);
     write("first");
     let server = quick(&folder);
     let first = server.get("/page.txt");
