@@ -37,6 +37,11 @@ pub(crate) fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
     wait_for(what, || check().then_some(()));
 }
 
+/// Whether the tests run as root.
+pub(crate) fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|found| std::os::unix::fs::MetadataExt::uid(&found) == 0)
+}
+
 /// Says why a test was not made.
 pub(crate) fn skip(why: &str) {
     eprintln!("skipped: {why}");

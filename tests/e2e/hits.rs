@@ -13,11 +13,12 @@ fn the_start_line_says_where_what_by_how_many_and_how_reads_are_kept_from_waitin
     assert_eq!(text.lines().count(), 1, "{text}");
     let (port, www) = (server.addresses[0].port(), folder.path("www"));
     let expected = format!(
-        "flash {} serves {} at http://127.0.0.1:{port}/; 2 workers; reads: ",
+        "flash {} serves {} at http://127.0.0.1:{port}/; 2 workers",
         env!("CARGO_PKG_VERSION"),
         www.display()
     );
     assert!(text.starts_with(&expected), "{text}");
+    assert!(text.contains("; sandbox: ") && text.contains("; reads: "), "{text}");
     assert_eq!(server.stderr(), "");
     wait_until("both workers", || server.role("worker").len() == 2);
     assert_eq!(server.role("helper").len(), 0, "helpers come on demand");

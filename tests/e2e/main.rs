@@ -17,5 +17,6 @@ mod paths;
 mod processes;
 mod ranges;
 mod residency;
+mod sandbox;
 mod signals;
 mod vhosts;

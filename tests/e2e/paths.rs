@@ -397,7 +397,7 @@ fn what_may_not_be_read_is_403() {
     if !can_run_flash(&nobody) {
         return skip("setpriv is not there, or the program is out of reach for others");
     }
-    let server = Launch::new(&folder).through(nobody).start();
+    let server = Launch::new(&folder).user(None).through(nobody).start();
     check(
         &server,
         &[
@@ -410,7 +410,7 @@ fn what_may_not_be_read_is_403() {
 }
 
 /// Whether `flash --version` works through these words.
-pub(crate) fn can_run_flash(words: &[&str]) -> bool {
+fn can_run_flash(words: &[&str]) -> bool {
     let flash = env!("CARGO_BIN_EXE_flash");
     let done = Command::new(words[0]).args(&words[1..]).args([flash, "--version"]).output();
     done.is_ok_and(|output| output.status.success())

@@ -1,15 +1,14 @@
 //! Where the kernel does not say what is in memory, all still comes, through helpers; and it is said.
 
-use crate::harness::{Folder, Launch, evict, pattern, skip};
-use crate::paths::can_run_flash;
+use crate::harness::{Folder, Launch, evict, is_root, pattern, skip};
 
-/// Runs the server as nobody, who owns none of the files: `cachestat` answers `EPERM`.
-const NOBODY: [&str; 5] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+/// Owns none of the files: `cachestat` answers `EPERM`.
+const SOMEBODY_ELSE: Option<&str> = Some("nobody");
 
 #[test]
 fn files_of_another_owner_are_served_through_helpers() {
-    if !can_run_flash(&NOBODY) {
-        return skip("needs root and setpriv, to run the server as somebody else");
+    if !is_root() {
+        return skip("needs root, to run the server as somebody else");
     }
     let folder = Folder::with_hello();
     let (small, large) = (pattern(100_000, 1), pattern(3_000_001, 2));
@@ -18,7 +17,7 @@ fn files_of_another_owner_are_served_through_helpers() {
     folder.www("page.html", "as it is");
     folder.www("page.html.gz", "in gz");
     folder.www("list/a.txt", "x");
-    let server = Launch::new(&folder).args(["--browse"]).through(NOBODY).start();
+    let server = Launch::new(&folder).args(["--browse"]).user(SOMEBODY_ELSE).start();
     let line = server.stdout();
     let (_, reads) = line.split_once("reads: ").unwrap();
     assert!(reads.contains("helpers") && !reads.starts_with("memory by cachestat"), "{line}");
@@ -54,11 +53,11 @@ fn with_a_file_of_ones_own_the_start_line_says_how_memory_is_told() {
 
 #[test]
 fn without_cachestat_hits_still_need_no_helper() {
-    if !can_run_flash(&NOBODY) {
-        return skip("needs root and setpriv, to run the server as somebody else");
+    if !is_root() {
+        return skip("needs root, to run the server as somebody else");
     }
     let folder = Folder::with_hello();
-    let server = Launch::new(&folder).args(["--helpers", "1"]).through(NOBODY).start();
+    let server = Launch::new(&folder).args(["--helpers", "1"]).user(SOMEBODY_ELSE).start();
     let mut client = server.client();
     assert_eq!(client.get("/hello.txt").text(), "hello\n");
     let helper = server.sole("helper");

@@ -11,7 +11,7 @@ use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser,
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use flash_server::config::options::{DefaultValue, OPTIONS, Spec};
-use flash_server::config::{Kind, LogFormat, Origin, Overrides, Refusal, Sources};
+use flash_server::config::{Kind, Origin, Overrides, Refusal, Sources};
 
 /// What the command line says about the server.
 #[derive(Clone, Debug)]
@@ -125,8 +125,8 @@ fn negated(spec: &Spec) -> String {
 
 /// Checks a value by itself, so that clap can say which one is wrong, and keeps its text.
 fn parser(spec: &'static Spec) -> ValueParser {
-    if spec.kind == Kind::LogFormat {
-        return PossibleValuesParser::new(LogFormat::ALL.map(LogFormat::name)).map(OsString::from).into();
+    if let Kind::OneOf(words) = spec.kind {
+        return PossibleValuesParser::new(words).map(OsString::from).into();
     }
     let check = move |text: OsString| match spec.set(&mut Overrides::default(), &[&text], Origin::Flag) {
         Ok(()) => Ok(text),

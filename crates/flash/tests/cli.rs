@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use flash_server::config::options::{DefaultValue, OPTIONS, Spec};
-use flash_server::config::{Kind, Settings, units};
+use flash_server::config::{Kind, Settings, one_of, units};
 
 /// A fresh folder, removed at the end.
 struct Folder(PathBuf);
@@ -203,13 +203,15 @@ fn every_flag_arrives() {
         "index" => "home.html",
         "listen" => "[::1]:0",
         "log_format" => "json",
+        "sandbox" => "off",
         "log_file" => "access.log",
         _ if matches!(spec.kind, Kind::Duration { .. }) => "7s",
         _ => "7",
     };
     fs::write(folder.0.join("flash.toml"), "").unwrap();
     let plain = folder.flash(&["check", "--print"]).settings();
-    for spec in OPTIONS.iter().filter(|spec| spec.key != "config") {
+    // Only root can name another user; the end-to-end tests do.
+    for spec in OPTIONS.iter().filter(|spec| !matches!(spec.key, "config" | "user")) {
         let flag = format!("--{}", spec.flag());
         let opposite = format!("--no-{}", spec.flag());
         let args = match spec.kind {
@@ -304,7 +306,11 @@ fn the_example_config_file_is_right() {
     let text = fs::read_to_string(&path).unwrap();
     let is_key = |line: &str| line.starts_with(|first: char| first.is_ascii_lowercase());
     let lines = text.lines().map(|line| match line.strip_prefix('#') {
-        Some(setting) if is_key(setting) && !setting.starts_with("log_file") => setting,
+        Some(setting)
+            if is_key(setting) && !["log_file", "user"].iter().any(|key| setting.starts_with(key)) =>
+        {
+            setting
+        }
         _ => line,
     });
     fs::write(folder.0.join("flash.toml"), lines.collect::<Vec<_>>().join("\n")).unwrap();
@@ -327,7 +333,8 @@ fn row(spec: &Spec) -> String {
         Kind::FileNames => "list of names".to_owned(),
         Kind::Path => "path".to_owned(),
         Kind::Switch => "true or false".to_owned(),
-        Kind::LogFormat => "`combined`, `json` or `off`".to_owned(),
+        Kind::OneOf(words) => one_of(words, Some('`')),
+        Kind::User => "user, or user:group".to_owned(),
         Kind::Count { least, most } => range(least.to_string(), most.to_string()),
         Kind::Duration { least_ms, most_ms } => {
             range(units::duration_text(least_ms), units::duration_text(most_ms))

@@ -6,6 +6,8 @@ use std::io::{self, IoSlice};
 use flash_sys::prompt::channel;
 use flash_sys::{AsFd, BorrowedFd, OwnedFd};
 
+use crate::sandbox::InForce;
+
 /// Room for messages under way on a control channel, in bytes.
 pub(crate) const CHANNEL_BYTES: usize = 64 * 1024;
 /// The longest text of a report; the rest is cut.
@@ -35,8 +37,8 @@ pub(crate) enum Order {
 /// From a worker or a log writer to the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// Has begun.
-    Ready,
+    /// Has begun, held to its part by this.
+    Ready(InForce),
     /// Wants one more helper.
     WantHelper,
     /// A helper has passed its deadline and was given up.
@@ -103,9 +105,12 @@ pub(crate) fn receive_order(channel: impl AsFd) -> io::Result<Order> {
 
 /// Sends a notice.
 pub(crate) fn send_notice(channel: impl AsFd, notice: &Notice) -> io::Result<()> {
-    let number;
+    let (number, bytes);
     let (tag, rest): (u8, &[u8]) = match notice {
-        Notice::Ready => (tag::READY, &[]),
+        Notice::Ready(in_force) => {
+            bytes = [in_force.landlock.unwrap_or(0), in_force.seccomp.into()];
+            (tag::READY, &bytes)
+        }
         Notice::WantHelper => (tag::WANT_HELPER, &[]),
         Notice::EndHelper(helper) => {
             number = helper.to_le_bytes();
@@ -123,7 +128,10 @@ pub(crate) fn receive_notice(channel: impl AsFd) -> io::Result<Notice> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a message that is no notice");
     let Some((tag, rest)) = bytes[..length].split_first() else { return Err(gone()) };
     Ok(match *tag {
-        tag::READY => Notice::Ready,
+        tag::READY => {
+            let [landlock, seccomp] = *rest.first_chunk().ok_or_else(invalid)?;
+            Notice::Ready(InForce { landlock: (landlock > 0).then_some(landlock), seccomp: seccomp > 0 })
+        }
         tag::WANT_HELPER => Notice::WantHelper,
         tag::END_HELPER => Notice::EndHelper(number(rest).ok_or_else(invalid)?),
         tag::REPORT => Notice::Report(String::from_utf8_lossy(rest).into_owned()),
@@ -158,7 +166,9 @@ mod tests {
     #[test]
     fn notices_arrive_and_long_reports_are_cut() {
         let (a, b) = channel::pair(CHANNEL_BYTES).expect("a pair");
-        for notice in [Notice::Ready, Notice::WantHelper, Notice::EndHelper(3), Notice::Report("text".into())]
+        let in_force = InForce { landlock: Some(7), seccomp: true };
+        for notice in
+            [Notice::Ready(in_force), Notice::WantHelper, Notice::EndHelper(3), Notice::Report("text".into())]
         {
             send_notice(&a, &notice).expect("sent");
             assert_eq!(receive_notice(&b).expect("a notice"), notice);

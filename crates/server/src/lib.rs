@@ -19,6 +19,7 @@ mod helper;
 mod log_writer;
 mod protocol;
 mod role;
+mod sandbox;
 mod supervisor;
 mod worker;
 

@@ -3,13 +3,18 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::path::Path;
 
 use flash_sys::OwnedFd;
 use flash_sys::prompt::channel;
 use flash_sys::prompt::epoll::{Epoll, Watch};
+use flash_sys::sandbox::calls::Calls;
+use flash_sys::sandbox::paths::Rights;
+use flash_sys::waiting::file;
 
 use crate::config::Settings;
 use crate::control::{Notice, Order, receive_order, send_notice};
+use crate::sandbox::{self, Role};
 use crate::worker::BATCH_BYTES_MAX;
 
 const CONTROL: u64 = u64::MAX;
@@ -30,7 +35,10 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     channel::set_nonblocking(&control)?;
     epoll.add(&control, CONTROL, Watch::Input)?;
     let mut writer = LogWriter { out: open(settings)?, settings: settings.clone(), control, lost: 0 };
-    send_notice(&writer.control, &Notice::Ready)?;
+    let folders = folders(settings)?;
+    let folders: Vec<_> = folders.iter().map(|folder| (folder, Rights::Write)).collect();
+    let in_force = sandbox::close(Role::Log, settings, &folders, Calls::Log)?;
+    send_notice(&writer.control, &Notice::Ready(in_force))?;
     let mut workers: Vec<Option<OwnedFd>> = Vec::new();
     let mut buffer = vec![0; BATCH_BYTES_MAX];
     let mut draining = false;
@@ -109,6 +117,13 @@ impl LogWriter {
         // A supervisor that is gone ends this process anyway.
         let _ = send_notice(&self.control, &Notice::Report(message.to_owned()));
     }
+}
+
+/// Where the log file is opened again: its folder, and that of what it is a link to.
+fn folders(settings: &Settings) -> io::Result<Vec<OwnedFd>> {
+    let Some(path) = &settings.log.file else { return Ok(Vec::new()) };
+    let target = path.canonicalize()?;
+    [path.as_path(), &target].into_iter().filter_map(Path::parent).map(file::open_root).collect()
 }
 
 fn open(settings: &Settings) -> io::Result<Box<dyn Write>> {

@@ -12,20 +12,16 @@ use flash_sys::waiting::{process, signal};
 
 use crate::config::Settings;
 use crate::control::{Order, receive_order};
+use crate::sandbox::{self, Role};
 use crate::{helper, log_writer, worker};
 
 /// Runs the role of this name.
 pub(crate) fn run(name: &str) -> ExitCode {
-    let role = match name {
-        "worker" => worker::run,
-        "helper" => helper::run,
-        "log" => log_writer::run,
-        _ => {
-            eprintln!("flash role: no role is called {name:?}; this command is for flash itself");
-            return ExitCode::from(2);
-        }
+    let Some(role) = Role::named(name) else {
+        eprintln!("flash role: no role is called {name:?}; this command is for flash itself");
+        return ExitCode::from(2);
     };
-    match begin().and_then(|(channel, settings)| role(channel, &settings)) {
+    match run_role(role) {
         Ok(()) => ExitCode::SUCCESS,
         // The supervisor has ended, or does not want this process any more.
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => ExitCode::SUCCESS,
@@ -33,6 +29,16 @@ pub(crate) fn run(name: &str) -> ExitCode {
             eprintln!("flash: {name} process {}: {e}", std::process::id());
             ExitCode::FAILURE
         }
+    }
+}
+
+fn run_role(role: Role) -> io::Result<()> {
+    let (channel, settings) = begin()?;
+    let descriptors_max = sandbox::enter(role, &settings)?;
+    match role {
+        Role::Worker => worker::run(channel, &settings, descriptors_max),
+        Role::Helper => helper::run(channel, &settings),
+        Role::Log => log_writer::run(channel, &settings),
     }
 }
 

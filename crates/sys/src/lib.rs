@@ -8,9 +8,12 @@
 //!   supervisor and the log writer use them; a test of the house rules refuses the word in
 //!   the worker's modules.
 //!
+//! [`sandbox`] has the kernel hold each role to its part.
+//!
 //! Errors are `std::io::Error` with the kernel's own code.
 
 pub mod prompt;
+pub mod sandbox;
 pub mod waiting;
 
 pub use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -9,12 +9,13 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::{Client, Folder, Page, wait_for, wait_until};
+use super::{Client, Folder, Page, is_root, wait_for, wait_until};
 
 /// A server to be started.
 pub(crate) struct Launch {
     words: Vec<OsString>,
     through: Vec<OsString>,
+    user: Option<&'static str>,
 }
 
 impl Launch {
@@ -36,9 +37,16 @@ impl Launch {
         Self::bare().arg("--config").arg(path)
     }
 
-    /// `flash serve` and nothing else.
+    /// `flash serve` and nothing else. Started by root it stays root, without root's rights: the
+    /// tests' files are its own.
     pub(crate) fn bare() -> Self {
-        Self { words: vec!["serve".into()], through: Vec::new() }
+        Self { words: vec!["serve".into()], through: Vec::new(), user: is_root().then_some("root") }
+    }
+
+    /// Started by root it becomes this user; for None, the one that it becomes by itself.
+    pub(crate) fn user(mut self, user: Option<&'static str>) -> Self {
+        self.user = user;
+        self
     }
 
     pub(crate) fn arg(mut self, word: impl AsRef<OsStr>) -> Self {
@@ -58,7 +66,8 @@ impl Launch {
 
     fn command(&self) -> Command {
         let flash = OsString::from(env!("CARGO_BIN_EXE_flash"));
-        let mut words = self.through.iter().chain([&flash]).chain(&self.words).cloned();
+        let user = self.user.map(|user| OsString::from(format!("--user={user}")));
+        let mut words = self.through.iter().chain([&flash]).chain(&self.words).chain(&user).cloned();
         let mut command = Command::new(words.next().unwrap());
         command.args(words).stdin(Stdio::null());
         // Where there is nothing to be served by mistake.

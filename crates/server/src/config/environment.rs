@@ -74,7 +74,8 @@ mod tests {
         let values = |spec: &Spec| match spec.key {
             "listen" => "127.0.0.1:80, [::1]:80",
             "index" => "a.html,b.html",
-            "browse" | "precompressed" => "yes",
+            "browse" | "precompressed" | "cap_fowner" => "yes",
+            "sandbox" => "required",
             "log_format" => "json",
             _ if matches!(spec.kind, super::super::values::Kind::Duration { .. }) => "7s",
             _ => "7",

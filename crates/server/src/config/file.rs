@@ -235,9 +235,10 @@ fn scalar(kind: Kind, value: &Value<'_>) -> Result<String, WrongForm> {
             let parsed = i64::from_str_radix(number.as_str(), number.radix());
             Ok(parsed.map_or_else(|_| number.as_str().to_owned(), |number| number.to_string()))
         }
-        (Kind::Path | Kind::LogFormat | Kind::Duration { .. } | Kind::Size { .. }, DeValue::String(text)) => {
-            Ok(text.to_string())
-        }
+        (
+            Kind::Path | Kind::OneOf(_) | Kind::User | Kind::Duration { .. } | Kind::Size { .. },
+            DeValue::String(text),
+        ) => Ok(text.to_string()),
         (Kind::Duration { .. }, DeValue::Integer(number)) => {
             let help =
                 format!("say which unit: write `\"{0}ms\"`, `\"{0}s\"` or `\"{0}m\"`", number.as_str());

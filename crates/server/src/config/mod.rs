@@ -7,6 +7,7 @@
 //! The order is flag, environment, file, default. Each source fills the same [`Overrides`], whose
 //! fields are the rows of one table, [`options::OPTIONS`].
 
+mod account;
 mod environment;
 mod error;
 mod file;
@@ -25,8 +26,8 @@ use std::path::{Path, PathBuf};
 
 pub use error::{ConfigError, ConfigErrorKind};
 pub use options::{Given, Origin, Overrides};
-pub use settings::{LogFormat, LogSettings, Settings, Site};
-pub use values::{Kind, Refusal};
+pub use settings::{LogFormat, LogSettings, RunAs, SandboxMode, Settings, Site};
+pub use values::{Kind, Refusal, UserName, one_of};
 
 use error::{Problem, SourceFile};
 use file::Draft;

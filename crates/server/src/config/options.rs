@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::settings::LogFormat;
-use super::values::{FromItems, Kind, Refusal};
+use super::settings::{LogFormat, SandboxMode};
+use super::values::{FromItems, Kind, Refusal, UserName};
 
 /// One option.
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub enum Group {
     Resources,
     /// How much and how long.
     Limits,
+    /// What its processes may do.
+    Privileges,
     /// What is written down.
     Logs,
 }
@@ -59,6 +61,7 @@ impl Group {
             Group::Network => "Network",
             Group::Resources => "Processes and memory",
             Group::Limits => "Limits and timeouts",
+            Group::Privileges => "Privileges",
             Group::Logs => "Logs",
         }
     }
@@ -234,7 +237,13 @@ options! {
         "Time for open requests to finish at a stop";
     listing_entries: u64, Limits, count(1, 1_000_000), "N", Text("10000"),
         "Most entries shown in a listing";
-    log_format: LogFormat, Logs, Kind::LogFormat, "FORMAT", Depends("combined with a log file, else off"),
+    user: UserName, Privileges, Kind::User, "USER[:GROUP]", Depends("nobody if started by root, else who starts it"),
+        "User that workers and helpers become";
+    cap_fowner: bool, Privileges, Switch, "BOOL", Text("false"),
+        "Let workers keep CAP_FOWNER, to be told what is in memory of files of other owners";
+    sandbox: SandboxMode, Privileges, Kind::OneOf(SandboxMode::WORDS), "MODE", Text("auto"),
+        "Landlock and seccomp: required, auto (as far as the kernel has them) or off";
+    log_format: LogFormat, Logs, Kind::OneOf(LogFormat::WORDS), "FORMAT", Depends("combined with a log file, else off"),
         "Form of the access log: combined, json or off";
     log_file: PathBuf, Logs, PathKind, "FILE", Depends("standard output"),
         "File for the access log, or - for standard output";

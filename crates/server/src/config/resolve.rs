@@ -9,10 +9,11 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::account;
 use super::error::{ConfigErrorKind, Problem};
 use super::file::{Draft, SiteDraft};
 use super::options::{self, Given, Origin, Overrides, STANDARD_OUTPUT};
-use super::settings::{LogFormat, LogSettings, Settings, Site};
+use super::settings::{LogFormat, LogSettings, RunAs, Settings, Site};
 
 /// The most workers that the default gives, however many cores there are.
 const WORKERS_BY_DEFAULT_MAX: usize = 256;
@@ -23,7 +24,8 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     let mut problems = Vec::new();
     check_hosts(&draft.sites, &mut problems);
     let log = log(&given, &mut problems);
-    let sites = sites(&given, draft.sites, folder, &mut problems);
+    let run_as = account::run_as(&given, &mut problems);
+    let sites = sites(&given, draft.sites, folder, run_as.as_ref(), &mut problems);
     if !problems.is_empty() {
         return Err(problems);
     }
@@ -41,6 +43,9 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
         helper_idle_ms: value(given.helper_idle),
         least_rate_bytes_per_s: value(given.least_rate),
         listing_entries_max: size(value(given.listing_entries)),
+        sandbox: value(given.sandbox),
+        cap_fowner: value(given.cap_fowner),
+        run_as,
         log,
         types: draft.types,
         sites,
@@ -62,12 +67,18 @@ fn usable_cores() -> usize {
 }
 
 /// The default site, if there is one, and the named ones.
-fn sites(given: &Overrides, drafts: Vec<SiteDraft>, folder: &Path, problems: &mut Vec<Problem>) -> Vec<Site> {
+fn sites(
+    given: &Overrides,
+    drafts: Vec<SiteDraft>,
+    folder: &Path,
+    run_as: Option<&RunAs>,
+    problems: &mut Vec<Problem>,
+) -> Vec<Site> {
     let mut sites = Vec::with_capacity(drafts.len() + 1);
     let current = Given { value: folder.to_owned(), origin: Origin::Default };
     let root = given.root.clone().or_else(|| drafts.is_empty().then_some(current));
     if let Some(root) = root {
-        check_root(&root, problems);
+        check_root(&root, run_as, problems);
         sites.push(site(Vec::new(), root.value, given.clone()));
     }
     for draft in drafts {
@@ -75,7 +86,7 @@ fn sites(given: &Overrides, drafts: Vec<SiteDraft>, folder: &Path, problems: &mu
         let Some(root) = draft.overrides.root.clone() else {
             continue;
         };
-        check_root(&root, problems);
+        check_root(&root, run_as, problems);
         let hosts = draft.hosts.into_iter().map(|(host, _)| host).collect();
         sites.push(site(hosts, root.value, draft.overrides.or(given.clone())));
     }
@@ -92,13 +103,16 @@ fn site(hosts: Vec<String>, root: PathBuf, given: Overrides) -> Site {
     }
 }
 
-fn check_root(root: &Given<PathBuf>, problems: &mut Vec<Problem>) {
-    let why = match std::fs::metadata(&root.value) {
-        Ok(metadata) if metadata.is_dir() => return,
-        Ok(_) => "not a directory".to_owned(),
-        Err(error) => reason(&error),
+fn check_root(root: &Given<PathBuf>, run_as: Option<&RunAs>, problems: &mut Vec<Problem>) {
+    let (why, help) = match std::fs::metadata(&root.value) {
+        Ok(metadata) if metadata.is_dir() => match account::may_enter(&root.value, run_as) {
+            Ok(()) => return,
+            Err(error) => (reason(&error), account::advice(run_as)),
+        },
+        Ok(_) => ("not a directory".to_owned(), None),
+        Err(error) => (reason(&error), None),
     };
-    problems.push(path_problem("serve", "root", root, &why));
+    problems.push(path_problem("serve", "root", root, &why).maybe_helped(help));
 }
 
 /// Each host may be named once in the whole file.

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::error::{ConfigError, ConfigErrorKind, Problem};
+use super::values::Choice;
 
 /// Everything that can be set, resolved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +43,13 @@ pub struct Settings {
     pub least_rate_bytes_per_s: u64,
     /// The most entries that a listing of a directory shows.
     pub listing_entries_max: usize,
+    /// Whether the kernel is to hold each role to its part.
+    pub sandbox: SandboxMode,
+    /// Whether workers and helpers keep `CAP_FOWNER`.
+    pub cap_fowner: bool,
+    /// Who workers and helpers are; `None`: who starts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_as: Option<RunAs>,
     /// The access log.
     pub log: LogSettings,
     /// Content types by file extension, lower case and without a dot, beside the built-in table.
@@ -75,18 +83,47 @@ pub enum LogFormat {
 }
 
 impl LogFormat {
-    /// All formats, in the order in which they are named to people.
-    pub const ALL: [LogFormat; 3] = [LogFormat::Combined, LogFormat::Json, LogFormat::Off];
+    /// The names in the file, on the command line and in the environment.
+    pub(super) const WORDS: &'static [&'static str] = &["combined", "json", "off"];
+}
 
-    /// The name in the file, on the command line and in the environment.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            LogFormat::Combined => "combined",
-            LogFormat::Json => "json",
-            LogFormat::Off => "off",
-        }
-    }
+impl Choice for LogFormat {
+    const ALL: &'static [Self] = &[LogFormat::Combined, LogFormat::Json, LogFormat::Off];
+}
+
+/// Whether the kernel is to hold each role to its part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxMode {
+    /// By all that Flash knows; where the kernel cannot, it does not start.
+    Required,
+    /// As far as this kernel can.
+    Auto,
+    /// Not by Landlock and seccomp.
+    Off,
+}
+
+impl SandboxMode {
+    /// The names in the file, on the command line and in the environment.
+    pub(super) const WORDS: &'static [&'static str] = &["required", "auto", "off"];
+}
+
+impl Choice for SandboxMode {
+    const ALL: &'static [Self] = &[SandboxMode::Required, SandboxMode::Auto, SandboxMode::Off];
+}
+
+/// A user that workers, helpers and the log writer become.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunAs {
+    /// Its name, or its number where it has none.
+    pub name: String,
+    /// The number of the user.
+    pub uid: u32,
+    /// The number of its group.
+    pub gid: u32,
+    /// The numbers of all its groups.
+    pub groups: Vec<u32>,
 }
 
 /// A directory tree, and the hosts it answers.
@@ -206,6 +243,9 @@ mod tests {
             helper_idle_ms: 10_000,
             least_rate_bytes_per_s: 1_024,
             listing_entries_max: 10_000,
+            sandbox: SandboxMode::Required,
+            cap_fowner: true,
+            run_as: Some(RunAs { name: "www-data".into(), uid: 33, gid: 33, groups: vec![33, 4] }),
             log: LogSettings { format: LogFormat::Json, file: Some("/var/log/flash.log".into()) },
             types: BTreeMap::from([("mjs".to_owned(), "text/javascript".to_owned())]),
             sites: vec![Site {
@@ -223,6 +263,7 @@ mod tests {
         let mut settings = settings();
         assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
         settings.log.file = None;
+        settings.run_as = None;
         settings.types.clear();
         settings.sites[0].root = OsString::from_vec(b"/srv/\xff\xfe".to_vec()).into();
         assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);

@@ -72,6 +72,9 @@ fn nothing_said_means_the_defaults() {
         helper_idle_ms: 10_000,
         least_rate_bytes_per_s: 1_024,
         listing_entries_max: 10_000,
+        sandbox: SandboxMode::Auto,
+        cap_fowner: false,
+        run_as: settings.run_as.clone(),
         log: LogSettings { format: LogFormat::Off, file: None },
         types: Default::default(),
         sites: vec![Site {
@@ -144,11 +147,16 @@ fn every_key_is_read() {
         helper_idle = "5s"
         least_rate = "2KiB"
         listing_entries = 6
+        user = "UID"
+        cap_fowner = true
+        sandbox = "required"
         log_format = "json"
         log_file = "access.log"
         [types]
         MJS = "text/javascript"
-        "#,
+        "#
+        .replace("UID", &flash_sys::sandbox::privileges::user().to_string())
+        .as_str(),
     );
     assert_eq!((settings.workers, settings.cache_memory_bytes), (16, 1 << 20));
     assert_eq!(settings.least_rate_bytes_per_s, 2_048);
@@ -166,6 +174,7 @@ fn every_key_is_read() {
         settings.log,
         LogSettings { format: LogFormat::Json, file: Some(folder.0.join("access.log")) }
     );
+    assert_eq!((settings.sandbox, settings.cap_fowner), (SandboxMode::Required, true));
     assert_eq!(settings.types["mjs"], "text/javascript");
     let site = &settings.sites[0];
     assert_eq!((site.root.clone(), site.browse, site.precompressed), (folder.0.join("www"), true, false));

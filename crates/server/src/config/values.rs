@@ -4,11 +4,11 @@
 //! a value stands here once. Called by `config::options` (for options), `config::file` (for hosts
 //! and content types). May not touch the system: whether a folder exists is for `config::resolve`.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::settings::LogFormat;
 use super::{suggest, units};
 
 /// What kind of value an option takes, with its bounds, both ends included.
@@ -22,8 +22,10 @@ pub enum Kind {
     Path,
     /// Yes or no.
     Switch,
-    /// One of the names of [`LogFormat`].
-    LogFormat,
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+    /// A user, with a group or without.
+    User,
     /// A whole number.
     Count {
         /// The smallest number allowed.
@@ -57,17 +59,30 @@ impl Kind {
 
     /// How the file spells a value of this kind; completes "must be ...".
     #[must_use]
-    pub fn file_form(self) -> &'static str {
-        match self {
+    pub fn file_form(self) -> Cow<'static, str> {
+        let form = match self {
             Kind::Addresses => "a list of addresses, such as [\"127.0.0.1:8080\"]",
             Kind::FileNames => "a list of names, such as [\"index.html\"]",
             Kind::Path => "a path in quotes",
             Kind::Switch => "true or false, without quotes",
-            Kind::LogFormat => "\"combined\", \"json\" or \"off\"",
+            Kind::OneOf(words) => return one_of(words, Some('"')).into(),
+            Kind::User => "a user in quotes, such as \"www-data\" or \"www-data:www-data\"",
             Kind::Count { .. } => "a whole number, without quotes",
             Kind::Duration { .. } => "a duration in quotes, such as \"250ms\", \"5s\", \"2m\" or \"1h\"",
             Kind::Size { .. } => "a number of bytes, or a size in quotes, such as \"64KiB\" or \"1MiB\"",
-        }
+        };
+        form.into()
+    }
+}
+
+/// The words as a choice, each in quotes of this kind or in none.
+#[must_use]
+pub fn one_of(words: &[&str], quote: Option<char>) -> String {
+    let quote = quote.map(String::from).unwrap_or_default();
+    let quoted: Vec<String> = words.iter().map(|word| format!("{quote}{word}{quote}")).collect();
+    match quoted.as_slice() {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => quoted.concat(),
     }
 }
 
@@ -95,6 +110,20 @@ impl Refusal {
 /// A value made of all the texts one source gave for an option.
 pub(super) trait FromItems: Sized {
     fn from_items(items: &[&OsStr], kind: Kind) -> Result<Self, Vec<Refusal>>;
+}
+
+/// A value that is one of a few, in the order of the words of its [`Kind::OneOf`].
+pub(super) trait Choice: Copy + 'static {
+    const ALL: &'static [Self];
+}
+
+/// A user and maybe a group, by name or by number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserName {
+    /// The user.
+    pub user: String,
+    /// The group, if one was named.
+    pub group: Option<String>,
 }
 
 /// A value made of one text.
@@ -221,13 +250,27 @@ impl FromText for bool {
     }
 }
 
-impl FromText for LogFormat {
+impl<T: Choice> FromText for T {
+    fn from_text(text: &OsStr, kind: Kind) -> Result<Self, Refusal> {
+        let text = utf8(text)?;
+        let Kind::OneOf(words) = kind else { return Err(Refusal::new("must be one of several words")) };
+        let place = words.iter().position(|word| *word == text);
+        place.and_then(|place| T::ALL.get(place)).copied().ok_or_else(|| {
+            let why = format!("must be {}", one_of(words, None));
+            Refusal::new(why).helped(suggest::did_you_mean(text, words.iter().copied()))
+        })
+    }
+}
+
+impl FromText for UserName {
     fn from_text(text: &OsStr, _: Kind) -> Result<Self, Refusal> {
         let text = utf8(text)?;
-        LogFormat::ALL.into_iter().find(|format| format.name() == text).ok_or_else(|| {
-            let names = LogFormat::ALL.map(LogFormat::name);
-            Refusal::new("must be combined, json or off").helped(suggest::did_you_mean(text, names))
-        })
+        let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
+        let is_name = |name: &str| !name.is_empty() && name.len() <= 255 && !name.contains([':', '\0']);
+        if !is_name(user) || !group.is_none_or(is_name) {
+            return Err(Refusal::new("must be a user, such as www-data or www-data:www-data"));
+        }
+        Ok(UserName { user: user.to_owned(), group: group.map(ToOwned::to_owned) })
     }
 }
 

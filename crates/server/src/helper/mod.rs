@@ -12,16 +12,19 @@ use flash_engine::{FileStat, Finding, LookUpError, Outcome, SiteId, SiteRules, T
 use flash_http::types::TypeTable;
 use flash_sys::OwnedFd;
 use flash_sys::prompt::{channel, file as prompt_file};
+use flash_sys::sandbox::calls::Calls;
+use flash_sys::sandbox::paths::Rights;
 use flash_sys::waiting::file;
 
 use crate::config::{self, Settings};
 use crate::convert;
 use crate::protocol::{MESSAGE_BYTES_MAX, decode_task, encode_outcome};
+use crate::sandbox::{self, Role};
 
 struct Site {
     rules: SiteRules,
     path: PathBuf,
-    /// None as long as it cannot be opened.
+    /// None where it could not be opened.
     root: Option<OwnedFd>,
 }
 
@@ -31,6 +34,8 @@ struct Helper {
     sites: Vec<Site>,
     types: TypeTable,
     listing_entries_max: usize,
+    /// A root has come into being that this process may not read: another helper may.
+    outdated: bool,
     /// What was read, where only reading it counts.
     buffer: Vec<u8>,
 }
@@ -47,8 +52,12 @@ pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
         sites: settings.sites.iter().map(site).collect(),
         types: convert::types(settings),
         listing_entries_max: settings.listing_entries_max,
+        outdated: false,
         buffer: Vec::new(),
     };
+    let roots: Vec<_> =
+        helper.sites.iter().filter_map(|site| Some((site.root.as_ref()?, Rights::ReadAndList))).collect();
+    sandbox::close(Role::Helper, settings, &roots, Calls::Helper)?;
     let mut bytes = vec![0; MESSAGE_BYTES_MAX];
     let mut descriptors = Vec::new();
     loop {
@@ -63,6 +72,9 @@ pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
         let outcome = helper.work(&task);
         let message = encode_outcome(id, &outcome);
         channel::send(&helper.channel, &[io::IoSlice::new(&message.bytes)], &message.descriptors)?;
+        if helper.outdated {
+            return Ok(());
+        }
     }
 }
 
@@ -80,7 +92,7 @@ impl Helper {
     }
 
     fn find(&mut self, site: SiteId, path: &[u8]) -> io::Result<Outcome<OwnedFd>> {
-        let Some((rules, root)) = rooted(&mut self.sites, site)? else {
+        let Some((rules, root)) = rooted(&self.sites, site, &mut self.outdated)? else {
             return Ok(Outcome::Found(Finding::Missing));
         };
         let look_up = |path: &[u8], want| convert::look_up(file::open(root, path, convert::sys_want(want)));
@@ -116,7 +128,7 @@ impl Helper {
     }
 
     fn list(&mut self, site: SiteId, path: &[u8], json: bool) -> io::Result<Outcome<OwnedFd>> {
-        let Some((_, root)) = rooted(&mut self.sites, site)? else {
+        let Some((_, root)) = rooted(&self.sites, site, &mut self.outdated)? else {
             return Err(io::ErrorKind::NotFound.into());
         };
         let listing = listing::read(root, path, self.listing_entries_max)?;
@@ -127,12 +139,16 @@ impl Helper {
     }
 }
 
-/// The rules and the root of a site; None when the root is gone.
-fn rooted(sites: &mut [Site], site: SiteId) -> io::Result<Option<(&SiteRules, &OwnedFd)>> {
+/// The rules and the root of a site; None when it was not there at this helper's start.
+fn rooted<'s>(
+    sites: &'s [Site],
+    site: SiteId,
+    outdated: &mut bool,
+) -> io::Result<Option<(&'s SiteRules, &'s OwnedFd)>> {
     let no_such_site = || io::Error::new(io::ErrorKind::InvalidInput, "no such site");
-    let site = sites.get_mut(usize::from(site.0)).ok_or_else(no_such_site)?;
+    let site = sites.get(usize::from(site.0)).ok_or_else(no_such_site)?;
     if site.root.is_none() {
-        site.root = file::open_root(&site.path).ok();
+        *outdated = file::open_root(&site.path).is_ok();
     }
     Ok(site.root.as_ref().map(|root| (&site.rules, root)))
 }

@@ -14,6 +14,7 @@ use super::starter::Starter;
 use crate::config::{LogFormat, Settings};
 use crate::control::{CHANNEL_BYTES, Notice, Order, receive_notice, send_order};
 use crate::protocol::MESSAGE_BYTES_MAX;
+use crate::sandbox::{InForce, Role as Part};
 
 /// A worker that ends sooner than this after its start is started again after a pause.
 const STEADY_MS: u64 = 1_000;
@@ -31,7 +32,8 @@ pub(super) struct Role {
     pub(super) channel: OwnedFd,
     /// Its token in the supervisor's epoll.
     pub(super) number: u64,
-    pub(super) ready: bool,
+    /// What holds it to its part, once it has begun.
+    pub(super) ready: Option<InForce>,
     started_ms: u64,
 }
 
@@ -95,7 +97,7 @@ impl Generation {
             orphans: Vec::new(),
         };
         if generation.settings.log.format != LogFormat::Off {
-            generation.log = Some(generation.start_role("log", epoll, numbers)?);
+            generation.log = Some(generation.start_role(Part::Log, epoll, numbers)?);
         }
         for place in 0..generation.settings.workers {
             generation.start_worker(place, sockets, epoll, numbers)?;
@@ -103,7 +105,8 @@ impl Generation {
         Ok(generation)
     }
 
-    fn start_role(&self, name: &str, epoll: &Epoll, numbers: &mut u64) -> io::Result<Role> {
+    fn start_role(&self, part: Part, epoll: &Epoll, numbers: &mut u64) -> io::Result<Role> {
+        let name = part.name();
         let (ours, theirs) = channel::pair(CHANNEL_BYTES)?;
         send_order(&ours, &Order::Settings(self.settings_file.try_clone()?))?;
         let child = process::start_role(name, theirs)
@@ -112,7 +115,7 @@ impl Generation {
         let number = *numbers;
         epoll.add(&ours, number, Watch::Input)?;
         channel::set_nonblocking(&ours)?;
-        Ok(Role { child, channel: ours, number, ready: false, started_ms: clock::monotonic_ms() })
+        Ok(Role { child, channel: ours, number, ready: None, started_ms: clock::monotonic_ms() })
     }
 
     fn start_worker(
@@ -123,7 +126,7 @@ impl Generation {
         numbers: &mut u64,
     ) -> io::Result<()> {
         let listeners = sockets.of_worker(place, self.settings.workers)?.into_iter().map(Order::Listener);
-        let role = self.start_role("worker", epoll, numbers)?;
+        let role = self.start_role(Part::Worker, epoll, numbers)?;
         self.workers.push(Worker { role, place, helpers: HashMap::new() });
         let Some(Worker { role, .. }) = self.workers.last() else { return Ok(()) };
         for order in listeners {
@@ -137,7 +140,13 @@ impl Generation {
 
     /// Whether every worker has begun, and the log writer, if there is one.
     pub(super) fn is_ready(&self) -> bool {
-        self.workers.iter().all(|w| w.role.ready) && self.log.as_ref().is_none_or(|log| log.ready)
+        let log = self.log.as_ref();
+        self.workers.iter().all(|w| w.role.ready.is_some()) && log.is_none_or(|log| log.ready.is_some())
+    }
+
+    /// What holds the workers to their part, once they have begun.
+    pub(super) fn in_force(&self) -> Option<InForce> {
+        self.workers.first().and_then(|worker| worker.role.ready)
     }
 
     pub(super) fn has_role(&self, number: u64) -> bool {
@@ -231,7 +240,7 @@ impl Generation {
 
     /// Starts the log writer again and connects every worker to it.
     pub(super) fn restart_log(&mut self, epoll: &Epoll, numbers: &mut u64) -> io::Result<()> {
-        let log = self.start_role("log", epoll, numbers)?;
+        let log = self.start_role(Part::Log, epoll, numbers)?;
         for worker in &self.workers {
             connect_log(&log, &worker.role)?;
         }

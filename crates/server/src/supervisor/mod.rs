@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use flash_sys::OwnedFd;
 use flash_sys::prompt::clock;
 use flash_sys::prompt::epoll::{Epoll, Watch};
+use flash_sys::sandbox::{VIOLATION_EXIT_CODE, privileges};
 use flash_sys::waiting::process;
 use flash_sys::waiting::signal::{self, Signal};
 
@@ -34,6 +35,7 @@ pub(crate) fn serve(sources: Sources) -> ExitCode {
     };
     let run = || -> io::Result<ExitCode> {
         process::raise_descriptor_limit()?;
+        privileges::narrow_supervisor()?;
         let signals = signal::watch()?;
         let epoll = Epoll::new(64)?;
         epoll.add(&signals, SIGNALS, Watch::Input)?;
@@ -165,7 +167,7 @@ impl Supervisor {
             generation.place_of(number).map_or("log writer".to_owned(), |place| format!("worker {place}"));
         let Some(role) = generation.role_mut(number) else { return };
         match receive_notice(&role.channel) {
-            Ok(Notice::Ready) => role.ready = true,
+            Ok(Notice::Ready(in_force)) => role.ready = Some(in_force),
             Ok(Notice::Report(text)) => say(&format!("{who}: {text}")),
             Ok(Notice::WantHelper) => {
                 if let Err(e) = generation.start_helper(number, &mut self.numbers, &self.starter) {
@@ -233,17 +235,21 @@ impl Supervisor {
         for text in &death.last_words {
             say(&format!("worker {}: {text}", death.place));
         }
+        let how = match death.status.code() {
+            Some(VIOLATION_EXIT_CODE) => "ended by its sandbox".to_owned(),
+            _ => death.status.to_string(),
+        };
         let generation = &mut self.generations[place];
         match generation.state {
             State::Serving => {
-                say(&format!("worker {} ended ({}); it is replaced", death.place, death.status));
+                say(&format!("worker {} ended ({how}); it is replaced", death.place));
             }
             State::Draining { .. } if death.status.success() || self.forced => {}
             State::Draining { .. } => {
-                say(&format!("worker {} ended ({}) before its requests", death.place, death.status));
+                say(&format!("worker {} ended ({how}) before its requests", death.place));
             }
             State::Starting => {
-                say(&format!("worker {} did not start ({})", death.place, death.status));
+                say(&format!("worker {} did not start ({how})", death.place));
                 generation.drain(clock::monotonic_ms());
             }
         }
@@ -280,8 +286,9 @@ impl Supervisor {
     }
 
     fn announce(&self, place: usize) {
-        let settings = &self.generations[place].settings;
-        let line = start_line::text(settings, self.sockets.addresses());
+        let generation = &self.generations[place];
+        let settings = &generation.settings;
+        let line = start_line::text(settings, self.sockets.addresses(), generation.in_force());
         // Standard output belongs to the access log when there is no file for it.
         let to_stdout = settings.log.format == LogFormat::Off || settings.log.file.is_some();
         let _ = if to_stdout {

@@ -1,18 +1,25 @@
-//! What is said at the start: where, what, by how many, and how reads are kept from waiting.
+//! What is said at the start: where, what, by how many, as whom, what holds them to their part, and
+//! how reads are kept from waiting.
 
 use std::io;
 use std::net::SocketAddr;
 
 use flash_sys::prompt::file::{Want, tells_residency};
+use flash_sys::sandbox::privileges::{self, Keep};
 use flash_sys::waiting::file;
 
-use crate::config::Settings;
+use crate::config::{RunAs, SandboxMode, Settings};
+use crate::sandbox::InForce;
 
 /// Names looked through for a file to try.
 const NAMES_TRIED_MAX: usize = 256;
 
 /// The line.
-pub(super) fn text(settings: &Settings, addresses: impl Iterator<Item = SocketAddr>) -> String {
+pub(super) fn text(
+    settings: &Settings,
+    addresses: impl Iterator<Item = SocketAddr>,
+    in_force: Option<InForce>,
+) -> String {
     let urls: Vec<String> = addresses.map(|address| format!("http://{address}/")).collect();
     let what = match settings.sites.as_slice() {
         [site] => site.root.display().to_string(),
@@ -25,14 +32,31 @@ pub(super) fn text(settings: &Settings, addresses: impl Iterator<Item = SocketAd
     let reads = match residency(settings) {
         Ok(()) => "reads: memory by cachestat, disk by helpers".to_owned(),
         Err(e) => format!(
-            "reads: content cache, all else by helpers (cachestat: {e}; run as the files' owner, on Linux 6.5 or later)"
+            "reads: content cache, all else by helpers (cachestat: {e}; run as the files' owner or with --cap-fowner, on Linux 6.5 or later)"
         ),
     };
-    format!("flash {} serves {what} at {}; {workers}; {reads}", env!("CARGO_PKG_VERSION"), urls.join(" "))
+    let user = settings.run_as.as_ref().map_or(String::new(), |run_as| format!(" as {}", run_as.name));
+    let fowner = if settings.cap_fowner { " with CAP_FOWNER" } else { "" };
+    let sandbox = match (settings.sandbox, in_force) {
+        (SandboxMode::Off, _) | (_, None) => "off".to_owned(),
+        (_, Some(in_force)) => in_force.to_string(),
+    };
+    format!(
+        "flash {} serves {what} at {}; {workers}{user}{fowner}; sandbox: {sandbox}; {reads}",
+        env!("CARGO_PKG_VERSION"),
+        urls.join(" ")
+    )
 }
 
-/// Whether the kernel tells what of the sites' files is in memory, tried on one file of each.
+/// Whether the kernel tells workers what of the sites' files is in memory.
 fn residency(settings: &Settings) -> io::Result<()> {
+    let account = settings.run_as.as_ref().map(RunAs::account);
+    let keep = if settings.cap_fowner { Keep::Fowner } else { Keep::Nothing };
+    privileges::with_rights_of(account.as_ref(), keep, || try_residency(settings))?
+}
+
+/// Tries it on one file of each site.
+fn try_residency(settings: &Settings) -> io::Result<()> {
     for site in &settings.sites {
         let root = file::open_root(&site.root)?;
         let (names, _) = file::names(&root, b".", NAMES_TRIED_MAX).unwrap_or_default();

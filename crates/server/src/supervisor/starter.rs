@@ -11,6 +11,8 @@ use std::sync::mpsc;
 use flash_sys::OwnedFd;
 use flash_sys::waiting::process;
 
+use crate::sandbox::Role;
+
 /// The thread, and the way to it and back.
 #[derive(Debug)]
 pub(super) struct Starter {
@@ -26,7 +28,7 @@ impl Starter {
             // Where it may not, helpers work all the same.
             let _ = process::give_way();
             for channel in wanted {
-                if started.send(process::start_role("helper", channel)).is_err() {
+                if started.send(process::start_role(Role::Helper.name(), channel)).is_err() {
                     return;
                 }
             }

@@ -24,6 +24,7 @@ pub(crate) use start::run;
 use system::LinuxSystem;
 
 use crate::control::{Notice, Order, receive_order};
+use crate::sandbox::InForce;
 
 /// Ready descriptors taken from the kernel at once.
 const EVENTS_MAX: usize = 256;
@@ -246,7 +247,7 @@ impl Worker {
         self.draining = true;
     }
 
-    fn ready(&self) -> io::Result<()> {
-        crate::control::send_notice(&self.control, &Notice::Ready)
+    fn ready(&self, in_force: InForce) -> io::Result<()> {
+        crate::control::send_notice(&self.control, &Notice::Ready(in_force))
     }
 }

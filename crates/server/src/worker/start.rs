@@ -5,11 +5,13 @@ use std::cell::RefCell;
 use std::io;
 
 use flash_engine::Engine;
-use flash_sys::OwnedFd;
+use flash_sys::prompt::channel;
 use flash_sys::prompt::epoll::{Epoll, Watch};
 use flash_sys::prompt::timer::Timer;
-use flash_sys::prompt::{channel, memory};
-use flash_sys::waiting::{file, process};
+use flash_sys::sandbox::calls::Calls;
+use flash_sys::sandbox::paths::Rights;
+use flash_sys::waiting::file;
+use flash_sys::{AsFd, OwnedFd};
 
 use super::complaint::Complaint;
 use super::helpers::Helpers;
@@ -19,10 +21,10 @@ use super::{EVENTS_MAX, Worker, kind, moment, token};
 use crate::config::Settings;
 use crate::control::{Notice, Order, receive_order, send_notice};
 use crate::convert;
+use crate::sandbox::{self, Role};
 
 /// Runs a worker on the orders from `control`.
-pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
-    let descriptors_max = process::raise_descriptor_limit()?;
+pub(crate) fn run(control: OwnedFd, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
     let mut roots = Vec::new();
     for site in &settings.sites {
         let root = file::open_root(&site.root);
@@ -75,10 +77,10 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
         refused: 0,
     };
     keep_panics_quiet();
-    // Where the limit is too low the worker's memory can be paged out like any other; the
-    // start line of the supervisor says what is in force.
-    let _ = memory::lock_all();
-    worker.ready()?;
+    let folders: Vec<_> = worker.sys.roots().map(|root| (root, Rights::Read)).collect();
+    let calls = Calls::Worker { timer: worker.timer.as_fd() };
+    let in_force = sandbox::close(Role::Worker, settings, &folders, calls)?;
+    worker.ready(in_force)?;
     worker.run()
 }
 

@@ -56,6 +56,11 @@ impl LinuxSystem {
         }
     }
 
+    /// The roots that could be opened.
+    pub(super) fn roots(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.roots.iter().flatten()
+    }
+
     pub(super) fn needs_housekeeping(&self) -> bool {
         self.helpers.any_idle() || !self.log.is_empty() || !self.reports.is_empty()
     }

@@ -191,14 +191,18 @@ fn resident(file: impl AsFd, offset: u64, length: usize) -> Result<bool, Errno> 
         evicted: u64,
         recently_evicted: u64,
     }
-    const SYS_CACHESTAT: libc::c_long = 451;
-
     let range = Range { offset, length: length as u64 };
     let mut counts = Counts::default();
     // SAFETY: cachestat(2) reads one `Range` and writes one `Counts`; both outlive the call
     // and have the kernel's layout (include/uapi/linux/mman.h).
     let answer = unsafe {
-        libc::syscall(SYS_CACHESTAT, file.as_fd().as_raw_fd(), &raw const range, &raw mut counts, 0)
+        libc::syscall(
+            crate::sandbox::calls::SYS_CACHESTAT,
+            file.as_fd().as_raw_fd(),
+            &raw const range,
+            &raw mut counts,
+            0,
+        )
     };
     if answer != 0 {
         return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::NOSYS));

@@ -4,6 +4,5 @@ pub mod channel;
 pub mod clock;
 pub mod epoll;
 pub mod file;
-pub mod memory;
 pub mod net;
 pub mod timer;

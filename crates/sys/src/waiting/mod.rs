@@ -1,5 +1,6 @@
 //! Calls that may wait for as long as a disk, a child or a signal likes. Not for a worker.
 
+pub mod account;
 pub mod file;
 pub mod process;
 pub mod signal;

@@ -1,0 +1,69 @@
+//! Users and groups by name, from wherever the system keeps them (nsswitch.conf(5)).
+
+use std::ffi::CString;
+use std::io;
+
+use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
+
+use crate::sandbox::privileges::Account;
+
+/// The user `user`, with `group` alone, or with all its groups; each by name or by number.
+///
+/// Errors: `NotFound`, in words, when there is no such user or group; those of the system's lookup.
+pub fn find(user: &str, group: Option<&str>) -> io::Result<Account> {
+    let known = match user.parse() {
+        Ok(number) => User::from_uid(Uid::from_raw(number))?,
+        Err(_) => User::from_name(user)?,
+    };
+    let group = group.map(find_group).transpose()?;
+    match (known, user.parse(), group) {
+        (Some(known), _, Some(gid)) => Ok(account(known.uid, gid, vec![gid])),
+        (Some(known), _, None) => {
+            let name = CString::new(known.name).unwrap_or_default();
+            Ok(account(known.uid, known.gid, getgrouplist(&name, known.gid)?))
+        }
+        // A number needs no entry; without one its group is of the same number.
+        (None, Ok(uid), gid) => {
+            let gid = gid.unwrap_or(Gid::from_raw(uid));
+            Ok(account(Uid::from_raw(uid), gid, vec![gid]))
+        }
+        (None, Err(_), _) => Err(missing("user", user)),
+    }
+}
+
+fn find_group(group: &str) -> io::Result<Gid> {
+    match group.parse() {
+        Ok(number) => Ok(Gid::from_raw(number)),
+        Err(_) => Ok(Group::from_name(group)?.ok_or_else(|| missing("group", group))?.gid),
+    }
+}
+
+fn account(uid: Uid, gid: Gid, groups: Vec<Gid>) -> Account {
+    Account { uid: uid.as_raw(), gid: gid.as_raw(), groups: groups.into_iter().map(Gid::as_raw).collect() }
+}
+
+fn missing(what: &str, name: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("there is no {what} `{name}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_found_by_name_and_by_number() {
+        let root = find("root", None).expect("root");
+        assert_eq!((root.uid, root.gid), (0, 0));
+        assert!(root.groups.contains(&0));
+        assert_eq!(find("0", None).expect("root"), root);
+        assert_eq!(find("root", Some("54321")).expect("root").groups, [54321]);
+        assert_eq!(find("54321", None).expect("a number"), account_of(54321));
+        let error = find("no-such-user", None).expect_err("nobody is called so");
+        assert_eq!(error.to_string(), "there is no user `no-such-user`");
+        assert!(find("root", Some("no-such-group")).is_err());
+    }
+
+    fn account_of(number: u32) -> Account {
+        Account { uid: number, gid: number, groups: vec![number] }
+    }
+}

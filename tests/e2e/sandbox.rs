@@ -1,0 +1,387 @@
+//! What each role may do and what the kernel forbids it, tried in running processes: a tool makes
+//! them do what an intruder in them would.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::{Folder, Launch, Server, evict, is_root, kill, skip, wait_for, wait_until};
+
+const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/e2e/tools/");
+/// The user that root's server becomes by itself.
+const BY_ITSELF: Option<&str> = None;
+
+/// System calls by name and number (x86-64), with arguments for `tools/inject.py`.
+type Call = (&'static str, &'static str);
+
+const OPENAT_PASSWD: Call = ("openat", "257:-100:s/etc/passwd:0");
+const OPEN: Call = ("open", "2:s/etc/passwd:0");
+const EXECVE: Call = ("execve", "59:s/bin/true:0:0");
+const SOCKET: Call = ("socket", "41:2:1:0");
+const CONNECT: Call = ("connect", "42:0:x02001f907f0000010000000000000000:16");
+const BIND: Call = ("bind", "49:0:x02001f907f0000010000000000000000:16");
+const FORK: Call = ("fork", "57");
+const CLONE: Call = ("clone", "56:17:0:0:0:0");
+const PTRACE: Call = ("ptrace", "101:16:1:0:0");
+const KILL: Call = ("kill", "62:1:0");
+const SETUID: Call = ("setuid", "105:0");
+const UNLINK: Call = ("unlink", "87:s/etc/passwd");
+
+/// What can wait for a disk, or lead out of the process.
+const FORBIDDEN_TO_A_WORKER: [Call; 20] = [
+    OPENAT_PASSWD,
+    OPEN,
+    EXECVE,
+    SOCKET,
+    CONNECT,
+    BIND,
+    FORK,
+    CLONE,
+    PTRACE,
+    KILL,
+    SETUID,
+    UNLINK,
+    ("getdents64", "217:0:0:0"),
+    ("sendfile", "40:0:0:0:1"),
+    ("pread64", "17:0:0:0:0"),
+    ("read", "0:0:0:0"),
+    // Without RWF_NOWAIT.
+    ("preadv2", "327:0:0:0:0:0:0"),
+    // Of a path, not of a descriptor.
+    ("statx", "332:-100:s/etc/passwd:0:1:0"),
+    // Of a file: touching it would wait.
+    ("mmap", "9:0:4096:1:2:0:0"),
+    ("fsync", "74:0"),
+];
+
+const FORBIDDEN_TO_A_HELPER: [Call; 9] =
+    [SOCKET, CONNECT, BIND, EXECVE, CLONE, PTRACE, KILL, SETUID, ("sendto", "44:0:0:0:0:0:0")];
+const FORBIDDEN_TO_A_LOG_WRITER: [Call; 5] = [SOCKET, CONNECT, EXECVE, CLONE, ("pread64", "17:0:0:0:0")];
+
+/// `struct open_how` without any flag.
+const NO_FLAGS: &str = "x000000000000000000000000000000000000000000000000:24";
+const EPERM: i64 = -1;
+const EBADF: i64 = -9;
+const EACCES: i64 = -13;
+
+/// Why these tests cannot be made here, if they cannot.
+fn cannot_inject() -> Option<&'static str> {
+    if !cfg!(target_arch = "x86_64") {
+        return Some("the tool that makes a process call something knows x86-64 only");
+    }
+    if !is_root() {
+        return Some("needs root, to make a process call something");
+    }
+    if Command::new("python3").arg("--version").output().is_err() {
+        return Some("needs python3");
+    }
+    None
+}
+
+/// What came of calls made in a process: what each returned, None for one that raised SIGSYS.
+#[track_caller]
+fn inject(pid: u32, calls: &[&str]) -> Vec<Option<i64>> {
+    let mut tool = Command::new("python3");
+    let done =
+        tool.arg(Path::new(TOOLS).join("inject.py")).arg(pid.to_string()).args(calls).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{err}");
+    out.lines().map(|line| line.strip_prefix("returned ").map(|n| n.parse().unwrap())).collect()
+}
+
+/// Tries a forbidden call in a process: it is ended, with the name of the call on standard error.
+#[track_caller]
+fn try_forbidden(server: &Server, pid: u32, role: &str, (name, words): Call) {
+    assert_eq!(inject(pid, &[words]), [None], "{name} in the {role}");
+    server.wait_for_stderr(&format!("{role} process {pid} called {name}, which its sandbox forbids"));
+    wait_until("its end", || !server.role(role).contains(&pid));
+}
+
+fn is_held(server: &Server) -> bool {
+    server.stdout().contains("seccomp;") && !server.stdout().contains("no seccomp")
+}
+
+#[test]
+fn a_worker_is_ended_by_every_call_that_could_wait_and_alone() {
+    if let Some(why) = cannot_inject() {
+        return skip(why);
+    }
+    let folder = Folder::with_hello();
+    let count = FORBIDDEN_TO_A_WORKER.len() + 1;
+    let server = Launch::with_workers(&folder, count).user(BY_ITSELF).start();
+    if !is_held(&server) {
+        return skip("this kernel has no seccomp");
+    }
+    wait_until("all workers", || server.role("worker").len() == count);
+    let workers = server.role("worker");
+    for (pid, call) in workers.iter().zip(FORBIDDEN_TO_A_WORKER) {
+        try_forbidden(&server, *pid, "worker", call);
+    }
+    wait_until("all replaced", || server.role("worker").len() == count);
+    assert!(server.role("worker").contains(&workers[count - 1]), "the one that did nothing is left alone");
+    server.wait_for_stderr("ended by its sandbox");
+    assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()));
+}
+
+#[test]
+fn a_worker_opens_nothing_outside_the_roots() {
+    if let Some(why) = cannot_inject() {
+        return skip(why);
+    }
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).user(BY_ITSELF).start();
+    if server.stdout().contains("no Landlock") {
+        return skip("this kernel has no Landlock");
+    }
+    let hello = folder.served("hello.txt");
+    let open = |path: &str| format!("437:-100:s{path}:{NO_FLAGS}");
+    let calls = [
+        open("/etc/passwd"),
+        open("/proc/self/maps"),
+        open(hello.to_str().unwrap()),
+        // A folder of the site: listing is for helpers.
+        open(folder.path("www").to_str().unwrap()),
+        // preadv2 with RWF_NOWAIT, of no descriptor.
+        "327:-1:0:0:0:0:8".to_owned(),
+    ];
+    let calls: Vec<&str> = calls.iter().map(String::as_str).collect();
+    let results = inject(server.sole("worker"), &calls);
+    assert_eq!((results[0], results[1], results[3]), (Some(EACCES), Some(EACCES), Some(EACCES)));
+    assert!(results[2].is_some_and(|fd| fd >= 0), "{results:?}");
+    assert_eq!(results[4], Some(EBADF));
+    assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()), "it goes on");
+}
+
+/// The one helper, started for a file that nobody has asked for yet.
+fn fresh_helper(server: &Server, folder: &Folder, number: usize) -> u32 {
+    let name = format!("file-{number}.txt");
+    evict(&folder.www(&name, "x"));
+    assert_eq!(server.get(&format!("/{name}")).brief(), (200, "x".into()));
+    server.sole("helper")
+}
+
+#[test]
+fn a_helper_has_the_roots_and_no_network() {
+    if let Some(why) = cannot_inject() {
+        return skip(why);
+    }
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).args(["--helpers", "1"]).user(BY_ITSELF).start();
+    if !is_held(&server) || server.stdout().contains("no Landlock") {
+        return skip("this kernel has no seccomp, or no Landlock");
+    }
+    for (number, call) in FORBIDDEN_TO_A_HELPER.into_iter().enumerate() {
+        let helper = fresh_helper(&server, &folder, number);
+        try_forbidden(&server, helper, "helper", call);
+    }
+    let helper = fresh_helper(&server, &folder, 100);
+    let hello = folder.served("hello.txt");
+    let in_root = |flags: &str| format!("257:-100:s{}:{flags}", hello.display());
+    let make = format!("257:-100:s{}:0x41:0x1b6", folder.served("made").display());
+    let calls = [OPENAT_PASSWD.1, &in_root("0"), &in_root("1"), &make];
+    let results = inject(helper, &calls);
+    assert_eq!(results[0], Some(EACCES), "outside the roots");
+    assert!(results[1].is_some_and(|fd| fd >= 0), "{results:?}");
+    assert_eq!((results[2], results[3]), (Some(EACCES), Some(EACCES)), "roots are not written to");
+    assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()));
+}
+
+#[test]
+fn the_log_writer_has_its_folder_and_no_network() {
+    if let Some(why) = cannot_inject() {
+        return skip(why);
+    }
+    let folder = Folder::with_hello();
+    let log = folder.write("logs/access.log", "");
+    let server = Launch::new(&folder).arg("--log-file").arg(&log).user(BY_ITSELF).start();
+    if !is_held(&server) || server.stdout().contains("no Landlock") {
+        return skip("this kernel has no seccomp, or no Landlock");
+    }
+    for call in FORBIDDEN_TO_A_LOG_WRITER {
+        try_forbidden(&server, server.sole("log"), "log", call);
+    }
+    let writer = server.sole("log");
+    let append = |path: &Path| format!("257:-100:s{}:0x441:0x1b6", path.display());
+    let elsewhere = append(&folder.path("elsewhere"));
+    let beside = append(&folder.path("logs/beside"));
+    let hello = format!("257:-100:s{}:0", folder.served("hello.txt").display());
+    let results = inject(writer, &[&elsewhere, &hello, &beside]);
+    assert_eq!(results[..2], [Some(EACCES), Some(EACCES)]);
+    assert!(results[2].is_some_and(|fd| fd >= 0), "{results:?}");
+    assert_eq!(server.get("/hello.txt").status, 200);
+    wait_until("the line", || fs::read_to_string(&log).unwrap().contains("/hello.txt"));
+}
+
+#[test]
+fn the_supervisor_keeps_what_binding_and_restarting_need() {
+    if let Some(why) = cannot_inject() {
+        return skip(why);
+    }
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).user(BY_ITSELF).start();
+    let hello = folder.served("hello.txt");
+    let results = inject(
+        server.pid(),
+        &[
+            // chown, mount, sethostname, mknod of a device, ptrace of init.
+            &format!("92:s{}:1:1", hello.display()),
+            "165:snone:s/mnt:stmpfs:0:0",
+            "170:sx:1",
+            &format!("133:s{}:0x2180:0x103", folder.path("null").display()),
+            "101:16:1:0:0",
+        ],
+    );
+    assert_eq!(results, [Some(EPERM); 5]);
+    kill("KILL", server.sole("worker"));
+    assert_eq!(server.get("/hello.txt").status, 200, "restarting is what it can");
+}
+
+/// A field of `/proc/PID/status`.
+fn status(pid: u32, field: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
+    line.trim().to_owned()
+}
+
+fn limit(pid: u32, name: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().to_owned()
+}
+
+#[test]
+fn roles_run_without_privilege_and_with_limits() {
+    if !is_root() {
+        return skip("needs root, to have privileges to give up");
+    }
+    let folder = Folder::with_hello();
+    evict(&folder.served("hello.txt"));
+    let log = folder.path("access.log");
+    let server = Launch::new(&folder).user(BY_ITSELF).arg("--log-file").arg(&log).start();
+    let line = server.stdout();
+    assert!(line.contains("1 worker as nobody; "), "{line}");
+    assert_eq!(server.get("/hello.txt").status, 200);
+    let (worker, helper, log) = (server.sole("worker"), server.some("helper")[0], server.sole("log"));
+    for pid in [worker, helper] {
+        for field in ["Uid", "Gid"] {
+            let ids = status(pid, field);
+            assert!(ids.split_whitespace().all(|id| id == "65534"), "{ids}");
+        }
+        assert_eq!(status(pid, "Groups"), "65534");
+    }
+    for pid in [worker, helper, log] {
+        assert_eq!(status(pid, "NoNewPrivs"), "1");
+        assert_eq!(limit(pid, "Max core file size"), "0");
+        assert_ne!(limit(pid, "Max data size"), "unlimited");
+        assert_eq!(fs::read(format!("/proc/{pid}/environ")).unwrap(), b"", "a clean environment");
+        let kept = if pid == log { "0000000000000002" } else { "0000000000000000" };
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            let none = matches!(set, "CapInh" | "CapAmb");
+            assert_eq!(status(pid, set), if none { "0000000000000000" } else { kept }, "{set} of {pid}");
+        }
+    }
+    assert_eq!(limit(helper, "Max open files"), "1024");
+    assert_eq!(status(server.pid(), "NoNewPrivs"), "1");
+}
+
+#[test]
+fn with_cap_fowner_workers_are_told_what_is_in_memory_and_keep_nothing_else() {
+    if !is_root() {
+        return skip("needs root, to have a capability to keep");
+    }
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).user(Some("nobody")).args(["--cap-fowner"]).start();
+    let line = server.stdout();
+    assert!(line.contains("1 worker as nobody with CAP_FOWNER; "), "{line}");
+    if line.contains("cachestat: Function not implemented") {
+        return skip("this kernel has no cachestat");
+    }
+    assert!(line.contains("reads: memory by cachestat"), "{line}");
+    for set in ["CapPrm", "CapEff", "CapBnd"] {
+        assert_eq!(status(server.sole("worker"), set), "0000000000000008");
+    }
+}
+
+#[test]
+fn roles_of_another_user_end_with_their_supervisor() {
+    if !is_root() {
+        return skip("needs root, to become another user");
+    }
+    let folder = Folder::with_hello();
+    let mut server = Launch::new(&folder).user(BY_ITSELF).start();
+    assert_eq!(server.get("/hello.txt").status, 200);
+    let worker = server.sole("worker");
+    server.signal("KILL");
+    server.wait();
+    wait_until("the worker's end", || !Path::new(&format!("/proc/{worker}")).exists());
+}
+
+#[test]
+fn the_sandbox_can_be_turned_off() {
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).args(["--sandbox", "off"]).start();
+    assert!(server.stdout().contains("; sandbox: off; "), "{}", server.stdout());
+    assert_eq!(status(server.sole("worker"), "Seccomp"), "0");
+    assert_eq!(status(server.sole("worker"), "NoNewPrivs"), "1", "what costs nothing stays");
+    assert_eq!(server.get("/hello.txt").status, 200);
+}
+
+/// Words that run a program as on a kernel without these calls.
+fn without(numbers: &'static str) -> [&'static str; 3] {
+    ["python3", concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/e2e/tools/without_calls.py"), numbers]
+}
+
+const LANDLOCK: &str = "444,445,446";
+const SECCOMP: &str = "317";
+const CACHESTAT_LANDLOCK_SECCOMP: &str = "451,444,445,446,317";
+
+#[test]
+fn a_kernel_without_landlock_or_seccomp_is_told_of_or_refused() {
+    if let Some(why) = cannot_inject() {
+        return skip(why);
+    }
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).through(without(CACHESTAT_LANDLOCK_SECCOMP)).start();
+    let line = server.stdout();
+    assert!(line.contains("; sandbox: no Landlock, no seccomp; reads: content cache"), "{line}");
+    assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()));
+    for (calls, name) in [(LANDLOCK, "Landlock"), (SECCOMP, "seccomp")] {
+        let launch = Launch::new(&folder).args(["--sandbox", "required"]).through(without(calls));
+        let (code, out, err) = launch.fail();
+        assert_eq!((code, out.as_str()), (Some(1), ""));
+        assert!(err.contains(&format!("the sandbox is required, but this kernel has no {name}")), "{err}");
+    }
+}
+
+#[test]
+fn a_user_that_cannot_be_is_refused_with_the_reason() {
+    let folder = Folder::with_hello();
+    let (code, _, err) = Launch::new(&folder).user(Some("no-such-user")).fail();
+    assert_eq!(code, Some(1));
+    assert!(err.contains("cannot run as `no-such-user`: there is no user `no-such-user`"), "{err}");
+    if !is_root() {
+        return skip("needs root, to start a server as somebody else");
+    }
+    let closed = folder.path("closed");
+    fs::create_dir_all(closed.join("www")).unwrap();
+    assert!(Command::new("chmod").arg("700").arg(&closed).status().unwrap().success());
+    let launch = Launch::bare().user(BY_ITSELF).arg(closed.join("www")).args(["--listen", "127.0.0.1:0"]);
+    let (code, _, err) = launch.fail();
+    assert_eq!(code, Some(1));
+    assert!(err.contains("permission denied") && err.contains("serves as user `nobody`"), "{err}");
+}
+
+/// Every process of a server that root has started finds its root where it becomes another user.
+#[test]
+fn a_reload_needs_root_again_and_has_it() {
+    if !is_root() {
+        return skip("needs root, to become another user");
+    }
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).user(BY_ITSELF).start();
+    let old = server.sole("worker");
+    server.signal("HUP");
+    let new = wait_for("the next worker", || server.role("worker").into_iter().find(|pid| *pid != old));
+    assert!(status(new, "Uid").starts_with("65534"));
+    assert_eq!(server.get("/hello.txt").status, 200);
+}
