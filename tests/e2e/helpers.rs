@@ -342,6 +342,61 @@ fn while_helpers_die_a_cold_file_is_whole_or_cut_and_never_wrong() {
     assert_eq!(server.role("worker").len(), 1);
 }
 
+/// Two sites with roots of their own, `one` and `two`, and a single helper for each.
+fn two_sites(folder: &Folder, job_deadline: &str) -> Server {
+    folder.write("one/hello.txt", "hello\n");
+    folder.write("two/hello.txt", "hello\n");
+    let config = format!(
+        "listen = [\"127.0.0.1:0\"]\nworkers = 1\nhelpers = 2\nhelper_idle = \"60s\"\n\
+         job_deadline = \"{job_deadline}\"\n\
+         [[site]]\nhosts = [\"one\"]\nroot = \"one\"\n[[site]]\nhosts = [\"two\"]\nroot = \"two\"\n"
+    );
+    Launch::configured(folder, &config).start()
+}
+
+/// A miss of a site, asked for.
+fn miss(server: &Server, host: &str) -> Client {
+    let mut client = server.client();
+    client.send(format!("GET {} HTTP/1.1\r\nHost: {host}\r\n\r\n", unheard_of()));
+    client
+}
+
+#[test]
+fn a_site_that_hangs_leaves_the_others_their_helpers() {
+    let folder = Folder::new();
+    let server = two_sites(&folder, "60s");
+    assert_eq!(miss(&server, "one").page().status, 404);
+    let helper = server.sole("helper");
+    kill("STOP", helper);
+    let mut stuck: Vec<Client> = (0..4).map(|_| miss(&server, "one")).collect();
+    for _ in 0..20 {
+        assert_eq!(miss(&server, "two").page().status, 404);
+    }
+    // The other helper is idle, and not theirs.
+    for client in &mut stuck {
+        client.assert_quiet(Duration::from_millis(50));
+    }
+    assert_eq!(server.role("helper").len(), 2);
+    kill("CONT", helper);
+    for client in &mut stuck {
+        assert_eq!(client.page().status, 404);
+    }
+    assert_eq!(server.stderr(), "");
+}
+
+#[test]
+fn a_site_that_hung_has_its_share_again_when_its_helpers_are_gone() {
+    let folder = Folder::new();
+    let server = two_sites(&folder, "1s");
+    for _ in 0..2 {
+        assert_eq!(miss(&server, "one").page().status, 404);
+        server.role("helper").into_iter().for_each(|helper| kill("STOP", helper));
+        assert_refused(&miss(&server, "one").page());
+        assert_eq!(miss(&server, "one").page().status, 404);
+        assert_eq!(miss(&server, "two").page().status, 404);
+    }
+}
+
 /// Sees to it that this process may have so many descriptors; false when it may not.
 fn raise_own_descriptor_limit(wanted: u64) -> bool {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap();

@@ -21,7 +21,8 @@ use crate::protocol::{MESSAGE_BYTES_MAX, decode_task, encode_outcome};
 struct Site {
     rules: SiteRules,
     path: PathBuf,
-    /// None as long as it cannot be opened.
+    /// Opened for the first task of the site: another site's disk may hang. None as long as it
+    /// cannot be opened.
     root: Option<OwnedFd>,
 }
 
@@ -37,11 +38,8 @@ struct Helper {
 
 /// Serves tasks from `channel` until the worker is gone.
 pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
-    let site = |site: &config::Site| Site {
-        rules: convert::site_rules(site),
-        path: site.root.clone(),
-        root: file::open_root(&site.root).ok(),
-    };
+    let site =
+        |site: &config::Site| Site { rules: convert::site_rules(site), path: site.root.clone(), root: None };
     let mut helper = Helper {
         channel,
         sites: settings.sites.iter().map(site).collect(),

@@ -206,6 +206,9 @@ impl Worker {
                     }
                     return self.engine.handle_helper_ready(&mut self.sys);
                 }
+                helpers::Heard::AbandonedGone(id) => {
+                    return self.engine.handle_helper_gone(&mut self.sys, id);
+                }
             }
         }
     }

@@ -171,8 +171,8 @@ impl System for LinuxSystem {
         Ok(convert::stat(&file::stat(file)?))
     }
 
-    fn start_job(&mut self, id: JobId, task: &Task<OwnedFd>, queued: usize) -> bool {
-        self.helpers.start(id, task, queued)
+    fn start_job(&mut self, id: JobId, task: &Task<OwnedFd>, startable: usize) -> bool {
+        self.helpers.start(id, task, startable)
     }
 
     fn abandon_job(&mut self, id: JobId) {
