@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::harness::{
     Answer, Broken, Client, Folder, Launch, Page, Server, evict, kill, pattern, skip, wait_for, wait_until,
 };
+use crate::paths::can_run_flash;
 
 /// A target that was never looked for, so that only a helper can say that it is missing.
 fn unheard_of() -> String {
@@ -395,6 +396,22 @@ fn a_site_that_hung_has_its_share_again_when_its_helpers_are_gone() {
         assert_eq!(miss(&server, "one").page().status, 404);
         assert_eq!(miss(&server, "two").page().status, 404);
     }
+}
+
+#[test]
+fn one_that_cannot_be_started_is_not_asked_for_without_end() {
+    // A user whom nobody else is, who may have the supervisor's two threads and a worker.
+    let user = format!("--reuid={}", 1_000_000 + std::process::id());
+    let limited = ["setpriv", &user, "--clear-groups", "prlimit", "--nproc=3", "--"];
+    if !can_run_flash(&limited) {
+        return skip("needs root, setpriv and prlimit, to limit the server's processes");
+    }
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).args(["--job-deadline", "2s"]).through(limited).start();
+    assert_refused(&server.get("/hello.txt"));
+    server.wait_for_stderr("cannot start a helper");
+    let lines = server.stderr().lines().count();
+    assert!(lines < 100, "{lines} lines of complaint about one miss");
 }
 
 /// Sees to it that this process may have so many descriptors; false when it may not.

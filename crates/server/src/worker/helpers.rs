@@ -12,6 +12,9 @@ use flash_sys::prompt::{channel, net};
 use crate::control::{Notice, send_notice};
 use crate::protocol::{MESSAGE_BYTES_MAX, decode_outcome, encode_task};
 
+/// After one could not be started, the next is asked for no sooner than this.
+const ASK_AGAIN_MS: u64 = 1_000;
+
 struct Helper {
     channel: OwnedFd,
     job: Option<JobId>,
@@ -43,6 +46,8 @@ pub(super) struct Helpers {
     idle_ms: u64,
     /// Asked for and not yet come.
     wanted: usize,
+    /// No helper is asked for before this moment.
+    ask_again_ms: Option<u64>,
     supervisor: OwnedFd,
     buffer: Vec<u8>,
     now_ms: u64,
@@ -57,6 +62,7 @@ impl Helpers {
             helpers_max,
             idle_ms,
             wanted: 0,
+            ask_again_ms: None,
             supervisor,
             buffer: vec![0; MESSAGE_BYTES_MAX],
             now_ms: 0,
@@ -76,9 +82,11 @@ impl Helpers {
         true
     }
 
-    /// A helper that was wanted will not come. The next job asks again.
+    /// A helper that was wanted will not come. Jobs ask again after a pause: at once, they and the
+    /// supervisor would do nothing else.
     pub(super) fn not_started(&mut self) {
         self.wanted = self.wanted.saturating_sub(1);
+        self.ask_again_ms = Some(self.now_ms + ASK_AGAIN_MS);
     }
 
     /// Gives a job to an idle helper. False when there is none; one more is asked for then, up
@@ -96,7 +104,8 @@ impl Helpers {
                 Err(_) => drop(self.helpers.remove(&number)),
             }
         }
-        if self.wanted < startable
+        if self.ask_again_ms.is_none()
+            && self.wanted < startable
             && self.helpers.len() + self.wanted < self.helpers_max
             && send_notice(&self.supervisor, &Notice::WantHelper).is_ok()
         {
@@ -155,6 +164,7 @@ impl Helpers {
     /// Lets helpers go that have been idle for long.
     pub(super) fn keep_house(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
+        self.ask_again_ms = self.ask_again_ms.filter(|ms| now_ms < *ms);
         let due: Vec<u64> = self
             .idle
             .iter()
@@ -166,9 +176,9 @@ impl Helpers {
         }
     }
 
-    /// Whether there are helpers that will have to be let go.
-    pub(super) fn any_idle(&self) -> bool {
-        !self.idle.is_empty()
+    /// Whether there are helpers that will have to be let go, or one is to be asked for again.
+    pub(super) fn needs_housekeeping(&self) -> bool {
+        !self.idle.is_empty() || self.ask_again_ms.is_some()
     }
 
     fn remove(&mut self, number: u64) -> Option<JobId> {
@@ -257,5 +267,24 @@ mod tests {
         }
         let notices: Vec<Notice> = std::iter::from_fn(|| receive_notice(&supervisor).ok()).collect();
         assert_eq!(notices, [Notice::EndHelper(7), Notice::WantHelper, Notice::WantHelper]);
+    }
+
+    #[test]
+    fn one_that_could_not_be_started_is_asked_for_again_after_a_pause() {
+        let (supervisor, ours) = channel::pair(CHANNEL_BYTES).expect("a pair");
+        channel::set_nonblocking(&supervisor).expect("a flag set");
+        let mut helpers = Helpers::new(2, 1_000, ours);
+        helpers.keep_house(5_000);
+        let asks = |helpers: &mut Helpers| {
+            assert!(!helpers.start(JobId::from_u64(5), &task(), 1));
+            receive_notice(&supervisor).is_ok_and(|notice| notice == Notice::WantHelper)
+        };
+        assert!(asks(&mut helpers));
+        helpers.not_started();
+        assert!(!asks(&mut helpers) && helpers.needs_housekeeping());
+        helpers.keep_house(5_000 + ASK_AGAIN_MS - 1);
+        assert!(!asks(&mut helpers) && helpers.needs_housekeeping());
+        helpers.keep_house(5_000 + ASK_AGAIN_MS);
+        assert!(asks(&mut helpers) && !helpers.needs_housekeeping());
     }
 }

@@ -57,7 +57,7 @@ impl LinuxSystem {
     }
 
     pub(super) fn needs_housekeeping(&self) -> bool {
-        self.helpers.any_idle() || !self.log.is_empty() || !self.reports.is_empty()
+        self.helpers.needs_housekeeping() || !self.log.is_empty() || !self.reports.is_empty()
     }
 
     /// Does what needs no event, every so often.
