@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::harness::{
     Answer, Broken, Client, Folder, Launch, Page, Server, evict, kill, pattern, skip, wait_for, wait_until,
 };
+use crate::paths::can_run_flash;
 
 /// A target that was never looked for, so that only a helper can say that it is missing.
 fn unheard_of() -> String {
@@ -340,6 +341,77 @@ fn while_helpers_die_a_cold_file_is_whole_or_cut_and_never_wrong() {
     });
     assert!(whole == content);
     assert_eq!(server.role("worker").len(), 1);
+}
+
+/// Two sites with roots of their own, `one` and `two`, and a single helper for each.
+fn two_sites(folder: &Folder, job_deadline: &str) -> Server {
+    folder.write("one/hello.txt", "hello\n");
+    folder.write("two/hello.txt", "hello\n");
+    let config = format!(
+        "listen = [\"127.0.0.1:0\"]\nworkers = 1\nhelpers = 2\nhelper_idle = \"60s\"\n\
+         job_deadline = \"{job_deadline}\"\n\
+         [[site]]\nhosts = [\"one\"]\nroot = \"one\"\n[[site]]\nhosts = [\"two\"]\nroot = \"two\"\n"
+    );
+    Launch::configured(folder, &config).start()
+}
+
+/// A miss of a site, asked for.
+fn miss(server: &Server, host: &str) -> Client {
+    let mut client = server.client();
+    client.send(format!("GET {} HTTP/1.1\r\nHost: {host}\r\n\r\n", unheard_of()));
+    client
+}
+
+#[test]
+fn a_site_that_hangs_leaves_the_others_their_helpers() {
+    let folder = Folder::new();
+    let server = two_sites(&folder, "60s");
+    assert_eq!(miss(&server, "one").page().status, 404);
+    let helper = server.sole("helper");
+    kill("STOP", helper);
+    let mut stuck: Vec<Client> = (0..4).map(|_| miss(&server, "one")).collect();
+    for _ in 0..20 {
+        assert_eq!(miss(&server, "two").page().status, 404);
+    }
+    // The other helper is idle, and not theirs.
+    for client in &mut stuck {
+        client.assert_quiet(Duration::from_millis(50));
+    }
+    assert_eq!(server.role("helper").len(), 2);
+    kill("CONT", helper);
+    for client in &mut stuck {
+        assert_eq!(client.page().status, 404);
+    }
+    assert_eq!(server.stderr(), "");
+}
+
+#[test]
+fn a_site_that_hung_has_its_share_again_when_its_helpers_are_gone() {
+    let folder = Folder::new();
+    let server = two_sites(&folder, "1s");
+    for _ in 0..2 {
+        assert_eq!(miss(&server, "one").page().status, 404);
+        server.role("helper").into_iter().for_each(|helper| kill("STOP", helper));
+        assert_refused(&miss(&server, "one").page());
+        assert_eq!(miss(&server, "one").page().status, 404);
+        assert_eq!(miss(&server, "two").page().status, 404);
+    }
+}
+
+#[test]
+fn one_that_cannot_be_started_is_not_asked_for_without_end() {
+    // A user whom nobody else is, who may have the supervisor's two threads and a worker.
+    let user = format!("--reuid={}", 1_000_000 + std::process::id());
+    let limited = ["setpriv", &user, "--clear-groups", "prlimit", "--nproc=3", "--"];
+    if !can_run_flash(&limited) {
+        return skip("needs root, setpriv and prlimit, to limit the server's processes");
+    }
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).args(["--job-deadline", "2s"]).through(limited).start();
+    assert_refused(&server.get("/hello.txt"));
+    server.wait_for_stderr("cannot start a helper");
+    let lines = server.stderr().lines().count();
+    assert!(lines < 100, "{lines} lines of complaint about one miss");
 }
 
 /// Sees to it that this process may have so many descriptors; false when it may not.

@@ -76,8 +76,8 @@ impl System for OneFile {
 }
 
 fn rules() -> Rules {
-    let site =
-        SiteRules { hosts: vec![], index: vec!["index.html".into()], browse: false, precompressed: true };
+    let index = vec!["index.html".into()];
+    let site = SiteRules { root: "/".into(), hosts: vec![], index, browse: false, precompressed: true };
     Rules {
         sites: vec![site],
         types: TypeTable::new([]),
@@ -85,6 +85,7 @@ fn rules() -> Rules {
         cache_memory_bytes: 64 << 20,
         connections_max: 1000,
         open_files_max: 64,
+        helpers_max: 16,
         timeouts: Timeouts { head_ms: 10_000, idle_ms: 60_000, job_ms: 30_000 },
         least_rate_bytes_per_s: 1024,
         log_format: LogFormat::Off,

@@ -45,7 +45,7 @@ impl<S: System> Engine<S> {
                 self.keep_listing(*site, path, *json, file, stat)
             }
             (JobKey::Load(..), Outcome::Loaded) => Result::Loaded,
-            (JobKey::Read(_, offset, length), Outcome::Bytes(bytes, stat)) => {
+            (JobKey::Read(_, _, offset, length), Outcome::Bytes(bytes, stat)) => {
                 let Some(version) = &job.version else { return Result::Refused(READ_FAILED) };
                 // Less than was asked for means that the file ended early.
                 if bytes.len() as u64 != *length || !stat.same_content(&version.stat) {
@@ -73,7 +73,7 @@ impl<S: System> Engine<S> {
         file: S::File,
         stat: FileStat,
     ) -> Result<S::File> {
-        let version = Rc::new(Version::of_listing(self.next_version(), stat, json));
+        let version = Rc::new(Version::of_listing(self.next_version(), site, stat, json));
         let file = Rc::new(file);
         self.listings.push_back((site, path.into(), Rc::downgrade(&version)));
         if let Some(NameKind::Listing(listings)) = self.names.get(site, path).map(|entry| &entry.kind) {

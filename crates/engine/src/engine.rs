@@ -18,7 +18,7 @@ use crate::limits::{
     ABANDONED_MS, CONTINUED_PER_TURN_MAX, FIELDS_MAX, HEAD_BYTES_MAX, RATE_WINDOW_MS, READ_BYTES_MAX,
     RECEIVE_BYTES, TARGET_BYTES_MAX, TICK_MS,
 };
-use crate::rules::{Router, Rules, SiteId};
+use crate::rules::{Router, Rules, SiteId, root_numbers};
 use crate::slab::{Key, Slab};
 use crate::system::{Moment, System};
 use crate::timers::Timers;
@@ -28,6 +28,7 @@ use crate::timers::Timers;
 /// * Told what happened: [`handle_turn`](Engine::handle_turn) first in each turn, then
 ///   [`handle_accept`](Engine::handle_accept), [`handle_ready`](Engine::handle_ready),
 ///   [`handle_job`](Engine::handle_job), [`handle_helper_ready`](Engine::handle_helper_ready),
+///   [`handle_helper_gone`](Engine::handle_helper_gone),
 ///   [`handle_drain`](Engine::handle_drain), and last
 ///   [`handle_continued`](Engine::handle_continued) and
 ///   [`handle_timeouts`](Engine::handle_timeouts).
@@ -94,7 +95,7 @@ pub struct Counters {
     pub name_misses: u64,
     /// Jobs handed to helpers.
     pub jobs_started: u64,
-    /// Requests refused because the queue of jobs was full.
+    /// Requests refused because their root's share of the queue of jobs was full.
     pub jobs_refused: u64,
     /// Panics caught.
     pub panics: u64,
@@ -108,6 +109,8 @@ pub struct Counters {
     pub jobs_queued: usize,
     /// Jobs at helpers.
     pub jobs_running: usize,
+    /// Jobs given up whose helpers are not gone yet.
+    pub jobs_given_up: usize,
 }
 
 /// Room in front of file data for a response head.
@@ -137,7 +140,7 @@ impl<S: System> Engine<S> {
             versions: 0,
             boundaries: 0,
             listings: VecDeque::new(),
-            jobs: Jobs::new(rules.timeouts.job_ms),
+            jobs: Jobs::new(rules.timeouts.job_ms, rules.helpers_max, root_numbers(&rules.sites)),
             record: Record::default(),
             receive_buffer: vec![0; RECEIVE_BYTES],
             file_buffer: vec![0; HEAD_ROOM_BYTES + READ_BYTES_MAX],
@@ -198,6 +201,13 @@ impl<S: System> Engine<S> {
         self.start_jobs(sys);
     }
 
+    /// The helper of a job that was given up is gone: only now is its place in its root's share
+    /// free again, so a root whose disk hangs for good holds no more helpers than its share.
+    pub fn handle_helper_gone(&mut self, sys: &mut S, id: JobId) {
+        self.jobs.helper_gone(id);
+        self.start_jobs(sys);
+    }
+
     /// Goes on with connections that used up their turn, or whose job is done.
     pub fn handle_continued(&mut self, sys: &mut S) {
         for _ in 0..self.continued.len().min(CONTINUED_PER_TURN_MAX) {
@@ -215,6 +225,7 @@ impl<S: System> Engine<S> {
         while let Some(id) = self.jobs.overdue(self.now.monotonic_ms) {
             if self.jobs.is_running(id) {
                 sys.abandon_job(id);
+                self.jobs.give_up(id);
             }
             self.finish_job(id, Outcome::Lost);
         }
@@ -285,6 +296,7 @@ impl<S: System> Engine<S> {
             content_bytes: self.contents.memory_bytes(),
             jobs_queued: self.jobs.queued_len(),
             jobs_running: self.jobs.running_len(),
+            jobs_given_up: self.jobs.given_up_len(),
             ..self.counters
         }
     }
@@ -301,18 +313,18 @@ impl<S: System> Engine<S> {
 
     /// Hands queued jobs to helpers while there are idle ones.
     pub(crate) fn start_jobs(&mut self, sys: &mut S) {
-        while let Some((id, job)) = self.jobs.next_queued() {
+        while let Some((id, job)) = self.jobs.next_startable() {
             if self.is_abandoned(id, job) {
                 for waiter in job.waiters.clone() {
                     self.close(sys, waiter);
                 }
                 continue;
             }
-            if !sys.start_job(id, &job.task, self.jobs.queued_len()) {
+            if !sys.start_job(id, &job.task, self.jobs.startable_len()) {
                 return;
             }
             self.counters.jobs_started += 1;
-            self.jobs.started(self.now.monotonic_ms);
+            self.jobs.started(id, self.now.monotonic_ms);
         }
     }
 

@@ -18,6 +18,7 @@ mod exchange;
 mod jobs;
 pub mod limits;
 mod rules;
+mod shares;
 mod slab;
 mod steps;
 mod system;

@@ -38,7 +38,8 @@ pub const BLOCKS_AHEAD: u64 = 2;
 /// Look-ups, fills or loads that an exchange may have repeated before another way is taken.
 pub const TRIES_MAX: u8 = 3;
 
-/// Jobs that wait for a helper; one more is answered 503.
+/// Jobs that wait for a helper, shared by the roots of the sites; one more is answered 503. Each
+/// root may have one, also where the roots are more than this.
 pub const JOBS_QUEUED_MAX: usize = 1024;
 /// A job whose clients have all closed their side is dropped if it has waited longer than this
 /// when its turn comes.

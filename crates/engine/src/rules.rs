@@ -1,6 +1,7 @@
 //! What the engine was told to do: sites, settings and content types.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use flash_http::types::TypeTable;
 
@@ -13,6 +14,9 @@ pub struct SiteId(pub u16);
 /// What is served of one site.
 #[derive(Clone, Debug)]
 pub struct SiteRules {
+    /// Its directory. The engine only compares it: sites with the same root have one share of the
+    /// helpers.
+    pub root: PathBuf,
     /// Host names in lower case without port; `*.` in front stands for one or more labels.
     /// Empty for the default site.
     pub hosts: Vec<String>,
@@ -51,12 +55,24 @@ pub struct Rules {
     /// Bound of files kept open for later requests, at most
     /// [`OPEN_FILES_MAX`](crate::limits::OPEN_FILES_MAX).
     pub open_files_max: usize,
+    /// Bound of helpers.
+    pub helpers_max: usize,
     /// Timeouts.
     pub timeouts: Timeouts,
     /// What a client must take at least; 0 switches the check off.
     pub least_rate_bytes_per_s: u64,
     /// The form of access-log lines.
     pub log_format: LogFormat,
+}
+
+/// The number of each site's root, from 0: sites with the same root have the same number.
+pub(crate) fn root_numbers(sites: &[SiteRules]) -> Vec<usize> {
+    let mut numbers = HashMap::new();
+    let number_of = |site| {
+        let next = numbers.len();
+        *numbers.entry(site).or_insert(next)
+    };
+    sites.iter().map(|site| &site.root).map(number_of).collect()
 }
 
 /// Finds the site of a host.
@@ -111,6 +127,7 @@ mod tests {
 
     fn site(hosts: &[&str]) -> SiteRules {
         SiteRules {
+            root: PathBuf::new(),
             hosts: hosts.iter().map(ToString::to_string).collect(),
             index: vec![],
             browse: false,
@@ -128,6 +145,12 @@ mod tests {
         assert_eq!(router.route(b"x.b.example"), Some(SiteId(3)));
         assert_eq!(router.route(b".example"), Some(SiteId(0)));
         assert_eq!(router.route(b"elsewhere"), Some(SiteId(0)));
+    }
+
+    #[test]
+    fn sites_with_one_root_have_one_number() {
+        let sites = ["/a", "/b", "/a/", "/c"].map(|root| SiteRules { root: root.into(), ..site(&[]) });
+        assert_eq!(root_numbers(&sites), [0, 1, 0, 2]);
     }
 
     #[test]

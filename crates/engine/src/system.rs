@@ -43,11 +43,12 @@ pub trait System {
     fn stat(&mut self, file: &Self::File) -> io::Result<FileStat>;
 
     /// Hands a job to an idle helper. False when none is idle: the job stays queued, one of
-    /// `queued`, and [`Engine::handle_helper_ready`](crate::Engine::handle_helper_ready) will be
-    /// called.
-    fn start_job(&mut self, id: JobId, task: &Task<Self::File>, queued: usize) -> bool;
+    /// `startable`, and [`Engine::handle_helper_ready`](crate::Engine::handle_helper_ready) will
+    /// be called.
+    fn start_job(&mut self, id: JobId, task: &Task<Self::File>, startable: usize) -> bool;
 
-    /// Gives a running job up: its helper has passed its deadline and is to be replaced.
+    /// Gives a running job up: its helper has passed its deadline and is to be ended. Once it is
+    /// gone, [`Engine::handle_helper_gone`](crate::Engine::handle_helper_gone) will be called.
     fn abandon_job(&mut self, id: JobId);
 
     /// Takes a line for the access log.

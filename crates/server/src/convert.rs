@@ -16,7 +16,9 @@ const DESCRIPTORS_APART: u64 = 64;
 /// What the engine is told, within what `descriptors_max` allows.
 pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
     let open_files_max = (descriptors_max / 4).min(OPEN_FILES_MAX as u64);
-    let others = open_files_max + DESCRIPTORS_APART + settings.helpers_max as u64;
+    // Of helpers at work and of those given up.
+    let channels_max = 2 * settings.helpers_max as u64;
+    let others = open_files_max + DESCRIPTORS_APART + channels_max;
     let connections_max =
         usize::try_from(descriptors_max.saturating_sub(others)).unwrap_or(usize::MAX).max(1);
     Rules {
@@ -26,6 +28,7 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
         cache_memory_bytes: settings.cache_memory_bytes,
         connections_max: settings.connections_max.min(connections_max),
         open_files_max: open_files_max as usize,
+        helpers_max: settings.helpers_max,
         timeouts: Timeouts {
             head_ms: settings.head_timeout_ms,
             idle_ms: settings.idle_timeout_ms,
@@ -43,6 +46,7 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
 /// What is served of a site.
 pub(crate) fn site_rules(site: &config::Site) -> SiteRules {
     SiteRules {
+        root: site.root.clone(),
         hosts: site.hosts.clone(),
         index: site.index.clone(),
         browse: site.browse,

@@ -10,6 +10,7 @@ use quick_cache::UnitWeighter;
 use quick_cache::unsync::{Cache, DefaultLifecycle};
 
 use crate::limits::{OPEN_FILES_MAX, RACY_NS};
+use crate::rules::SiteId;
 use crate::system::{FileStat, Moment};
 
 /// The number of a version; never used twice in a worker.
@@ -21,6 +22,8 @@ pub(crate) struct VersionId(pub(crate) u64);
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) id: VersionId,
+    /// On whose disk it is read.
+    pub(crate) site: SiteId,
     pub(crate) stat: FileStat,
     /// Changed so shortly before it was seen that another change could go unnoticed.
     pub(crate) racy: bool,
@@ -38,6 +41,7 @@ pub(crate) struct Version {
 impl Version {
     pub(crate) fn of_file(
         id: VersionId,
+        site: SiteId,
         stat: FileStat,
         content_type: &str,
         coding: Option<Coding>,
@@ -60,6 +64,7 @@ impl Version {
         }
         Self {
             id,
+            site,
             stat,
             racy: (now.wall_ns - stat.changed_ns).abs() < RACY_NS,
             varies,
@@ -72,7 +77,7 @@ impl Version {
     }
 
     /// A listing, made by a helper: it has no validators.
-    pub(crate) fn of_listing(id: VersionId, stat: FileStat, json: bool) -> Self {
+    pub(crate) fn of_listing(id: VersionId, site: SiteId, stat: FileStat, json: bool) -> Self {
         let mut fields = Vec::with_capacity(96);
         push_line(&mut fields, "X-Content-Type-Options", b"nosniff");
         push_line(&mut fields, "Cache-Control", b"no-cache");
@@ -80,6 +85,7 @@ impl Version {
         let content_type = if json { "application/json" } else { "text/html; charset=utf-8" };
         Self {
             id,
+            site,
             stat,
             racy: false,
             varies: true,

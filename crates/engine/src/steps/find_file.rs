@@ -236,7 +236,7 @@ impl<S: System> Engine<S> {
         let old = self.names.remove(site, path).map(|entry| entry.versions()).unwrap_or_default();
         let kind = match finding {
             Finding::File { plain, coded, path: file_path } => {
-                self.learn_file(&old, plain, coded, &file_path)
+                self.learn_file(site, &old, plain, coded, &file_path)
             }
             Finding::Redirect => NameKind::Redirect,
             Finding::Listing => NameKind::Listing(Listings::default()),
@@ -255,6 +255,7 @@ impl<S: System> Engine<S> {
 
     fn learn_file(
         &mut self,
+        site: SiteId,
         old: &[Rc<Version>],
         plain: Opened<S::File>,
         coded: [Option<Opened<S::File>>; 3],
@@ -263,7 +264,7 @@ impl<S: System> Engine<S> {
         let varies = coded.iter().any(Option::is_some);
         let content_type = self.rules.types.lookup(path).into_owned();
         let mut learn = |found: Opened<S::File>, coding: Option<Coding>| {
-            let version = self.version(old, &found.stat, &content_type, coding, varies);
+            let version = self.version(site, old, &found.stat, &content_type, coding, varies);
             if let Some(file) = found.file
                 && self.contents.get(version.id).is_none()
             {
@@ -281,6 +282,7 @@ impl<S: System> Engine<S> {
 
     fn version(
         &mut self,
+        site: SiteId,
         old: &[Rc<Version>],
         stat: &FileStat,
         content_type: &str,
@@ -293,7 +295,7 @@ impl<S: System> Engine<S> {
             return Rc::clone(known);
         }
         let id = self.next_version();
-        Rc::new(Version::of_file(id, *stat, content_type, coding, varies, self.now))
+        Rc::new(Version::of_file(id, site, *stat, content_type, coding, varies, self.now))
     }
 
     /// Forgets what a name was found to lead to, so that it is looked up anew.
@@ -328,7 +330,8 @@ mod tests {
     ];
 
     fn run(path: &str, browse: bool) -> Finding<()> {
-        let site = SiteRules { hosts: vec![], index: vec!["index.html".into()], browse, precompressed: true };
+        let index = vec!["index.html".into()];
+        let site = SiteRules { root: "/".into(), hosts: vec![], index, browse, precompressed: true };
         let look_up = |path: &[u8], _| {
             let name = std::str::from_utf8(path).expect("a test's path");
             let (_, kind) = SITE.iter().find(|(n, _)| *n == name).ok_or(LookUpError::Missing)?;

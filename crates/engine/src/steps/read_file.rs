@@ -168,7 +168,7 @@ impl<S: System> Engine<S> {
     ) -> Option<JobId> {
         let offset = at - at % LOAD_BYTES;
         let length_bytes = (version.stat.size_bytes - offset).min(LOAD_BYTES);
-        let (job_key, now_ms) = (JobKey::Load(version.id, offset), self.now.monotonic_ms);
+        let (job_key, now_ms) = (JobKey::Load(version.site, version.id, offset), self.now.monotonic_ms);
         let task = || Task::Load { file: Rc::clone(file), offset, length_bytes };
         self.jobs.submit(job_key, Some(waiter), urgency, now_ms, Some(version), task)
     }
@@ -185,7 +185,7 @@ impl<S: System> Engine<S> {
     ) -> Option<JobId> {
         let now_ms = self.now.monotonic_ms;
         let task = || Task::Read { file: Rc::clone(file), offset, length_bytes };
-        let job_key = JobKey::Read(version.id, offset, length_bytes);
+        let job_key = JobKey::Read(version.site, version.id, offset, length_bytes);
         self.jobs.submit(job_key, Some(waiter), urgency, now_ms, Some(version), task)
     }
 }

@@ -11,4 +11,5 @@ mod misses;
 mod pipelining;
 mod random;
 mod requests;
+mod shares;
 mod timeouts;

@@ -42,11 +42,8 @@ struct Helper {
 
 /// Serves tasks from `channel` until the worker is gone.
 pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
-    let site = |site: &config::Site| Site {
-        rules: convert::site_rules(site),
-        path: site.root.clone(),
-        root: file::open_root(&site.root).ok(),
-    };
+    let site =
+        |site: &config::Site| Site { rules: convert::site_rules(site), path: site.root.clone(), root: None };
     let mut helper = Helper {
         channel,
         sites: settings.sites.iter().map(site).collect(),

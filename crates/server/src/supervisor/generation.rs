@@ -22,8 +22,9 @@ const STEADY_MS: u64 = 1_000;
 const RESTART_PAUSE_MS: u64 = 1_000;
 /// How long the log writer may take for the last lines once its workers are gone.
 const LAST_LINES_MS: u64 = 2_000;
-/// Helpers that may be dying, hung in the kernel, for each that may be at work.
-const HUNG_FACTOR: usize = 3;
+/// Helper processes of a worker for each that may be at work: as many again may be ending, some of
+/// them hung in the kernel.
+const PROCESSES_PER_HELPER: usize = 2;
 
 /// A process with a control channel.
 #[derive(Debug)]
@@ -169,10 +170,12 @@ impl Generation {
         numbers: &mut u64,
         starter: &Starter,
     ) -> io::Result<()> {
-        let helpers_max = self.settings.helpers_max * (1 + HUNG_FACTOR);
+        let processes_max = self.settings.helpers_max * PROCESSES_PER_HELPER;
         let Some(worker) = self.workers.iter_mut().find(|w| w.role.number == number) else { return Ok(()) };
-        let started = if worker.helpers.len() >= helpers_max {
-            Err(io::Error::other(format!("{helpers_max} helpers are hung in the kernel")))
+        let started = if worker.helpers.len() >= processes_max {
+            Err(io::Error::other(format!(
+                "there are {processes_max} already, some of them hung in the kernel"
+            )))
         } else {
             start_helper_process(&self.settings_file, starter)
         };

@@ -83,13 +83,14 @@ impl Worker {
             for ready in &batch {
                 self.dispatch(*ready)?;
             }
-            self.engine.handle_continued(&mut self.sys);
-            self.engine.handle_timeouts(&mut self.sys);
+            // Before jobs are started: housekeeping may let them ask for helpers again.
             if now.monotonic_ms >= self.housekeeping_ms {
                 self.housekeeping_ms = now.monotonic_ms + HOUSEKEEPING_MS;
                 self.sys.keep_house(now.monotonic_ms);
                 self.complain(now.monotonic_ms);
             }
+            self.engine.handle_continued(&mut self.sys);
+            self.engine.handle_timeouts(&mut self.sys);
             if self.draining && self.engine.is_drained() && self.sys.has_finished(now.monotonic_ms) {
                 return Ok(());
             }
@@ -206,6 +207,9 @@ impl Worker {
                         self.engine.handle_job(&mut self.sys, id, Outcome::Lost);
                     }
                     return self.engine.handle_helper_ready(&mut self.sys);
+                }
+                helpers::Heard::AbandonedGone(id) => {
+                    return self.engine.handle_helper_gone(&mut self.sys, id);
                 }
             }
         }

@@ -62,7 +62,7 @@ impl LinuxSystem {
     }
 
     pub(super) fn needs_housekeeping(&self) -> bool {
-        self.helpers.any_idle() || !self.log.is_empty() || !self.reports.is_empty()
+        self.helpers.needs_housekeeping() || !self.log.is_empty() || !self.reports.is_empty()
     }
 
     /// Does what needs no event, every so often.
@@ -176,8 +176,8 @@ impl System for LinuxSystem {
         Ok(convert::stat(&file::stat(file)?))
     }
 
-    fn start_job(&mut self, id: JobId, task: &Task<OwnedFd>, queued: usize) -> bool {
-        self.helpers.start(id, task, queued)
+    fn start_job(&mut self, id: JobId, task: &Task<OwnedFd>, startable: usize) -> bool {
+        self.helpers.start(id, task, startable)
     }
 
     fn abandon_job(&mut self, id: JobId) {

@@ -18,6 +18,10 @@ pub(crate) struct Helpers {
     pub(crate) coming: usize,
     pub(crate) running: Vec<(JobId, Task<FileHandle>)>,
     pub(crate) abandoned: Vec<JobId>,
+    /// Those of them whose helpers have not ended yet.
+    dying: Vec<JobId>,
+    /// Helpers hang such that they do not even end; else they do in the next turn.
+    pub(crate) uninterruptible: bool,
     /// How many jobs were ever started.
     pub(crate) started: usize,
     /// What each was, in order, for tests of what is asked of the disk.
@@ -53,7 +57,17 @@ impl Helpers {
             self.running.iter().position(|(other, _)| *other == id).expect("only a running job is abandoned");
         self.running.remove(at);
         self.abandoned.push(id);
+        self.dying.push(id);
         self.ended += 1;
+    }
+
+    pub(crate) fn is_one_gone(&self) -> bool {
+        !self.uninterruptible && !self.dying.is_empty()
+    }
+
+    /// The abandoned jobs whose helpers have ended since.
+    pub(crate) fn take_gone(&mut self) -> Vec<JobId> {
+        if self.is_one_gone() { std::mem::take(&mut self.dying) } else { Vec::new() }
     }
 
     /// Takes a running job's task; its helper is idle again.

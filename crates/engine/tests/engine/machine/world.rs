@@ -25,6 +25,7 @@ pub(crate) const LEAST_RATE: u64 = 1024;
 pub(crate) fn rules() -> Rules {
     Rules {
         sites: vec![SiteRules {
+            root: "/".into(),
             hosts: vec![],
             index: vec!["index.html".into()],
             browse: true,
@@ -35,6 +36,7 @@ pub(crate) fn rules() -> Rules {
         cache_memory_bytes: 16 * 1024 * 1024,
         connections_max: 100_000,
         open_files_max: 1024,
+        helpers_max: 16,
         timeouts: Timeouts { head_ms: HEAD_MS, idle_ms: IDLE_MS, job_ms: JOB_MS },
         least_rate_bytes_per_s: LEAST_RATE,
         log_format: LogFormat::Off,
@@ -106,6 +108,9 @@ impl World {
             self.machine.helpers.idle += come;
             self.engine.handle_helper_ready(&mut self.machine);
         }
+        for id in self.machine.helpers.take_gone() {
+            self.engine.handle_helper_gone(&mut self.machine, id);
+        }
         for id in finished {
             self.finish(id);
         }
@@ -117,6 +122,7 @@ impl World {
     pub(crate) fn is_busy(&self) -> bool {
         self.engine.poll_next_ms() == Some(0)
             || self.machine.helpers.coming > 0
+            || self.machine.helpers.is_one_gone()
             || (self.auto && !self.machine.helpers.running.is_empty())
             || self.wires.iter().any(|(_, wire)| wire.borrow().has_edge())
     }
