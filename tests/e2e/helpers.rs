@@ -407,7 +407,7 @@ fn one_that_cannot_be_started_is_not_asked_for_without_end() {
         return skip("needs root, setpriv and prlimit, to limit the server's processes");
     }
     let folder = Folder::with_hello();
-    let server = Launch::new(&folder).args(["--job-deadline", "2s"]).through(limited).start();
+    let server = Launch::new(&folder).user(None).args(["--job-deadline", "2s"]).through(limited).start();
     assert_refused(&server.get("/hello.txt"));
     server.wait_for_stderr("cannot start a helper");
     let lines = server.stderr().lines().count();

@@ -410,7 +410,7 @@ fn what_may_not_be_read_is_403() {
 }
 
 /// Whether `flash --version` works through these words.
-fn can_run_flash(words: &[&str]) -> bool {
+pub(crate) fn can_run_flash(words: &[&str]) -> bool {
     let flash = env!("CARGO_BIN_EXE_flash");
     let done = Command::new(words[0]).args(&words[1..]).args([flash, "--version"]).output();
     done.is_ok_and(|output| output.status.success())

@@ -363,12 +363,25 @@ fn a_user_that_cannot_be_is_refused_with_the_reason() {
         return skip("needs root, to start a server as somebody else");
     }
     let closed = folder.path("closed");
-    fs::create_dir_all(closed.join("www")).unwrap();
+    fs::create_dir(&closed).unwrap();
     assert!(Command::new("chmod").arg("700").arg(&closed).status().unwrap().success());
-    let launch = Launch::bare().user(BY_ITSELF).arg(closed.join("www")).args(["--listen", "127.0.0.1:0"]);
+    let launch = Launch::bare().user(BY_ITSELF).arg(&closed).args(["--listen", "127.0.0.1:0"]);
     let (code, _, err) = launch.fail();
     assert_eq!(code, Some(1));
     assert!(err.contains("permission denied") && err.contains("serves as user `nobody`"), "{err}");
+}
+
+#[test]
+fn a_root_may_lie_where_its_user_cannot_go() {
+    if !is_root() {
+        return skip("needs root, to become another user");
+    }
+    let folder = Folder::new();
+    folder.write("closed/www/hello.txt", "hello\n");
+    assert!(Command::new("chmod").arg("700").arg(folder.path("closed")).status().unwrap().success());
+    let launch = Launch::bare().user(BY_ITSELF).arg(folder.path("closed/www"));
+    let server = launch.args(["--listen", "127.0.0.1:0"]).start();
+    assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()));
 }
 
 /// Every process of a server that root has started finds its root where it becomes another user.

@@ -84,7 +84,7 @@ pub enum Outcome<F> {
     Failed(i32),
     /// Descriptors or memory ran out.
     Exhausted,
-    /// The helper died or was given up.
+    /// The helper died or was given up, or could not reach the file system.
     Lost,
 }
 

@@ -13,7 +13,7 @@ pub(crate) const CHANNEL_BYTES: usize = 64 * 1024;
 /// The longest text of a report; the rest is cut.
 const REPORT_BYTES_MAX: usize = 4 * 1024;
 
-/// From the supervisor to a worker or a log writer.
+/// From the supervisor to another role.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// The settings, as TOML in a memory file. Always first.
@@ -22,6 +22,15 @@ pub(crate) enum Order {
     Listener(OwnedFd),
     /// For a worker: where access-log lines go. For a log writer: where they come from.
     Log(OwnedFd),
+    /// The root of the site with this number.
+    Root {
+        /// Its place among the sites.
+        site: usize,
+        /// Whether its file system waits for nobody else.
+        is_local: bool,
+        /// The folder, for look-ups only.
+        folder: OwnedFd,
+    },
     /// All is said: begin.
     Begin,
     /// For a worker: a helper, by number.
@@ -56,6 +65,8 @@ mod tag {
     pub(super) const NO_HELPER: u8 = 6;
     pub(super) const DRAIN: u8 = 7;
     pub(super) const REOPEN: u8 = 8;
+    pub(super) const LOCAL_ROOT: u8 = 9;
+    pub(super) const OTHER_ROOT: u8 = 10;
 
     pub(super) const READY: u8 = 20;
     pub(super) const WANT_HELPER: u8 = 21;
@@ -69,6 +80,8 @@ pub(crate) fn send_order(channel: impl AsFd, order: &Order) -> io::Result<()> {
         Order::Settings(fd) => (tag::SETTINGS, 0, Some(fd.as_fd())),
         Order::Listener(fd) => (tag::LISTENER, 0, Some(fd.as_fd())),
         Order::Log(fd) => (tag::LOG, 0, Some(fd.as_fd())),
+        Order::Root { site, is_local: true, folder } => (tag::LOCAL_ROOT, *site as u64, Some(folder.as_fd())),
+        Order::Root { site, folder, .. } => (tag::OTHER_ROOT, *site as u64, Some(folder.as_fd())),
         Order::Begin => (tag::BEGIN, 0, None),
         Order::Helper(number, fd) => (tag::HELPER, *number, Some(fd.as_fd())),
         Order::NoHelper => (tag::NO_HELPER, 0, None),
@@ -94,6 +107,11 @@ pub(crate) fn receive_order(channel: impl AsFd) -> io::Result<Order> {
         tag::SETTINGS => Order::Settings(descriptor()?),
         tag::LISTENER => Order::Listener(descriptor()?),
         tag::LOG => Order::Log(descriptor()?),
+        tag::LOCAL_ROOT | tag::OTHER_ROOT => Order::Root {
+            site: number(rest).and_then(|n| usize::try_from(n).ok()).ok_or_else(invalid)?,
+            is_local: *tag == tag::LOCAL_ROOT,
+            folder: descriptor()?,
+        },
         tag::BEGIN => Order::Begin,
         tag::HELPER => Order::Helper(number(rest).ok_or_else(invalid)?, descriptor()?),
         tag::NO_HELPER => Order::NoHelper,

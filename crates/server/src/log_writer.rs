@@ -123,7 +123,7 @@ impl LogWriter {
 fn folders(settings: &Settings) -> io::Result<Vec<OwnedFd>> {
     let Some(path) = &settings.log.file else { return Ok(Vec::new()) };
     let target = path.canonicalize()?;
-    [path.as_path(), &target].into_iter().filter_map(Path::parent).map(file::open_root).collect()
+    [path.as_path(), &target].into_iter().filter_map(Path::parent).map(file::open_folder).collect()
 }
 
 fn open(settings: &Settings) -> io::Result<Box<dyn Write>> {

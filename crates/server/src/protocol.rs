@@ -36,6 +36,7 @@ mod tag {
     pub(super) const BYTES: u8 = 17;
     pub(super) const FAILED: u8 = 18;
     pub(super) const EXHAUSTED: u8 = 19;
+    pub(super) const LOST: u8 = 20;
 }
 
 /// Encodes a task for a helper.
@@ -125,8 +126,7 @@ pub(crate) fn encode_outcome(id: JobId, outcome: &Outcome<OwnedFd>) -> Message<'
             tag::FAILED
         }
         Outcome::Exhausted => tag::EXHAUSTED,
-        // Only ever said by the worker to itself.
-        Outcome::Lost => tag::FAILED,
+        Outcome::Lost => tag::LOST,
     };
     Message { bytes, descriptors }
 }
@@ -158,6 +158,7 @@ pub(crate) fn decode_outcome(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Option<
             Outcome::Bytes(reader.rest().to_vec(), stat)
         }
         tag::EXHAUSTED => Outcome::Exhausted,
+        tag::LOST => Outcome::Lost,
         tag::FAILED => Outcome::Failed(reader.u32().unwrap_or(0) as i32),
         _ => return None,
     };

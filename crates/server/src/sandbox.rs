@@ -30,7 +30,7 @@ const MEMORY_APART_BYTES: u64 = 256 << 20;
 const CONNECTION_BYTES: u64 = 256 << 10;
 /// What an entry of a listing can take: its longest name, encoded, twice in the page.
 const LISTING_ENTRY_BYTES: u64 = 4 << 10;
-/// Descriptors that a helper or a log writer needs at most.
+/// Descriptors that a helper or a log writer needs at most, besides the sites' roots.
 const DESCRIPTORS: u64 = 1024;
 
 impl Role {

@@ -3,10 +3,11 @@
 //! Called by `config::resolve`. May look up users, which may wait; may not change this process.
 
 use std::io;
-use std::path::Path;
 
+use flash_sys::OwnedFd;
+use flash_sys::prompt::file::Want;
 use flash_sys::sandbox::privileges::{self, Account, Keep};
-use flash_sys::waiting::account;
+use flash_sys::waiting::{account, file};
 
 use super::error::Problem;
 use super::options::{Given, Origin, Overrides};
@@ -65,12 +66,12 @@ fn of_user(named: &Given<UserName>, title: String, why: String) -> Problem {
     }
 }
 
-/// Whether `run_as` may enter the folder.
+/// Whether `run_as` may look up files in the folder. It need not be able to get there by itself.
 ///
 /// Errors: why not.
-pub(super) fn may_enter(folder: &Path, run_as: Option<&RunAs>) -> io::Result<()> {
+pub(super) fn may_enter(folder: &OwnedFd, run_as: Option<&RunAs>) -> io::Result<()> {
     let account = run_as.map(RunAs::account);
-    let enter = || std::fs::metadata(folder.join(".")).map(drop);
+    let enter = || file::open(folder, b".", Want::Stat).map(drop);
     privileges::with_rights_of(account.as_ref(), Keep::Nothing, enter)?
 }
 

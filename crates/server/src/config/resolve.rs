@@ -9,6 +9,9 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use flash_sys::waiting::root::{Unopened, open_roots};
+
+use super::ROOT_PATIENCE;
 use super::account;
 use super::error::{ConfigErrorKind, Problem};
 use super::file::{Draft, SiteDraft};
@@ -77,19 +80,21 @@ fn sites(
     let mut sites = Vec::with_capacity(drafts.len() + 1);
     let current = Given { value: folder.to_owned(), origin: Origin::Default };
     let root = given.root.clone().or_else(|| drafts.is_empty().then_some(current));
+    let mut roots = Vec::with_capacity(drafts.len() + 1);
     if let Some(root) = root {
-        check_root(&root, run_as, problems);
-        sites.push(site(Vec::new(), root.value, given.clone()));
+        sites.push(site(Vec::new(), root.value.clone(), given.clone()));
+        roots.push(root);
     }
     for draft in drafts {
         // A site without a root was reported where it was read.
         let Some(root) = draft.overrides.root.clone() else {
             continue;
         };
-        check_root(&root, run_as, problems);
         let hosts = draft.hosts.into_iter().map(|(host, _)| host).collect();
-        sites.push(site(hosts, root.value, draft.overrides.or(given.clone())));
+        sites.push(site(hosts, root.value.clone(), draft.overrides.or(given.clone())));
+        roots.push(root);
     }
+    check_roots(&roots, run_as, problems);
     sites
 }
 
@@ -103,16 +108,25 @@ fn site(hosts: Vec<String>, root: PathBuf, given: Overrides) -> Site {
     }
 }
 
-fn check_root(root: &Given<PathBuf>, run_as: Option<&RunAs>, problems: &mut Vec<Problem>) {
-    let (why, help) = match std::fs::metadata(&root.value) {
-        Ok(metadata) if metadata.is_dir() => match account::may_enter(&root.value, run_as) {
-            Ok(()) => return,
-            Err(error) => (reason(&error), account::advice(run_as)),
-        },
-        Ok(_) => ("not a directory".to_owned(), None),
-        Err(error) => (reason(&error), None),
-    };
-    problems.push(path_problem("serve", "root", root, &why).maybe_helped(help));
+/// A root that does not answer is no problem of the settings: the others are to be served, and it as
+/// soon as it does.
+fn check_roots(roots: &[Given<PathBuf>], run_as: Option<&RunAs>, problems: &mut Vec<Problem>) {
+    let opened = open_roots(roots.iter().map(|root| &*root.value), ROOT_PATIENCE);
+    for (root, opened) in roots.iter().zip(opened) {
+        let (why, help) = match opened {
+            Ok(root) if !root.is_local => continue,
+            Ok(opened) => match account::may_enter(&opened.folder, run_as) {
+                Ok(()) => continue,
+                Err(e) => (reason(&e), account::advice(run_as)),
+            },
+            Err(Unopened::Hangs(_)) => continue,
+            Err(Unopened::Failed(e)) if e.kind() == ErrorKind::NotADirectory => {
+                ("not a directory".to_owned(), None)
+            }
+            Err(Unopened::Failed(e)) => (reason(&e), None),
+        };
+        problems.push(path_problem("serve", "root", root, &why).maybe_helped(help));
+    }
 }
 
 /// Each host may be named once in the whole file.

@@ -185,7 +185,7 @@ mod tests {
         std::fs::write(at.join(".hidden"), "").expect("a file");
         std::fs::write(at.join("c\nd"), "").expect("a file");
         std::os::unix::fs::symlink("/etc/passwd", at.join("out")).expect("a link");
-        let root = file::open_root(at).expect("the folder");
+        let root = file::open_folder(at).expect("the folder");
         let listing = read(&root, b"/", 100).expect("a listing");
         (folder, listing)
     }
@@ -213,7 +213,7 @@ mod tests {
         for n in 0..5 {
             std::fs::write(folder.path().join(n.to_string()), "").expect("a file");
         }
-        let root = file::open_root(folder.path()).expect("the folder");
+        let root = file::open_folder(folder.path()).expect("the folder");
         let listing = read(&root, b"/", 3).expect("a listing");
         assert_eq!((listing.entries.len(), listing.more), (3, true));
         assert!(listing.to_html().contains("there are more"));

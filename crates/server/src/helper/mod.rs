@@ -5,7 +5,7 @@
 mod listing;
 
 use std::io;
-use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use flash_engine::limits::SMALL_FILE_BYTES_MAX;
 use flash_engine::{FileStat, Finding, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
@@ -17,14 +17,18 @@ use flash_sys::sandbox::paths::Rights;
 use flash_sys::waiting::file;
 
 use crate::config::{self, Settings};
+use crate::control::{Order, receive_order};
 use crate::convert;
 use crate::protocol::{MESSAGE_BYTES_MAX, decode_task, encode_outcome};
 use crate::sandbox::{self, Role};
 
+/// How old a helper without some root is at least when it makes room for one with it: a root that
+/// hangs must not make every request of its site start a process.
+const OUTDATED_MIN: Duration = Duration::from_secs(1);
+
 struct Site {
     rules: SiteRules,
-    path: PathBuf,
-    /// None where it could not be opened.
+    /// None where it did not answer when this helper was started.
     root: Option<OwnedFd>,
 }
 
@@ -34,7 +38,7 @@ struct Helper {
     sites: Vec<Site>,
     types: TypeTable,
     listing_entries_max: usize,
-    /// A root has come into being that this process may not read: another helper may.
+    /// It was asked for a root that it does not have: the next helper may.
     outdated: bool,
     /// What was read, where only reading it counts.
     buffer: Vec<u8>,
@@ -42,8 +46,7 @@ struct Helper {
 
 /// Serves tasks from `channel` until the worker is gone.
 pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
-    let site =
-        |site: &config::Site| Site { rules: convert::site_rules(site), path: site.root.clone(), root: None };
+    let site = |site: &config::Site| Site { rules: convert::site_rules(site), root: None };
     let mut helper = Helper {
         channel,
         sites: settings.sites.iter().map(site).collect(),
@@ -52,6 +55,18 @@ pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
         outdated: false,
         buffer: Vec::new(),
     };
+    let started = Instant::now();
+    loop {
+        match receive_order(&helper.channel)? {
+            Order::Root { site, folder, .. } => {
+                if let Some(site) = helper.sites.get_mut(site) {
+                    site.root = Some(folder);
+                }
+            }
+            Order::Begin => break,
+            other => return Err(io::Error::new(io::ErrorKind::InvalidData, format!("unexpected {other:?}"))),
+        }
+    }
     let roots: Vec<_> =
         helper.sites.iter().filter_map(|site| Some((site.root.as_ref()?, Rights::ReadAndList))).collect();
     sandbox::close(Role::Helper, settings, &roots, Calls::Helper)?;
@@ -69,7 +84,7 @@ pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
         let outcome = helper.work(&task);
         let message = encode_outcome(id, &outcome);
         channel::send(&helper.channel, &[io::IoSlice::new(&message.bytes)], &message.descriptors)?;
-        if helper.outdated {
+        if helper.outdated && started.elapsed() > OUTDATED_MIN {
             return Ok(());
         }
     }
@@ -90,7 +105,7 @@ impl Helper {
 
     fn find(&mut self, site: SiteId, path: &[u8]) -> io::Result<Outcome<OwnedFd>> {
         let Some((rules, root)) = rooted(&self.sites, site, &mut self.outdated)? else {
-            return Ok(Outcome::Found(Finding::Missing));
+            return Ok(Outcome::Lost);
         };
         let look_up = |path: &[u8], want| convert::look_up(file::open(root, path, convert::sys_want(want)));
         let finding = match find(path, rules, &self.types, Want::Content, look_up) {
@@ -126,7 +141,7 @@ impl Helper {
 
     fn list(&mut self, site: SiteId, path: &[u8], json: bool) -> io::Result<Outcome<OwnedFd>> {
         let Some((_, root)) = rooted(&self.sites, site, &mut self.outdated)? else {
-            return Err(io::ErrorKind::NotFound.into());
+            return Ok(Outcome::Lost);
         };
         let listing = listing::read(root, path, self.listing_entries_max)?;
         let text = if json { listing.to_json() } else { listing.to_html() };
@@ -136,7 +151,7 @@ impl Helper {
     }
 }
 
-/// The rules and the root of a site; None when it was not there at this helper's start.
+/// The rules and the root of a site; None when it did not answer at this helper's start.
 fn rooted<'s>(
     sites: &'s [Site],
     site: SiteId,
@@ -144,9 +159,7 @@ fn rooted<'s>(
 ) -> io::Result<Option<(&'s SiteRules, &'s OwnedFd)>> {
     let no_such_site = || io::Error::new(io::ErrorKind::InvalidInput, "no such site");
     let site = sites.get(usize::from(site.0)).ok_or_else(no_such_site)?;
-    if site.root.is_none() {
-        *outdated = file::open_root(&site.path).is_ok();
-    }
+    *outdated = site.root.is_none();
     Ok(site.root.as_ref().map(|root| (&site.rules, root)))
 }
 

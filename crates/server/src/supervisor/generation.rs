@@ -9,6 +9,7 @@ use flash_sys::prompt::epoll::{Epoll, Watch};
 use flash_sys::prompt::{channel, clock};
 use flash_sys::waiting::{file, process};
 
+use super::roots::Roots;
 use super::sockets::Sockets;
 use super::starter::Starter;
 use crate::config::{LogFormat, Settings};
@@ -61,6 +62,7 @@ pub(super) enum State {
 pub(super) struct Generation {
     pub(super) settings: Settings,
     settings_file: OwnedFd,
+    pub(super) roots: Roots,
     pub(super) state: State,
     pub(super) workers: Vec<Worker>,
     /// Places whose worker is to be started, and when.
@@ -80,17 +82,19 @@ pub(super) struct Death {
 }
 
 impl Generation {
-    /// Starts the processes of `settings`.
+    /// Starts the processes of `settings`. Gives what the operator should know of the roots.
     pub(super) fn start(
         settings: Settings,
         sockets: &Sockets,
         epoll: &Epoll,
         numbers: &mut u64,
-    ) -> io::Result<Generation> {
+    ) -> io::Result<(Generation, Vec<String>)> {
+        let (roots, news) = Roots::open(&settings.sites, epoll, numbers)?;
         let settings_file = file::memory_file(settings.to_toml().as_bytes())?;
         let mut generation = Generation {
             settings,
             settings_file,
+            roots,
             state: State::Starting,
             workers: Vec::new(),
             restarts: Vec::new(),
@@ -103,7 +107,7 @@ impl Generation {
         for place in 0..generation.settings.workers {
             generation.start_worker(place, sockets, epoll, numbers)?;
         }
-        Ok(generation)
+        Ok((generation, news))
     }
 
     fn start_role(&self, part: Part, epoll: &Epoll, numbers: &mut u64) -> io::Result<Role> {
@@ -112,6 +116,9 @@ impl Generation {
         send_order(&ours, &Order::Settings(self.settings_file.try_clone()?))?;
         let child = process::start_role(name, theirs)
             .map_err(|e| io::Error::new(e.kind(), format!("cannot start a {name} process: {e}")))?;
+        if part == Part::Worker {
+            if_there(self.roots.give(&ours))?;
+        }
         *numbers += 1;
         let number = *numbers;
         epoll.add(&ours, number, Watch::Input)?;
@@ -177,7 +184,7 @@ impl Generation {
                 "there are {processes_max} already, some of them hung in the kernel"
             )))
         } else {
-            start_helper_process(&self.settings_file, starter)
+            start_helper_process(&self.settings_file, &self.roots, starter)
         };
         match started {
             Ok((child, channel)) => {
@@ -314,10 +321,17 @@ impl Generation {
     }
 }
 
-fn start_helper_process(settings_file: &OwnedFd, starter: &Starter) -> io::Result<(Child, OwnedFd)> {
+fn start_helper_process(
+    settings_file: &OwnedFd,
+    roots: &Roots,
+    starter: &Starter,
+) -> io::Result<(Child, OwnedFd)> {
     let (ours, theirs) = channel::pair(2 * MESSAGE_BYTES_MAX)?;
     send_order(&ours, &Order::Settings(settings_file.try_clone()?))?;
-    Ok((starter.start(theirs)?, ours))
+    let child = starter.start(theirs)?;
+    // A channel of many roots is emptied while it is filled, so the helper is there first.
+    if_there(roots.give(&ours).and_then(|()| send_order(&ours, &Order::Begin)))?;
+    Ok((child, ours))
 }
 
 /// Gives a worker and the log writer the two ends of a channel.
@@ -330,7 +344,12 @@ fn connect_log(log: &Role, worker: &Role) -> io::Result<()> {
 /// Gives an order to a role that may have died: it is replaced, and the order given again, once
 /// it is reaped.
 fn order_if_there(role: &Role, order: &Order) -> io::Result<()> {
-    match send_order(&role.channel, order) {
+    if_there(send_order(&role.channel, order))
+}
+
+/// Passes over that the other end is gone.
+fn if_there(sent: io::Result<()>) -> io::Result<()> {
+    match sent {
         Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(()),
         other => other,
     }

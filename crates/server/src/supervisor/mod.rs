@@ -2,6 +2,7 @@
 //! roles, hears signals. It does no request work, so it may wait.
 
 mod generation;
+mod roots;
 mod sockets;
 mod start_line;
 mod starter;
@@ -41,7 +42,8 @@ pub(crate) fn serve(sources: Sources) -> ExitCode {
         epoll.add(&signals, SIGNALS, Watch::Input)?;
         let sockets = Sockets::bind(&settings.listen, settings.workers, &Sockets::default())?;
         let mut numbers = SIGNALS;
-        let generation = Generation::start(settings, &sockets, &epoll, &mut numbers)?;
+        let (generation, news) = Generation::start(settings, &sockets, &epoll, &mut numbers)?;
+        news.iter().for_each(|text| say(text));
         let supervisor = Supervisor {
             sources,
             signals,
@@ -149,7 +151,9 @@ impl Supervisor {
             }
         };
         let started = Sockets::bind(&settings.listen, settings.workers, &self.sockets).and_then(|sockets| {
-            Ok((Generation::start(settings, &sockets, &self.epoll, &mut self.numbers)?, sockets))
+            let (generation, news) = Generation::start(settings, &sockets, &self.epoll, &mut self.numbers)?;
+            news.iter().for_each(|text| say(text));
+            Ok((generation, sockets))
         });
         match started {
             Ok((generation, sockets)) => {
@@ -162,6 +166,10 @@ impl Supervisor {
 
     /// Hears what a worker or a log writer has to say.
     fn hear(&mut self, number: u64) {
+        let answer = self.generations.iter_mut().find_map(|g| g.roots.hear(number, &self.epoll));
+        if let Some(text) = answer {
+            return say(&text);
+        }
         let Some(generation) = self.generations.iter_mut().find(|g| g.has_role(number)) else { return };
         let who =
             generation.place_of(number).map_or("log writer".to_owned(), |place| format!("worker {place}"));
@@ -288,7 +296,8 @@ impl Supervisor {
     fn announce(&self, place: usize) {
         let generation = &self.generations[place];
         let settings = &generation.settings;
-        let line = start_line::text(settings, self.sockets.addresses(), generation.in_force());
+        let line =
+            start_line::text(settings, &generation.roots, self.sockets.addresses(), generation.in_force());
         // Standard output belongs to the access log when there is no file for it.
         let to_stdout = settings.log.format == LogFormat::Off || settings.log.file.is_some();
         let _ = if to_stdout {

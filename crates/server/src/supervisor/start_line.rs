@@ -8,6 +8,7 @@ use flash_sys::prompt::file::{Want, tells_residency};
 use flash_sys::sandbox::privileges::{self, Keep};
 use flash_sys::waiting::file;
 
+use super::roots::Roots;
 use crate::config::{RunAs, SandboxMode, Settings};
 use crate::sandbox::InForce;
 
@@ -17,6 +18,7 @@ const NAMES_TRIED_MAX: usize = 256;
 /// The line.
 pub(super) fn text(
     settings: &Settings,
+    roots: &Roots,
     addresses: impl Iterator<Item = SocketAddr>,
     in_force: Option<InForce>,
 ) -> String {
@@ -29,11 +31,15 @@ pub(super) fn text(
         1 => "1 worker".to_owned(),
         workers => format!("{workers} workers"),
     };
-    let reads = match residency(settings) {
-        Ok(()) => "reads: memory by cachestat, disk by helpers".to_owned(),
+    let reads = match residency(settings, roots) {
+        Ok(()) => "memory by cachestat, disk by helpers".to_owned(),
         Err(e) => format!(
-            "reads: content cache, all else by helpers (cachestat: {e}; run as the files' owner or with --cap-fowner, on Linux 6.5 or later)"
+            "content cache, all else by helpers (cachestat: {e}; run as the files' owner or with --cap-fowner, on Linux 6.5 or later)"
         ),
+    };
+    let others = match roots.others_len() {
+        0 => String::new(),
+        others => format!("; {others} of the roots may wait for somebody else: all by helpers"),
     };
     let user = settings.run_as.as_ref().map_or(String::new(), |run_as| format!(" as {}", run_as.name));
     let fowner = if settings.cap_fowner { " with CAP_FOWNER" } else { "" };
@@ -42,25 +48,24 @@ pub(super) fn text(
         (_, Some(in_force)) => in_force.to_string(),
     };
     format!(
-        "flash {} serves {what} at {}; {workers}{user}{fowner}; sandbox: {sandbox}; {reads}",
+        "flash {} serves {what} at {}; {workers}{user}{fowner}; sandbox: {sandbox}; reads: {reads}{others}",
         env!("CARGO_PKG_VERSION"),
         urls.join(" ")
     )
 }
 
 /// Whether the kernel tells workers what of the sites' files is in memory.
-fn residency(settings: &Settings) -> io::Result<()> {
+fn residency(settings: &Settings, roots: &Roots) -> io::Result<()> {
     let account = settings.run_as.as_ref().map(RunAs::account);
     let keep = if settings.cap_fowner { Keep::Fowner } else { Keep::Nothing };
-    privileges::with_rights_of(account.as_ref(), keep, || try_residency(settings))?
+    privileges::with_rights_of(account.as_ref(), keep, || try_residency(roots))?
 }
 
-/// Tries it on one file of each site.
-fn try_residency(settings: &Settings) -> io::Result<()> {
-    for site in &settings.sites {
-        let root = file::open_root(&site.root)?;
-        let (names, _) = file::names(&root, b".", NAMES_TRIED_MAX).unwrap_or_default();
-        let mut files = names.iter().filter_map(|name| file::open(&root, name, Want::Content).ok()?.file);
+/// Tries it on one file of each local root.
+fn try_residency(roots: &Roots) -> io::Result<()> {
+    for root in roots.local() {
+        let (names, _) = file::names(root, b".", NAMES_TRIED_MAX).unwrap_or_default();
+        let mut files = names.iter().filter_map(|name| file::open(root, name, Want::Content).ok()?.file);
         if let Some(first) = files.next() {
             tells_residency(first)?;
         }

@@ -1,7 +1,7 @@
 //! A worker: one epoll loop around one engine, on one core.
 //!
 //! Nothing in this folder may wait for a disk or a peer: a house-rules test refuses whatever
-//! could. Only [`run`]'s start, before the loop, opens the sites' roots.
+//! could. Only [`run`]'s start waits, for orders.
 
 mod complaint;
 mod helpers;

@@ -1,5 +1,4 @@
-//! A worker's start, before its loop: here it may still wait, for roots to be opened and for
-//! the supervisor's orders.
+//! A worker's start, before its loop: here it may still wait, for the supervisor's orders.
 
 use std::cell::RefCell;
 use std::io;
@@ -10,7 +9,6 @@ use flash_sys::prompt::epoll::{Epoll, Watch};
 use flash_sys::prompt::timer::Timer;
 use flash_sys::sandbox::calls::Calls;
 use flash_sys::sandbox::paths::Rights;
-use flash_sys::waiting::file;
 use flash_sys::{AsFd, OwnedFd};
 
 use super::complaint::Complaint;
@@ -19,29 +17,25 @@ use super::log::LogBuffer;
 use super::system::LinuxSystem;
 use super::{EVENTS_MAX, Worker, kind, moment, token};
 use crate::config::Settings;
-use crate::control::{Notice, Order, receive_order, send_notice};
+use crate::control::{Order, receive_order};
 use crate::convert;
 use crate::sandbox::{self, Role};
 
 /// Runs a worker on the orders from `control`.
 pub(crate) fn run(control: OwnedFd, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
-    let mut roots = Vec::new();
-    for site in &settings.sites {
-        let root = file::open_root(&site.root);
-        if let Err(e) = &root {
-            let text = format!(
-                "cannot open {}: {e}; until it is there its files are not found",
-                site.root.display()
-            );
-            send_notice(&control, &Notice::Report(text))?;
-        }
-        roots.push(root.ok());
-    }
+    let mut roots: Vec<Option<OwnedFd>> = settings.sites.iter().map(|_| None).collect();
     let epoll = Epoll::new(EVENTS_MAX)?;
     let mut log = LogBuffer::new();
     let mut listeners = Vec::new();
     loop {
         match receive_order(&control)? {
+            Order::Root { site, is_local: true, folder } => {
+                if let Some(root) = roots.get_mut(site) {
+                    *root = Some(folder);
+                }
+            }
+            // Look-ups there may wait for somebody else: helpers do all.
+            Order::Root { .. } => {}
             Order::Listener(listener) => {
                 epoll.add(&listener, token(kind::LISTENER, listeners.len() as u64), Watch::Input)?;
                 listeners.push(listener);

@@ -20,7 +20,8 @@ const REPORTS_MAX: usize = 64;
 
 /// Sockets, files, helpers and logs of one worker.
 pub(super) struct LinuxSystem {
-    /// None for one that could not be opened: helpers try again.
+    /// None where helpers do all look-ups: the root is not there, or its file system may wait for
+    /// somebody else.
     roots: Vec<Option<OwnedFd>>,
     pub(super) helpers: Helpers,
     pub(super) log: LogBuffer,
@@ -56,7 +57,7 @@ impl LinuxSystem {
         }
     }
 
-    /// The roots that could be opened.
+    /// The roots under which it looks files up by itself.
     pub(super) fn roots(&self) -> impl Iterator<Item = &OwnedFd> {
         self.roots.iter().flatten()
     }

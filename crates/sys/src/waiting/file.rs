@@ -8,8 +8,8 @@ use rustix::fs::{self, Dir, Mode, OFlags, ResolveFlags};
 
 use crate::prompt::file::{Found, Wait, Want, look_up};
 
-/// Opens a site's root folder.
-pub fn open_root(path: &Path) -> io::Result<OwnedFd> {
+/// Opens a folder, for look-ups only.
+pub fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(fs::openat(fs::CWD, path, flags, Mode::empty())?)
 }

@@ -3,4 +3,5 @@
 pub mod account;
 pub mod file;
 pub mod process;
+pub mod root;
 pub mod signal;
