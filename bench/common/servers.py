@@ -132,6 +132,8 @@ def write(folder, name, text):
 
 def _flash(root, port, folder):
     extra = os.environ.get("FLASH_BENCH_ARGS", "").split()
+    if os.geteuid() == 0:
+        extra = ["--user", "root", *extra]  # Like the others: the files are root's.
     return [flash_binary(), "serve", root, "--listen", f"127.0.0.1:{port}", "--workers", "1", *extra]
 
 

@@ -67,9 +67,9 @@ pub(crate) fn sys_want(want: Want) -> file::Want {
 }
 
 /// A look-up's result in the engine's terms.
-pub(crate) fn look_up(found: io::Result<file::Found>) -> Result<Opened<OwnedFd>, LookUpError> {
+pub(crate) fn look_up<F: From<OwnedFd>>(found: io::Result<file::Found>) -> Result<Opened<F>, LookUpError> {
     match found {
-        Ok(found) => Ok(Opened { stat: stat(&found.stat), file: found.file }),
+        Ok(found) => Ok(Opened { stat: stat(&found.stat), file: found.file.map(F::from) }),
         Err(e) => Err(look_up_error(&e)),
     }
 }

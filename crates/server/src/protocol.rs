@@ -20,6 +20,9 @@ pub(crate) struct Message<'f> {
     pub(crate) descriptors: Vec<BorrowedFd<'f>>,
 }
 
+/// All of a message that has a helper close the descriptor beside it. It is not answered.
+pub(crate) const CLOSE: u8 = 5;
+
 mod tag {
     pub(super) const FIND: u8 = 1;
     pub(super) const LIST: u8 = 2;
@@ -40,7 +43,7 @@ mod tag {
 }
 
 /// Encodes a task for a helper.
-pub(crate) fn encode_task(id: JobId, task: &Task<OwnedFd>) -> Message<'_> {
+pub(crate) fn encode_task<F: AsFd>(id: JobId, task: &Task<F>) -> Message<'_> {
     let mut bytes = Vec::with_capacity(64);
     let mut descriptors = Vec::new();
     let mut start = |tag: u8| {
@@ -133,9 +136,12 @@ pub(crate) fn encode_outcome(id: JobId, outcome: &Outcome<OwnedFd>) -> Message<'
 
 /// Decodes what came of a job; None when it is none, also when a descriptor was lost on the
 /// way because there was no room for it.
-pub(crate) fn decode_outcome(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Option<(JobId, Outcome<OwnedFd>)> {
+pub(crate) fn decode_outcome<F: From<OwnedFd>>(
+    bytes: &[u8],
+    descriptors: Vec<OwnedFd>,
+) -> Option<(JobId, Outcome<F>)> {
     let mut reader = Reader(bytes);
-    let mut descriptors = descriptors.into_iter();
+    let mut descriptors = descriptors.into_iter().map(F::from);
     let tag = reader.u8()?;
     let id = JobId::from_u64(reader.u64()?);
     let outcome = match tag {
@@ -250,7 +256,7 @@ impl<'b> Reader<'b> {
 
     /// `Some(None)` for a place that is empty.
     #[allow(clippy::option_option)]
-    fn opened(&mut self, descriptors: &mut impl Iterator<Item = OwnedFd>) -> Option<Option<Opened<OwnedFd>>> {
+    fn opened<F>(&mut self, descriptors: &mut impl Iterator<Item = F>) -> Option<Option<Opened<F>>> {
         let form = self.u8()?;
         if form == ABSENT {
             return Some(None);
@@ -315,12 +321,12 @@ mod tests {
     fn a_lost_descriptor_is_not_a_file() {
         let found = Outcome::Listed(file(), stat(1));
         let message = encode_outcome(JobId::from_u64(7), &found);
-        assert!(decode_outcome(&message.bytes, Vec::new()).is_none());
+        assert!(decode_outcome::<OwnedFd>(&message.bytes, Vec::new()).is_none());
     }
 
     #[test]
     fn tasks_arrive() {
-        let task = Task::List { site: SiteId(3), path: (*b"/d/").into(), json: true };
+        let task = Task::<OwnedFd>::List { site: SiteId(3), path: (*b"/d/").into(), json: true };
         let message = encode_task(JobId::from_u64(9), &task);
         let Some((id, Task::List { site, path, json })) = decode_task(&message.bytes, &mut Vec::new()) else {
             panic!("not a listing")
@@ -342,7 +348,7 @@ mod tests {
                     *byte = first;
                 }
                 let _ = decode_task(&bytes, &mut Vec::new());
-                let _ = decode_outcome(&bytes, Vec::new());
+                let _ = decode_outcome::<OwnedFd>(&bytes, Vec::new());
             }
         }
     }

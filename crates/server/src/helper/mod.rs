@@ -19,7 +19,7 @@ use flash_sys::waiting::file;
 use crate::config::{self, Settings};
 use crate::control::{Order, receive_order};
 use crate::convert;
-use crate::protocol::{MESSAGE_BYTES_MAX, decode_task, encode_outcome};
+use crate::protocol::{CLOSE, MESSAGE_BYTES_MAX, decode_task, encode_outcome};
 use crate::sandbox::{self, Role};
 
 /// How old a helper without some root is at least when it makes room for one with it: a root that
@@ -76,6 +76,10 @@ pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
         let length = channel::recv(&helper.channel, &mut bytes, &mut descriptors)?;
         if length == 0 {
             return Ok(());
+        }
+        if bytes[..length] == [CLOSE] {
+            descriptors.clear();
+            continue;
         }
         let Some((id, task)) = decode_task(&bytes[..length], &mut descriptors) else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a message that is no task"));

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::io::{self, IoSlice};
 
 use flash_engine::{JobId, Outcome, Task};
-use flash_sys::OwnedFd;
 use flash_sys::prompt::epoll::{Epoll, Watch};
 use flash_sys::prompt::{channel, net};
+use flash_sys::{AsFd, OwnedFd};
 
+use super::site_file::{SiteFile, any_aside, close_aside};
 use crate::control::{Notice, send_notice};
-use crate::protocol::{MESSAGE_BYTES_MAX, decode_outcome, encode_task};
+use crate::protocol::{CLOSE, MESSAGE_BYTES_MAX, decode_outcome, encode_task};
 
 /// After one could not be started, the next is asked for no sooner than this.
 const ASK_AGAIN_MS: u64 = 1_000;
@@ -27,7 +28,7 @@ pub(super) enum Heard {
     /// Nothing (more).
     Nothing,
     /// A job is done.
-    Done(JobId, Outcome<OwnedFd>),
+    Done(JobId, Outcome<SiteFile>),
     /// The helper is gone, and with it this job.
     Gone(Option<JobId>),
     /// The helper that was given up with this job is gone.
@@ -91,7 +92,7 @@ impl Helpers {
 
     /// Gives a job to an idle helper. False when there is none; one more is asked for then, up
     /// to the bound and to one for each of the `startable` jobs.
-    pub(super) fn start(&mut self, id: JobId, task: &Task<OwnedFd>, startable: usize) -> bool {
+    pub(super) fn start(&mut self, id: JobId, task: &Task<SiteFile>, startable: usize) -> bool {
         while let Some(number) = self.idle.pop() {
             let Some(helper) = self.helpers.get_mut(&number) else { continue };
             let message = encode_task(id, task);
@@ -104,14 +105,34 @@ impl Helpers {
                 Err(_) => drop(self.helpers.remove(&number)),
             }
         }
+        self.ask_for_more(startable);
+        false
+    }
+
+    /// Asks for one more, up to the bound and to `wanted_max` that were asked for and have not come.
+    fn ask_for_more(&mut self, wanted_max: usize) {
         if self.ask_again_ms.is_none()
-            && self.wanted < startable
+            && self.wanted < wanted_max
             && self.helpers.len() + self.wanted < self.helpers_max
             && send_notice(&self.supervisor, &Notice::WantHelper).is_ok()
         {
             self.wanted += 1;
         }
-        false
+    }
+
+    /// Has helpers close the deleted files that were put aside: idle ones, or one after its task.
+    pub(super) fn close_deleted(&mut self) {
+        if !any_aside() {
+            return;
+        }
+        let idle = self.idle.last().and_then(|number| self.helpers.get(number));
+        let Some(helper) = idle.or_else(|| self.helpers.values().next()) else {
+            return self.ask_for_more(1);
+        };
+        close_aside(|file| {
+            // It is refused when the channel is full, or the helper has died: the next turn goes on.
+            channel::send(&helper.channel, &[IoSlice::new(&[CLOSE])], &[file.as_fd()]).map_err(|_| file)
+        });
     }
 
     /// Takes what a helper has sent.
@@ -176,9 +197,10 @@ impl Helpers {
         }
     }
 
-    /// Whether there are helpers that will have to be let go, or one is to be asked for again.
+    /// Whether there are helpers that will have to be let go, one is to be asked for again, or deleted
+    /// files wait for one.
     pub(super) fn needs_housekeeping(&self) -> bool {
-        !self.idle.is_empty() || self.ask_again_ms.is_some()
+        !self.idle.is_empty() || self.ask_again_ms.is_some() || any_aside()
     }
 
     fn remove(&mut self, number: u64) -> Option<JobId> {
@@ -198,7 +220,7 @@ mod tests {
 
     const TOKEN: u64 = 9;
 
-    fn task() -> Task<OwnedFd> {
+    fn task() -> Task<SiteFile> {
         Task::Find { site: SiteId(0), path: (*b"/x").into() }
     }
 

@@ -6,6 +6,7 @@
 mod complaint;
 mod helpers;
 mod log;
+mod site_file;
 mod start;
 mod system;
 
@@ -20,6 +21,7 @@ use flash_sys::{AsFd, OwnedFd};
 
 use complaint::Complaint;
 pub(crate) use log::BATCH_BYTES_MAX;
+pub(crate) use site_file::SiteFile;
 pub(crate) use start::run;
 use system::LinuxSystem;
 
@@ -91,6 +93,7 @@ impl Worker {
             }
             self.engine.handle_continued(&mut self.sys);
             self.engine.handle_timeouts(&mut self.sys);
+            self.sys.helpers.close_deleted();
             if self.draining && self.engine.is_drained() && self.sys.has_finished(now.monotonic_ms) {
                 return Ok(());
             }
@@ -215,7 +218,7 @@ impl Worker {
         }
     }
 
-    fn finish(&mut self, id: JobId, outcome: Outcome<OwnedFd>) {
+    fn finish(&mut self, id: JobId, outcome: Outcome<SiteFile>) {
         if let Outcome::Failed(number) = outcome {
             self.sys.complain_of_failure(number);
         }

@@ -9,6 +9,7 @@ use flash_sys::prompt::{clock, file, net};
 use super::complaint::Complaint;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
+use super::site_file::SiteFile;
 use super::start::last_panic;
 use crate::control::{Notice, send_notice};
 use crate::convert;
@@ -125,7 +126,7 @@ impl LinuxSystem {
 
 impl System for LinuxSystem {
     type Socket = OwnedFd;
-    type File = OwnedFd;
+    type File = SiteFile;
 
     #[inline]
     fn recv(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
@@ -149,13 +150,18 @@ impl System for LinuxSystem {
         let _ = net::end_sending(socket);
     }
 
-    fn open_cached(&mut self, site: SiteId, path: &[u8], want: Want) -> Result<Opened<OwnedFd>, LookUpError> {
+    fn open_cached(
+        &mut self,
+        site: SiteId,
+        path: &[u8],
+        want: Want,
+    ) -> Result<Opened<SiteFile>, LookUpError> {
         let root =
             self.roots.get(usize::from(site.0)).and_then(Option::as_ref).ok_or(LookUpError::WouldWait)?;
         convert::look_up(file::open_cached(root, path, convert::sys_want(want)))
     }
 
-    fn read_resident(&mut self, file: &OwnedFd, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
+    fn read_resident(&mut self, file: &SiteFile, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
         Ok(match file::read_resident(file, offset, buffer)? {
             file::Resident::Bytes(bytes) => Resident::Bytes(bytes),
             file::Resident::Absent => Resident::Absent,
@@ -173,11 +179,11 @@ impl System for LinuxSystem {
         })
     }
 
-    fn stat(&mut self, file: &OwnedFd) -> io::Result<FileStat> {
+    fn stat(&mut self, file: &SiteFile) -> io::Result<FileStat> {
         Ok(convert::stat(&file::stat(file)?))
     }
 
-    fn start_job(&mut self, id: JobId, task: &Task<OwnedFd>, startable: usize) -> bool {
+    fn start_job(&mut self, id: JobId, task: &Task<SiteFile>, startable: usize) -> bool {
         self.helpers.start(id, task, startable)
     }
 

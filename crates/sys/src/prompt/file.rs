@@ -121,6 +121,12 @@ pub fn stat(file: impl AsFd) -> io::Result<Stat> {
     })
 }
 
+/// Whether an open file has no name any more, so that its last close frees its blocks.
+pub fn is_deleted(file: impl AsFd) -> io::Result<bool> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::from_bits_retain(libc::AT_STATX_DONT_SYNC as u32);
+    Ok(fs::statx(file, c"", flags, StatxFlags::NLINK)?.stx_nlink == 0)
+}
+
 /// Marks a descriptor so that reading through it starts no readahead of its own.
 pub(crate) fn mark_random(file: impl AsFd) -> io::Result<()> {
     Ok(fs::fadvise(file, 0, None, Advice::Random)?)
