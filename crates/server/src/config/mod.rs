@@ -22,6 +22,7 @@ mod values;
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub use error::{ConfigError, ConfigErrorKind};
 pub use options::{Given, Origin, Overrides};
@@ -33,6 +34,9 @@ use file::Draft;
 
 /// The largest config file, in bytes. Some thousand sites fit; a device or a log does not.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// How long roots may take to be opened, all together: no start waits longer for one that hangs.
+pub(crate) const ROOT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// All that settings are made of, but for the text of the config file: keeping it means being able
 /// to load again.

@@ -9,6 +9,9 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use flash_sys::waiting::root::open_roots;
+
+use super::ROOT_PATIENCE;
 use super::error::{ConfigErrorKind, Problem};
 use super::file::{Draft, SiteDraft};
 use super::options::{self, Given, Origin, Overrides, STANDARD_OUTPUT};
@@ -66,19 +69,21 @@ fn sites(given: &Overrides, drafts: Vec<SiteDraft>, folder: &Path, problems: &mu
     let mut sites = Vec::with_capacity(drafts.len() + 1);
     let current = Given { value: folder.to_owned(), origin: Origin::Default };
     let root = given.root.clone().or_else(|| drafts.is_empty().then_some(current));
+    let mut roots = Vec::with_capacity(drafts.len() + 1);
     if let Some(root) = root {
-        check_root(&root, problems);
-        sites.push(site(Vec::new(), root.value, given.clone()));
+        sites.push(site(Vec::new(), root.value.clone(), given.clone()));
+        roots.push(root);
     }
     for draft in drafts {
         // A site without a root was reported where it was read.
         let Some(root) = draft.overrides.root.clone() else {
             continue;
         };
-        check_root(&root, problems);
         let hosts = draft.hosts.into_iter().map(|(host, _)| host).collect();
-        sites.push(site(hosts, root.value, draft.overrides.or(given.clone())));
+        sites.push(site(hosts, root.value.clone(), draft.overrides.or(given.clone())));
+        roots.push(root);
     }
+    check_roots(&roots, problems);
     sites
 }
 
@@ -92,13 +97,25 @@ fn site(hosts: Vec<String>, root: PathBuf, given: Overrides) -> Site {
     }
 }
 
-fn check_root(root: &Given<PathBuf>, problems: &mut Vec<Problem>) {
-    let why = match std::fs::metadata(&root.value) {
-        Ok(metadata) if metadata.is_dir() => return,
-        Ok(_) => "not a directory".to_owned(),
-        Err(error) => reason(&error),
-    };
-    problems.push(path_problem("serve", "root", root, &why));
+/// A root that does not answer is no problem of the settings: the others are to be served, and it
+/// as soon as it does.
+fn check_roots(roots: &[Given<PathBuf>], problems: &mut Vec<Problem>) {
+    let paths: Vec<&Path> = roots.iter().map(|root| &*root.value).collect();
+    for (root, opened) in roots.iter().zip(open_roots(&paths, ROOT_PATIENCE)) {
+        let why = match opened {
+            Ok(_) => continue,
+            Err(e) if e.kind() == ErrorKind::TimedOut => {
+                eprintln!(
+                    "warning: `{}` did not answer within {ROOT_PATIENCE:?}: its file system hangs or is slow",
+                    root.value.display()
+                );
+                continue;
+            }
+            Err(e) if e.kind() == ErrorKind::NotADirectory => "not a directory".to_owned(),
+            Err(e) => reason(&e),
+        };
+        problems.push(path_problem("serve", "root", root, &why));
+    }
 }
 
 /// Each host may be named once in the whole file.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -108,6 +108,11 @@ pub struct Site {
 }
 
 impl Settings {
+    /// The sites' roots.
+    pub(crate) fn roots(&self) -> Vec<&Path> {
+        self.sites.iter().map(|site| &*site.root).collect()
+    }
+
     /// The settings as TOML text, for [`Settings::from_toml`] in another process.
     #[must_use]
     pub fn to_toml(&self) -> String {

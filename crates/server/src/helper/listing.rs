@@ -175,6 +175,8 @@ p{opacity:.7}";
 
 #[cfg(test)]
 mod tests {
+    use flash_sys::waiting::root::open_root;
+
     use super::*;
 
     fn listing() -> (tempdir::Folder, Listing) {
@@ -185,7 +187,7 @@ mod tests {
         std::fs::write(at.join(".hidden"), "").expect("a file");
         std::fs::write(at.join("c\nd"), "").expect("a file");
         std::os::unix::fs::symlink("/etc/passwd", at.join("out")).expect("a link");
-        let root = file::open_root(at).expect("the folder");
+        let root = open_root(at).expect("the folder");
         let listing = read(&root, b"/", 100).expect("a listing");
         (folder, listing)
     }
@@ -213,7 +215,7 @@ mod tests {
         for n in 0..5 {
             std::fs::write(folder.path().join(n.to_string()), "").expect("a file");
         }
-        let root = file::open_root(folder.path()).expect("the folder");
+        let root = open_root(folder.path()).expect("the folder");
         let listing = read(&root, b"/", 3).expect("a listing");
         assert_eq!((listing.entries.len(), listing.more), (3, true));
         assert!(listing.to_html().contains("there are more"));

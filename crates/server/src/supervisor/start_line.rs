@@ -3,10 +3,11 @@
 use std::io;
 use std::net::SocketAddr;
 
+use flash_sys::OwnedFd;
 use flash_sys::prompt::file::{Want, tells_residency};
-use flash_sys::waiting::file;
+use flash_sys::waiting::{file, root::open_roots};
 
-use crate::config::Settings;
+use crate::config::{ROOT_PATIENCE, Settings};
 
 /// Names looked through for a file to try.
 const NAMES_TRIED_MAX: usize = 256;
@@ -22,21 +23,32 @@ pub(super) fn text(settings: &Settings, addresses: impl Iterator<Item = SocketAd
         1 => "1 worker".to_owned(),
         workers => format!("{workers} workers"),
     };
-    let reads = match residency(settings) {
-        Ok(()) => "reads: memory by cachestat, disk by helpers".to_owned(),
+    let roots = settings.roots();
+    let opened = open_roots(&roots, ROOT_PATIENCE).flatten();
+    let local: Vec<OwnedFd> = opened.filter(|root| root.is_local).map(|root| root.folder).collect();
+    let reads = match residency(&local) {
+        Ok(()) => "memory by cachestat, disk by helpers".to_owned(),
         Err(e) => format!(
-            "reads: content cache, all else by helpers (cachestat: {e}; run as the files' owner, on Linux 6.5 or later)"
+            "content cache, all else by helpers (cachestat: {e}; run as the files' owner, on Linux 6.5 or later)"
         ),
     };
-    format!("flash {} serves {what} at {}; {workers}; {reads}", env!("CARGO_PKG_VERSION"), urls.join(" "))
+    let others = match roots.len() - local.len() {
+        0 => String::new(),
+        others => format!("; roots on file systems that may wait: {others}, by helpers alone"),
+    };
+    format!(
+        "flash {} serves {what} at {}; {workers}; reads: {reads}{others}",
+        env!("CARGO_PKG_VERSION"),
+        urls.join(" ")
+    )
 }
 
-/// Whether the kernel tells what of the sites' files is in memory, tried on one file of each.
-fn residency(settings: &Settings) -> io::Result<()> {
-    for site in &settings.sites {
-        let root = file::open_root(&site.root)?;
-        let (names, _) = file::names(&root, b".", NAMES_TRIED_MAX).unwrap_or_default();
-        let mut files = names.iter().filter_map(|name| file::open(&root, name, Want::Content).ok()?.file);
+/// Whether the kernel tells what of the local sites' files is in memory, tried on one file of each.
+fn residency(roots: &[OwnedFd]) -> io::Result<()> {
+    for root in roots {
+        let (names, _) = file::names(root, b".", NAMES_TRIED_MAX).unwrap_or_default();
+        let mut files =
+            names.iter().filter_map(|name| file::open_on_same(root, name, Want::Content).ok()?.file);
         if let Some(first) = files.next() {
             tells_residency(first)?;
         }

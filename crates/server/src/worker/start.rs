@@ -9,32 +9,21 @@ use flash_sys::OwnedFd;
 use flash_sys::prompt::epoll::{Epoll, Watch};
 use flash_sys::prompt::timer::Timer;
 use flash_sys::prompt::{channel, memory};
-use flash_sys::waiting::{file, process};
+use flash_sys::waiting::{process, root};
 
 use super::complaint::Complaint;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
 use super::system::LinuxSystem;
 use super::{EVENTS_MAX, Worker, kind, moment, token};
-use crate::config::Settings;
+use crate::config::{ROOT_PATIENCE, Settings};
 use crate::control::{Notice, Order, receive_order, send_notice};
 use crate::convert;
 
 /// Runs a worker on the orders from `control`.
 pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     let descriptors_max = process::raise_descriptor_limit()?;
-    let mut roots = Vec::new();
-    for site in &settings.sites {
-        let root = file::open_root(&site.root);
-        if let Err(e) = &root {
-            let text = format!(
-                "cannot open {}: {e}; until it is there its files are not found",
-                site.root.display()
-            );
-            send_notice(&control, &Notice::Report(text))?;
-        }
-        roots.push(root.ok());
-    }
+    let roots = open_roots(&control, settings)?;
     let epoll = Epoll::new(EVENTS_MAX)?;
     let mut log = LogBuffer::new();
     let mut listeners = Vec::new();
@@ -80,6 +69,20 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     let _ = memory::lock_all();
     worker.ready()?;
     worker.run()
+}
+
+/// Opens the roots under which the worker itself looks files up: those on local file systems.
+fn open_roots(control: &OwnedFd, settings: &Settings) -> io::Result<Vec<Option<OwnedFd>>> {
+    let mut roots = Vec::with_capacity(settings.sites.len());
+    for (site, root) in settings.sites.iter().zip(root::open_roots(&settings.roots(), ROOT_PATIENCE)) {
+        if let Err(e) = &root {
+            let text =
+                format!("cannot open {}: {e}; helpers try again for each request", site.root.display());
+            send_notice(control, &Notice::Report(text))?;
+        }
+        roots.push(root.ok().filter(|root| root.is_local).map(|root| root.folder));
+    }
+    Ok(roots)
 }
 
 thread_local! {

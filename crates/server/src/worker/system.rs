@@ -20,7 +20,8 @@ const REPORTS_MAX: usize = 64;
 
 /// Sockets, files, helpers and logs of one worker.
 pub(super) struct LinuxSystem {
-    /// None for one that could not be opened: helpers try again.
+    /// None where helpers do all look-ups: the root could not be opened, or its file system may wait
+    /// for somebody else.
     roots: Vec<Option<OwnedFd>>,
     pub(super) helpers: Helpers,
     pub(super) log: LogBuffer,
@@ -154,7 +155,8 @@ impl System for LinuxSystem {
             file::Resident::Bytes(bytes) => Resident::Bytes(bytes),
             file::Resident::Absent => Resident::Absent,
             file::Resident::Unknown => {
-                if !std::mem::replace(&mut self.said_unknown, true)
+                if !file::is_place(file)?
+                    && !std::mem::replace(&mut self.said_unknown, true)
                     && let Err(e) = file::tells_residency(file)
                 {
                     self.report(&format!(
@@ -168,6 +170,9 @@ impl System for LinuxSystem {
     }
 
     fn stat(&mut self, file: &OwnedFd) -> io::Result<FileStat> {
+        if file::is_place(file)? {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         Ok(convert::stat(&file::stat(file)?))
     }
 

@@ -2,4 +2,5 @@
 
 pub mod file;
 pub mod process;
+pub mod root;
 pub mod signal;
