@@ -5,12 +5,14 @@
 //! what a right answer is beyond what HTTP asks of all answers.
 
 mod client;
+mod disk;
 mod files;
 mod server;
 
 use std::time::{Duration, Instant};
 
 pub(crate) use client::{Answer, Broken, Client, Page};
+pub(crate) use disk::Disk;
 pub(crate) use files::{Folder, evict, film, film_bytes, pattern, unlike_before, write_aside};
 pub(crate) use server::{Launch, Server, kill};
 

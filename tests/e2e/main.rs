@@ -8,6 +8,7 @@ mod harness;
 mod helpers;
 mod hits;
 mod http_methods;
+mod hung_disks;
 mod ipv6;
 mod limits;
 mod listings;

@@ -395,6 +395,6 @@ fn a_reload_needs_root_again_and_has_it() {
     let old = server.sole("worker");
     server.signal("HUP");
     let new = wait_for("the next worker", || server.role("worker").into_iter().find(|pid| *pid != old));
-    assert!(status(new, "Uid").starts_with("65534"));
+    wait_until("its user", || status(new, "Uid").starts_with("65534"));
     assert_eq!(server.get("/hello.txt").status, 200);
 }

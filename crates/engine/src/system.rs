@@ -40,6 +40,9 @@ pub trait System {
     fn read_resident(&mut self, file: &Self::File, offset: u64, buffer: &mut [u8]) -> io::Result<Resident>;
 
     /// What is known of an open file now.
+    ///
+    /// Errors: `WouldBlock` when nobody but a helper may ask; [`System::read_resident`] never reads
+    /// such a file.
     fn stat(&mut self, file: &Self::File) -> io::Result<FileStat>;
 
     /// Hands a job to an idle helper. False when none is idle: the job stays queued, one of

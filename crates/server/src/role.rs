@@ -15,6 +15,9 @@ use crate::control::{Order, receive_order};
 use crate::sandbox::{self, Role};
 use crate::{helper, log_writer, worker};
 
+/// The exit code of a helper that was asked for a root that it does not have, or that is gone.
+pub(crate) const STALE_ROOT: u8 = 75;
+
 /// Runs the role of this name.
 pub(crate) fn run(name: &str) -> ExitCode {
     let Some(role) = Role::named(name) else {
@@ -25,6 +28,7 @@ pub(crate) fn run(name: &str) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // The supervisor has ended, or does not want this process any more.
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => ExitCode::SUCCESS,
+        Err(e) if e.kind() == io::ErrorKind::StaleNetworkFileHandle => ExitCode::from(STALE_ROOT),
         Err(e) => {
             eprintln!("flash: {name} process {}: {e}", std::process::id());
             ExitCode::FAILURE

@@ -4,6 +4,7 @@
 //! and evicted again a few times over is handed over by the helper itself, so that progress is
 //! certain.
 
+use std::io::ErrorKind;
 use std::rc::Rc;
 
 use crate::cache::{Content, Version};
@@ -55,7 +56,11 @@ impl<S: System> Engine<S> {
     ) -> Obtained<S::File> {
         let size_bytes = version.stat.size_bytes;
         if size_bytes > SMALL_FILE_BYTES_MAX || !self.contents.is_on() {
-            let unchanged = sys.stat(file).is_ok_and(|stat| stat.same_content(&version.stat));
+            let unchanged = match sys.stat(file) {
+                Ok(stat) => stat.same_content(&version.stat),
+                // Each part that a helper hands over comes with the file's state.
+                Err(e) => e.kind() == ErrorKind::WouldBlock,
+            };
             return if unchanged {
                 Obtained::Source(Source::File(Rc::clone(version), Rc::clone(file)))
             } else {

@@ -111,15 +111,21 @@ fn site(hosts: Vec<String>, root: PathBuf, given: Overrides) -> Site {
 /// A root that does not answer is no problem of the settings: the others are to be served, and it as
 /// soon as it does.
 fn check_roots(roots: &[Given<PathBuf>], run_as: Option<&RunAs>, problems: &mut Vec<Problem>) {
-    let opened = open_roots(roots.iter().map(|root| &*root.value), ROOT_PATIENCE);
-    for (root, opened) in roots.iter().zip(opened) {
+    let paths: Vec<&Path> = roots.iter().map(|root| &*root.value).collect();
+    for (root, opened) in roots.iter().zip(open_roots(&paths, ROOT_PATIENCE)) {
         let (why, help) = match opened {
             Ok(root) if !root.is_local => continue,
             Ok(opened) => match account::may_enter(&opened.folder, run_as) {
                 Ok(()) => continue,
                 Err(e) => (reason(&e), account::advice(run_as)),
             },
-            Err(Unopened::Hangs(_)) => continue,
+            Err(Unopened::Hangs(_)) => {
+                eprintln!(
+                    "warning: `{}` did not answer within {ROOT_PATIENCE:?}: its file system hangs or is slow",
+                    root.value.display()
+                );
+                continue;
+            }
             Err(Unopened::Failed(e)) if e.kind() == ErrorKind::NotADirectory => {
                 ("not a directory".to_owned(), None)
             }

@@ -1,17 +1,18 @@
 //! A helper: does one task at a time that may wait for the disk, for one worker.
 //!
-//! It has the sites' roots and nothing else. It ends when its worker closes the channel.
+//! It has the sites' roots, opened by the supervisor, and nothing else. It ends when its worker closes the channel.
 
 mod listing;
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use flash_engine::limits::SMALL_FILE_BYTES_MAX;
-use flash_engine::{FileStat, Finding, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
+use flash_engine::{FileStat, Finding, Kind, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
 use flash_http::types::TypeTable;
 use flash_sys::OwnedFd;
-use flash_sys::prompt::{channel, file as prompt_file};
+use flash_sys::prompt::channel;
+use flash_sys::prompt::file::is_place;
 use flash_sys::sandbox::calls::Calls;
 use flash_sys::sandbox::paths::Rights;
 use flash_sys::waiting::file;
@@ -23,7 +24,7 @@ use crate::protocol::{CLOSE, MESSAGE_BYTES_MAX, decode_task, encode_outcome};
 use crate::sandbox::{self, Role};
 
 /// How old a helper without some root is at least when it makes room for one with it: a root that
-/// hangs must not make every request of its site start a process.
+/// hangs or fails must not make every request of its site start a process.
 const OUTDATED_MIN: Duration = Duration::from_secs(1);
 
 struct Site {
@@ -38,13 +39,15 @@ struct Helper {
     sites: Vec<Site>,
     types: TypeTable,
     listing_entries_max: usize,
-    /// It was asked for a root that it does not have: the next helper may.
+    /// It was asked for a root that it does not have, or that is gone: the next helper may have it.
     outdated: bool,
     /// What was read, where only reading it counts.
     buffer: Vec<u8>,
 }
 
 /// Serves tasks from `channel` until the worker is gone.
+///
+/// Errors: `StaleNetworkFileHandle` when it makes room for a helper with newer roots.
 pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
     let site = |site: &config::Site| Site { rules: convert::site_rules(site), root: None };
     let mut helper = Helper {
@@ -64,7 +67,7 @@ pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
                 }
             }
             Order::Begin => break,
-            other => return Err(io::Error::new(io::ErrorKind::InvalidData, format!("unexpected {other:?}"))),
+            other => return Err(io::Error::new(ErrorKind::InvalidData, format!("unexpected {other:?}"))),
         }
     }
     let roots: Vec<_> =
@@ -82,14 +85,14 @@ pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
             continue;
         }
         let Some((id, task)) = decode_task(&bytes[..length], &mut descriptors) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message that is no task"));
+            return Err(io::Error::new(ErrorKind::InvalidData, "a message that is no task"));
         };
         descriptors.clear();
         let outcome = helper.work(&task);
         let message = encode_outcome(id, &outcome);
         channel::send(&helper.channel, &[io::IoSlice::new(&message.bytes)], &message.descriptors)?;
         if helper.outdated && started.elapsed() > OUTDATED_MIN {
-            return Ok(());
+            return Err(ErrorKind::StaleNetworkFileHandle.into());
         }
     }
 }
@@ -104,7 +107,13 @@ impl Helper {
             }
             Task::Read { file, offset, length_bytes } => self.hand_over(file, *offset, *length_bytes),
         };
-        outcome.unwrap_or_else(|e| Outcome::Failed(e.raw_os_error().unwrap_or(0)))
+        let outcome = outcome.unwrap_or_else(|e| Outcome::Failed(e.raw_os_error().unwrap_or(0)));
+        if let Outcome::Failed(number) = outcome {
+            let kind = io::Error::from_raw_os_error(number).kind();
+            // A file system has gone. Another may be mounted in its place.
+            self.outdated |= matches!(kind, ErrorKind::NotConnected | ErrorKind::StaleNetworkFileHandle);
+        }
+        outcome
     }
 
     fn find(&mut self, site: SiteId, path: &[u8]) -> io::Result<Outcome<OwnedFd>> {
@@ -121,6 +130,7 @@ impl Helper {
         if let Finding::File { plain, coded, .. } = &finding
             && let Some(file) = &plain.file
             && plain.stat.size_bytes <= SMALL_FILE_BYTES_MAX
+            && !is_place(file)?
             && coded.iter().all(Option::is_none)
         {
             // Nearly always wanted next. Where it cannot be read, that will be the answer then.
@@ -139,8 +149,15 @@ impl Helper {
 
     fn hand_over(&mut self, file: &OwnedFd, offset: u64, length_bytes: u64) -> io::Result<Outcome<OwnedFd>> {
         let mut bytes = Vec::new();
-        file::read(file, offset, usize::try_from(length_bytes).unwrap_or(0), &mut bytes)?;
-        Ok(Outcome::Bytes(bytes, state(file)?))
+        let read = file::read(file, offset, usize::try_from(length_bytes).unwrap_or(0), &mut bytes);
+        match read.and_then(|_| state(file)) {
+            Ok(stat) => Ok(Outcome::Bytes(bytes, stat)),
+            // A place whose file was replaced by somebody else: no bytes, so that it is looked up anew.
+            Err(e) if matches!(e.kind(), ErrorKind::StaleNetworkFileHandle | ErrorKind::NotFound) => {
+                Ok(Outcome::Bytes(Vec::new(), GONE))
+            }
+            Err(e) => Err(e),
+        }
     }
 
     fn list(&mut self, site: SiteId, path: &[u8], json: bool) -> io::Result<Outcome<OwnedFd>> {
@@ -161,12 +178,16 @@ fn rooted<'s>(
     site: SiteId,
     outdated: &mut bool,
 ) -> io::Result<Option<(&'s SiteRules, &'s OwnedFd)>> {
-    let no_such_site = || io::Error::new(io::ErrorKind::InvalidInput, "no such site");
+    let no_such_site = || io::Error::new(ErrorKind::InvalidInput, "no such site");
     let site = sites.get(usize::from(site.0)).ok_or_else(no_such_site)?;
-    *outdated = site.root.is_none();
+    *outdated |= site.root.is_none();
     Ok(site.root.as_ref().map(|root| (&site.rules, root)))
 }
 
+/// The state of a file that is no more.
+const GONE: FileStat =
+    FileStat { kind: Kind::File, device: 0, inode: 0, size_bytes: 0, modified_ns: 0, changed_ns: 0 };
+
 fn state(file: &OwnedFd) -> io::Result<FileStat> {
-    Ok(convert::stat(&prompt_file::stat(file)?))
+    Ok(convert::stat(&file::stat(file)?))
 }

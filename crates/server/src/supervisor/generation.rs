@@ -15,6 +15,7 @@ use super::starter::Starter;
 use crate::config::{LogFormat, Settings};
 use crate::control::{CHANNEL_BYTES, Notice, Order, receive_notice, send_order};
 use crate::protocol::MESSAGE_BYTES_MAX;
+use crate::role::STALE_ROOT;
 use crate::sandbox::{InForce, Role as Part};
 
 /// A worker that ends sooner than this after its start is started again after a pause.
@@ -63,6 +64,8 @@ pub(super) struct Generation {
     pub(super) settings: Settings,
     settings_file: OwnedFd,
     pub(super) roots: Roots,
+    /// A helper has met a root that is gone, or lacked one.
+    pub(super) root_is_stale: bool,
     pub(super) state: State,
     pub(super) workers: Vec<Worker>,
     /// Places whose worker is to be started, and when.
@@ -95,6 +98,7 @@ impl Generation {
             settings,
             settings_file,
             roots,
+            root_is_stale: false,
             state: State::Starting,
             workers: Vec::new(),
             restarts: Vec::new(),
@@ -213,7 +217,11 @@ impl Generation {
         let mut deaths = Vec::new();
         let mut place = 0;
         while let Some(worker) = self.workers.get_mut(place) {
-            worker.helpers.retain(|_, child| !has_ended(child));
+            worker.helpers.retain(|_, child| {
+                let Ok(Some(status)) = child.try_wait() else { return true };
+                self.root_is_stale |= status.code() == Some(STALE_ROOT.into());
+                false
+            });
             let Ok(Some(status)) = worker.role.child.try_wait() else {
                 place += 1;
                 continue;

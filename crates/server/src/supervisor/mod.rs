@@ -199,6 +199,9 @@ impl Supervisor {
                 self.note_death(place, &death);
             }
             let generation = &mut self.generations[place];
+            if std::mem::take(&mut generation.root_is_stale) {
+                generation.roots.renew(now_ms, &self.epoll, &mut self.numbers);
+            }
             if generation.log_has_died() {
                 self.replace_log(place);
             }

@@ -13,21 +13,28 @@ use flash_sys::{AsFd, OwnedFd};
 use crate::config::{ROOT_PATIENCE, Site};
 use crate::control::{Order, send_order};
 
+/// Roots are opened anew no sooner than this after the last time.
+const RENEWAL_PAUSE_MS: u64 = 1_000;
+
 /// The roots of a configuration.
 #[derive(Debug)]
 pub(super) struct Roots {
     /// Each path once.
-    slots: Vec<(PathBuf, Slot)>,
+    slots: Vec<Slot>,
     /// The slot of each site.
     of_sites: Vec<usize>,
+    /// When they were opened anew last.
+    renewed_ms: u64,
 }
 
+/// One path.
 #[derive(Debug)]
-enum Slot {
-    Open(Root),
-    /// With the number that its answer is heard under.
-    Hangs(u64, Opening),
-    Failed,
+struct Slot {
+    path: PathBuf,
+    /// What was opened last, if that is known.
+    root: Option<Root>,
+    /// An attempt that was not answered yet, and the number under which it is heard.
+    attempt: Option<(u64, Opening)>,
 }
 
 impl Roots {
@@ -37,31 +44,43 @@ impl Roots {
         paths.sort_unstable();
         paths.dedup();
         let slot_of = |site: &Site| paths.binary_search(&site.root.as_path()).unwrap_or(0);
-        let mut roots = Self { slots: Vec::new(), of_sites: sites.iter().map(slot_of).collect() };
+        let of_sites = sites.iter().map(slot_of).collect();
+        let mut roots = Self { slots: Vec::new(), of_sites, renewed_ms: 0 };
         let mut news = Vec::new();
-        for (path, opened) in paths.iter().zip(open_roots(paths.iter().copied(), ROOT_PATIENCE)) {
-            let slot = match opened {
-                Ok(root) => Slot::Open(root),
+        for (path, opened) in paths.iter().zip(open_roots(&paths, ROOT_PATIENCE)) {
+            let mut slot = Slot { path: path.to_path_buf(), root: None, attempt: None };
+            match opened {
+                Ok(root) => slot.root = Some(root),
                 Err(Unopened::Hangs(opening)) => {
                     news.push(format!("{} does not answer; until it does, it gets 503", path.display()));
-                    *numbers += 1;
-                    epoll.add(&opening, *numbers, Watch::Input)?;
-                    Slot::Hangs(*numbers, opening)
+                    slot.attempt = Some(watch(opening, epoll, numbers)?);
                 }
-                Err(Unopened::Failed(e)) => {
-                    news.push(format!("cannot open {}: {e}; until a reload it gets 503", path.display()));
-                    Slot::Failed
-                }
-            };
-            roots.slots.push((path.to_path_buf(), slot));
+                Err(Unopened::Failed(e)) => news.push(slot.failed(&e)),
+            }
+            roots.slots.push(slot);
         }
         Ok((roots, news))
+    }
+
+    /// Opens anew what may have been mounted again since, while others go on: called when a helper
+    /// met a root that is gone, or lacked one.
+    pub(super) fn renew(&mut self, now_ms: u64, epoll: &Epoll, numbers: &mut u64) {
+        if now_ms < self.renewed_ms + RENEWAL_PAUSE_MS {
+            return;
+        }
+        self.renewed_ms = now_ms;
+        let may_have_gone = |slot: &Slot| slot.root.as_ref().is_none_or(|root| !root.is_local);
+        for slot in self.slots.iter_mut().filter(|slot| slot.attempt.is_none() && may_have_gone(slot)) {
+            // Without processes or memory for it, the next helper that needs it has it tried again.
+            let opening = Opening::start(&slot.path);
+            slot.attempt = opening.and_then(|opening| watch(opening, epoll, numbers)).ok();
+        }
     }
 
     /// Gives a role the roots that there are, in the order of the sites.
     pub(super) fn give(&self, channel: impl AsFd) -> io::Result<()> {
         for (site, slot) in self.of_sites.iter().enumerate() {
-            if let Slot::Open(root) = &self.slots[*slot].1 {
+            if let Some(root) = &self.slots[*slot].root {
                 let folder = root.folder.try_clone()?;
                 send_order(&channel, &Order::Root { site, is_local: root.is_local, folder })?;
             }
@@ -69,38 +88,51 @@ impl Roots {
         Ok(())
     }
 
-    /// Takes a late answer, if `number` is the one of a root that had not answered. Gives what the
-    /// operator should know.
+    /// Takes a late answer, if `number` is the one of an attempt. Gives what the operator should know.
     pub(super) fn hear(&mut self, number: u64, epoll: &Epoll) -> Option<String> {
-        let is_heard = |slot: &Slot| matches!(slot, Slot::Hangs(other, _) if *other == number);
-        let (path, slot) = self.slots.iter_mut().find(|(_, slot)| is_heard(slot))?;
-        let Slot::Hangs(_, opening) = slot else { return None };
+        let is_heard = |slot: &&mut Slot| slot.attempt.as_ref().is_some_and(|(other, _)| *other == number);
+        let slot = self.slots.iter_mut().find(is_heard)?;
+        let (_, opening) = slot.attempt.as_mut()?;
         let answer = opening.take();
         if answer.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
             return None;
         }
-        // Its descriptor is closed with it.
         let _ = epoll.remove(&*opening);
-        let (found, news) = match answer {
-            Ok(root) => (Slot::Open(root), format!("{} answers", path.display())),
-            Err(e) => {
-                (Slot::Failed, format!("cannot open {}: {e}; until a reload it gets 503", path.display()))
+        slot.attempt = None;
+        match answer {
+            Ok(root) => {
+                let news = slot.root.is_none().then(|| format!("{} answers", slot.path.display()));
+                slot.root = Some(root);
+                news
             }
-        };
-        *slot = found;
-        Some(news)
+            Err(e) => {
+                let news = slot.root.is_some().then(|| slot.failed(&e));
+                slot.root = None;
+                news
+            }
+        }
     }
 
     /// Those under which workers look files up by themselves.
     pub(super) fn local(&self) -> impl Iterator<Item = &OwnedFd> {
-        self.slots.iter().filter_map(|(_, slot)| match slot {
-            Slot::Open(root) if root.is_local => Some(&root.folder),
-            _ => None,
-        })
+        let local = self.slots.iter().filter_map(|slot| slot.root.as_ref()).filter(|root| root.is_local);
+        local.map(|root| &root.folder)
     }
 
     /// How many there are that may wait for somebody else, or do.
     pub(super) fn others_len(&self) -> usize {
         self.slots.len() - self.local().count()
     }
+}
+
+impl Slot {
+    fn failed(&self, error: &io::Error) -> String {
+        format!("cannot open {}: {error}; until it can be opened it gets 503", self.path.display())
+    }
+}
+
+fn watch(opening: Opening, epoll: &Epoll, numbers: &mut u64) -> io::Result<(u64, Opening)> {
+    *numbers += 1;
+    epoll.add(&opening, *numbers, Watch::Input)?;
+    Ok((*numbers, opening))
 }

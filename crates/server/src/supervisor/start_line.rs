@@ -65,7 +65,8 @@ fn residency(settings: &Settings, roots: &Roots) -> io::Result<()> {
 fn try_residency(roots: &Roots) -> io::Result<()> {
     for root in roots.local() {
         let (names, _) = file::names(root, b".", NAMES_TRIED_MAX).unwrap_or_default();
-        let mut files = names.iter().filter_map(|name| file::open(root, name, Want::Content).ok()?.file);
+        let mut files =
+            names.iter().filter_map(|name| file::open_on_same(root, name, Want::Content).ok()?.file);
         if let Some(first) = files.next() {
             tells_residency(first)?;
         }

@@ -37,8 +37,9 @@ impl AsFd for SiteFile {
 impl Drop for SiteFile {
     fn drop(&mut self) {
         let Some(file) = self.file.take() else { return };
-        // One that is deleted just now, between the question and the close, is waited for.
-        if file::is_deleted(&file).unwrap_or(false) {
+        // Of a place, nothing may be asked, and closing it frees nothing. A file that is deleted just
+        // now, between the question and the close, is waited for.
+        if file::is_place(&file).is_ok_and(|place| !place) && file::is_deleted(&file).unwrap_or(false) {
             ASIDE.with_borrow_mut(|aside| {
                 if aside.len() < ASIDE_MAX {
                     aside.push(file);

@@ -166,7 +166,8 @@ impl System for LinuxSystem {
             file::Resident::Bytes(bytes) => Resident::Bytes(bytes),
             file::Resident::Absent => Resident::Absent,
             file::Resident::Unknown => {
-                if !std::mem::replace(&mut self.said_unknown, true)
+                if !file::is_place(file)?
+                    && !std::mem::replace(&mut self.said_unknown, true)
                     && let Err(e) = file::tells_residency(file)
                 {
                     self.report(&format!(
@@ -180,6 +181,9 @@ impl System for LinuxSystem {
     }
 
     fn stat(&mut self, file: &SiteFile) -> io::Result<FileStat> {
+        if file::is_place(file)? {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         Ok(convert::stat(&file::stat(file)?))
     }
 

@@ -1,9 +1,10 @@
 //! Files without waiting: look-ups in the dentry cache, reads from the page cache.
 //!
 //! The facts behind this module were measured (DESIGN.md, "What the kernel really promises"):
-//! `RESOLVE_CACHED` never waits; `preadv2(RWF_NOWAIT)` may wait on a miss, because it submits
-//! readahead itself, so `cachestat` is asked first and the descriptor is marked
-//! `POSIX_FADV_RANDOM`.
+//! `RESOLVE_CACHED` never waits on a local file system; `preadv2(RWF_NOWAIT)` may wait on a miss,
+//! because it submits readahead itself, so `cachestat` is asked first and the descriptor is marked
+//! `POSIX_FADV_RANDOM`. On others open, close and even statx may wait for somebody else: of those
+//! a worker has no descriptors but places (`O_PATH`), on which only [`is_place`] is called.
 
 use std::io::{self, IoSliceMut};
 
@@ -60,37 +61,48 @@ pub enum Want {
 /// How a look-up may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
+    /// Not at all. It does not leave the file system of the root.
     Never,
+    /// For the disk of the root, whose file system it does not leave.
+    ForTheDisk,
+    /// For whomever it takes.
     AsLongAsItTakes,
 }
 
-/// Looks `path` up under `root` without waiting.
+/// Looks `path` up under `root`, which is on a local file system, without waiting.
 ///
 /// `path` is relative (`.` is the root itself). The look-up does not leave `root`, also not
 /// by symlink, and follows no magic link (openat2(2)).
 ///
-/// Errors: `WouldBlock` when the answer is not in the dentry cache; `NotFound`; `EXDEV` for
-/// a path that leaves the root; `PermissionDenied`; others of openat2(2).
+/// Errors: `WouldBlock` when the answer is not in the dentry cache, and for a path that leaves the
+/// root or goes to another file system, which the kernel does not tell apart; `NotFound`;
+/// `PermissionDenied`; others of openat2(2).
 pub fn open_cached(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
-    look_up(root.as_fd(), path, want, Wait::Never)
+    look_up(root.as_fd(), path, want, Wait::Never).map_err(|e| match Errno::from_io_error(&e) {
+        Some(Errno::XDEV) => Errno::AGAIN.into(),
+        _ => e,
+    })
 }
 
 /// Both kinds of look-up; `waiting::file` calls it with leave to wait.
 pub(crate) fn look_up(root: impl AsFd, path: &[u8], want: Want, wait: Wait) -> io::Result<Found> {
     let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    if wait != Wait::AsLongAsItTakes {
+        resolve |= ResolveFlags::NO_XDEV;
+    }
     if wait == Wait::Never {
         resolve |= ResolveFlags::CACHED;
     }
     // Looked at before it is opened for reading: opening a device has side effects, and
     // opening a FIFO waits for a writer.
     let place = fs::openat2(&root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
-    let stat = stat(&place)?;
+    let stat = stat_of(&place, wait)?;
     if stat.kind != Kind::File || want == Want::Stat {
         return Ok(Found { stat, file: None });
     }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = fs::openat2(&root, path, flags, Mode::empty(), resolve)?;
-    let opened = self::stat(&file)?;
+    let opened = stat_of(&file, wait)?;
     if opened.kind != Kind::File {
         // Replaced between the two opens; NONBLOCK has kept it from hanging.
         return Ok(Found { stat: opened, file: None });
@@ -102,7 +114,14 @@ pub(crate) fn look_up(root: impl AsFd, path: &[u8], want: Want, wait: Wait) -> i
 /// What statx says of an open file, from memory (`AT_STATX_DONT_SYNC`: no network round trip).
 #[inline]
 pub fn stat(file: impl AsFd) -> io::Result<Stat> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::from_bits_retain(libc::AT_STATX_DONT_SYNC as u32);
+    stat_of(file, Wait::Never)
+}
+
+/// What statx says of an open file.
+#[inline]
+pub(crate) fn stat_of(file: impl AsFd, wait: Wait) -> io::Result<Stat> {
+    let sync = if wait == Wait::AsLongAsItTakes { 0 } else { libc::AT_STATX_DONT_SYNC };
+    let flags = AtFlags::EMPTY_PATH | AtFlags::from_bits_retain(sync as u32);
     let mask = StatxFlags::TYPE | StatxFlags::SIZE | StatxFlags::INO | StatxFlags::MTIME | StatxFlags::CTIME;
     let s = fs::statx(file, c"", flags, mask)?;
     let kind = match fs::FileType::from_raw_mode(s.stx_mode.into()) {
@@ -127,6 +146,13 @@ pub fn is_deleted(file: impl AsFd) -> io::Result<bool> {
     Ok(fs::statx(file, c"", flags, StatxFlags::NLINK)?.stx_nlink == 0)
 }
 
+/// Whether an open file is only a place in a file system (`O_PATH`): it can be neither read nor
+/// asked without waiting for somebody else (see `waiting::file::open`).
+#[inline]
+pub fn is_place(file: impl AsFd) -> io::Result<bool> {
+    Ok(fs::fcntl_getfl(file)?.contains(OFlags::PATH))
+}
+
 /// Marks a descriptor so that reading through it starts no readahead of its own.
 pub(crate) fn mark_random(file: impl AsFd) -> io::Result<()> {
     Ok(fs::fadvise(file, 0, None, Advice::Random)?)
@@ -140,7 +166,7 @@ pub enum Resident {
     /// The first byte is not in memory.
     Absent,
     /// The kernel will not tell, or the file system cannot read without waiting: `cachestat`
-    /// answered `EPERM` or `ENOSYS`, or `preadv2` answered `EOPNOTSUPP`.
+    /// answered `EPERM`, `ENOSYS` or, for a place, `EBADF`, or `preadv2` answered `EOPNOTSUPP`.
     Unknown,
 }
 

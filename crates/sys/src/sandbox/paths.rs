@@ -1,12 +1,12 @@
 //! Which files a process can open from now on: landlock(7).
+//!
+//! By the system calls themselves: the `landlock` crate asks each folder what it is (fstat), which
+//! waits for as long as a folder's file system hangs.
 
 use std::io;
 
-use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath,
-    Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
-};
-use rustix::fd::BorrowedFd;
+use libc::{c_int, c_long, c_void, syscall};
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// What is allowed under a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,41 +19,92 @@ pub enum Rights {
     Write,
 }
 
-impl Rights {
-    fn access(self) -> BitFlags<AccessFs> {
-        match self {
-            Rights::Read => AccessFs::ReadFile.into(),
-            Rights::ReadAndList => AccessFs::ReadFile | AccessFs::ReadDir,
-            Rights::Write => AccessFs::WriteFile | AccessFs::MakeReg,
+// Numbers and rights of linux/landlock.h; the calls have the same numbers on all machines.
+const CREATE_RULESET: c_long = 444;
+const ADD_RULE: c_long = 445;
+const RESTRICT_SELF: c_long = 446;
+const ASK_VERSION: c_int = 1;
+const RULE_PATH_BENEATH: c_int = 1;
+const WRITE_FILE: u64 = 1 << 1;
+const READ_FILE: u64 = 1 << 2;
+const READ_DIR: u64 = 1 << 3;
+const MAKE_REG: u64 = 1 << 8;
+
+/// `struct landlock_ruleset_attr`: what is forbidden but for rules.
+#[repr(C)]
+struct Ruleset {
+    files: u64,
+    tcp: u64,
+    scopes: u64,
+}
+
+impl Ruleset {
+    /// All that this version of Landlock can forbid, as far as Flash knows it. Fields that an old
+    /// kernel does not know must be zero.
+    fn all(version: c_long) -> Self {
+        let files = match version {
+            ..2 => 13,
+            2 => 14,
+            3..5 => 15,
+            5.. => 16,
+        };
+        Self {
+            files: (1 << files) - 1,
+            tcp: if version >= 4 { 0b11 } else { 0 },
+            scopes: if version >= 6 { 0b11 } else { 0 },
         }
     }
 }
 
-/// The newest rules that Flash knows; an older kernel enforces those that it knows.
-const ABI_KNOWN: ABI = ABI::V6;
+/// `struct landlock_path_beneath_attr`.
+#[repr(C, packed)]
+struct PathBeneath {
+    allowed: u64,
+    folder: i32,
+}
+
+impl Rights {
+    fn bits(self) -> u64 {
+        match self {
+            Rights::Read => READ_FILE,
+            Rights::ReadAndList => READ_FILE | READ_DIR,
+            Rights::Write => WRITE_FILE | MAKE_REG,
+        }
+    }
+}
 
 /// Forbids this process to open any file but those under `folders`, to listen or connect by TCP, and
-/// to signal or connect to processes that are not under the same rules. What is open already stays so.
+/// to signal or connect to processes that are not under the same rules, as far as the kernel's
+/// version of Landlock can. What is open already stays so. The process must have `no_new_privs`.
 ///
 /// Gives the version of Landlock in force, None where the kernel has none.
 ///
-/// Errors: a kernel that has Landlock and yet refuses.
+/// Errors: those of a kernel that has Landlock and yet refuses.
 pub fn restrict(folders: &[(BorrowedFd<'_>, Rights)]) -> io::Result<Option<u8>> {
-    let attempt = || {
-        let mut rules = Ruleset::default()
-            .set_compatibility(CompatLevel::BestEffort)
-            .handle_access(AccessFs::from_all(ABI_KNOWN))?
-            .handle_access(AccessNet::from_all(ABI_KNOWN))?
-            .scope(Scope::from_all(ABI_KNOWN))?
-            .create()?;
-        for (folder, rights) in folders {
-            rules = rules.add_rule(PathBeneath::new(folder, rights.access()))?;
-        }
-        rules.restrict_self()
-    };
-    let status = attempt().map_err(|e| io::Error::other(format!("Landlock: {e}")))?;
-    Ok(match status.landlock {
-        LandlockStatus::Available { effective_abi, .. } => Some(effective_abi as u8),
-        LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => None,
-    })
+    // SAFETY: asked for its version, the call reads no memory.
+    let version = unsafe { syscall(CREATE_RULESET, std::ptr::null::<c_void>(), 0_usize, ASK_VERSION) };
+    if version < 1 {
+        return Ok(None);
+    }
+    let ruleset = Ruleset::all(version);
+    // SAFETY: the call reads one `Ruleset`, which outlives it.
+    let fd = checked(unsafe { syscall(CREATE_RULESET, &raw const ruleset, size_of::<Ruleset>(), 0) })?;
+    // SAFETY: the call has made this descriptor, and nobody else has it.
+    let rules = unsafe { OwnedFd::from_raw_fd(fd as c_int) };
+    for (folder, rights) in folders {
+        let rule = PathBeneath { allowed: rights.bits(), folder: folder.as_raw_fd() };
+        // SAFETY: the call reads one `PathBeneath`, which outlives it.
+        checked(unsafe { syscall(ADD_RULE, rules.as_raw_fd(), RULE_PATH_BENEATH, &raw const rule, 0) })?;
+    }
+    // SAFETY: the call reads no memory.
+    checked(unsafe { syscall(RESTRICT_SELF, rules.as_raw_fd(), 0) })?;
+    Ok(Some(u8::try_from(version).unwrap_or(u8::MAX)))
+}
+
+fn checked(answer: c_long) -> io::Result<c_long> {
+    if answer >= 0 {
+        return Ok(answer);
+    }
+    let e = io::Error::last_os_error();
+    Err(io::Error::new(e.kind(), format!("Landlock: {e}")))
 }

@@ -3,10 +3,12 @@
 use std::io;
 use std::path::Path;
 
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{self, Dir, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 
-use crate::prompt::file::{Found, Wait, Want, look_up};
+use super::root::is_local;
+use crate::prompt::file::{Found, Kind, Stat, Wait, Want, is_place, look_up, stat_of};
 
 /// Opens a folder, for look-ups only.
 pub fn open_folder(path: &Path) -> io::Result<OwnedFd> {
@@ -16,13 +18,51 @@ pub fn open_folder(path: &Path) -> io::Result<OwnedFd> {
 
 /// Looks `path` up under `root` and waits for the disk where it must; otherwise like
 /// [`open_cached`](crate::prompt::file::open_cached).
+///
+/// On a file system that may wait for somebody else, the file is only a place (`O_PATH`) that
+/// [`read`] opens anew: holding and closing that waits for nobody.
 pub fn open(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
-    look_up(root, path, want, Wait::AsLongAsItTakes)
+    let mut found = look_up(root, path, want, Wait::AsLongAsItTakes)?;
+    if let Some(file) = &mut found.file
+        && !is_local(&*file).unwrap_or(false)
+    {
+        *file = open_again(&*file, OFlags::PATH)?;
+    }
+    Ok(found)
+}
+
+/// Like [`open`], but stays on the file system of `root`: `EXDEV` for what lies on another.
+pub fn open_on_same(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
+    look_up(root, path, want, Wait::ForTheDisk)
+}
+
+/// What statx says of an open file, asking whoever knows.
+pub fn stat(file: impl AsFd) -> io::Result<Stat> {
+    stat_of(file, Wait::AsLongAsItTakes)
+}
+
+/// Opens what `file` has open once more, with other flags. It is only to be had through /proc.
+fn open_again(file: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
+    let place = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    Ok(fs::openat(fs::CWD, place, flags | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Reads up to `length_bytes` at `offset` to the end of `into`, stopping early only at the
-/// end of the file.
+/// end of the file. A file that is only a place is opened for it.
 pub fn read(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8>) -> io::Result<usize> {
+    if is_place(&file)? {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = open_again(&file, flags)?;
+        // Its file system, whatever that does, may have made something else of it.
+        if stat(&file)?.kind != Kind::File {
+            return Err(Errno::INVAL.into());
+        }
+        return read_at(file, offset, length_bytes, into);
+    }
+    read_at(file, offset, length_bytes, into)
+}
+
+fn read_at(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8>) -> io::Result<usize> {
     let start = into.len();
     into.resize(start + length_bytes, 0);
     let mut done = 0;
@@ -30,7 +70,7 @@ pub fn read(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8
         match rustix::io::pread(&file, &mut into[start + done..], offset + done as u64) {
             Ok(0) => break,
             Ok(n) => done += n,
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
     }
@@ -68,4 +108,28 @@ pub fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
         rest = &rest[n..];
     }
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prompt::file::{Resident, read_resident};
+
+    #[test]
+    fn a_file_that_may_wait_is_only_a_place_and_can_be_read_all_the_same() {
+        // Not on the list of local ones, and always there.
+        let root = fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("/proc");
+        let file = open(&root, b"version", Want::Content).expect("found").file.expect("a file");
+        assert!(is_place(&file).expect("its flags"));
+        assert_eq!(read_resident(&file, 0, &mut [0; 16]).expect("an answer"), Resident::Unknown);
+        let mut bytes = Vec::new();
+        read(&file, 0, 5, &mut bytes).expect("read");
+        assert_eq!(bytes, b"Linux");
+    }
+
+    #[test]
+    fn what_was_replaced_by_no_file_is_not_read() {
+        let place = fs::open("/proc/self", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("a place");
+        read(place, 0, 5, &mut Vec::new()).expect_err("no regular file");
+    }
 }

@@ -67,23 +67,27 @@ pub enum Unopened {
     Failed(io::Error),
 }
 
-/// Opens roots, all at once; what does not answer within `patience` stays under way.
-pub fn open_roots<'p>(
-    paths: impl IntoIterator<Item = &'p Path>,
-    patience: Duration,
-) -> Vec<Result<Root, Unopened>> {
-    let deadline = Instant::now() + patience;
-    let started: Vec<_> = paths.into_iter().map(Opening::start).collect();
-    let finish = |opening: io::Result<Opening>| {
-        let mut opening = opening.map_err(Unopened::Failed)?;
-        opening.wait(deadline).map_err(Unopened::Failed)?;
-        match opening.take() {
-            Ok(root) => Ok(root),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(Unopened::Hangs(opening)),
-            Err(e) => Err(Unopened::Failed(e)),
-        }
+/// Opens roots, many at once; what does not answer within `patience` stays under way.
+pub fn open_roots(paths: &[&Path], patience: Duration) -> Vec<Result<Root, Unopened>> {
+    let open = |paths: &[&Path]| {
+        let deadline = Instant::now() + patience;
+        let started: Vec<_> = paths.iter().map(|path| Opening::start(path)).collect();
+        started.into_iter().map(|opening| finish(opening, deadline)).collect::<Vec<_>>()
     };
-    started.into_iter().map(finish).collect()
+    paths.chunks(AT_ONCE).flat_map(open).collect()
+}
+
+/// Roots opened at once; the next ones have their own time.
+const AT_ONCE: usize = 64;
+
+fn finish(opening: io::Result<Opening>, deadline: Instant) -> Result<Root, Unopened> {
+    let mut opening = opening.map_err(Unopened::Failed)?;
+    opening.wait(deadline).map_err(Unopened::Failed)?;
+    match opening.take() {
+        Ok(root) => Ok(root),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(Unopened::Hangs(opening)),
+        Err(e) => Err(Unopened::Failed(e)),
+    }
 }
 
 const ROOT_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -97,7 +101,8 @@ pub struct Opening {
 }
 
 impl Opening {
-    fn start(path: &Path) -> io::Result<Self> {
+    /// Starts to open a folder.
+    pub fn start(path: &Path) -> io::Result<Self> {
         let path = CString::new(path.as_os_str().as_bytes())?;
         let (ours, theirs) = channel::pair(4096)?;
         channel::set_nonblocking(&ours)?;
@@ -193,7 +198,7 @@ mod tests {
     fn roots_are_opened_and_told_apart() {
         let here = std::env::temp_dir();
         let paths = [&here, Path::new("/proc"), &here.join("not-there"), Path::new("/proc/version")];
-        let opened = open_roots(paths, Duration::from_secs(60));
+        let opened = open_roots(&paths, Duration::from_secs(60));
         let [Ok(_), Ok(proc), Err(Unopened::Failed(missing)), Err(Unopened::Failed(file))] = &opened[..]
         else {
             panic!("{opened:?}")

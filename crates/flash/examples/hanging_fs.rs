@@ -1,0 +1,409 @@
+//! A FUSE file system that hangs, fails or is slow when it is told to: the disk of the tests in
+//! `tests/e2e/hung_disks.rs` and of `bench/hung.py`.
+//!
+//! `hanging_fs MOUNTPOINT FOLDER` reads the small FOLDER into memory and mounts it read-only. Then it
+//! takes commands on standard input and answers each with a line:
+//!
+//! | command | what it does |
+//! |---|---|
+//! | `OP hang`, `OP eio`, `OP slow MS`, `OP ok` | how requests of this kind go from now on |
+//! | `ttl MS` | how long the kernel may believe what it was told; at first 0 |
+//! | `put PATH TEXT` | changes a file's content |
+//! | `replace PATH TEXT` | puts another file in a file's place; the old one is gone, also for those who have it |
+//! | `held` | how many requests hang |
+//! | `askers` | the processes that have sent requests, by id, and of what kinds |
+//!
+//! OP is `lookup`, `getattr`, `open`, `read`, `flush`, `opendir`, `readdir`, `statfs` or `all`. What
+//! hung goes on when its kind is `ok` again. The end of standard input unmounts, and so does
+//! [`LIFE_TIME`]; where somebody still has something of it open lazily, with exit code 3.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+use std::{fs, io, thread};
+
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyStatfs, Request,
+};
+
+/// Nobody who forgets it has it for longer.
+const LIFE_TIME: Duration = Duration::from_secs(600);
+/// Requests that hang at once; those beyond fail.
+const HELD_MAX: usize = 4096;
+const OPS: [&str; 8] = ["lookup", "getattr", "open", "read", "flush", "opendir", "readdir", "statfs"];
+
+enum Node {
+    File { content: Arc<[u8]>, modified: SystemTime },
+    Folder(BTreeMap<String, u64>),
+    Gone,
+}
+
+#[derive(Clone, Copy, Default)]
+enum Mode {
+    #[default]
+    Ok,
+    Hang,
+    Eio,
+    Slow(Duration),
+}
+
+/// What is left to do for a request.
+type Answer = Box<dyn FnOnce(Result<(), Errno>) + Send>;
+
+#[derive(Default)]
+struct State {
+    /// By inode number, from 1.
+    nodes: Vec<Node>,
+    modes: BTreeMap<String, Mode>,
+    held: Vec<(&'static str, Answer)>,
+    askers: BTreeMap<u32, BTreeSet<&'static str>>,
+    ttl: Duration,
+}
+
+impl State {
+    fn add(&mut self, path: &Path) -> io::Result<u64> {
+        let at = self.nodes.len();
+        let metadata = fs::metadata(path)?;
+        if metadata.is_file() {
+            self.nodes.push(Node::File { content: fs::read(path)?.into(), modified: metadata.modified()? });
+        } else {
+            self.nodes.push(Node::Folder(BTreeMap::new()));
+            let mut children = BTreeMap::new();
+            for entry in fs::read_dir(path)? {
+                let entry = entry?;
+                children.insert(entry.file_name().to_string_lossy().into_owned(), self.add(&entry.path())?);
+            }
+            self.nodes[at] = Node::Folder(children);
+        }
+        Ok(at as u64 + 1)
+    }
+
+    fn node(&self, number: INodeNo) -> Result<&Node, Errno> {
+        match self.nodes.get((number.0 as usize).wrapping_sub(1)) {
+            Some(Node::Gone) => Err(Errno::ESTALE),
+            found => found.ok_or(Errno::ENOENT),
+        }
+    }
+
+    fn child(&self, parent: INodeNo, name: &str) -> Result<INodeNo, Errno> {
+        match self.node(parent)? {
+            Node::Folder(children) => children.get(name).copied().map(INodeNo).ok_or(Errno::ENOENT),
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    fn attributes(&self, number: INodeNo) -> Result<FileAttr, Errno> {
+        let (kind, perm, size, modified) = match self.node(number)? {
+            Node::File { content, modified } => {
+                (FileType::RegularFile, 0o644, content.len() as u64, *modified)
+            }
+            _ => (FileType::Directory, 0o755, 0, SystemTime::UNIX_EPOCH),
+        };
+        Ok(FileAttr {
+            ino: number,
+            size,
+            blocks: size.div_ceil(512),
+            atime: modified,
+            mtime: modified,
+            ctime: modified,
+            crtime: modified,
+            kind,
+            perm,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        })
+    }
+
+    fn find(&self, path: &str) -> Result<INodeNo, Errno> {
+        let mut names = path.split('/').filter(|name| !name.is_empty());
+        names.try_fold(INodeNo::ROOT, |parent, name| self.child(parent, name))
+    }
+
+    fn put(&mut self, path: &str, text: &str) -> Result<(), Errno> {
+        let number = self.find(path)?;
+        self.nodes[number.0 as usize - 1] =
+            Node::File { content: text.as_bytes().into(), modified: SystemTime::now() };
+        Ok(())
+    }
+
+    fn replace(&mut self, path: &str, text: &str) -> Result<(), Errno> {
+        let (folder, name) = path.rsplit_once('/').ok_or(Errno::EINVAL)?;
+        let (folder, old) = (self.find(folder)?, self.find(path)?);
+        self.nodes[old.0 as usize - 1] = Node::Gone;
+        self.nodes.push(Node::File { content: text.as_bytes().into(), modified: SystemTime::now() });
+        let new = self.nodes.len() as u64;
+        if let Node::Folder(children) = &mut self.nodes[folder.0 as usize - 1] {
+            children.insert(name.to_owned(), new);
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Default)]
+struct HangingFs(Arc<Mutex<State>>);
+
+impl HangingFs {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("nothing panics under the lock")
+    }
+
+    /// Answers a request as requests of its kind go now.
+    fn go(
+        &self,
+        op: &'static str,
+        request: &Request,
+        answer: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        let mut state = self.state();
+        state.askers.entry(request.pid()).or_default().insert(op);
+        let mode = state.modes.get(op).copied().unwrap_or_default();
+        if matches!(mode, Mode::Hang) && state.held.len() < HELD_MAX {
+            state.held.push((op, Box::new(answer)));
+            return;
+        }
+        drop(state);
+        match mode {
+            Mode::Ok => answer(Ok(())),
+            Mode::Hang | Mode::Eio => answer(Err(Errno::EIO)),
+            Mode::Slow(time) => {
+                thread::spawn(move || {
+                    thread::sleep(time);
+                    answer(Ok(()));
+                });
+            }
+        }
+    }
+
+    fn obey(&self, line: &str) -> Result<String, String> {
+        let words: Vec<&str> = line.splitn(3, ' ').collect();
+        let millis = |text: &str| text.parse().map(Duration::from_millis).map_err(|e| e.to_string());
+        match words[..] {
+            ["held"] => Ok(self.state().held.len().to_string()),
+            ["askers"] => {
+                let state = self.state();
+                let askers = state
+                    .askers
+                    .iter()
+                    .map(|(pid, ops)| format!("{pid}:{}", Vec::from_iter(ops.iter().copied()).join(",")));
+                Ok(askers.collect::<Vec<_>>().join(" "))
+            }
+            ["ttl", ms] => {
+                self.state().ttl = millis(ms)?;
+                Ok("ok".to_owned())
+            }
+            [verb @ ("put" | "replace"), path, text] => {
+                let mut state = self.state();
+                let done = if verb == "put" { state.put(path, text) } else { state.replace(path, text) };
+                done.map(|()| "ok".to_owned()).map_err(|e| format!("{e:?}"))
+            }
+            [op, mode, ref rest @ ..] if op == "all" || OPS.contains(&op) => {
+                let mode = match (mode, rest) {
+                    ("ok", []) => Mode::Ok,
+                    ("hang", []) => Mode::Hang,
+                    ("eio", []) => Mode::Eio,
+                    ("slow", [ms]) => Mode::Slow(millis(ms)?),
+                    _ => return Err(format!("no such mode: {line}")),
+                };
+                self.set_mode(op, mode);
+                Ok("ok".to_owned())
+            }
+            _ => Err(format!("no such command: {line}")),
+        }
+    }
+
+    fn set_mode(&self, op: &str, mode: Mode) {
+        let mut state = self.state();
+        for name in OPS.iter().filter(|name| op == "all" || **name == op) {
+            state.modes.insert((*name).to_owned(), mode);
+        }
+        if matches!(mode, Mode::Hang) {
+            return;
+        }
+        let held = std::mem::take(&mut state.held);
+        let (freed, kept): (Vec<_>, Vec<_>) =
+            held.into_iter().partition(|(name, _)| op == "all" || *name == op);
+        state.held = kept;
+        drop(state);
+        for (_, answer) in freed {
+            answer(Ok(()));
+        }
+    }
+}
+
+impl Filesystem for HangingFs {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Else the kernel sends one look-up of a folder at a time. An old kernel goes on doing so.
+        let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let (fs, name) = (self.clone(), name.to_string_lossy().into_owned());
+        self.go("lookup", request, move |result| {
+            let state = fs.state();
+            let found =
+                result.and_then(|()| state.child(parent, &name)).and_then(|child| state.attributes(child));
+            match found {
+                Ok(attributes) => reply.entry(&state.ttl, &attributes, Generation(0)),
+                Err(e) => reply.error(e),
+            }
+        });
+    }
+
+    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let fs = self.clone();
+        self.go("getattr", request, move |result| {
+            let state = fs.state();
+            match result.and_then(|()| state.attributes(ino)) {
+                Ok(attributes) => reply.attr(&state.ttl, &attributes),
+                Err(e) => reply.error(e),
+            }
+        });
+    }
+
+    fn open(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let fs = self.clone();
+        self.go("open", request, move |result| match result.and_then(|()| fs.state().attributes(ino)) {
+            Ok(_) => reply.opened(FileHandle(0), FopenFlags::empty()),
+            Err(e) => reply.error(e),
+        });
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let fs = self.clone();
+        self.go("read", request, move |result| {
+            let content = result.and_then(|()| match fs.state().node(ino)? {
+                Node::File { content, .. } => Ok(Arc::clone(content)),
+                _ => Err(Errno::EISDIR),
+            });
+            match content {
+                Ok(content) => {
+                    let start = content.len().min(offset as usize);
+                    let end = content.len().min(start + size as usize);
+                    reply.data(&content[start..end]);
+                }
+                Err(e) => reply.error(e),
+            }
+        });
+    }
+
+    fn flush(&self, request: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.go("flush", request, move |result| match result {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(e),
+        });
+    }
+
+    fn opendir(&self, request: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        self.go("opendir", request, move |result| match result {
+            Ok(()) => reply.opened(FileHandle(0), FopenFlags::empty()),
+            Err(e) => reply.error(e),
+        });
+    }
+
+    fn readdir(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let fs = self.clone();
+        self.go("readdir", request, move |result| {
+            let state = fs.state();
+            let children = match result.and_then(|()| state.node(ino)) {
+                Ok(Node::Folder(children)) => children,
+                Ok(_) => return reply.error(Errno::ENOTDIR),
+                Err(e) => return reply.error(e),
+            };
+            for (at, (name, child)) in children.iter().enumerate().skip(offset as usize) {
+                let kind = match state.node(INodeNo(*child)) {
+                    Ok(Node::File { .. }) => FileType::RegularFile,
+                    _ => FileType::Directory,
+                };
+                if reply.add(INodeNo(*child), at as u64 + 1, kind, name) {
+                    break;
+                }
+            }
+            reply.ok();
+        });
+    }
+
+    fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
+        self.go("statfs", request, move |result| match result {
+            Ok(()) => reply.statfs(0, 0, 0, 0, 0, 4096, 255, 0),
+            Err(e) => reply.error(e),
+        });
+    }
+}
+
+/// Takes commands until there are no more.
+fn obey_all(fs: &HangingFs) {
+    for line in io::stdin().lock().lines().map_while(Result::ok) {
+        let answer = fs.obey(line.trim()).unwrap_or_else(|why| format!("error: {why}"));
+        if writeln!(io::stdout(), "{answer}").is_err() {
+            return;
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let places: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let [mountpoint, folder] = &places[..] else {
+        eprintln!("usage: hanging_fs MOUNTPOINT FOLDER");
+        return ExitCode::from(2);
+    };
+    let fs = HangingFs::default();
+    if let Err(e) = fs.state().add(folder) {
+        eprintln!("cannot read {}: {e}", folder.display());
+        return ExitCode::FAILURE;
+    }
+    let mut options = fuser::Config::default();
+    options.mount_options = vec![MountOption::RO, MountOption::FSName("hanging".to_owned())];
+    options.acl = fuser::SessionACL::All;
+    let mounted = fuser::Session::new(fs.clone(), mountpoint, &options).and_then(fuser::Session::spawn);
+    let session = match mounted {
+        Ok(session) => session,
+        Err(e) => {
+            eprintln!("cannot mount on {}: {e}", mountpoint.display());
+            return ExitCode::FAILURE;
+        }
+    };
+    println!("mounted");
+    let obeyed = thread::spawn({
+        let fs = fs.clone();
+        move || obey_all(&fs)
+    });
+    let ends = SystemTime::now() + LIFE_TIME;
+    while !obeyed.is_finished() && SystemTime::now() < ends {
+        thread::sleep(Duration::from_millis(20));
+    }
+    fs.set_mode("all", Mode::Ok);
+    if session.umount_and_join().is_ok() {
+        return ExitCode::SUCCESS;
+    }
+    // It is out of sight at once, and ends with this process.
+    let _ = Command::new("umount").arg("-l").arg(mountpoint).status();
+    ExitCode::from(3)
+}

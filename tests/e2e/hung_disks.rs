@@ -1,0 +1,365 @@
+//! A file system that waits for somebody else, and hangs, costs its own requests and nobody else's.
+//! The disk is a FUSE file system that does as it is told; each test says why if it can have none.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::{Client, Disk, Folder, Launch, Page, Server, pattern, wait_for, wait_until};
+
+/// A folder with a local site in `www` and what the disk holds in `disk`, and the disk.
+fn folder_and_disk() -> Option<(Folder, Disk)> {
+    let folder = Folder::with_hello();
+    for name in ["a", "b", "c", "list/a", "list/b", "list/c", "sub/a"] {
+        folder.write(&format!("disk/{name}.txt"), name);
+    }
+    folder.write("disk/kept.txt", "kept");
+    folder.write("disk/index.html", "<p>index");
+    folder.write("disk/page.html", "as it is");
+    folder.write("disk/page.html.gz", "in gz");
+    folder.write("disk/small.bin", pattern(100_000, 1));
+    folder.write("disk/large.bin", pattern(5_000_001, 2));
+    let disk = Disk::mount(&folder.path("disk"), &folder.path("mount"))?;
+    Some((folder, disk))
+}
+
+/// A server of two sites: everybody's in `www`, and `disk.test` in this part of the disk.
+fn launch(folder: &Folder, part: &str, more: &str) -> Launch {
+    let config = format!(
+        "root = \"www\"\nlisten = [\"127.0.0.1:0\"]\nworkers = 1\nhelpers = 8\nfreshness = \"20ms\"\n{more}\n\
+         [[site]]\nhosts = [\"disk.test\"]\nroot = \"mount{part}\"\nbrowse = true\n"
+    );
+    Launch::configured(folder, &config)
+}
+
+const PATIENT: &str = "job_deadline = \"1h\"\n";
+const HASTY: &str = "job_deadline = \"500ms\"\n";
+
+fn ask_disk(client: &mut Client, target: &str, fields: &[&str]) {
+    let request = Client::request_bytes("GET", target, fields);
+    client.send(String::from_utf8(request).unwrap().replace("e2e.test", "disk.test"));
+}
+
+#[track_caller]
+fn get_from_disk(client: &mut Client, target: &str, fields: &[&str]) -> Page {
+    ask_disk(client, target, fields);
+    client.page()
+}
+
+/// What makes requests of a kind, three of them, none of which is in memory.
+fn targets_of(op: &str) -> [&'static str; 3] {
+    match op {
+        "opendir" | "readdir" => ["/list/", "/sub/", "/list/?again"],
+        _ => ["/a.txt", "/b.txt", "/c.txt"],
+    }
+}
+
+const OPS: [&str; 8] = ["lookup", "getattr", "open", "read", "flush", "statfs", "opendir", "readdir"];
+
+/// Everything that is in memory is answered, and what misses on the local disk, too.
+#[track_caller]
+fn assert_others_flow(server: &Server, folder: &Folder) {
+    let mut client = server.client();
+    let tag = client.get("/hello.txt").must("ETag").to_owned();
+    for _ in 0..10 {
+        assert_eq!(client.get("/hello.txt").brief(), (200, "hello\n".into()));
+        assert_eq!(client.request("HEAD", "/hello.txt", &[]).status, 200);
+        let known = format!("If-None-Match: {tag}");
+        assert_eq!(client.request("GET", "/hello.txt", &[&known]).status, 304);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    folder.www("new.txt", "new");
+    assert_eq!(client.get("/new.txt").brief(), (200, "new".into()));
+    fs::remove_file(folder.served("new.txt")).unwrap();
+    assert_eq!(client.get("/never-heard-of").status, 404);
+}
+
+/// The worker has not asked the disk for anything, and holds nothing of it whose closing would.
+#[track_caller]
+fn assert_worker_apart(server: &Server, disk: &mut Disk, mount: &Path) {
+    let worker = server.sole("worker");
+    assert_eq!(disk.asked_by(worker), None);
+    for entry in fs::read_dir(format!("/proc/{worker}/fd")).unwrap().flatten() {
+        if fs::read_link(entry.path()).is_ok_and(|file| file.starts_with(mount)) {
+            let about = fs::read_to_string(format!("/proc/{worker}/fdinfo/{}", entry.file_name().display()));
+            let about = about.unwrap_or_default();
+            let flags = about.lines().find_map(|line| line.strip_prefix("flags:")).unwrap_or("010000000");
+            let flags = u32::from_str_radix(flags.trim(), 8).unwrap();
+            assert!(flags & 0o10_000_000 != 0, "not only a place: {about}");
+        }
+    }
+}
+
+#[test]
+fn one_that_works_serves_what_a_local_one_does() {
+    for ttl in ["ttl 0", "ttl 3600000"] {
+        let Some((folder, mut disk)) = folder_and_disk() else { return };
+        disk.tell(ttl);
+        let server = launch(&folder, "", PATIENT).start();
+        assert!(server.stdout().contains("1 of the roots may wait for somebody else"), "{}", server.stdout());
+        let mut client = server.client();
+        let (small, large) = (pattern(100_000, 1), pattern(5_000_001, 2));
+        for _ in 0..3 {
+            assert_eq!(get_from_disk(&mut client, "/a.txt", &[]).brief(), (200, "a".into()));
+            assert!(get_from_disk(&mut client, "/small.bin", &[]).body == small);
+            assert!(get_from_disk(&mut client, "/large.bin", &[]).body == large);
+            let page = get_from_disk(&mut client, "/large.bin", &["Range: bytes=1000000-2000000"]);
+            assert!(page.status == 206 && page.body == large[1_000_000..=2_000_000]);
+            let page = get_from_disk(&mut client, "/large.bin", &["Range: bytes=1000000-1000009,-5"]);
+            assert_eq!(page.status, 206);
+            let tag = format!("If-None-Match: {}", page.must("ETag"));
+            assert_eq!(get_from_disk(&mut client, "/large.bin", &[&tag]).status, 304);
+            let page = get_from_disk(&mut client, "/page.html", &["Accept-Encoding: gzip"]);
+            assert_eq!(page.brief(), (200, "in gz".into()));
+            assert_eq!(get_from_disk(&mut client, "/page.html", &[]).text(), "as it is");
+            assert_eq!(get_from_disk(&mut client, "/", &[]).text(), "<p>index");
+            assert!(get_from_disk(&mut client, "/list/", &[]).text().contains("a.txt"));
+            let page = get_from_disk(&mut client, "/list/", &["Accept: application/json"]);
+            assert_eq!(page.json()["entries"].as_array().unwrap().len(), 3);
+            assert!([301, 308].contains(&get_from_disk(&mut client, "/list", &[]).status));
+            assert_eq!(get_from_disk(&mut client, "/none", &[]).status, 404);
+            std::thread::sleep(std::time::Duration::from_millis(30));
+        }
+        disk.tell("put /a.txt changed");
+        disk.tell("put /large.bin small now");
+        // The kernel may believe the old state for its time; the file system said so.
+        if ttl == "ttl 0" {
+            for (target, text) in [("/a.txt", "changed"), ("/large.bin", "small now")] {
+                wait_until("the change to be seen", || {
+                    get_from_disk(&mut client, target, &[]).text() == text
+                });
+            }
+        }
+        assert_worker_apart(&server, &mut disk, &folder.path("mount"));
+        assert_eq!(server.stderr(), "");
+    }
+}
+
+#[test]
+fn while_requests_hang_all_others_are_answered() {
+    for op in OPS {
+        let Some((folder, mut disk)) = folder_and_disk() else { return };
+        let server = launch(&folder, "", PATIENT).start();
+        assert_eq!(get_from_disk(&mut server.client(), "/kept.txt", &[]).text(), "kept");
+        disk.tell(&format!("{op} hang"));
+        let mut hung: Vec<(Client, &str)> = targets_of(op).map(|target| (server.client(), target)).into();
+        for (client, target) in &mut hung {
+            ask_disk(client, target, &[]);
+        }
+        disk.wait_until_held(2);
+        assert_others_flow(&server, &folder);
+        // What is in memory is served, though nobody can say whether it still is what the disk has.
+        assert_eq!(get_from_disk(&mut server.client(), "/kept.txt", &[]).text(), "kept");
+        for (client, target) in &mut hung {
+            assert!(!client.has_heard(), "{op}: {target} hangs");
+        }
+        assert_worker_apart(&server, &mut disk, &folder.path("mount"));
+        disk.tell("all ok");
+        for (client, target) in &mut hung {
+            assert_eq!(client.page().status, 200, "{op}: {target}");
+            client.assert_kept();
+        }
+        assert_eq!(server.stderr(), "");
+    }
+}
+
+#[test]
+fn what_hangs_is_503_at_its_deadline() {
+    for op in OPS {
+        let Some((folder, mut disk)) = folder_and_disk() else { return };
+        let server = launch(&folder, "", HASTY).start();
+        let worker = server.sole("worker");
+        assert_eq!(server.get("/hello.txt").status, 200);
+        disk.tell(&format!("{op} hang"));
+        let mut client = server.client();
+        ask_disk(&mut client, targets_of(op)[0], &[]);
+        let page = client.page();
+        assert_eq!(page.status, 503, "{op}");
+        page.must("Retry-After").parse::<u32>().unwrap();
+        client.assert_kept();
+        server.wait_for_stderr("deadline");
+        // A helper is hung in the kernel, beyond the reach of a signal, and another takes its place.
+        assert_others_flow(&server, &folder);
+        disk.tell("all ok");
+        assert_eq!(get_from_disk(&mut client, targets_of(op)[0], &[]).status, 200, "{op}");
+        assert_eq!(server.sole("worker"), worker);
+    }
+}
+
+#[test]
+fn a_disk_that_fails_is_500_and_the_next_request_may_succeed() {
+    for op in ["lookup", "getattr", "open", "read", "opendir", "readdir"] {
+        let Some((folder, mut disk)) = folder_and_disk() else { return };
+        let server = launch(&folder, "", PATIENT).start();
+        let worker = server.sole("worker");
+        disk.tell(&format!("{op} eio"));
+        let mut client = server.client();
+        let target = targets_of(op)[0];
+        assert_eq!(get_from_disk(&mut client, target, &[]).status, 500, "{op}");
+        assert_eq!(client.get("/hello.txt").text(), "hello\n");
+        disk.tell("all ok");
+        assert_eq!(get_from_disk(&mut client, target, &[]).status, 200, "{op}");
+        assert_eq!(server.sole("worker"), worker);
+    }
+}
+
+#[test]
+fn one_that_was_mounted_anew_is_served_again() {
+    let Some((folder, disk)) = folder_and_disk() else { return };
+    let server = launch(&folder, "", &format!("{PATIENT}helper_idle = \"1h\"")).start();
+    let mut client = server.client();
+    assert_eq!(get_from_disk(&mut client, "/a.txt", &[]).text(), "a");
+    drop(disk);
+    assert_eq!(get_from_disk(&mut client, "/b.txt", &[]).status, 500);
+    let Some(_disk) = Disk::mount(&folder.path("disk"), &folder.path("mount")) else { return };
+    wait_until("the new disk", || get_from_disk(&mut client, "/c.txt", &[]).status == 200);
+}
+
+#[test]
+fn a_file_that_was_replaced_behind_ones_back_is_found_anew() {
+    let Some((folder, mut disk)) = folder_and_disk() else { return };
+    let server = launch(&folder, "", PATIENT).arg("--freshness").arg("1h").start();
+    let mut client = server.client();
+    // Too long for the content cache, so that its place is what is kept of it.
+    assert!(get_from_disk(&mut client, "/large.bin", &[]).body == pattern(5_000_001, 2));
+    disk.tell("replace /large.bin another");
+    assert_eq!(get_from_disk(&mut client, "/large.bin", &[]).brief(), (200, "another".into()));
+    assert_eq!(server.stderr(), "");
+}
+
+#[test]
+fn a_slow_disk_gives_right_answers() {
+    let Some((folder, mut disk)) = folder_and_disk() else { return };
+    let server = launch(&folder, "", PATIENT).start();
+    disk.tell("all slow 30");
+    let mut client = server.client();
+    let mut slow = server.client();
+    ask_disk(&mut slow, "/large.bin", &[]);
+    for _ in 0..5 {
+        assert_eq!(client.get("/hello.txt").text(), "hello\n");
+    }
+    assert!(slow.page().body == pattern(5_000_001, 2));
+    assert_eq!(get_from_disk(&mut client, "/page.html", &["Accept-Encoding: gzip"]).text(), "in gz");
+    assert!(get_from_disk(&mut client, "/list/", &[]).text().contains("a.txt"));
+    assert_worker_apart(&server, &mut disk, &folder.path("mount"));
+}
+
+#[test]
+fn one_below_a_local_root_is_kept_apart_like_a_root() {
+    let Some((folder, disk)) = folder_and_disk() else { return };
+    disk.unmount();
+    let Some(mut disk) = Disk::mount(&folder.path("disk"), &folder.served("mount")) else { return };
+    let server = Launch::new(&folder).args(["--freshness", "20ms", "--job-deadline", "1h"]).start();
+    disk.tell("ttl 3600000");
+    let mut client = server.client();
+    for _ in 0..3 {
+        assert_eq!(client.get("/mount/kept.txt").brief(), (200, "kept".into()));
+        assert!(client.get("/mount/large.bin").body == pattern(5_000_001, 2));
+        assert_eq!(client.get("/mount/none").status, 404);
+        std::thread::sleep(std::time::Duration::from_millis(30));
+    }
+    // A name that the kernel knows and the worker does not: look-ups in memory would find it.
+    fs::metadata(folder.served("mount/a.txt")).unwrap();
+    disk.tell("all hang");
+    let mut hung = server.client();
+    hung.ask("/mount/large.bin");
+    let mut known = server.client();
+    known.ask("/mount/a.txt");
+    disk.wait_until_held(2);
+    assert_others_flow(&server, &folder);
+    assert_eq!(client.get("/mount/kept.txt").text(), "kept");
+    assert!(!hung.has_heard() && !known.has_heard());
+    assert_worker_apart(&server, &mut disk, &folder.served("mount"));
+    disk.tell("all ok");
+    assert!(hung.page().body == pattern(5_000_001, 2));
+    assert_eq!(known.page().text(), "a");
+}
+
+#[test]
+fn a_stop_does_not_wait_for_it() {
+    for op in ["open", "read", "readdir"] {
+        let Some((folder, mut disk)) = folder_and_disk() else { return };
+        let settings = format!("{PATIENT}shutdown_timeout = \"300ms\"");
+        let mut server = launch(&folder, "", &settings).start();
+        disk.tell(&format!("{op} hang"));
+        let mut hung = server.client();
+        ask_disk(&mut hung, targets_of(op)[0], &[]);
+        disk.wait_until_held(1);
+        let others = [server.role("worker"), server.role("helper")].concat();
+        assert!(others.len() >= 2, "{others:?}");
+        server.signal("TERM");
+        wait_until("the supervisor's end", || server.has_ended());
+        hung.assert_gone();
+        // A helper in the middle of a call is beyond any signal, and ends with the call.
+        disk.tell("all ok");
+        assert_eq!(server.wait().code(), Some(0), "{}", server.stderr());
+        for pid in others {
+            wait_until("the end of what was hung", || !Path::new(&format!("/proc/{pid}")).exists());
+        }
+        disk.unmount();
+    }
+}
+
+#[test]
+fn a_stop_after_a_deadline_is_at_once() {
+    let Some((folder, mut disk)) = folder_and_disk() else { return };
+    let mut server = launch(&folder, "", &format!("{HASTY}shutdown_timeout = \"1h\"")).start();
+    disk.tell("open hang");
+    assert_eq!(get_from_disk(&mut server.client(), "/a.txt", &[]).status, 503);
+    server.signal("TERM");
+    wait_until("the supervisor's end", || server.has_ended());
+    disk.tell("all ok");
+    assert_eq!(server.wait().code(), Some(0));
+    disk.unmount();
+}
+
+#[test]
+fn a_reload_while_it_hangs_is_in_force() {
+    let Some((folder, mut disk)) = folder_and_disk() else { return };
+    let server = launch(&folder, "/sub", HASTY).start();
+    let old = server.sole("worker");
+    assert_eq!(get_from_disk(&mut server.client(), "/a.txt", &[]).text(), "sub/a");
+    disk.tell("all hang");
+    assert_eq!(get_from_disk(&mut server.client(), "/b.txt", &[]).status, 503);
+    server.signal("HUP");
+    wait_until("the next generation", || server.announcements().len() == 2);
+    wait_until("the old worker's end", || !server.role("worker").contains(&old));
+    assert_others_flow(&server, &folder);
+    assert_eq!(get_from_disk(&mut server.client(), "/a.txt", &[]).status, 503);
+    disk.tell("all ok");
+    wait_until("the disk's answers", || {
+        get_from_disk(&mut server.client(), "/a.txt", &[]).brief() == (200, "sub/a".into())
+    });
+}
+
+#[test]
+fn a_start_while_it_hangs_serves_the_others() {
+    for part in ["", "/sub"] {
+        let Some((folder, mut disk)) = folder_and_disk() else { return };
+        disk.tell("all hang");
+        let mut server = launch(&folder, part, HASTY).start();
+        server.wait_for_stderr("did not answer");
+        assert_others_flow(&server, &folder);
+        assert_eq!(get_from_disk(&mut server.client(), "/a.txt", &[]).status, 503);
+        disk.tell("all ok");
+        let found = wait_for("the disk's answers", || {
+            Some(get_from_disk(&mut server.client(), "/a.txt", &[])).filter(|page| page.status == 200)
+        });
+        assert!(found.text().ends_with('a'));
+        assert_worker_apart(&server, &mut disk, &folder.path("mount"));
+        server.signal("TERM");
+        assert_eq!(server.wait().code(), Some(0));
+        disk.unmount();
+    }
+}
+
+#[test]
+fn the_check_of_settings_says_that_a_root_does_not_answer() {
+    let Some((folder, mut disk)) = folder_and_disk() else { return };
+    disk.tell("all hang");
+    let config = folder.write("flash.toml", "root = \"mount/sub\"\n");
+    let output = Command::new(env!("CARGO_BIN_EXE_flash")).args(["check", "--config"]).arg(config).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("did not answer"), "{output:?}");
+}
