@@ -151,6 +151,15 @@ impl ConfigError {
         self.problems.len()
     }
 
+    /// Every place in the file that the problems name, in bytes.
+    #[cfg(feature = "fuzzing")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn spans(&self) -> Vec<Range<usize>> {
+        let others = self.problems.iter().filter_map(|problem| Some(problem.other.as_ref()?.0.clone()));
+        self.problems.iter().filter_map(|problem| problem.span.clone()).chain(others).collect()
+    }
+
     /// The text for people, several lines without a newline at the end, with colours if asked.
     #[must_use]
     pub fn render(&self, colour: bool) -> String {
