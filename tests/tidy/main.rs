@@ -23,6 +23,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("flash-engine", &["flash-http"]),
     ("flash-http", &[]),
     ("flash-sys", &[]),
+    ("flash-checks", &["flash-engine", "flash-http", "flash-server"]),
 ];
 
 /// Crates that make system calls.

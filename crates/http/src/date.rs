@@ -79,9 +79,16 @@ pub fn http_date(unix_s: i64) -> [u8; 29] {
 }
 
 /// Seconds since 1970 of a date in any of the three formats of RFC 9110 section 5.6.7. `None` when it
-/// is none of them, or lies before 1970; a field with such a value is to be ignored.
+/// is none of them, or lies before 1970; a field with such a value is to be ignored. Two digits of year
+/// are 1970 to 2069.
 pub fn parse_http_date(bytes: &[u8]) -> Option<i64> {
-    let moment = httpdate::parse_http_date(std::str::from_utf8(bytes).ok()?).ok()?;
+    let text = std::str::from_utf8(bytes).ok()?;
+    // httpdate takes any byte between the date and the time of the second format.
+    let time = text.trim_ascii_end().strip_suffix(" GMT");
+    if time.is_some_and(|time| time.as_bytes().iter().nth_back(8) != Some(&b' ')) {
+        return None;
+    }
+    let moment = httpdate::parse_http_date(text).ok()?;
     let since = moment.duration_since(std::time::UNIX_EPOCH).ok()?;
     i64::try_from(since.as_secs()).ok()
 }
@@ -160,6 +167,8 @@ mod tests {
             "Sun, 31 Feb 1994 08:49:37 GMT",
             "Sun, 06 Nov 1994 24:00:00 GMT",
             "Sun, 06 Nov 1894 08:49:37 GMT",
+            "Sunday, 06-Nov-94T08:49:37 GMT",
+            " GMT",
             "\u{e9}",
         ] {
             assert_eq!(parse_http_date(text.as_bytes()), None, "{text}");

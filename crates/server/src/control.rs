@@ -10,6 +10,8 @@ use crate::sandbox::InForce;
 
 /// Room for messages under way on a control channel, in bytes.
 pub(crate) const CHANNEL_BYTES: usize = 64 * 1024;
+/// The length of every order.
+const ORDER_BYTES: usize = 9;
 /// The longest text of a report; the rest is cut.
 const REPORT_BYTES_MAX: usize = 4 * 1024;
 
@@ -76,6 +78,12 @@ mod tag {
 
 /// Sends an order.
 pub(crate) fn send_order(channel: impl AsFd, order: &Order) -> io::Result<()> {
+    let (bytes, descriptor) = encode_order(order);
+    channel::send(channel, &[IoSlice::new(&bytes)], descriptor.as_slice())
+}
+
+/// An order as bytes, a tag and a number, and the descriptor that goes with it.
+pub(crate) fn encode_order(order: &Order) -> ([u8; ORDER_BYTES], Option<BorrowedFd<'_>>) {
     let (tag, number, descriptor): (u8, u64, Option<BorrowedFd<'_>>) = match order {
         Order::Settings(fd) => (tag::SETTINGS, 0, Some(fd.as_fd())),
         Order::Listener(fd) => (tag::LISTENER, 0, Some(fd.as_fd())),
@@ -88,8 +96,9 @@ pub(crate) fn send_order(channel: impl AsFd, order: &Order) -> io::Result<()> {
         Order::Drain => (tag::DRAIN, 0, None),
         Order::Reopen => (tag::REOPEN, 0, None),
     };
-    let number = number.to_le_bytes();
-    channel::send(channel, &[IoSlice::new(&[tag]), IoSlice::new(&number)], descriptor.as_slice())
+    let mut bytes = [tag; ORDER_BYTES];
+    bytes[1..].copy_from_slice(&number.to_le_bytes());
+    (bytes, descriptor)
 }
 
 /// Receives an order.
@@ -97,23 +106,29 @@ pub(crate) fn send_order(channel: impl AsFd, order: &Order) -> io::Result<()> {
 /// Errors: `WouldBlock` on a non-blocking channel with none; `UnexpectedEof` when the
 /// supervisor is gone; `InvalidData` for a message that is no order.
 pub(crate) fn receive_order(channel: impl AsFd) -> io::Result<Order> {
-    let mut bytes = [0; 16];
+    let mut bytes = [0; ORDER_BYTES];
     let mut descriptors = Vec::new();
     let length = channel::recv(channel, &mut bytes, &mut descriptors)?;
+    decode_order(&bytes[..length], descriptors)
+}
+
+/// The order that a message holds; errors as in [`receive_order`].
+pub(crate) fn decode_order(bytes: &[u8], mut descriptors: Vec<OwnedFd>) -> io::Result<Order> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a message that is no order");
-    let Some((tag, rest)) = bytes[..length].split_first() else { return Err(gone()) };
+    let Some((tag, rest)) = bytes.split_first() else { return Err(gone()) };
+    let number = number(rest).ok_or_else(invalid)?;
     let mut descriptor = || descriptors.pop().ok_or_else(invalid);
     Ok(match *tag {
         tag::SETTINGS => Order::Settings(descriptor()?),
         tag::LISTENER => Order::Listener(descriptor()?),
         tag::LOG => Order::Log(descriptor()?),
         tag::LOCAL_ROOT | tag::OTHER_ROOT => Order::Root {
-            site: number(rest).and_then(|n| usize::try_from(n).ok()).ok_or_else(invalid)?,
+            site: usize::try_from(number).map_err(|_| invalid())?,
             is_local: *tag == tag::LOCAL_ROOT,
             folder: descriptor()?,
         },
         tag::BEGIN => Order::Begin,
-        tag::HELPER => Order::Helper(number(rest).ok_or_else(invalid)?, descriptor()?),
+        tag::HELPER => Order::Helper(number, descriptor()?),
         tag::NO_HELPER => Order::NoHelper,
         tag::DRAIN => Order::Drain,
         tag::REOPEN => Order::Reopen,
@@ -123,32 +138,38 @@ pub(crate) fn receive_order(channel: impl AsFd) -> io::Result<Order> {
 
 /// Sends a notice.
 pub(crate) fn send_notice(channel: impl AsFd, notice: &Notice) -> io::Result<()> {
-    let (number, bytes);
-    let (tag, rest): (u8, &[u8]) = match notice {
+    channel::send(channel, &[IoSlice::new(&encode_notice(notice))], &[])
+}
+
+/// A notice as bytes.
+pub(crate) fn encode_notice(notice: &Notice) -> Vec<u8> {
+    match notice {
         Notice::Ready(in_force) => {
-            bytes = [in_force.landlock.unwrap_or(0), in_force.seccomp.into()];
-            (tag::READY, &bytes)
+            vec![tag::READY, in_force.landlock.unwrap_or(0), in_force.seccomp.into()]
         }
-        Notice::WantHelper => (tag::WANT_HELPER, &[]),
-        Notice::EndHelper(helper) => {
-            number = helper.to_le_bytes();
-            (tag::END_HELPER, &number)
+        Notice::WantHelper => vec![tag::WANT_HELPER],
+        Notice::EndHelper(helper) => [&[tag::END_HELPER], &helper.to_le_bytes()[..]].concat(),
+        Notice::Report(text) => {
+            [&[tag::REPORT], &text.as_bytes()[..text.len().min(REPORT_BYTES_MAX)]].concat()
         }
-        Notice::Report(text) => (tag::REPORT, &text.as_bytes()[..text.len().min(REPORT_BYTES_MAX)]),
-    };
-    channel::send(channel, &[IoSlice::new(&[tag]), IoSlice::new(rest)], &[])
+    }
 }
 
 /// Receives a notice; errors as in [`receive_order`].
 pub(crate) fn receive_notice(channel: impl AsFd) -> io::Result<Notice> {
     let mut bytes = [0; 1 + REPORT_BYTES_MAX];
     let length = channel::recv(channel, &mut bytes, &mut Vec::new())?;
+    decode_notice(&bytes[..length])
+}
+
+/// The notice that a message holds; errors as in [`receive_notice`].
+pub(crate) fn decode_notice(bytes: &[u8]) -> io::Result<Notice> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a message that is no notice");
-    let Some((tag, rest)) = bytes[..length].split_first() else { return Err(gone()) };
+    let Some((tag, rest)) = bytes.split_first() else { return Err(gone()) };
     Ok(match *tag {
         tag::READY => {
-            let [landlock, seccomp] = *rest.first_chunk().ok_or_else(invalid)?;
-            Notice::Ready(InForce { landlock: (landlock > 0).then_some(landlock), seccomp: seccomp > 0 })
+            let [landlock, seccomp @ (0 | 1)] = *rest else { return Err(invalid()) };
+            Notice::Ready(InForce { landlock: (landlock > 0).then_some(landlock), seccomp: seccomp == 1 })
         }
         tag::WANT_HELPER => Notice::WantHelper,
         tag::END_HELPER => Notice::EndHelper(number(rest).ok_or_else(invalid)?),
@@ -158,7 +179,7 @@ pub(crate) fn receive_notice(channel: impl AsFd) -> io::Result<Notice> {
 }
 
 fn number(bytes: &[u8]) -> Option<u64> {
-    Some(u64::from_le_bytes(*bytes.first_chunk()?))
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
 fn gone() -> io::Error {
@@ -193,6 +214,21 @@ mod tests {
         }
         send_notice(&a, &Notice::Report("x".repeat(100_000))).expect("sent");
         assert_eq!(receive_notice(&b).expect("a notice"), Notice::Report("x".repeat(REPORT_BYTES_MAX)));
+    }
+
+    #[test]
+    fn what_is_cut_short_or_goes_on_is_invalid() {
+        let (bytes, _) = encode_order(&Order::Drain);
+        for wrong in [&bytes[..1], &bytes[..8], &[bytes.as_slice(), &[0]].concat()] {
+            assert_eq!(
+                decode_order(wrong, Vec::new()).expect_err("no order").kind(),
+                io::ErrorKind::InvalidData
+            );
+        }
+        let bytes = encode_notice(&Notice::EndHelper(3));
+        for wrong in [&bytes[..1], &bytes[..8], &[bytes.as_slice(), &[0]].concat()] {
+            assert_eq!(decode_notice(wrong).expect_err("no notice").kind(), io::ErrorKind::InvalidData);
+        }
     }
 
     #[test]

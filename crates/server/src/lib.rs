@@ -15,6 +15,9 @@ use std::process::ExitCode;
 pub mod config;
 mod control;
 mod convert;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod helper;
 mod log_writer;
 mod protocol;

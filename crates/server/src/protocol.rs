@@ -2,11 +2,12 @@
 //! `SOCK_SEQPACKET` channel, with descriptors beside it.
 //!
 //! Both ends are the same program, but neither trusts the other's bytes: a message that does
-//! not decode is an error, never a panic.
+//! not decode is an error, never a panic. Every message has one form, so what decodes would be
+//! encoded to the same bytes, and what is cut short or goes on is none.
 
 use std::rc::Rc;
 
-use flash_engine::limits::HAND_OVER_BYTES_MAX;
+use flash_engine::limits::{HAND_OVER_BYTES_MAX, LOAD_BYTES};
 use flash_engine::{FileStat, Finding, JobId, Kind, Opened, Outcome, SiteId, Task};
 use flash_sys::{AsFd, BorrowedFd, OwnedFd};
 
@@ -72,7 +73,7 @@ pub(crate) fn encode_task<F: AsFd>(id: JobId, task: &Task<F>) -> Message<'_> {
     Message { bytes, descriptors }
 }
 
-/// Decodes a task; None when it is none.
+/// Decodes a task; None when it is none, or asks for more than a helper may be asked for.
 pub(crate) fn decode_task(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Option<(JobId, Task<OwnedFd>)> {
     let mut reader = Reader(bytes);
     let tag = reader.u8()?;
@@ -80,10 +81,14 @@ pub(crate) fn decode_task(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Optio
     let task = match tag {
         tag::FIND => Task::Find { site: SiteId(reader.u16()?), path: reader.rest().into() },
         tag::LIST => {
-            Task::List { site: SiteId(reader.u16()?), json: reader.u8()? != 0, path: reader.rest().into() }
+            Task::List { site: SiteId(reader.u16()?), json: reader.bool()?, path: reader.rest().into() }
         }
         tag::LOAD | tag::READ => {
             let (offset, length_bytes) = (reader.u64()?, reader.u64()?);
+            let length_bytes_max = if tag == tag::LOAD { LOAD_BYTES } else { HAND_OVER_BYTES_MAX };
+            if length_bytes > length_bytes_max {
+                return None;
+            }
             let file = Rc::new(descriptors.pop()?);
             if tag == tag::LOAD {
                 Task::Load { file, offset, length_bytes }
@@ -93,7 +98,7 @@ pub(crate) fn decode_task(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Optio
         }
         _ => return None,
     };
-    Some((id, task))
+    reader.is_at_end().then_some((id, task))
 }
 
 /// Encodes what came of a job.
@@ -165,10 +170,10 @@ pub(crate) fn decode_outcome<F: From<OwnedFd>>(
         }
         tag::EXHAUSTED => Outcome::Exhausted,
         tag::LOST => Outcome::Lost,
-        tag::FAILED => Outcome::Failed(reader.u32().unwrap_or(0) as i32),
+        tag::FAILED => Outcome::Failed(reader.array().map(i32::from_le_bytes)?),
         _ => return None,
     };
-    Some((id, outcome))
+    reader.is_at_end().then_some((id, outcome))
 }
 
 const ABSENT: u8 = 0;
@@ -219,12 +224,16 @@ impl<'b> Reader<'b> {
         self.array().map(|[byte]| byte)
     }
 
-    fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
+    fn bool(&mut self) -> Option<bool> {
+        match self.u8()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
     }
 
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
     }
 
     fn u64(&mut self) -> Option<u64> {
@@ -239,12 +248,17 @@ impl<'b> Reader<'b> {
         std::mem::take(&mut self.0)
     }
 
+    fn is_at_end(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn stat(&mut self) -> Option<FileStat> {
         Some(FileStat {
             kind: match self.u8()? {
                 0 => Kind::File,
                 1 => Kind::Directory,
-                _ => Kind::Special,
+                2 => Kind::Special,
+                _ => return None,
             },
             device: self.u64()?,
             inode: self.u64()?,
@@ -257,11 +271,12 @@ impl<'b> Reader<'b> {
     /// `Some(None)` for a place that is empty.
     #[allow(clippy::option_option)]
     fn opened<F>(&mut self, descriptors: &mut impl Iterator<Item = F>) -> Option<Option<Opened<F>>> {
-        let form = self.u8()?;
-        if form == ABSENT {
-            return Some(None);
-        }
-        let file = if form == OPEN { Some(descriptors.next()?) } else { None };
+        let file = match self.u8()? {
+            ABSENT => return Some(None),
+            CLOSED => None,
+            OPEN => Some(descriptors.next()?),
+            _ => return None,
+        };
         Some(Some(Opened { stat: self.stat()?, file }))
     }
 }
@@ -337,6 +352,43 @@ mod tests {
         assert!(decode_task(&message.bytes, &mut Vec::new()).is_none(), "without its descriptor");
         let read = decode_task(&message.bytes, &mut vec![file()]);
         assert!(matches!(read, Some((_, Task::Read { offset: 1, length_bytes: 2, .. }))));
+    }
+
+    #[test]
+    fn every_message_has_one_form() {
+        let id = JobId::from_u64(7);
+        let list: Task<OwnedFd> = Task::List { site: SiteId(3), path: (*b"/d/").into(), json: true };
+        let mut bytes = encode_task(id, &list).bytes;
+        bytes[11] = 2;
+        assert!(decode_task(&bytes, &mut Vec::new()).is_none(), "a switch that is neither on nor off");
+        for outcome in [Outcome::Failed(5), Outcome::Loaded, Outcome::Listed(file(), stat(1))] {
+            let mut bytes = encode_outcome(id, &outcome).bytes;
+            for length in 0..bytes.len() {
+                assert!(
+                    decode_outcome::<OwnedFd>(&bytes[..length], vec![file()]).is_none(),
+                    "{outcome:?} cut to {length}"
+                );
+            }
+            bytes.push(0);
+            assert!(decode_outcome::<OwnedFd>(&bytes, vec![file()]).is_none(), "{outcome:?} that goes on");
+        }
+        let mut bytes = encode_outcome(id, &Outcome::Bytes(Vec::new(), stat(1))).bytes;
+        bytes[9] = 3;
+        assert!(decode_outcome::<OwnedFd>(&bytes, Vec::new()).is_none(), "a kind of file that there is not");
+    }
+
+    #[test]
+    fn a_helper_is_not_asked_for_more_than_the_bounds() {
+        let taken = |task: &Task<OwnedFd>| {
+            let message = encode_task(JobId::from_u64(9), task);
+            decode_task(&message.bytes, &mut vec![file()]).is_some()
+        };
+        for (over, expected) in [(0, true), (1, false)] {
+            let file = Rc::new(file());
+            let load = Task::Load { file: Rc::clone(&file), offset: 0, length_bytes: LOAD_BYTES + over };
+            let read = Task::Read { file, offset: 0, length_bytes: HAND_OVER_BYTES_MAX + over };
+            assert_eq!((taken(&load), taken(&read)), (expected, expected), "{over} over");
+        }
     }
 
     #[test]

@@ -11,6 +11,10 @@ use std::path::PathBuf;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
+/// The most problems that are shown. Each is shown with a pass over the file, so that a log taken for a
+/// config file would keep the supervisor busy for minutes otherwise.
+const SHOWN_MAX: usize = 100;
+
 /// The configuration can't be used.
 #[derive(Clone, Debug)]
 pub struct ConfigError {
@@ -114,7 +118,10 @@ impl Problem {
             }
         };
         if let Some(help) = &self.help {
-            group = group.element(Level::HELP.message(help));
+            // Where a help quotes the file it must not act on the terminal; unlike titles and labels,
+            // the renderer takes it as it is.
+            let shown = help.replace(char::is_control, "\u{fffd}");
+            group = group.element(Level::HELP.message(shown));
         }
         renderer.render(&[group])
     }
@@ -138,18 +145,31 @@ impl ConfigError {
         self.kind
     }
 
-    /// How many things are wrong; each is shown.
+    /// How many things are wrong; the first hundred are shown.
     #[must_use]
     pub fn count(&self) -> usize {
         self.problems.len()
+    }
+
+    /// Every place in the file that the problems name, in bytes.
+    #[cfg(feature = "fuzzing")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn spans(&self) -> Vec<Range<usize>> {
+        let others = self.problems.iter().filter_map(|problem| Some(problem.other.as_ref()?.0.clone()));
+        self.problems.iter().filter_map(|problem| problem.span.clone()).chain(others).collect()
     }
 
     /// The text for people, several lines without a newline at the end, with colours if asked.
     #[must_use]
     pub fn render(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
-        let texts: Vec<String> =
-            self.problems.iter().map(|problem| problem.render(&renderer, self.file.as_ref())).collect();
+        let shown = self.problems.iter().take(SHOWN_MAX);
+        let mut texts: Vec<String> =
+            shown.map(|problem| problem.render(&renderer, self.file.as_ref())).collect();
+        if let Some(more @ 1..) = self.problems.len().checked_sub(SHOWN_MAX) {
+            texts.push(format!("and {more} more"));
+        }
         texts.join("\n\n")
     }
 
@@ -184,6 +204,20 @@ mod tests {
         let error = ConfigError::of_problems(vec![problem], Some(file));
         assert!(!error.to_string().contains('\x1b'));
         assert!(error.render(true).contains('\x1b'));
+    }
+
+    #[test]
+    fn no_more_than_a_hundred_are_shown() {
+        let titles = |count| {
+            let problems = vec![Problem::plain("t", "x"); count];
+            let text = ConfigError::of_problems(problems, None).to_string();
+            (
+                text.lines().filter(|line| *line == "error: t: x").count(),
+                text.lines().last().map(str::to_owned),
+            )
+        };
+        assert_eq!(titles(SHOWN_MAX), (SHOWN_MAX, Some("error: t: x".to_owned())));
+        assert_eq!(titles(SHOWN_MAX + 7), (SHOWN_MAX, Some("and 7 more".to_owned())));
     }
 
     #[test]

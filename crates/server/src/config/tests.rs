@@ -374,6 +374,21 @@ fn wrong_files_say_what_to_write() {
 }
 
 #[test]
+fn what_an_error_quotes_does_not_act_on_the_terminal() {
+    let folder = Folder::new();
+    for file in [
+        "[[site]]\nhosts = [\"\\u001b[2J:1\"]\nroot = \"www\"",
+        "[types]\n\".\\u001b[2J\" = \"a/b\"",
+        "\"\\u001b[2J\" = 1",
+        "index = [\"\\u001b[2J/\"]",
+        "root = \"\\u001b[2J\"",
+    ] {
+        let error = folder.error(file);
+        assert!(!error.contains('\x1b'), "{file}: {error:?}");
+    }
+}
+
+#[test]
 fn a_config_file_that_cannot_be_read() {
     let folder = Folder::new();
     let mut sources = folder.sources("");

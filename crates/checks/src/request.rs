@@ -1,0 +1,128 @@
+//! Request heads: `flash_http::request` agrees with the plain reference, however the bytes arrive.
+
+use std::borrow::Cow;
+
+use flash_http::request::first_line;
+use flash_http::{BadHead, Head, HeadLimits, Request, head_end, parse_head};
+
+use crate::request_reference::{Expected, expected};
+use crate::text::cuts;
+
+/// Limits that short inputs reach.
+const SMALL: HeadLimits = HeadLimits { head_bytes: 200, fields: 4, target_bytes: 24 };
+
+/// Prefixes that are tried of one input: so many, and so many bytes of them together.
+const PREFIXES_MAX: usize = 48;
+const PREFIX_BYTES_MAX: usize = 64 * 1024;
+/// Bytes that arrive one by one; more come at once.
+const SINGLE_BYTES_MAX: usize = 1_024;
+
+/// `input` is what a connection brings.
+pub fn request(input: &[u8]) {
+    for limits in [HeadLimits::default(), SMALL] {
+        let whole = parse_head(input, &limits);
+        let reference = expected(input, &limits);
+        match (&whole, &reference) {
+            (Ok(Head::Complete(request)), Some(expected)) => same(request, expected),
+            (Ok(Head::Complete(_)), None) => panic!("taken, though no good head"),
+            (_, Some(_)) => panic!("a good head, but {whole:?}"),
+            (_, None) => {}
+        }
+        if let Ok(Head::Partial) = whole {
+            assert!(input.len() < limits.head_bytes, "more is awaited of a head that is too large");
+        }
+        prefixes(input, &limits, outcome(&whole));
+        arrivals(input, &limits, outcome(&whole));
+    }
+    for bytes_max in [0, 10, input.len()] {
+        let line = first_line(input, bytes_max);
+        assert!(line.len() <= bytes_max && !line.contains(&b'\r') && !line.contains(&b'\n'));
+    }
+}
+
+/// Some(length) of a whole head, None of a partial one.
+type Outcome = Result<Option<usize>, BadHead>;
+
+fn outcome(parsed: &Result<Head<'_>, BadHead>) -> Outcome {
+    match parsed {
+        Ok(Head::Complete(request)) => Ok(Some(request.head_len)),
+        Ok(Head::Partial) => Ok(None),
+        Err(bad) => Err(*bad),
+    }
+}
+
+fn same(request: &Request<'_>, expected: &Expected<'_>) {
+    assert_eq!(request.head_len, expected.head_len);
+    assert_eq!(request.line, expected.line);
+    assert_eq!((request.method, request.version), (expected.method, expected.version));
+    assert_eq!((request.path, request.query), (expected.path, expected.query));
+    assert_eq!(request.host, expected.host);
+    assert_eq!(request.body, expected.body);
+    assert_eq!(request.keep_alive, expected.keep_alive, "Connection");
+    assert_eq!(request.expect_continue, expected.expect_continue, "Expect");
+    let fields = &expected.fields;
+    for (name, found) in [
+        ("accept", &request.accept),
+        ("accept-encoding", &request.accept_encoding),
+        ("if-match", &request.if_match),
+        ("if-none-match", &request.if_none_match),
+    ] {
+        assert_eq!(found.as_deref(), fields.joined(name).as_deref(), "{name}");
+        let copied = matches!(found, Some(Cow::Owned(_)));
+        assert_eq!(copied, fields.all(name).len() > 1, "{name}: only a repeated field is copied");
+    }
+    // A repeated If-Range takes Range with it.
+    let range = fields.once("range").filter(|_| fields.all("if-range").len() < 2);
+    assert_eq!(request.range, range, "range");
+    for (name, found) in [
+        ("if-range", request.if_range),
+        ("if-modified-since", request.if_modified_since),
+        ("if-unmodified-since", request.if_unmodified_since),
+    ] {
+        assert_eq!(found, fields.once(name), "{name}");
+    }
+    for (name, found) in [("referer", request.referer), ("user-agent", request.user_agent)] {
+        assert_eq!(found, fields.all(name).first().copied(), "{name}");
+    }
+}
+
+/// No head is taken before its last byte has come, none is refused that becomes good, and what
+/// follows it changes nothing.
+fn prefixes(input: &[u8], limits: &HeadLimits, whole: Outcome) {
+    let count = (PREFIX_BYTES_MAX / (input.len() + 1)).min(PREFIXES_MAX);
+    let step = input.len() / (count + 1) + 1;
+    let end = whole.ok().flatten().unwrap_or(input.len());
+    let around_end = end.saturating_sub(8)..(end + 8).min(input.len());
+    for length in (0..input.len()).step_by(step).chain(around_end) {
+        match (outcome(&parse_head(&input[..length], limits)), whole) {
+            (Ok(None), Ok(Some(head_len))) => assert!(length < head_len, "not taken at {length}"),
+            (Ok(None), _) | (Err(_), Err(_)) => {}
+            (Ok(taken), whole) => assert_eq!(Ok(taken), whole, "at {length}"),
+            (Err(bad), whole) => panic!("{bad} at {length}, but then {whole:?}"),
+        }
+    }
+}
+
+/// Receiving as the module's documentation says gives the same, in single bytes and in pieces.
+fn arrivals(input: &[u8], limits: &HeadLimits, whole: Outcome) {
+    let single: Vec<usize> = (0..=input.len().min(SINGLE_BYTES_MAX)).chain([input.len()]).collect();
+    for ends in [single, cuts(input)] {
+        let mut seen = 0;
+        let mut arrived: Outcome = Ok(None);
+        for end in ends {
+            let buffer = &input[..end];
+            if seen == 0 || end >= limits.head_bytes || head_end(buffer, seen).is_some() {
+                arrived = outcome(&parse_head(buffer, limits));
+            }
+            if arrived != Ok(None) {
+                break;
+            }
+            seen = end;
+        }
+        match (arrived, whole) {
+            // What of several faults is named may differ; garbage without a line end is left to wait.
+            (Err(_) | Ok(None), Err(_)) => {}
+            (arrived, whole) => assert_eq!(arrived, whole, "as it arrives"),
+        }
+    }
+}

@@ -1,0 +1,495 @@
+//! Inputs made of the pieces that each reader looks for, some of them damaged, through the checks.
+
+use std::fmt;
+
+use flash_engine::{FileStat, Finding, JobId, Kind, Opened, Outcome, SiteId, Task};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::TestRunner;
+
+/// Cases of each test. What a case costs differs; all together they take some seconds unoptimised.
+const CASES: u32 = 2_000;
+
+/// Bytes that a failure shows as text.
+#[derive(Clone)]
+struct Input(Vec<u8>);
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b\"{}\"", self.0.escape_ascii())
+    }
+}
+
+type Bytes = BoxedStrategy<Vec<u8>>;
+
+fn run(check: flash_checks::Check, input: impl Strategy<Value = Vec<u8>>) {
+    // An input worth keeping is kept in fuzz/corpus, where libFuzzer finds it too.
+    let config = ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() };
+    let checked = TestRunner::new(config).run(&damaged(input).prop_map(Input), |input| {
+        check(&input.0);
+        Ok(())
+    });
+    if let Err(error) = checked {
+        panic!("{error}");
+    }
+}
+
+/// Half of them as they are, the others with some bytes changed, inserted or cut off.
+fn damaged(input: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
+    let damage = (
+        any::<prop::sample::Index>(),
+        prop_oneof![any::<u8>(), select(b"\r\n\0 \t,:;\"0/%.-".to_vec())],
+        0..4u8,
+    );
+    (input, prop_oneof![Just(Vec::new()), vec(damage, 1..3)]).prop_map(|(mut input, damages)| {
+        for (index, byte, kind) in damages {
+            let at = index.index(input.len() + 1);
+            match kind {
+                0 => input.truncate(at),
+                1 => input.insert(at, byte),
+                2 if at < input.len() => drop(input.remove(at)),
+                _ if at < input.len() => input[at] = byte,
+                _ => {}
+            }
+        }
+        input
+    })
+}
+
+fn one(texts: &'static [&'static str]) -> Bytes {
+    select(texts).prop_map(|text| text.as_bytes().to_vec()).boxed()
+}
+
+fn several(piece: Bytes, most: usize) -> Bytes {
+    vec(piece, 0..=most).prop_map(|pieces| pieces.concat()).boxed()
+}
+
+/// One after the other.
+fn all(parts: Vec<Bytes>) -> Bytes {
+    parts.prop_map(|parts| parts.concat()).boxed()
+}
+
+const TARGETS: &[&str] = &[
+    "/",
+    "/a",
+    "/a%20b?c=d?e",
+    "/?",
+    "*",
+    "http://a",
+    "http://a:80/b?c",
+    "HTTPS://[::1]?x",
+    "https://",
+    "http:///",
+    "a:443",
+    "/%",
+    "//x",
+    "/\"<>",
+    "http://%41%/",
+    "http://u@h/",
+    "/0123456789012345678901234567890",
+];
+const FIELDS: &[&str] = &[
+    "Host: a\r\n",
+    "Host: b:80\r\n",
+    "host:[::1]\r\n",
+    "Host:\r\n",
+    "Host: a:65536\r\n",
+    "Content-Length: 5\r\n",
+    "content-length: 0\r\n",
+    "Content-Length: 5, 5\r\n",
+    "Content-Length: 18446744073709551615\r\n",
+    "Transfer-Encoding: chunked\r\n",
+    "Transfer-Encoding: gzip, chunked\r\n",
+    "TRANSFER-ENCODING: Chunked\r\n",
+    "Transfer-Encoding:\r\n",
+    "Connection: close\r\n",
+    "Connection: keep-alive, x\r\n",
+    "Expect: 100-continue\r\n",
+    "Expect: x\r\n",
+    "Expect: ,\r\n",
+    "Accept: a \r\n",
+    "Accept:b\r\n",
+    "Accept-Encoding: br\r\n",
+    "If-Match: \"a\"\r\n",
+    "If-None-Match: *\r\n",
+    "Range: bytes=0-\r\n",
+    "If-Range: \"a\"\r\n",
+    "If-Modified-Since: x\r\n",
+    "If-Unmodified-Since: \t x\t\r\n",
+    "Referer: r\r\n",
+    "User-Agent: \u{e9}\r\n",
+    "X: y\r\n",
+    " folded\r\n",
+    "A : b\r\n",
+    ": b\r\n",
+    "no colon\r\n",
+    "A: b\n",
+    "A: b\r",
+    "\r\n",
+];
+
+#[test]
+fn requests() {
+    run(
+        flash_checks::request,
+        all(vec![
+            one(&["", "", "\r\n", "\r\n\r\n", "\r\n\r\n\r\n"]),
+            one(&["GET ", "GET ", "HEAD ", "OPTIONS ", "POST ", "CONNECT ", "get ", "X-Y ", "G@T ", " "]),
+            one(TARGETS),
+            one(&[
+                " HTTP/1.1\r\n",
+                " HTTP/1.1\r\n",
+                " HTTP/1.0\r\n",
+                " HTTP/1.7\r\n",
+                " HTTP/2.0\r\n",
+                " HTTP/1.1\n",
+                "\r\n",
+            ]),
+            one(&["Host: a\r\n", "Host: a\r\n", ""]),
+            several(one(FIELDS), 6),
+            one(&["\r\n", "\r\n", "\r\nGET / HTTP/1.1\r\n", "\n", ""]),
+        ]),
+    );
+}
+
+#[test]
+fn requests_at_the_limits() {
+    // 32 KiB of head, 100 fields and 8 KiB of target are reached, and passed.
+    let config = ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() };
+    let sizes = (8_185..8_195usize, 95..104usize, 200..340usize);
+    TestRunner::new(config)
+        .run(&sizes, |(target, fields, value)| {
+            let field = format!("X: {}\r\n", "v".repeat(value));
+            let head =
+                format!("GET /{} HTTP/1.1\r\nHost: a\r\n{}\r\n", "t".repeat(target), field.repeat(fields));
+            flash_checks::request(head.as_bytes());
+            let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", field.repeat(fields));
+            flash_checks::request(head.as_bytes());
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn bodies() {
+    run(
+        flash_checks::body,
+        all(vec![
+            several(
+                one(&[
+                    "1\r\nx\r\n",
+                    "5\r\n0\r\n\r\n\r\n",
+                    "a;b=c\r\n0123456789\r\n",
+                    "00F\r\n0123456789abcde\r\n",
+                    "2;\"\t\"\r\n\r\n\r\n",
+                    "ffffffffffffffff\r\n",
+                    "00000000000000001\r\nx\r\n",
+                    "1;\r\nx",
+                    ";",
+                    "\r\n",
+                    "3\r\nab",
+                ]),
+                5,
+            ),
+            one(&["0\r\n", "000;x\r\n", "0", ""]),
+            several(one(&["A: b\r\n", "a:\t\r\n", "A\r\n", " a: b\r\n", ": b\r\n", "a:b\n"]), 3),
+            one(&["\r\n", "\r\nGET", "\r", ""]),
+        ]),
+    );
+}
+
+#[test]
+fn bodies_at_the_limits() {
+    run(
+        flash_checks::body,
+        prop_oneof![
+            (250..260usize).prop_map(|length| format!("1;{}\r\nx\r\n0\r\n\r\n", "e".repeat(length))),
+            (8_180..8_200usize).prop_map(|length| format!("0\r\na:{}\r\n\r\n", "t".repeat(length))),
+            (12..20usize).prop_map(|length| format!("{}1\r\nx\r\n0\r\n\r\n", "0".repeat(length))),
+        ]
+        .prop_map(String::into_bytes),
+    );
+}
+
+fn small_or_any() -> BoxedStrategy<String> {
+    let end = u64::MAX - 3..=u64::MAX;
+    prop_oneof![
+        6 => (0..60u64).prop_map(|n| n.to_string()),
+        1 => Just(String::new()),
+        1 => end.prop_map(|n| n.to_string()),
+        1 => any::<u128>().prop_map(|n| n.to_string()),
+        1 => (0..60u64).prop_map(|n| format!("{n:030}")),
+    ]
+    .boxed()
+}
+
+#[test]
+fn ranges() {
+    let file_bytes = prop_oneof![3 => 0..50u64, 1 => 900..1_100u64, 1 => u64::MAX - 3..=u64::MAX];
+    let forwards = (0..60u64, 0..12u64).prop_map(|(first, more)| format!("{first}-{}", first + more));
+    let any = (small_or_any(), small_or_any()).prop_map(|(first, last)| format!("{first}-{last}"));
+    let other = select(vec!["", "", "x", "5", "1 - 2", "--"]).prop_map(str::to_owned);
+    let set = vec(prop_oneof![30 => forwards, 2 => any, 1 => other], 0..19);
+    let separator = select(vec![",", ",", ", ", ",\t,"]);
+    let unit = select(vec!["bytes=", "bytes=", "bytes=", "ByTeS=", "items=", ""]);
+    run(
+        flash_checks::range,
+        (file_bytes, unit, set, separator).prop_map(|(file_bytes, unit, set, separator)| {
+            format!("{file_bytes}\n{unit}{}", set.join(separator)).into_bytes()
+        }),
+    );
+}
+
+#[test]
+fn conditions() {
+    const DATES: &[&str] = &[
+        "Sun, 06 Nov 1994 08:49:36 GMT",
+        "Sun, 06 Nov 1994 08:49:37 GMT",
+        "Sunday, 06-Nov-94 08:49:37 GMT",
+        "Sun Nov  6 08:49:38 1994",
+        "x",
+        "",
+    ];
+    const TAGS: &[&str] =
+        &["\"a,b\"", "W/\"a,b\"", "\"x\"", "W/\"y\"", "*", "\"", "a,b", "w/\"a,b\"", "\"a b\"", ""];
+    let list = several(all(vec![one(TAGS), one(&[",", ", ", " ,,\t", "", " "])]), 3);
+    let line = prop_oneof![
+        all(vec![one(&["If-Match: ", "If-None-Match: "]), list]),
+        all(vec![one(&["If-Modified-Since: ", "If-Unmodified-Since: "]), one(DATES)]),
+        all(vec![one(&["If-Range: "]), prop_oneof![one(DATES), one(TAGS)].boxed()]),
+    ];
+    let line = all(vec![one(&["\n"]), line.boxed()]);
+    run(
+        flash_checks::conditional,
+        all(vec![
+            one(&["784111777 784111777", "784111777 784111778", "-1 0", "x"]),
+            one(&[" \"a,b\"\n", " \"x\"\n", "\n"]),
+            one(&[
+                "GET / HTTP/1.1",
+                "GET / HTTP/1.1",
+                "HEAD / HTTP/1.0",
+                "OPTIONS * HTTP/1.1",
+                "POST / HTTP/1.1",
+            ]),
+            several(line, 4),
+        ]),
+    );
+}
+
+#[test]
+fn dates() {
+    let moment = prop_oneof![0..=253_402_300_799i64, 0..4_102_444_800i64, any::<i64>()];
+    run(flash_checks::date, moment.prop_map(|unix_s| unix_s.to_string().into_bytes()));
+    let date = (
+        select(vec!["Sun, ", "Thu, ", "Thursday, ", "Sun ", "Thu "]),
+        select(vec![
+            "01 Jan 1970 ",
+            "29 Feb 2024 ",
+            "29 Feb 2100 ",
+            "06-Nov-94 ",
+            "29-Feb-68 ",
+            "Nov  6 ",
+            "Nov 06 ",
+        ]),
+        (0..26u8, 0..62u8, 0..62u8).prop_map(|(h, m, s)| format!("{h:02}:{m:02}:{s:02}")),
+        select(vec![" GMT", " 1994", " 9999", " 1969", " UTC", ""]),
+    );
+    run(
+        flash_checks::date,
+        date.prop_map(|(weekday, day, time, end)| format!("{weekday}{day}{time}{end}").into_bytes()),
+    );
+}
+
+#[test]
+fn paths() {
+    let piece = prop_oneof![
+        8 => one(&[
+            "/", "/", ".", "..", "a", "%2e", "%2E%2e", "/../", "%2F", "%5c", "%00", "%", "%4", "%41", "%25", "%c3%a9",
+            ".well-known", "?", "\\", ":", "\"<", "%+1",
+        ]),
+        1 => vec(any::<u8>(), 0..3).boxed(),
+    ];
+    run(flash_checks::path, all(vec![one(&["/", "/", "/", "//", ""]), several(piece.boxed(), 14)]));
+}
+
+#[test]
+fn preferences() {
+    let name = one(&[
+        "gzip",
+        "br",
+        "zstd",
+        "x-gzip",
+        "identity",
+        "*",
+        "BR",
+        "deflate",
+        "application/json",
+        "text/html",
+        "text/*",
+        "application/*",
+        "*/*",
+        "",
+    ]);
+    let parameter = one(&[
+        "",
+        "",
+        ";q=0",
+        ";q=1",
+        ";q=0.5",
+        " ; Q=0.501",
+        ";q=0.001",
+        ";q=1.000",
+        ";q=1.001",
+        ";q=.5",
+        ";q=",
+        ";v=1",
+        ";q =0",
+        ";q=0.1234",
+    ]);
+    let element = all(vec![name, parameter.clone(), parameter, one(&[",", ", ", "", " ,\t,"])]);
+    run(
+        flash_checks::negotiate,
+        all(vec![one(&["\n", "br\n", "gzip\n", "br zstd gzip\n", "zstd gzip\n"]), several(element, 5)]),
+    );
+}
+
+fn stat() -> impl Strategy<Value = FileStat> {
+    let kind = select(vec![Kind::File, Kind::Directory, Kind::Special]);
+    (kind, any::<[u64; 3]>(), any::<[i128; 2]>()).prop_map(
+        |(kind, [device, inode, size_bytes], [modified_ns, changed_ns])| FileStat {
+            kind,
+            device,
+            inode,
+            size_bytes,
+            modified_ns,
+            changed_ns,
+        },
+    )
+}
+
+/// A message as one end encodes it, with the descriptors it needs.
+fn message() -> Bytes {
+    let id = || any::<u64>().prop_map(JobId::from_u64);
+    let path = || vec(any::<u8>(), 0..40);
+    let file = || std::rc::Rc::new(std::fs::File::open("/dev/null").unwrap().into());
+    let task = (id(), 0..4u8, any::<u16>(), path(), any::<bool>(), any::<u64>(), 0..600_000u64).prop_map(
+        move |(id, kind, site, path, json, offset, length_bytes)| {
+            let task = match kind {
+                0 => Task::Find { site: SiteId(site), path: path.into() },
+                1 => Task::List { site: SiteId(site), path: path.into(), json },
+                2 => Task::Load { file: file(), offset, length_bytes },
+                _ => Task::Read { file: file(), offset, length_bytes },
+            };
+            flash_server::fuzzing::encode_task(id, &task)
+        },
+    );
+    let opened = || {
+        (stat(), any::<bool>()).prop_map(|(stat, is_open)| Opened {
+            stat,
+            file: is_open.then(|| std::fs::File::open("/dev/null").unwrap().into()),
+        })
+    };
+    let outcome = (id(), 0..9u8, opened(), vec(prop::option::of(opened()), 3), path(), any::<i32>())
+        .prop_map(|(id, kind, plain, coded, path, number)| {
+            let coded: [_; 3] = coded.try_into().unwrap();
+            let outcome = match (kind, plain) {
+                (0, Opened { file: Some(file), stat }) => Outcome::Listed(file, stat),
+                (0 | 1, plain) => Outcome::Found(Finding::File { plain, coded, path }),
+                (2, _) => Outcome::Found(Finding::Redirect),
+                (3, _) => Outcome::Found(Finding::Missing),
+                (4, _) => Outcome::Loaded,
+                (5, Opened { stat, .. }) => Outcome::Bytes(path, stat),
+                (6, _) => Outcome::Failed(number),
+                (7, _) => Outcome::Exhausted,
+                _ => Outcome::Lost,
+            };
+            flash_server::fuzzing::encode_outcome(id, &outcome)
+        });
+    prop_oneof![task, outcome]
+        .prop_map(|(bytes, needed)| [&[needed as u8], bytes.as_slice()].concat())
+        .boxed()
+}
+
+#[test]
+fn messages_to_and_from_helpers() {
+    run(flash_checks::protocol, message());
+}
+
+#[test]
+fn messages_to_and_from_the_supervisor() {
+    let tag = select((1..=8u8).chain(20..=23).chain([0, 255]).collect::<Vec<_>>());
+    let rest = prop_oneof![vec(any::<u8>(), 8), vec(any::<u8>(), 0..20), vec(any::<u8>(), 4_090..4_100)];
+    run(flash_checks::control, (tag, rest).prop_map(|(tag, rest)| [&[tag], rest.as_slice()].concat()));
+}
+
+#[test]
+fn config_files() {
+    let key = flash_server::config::options::OPTIONS.iter().map(|spec| spec.key).collect::<Vec<_>>();
+    let key = select(key).prop_map(|key| key.as_bytes().to_vec()).boxed();
+    let value = one(&[
+        "1",
+        "0",
+        "256",
+        "1_000",
+        "0xff",
+        "-1",
+        "99999999999999999999",
+        "1.5",
+        "true",
+        "\"true\"",
+        "\"1s\"",
+        "\"250ms\"",
+        "\"64KiB\"",
+        "\".\"",
+        "\"gone\"",
+        "\"json\"",
+        "\"-\"",
+        "[]",
+        "[\"127.0.0.1:0\", \"[::1]:80\"]",
+        "[\":80\"]",
+        "[\"index.html\"]",
+        "[\"a\", \"a\"]",
+        "\"\\u001b[2J\"",
+        "{ a = 1 }",
+        "'''1s'''",
+        "1979-05-27",
+        "\"\"",
+    ]);
+    let any = all(vec![key, one(&[" = ", "=", " "]), value, one(&["\n", "\r\n", " # \u{fc}\n"])]);
+    let good = one(&[
+        "root = \".\"\n",
+        "index = [\"a.html\", \"\u{fc}\"]\n",
+        "browse = true\n",
+        "workers = 0x10\n",
+        "freshness = '250ms'\n",
+        "listen = [\"127.0.0.1:0\", \"[::1]:80\"]\n",
+        "cache_memory = 1_000\n",
+        "least_rate = \"1MiB\"\n",
+        "log_file = \"-\"\n",
+        "log_format = \"json\"\n",
+        "log_file = \"a\\tb\"\n",
+        "types = { a = \"b/c; d=\\\"\" }\n",
+    ]);
+    let line = prop_oneof![4 => good, 1 => any].boxed();
+    let site = one(&[
+        "[[site]]\nhosts = [\"a.org\", \"*.a.org\"]\nroot = \".\"\n",
+        "[[site]]\nroot = \"/\"\nhosts = [\"[::0:1]\"]\n",
+        "[types]\nmjs = \"text/javascript\"\n",
+        "[[site]]\n",
+        "hosts = [\"a.org\", \"*.a.org\"]\n",
+        "hosts = [\"A.org.\"]\n",
+        "hosts = [\"[::0:1]\", \"b:80\"]\n",
+        "root = \".\"\n",
+        "root = \"/\"\n",
+        "index = []\n",
+        "[types]\n",
+        "mjs = \"text/javascript\"\n",
+        "MJS = \"a/b\"\n",
+        "\".x\" = \"a/b\"\n",
+        "[site]\n",
+        "[log]\nformat = 1\n",
+        "\"\\u001b\" = 1\n",
+    ]);
+    run(flash_checks::config, all(vec![several(line, 4), several(site, 4)]));
+}
