@@ -297,3 +297,28 @@ fn an_unknown_file_is_handed_over_and_kept() {
     assert_eq!(world.machine.helpers.history, ["read 0+90000"]);
     world.end();
 }
+
+/// Which of several siblings is asked for is known only after all were found, and a small cache of
+/// open files may have let go of it by then.
+#[test]
+fn each_sibling_is_served_where_few_files_may_be_open() {
+    for open_files_max in [1, 2, 3] {
+        let mut world = World::with(flash_engine::Rules { open_files_max, ..rules() });
+        for (name, text) in
+            [("a.html", "plain"), ("a.html.br", "br"), ("a.html.zst", "zstd"), ("a.html.gz", "gzip")]
+        {
+            world.machine.files.add(name, text);
+        }
+        for coding in ["gzip", "zstd", "br"] {
+            let fields = format!("Accept-Encoding: {coding}\r\n");
+            let (client, response) = world.ask(request("GET", "/a.html", &fields));
+            assert_eq!(
+                (response.status, &*response.text()),
+                (200, coding),
+                "with {open_files_max} files open"
+            );
+            client.end();
+        }
+        world.end();
+    }
+}
