@@ -1,0 +1,117 @@
+//! The engine in random worlds.
+
+mod ask;
+mod client;
+mod disk;
+#[path = "../machine/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "the other test program uses the rest")]
+mod machine;
+mod oracle;
+mod plan;
+mod properties;
+mod rng;
+mod run;
+
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use run::Run;
+
+const SEEDS: u64 = 2_000;
+/// Each seed divided by this is run twice, to see that both runs are alike.
+const TWICE: u64 = 20;
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    hash: u64,
+    turns: u64,
+    answers: u64,
+    promises: u64,
+}
+
+fn run(seed: u64, print: bool) -> Result<Tally, String> {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let mut run = Run::new(seed);
+        run.machine.trace.print = print;
+        run.run();
+        Tally {
+            hash: run.machine.trace.hash(),
+            turns: run.turn,
+            answers: run.answers,
+            promises: run.promises,
+        }
+    }));
+    result.map_err(|panic| match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(other) => other.downcast_ref::<&str>().map_or("a panic", |text| text).to_owned(),
+    })
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+fn fail(seed: u64, why: &str) -> ! {
+    panic!("seed {seed}: {why}\nreplay: FLASH_SEED={seed} cargo test -p flash-engine --test simulation");
+}
+
+/// All seeds, or one.
+#[test]
+fn every_run_keeps_every_property() {
+    if let Some(seed) = number("FLASH_SEED") {
+        match run(seed, true) {
+            Ok(tally) => return println!("seed {seed}: {tally:?}"),
+            Err(why) => fail(seed, &why),
+        }
+    }
+    let seeds = number("FLASH_SEEDS").unwrap_or(SEEDS);
+    let next = AtomicU64::new(0);
+    let worst = Mutex::new((u64::MAX, String::new()));
+    let sum = Mutex::new(Tally::default());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds || seed > worst.lock().unwrap().0 {
+                        return;
+                    }
+                    let mut result = run(seed, false);
+                    if let (0, Ok(first)) = (seed % TWICE, &result)
+                        && run(seed, false).as_ref() != Ok(first)
+                    {
+                        result = Err("property: determinism: a second run differs".into());
+                    }
+                    match result {
+                        Ok(tally) => {
+                            let mut sum = sum.lock().unwrap();
+                            sum.turns += tally.turns;
+                            sum.answers += tally.answers;
+                            sum.promises += tally.promises;
+                        }
+                        Err(why) => {
+                            let mut worst = worst.lock().unwrap();
+                            if seed < worst.0 {
+                                *worst = (seed, why);
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let (seed, why) = worst.into_inner().unwrap();
+    if seed != u64::MAX {
+        fail(seed, &why);
+    }
+    let sum = sum.into_inner().unwrap();
+    println!(
+        "{seeds} seeds: {} turns, {} answers, {} of them due at once",
+        sum.turns, sum.answers, sum.promises
+    );
+    assert!(seeds < 100 || sum.promises > seeds, "too few answers were due at once: {sum:?}");
+}
