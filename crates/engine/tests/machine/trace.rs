@@ -1,8 +1,8 @@
 //! What happened, as one hash and, if wanted, as text: two runs alike have the same.
 
 /// Bytes of a long text that are looked at: these at both ends, and one in so many between.
-const ENDS_BYTES: usize = 64;
-const STRIDE_BYTES: usize = 509;
+const ENDS_BYTES: usize = 24;
+const STRIDE_BYTES: usize = 4_093;
 
 /// Every event and every call of the engine so far.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ impl Trace {
 
     /// Notes that something happened, with its numbers.
     pub(crate) fn note(&mut self, what: &str, numbers: &[u64]) {
-        self.mix(digest(what.as_bytes()));
+        self.mix(what.len() as u64);
         numbers.iter().for_each(|number| self.mix(*number));
         if self.print {
             println!("    {what} {numbers:?}");

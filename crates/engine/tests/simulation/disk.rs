@@ -166,7 +166,7 @@ impl Disk {
 
     /// Puts a new file in the place of what is there, as a rename does.
     pub(crate) fn replace(&mut self, machine: &mut Machine, rng: &mut Rng, place: usize, size_bytes: u64) {
-        self.settle(machine);
+        self.settle_file(machine, place);
         self.set_failing(machine, place, false);
         let content = Self::content(rng, size_bytes);
         let path = self.named[place].path.clone();
@@ -180,7 +180,7 @@ impl Disk {
     }
 
     pub(crate) fn remove(&mut self, machine: &mut Machine, place: usize) {
-        self.settle(machine);
+        self.settle_file(machine, place);
         self.set_failing(machine, place, false);
         machine.files.remove(&self.named[place].path);
         self.begin_state(place, machine.now.monotonic_ms, None);
@@ -188,9 +188,9 @@ impl Disk {
 
     /// Writes into the file: new bytes, fewer, or more.
     pub(crate) fn write(&mut self, machine: &mut Machine, rng: &mut Rng, place: usize) {
-        self.settle(machine);
+        self.settle_file(machine, place);
         let Some((mut stat, old)) = self.now(place).file.clone() else { return };
-        let content = match (rng.below(3), &old) {
+        let content = match (rng.below(5), &old) {
             (0, Content::Noise(at, len)) => Content::Noise(*at, rng.below(*len + 1)),
             (1, Content::Noise(at, len)) if at + (*len as usize) + 5_000 < NOISE_BYTES => {
                 Content::Noise(*at, len + rng.between(1, 5_000))
@@ -203,6 +203,7 @@ impl Disk {
         (stat.modified_ns, stat.changed_ns) = (now_ns, now_ns);
         let now_ms = machine.now.monotonic_ms;
         if rng.chance(50) {
+            self.settle(machine);
             // In the middle of the engine's next look at it.
             machine.meddling = Some(Meddling { inode: stat.inode, content: content.clone(), now_ns });
             self.named[place].changed = true;
@@ -226,7 +227,14 @@ impl Disk {
         }
     }
 
-    /// A change that was never made is taken back.
+    /// A change of this file that was never made is taken back.
+    fn settle_file(&mut self, machine: &mut Machine, place: usize) {
+        if self.meddled.is_some_and(|(other, _)| other == place) {
+            self.settle(machine);
+        }
+    }
+
+    /// The same of any file.
     pub(crate) fn settle(&mut self, machine: &mut Machine) {
         self.note_meddling(machine);
         machine.meddling = None;

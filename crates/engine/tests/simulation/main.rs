@@ -36,17 +36,16 @@ fn run(seed: u64, print: bool) -> Result<Tally, String> {
     let result = catch_unwind(AssertUnwindSafe(|| {
         let mut run = Run::new(seed);
         run.machine.trace.print = print;
-        run.run();
-        Tally {
-            hash: run.machine.trace.hash(),
-            turns: run.turn,
-            answers: run.answers,
-            promises: run.promises,
-        }
+        run.run()
     }));
-    result.map_err(|panic| match panic.downcast::<String>() {
-        Ok(text) => *text,
-        Err(other) => other.downcast_ref::<&str>().map_or("a panic", |text| text).to_owned(),
+    result.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+        if text.starts_with("property: ") {
+            text.to_owned()
+        } else {
+            format!("property: what the machine and its clients assert: {text}")
+        }
     })
 }
 

@@ -1,7 +1,9 @@
 //! What must hold after each turn and at the end of a run.
 
 use flash_engine::limits::{FILES_OF_NAME_MAX, JOBS_QUEUED_MAX, NAME_CACHE_BYTES_MAX, NAME_ENTRY_BYTES};
-use flash_engine::limits::{READ_BYTES_MAX, SEND_BYTES_PER_TURN_MAX, SMALL_FILE_BYTES_MAX};
+use flash_engine::limits::{
+    LINGER_MS, READ_BYTES_MAX, REQUESTS_PER_TURN_MAX, SEND_BYTES_PER_TURN_MAX, SMALL_FILE_BYTES_MAX, TICK_MS,
+};
 
 use crate::client::Peer;
 use crate::run::Run;
@@ -23,6 +25,11 @@ impl Limits {
     pub(crate) const CACHED_BYTES: u64 = SMALL_FILE_BYTES_MAX;
     /// A turn ends with the send that uses up its share; one send is a read or a content, and a head.
     pub(crate) const TURN_BYTES: u64 = (SEND_BYTES_PER_TURN_MAX + READ_BYTES_MAX + 8 * 1024) as u64;
+
+    /// In one turn of the loop a connection has up to three turns of its own: it is ready, it is
+    /// continued, and its pace is looked at.
+    pub(crate) const BYTES: u64 = 3 * Self::TURN_BYTES;
+    pub(crate) const ANSWERS: u64 = 3 * (REQUESTS_PER_TURN_MAX as u64 + 1);
 
     /// Turns after the first in which an answer of so many bytes is whole.
     pub(crate) fn turns(bytes: u64) -> u64 {
@@ -97,6 +104,28 @@ impl Run {
         }
         let part = if peer.has_part() { "in the middle of" } else { "before" };
         Err(format!("cut {part} the answer to {}", ask.bytes.escape_ascii()))
+    }
+
+    /// How long a client may go without sending or being answered anything.
+    pub(crate) fn patience_ms(&self, peer: &Peer) -> u64 {
+        let limits = &self.limits;
+        let waits = peer.next_ask().is_some_and(|ask| ask.whole_turn.is_some());
+        // What it waits for has deadlines of its own; what it does not read may keep it for ever.
+        if waits || peer.slow || peer.has_part() {
+            return u64::MAX;
+        }
+        let timeout_ms = if peer.last_heard { LINGER_MS } else { limits.head_ms.max(limits.idle_ms) };
+        // A turn of the loop comes when the next timer is due, so there is no more than that to it.
+        timeout_ms + 2 * TICK_MS
+    }
+
+    /// Everybody has left at once: nothing is looked for any more.
+    pub(crate) fn check_walk_out(&self) {
+        let counters = self.engine.counters();
+        // While all that is known is fresh, each job has somebody who waits for it.
+        let all_fresh = self.limits.freshness_ms > self.plan.chaos_ms && !self.plan.jumps;
+        let forgotten = all_fresh && counters.connections == 0 && counters.jobs_queued > 0;
+        self.require(!forgotten, "leaks", || format!("{} jobs queued for nobody", counters.jobs_queued));
     }
 
     /// When nothing is to happen any more: everybody was answered or told, and nothing is left.

@@ -8,6 +8,7 @@ use flash_engine::limits::ABANDONED_MS;
 use flash_engine::{Engine, JobId, Key, Outcome, Readiness, Rules, SiteId, SiteRules, Task};
 use flash_http::types::TypeTable;
 
+use crate::Tally;
 use crate::ask::Ask;
 use crate::client::{Peer, Promise};
 use crate::disk::{Disk, Lead};
@@ -199,7 +200,7 @@ impl Run {
     }
 
     /// Runs to its end: until nothing is to happen any more.
-    pub(crate) fn run(&mut self) {
+    pub(crate) fn run(mut self) -> Tally {
         let mut idle_turns = 0;
         loop {
             self.happen();
@@ -225,6 +226,18 @@ impl Run {
             self.pass(then_ms.saturating_sub(now_ms));
         }
         self.check_end();
+        let tally = Tally {
+            hash: self.machine.trace.hash(),
+            turns: self.turn,
+            answers: self.answers,
+            promises: self.promises,
+        };
+        // Whatever the engine had open was its own.
+        let Self { engine, machine, calls, jobs, .. } = self;
+        drop((engine, calls, jobs));
+        let open = machine.files.open.get();
+        assert!(open == 0, "property: leaks: {open} files are open after all is over");
+        tally
     }
 
     fn pass(&mut self, ms: u64) {
@@ -251,7 +264,10 @@ impl Run {
             self.events.keys().next().copied().filter(|(ms, _)| *ms <= self.now_ms())
         {
             let Some(event) = self.events.remove(&(ms, number)) else { return };
-            self.machine.trace.note(&format!("{event:?}"), &[ms - START_MS, number]);
+            self.machine.trace.note("event", &[ms - START_MS, number]);
+            if self.machine.trace.print {
+                println!("    {event:?}");
+            }
             match event {
                 Event::Come => self.come(),
                 Event::Send(peer) => self.send(peer),
@@ -305,6 +321,9 @@ impl Run {
         self.read_all();
         self.check_promises();
         self.check_turn();
+        if self.over && self.plan.walk_out {
+            self.check_walk_out();
+        }
     }
 
     fn tell(&mut self, call: Call) {
@@ -357,13 +376,18 @@ impl Run {
 
     /// Every client reads what has come and decides what to do next.
     fn read_all(&mut self) {
+        let now_ms = self.now_ms();
         let mut peers = std::mem::take(&mut self.peers);
         for (number, peer) in peers.iter_mut().enumerate().filter(|(_, peer)| !peer.closed) {
             let front = peer.asks.front().filter(|ask| ask.is_simple()).and_then(|ask| ask.target);
-            let before = peer.answers;
+            let (before, bytes_before) = (peer.answers, peer.received_bytes);
             let read = peer.read(&self.facts(), self.turn);
             self.require(read.is_ok(), "answers", || format!("client {number}: {}", read.unwrap_err()));
-            self.answers += peer.answers - before;
+            let (answers, bytes) = (peer.answers - before, peer.received_bytes - bytes_before);
+            self.answers += answers;
+            self.require(answers <= Limits::ANSWERS && bytes <= Limits::BYTES, "fairness", || {
+                format!("client {number} was sent {answers} answers of {bytes} bytes in one turn")
+            });
             if peer.hot && peer.answers > before && peer.status == 200 {
                 self.warm.extend(front);
             }
@@ -371,7 +395,13 @@ impl Run {
                 peer.closed = true;
                 let verdict = self.judge_close(peer);
                 self.require(verdict.is_ok(), "cut", || format!("client {number}: {}", verdict.unwrap_err()));
-            } else if !peer.hot {
+                continue;
+            }
+            let patience_ms = self.patience_ms(peer);
+            self.require(now_ms - peer.active_ms <= patience_ms, "timeouts", || {
+                format!("client {number} is still there after {} ms", now_ms - peer.active_ms)
+            });
+            if !peer.hot {
                 self.go_on(number, peer);
             }
         }
@@ -593,8 +623,10 @@ impl Run {
         }
         let in_ms = self.rng.between(1, self.plan.trouble_ms * 2);
         self.after(in_ms, Event::Trouble);
+        // Trouble comes most often where somebody waits.
+        let place = if self.rng.chance(50) { self.asked_for() } else { None };
         let (rng, machine, disk) = (&mut self.rng, &mut self.machine, &mut self.disk);
-        let place = rng.place(disk.named.len());
+        let place = place.unwrap_or_else(|| rng.place(disk.named.len()));
         if disk.named[place].hot {
             return;
         }
@@ -634,6 +666,14 @@ impl Run {
             18 => self.bring_helpers_back(),
             _ => {}
         }
+    }
+
+    /// A file that a client waits for.
+    fn asked_for(&mut self) -> Option<usize> {
+        let asked = self.peers.iter().filter(|peer| !peer.closed && !peer.hot).filter_map(Peer::next_ask);
+        let places: Vec<usize> =
+            asked.filter_map(|ask| ask.target).flat_map(|target| self.disk.files_of(target)).collect();
+        (!places.is_empty()).then(|| self.rng.pick(&places))
     }
 
     fn bring_helpers_back(&mut self) {
@@ -709,7 +749,7 @@ impl Run {
         if self.over {
             return;
         }
-        let gap_ms = self.rng.pick(&[1, 3, 17, 90, 400]).max(self.plan.chaos_ms / 60);
+        let gap_ms = self.rng.pick(&[1, 3, 17, 90, 400]).max(self.plan.chaos_ms / 40);
         self.after(gap_ms, Event::Hot(slot));
         let open = self.hot[slot].filter(|peer| {
             let peer = &self.peers[*peer];
