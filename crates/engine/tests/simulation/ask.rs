@@ -123,7 +123,7 @@ impl Ask {
     /// Any sensible request for a target.
     pub(crate) fn random(rng: &mut Rng, disk: &Disk, target: usize, unrouted: bool) -> Self {
         let mut ask = Self::plain(Some(target));
-        if rng.chance(55) {
+        if rng.chance(45) {
             ask.word(disk, rng);
             return ask;
         }
@@ -136,7 +136,7 @@ impl Ask {
         };
         ask.astray = unrouted && rng.chance(10);
         ask.json = rng.chance(20);
-        ask.encoding = rng.chance(50).then(|| rng.pick(&ENCODINGS));
+        ask.encoding = rng.chance(65).then(|| rng.pick(&ENCODINGS));
         ask.closes = rng.chance(5);
         ask.http10 = rng.chance(8);
         ask.has_body = rng.chance(12);

@@ -1,4 +1,26 @@
-//! The engine in random worlds.
+//! The engine in random worlds, each made from one seed: settings, files, clients, and a disk, helpers
+//! and clocks of which everything may go wrong.
+//!
+//! What is checked, after each turn of the loop where it can be:
+//!
+//! * **answers**: each is for the oldest request that has no answer yet, and is of one state of its
+//!   file, head and every byte, or an error for which there is a reason ([`oracle`]).
+//! * **the promise**: a request that is the only one of its connection, from a client that reads, whose
+//!   answer is in memory, is answered in the turn in which its last byte arrives. Jobs end in later
+//!   turns, and no call of the machine waits, so such an answer cannot have come from the disk. In memory
+//!   are names that a cached look-up finds with a file that is resident, never changed before; and
+//!   without either, a small file that was sent before where the content cache is large enough for all.
+//!   A file above the share of a turn has one more turn for each share.
+//! * **cut**: a connection is closed without an answer only for a reason: the client's own, a timeout,
+//!   a change of the file, a failed or lost job of this file or path, a jump of the clock, a drain.
+//! * **bytes per turn**, **fairness**, **connections**, **bounds**: nothing goes beyond its bound.
+//! * **jobs**, **sockets**, **leaks**: nothing outlives its owner, at the end not even the engine's files.
+//! * **timeouts**, **timers**: what is due is done; no timer is left over.
+//! * **progress**, **rest**: with the disk well again everybody is answered, and then nothing moves.
+//! * **determinism**: a second run is alike in each event and each call.
+//!
+//! `FLASH_SEEDS=N` runs so many seeds, `FLASH_SEED=S` one with a trace of what happens in it. The
+//! faults in `faults/` are what `.ci/faults` puts in to see that these properties can fail.
 
 mod ask;
 mod client;

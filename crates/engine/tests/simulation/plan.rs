@@ -58,7 +58,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn random(rng: &mut Rng) -> Self {
-        let frozen = rng.chance(15);
+        let frozen = rng.chance(20);
         let chaos_ms = rng.pick(&[300, 2_000, 8_000, 30_000]);
         Self {
             frozen,
@@ -81,7 +81,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         hosts,
         index: vec!["index.html".into()],
         browse: rng.chance(70),
-        precompressed: rng.chance(60),
+        precompressed: rng.chance(75),
     };
     let first = if plan.default_site { vec![] } else { vec!["h".into()] };
     let cache_memory_bytes =
@@ -92,7 +92,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         freshness_ms: rng.pick(&[0, 20, 300, 1_000, 60_000]),
         cache_memory_bytes,
         connections_max: rng.pick(&[4, 12, 100, 100]),
-        open_files_max: rng.pick(&[1, 2, 8, 1024]),
+        open_files_max: rng.pick(&[1, 1, 2, 8, 1024]),
         timeouts: Timeouts {
             head_ms: rng.pick(&[300, 3_000, 10_000]),
             idle_ms: rng.pick(&[500, 5_000, 60_000]),
@@ -122,7 +122,7 @@ pub(crate) fn fill(disk: &mut Disk, machine: &mut Machine, rng: &mut Rng, rules:
                 lead,
                 content_type: content_type(path),
                 excuse_ms: 0,
-            })
+            });
         };
         put(disk, "/d", Lead::Redirect);
         put(disk, "/d/", if site.browse { Lead::Listing } else { Lead::Missing });
@@ -170,7 +170,7 @@ fn add_file(
     let content_type = content_type(if url.ends_with('/') { name } else { url });
     if site.precompressed && content_type.starts_with("text/") {
         for (place, (extension, _)) in coded.iter_mut().zip(CODINGS) {
-            if rng.chance(35) {
+            if rng.chance(50) {
                 let size_bytes = Disk::size(rng);
                 *place = Some(disk.add(machine, rng, &format!("{full}{extension}"), Some(size_bytes)));
             }

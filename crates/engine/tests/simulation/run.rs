@@ -50,6 +50,7 @@ enum Event {
 
 /// What a turn tells the engine.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "each is made once and taken apart at once")]
 enum Call {
     Ready(Key, Readiness),
     Job(JobId, Outcome<FileHandle>),
@@ -436,7 +437,10 @@ impl Run {
         if self.rng.chance(4) {
             return Ask::malformed(&mut self.rng);
         }
-        let target = self.rng.place(self.disk.targets.len());
+        let target = match self.hot_targets.len() {
+            hot if hot > 0 && self.rng.chance(35) => self.hot_targets[self.rng.place(hot)],
+            _ => self.rng.place(self.disk.targets.len()),
+        };
         Ask::random(&mut self.rng, &self.disk, target, !self.plan.default_site)
     }
 
@@ -633,11 +637,10 @@ impl Run {
         let there = disk.now(place).file.is_some();
         let may_go = disk.targets.iter().any(|target| matches!(target.lead, Lead::File { plain, .. } if plain == place && !target.path.ends_with('/')));
         match rng.below(20) {
-            0..3 => {
-                if there || may_go {
-                    let size_bytes = Disk::size(rng);
-                    disk.replace(machine, rng, place, size_bytes);
-                }
+            0..3 if there || may_go => {
+                let old = disk.now(place).file.as_ref().map(|(stat, _)| stat.size_bytes);
+                let size_bytes = old.filter(|_| rng.chance(40)).unwrap_or_else(|| Disk::size(rng));
+                disk.replace(machine, rng, place, size_bytes);
             }
             3..6 => disk.write(machine, rng, place),
             6 if there && may_go => disk.remove(machine, place),
@@ -650,7 +653,7 @@ impl Run {
             14 if there => {
                 let path = disk.named[place].path.clone();
                 machine.files.inode(&path).residency =
-                    rng.pick(&[0, 1]).eq(&0).then_some(Residency::Unknown).unwrap_or(Residency::All);
+                    if rng.chance(50) { Residency::Unknown } else { Residency::All };
             }
             15 => {
                 machine.files.names_thrash = rng.chance(30);
