@@ -12,7 +12,9 @@ pub(crate) struct Peer {
     pub(crate) client: Client,
     /// Asks for what is in memory, one at a time, and is to be answered at once.
     pub(crate) hot: bool,
-    /// Not begun yet, and in order the ones that are.
+    /// One of many that came at once.
+    pub(crate) crowd: bool,
+    /// What has no answer yet, in order.
     pub(crate) asks: VecDeque<Ask>,
     /// What is still to be sent of them.
     pub(crate) unsent: VecDeque<u8>,
@@ -46,14 +48,8 @@ pub(crate) struct Peer {
     /// What is still to come of the answer under way.
     pieces: VecDeque<Piece>,
     in_body: bool,
-    pub(crate) in_memory: Option<Promise>,
-}
-
-/// An answer that is in memory has to come at once.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Promise {
-    /// The turn by which it is whole.
-    pub(crate) turn: u64,
+    /// The turn in which its answer has to be whole, for that is in memory.
+    pub(crate) promised_turn: Option<u64>,
 }
 
 impl Peer {
@@ -61,6 +57,7 @@ impl Peer {
         Self {
             client,
             hot,
+            crowd: false,
             asks: VecDeque::new(),
             unsent: VecDeque::new(),
             sent_bytes: 0,
@@ -82,7 +79,7 @@ impl Peer {
             inbox: Vec::new(),
             pieces: VecDeque::new(),
             in_body: false,
-            in_memory: None,
+            promised_turn: None,
         }
     }
 

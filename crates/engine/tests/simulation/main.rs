@@ -33,6 +33,8 @@ mod plan;
 mod properties;
 mod rng;
 mod run;
+mod troubles;
+mod visitors;
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};

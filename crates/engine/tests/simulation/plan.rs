@@ -1,5 +1,6 @@
 //! The random world of a run: settings, sites, files, and how its disk behaves.
 
+use flash_engine::limits::JOBS_QUEUED_MAX;
 use flash_engine::{LogFormat, Rules, SiteRules, Timeouts};
 use flash_http::types::TypeTable;
 
@@ -41,7 +42,8 @@ impl Health {
 pub(crate) struct Plan {
     /// Content caches are so large that nothing ever leaves them.
     pub(crate) ample: bool,
-    /// Nothing but hot files stays in memory, and the disk answers nothing until the end.
+    /// At some time everything leaves memory but what the engine holds, and the disk answers nothing
+    /// until the end.
     pub(crate) frozen: bool,
     pub(crate) helpers: usize,
     pub(crate) clients: u64,
@@ -51,6 +53,8 @@ pub(crate) struct Plan {
     pub(crate) trouble_ms: u64,
     pub(crate) drains: bool,
     pub(crate) jumps: bool,
+    /// So many clients come at once and ask for what nobody knows.
+    pub(crate) crowd: u64,
     pub(crate) default_site: bool,
     /// How the run ends: the clients leave at once instead of being answered.
     pub(crate) walk_out: bool,
@@ -70,6 +74,8 @@ impl Plan {
             trouble_ms: rng.pick(&[5, 50, 400]).max(chaos_ms / 150),
             drains: rng.chance(20),
             jumps: rng.chance(20),
+            // More than jobs may be queued; rarely, for it takes long.
+            crowd: if rng.chance(1) { JOBS_QUEUED_MAX as u64 + 80 } else { 0 },
             default_site: rng.chance(85),
             walk_out: rng.chance(25),
         }
@@ -91,7 +97,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         types: TypeTable::new([]),
         freshness_ms: rng.pick(&[0, 20, 300, 1_000, 60_000]),
         cache_memory_bytes,
-        connections_max: rng.pick(&[4, 12, 100, 100]),
+        connections_max: rng.pick(&[4, 12, 100, 100]) + plan.crowd as usize,
         open_files_max: rng.pick(&[1, 1, 2, 8, 1024]),
         timeouts: Timeouts {
             head_ms: rng.pick(&[300, 3_000, 10_000]),
@@ -104,8 +110,8 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
 }
 
 /// Makes the files and the addresses that clients ask for.
-pub(crate) fn fill(disk: &mut Disk, machine: &mut Machine, rng: &mut Rng, rules: &Rules) {
-    machine.files.missing_cached = rng.chance(50);
+pub(crate) fn fill(disk: &mut Disk, machine: &mut Machine, rng: &mut Rng, rules: &Rules, plan: &Plan) {
+    machine.files.missing_cached = plan.crowd == 0 && rng.chance(50);
     machine.helpers.listing_bytes = rng.pick(&[10, 1_000, 200_000]);
     for (number, site) in rules.sites.iter().enumerate() {
         let root = format!("s{number}/");

@@ -55,7 +55,9 @@ impl Run {
         };
         bound("connections", counters.connections as u64, limits.connections_max as u64);
         bound("content bytes", counters.content_bytes, limits.cache_memory_bytes);
-        bound("jobs queued", counters.jobs_queued as u64, (JOBS_QUEUED_MAX + counters.connections) as u64);
+        // An answer under way may queue one more; those of the crowd never get so far.
+        let under_way = self.peers.iter().filter(|peer| !peer.closed && !peer.crowd).count();
+        bound("jobs queued", counters.jobs_queued as u64, (JOBS_QUEUED_MAX + under_way) as u64);
         bound("names", (counters.names * NAME_ENTRY_BYTES) as u64, NAME_CACHE_BYTES_MAX);
         let running = self.machine.helpers.running.len();
         self.require(counters.jobs_running == running, "jobs", || {
@@ -73,7 +75,7 @@ impl Run {
             + FILES_OF_NAME_MAX
             + open
             + counters.jobs_queued
-            + 5 * (running + self.calls_len());
+            + 5 * (running + self.calls.len());
         bound("open files", self.machine.files.open.get() as u64, files as u64);
         let now_ms = self.now_ms();
         let next_ms = self.engine.poll_next_ms();

@@ -2,19 +2,16 @@
 //! seed; and the loop of a worker, with its events in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 
 use flash_engine::limits::ABANDONED_MS;
 use flash_engine::{Engine, JobId, Key, Outcome, Readiness, Rules, SiteId, SiteRules, Task};
 use flash_http::types::TypeTable;
 
 use crate::Tally;
-use crate::ask::Ask;
-use crate::client::{Peer, Promise};
-use crate::disk::{Disk, Lead};
-use crate::machine::client::pair;
+use crate::client::Peer;
+use crate::disk::Disk;
 use crate::machine::files::Residency;
-use crate::machine::{Client, FileHandle, Machine, START_MS, START_WALL_NS};
+use crate::machine::{FileHandle, Machine, START_MS};
 use crate::oracle::Facts;
 use crate::plan::{self, Health, Plan};
 use crate::properties::Limits;
@@ -25,7 +22,7 @@ const TURNS_MAX: u64 = 100_000;
 
 /// What is to happen at some time.
 #[derive(Clone, Copy, Debug)]
-enum Event {
+pub(crate) enum Event {
     /// A new client.
     Come,
     /// A client sends its next piece.
@@ -42,6 +39,8 @@ enum Event {
     Helper,
     Trouble,
     Freeze,
+    /// Many clients at once.
+    Crowd,
     Jump,
     Drain,
     /// Everything works again, or everybody leaves.
@@ -51,7 +50,7 @@ enum Event {
 /// What a turn tells the engine.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "each is made once and taken apart at once")]
-enum Call {
+pub(crate) enum Call {
     Ready(Key, Readiness),
     Job(JobId, Outcome<FileHandle>),
     HelperReady,
@@ -60,12 +59,12 @@ enum Call {
 
 /// Whom a job is for, in case it comes to nothing.
 #[derive(Debug)]
-enum Subject {
+pub(crate) enum Subject {
     Path(SiteId, Box<[u8]>),
     Inode(u64),
 }
 
-struct Job {
+pub(crate) struct Job {
     id: JobId,
     subject: Subject,
     /// What it came to, if the helper has done it already.
@@ -74,7 +73,7 @@ struct Job {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+pub(crate) enum Fate {
     Ends,
     Fails,
     Dies,
@@ -93,29 +92,31 @@ pub(crate) struct Run {
     /// Answers that had to come at once, and did.
     pub(crate) promises: u64,
     pub(crate) answers: u64,
-    sites: Vec<SiteRules>,
-    types: TypeTable,
-    health: Health,
-    events: BTreeMap<(u64, u64), Event>,
-    events_made: u64,
-    calls: Vec<Call>,
-    jobs: BTreeMap<u64, Job>,
+    pub(crate) sites: Vec<SiteRules>,
+    pub(crate) types: TypeTable,
+    pub(crate) health: Health,
+    pub(crate) events: BTreeMap<(u64, u64), Event>,
+    pub(crate) events_made: u64,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) jobs: BTreeMap<u64, Job>,
     /// The clients in memory, by their place among the peers.
-    hot: Vec<Option<usize>>,
-    hot_targets: Vec<usize>,
+    pub(crate) hot: Vec<Option<usize>>,
+    pub(crate) hot_targets: Vec<usize>,
+    /// How many there are without those of the crowd.
+    pub(crate) targets: usize,
     /// Targets that were answered from a small file in full.
-    warm: BTreeSet<usize>,
+    pub(crate) warm: BTreeSet<usize>,
     pub(crate) frozen: bool,
     pub(crate) over: bool,
     pub(crate) drained: bool,
     pub(crate) excuse_ms: u64,
-    queue_since_ms: Option<u64>,
+    pub(crate) queue_since_ms: Option<u64>,
     /// Jobs have waited so long that those whose clients have hung up are dropped.
     pub(crate) behind: bool,
-    refused: u64,
-    walls: Vec<(u64, i64)>,
-    wall_min_ns: i128,
-    helpers_away: usize,
+    pub(crate) refused: u64,
+    pub(crate) walls: Vec<(u64, i64)>,
+    pub(crate) wall_min_ns: i128,
+    pub(crate) helpers_away: usize,
 }
 
 impl Run {
@@ -126,8 +127,8 @@ impl Run {
         let mut machine = Machine::new(plan.helpers);
         machine.helpers.ended = usize::from(plan.helpers == 0);
         let mut disk = Disk::default();
-        plan::fill(&mut disk, &mut machine, &mut rng, &rules);
-        let hot_targets = hot_targets(&disk);
+        plan::fill(&mut disk, &mut machine, &mut rng, &rules, &plan);
+        let (hot_targets, targets) = (hot_targets(&disk), disk.targets.len());
         let health = if rng.chance(20) { Health::GOOD } else { Health::random(&mut rng) };
         let now = machine.now;
         let mut run = Self {
@@ -149,6 +150,7 @@ impl Run {
             jobs: BTreeMap::new(),
             hot: vec![None; plan.hot_clients as usize],
             hot_targets,
+            targets,
             warm: BTreeSet::new(),
             frozen: false,
             over: false,
@@ -180,6 +182,9 @@ impl Run {
         if self.plan.frozen {
             self.after(chaos_ms / 4, Event::Freeze);
         }
+        if self.plan.crowd > 0 {
+            self.after(chaos_ms / 2, Event::Crowd);
+        }
         if self.plan.jumps {
             let in_ms = self.rng.below(chaos_ms);
             self.after(in_ms, Event::Jump);
@@ -195,7 +200,7 @@ impl Run {
         self.machine.now.monotonic_ms
     }
 
-    fn after(&mut self, ms: u64, event: Event) {
+    pub(crate) fn after(&mut self, ms: u64, event: Event) {
         self.events_made += 1;
         self.events.insert((self.now_ms() + ms, self.events_made), event);
     }
@@ -241,12 +246,12 @@ impl Run {
         tally
     }
 
-    fn pass(&mut self, ms: u64) {
+    pub(crate) fn pass(&mut self, ms: u64) {
         self.machine.now.monotonic_ms += ms;
         self.set_wall(self.machine.now.wall_ns + i128::from(ms) * 1_000_000);
     }
 
-    fn set_wall(&mut self, wall_ns: i128) {
+    pub(crate) fn set_wall(&mut self, wall_ns: i128) {
         let now_ms = self.now_ms();
         let (old, new) = (crate::ask::seconds(self.machine.now.wall_ns), crate::ask::seconds(wall_ns));
         self.machine.now.wall_ns = wall_ns;
@@ -282,6 +287,7 @@ impl Run {
                 }
                 Event::Trouble => self.trouble(),
                 Event::Freeze => self.freeze(),
+                Event::Crowd => self.crowd(),
                 Event::Jump => self.jump(),
                 Event::Drain => {
                     self.drained = true;
@@ -357,10 +363,6 @@ impl Run {
         self.refused = counters.jobs_refused;
     }
 
-    pub(crate) fn calls_len(&self) -> usize {
-        self.calls.len()
-    }
-
     pub(crate) fn facts(&self) -> Facts<'_> {
         Facts {
             disk: &self.disk,
@@ -407,129 +409,6 @@ impl Run {
             }
         }
         self.peers = peers;
-    }
-
-    /// A client that was answered asks for more, or goes.
-    fn go_on(&mut self, number: usize, peer: &mut Peer) {
-        if peer.last_heard || peer.ended || peer.reset || !peer.unsent.is_empty() {
-            return;
-        }
-        if peer.more > 0 && (peer.asks.is_empty() || !peer.serial) {
-            let count = if peer.serial { 1 } else { self.rng.between(1, peer.more) };
-            for _ in 0..count {
-                peer.push(self.any_ask());
-            }
-            peer.more -= count;
-            let think_ms = if self.over { 0 } else { self.rng.pick(&[0, 0, 1, 30, 700]) };
-            self.after(think_ms, Event::Send(number));
-        } else if peer.is_idle() && self.over {
-            // Others stay until the server has had enough of them.
-            match self.rng.below(3) {
-                0 => peer.client.end(),
-                1 => peer.client.reset(),
-                _ => {}
-            }
-            peer.ended = true;
-        }
-    }
-
-    fn any_ask(&mut self) -> Ask {
-        if self.rng.chance(4) {
-            return Ask::malformed(&mut self.rng);
-        }
-        let target = match self.hot_targets.len() {
-            hot if hot > 0 && self.rng.chance(35) => self.hot_targets[self.rng.place(hot)],
-            _ => self.rng.place(self.disk.targets.len()),
-        };
-        Ask::random(&mut self.rng, &self.disk, target, !self.plan.default_site)
-    }
-
-    fn connect(&mut self, hot: bool) -> Option<usize> {
-        let number = self.peers.len();
-        let (socket, wire) = pair(number as u64, self.machine.sockets_open.up());
-        self.engine.handle_turn(self.machine.now);
-        let open = self.engine.counters().connections;
-        let taken = self.engine.handle_accept(socket, SocketAddr::from(([127, 0, 0, 1], 9))).ok();
-        self.require(taken.is_some() == (open < self.limits.connections_max), "connections", || {
-            format!("{open} connections open, one more taken: {}", taken.is_some())
-        });
-        let client = Client::new(taken?, wire);
-        self.peers.push(Peer::new(client, hot, self.now_ms()));
-        Some(number)
-    }
-
-    fn come(&mut self) {
-        if self.drained || self.over {
-            return;
-        }
-        let Some(number) = self.connect(false) else { return self.after(50, Event::Come) };
-        let rng = &mut self.rng;
-        let peer = &mut self.peers[number];
-        peer.more = rng.between(1, 8);
-        peer.serial = rng.chance(50);
-        (peer.piece_bytes, peer.gap_ms) = match rng.below(10) {
-            0 => (1, rng.between(0, 5)),
-            1 | 2 => (rng.between(5, 100), rng.between(0, 60)),
-            _ => (u64::MAX, 0),
-        };
-        if rng.chance(30) {
-            let room = rng.pick(&[0, 1, 500, 20_000, 150_000]);
-            peer.room = Some(room);
-            peer.slow = true;
-            peer.client.set_room(room as usize);
-            peer.client.wire().room_event_bytes = rng.pick(&[1, 1, 4_000]);
-            self.after(1, Event::Read(number));
-        }
-        let (leaves, in_ms) = (self.rng.chance(20), self.rng.below(self.plan.chaos_ms));
-        if leaves {
-            self.after(in_ms, Event::Leave(number));
-        }
-        let count = if self.peers[number].serial { 1 } else { self.rng.between(1, self.peers[number].more) };
-        for _ in 0..count {
-            let ask = self.any_ask();
-            self.peers[number].push(ask);
-        }
-        self.peers[number].more -= count;
-        let in_ms = self.rng.pick(&[0, 0, 20, 400]);
-        self.after(in_ms, Event::Send(number));
-    }
-
-    fn send(&mut self, number: usize) {
-        let (now_ms, turn, over) = (self.now_ms(), self.turn + 1, self.over);
-        let peer = &mut self.peers[number];
-        if peer.closed || peer.ended || peer.reset || peer.unsent.is_empty() {
-            return;
-        }
-        peer.send(now_ms, turn);
-        if !peer.unsent.is_empty() {
-            let gap_ms = if over { 0 } else { peer.gap_ms };
-            self.after(gap_ms, Event::Send(number));
-        }
-    }
-
-    fn make_room(&mut self, number: usize) {
-        let peer = &mut self.peers[number];
-        let (Some(room), false) = (peer.room, peer.closed) else { return };
-        peer.client.add_room(room as usize);
-        let in_ms = self.rng.pick(&[1, 10, 200]);
-        if room > 0 {
-            self.after(in_ms, Event::Read(number));
-        }
-    }
-
-    fn leave(&mut self, number: usize) {
-        let peer = &mut self.peers[number];
-        if peer.closed {
-            return;
-        }
-        if self.rng.chance(50) {
-            peer.client.reset();
-            peer.reset = true;
-        } else {
-            // It may still read.
-            peer.client.end();
-            peer.ended = true;
-        }
     }
 
     /// The machine has taken jobs in the turn: when and how they end.
@@ -594,11 +473,17 @@ impl Run {
         let Some(task) = task else { return };
         let outcome = match job.fate {
             Fate::Ends => job.outcome.take().unwrap_or_else(|| self.perform(&task)),
-            Fate::Fails => self.rng.pick(&[Some(5), None]).map_or(Outcome::Exhausted, Outcome::Failed),
+            Fate::Fails => match self.rng.below(3) {
+                0 => Outcome::Exhausted,
+                // Of a helper that has lost its mind: no answer to what was asked.
+                1 if matches!(job.subject, Subject::Path(..)) => Outcome::Loaded,
+                _ => Outcome::Failed(5),
+            },
             Fate::Dies => Outcome::Lost,
         };
-        if !matches!(outcome, Outcome::Found(_) | Outcome::Listed(..) | Outcome::Loaded | Outcome::Bytes(..))
-        {
+        let ended =
+            matches!(outcome, Outcome::Found(_) | Outcome::Listed(..) | Outcome::Loaded | Outcome::Bytes(..));
+        if !ended || job.fate != Fate::Ends {
             self.excuse(&job.subject);
         }
         if let (Subject::Inode(inode), true) = (&job.subject, self.rng.chance(self.health.thrash)) {
@@ -617,206 +502,6 @@ impl Run {
         match subject {
             Subject::Path(site, path) => self.disk.excuse_path(*site, path, now_ms),
             Subject::Inode(inode) => self.disk.excuse_inode(*inode, now_ms),
-        }
-    }
-
-    /// Something happens to the disk.
-    fn trouble(&mut self) {
-        if self.over {
-            return;
-        }
-        let in_ms = self.rng.between(1, self.plan.trouble_ms * 2);
-        self.after(in_ms, Event::Trouble);
-        // Trouble comes most often where somebody waits.
-        let place = if self.rng.chance(50) { self.asked_for() } else { None };
-        let (rng, machine, disk) = (&mut self.rng, &mut self.machine, &mut self.disk);
-        let place = place.unwrap_or_else(|| rng.place(disk.named.len()));
-        if disk.named[place].hot {
-            return;
-        }
-        let there = disk.now(place).file.is_some();
-        let may_go = disk.targets.iter().any(|target| matches!(target.lead, Lead::File { plain, .. } if plain == place && !target.path.ends_with('/')));
-        match rng.below(20) {
-            0..3 if there || may_go => {
-                let old = disk.now(place).file.as_ref().map(|(stat, _)| stat.size_bytes);
-                let size_bytes = old.filter(|_| rng.chance(40)).unwrap_or_else(|| Disk::size(rng));
-                disk.replace(machine, rng, place, size_bytes);
-            }
-            3..6 => disk.write(machine, rng, place),
-            6 if there && may_go => disk.remove(machine, place),
-            7..11 => disk.evict(machine, rng, place),
-            11 | 12 => disk.forget_name(machine, place),
-            13 => {
-                let fails = rng.chance(50);
-                disk.set_failing(machine, place, fails);
-            }
-            14 if there => {
-                let path = disk.named[place].path.clone();
-                machine.files.inode(&path).residency =
-                    if rng.chance(50) { Residency::Unknown } else { Residency::All };
-            }
-            15 => {
-                machine.files.names_thrash = rng.chance(30);
-                if machine.files.names_thrash {
-                    disk.named.iter_mut().for_each(|named| named.strict = false);
-                }
-            }
-            16 => self.health = Health::random(rng),
-            17 => {
-                // No helper for a while.
-                self.helpers_away += std::mem::take(&mut machine.helpers.idle);
-            }
-            18 => self.bring_helpers_back(),
-            _ => {}
-        }
-    }
-
-    /// A file that a client waits for.
-    fn asked_for(&mut self) -> Option<usize> {
-        let asked = self.peers.iter().filter(|peer| !peer.closed && !peer.hot).filter_map(Peer::next_ask);
-        let places: Vec<usize> =
-            asked.filter_map(|ask| ask.target).flat_map(|target| self.disk.files_of(target)).collect();
-        (!places.is_empty()).then(|| self.rng.pick(&places))
-    }
-
-    fn bring_helpers_back(&mut self) {
-        for _ in 0..std::mem::take(&mut self.helpers_away) {
-            self.after(0, Event::Helper);
-        }
-    }
-
-    /// All that is not in the engine's caches leaves memory, and the disk answers nothing any more.
-    fn freeze(&mut self) {
-        self.frozen = true;
-        self.peers.iter_mut().for_each(|peer| peer.in_memory = None);
-        for place in 0..self.disk.named.len() {
-            self.disk.forget_name(&mut self.machine, place);
-            if self.disk.now(place).file.is_some() {
-                let path = self.disk.named[place].path.clone();
-                self.machine.files.inode(&path).evict();
-            }
-        }
-    }
-
-    /// The clocks jump: after a suspend, or because somebody set them.
-    fn jump(&mut self) {
-        let rng = &mut self.rng;
-        let (ms, set_ms) = match rng.below(4) {
-            0 => (rng.between(1, 10 * 60_000), 0),
-            1 => (8 * 3_600_000, 0),
-            2 => (0, rng.between(1, 3 * 86_400_000) as i128),
-            _ => (0, -(rng.between(1, 3 * 86_400_000) as i128)),
-        };
-        self.pass(ms);
-        self.set_wall(self.machine.now.wall_ns + set_ms * 1_000_000);
-        self.excuse_ms = self.now_ms();
-    }
-
-    /// The troubles are over.
-    fn end(&mut self) {
-        self.over = true;
-        if self.plan.walk_out {
-            for number in 0..self.peers.len() {
-                let peer = &mut self.peers[number];
-                if !peer.closed {
-                    peer.client.reset();
-                    peer.reset = true;
-                }
-            }
-            return;
-        }
-        self.frozen = false;
-        self.health = Health::GOOD;
-        self.machine.files.names_thrash = false;
-        self.disk.settle(&mut self.machine);
-        for place in 0..self.disk.named.len() {
-            if self.disk.named[place].failing {
-                self.disk.set_failing(&mut self.machine, place, false);
-            }
-        }
-        self.bring_helpers_back();
-        for number in 0..self.peers.len() {
-            let peer = &mut self.peers[number];
-            peer.room = None;
-            peer.client.set_room(usize::MAX);
-            peer.piece_bytes = u64::MAX;
-            if peer.is_idle() && !peer.closed && !peer.ended && self.rng.chance(50) {
-                peer.client.end();
-                peer.ended = true;
-            }
-        }
-    }
-
-    /// A client that asks for what is in memory does so, if it has been answered.
-    fn ask_hot(&mut self, slot: usize) {
-        if self.over {
-            return;
-        }
-        let gap_ms = self.rng.pick(&[1, 3, 17, 90, 400]).max(self.plan.chaos_ms / 40);
-        self.after(gap_ms, Event::Hot(slot));
-        let open = self.hot[slot].filter(|peer| {
-            let peer = &self.peers[*peer];
-            !peer.closed && !peer.last_heard
-        });
-        if open.is_none() && self.drained {
-            return;
-        }
-        let Some(number) = open.or_else(|| self.connect(true)) else { return };
-        self.hot[slot] = Some(number);
-        if !self.peers[number].asks.is_empty() {
-            return;
-        }
-        let warm = self.rng.chance(80) && !self.hot_targets.is_empty();
-        let target =
-            if warm { self.rng.pick(&self.hot_targets) } else { self.rng.place(self.disk.targets.len()) };
-        let mut ask = Ask::simple(&self.disk, target);
-        if !self.frozen && self.rng.chance(40) {
-            ask = Ask::random(&mut self.rng, &self.disk, target, false);
-        }
-        let peer = &mut self.peers[number];
-        peer.push(ask);
-        peer.send(self.machine.now.monotonic_ms, self.turn + 1);
-    }
-
-    /// Which requests that have just arrived must be answered in this turn.
-    fn make_promises(&mut self) {
-        for number in self.hot.iter().flatten().copied().collect::<Vec<usize>>() {
-            let peer = &self.peers[number];
-            let Some(ask) = peer.asks.front().filter(|ask| ask.whole_turn == Some(self.turn)) else {
-                continue;
-            };
-            let bytes = self.disk.in_memory(&self.machine, ask).or_else(|| self.in_cache(ask));
-            let promise = bytes.map(|bytes| Promise { turn: self.turn + Limits::turns(bytes) });
-            self.peers[number].in_memory = promise.filter(|_| !peer.closed && !peer.reset);
-        }
-    }
-
-    /// Whether the answer is in the content cache: it was there, and nothing ever leaves it.
-    fn in_cache(&self, ask: &Ask) -> Option<u64> {
-        let target = ask.target.filter(|target| self.plan.ample && self.warm.contains(target))?;
-        let Lead::File { plain, .. } = self.disk.targets[target].lead else { return None };
-        let stat = self.disk.now(plain).file.as_ref()?.0;
-        // One changed shortly before it was seen is not trusted to be the same.
-        let old = stat.changed_ns + 1_000_000_000 < START_WALL_NS;
-        let size_bytes = stat.size_bytes;
-        (old && self.disk.named[plain].hot && ask.is_simple() && size_bytes <= Limits::CACHED_BYTES)
-            .then_some(size_bytes)
-    }
-
-    fn check_promises(&mut self) {
-        for number in self.hot.iter().flatten().copied().collect::<Vec<usize>>() {
-            let peer = &mut self.peers[number];
-            let Some(promise) = peer.in_memory else { continue };
-            if peer.asks.is_empty() {
-                peer.in_memory = None;
-                self.promises += 1;
-                continue;
-            }
-            let broken = promise.turn <= self.turn;
-            let ask = peer.asks.front().map(|ask| ask.bytes.escape_ascii().to_string());
-            self.require(!broken, "the promise", || {
-                format!("client {number} was not answered at once, though all was in memory ({promise:?}): {ask:?}")
-            });
         }
     }
 }
