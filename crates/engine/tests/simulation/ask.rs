@@ -120,6 +120,14 @@ impl Ask {
         self.method == Method::Get && self.encoding.is_none() && !conditional && !self.has_body
     }
 
+    /// A GET of whatever variant.
+    pub(crate) fn coded(rng: &mut Rng, disk: &Disk, target: usize) -> Self {
+        let mut ask = Self::plain(Some(target));
+        ask.encoding = Some(rng.pick(&ENCODINGS));
+        ask.word(disk, rng);
+        ask
+    }
+
     /// Any sensible request for a target.
     pub(crate) fn random(rng: &mut Rng, disk: &Disk, target: usize, unrouted: bool) -> Self {
         let mut ask = Self::plain(Some(target));

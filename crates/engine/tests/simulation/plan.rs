@@ -138,7 +138,7 @@ pub(crate) fn fill(disk: &mut Disk, machine: &mut Machine, rng: &mut Rng, rules:
         put(disk, "/fds", Lead::Error);
         put(disk, "/.hidden", Lead::Missing);
         machine.files.add(&format!("{root}.hidden"), "secret");
-        let count = rng.between(3, 7);
+        let count = rng.between(4, 9);
         for file in 0..count {
             let name = format!("f{file}{}", rng.pick(&[".html", ".txt", ".bin", ".png"]));
             add_file(disk, machine, rng, number, site, &name, &format!("/{name}"));
@@ -176,7 +176,7 @@ fn add_file(
     let content_type = content_type(if url.ends_with('/') { name } else { url });
     if site.precompressed && content_type.starts_with("text/") {
         for (place, (extension, _)) in coded.iter_mut().zip(CODINGS) {
-            if rng.chance(50) {
+            if rng.chance(60) {
                 let size_bytes = Disk::size(rng);
                 *place = Some(disk.add(machine, rng, &format!("{full}{extension}"), Some(size_bytes)));
             }

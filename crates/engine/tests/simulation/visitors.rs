@@ -84,6 +84,11 @@ impl Run {
         if self.rng.chance(4) {
             return Ask::malformed(&mut self.rng);
         }
+        if self.frozen && !self.hot_targets.is_empty() && self.rng.chance(50) {
+            // Of what is in memory in one variant, another may not be.
+            let target = self.rng.pick(&self.hot_targets);
+            return Ask::coded(&mut self.rng, &self.disk, target);
+        }
         let target = match self.hot_targets.len() {
             hot if hot > 0 && self.rng.chance(35) => self.hot_targets[self.rng.place(hot)],
             _ => self.rng.place(self.targets),
@@ -101,6 +106,10 @@ impl Run {
         if !peer.unsent.is_empty() {
             let gap_ms = if over { 0 } else { peer.gap_ms };
             self.after(gap_ms, Event::Send(number));
+        } else if peer.more == 0 && self.rng.chance(15) {
+            // It has no more to say, and still reads.
+            peer.client.end();
+            peer.ended = true;
         }
     }
 
