@@ -49,6 +49,8 @@ pub(crate) struct Deciding<'a, 'b, F> {
     pub(crate) exchange: Option<Box<Exchange<F>>>,
     pub(crate) site: SiteId,
     pub(crate) path: &'a [u8],
+    /// The file of a known name is not open any more: it is looked up, known or not.
+    pub(crate) unopened: bool,
 }
 
 impl<S: System> Engine<S> {
@@ -83,7 +85,7 @@ impl<S: System> Engine<S> {
             Err(bad) => return self.refuse(key, request, exchange, (bad.status(), bad.reason())),
         };
         let mut changed = exchange.as_mut().is_some_and(|e| std::mem::take(&mut e.changed));
-        let mut deciding = Deciding { key, asked, exchange, site, path: &path };
+        let mut deciding = Deciding { key, asked, exchange, site, path: &path, unopened: false };
         loop {
             let entry = match self.entry(sys, &mut deciding) {
                 Step::Ready(entry) => entry,
@@ -104,8 +106,11 @@ impl<S: System> Engine<S> {
             match over {
                 Some(next) => return next,
                 None => {
-                    // What the entry says is no longer so: look again, but not for ever.
-                    self.forget(site, deciding.path, &entry);
+                    // What the entry says is no longer so: look again, but not for ever. A file that
+                    // is only not open any more says nothing of its siblings in memory.
+                    if !deciding.unopened {
+                        self.forget(site, deciding.path, &entry);
+                    }
                     let mut exchange = self.boxed(deciding.exchange.take());
                     exchange.entry = None;
                     exchange.listing = None;
@@ -148,7 +153,8 @@ impl<S: System> Engine<S> {
         if let Some(entry) = deciding.exchange.as_ref().and_then(|e| e.entry.clone()) {
             return Step::Ready(entry);
         }
-        let refusal = match self.find_file(sys, deciding.key, deciding.site, deciding.path) {
+        let unopened = std::mem::take(&mut deciding.unopened);
+        let refusal = match self.find_file(sys, deciding.key, deciding.site, deciding.path, unopened) {
             Search::Entry(entry) => return Step::Ready(entry),
             Search::Wait(job) => {
                 let exchange = deciding.exchange.take();
@@ -319,7 +325,7 @@ impl<S: System> Engine<S> {
     }
 
     /// Where the body comes from: memory for a small file, else the file. None when it has
-    /// changed.
+    /// changed, or is not open any more.
     fn source(
         &mut self,
         sys: &mut S,
@@ -338,7 +344,10 @@ impl<S: System> Engine<S> {
         let held =
             deciding.exchange.as_ref().and_then(|e| e.file.as_ref()).filter(|(id, _)| *id == version.id);
         // An entry that was confirmed without opening may have lost its file to the bound.
-        let file = held.map(|(_, file)| Rc::clone(file)).or_else(|| self.files.get(version.id))?;
+        let Some(file) = held.map(|(_, file)| Rc::clone(file)).or_else(|| self.files.get(version.id)) else {
+            deciding.unopened = matches!(entry.kind, NameKind::File(_));
+            return None;
+        };
         let refusal = match self.obtain(sys, deciding.key, version, &file, tries) {
             Obtained::Source(source) => return Some(Step::Ready(source)),
             Obtained::Changed => return None,

@@ -60,6 +60,9 @@ pub const KNOWN_REQUESTS_MAX: usize = 4096;
 pub const KNOWN_HEAD_BYTES_MAX: usize = 1024;
 /// Files kept open for later requests.
 pub const OPEN_FILES_MAX: usize = 1024;
+/// Files that one name leads to: the plain one and one in each coding. So many are open besides
+/// those of [`OPEN_FILES_MAX`].
+pub const FILES_OF_NAME_MAX: usize = 1 + flash_http::negotiate::Coding::ALL.len();
 /// Listings in memory at once, counting those still being sent.
 pub const LISTINGS_MAX: usize = 64;
 

@@ -1,5 +1,6 @@
 //! One state of one file, with all that its responses say of it; and the files kept open.
 
+use std::collections::VecDeque;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
@@ -9,7 +10,7 @@ use flash_http::negotiate::Coding;
 use quick_cache::UnitWeighter;
 use quick_cache::unsync::{Cache, DefaultLifecycle};
 
-use crate::limits::{OPEN_FILES_MAX, RACY_NS};
+use crate::limits::{FILES_OF_NAME_MAX, OPEN_FILES_MAX, RACY_NS};
 use crate::rules::SiteId;
 use crate::system::{FileStat, Moment};
 
@@ -113,6 +114,9 @@ fn push_line(fields: &mut Vec<u8>, name: &str, value: &[u8]) {
 #[derive(Debug)]
 pub(crate) struct OpenFiles<F> {
     cache: Cache<VersionId, Rc<F>, UnitWeighter, IdHashing>,
+    /// Those put in last: a small cache may let go of a file at once, and of all siblings that were
+    /// found together the one that is asked for must still be there.
+    latest: VecDeque<(VersionId, Rc<F>)>,
 }
 
 impl<F> OpenFiles<F> {
@@ -126,19 +130,26 @@ impl<F> OpenFiles<F> {
                 IdHashing::default(),
                 DefaultLifecycle::default(),
             ),
+            latest: VecDeque::with_capacity(FILES_OF_NAME_MAX),
         }
     }
 
     pub(crate) fn get(&self, id: VersionId) -> Option<Rc<F>> {
-        self.cache.get(&id).cloned()
+        let latest = || self.latest.iter().find(|(other, _)| *other == id).map(|(_, file)| file);
+        self.cache.get(&id).or_else(latest).cloned()
     }
 
     pub(crate) fn insert(&mut self, id: VersionId, file: Rc<F>) {
+        if self.latest.len() == FILES_OF_NAME_MAX {
+            self.latest.pop_front();
+        }
+        self.latest.push_back((id, Rc::clone(&file)));
         self.cache.insert(id, file);
     }
 
     pub(crate) fn remove(&mut self, id: VersionId) {
         self.cache.remove(&id);
+        self.latest.retain(|(other, _)| *other != id);
     }
 }
 

@@ -145,10 +145,17 @@ pub(crate) enum Search {
 
 impl<S: System> Engine<S> {
     /// Finds what a path leads to: in the name cache, else by a look-up that cannot wait, else
-    /// through a helper.
-    pub(crate) fn find_file(&mut self, sys: &mut S, key: Key, site: SiteId, path: &[u8]) -> Search {
+    /// through a helper. Its file must be opened anew where `unopened` says so.
+    pub(crate) fn find_file(
+        &mut self,
+        sys: &mut S,
+        key: Key,
+        site: SiteId,
+        path: &[u8],
+        unopened: bool,
+    ) -> Search {
         let now_ms = self.now.monotonic_ms;
-        if let Some(entry) = self.names.get(site, path) {
+        if !unopened && let Some(entry) = self.names.get(site, path) {
             if self.is_fresh(entry) {
                 self.counters.name_hits += 1;
                 return Search::Entry(Rc::clone(entry));
@@ -230,8 +237,10 @@ impl<S: System> Engine<S> {
         as_of_ms: u64,
     ) -> Rc<NameEntry> {
         if let Some(newer) = self.names.get(site, path).filter(|entry| entry.confirmed_ms.get() >= as_of_ms) {
-            // A helper that was slow: what is known was looked up after it began.
-            return Rc::clone(newer);
+            // A helper that was slow, or a file opened again: what is known was looked up after it began.
+            let newer = Rc::clone(newer);
+            self.keep_files(&newer, finding);
+            return newer;
         }
         let old = self.names.remove(site, path).map(|entry| entry.versions()).unwrap_or_default();
         let kind = match finding {
@@ -251,6 +260,22 @@ impl<S: System> Engine<S> {
         }
         self.names.insert(site, path, Rc::clone(&entry));
         entry
+    }
+
+    /// Keeps the files of a finding that are those of an entry.
+    fn keep_files(&mut self, entry: &NameEntry, finding: Finding<S::File>) {
+        let (NameKind::File(known), Finding::File { plain, coded, .. }) = (&entry.kind, finding) else {
+            return;
+        };
+        let coded = known.coded.iter().zip(coded).filter_map(|(version, found)| version.as_ref().zip(found));
+        for (version, found) in coded.chain([(&known.plain, plain)]) {
+            if let Some(file) = found.file
+                && version.stat == found.stat
+                && self.contents.get(version.id).is_none()
+            {
+                self.files.insert(version.id, Rc::new(file));
+            }
+        }
     }
 
     fn learn_file(

@@ -6,6 +6,8 @@ mod hits;
 mod large_files;
 mod life;
 mod listings;
+#[path = "../machine/mod.rs"]
+#[expect(dead_code, reason = "the simulation uses the rest")]
 mod machine;
 mod misses;
 mod pipelining;

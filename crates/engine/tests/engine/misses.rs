@@ -297,3 +297,57 @@ fn an_unknown_file_is_handed_over_and_kept() {
     assert_eq!(world.machine.helpers.history, ["read 0+90000"]);
     world.end();
 }
+
+/// Which of several siblings is asked for is known only after all were found, and a small cache of
+/// open files may have let go of it by then.
+#[test]
+fn each_sibling_is_served_where_few_files_may_be_open() {
+    for open_files_max in [1, 2, 3] {
+        let mut world = World::with(flash_engine::Rules { open_files_max, ..rules() });
+        for (name, text) in
+            [("a.html", "plain"), ("a.html.br", "br"), ("a.html.zst", "zstd"), ("a.html.gz", "gzip")]
+        {
+            world.machine.files.add(name, text);
+        }
+        for coding in ["gzip", "zstd", "br"] {
+            let fields = format!("Accept-Encoding: {coding}\r\n");
+            let (client, response) = world.ask(request("GET", "/a.html", &fields));
+            assert_eq!(
+                (response.status, &*response.text()),
+                (200, coding),
+                "with {open_files_max} files open"
+            );
+            client.end();
+        }
+        world.end();
+    }
+}
+
+/// A sibling whose file is no longer open must be looked up again; what is in memory of the same
+/// name must not wait for that.
+#[test]
+fn a_closed_file_takes_nothing_out_of_memory() {
+    let mut world = World::with(flash_engine::Rules { open_files_max: 1, ..rules() });
+    world.machine.files.add("a.html", "plain");
+    world.machine.files.add("a.html.gz", "gzip");
+    assert_eq!(world.get("/a.html").text(), "plain");
+    for other in 0..8 {
+        world.machine.files.add(&format!("{other}"), Content::Pattern(other, 200_000));
+        assert_eq!(world.get(&format!("/{other}")).status, 200);
+    }
+    world.auto = false;
+    world.machine.files.names_thrash = true;
+    let coded = world.connect();
+    coded.send(request("GET", "/a.html", "Accept-Encoding: gzip\r\n"));
+    world.run();
+    assert_eq!(coded.received_len(), 0, "its file has to be opened again");
+    for query in ["", "?x"] {
+        let plain = world.connect();
+        plain.get(&format!("/a.html{query}"));
+        world.run();
+        assert_eq!(plain.take_one().text(), "plain", "while a helper looks for the other");
+    }
+    world.finish_job();
+    assert_eq!(coded.take_one().text(), "gzip");
+    world.end();
+}

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use flash_engine::limits::{HAND_OVER_BYTES_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX};
-use flash_engine::{Finding, JobId, LookUpError, Outcome, SiteRules, Task, Want, find};
+use flash_engine::{Finding, JobId, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
 use flash_http::types::TypeTable;
 
 use super::files::{Content, FileHandle, Files};
@@ -72,8 +72,23 @@ impl Helpers {
 
     /// Takes a running job's task; its helper is idle again.
     pub(crate) fn finish(&mut self, id: JobId) -> Task<FileHandle> {
-        let at = self.running.iter().position(|(other, _)| *other == id).expect("a running job");
         self.idle += 1;
+        self.take(id)
+    }
+
+    /// The helper of a running job dies.
+    pub(crate) fn die(&mut self, id: JobId) {
+        drop(self.take(id));
+        self.ended += 1;
+    }
+
+    /// The task of a running job.
+    pub(crate) fn task(&self, id: JobId) -> Option<Task<FileHandle>> {
+        self.running.iter().find(|(other, _)| *other == id).map(|(_, task)| copy(task))
+    }
+
+    fn take(&mut self, id: JobId) -> Task<FileHandle> {
+        let at = self.running.iter().position(|(other, _)| *other == id).expect("a running job");
         self.running.remove(at).1
     }
 
@@ -82,14 +97,14 @@ impl Helpers {
         &self,
         task: &Task<FileHandle>,
         files: &mut Files,
-        rules: &SiteRules,
+        sites: &[SiteRules],
         types: &TypeTable,
     ) -> Outcome<FileHandle> {
         if let Some(number) = self.failure {
             return Outcome::Failed(number);
         }
         match task {
-            Task::Find { path, .. } => self.find(path, files, rules, types),
+            Task::Find { site, path } => self.find(*site, path, files, sites, types),
             Task::List { json, path, .. } => {
                 let form = if *json { "JSON" } else { "HTML" };
                 let mut text = format!("{form} of {}", path.escape_ascii()).into_bytes();
@@ -118,17 +133,19 @@ impl Helpers {
     /// As `flash-server`'s helper does.
     fn find(
         &self,
+        site: SiteId,
         path: &[u8],
         files: &mut Files,
-        rules: &SiteRules,
+        sites: &[SiteRules],
         types: &TypeTable,
     ) -> Outcome<FileHandle> {
-        let finding =
-            match find(path, rules, types, Want::Content, |path, want| files.open_waiting(path, want)) {
-                Ok(finding) => finding,
-                Err(LookUpError::Failed(number)) => return Outcome::Failed(number),
-                Err(_) => return Outcome::Failed(0),
-            };
+        let rules = &sites[usize::from(site.0)];
+        let look_up = |path: &[u8], want| files.open_waiting(site, path, want);
+        let finding = match find(path, rules, types, Want::Content, look_up) {
+            Ok(finding) => finding,
+            Err(LookUpError::Failed(number)) => return Outcome::Failed(number),
+            Err(_) => return Outcome::Failed(0),
+        };
         if let Finding::File { plain, .. } = &finding
             && let Some(file) = &plain.file
             && plain.stat.size_bytes <= SMALL_FILE_BYTES_MAX

@@ -11,6 +11,7 @@ pub(crate) mod client;
 pub(crate) mod files;
 pub(crate) mod helpers;
 pub(crate) mod response;
+pub(crate) mod trace;
 pub(crate) mod world;
 
 use std::cell::Cell;
@@ -24,6 +25,7 @@ pub(crate) use client::Client;
 use client::Socket;
 pub(crate) use files::{Content, FileHandle, Files, KIB, MIB};
 use helpers::Helpers;
+use trace::{Trace, digest};
 pub(crate) use world::{World, rules};
 
 /// When every test begins: a moment without special properties.
@@ -70,6 +72,15 @@ impl Drop for Counted {
     }
 }
 
+/// A change of a file in place, to be made between two calls of the engine.
+#[derive(Debug)]
+pub(crate) struct Meddling {
+    /// Which file: the next read of it is followed by the change.
+    pub(crate) inode: u64,
+    pub(crate) content: Content,
+    pub(crate) now_ns: i128,
+}
+
 /// The machine: what a worker's engine asks.
 pub(crate) struct Machine {
     pub(crate) now: Moment,
@@ -79,6 +90,8 @@ pub(crate) struct Machine {
     pub(crate) log: Vec<String>,
     pub(crate) reports: Vec<String>,
     pub(crate) calls: Calls,
+    pub(crate) trace: Trace,
+    pub(crate) meddling: Option<Meddling>,
 }
 
 impl Machine {
@@ -91,13 +104,29 @@ impl Machine {
             log: Vec::new(),
             reports: Vec::new(),
             calls: Calls::default(),
+            trace: Trace::default(),
+            meddling: None,
         }
     }
 
-    fn sent(&mut self, offered: usize, result: &io::Result<usize>) {
+    fn meddle(&mut self, file: &FileHandle) {
+        let inode = file.stat().inode;
+        if let Some(change) = self.meddling.take_if(|change| change.inode == inode) {
+            self.trace.note("a change after the read", &[inode]);
+            file.inode.borrow_mut().update(change.content, change.now_ns);
+        }
+    }
+
+    /// Sends, and sees to it that the engine asked for something sensible.
+    fn sent(&mut self, socket: &Socket, pieces: &[&[u8]]) -> io::Result<usize> {
+        let result = socket.wire.borrow_mut().send(pieces);
+        let offered = pieces.iter().map(|piece| piece.len()).sum();
+        let sent = result.as_ref().map_or(u64::MAX, |sent| *sent as u64);
+        let [first, second] = [0, 1].map(|n| pieces.get(n).map_or(0, |piece| digest(piece)));
+        self.trace.note("send", &[socket.number, first, second, sent]);
         assert!(offered > 0, "an empty send says nothing");
         self.calls.sends += 1;
-        match result {
+        match &result {
             Ok(sent) => {
                 assert!(*sent <= offered);
                 self.calls.sent_bytes += *sent as u64;
@@ -105,6 +134,7 @@ impl Machine {
             }
             Err(e) => self.calls.vain_sends += u64::from(e.kind() == ErrorKind::WouldBlock),
         }
+        result
     }
 }
 
@@ -115,22 +145,22 @@ impl System for Machine {
     fn recv(&mut self, socket: &Socket, buffer: &mut [u8]) -> io::Result<usize> {
         assert!(!buffer.is_empty(), "a receive without room would look like the end of input");
         self.calls.recvs += 1;
-        socket.wire.borrow_mut().recv(buffer)
+        let result = socket.wire.borrow_mut().recv(buffer);
+        let received = result.as_ref().map_or(u64::MAX, |received| *received as u64);
+        self.trace.note("recv", &[socket.number, received]);
+        result
     }
 
     fn send(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
-        let result = socket.wire.borrow_mut().send(&[bytes]);
-        self.sent(bytes.len(), &result);
-        result
+        self.sent(socket, &[bytes])
     }
 
     fn send_both(&mut self, socket: &Socket, first: &[u8], second: &[u8]) -> io::Result<usize> {
-        let result = socket.wire.borrow_mut().send(&[first, second]);
-        self.sent(first.len() + second.len(), &result);
-        result
+        self.sent(socket, &[first, second])
     }
 
     fn end_sending(&mut self, socket: &Socket) {
+        self.trace.note("end sending", &[socket.number]);
         socket.wire.borrow_mut().server_ended = true;
     }
 
@@ -142,7 +172,10 @@ impl System for Machine {
     ) -> Result<Opened<FileHandle>, LookUpError> {
         self.calls.look_ups += 1;
         assert!(!path.starts_with(b"/"), "a look-up is relative to the root: {}", path.escape_ascii());
-        self.files.open_cached(site, path, want)
+        let result = self.files.open_cached(site, path, want);
+        let inode = result.as_ref().map_or(u64::MAX, |opened| opened.stat.inode);
+        self.trace.note("look up", &[u64::from(site.0), digest(path), inode]);
+        result
     }
 
     fn read_resident(&mut self, file: &FileHandle, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
@@ -156,26 +189,35 @@ impl System for Machine {
             "a read from one block into the next"
         );
         let result = file.read_resident(offset, buffer);
+        let mut bytes = 0;
         if let Ok(Resident::Bytes(n)) = result {
-            self.calls.read_bytes += n as u64;
+            bytes = n as u64;
+            self.calls.read_bytes += bytes;
+            self.meddle(file);
         }
+        self.trace.note("read", &[file.stat().inode, offset, length, bytes]);
         result
     }
 
     fn stat(&mut self, file: &FileHandle) -> io::Result<FileStat> {
         self.calls.stats += 1;
+        self.trace.note("stat", &[file.stat().inode]);
         Ok(file.stat())
     }
 
     fn start_job(&mut self, id: JobId, task: &Task<FileHandle>, _queued: usize) -> bool {
-        self.helpers.start(id, task)
+        let started = self.helpers.start(id, task);
+        self.trace.note("start job", &[id.to_u64(), u64::from(started)]);
+        started
     }
 
     fn abandon_job(&mut self, id: JobId) {
+        self.trace.note("abandon job", &[id.to_u64()]);
         self.helpers.abandon(id);
     }
 
     fn log_access(&mut self, line: &[u8]) {
+        self.trace.note("log", &[digest(line)]);
         self.log.push(String::from_utf8_lossy(line).into_owned());
     }
 

@@ -47,7 +47,7 @@ pub(crate) fn rules() -> Rules {
 pub(crate) struct World {
     pub(crate) engine: Engine<Machine>,
     pub(crate) machine: Machine,
-    site: SiteRules,
+    sites: Vec<SiteRules>,
     types: TypeTable,
     wires: Vec<(flash_engine::Key, Rc<RefCell<Wire>>)>,
     /// Jobs finish by themselves, one turn after they were started.
@@ -63,10 +63,10 @@ impl World {
 
     pub(crate) fn with(rules: Rules) -> Self {
         let machine = Machine::new(2);
-        let site = rules.sites[0].clone();
+        let sites = rules.sites.clone();
         let types = rules.types.clone();
         let engine = Engine::new(rules, machine.now);
-        Self { engine, machine, site, types, wires: Vec::new(), auto: true, turns: 0 }
+        Self { engine, machine, sites, types, wires: Vec::new(), auto: true, turns: 0 }
     }
 
     /// The same, where jobs finish by hand.
@@ -77,7 +77,7 @@ impl World {
     }
 
     pub(crate) fn try_connect(&mut self) -> Option<Client> {
-        let (socket, wire) = pair(self.machine.sockets_open.up());
+        let (socket, wire) = pair(0, self.machine.sockets_open.up());
         let key = self.engine.handle_accept(socket, SocketAddr::from(([127, 0, 0, 1], 9))).ok()?;
         self.wires.push((key, Rc::clone(&wire)));
         Some(Client::new(key, wire))
@@ -169,7 +169,7 @@ impl World {
     /// Does a running job's task, and keeps what came of it from the engine.
     pub(crate) fn perform(&mut self, id: JobId) -> Outcome<FileHandle> {
         let task = self.machine.helpers.finish(id);
-        self.machine.helpers.perform(&task, &mut self.machine.files, &self.site, &self.types)
+        self.machine.helpers.perform(&task, &mut self.machine.files, &self.sites, &self.types)
     }
 
     /// Tells the engine what came of a job.

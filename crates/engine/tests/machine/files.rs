@@ -1,9 +1,11 @@
 //! A file system in memory: paths, files, and which of their pages are in memory.
 
+use std::borrow::Cow;
 use std::cell::{Ref, RefCell, RefMut};
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::rc::Rc;
+use std::sync::OnceLock;
 
 use flash_engine::{FileStat, Kind, LookUpError, Opened, Resident, SiteId, Want};
 
@@ -19,13 +21,23 @@ pub(crate) enum Content {
     Bytes(Vec<u8>),
     /// So many bytes, made from a seed: for files that would be too large to keep.
     Pattern(u64, u64),
+    /// So many bytes of the noise, from a place on: cheap to make and to compare.
+    Noise(usize, u64),
+}
+
+/// The bytes that [`Content::Noise`] is cut from.
+pub(crate) const NOISE_BYTES: usize = 8 << 20;
+
+fn noise() -> &'static [u8] {
+    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
+    NOISE.get_or_init(|| (0..NOISE_BYTES as u64 / 8).flat_map(|at| pattern(0, at)).collect())
 }
 
 impl Content {
     pub(crate) fn len(&self) -> u64 {
         match self {
             Content::Bytes(bytes) => bytes.len() as u64,
-            Content::Pattern(_, len) => *len,
+            Content::Pattern(_, len) | Content::Noise(_, len) => *len,
         }
     }
 
@@ -33,6 +45,7 @@ impl Content {
     pub(crate) fn slice(&self, start: u64, end: u64) -> Vec<u8> {
         match self {
             Content::Bytes(bytes) => bytes[start as usize..end as usize].to_vec(),
+            Content::Noise(at, _) => noise()[at + start as usize..at + end as usize].to_vec(),
             Content::Pattern(seed, _) => {
                 let mut bytes = Vec::with_capacity((end - start + 16) as usize);
                 (start / 8..end.div_ceil(8)).for_each(|at| bytes.extend_from_slice(&pattern(*seed, at)));
@@ -82,12 +95,19 @@ pub(crate) struct Inode {
 }
 
 impl Inode {
-    fn update(&mut self, content: Content, now_ns: i128) {
+    pub(crate) fn update(&mut self, content: Content, now_ns: i128) {
         self.content = content;
         self.stat.size_bytes = self.content.len();
         self.stat.modified_ns = now_ns;
         self.stat.changed_ns = now_ns;
         self.size_max_bytes = self.size_max_bytes.max(self.stat.size_bytes);
+    }
+
+    /// Whether all of it can be read at once.
+    pub(crate) fn is_resident(&self) -> bool {
+        let size_bytes = self.stat.size_bytes;
+        let told = !matches!(self.residency, Residency::Unknown);
+        told && !self.fails && (size_bytes == 0 || self.resident_bytes(0, size_bytes) == size_bytes)
     }
 
     /// How many of `length` bytes at `offset` are in memory, without a gap.
@@ -173,9 +193,11 @@ enum Node {
     Error(LookUpError),
 }
 
-/// The file system of the one site.
+/// The file system of all sites.
 #[derive(Debug)]
 pub(crate) struct Files {
+    /// Where the root of each site is; at the top for those not named here.
+    pub(crate) roots: Vec<String>,
     entries: BTreeMap<Vec<u8>, Entry>,
     /// Whether a look-up of a name that is not there is answered from memory.
     pub(crate) missing_cached: bool,
@@ -192,6 +214,7 @@ pub(crate) struct Files {
 impl Files {
     pub(crate) fn new() -> Self {
         let mut files = Self {
+            roots: Vec::new(),
             entries: BTreeMap::new(),
             missing_cached: true,
             missing_known: HashSet::new(),
@@ -277,6 +300,15 @@ impl Files {
         self.missing_known.remove(path.as_bytes());
     }
 
+    /// Whether a look-up of this name is answered from memory.
+    pub(crate) fn is_cached(&self, path: &str) -> bool {
+        match self.entries.get(path.as_bytes()) {
+            _ if self.names_thrash => false,
+            Some(entry) => entry.cached,
+            None => self.missing_cached || self.missing_known.contains(path.as_bytes()),
+        }
+    }
+
     /// The file under a name.
     pub(crate) fn inode(&self, path: &str) -> RefMut<'_, Inode> {
         match &self.entries.get(path.as_bytes()).expect("a file of the test").node {
@@ -301,10 +333,11 @@ impl Files {
 
     pub(crate) fn open_cached(
         &mut self,
-        _: SiteId,
+        site: SiteId,
         path: &[u8],
         want: Want,
     ) -> Result<Opened<FileHandle>, LookUpError> {
+        let path = &self.full(site, path)[..];
         match self.entries.get(path) {
             _ if self.names_thrash => Err(LookUpError::WouldWait),
             Some(entry) if !entry.cached => Err(LookUpError::WouldWait),
@@ -316,14 +349,23 @@ impl Files {
     /// Opens as a helper does; the name is in memory then.
     pub(crate) fn open_waiting(
         &mut self,
+        site: SiteId,
         path: &[u8],
         want: Want,
     ) -> Result<Opened<FileHandle>, LookUpError> {
+        let path = &self.full(site, path)[..];
         match self.entries.get_mut(path) {
             Some(entry) => entry.cached = true,
             None => drop(self.missing_known.insert(path.to_vec())),
         }
         self.open(path, want)
+    }
+
+    fn full<'p>(&self, site: SiteId, path: &'p [u8]) -> Cow<'p, [u8]> {
+        match self.roots.get(usize::from(site.0)) {
+            Some(root) => [root.as_bytes(), path].concat().into(),
+            None => path.into(),
+        }
     }
 
     fn open(&self, path: &[u8], want: Want) -> Result<Opened<FileHandle>, LookUpError> {

@@ -13,6 +13,8 @@ use super::response::{Response, parse_all};
 /// A connection between a client and the engine.
 #[derive(Debug)]
 pub(crate) struct Wire {
+    /// Tells it from others in a trace.
+    pub(crate) number: u64,
     /// Arrived at the server and not received yet.
     arrived: VecDeque<u8>,
     /// Still under way; each piece arrives once the one before it was received.
@@ -36,8 +38,9 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    fn new() -> Self {
+    fn new(number: u64) -> Self {
         Self {
+            number,
             arrived: VecDeque::new(),
             under_way: VecDeque::new(),
             client_ended: false,
@@ -124,6 +127,7 @@ impl Wire {
 /// The server's end; dropping it closes the connection.
 #[derive(Debug)]
 pub(crate) struct Socket {
+    pub(crate) number: u64,
     pub(crate) wire: Rc<RefCell<Wire>>,
     _counted: Counted,
 }
@@ -138,9 +142,9 @@ impl Drop for Socket {
 }
 
 /// Both ends of a new connection.
-pub(crate) fn pair(counted: Counted) -> (Socket, Rc<RefCell<Wire>>) {
-    let wire = Rc::new(RefCell::new(Wire::new()));
-    (Socket { wire: Rc::clone(&wire), _counted: counted }, wire)
+pub(crate) fn pair(number: u64, counted: Counted) -> (Socket, Rc<RefCell<Wire>>) {
+    let wire = Rc::new(RefCell::new(Wire::new(number)));
+    (Socket { number, wire: Rc::clone(&wire), _counted: counted }, wire)
 }
 
 /// A client's end.
@@ -237,6 +241,11 @@ impl Client {
 
     pub(crate) fn received_len(&self) -> usize {
         self.look().sent.len()
+    }
+
+    /// Takes the bytes received so far.
+    pub(crate) fn take_bytes(&self) -> Vec<u8> {
+        std::mem::take(&mut self.wire().sent)
     }
 
     /// Takes what was received, all whole answers to requests that were no HEAD.

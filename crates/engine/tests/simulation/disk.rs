@@ -1,0 +1,359 @@
+//! What the disk holds and has held: every state of every file, from when until when, so that the
+//! oracle can tell what an answer may say. All changes are made through here.
+
+use std::collections::BTreeMap;
+
+use flash_engine::limits::SMALL_FILE_BYTES_MAX;
+use flash_engine::{FileStat, LookUpError, SiteId};
+
+use crate::ask::Ask;
+use crate::machine::files::{NOISE_BYTES, Residency};
+use crate::machine::{Content, Files, KIB, Machine, Meddling};
+use crate::rng::Rng;
+
+/// Extensions of precompressed siblings, and their names in `Content-Encoding`: the server's
+/// favourite first.
+pub(crate) const CODINGS: [(&str, &str); 3] = [(".br", "br"), (".zst", "zstd"), (".gz", "gzip")];
+
+/// One state of a file under a name.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(crate) until_ms: u64,
+    /// None while there is no file.
+    pub(crate) file: Option<(FileStat, Content)>,
+}
+
+/// A name that leads, or could lead, to a file.
+#[derive(Debug)]
+pub(crate) struct Named {
+    pub(crate) path: String,
+    /// In order; the last one is the present.
+    pub(crate) states: Vec<State>,
+    /// The name was always in memory: nothing older than the freshness may be served of it.
+    pub(crate) strict: bool,
+    /// Neither changed, nor evicted, nor forgotten, nor failing.
+    pub(crate) hot: bool,
+    /// When something last happened that may cost an answer from this file.
+    pub(crate) excuse_ms: u64,
+    pub(crate) failing: bool,
+    /// It has had more than one state.
+    pub(crate) changed: bool,
+}
+
+/// What an address leads to.
+#[derive(Clone, Debug)]
+pub(crate) enum Lead {
+    /// A file and its precompressed siblings, by their places in [`Disk::named`].
+    File {
+        plain: usize,
+        coded: [Option<usize>; 3],
+    },
+    Listing,
+    Redirect,
+    Missing,
+    Denied,
+    /// The look-up fails.
+    Error,
+}
+
+/// An address that clients ask for.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) site: u16,
+    /// The decoded path, beginning with a slash.
+    pub(crate) path: String,
+    pub(crate) lead: Lead,
+    pub(crate) content_type: &'static str,
+    /// When a job on this path last failed or was lost.
+    pub(crate) excuse_ms: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Disk {
+    pub(crate) named: Vec<Named>,
+    pub(crate) targets: Vec<Target>,
+    /// The name under which each inode is or was.
+    inodes: BTreeMap<u64, usize>,
+    /// Makes every time stamp unlike any other.
+    stamps: i128,
+    /// The change that was handed to the machine, with the state that it ends.
+    meddled: Option<(usize, usize)>,
+}
+
+const SIZES: [u64; 20] = [
+    0,
+    1,
+    2,
+    100,
+    100,
+    3_000,
+    4 * KIB,
+    4 * KIB + 1,
+    20_000,
+    64 * KIB,
+    128 * KIB - 1,
+    128 * KIB,
+    128 * KIB + 1,
+    200 * KIB,
+    300_001,
+    512 * KIB,
+    512 * KIB + 1,
+    700 * KIB,
+    1_100 * KIB + 3,
+    3_000 * KIB,
+];
+
+impl Disk {
+    /// Adds a file with a content of `size_bytes`, or a name without one. Gives its place.
+    pub(crate) fn add(
+        &mut self,
+        machine: &mut Machine,
+        rng: &mut Rng,
+        path: &str,
+        size: Option<u64>,
+    ) -> usize {
+        let place = self.named.len();
+        let state = State { until_ms: u64::MAX, file: None };
+        let strict = machine.files.missing_cached;
+        self.named.push(Named {
+            path: path.to_owned(),
+            states: vec![state],
+            strict,
+            hot: false,
+            excuse_ms: 0,
+            failing: false,
+            changed: false,
+        });
+        if let Some(size_bytes) = size {
+            self.replace(machine, rng, place, size_bytes);
+            self.named[place].changed = false;
+        }
+        place
+    }
+
+    pub(crate) fn size(rng: &mut Rng) -> u64 {
+        // Large ones cost most of the time that a run takes.
+        let last = if rng.chance(20) { SIZES.len() } else { 14 };
+        SIZES[rng.place(last)]
+    }
+
+    pub(crate) fn content(rng: &mut Rng, size_bytes: u64) -> Content {
+        Content::Noise(rng.place(NOISE_BYTES - size_bytes as usize), size_bytes)
+    }
+
+    /// The present state.
+    pub(crate) fn now(&self, place: usize) -> &State {
+        self.named[place].states.last().expect("there is always one")
+    }
+
+    fn stamp(&mut self, machine: &mut Machine, rng: &mut Rng) -> i128 {
+        self.stamps += 1;
+        if rng.chance(30) {
+            return machine.now.wall_ns + self.stamps;
+        }
+        machine.files.tick();
+        machine.files.now_ns + self.stamps
+    }
+
+    fn begin_state(&mut self, place: usize, now_ms: u64, file: Option<(FileStat, Content)>) {
+        self.named[place].changed = true;
+        let states = &mut self.named[place].states;
+        if let Some(last) = states.last_mut() {
+            last.until_ms = now_ms;
+        }
+        states.push(State { until_ms: u64::MAX, file });
+    }
+
+    /// Puts a new file in the place of what is there, as a rename does.
+    pub(crate) fn replace(&mut self, machine: &mut Machine, rng: &mut Rng, place: usize, size_bytes: u64) {
+        self.settle_file(machine, place);
+        self.set_failing(machine, place, false);
+        let content = Self::content(rng, size_bytes);
+        let path = self.named[place].path.clone();
+        let (normal_ns, stamp_ns) = (machine.files.now_ns, self.stamp(machine, rng));
+        machine.files.now_ns = stamp_ns;
+        machine.files.add(&path, content.clone());
+        machine.files.now_ns = normal_ns + 100_000_000;
+        let stat = machine.files.look(&path).stat;
+        self.inodes.insert(stat.inode, place);
+        self.begin_state(place, machine.now.monotonic_ms, Some((stat, content)));
+    }
+
+    pub(crate) fn remove(&mut self, machine: &mut Machine, place: usize) {
+        self.settle_file(machine, place);
+        self.set_failing(machine, place, false);
+        machine.files.remove(&self.named[place].path);
+        self.begin_state(place, machine.now.monotonic_ms, None);
+    }
+
+    /// Writes into the file: new bytes, fewer, or more.
+    pub(crate) fn write(&mut self, machine: &mut Machine, rng: &mut Rng, place: usize) {
+        self.settle_file(machine, place);
+        let Some((mut stat, old)) = self.now(place).file.clone() else { return };
+        let content = match (rng.below(5), &old) {
+            (0, Content::Noise(at, len)) => Content::Noise(*at, rng.below(*len + 1)),
+            (1, Content::Noise(at, len)) if at + (*len as usize) + 5_000 < NOISE_BYTES => {
+                Content::Noise(*at, len + rng.between(1, 5_000))
+            }
+            _ => Self::content(rng, old.len()),
+        };
+        let now_ns = self.stamp(machine, rng);
+        let path = self.named[place].path.clone();
+        stat.size_bytes = content.len();
+        (stat.modified_ns, stat.changed_ns) = (now_ns, now_ns);
+        let now_ms = machine.now.monotonic_ms;
+        if rng.chance(50) {
+            self.settle(machine);
+            // In the middle of the engine's next look at it.
+            machine.meddling = Some(Meddling { inode: stat.inode, content: content.clone(), now_ns });
+            self.named[place].changed = true;
+            let states = &mut self.named[place].states;
+            self.meddled = Some((place, states.len() - 1));
+            states.push(State { until_ms: u64::MAX, file: Some((stat, content)) });
+        } else {
+            machine.files.inode(&path).update(content.clone(), now_ns);
+            self.begin_state(place, now_ms, Some((stat, content)));
+        }
+        self.named[place].excuse_ms = now_ms;
+    }
+
+    /// Sees whether a change that was left to the machine has been made; called after each turn.
+    pub(crate) fn note_meddling(&mut self, machine: &Machine) {
+        if machine.meddling.is_none()
+            && let Some((place, state)) = self.meddled.take()
+        {
+            self.named[place].states[state].until_ms = machine.now.monotonic_ms;
+            self.named[place].excuse_ms = machine.now.monotonic_ms;
+        }
+    }
+
+    /// A change of this file that was never made is taken back.
+    fn settle_file(&mut self, machine: &mut Machine, place: usize) {
+        if self.meddled.is_some_and(|(other, _)| other == place) {
+            self.settle(machine);
+        }
+    }
+
+    /// The same of any file.
+    pub(crate) fn settle(&mut self, machine: &mut Machine) {
+        self.note_meddling(machine);
+        machine.meddling = None;
+        if let Some((place, state)) = self.meddled.take() {
+            self.named[place].states.truncate(state + 1);
+        }
+    }
+
+    /// Reading the file fails, or no longer.
+    pub(crate) fn set_failing(&mut self, machine: &mut Machine, place: usize, fails: bool) {
+        if self.now(place).file.is_some() && self.named[place].failing != fails {
+            machine.files.inode(&self.named[place].path).fails = fails;
+            self.named[place].failing = fails;
+            self.named[place].excuse_ms = machine.now.monotonic_ms;
+        }
+    }
+
+    pub(crate) fn evict(&self, machine: &mut Machine, rng: &mut Rng, place: usize) {
+        let Some((stat, _)) = &self.now(place).file else { return };
+        let mut inode = machine.files.inode(&self.named[place].path);
+        match &mut inode.residency {
+            Residency::Pages(pages) if rng.chance(60) => {
+                for _ in 0..rng.between(1, 4) {
+                    pages.remove(&rng.below(stat.size_bytes / (4 * KIB) + 1));
+                }
+            }
+            _ => inode.evict(),
+        }
+    }
+
+    pub(crate) fn forget_name(&mut self, machine: &mut Machine, place: usize) {
+        self.named[place].strict = false;
+        machine.files.forget_name(&self.named[place].path);
+    }
+
+    /// What a job has loaded is evicted again before it can be used.
+    pub(crate) fn thrash(&self, machine: &mut Machine, inode: u64) {
+        if let Some(place) = self.inodes.get(&inode)
+            && self.now(*place).file.is_some()
+            && !self.named[*place].hot
+        {
+            machine.files.inode(&self.named[*place].path).evict();
+        }
+    }
+
+    /// How many bytes the answer is made of, if all that it takes is in memory: the names, and what
+    /// is resident of the file.
+    pub(crate) fn in_memory(&self, machine: &Machine, ask: &Ask) -> Option<u64> {
+        let target = ask.target?;
+        let Lead::File { plain, coded } = &self.targets[target].lead else { return None };
+        let places = self.files_of(target);
+        // An earlier state may be believed for a while, and is elsewhere on the disk.
+        if places.iter().any(|place| self.named[*place].changed) {
+            return None;
+        }
+        let cached = |place: &usize| machine.files.is_cached(&self.named[*place].path);
+        let there = self.now(*plain).file.is_some();
+        if ask.has_body || !places.iter().all(cached) || !self.siblings_cached(machine, *plain) {
+            return None;
+        }
+        if !there {
+            return Some(0);
+        }
+        let coding = ask.coding(coded.map(|place| place.is_some())).unwrap_or(3);
+        let place = coded.get(coding).copied().flatten().unwrap_or(*plain);
+        let path = &self.named[place].path;
+        let size_bytes = self.now(place).file.as_ref()?.0.size_bytes;
+        let steady = self.named[place].hot || size_bytes <= SMALL_FILE_BYTES_MAX;
+        (steady && machine.files.look(path).is_resident()).then_some(size_bytes)
+    }
+
+    /// Siblings that are not there are looked for, too.
+    fn siblings_cached(&self, machine: &Machine, plain: usize) -> bool {
+        let path = &self.named[plain].path;
+        CODINGS.iter().all(|(extension, _)| machine.files.is_cached(&format!("{path}{extension}")))
+    }
+
+    /// Notes that a job on this inode gave nothing.
+    pub(crate) fn excuse_inode(&mut self, inode: u64, now_ms: u64) {
+        if let Some(place) = self.inodes.get(&inode) {
+            self.named[*place].excuse_ms = now_ms;
+            return;
+        }
+        // A listing, which has no name.
+        let listings = self.targets.iter_mut().filter(|target| matches!(target.lead, Lead::Listing));
+        listings.for_each(|target| target.excuse_ms = now_ms);
+    }
+
+    /// The same of a job on a path.
+    pub(crate) fn excuse_path(&mut self, site: SiteId, path: &[u8], now_ms: u64) {
+        for target in &mut self.targets {
+            if target.site == site.0 && target.path.as_bytes() == path {
+                target.excuse_ms = now_ms;
+            }
+        }
+    }
+
+    /// The names that a target may be answered from.
+    pub(crate) fn files_of(&self, target: usize) -> Vec<usize> {
+        match &self.targets[target].lead {
+            Lead::File { plain, coded } => [Some(*plain)].iter().chain(coded).flatten().copied().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether anything has happened since that may cost an answer to this target.
+    pub(crate) fn is_excused(&self, target: usize, since_ms: u64) -> bool {
+        self.targets[target].excuse_ms >= since_ms
+            || self
+                .files_of(target)
+                .iter()
+                .any(|place| self.named[*place].failing || self.named[*place].excuse_ms >= since_ms)
+    }
+}
+
+/// A place that no look-up gets past.
+pub(crate) fn add_obstacles(files: &mut Files, root: &str) {
+    files.add_special(&format!("{root}special"));
+    files.add_error(&format!("{root}denied"), LookUpError::Denied);
+    files.add_error(&format!("{root}eio"), LookUpError::Failed(5));
+    files.add_error(&format!("{root}fds"), LookUpError::Exhausted);
+}

@@ -1,0 +1,319 @@
+//! What an answer may say, told from what the disk held and from the RFCs alone: nothing here calls
+//! the code under test.
+//!
+//! An answer from a file has to be of one state of that file, head and every byte; the state must
+//! have been true while the request was under way or up to the freshness before it. Where a name had
+//! left memory, or a look at it failed, an older state may be believed for longer, so there any
+//! earlier state will do. An error needs an excuse: something that happened to this file, to its
+//! path, or to all, since the request began.
+
+use std::collections::VecDeque;
+
+use flash_engine::FileStat;
+
+use crate::ask::{Ask, Condition, Method, date, etag, listing, seconds};
+use crate::disk::{CODINGS, Disk, Lead};
+use crate::machine::Content;
+use crate::machine::response::Response;
+
+/// A piece of a body that is to come.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    Text(Vec<u8>),
+    /// Of a file, from one byte to another.
+    File(Content, u64, u64),
+    /// An error page of so many bytes, and what has come of it.
+    Page(u16, usize, Vec<u8>),
+}
+
+/// What is known besides the disk.
+pub(crate) struct Facts<'a> {
+    pub(crate) disk: &'a Disk,
+    pub(crate) now_ms: u64,
+    pub(crate) freshness_ms: u64,
+    pub(crate) head_ms: u64,
+    /// Something that concerns all requests happened at this time.
+    pub(crate) excuse_ms: u64,
+    pub(crate) draining: bool,
+    /// What the wall clock said, and until when; the last entry still holds.
+    pub(crate) walls: &'a [(u64, i64)],
+    /// The earliest that it ever said.
+    pub(crate) wall_min_ns: i128,
+    pub(crate) listing_bytes: u64,
+}
+
+/// A state of a file that an answer could be made from.
+struct Candidate<'a> {
+    stat: &'a FileStat,
+    content: &'a Content,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    Failed,
+    NotModified,
+    Unsatisfiable,
+    Whole,
+    Parts(Vec<(u64, u64)>),
+}
+
+type Judged = Result<VecDeque<Piece>, String>;
+
+impl Facts<'_> {
+    /// Whether an error, or a cut connection, can be put down to something.
+    pub(crate) fn is_excused(&self, ask: &Ask) -> bool {
+        self.excuse_ms >= ask.first_ms
+            || ask.target.is_some_and(|target| self.disk.is_excused(target, ask.first_ms))
+    }
+
+    /// Whether so much time has passed since the request began that it may be given up.
+    pub(crate) fn is_late(&self, ask: &Ask) -> bool {
+        self.now_ms.min(ask.whole_ms) - ask.first_ms >= self.head_ms || self.excuse_ms >= ask.first_ms
+    }
+
+    /// Gives the body that has to follow this head.
+    pub(crate) fn judge(&self, ask: &Ask, head: &Response) -> Judged {
+        self.judge_date(ask, head)?;
+        let length = head.length();
+        let page = || {
+            let mut pieces = VecDeque::new();
+            // A request that is not whole is not known to be a HEAD.
+            if ask.method != Method::Head || head.status == 408 {
+                pieces.push_back(Piece::Page(head.status, length.unwrap_or(0), Vec::new()));
+            }
+            Ok(pieces)
+        };
+        let status = head.status;
+        let Some(target) = ask.target else {
+            let malformed = [400, 408, 413, 414, 417, 431, 501, 505].contains(&status) && head.closes();
+            return if malformed { page() } else { Err(format!("{status} for something malformed")) };
+        };
+        if status == 408 {
+            let late = self.is_late(ask) && head.closes();
+            return if late { page() } else { Err("408 before its time".into()) };
+        }
+        let refuses_body = ask.has_body && matches!(ask.method, Method::Post | Method::Unknown);
+        if !self.draining && head.closes() != (ask.closes || refuses_body) {
+            return Err(format!("says of closing: {}", head.closes()));
+        }
+        if [500, 503].contains(&status) && self.is_excused(ask) {
+            return page();
+        }
+        let expected = match (ask.method, &self.disk.targets[target].lead) {
+            (Method::Options, _) if status == 204 => return Ok(VecDeque::new()),
+            (Method::Options, _) => 204,
+            (Method::Post, _) => 405,
+            (Method::Unknown, _) => 501,
+            _ if ask.astray => 421,
+            (_, Lead::Redirect) => {
+                let location = format!("{}/", self.disk.targets[target].path);
+                if head.field("Location") == Some(&location) { 301 } else { 0 }
+            }
+            (_, Lead::Denied) => 403,
+            (_, Lead::Missing) => 404,
+            (_, Lead::Error) if status == 500 => 500,
+            (_, Lead::Error) => 503,
+            (_, Lead::Listing) if status == 200 => {
+                let json = ask.json;
+                let body = listing(&self.disk.targets[target].path, json, self.listing_bytes);
+                return self.body(ask, head, &body, &[(0, body.len())]);
+            }
+            (_, Lead::Listing) => 200,
+            (_, Lead::File { plain, coded }) => return self.judge_file(ask, head, *plain, coded, page),
+        };
+        if status == expected { page() } else { Err(format!("{status} instead of {expected}")) }
+    }
+
+    fn judge_date(&self, ask: &Ask, head: &Response) -> Result<(), String> {
+        let said = head.field("Date").ok_or("no date")?;
+        let since = self.walls.iter().filter(|(until_ms, _)| *until_ms >= ask.first_ms);
+        let ok = since.into_iter().any(|(_, wall_s)| date(*wall_s) == said);
+        if ok { Ok(()) } else { Err(format!("a date of another time: {said}")) }
+    }
+
+    /// The states under a name that this request may be answered from.
+    fn candidates<'d>(&'d self, ask: &Ask, place: usize, strict: bool) -> Vec<Option<Candidate<'d>>> {
+        let since_ms = if strict { ask.first_ms.saturating_sub(self.freshness_ms) } else { 0 };
+        let states = self.disk.named[place].states.iter();
+        states
+            .filter(|state| state.until_ms >= since_ms && state.until_ms > 0)
+            .map(|state| state.file.as_ref().map(|(stat, content)| Candidate { stat, content }))
+            .collect()
+    }
+
+    fn judge_file(
+        &self,
+        ask: &Ask,
+        head: &Response,
+        plain: usize,
+        coded: &[Option<usize>; 3],
+        page: impl Fn() -> Judged,
+    ) -> Judged {
+        let places = [Some(plain)].into_iter().chain(*coded).flatten();
+        let strict = places.into_iter().all(|place| self.disk.named[place].strict);
+        let status = head.status;
+        if status == 404 {
+            let was_missing = self.candidates(ask, plain, strict).iter().any(Option::is_none);
+            return if was_missing { page() } else { Err("404 for a file that is there".into()) };
+        }
+        let there = coded.map(|place| place.is_some());
+        let Some(coding) = ask.coding(there) else {
+            return if status == 406 { page() } else { Err(format!("{status} instead of 406")) };
+        };
+        let place = coded.get(coding).copied().flatten().unwrap_or(plain);
+        let candidates = self.candidates(ask, place, strict);
+        let mut why = "no state of the file has this tag".to_owned();
+        for candidate in candidates.iter().flatten() {
+            let tag = etag(candidate.stat, coding);
+            // Against a clock that was behind the file's time, dates say little.
+            let fuzzy = candidate.stat.modified_ns + 2_000_000_000 > self.wall_min_ns;
+            let verdict = verdict(ask, candidate.stat, &tag);
+            match status {
+                412 if fuzzy || verdict == Verdict::Failed => return page(),
+                416 if fuzzy || verdict == Verdict::Unsatisfiable => {
+                    let size = format!("bytes */{}", candidate.stat.size_bytes);
+                    if head.field("Content-Range") == Some(&size) {
+                        return page();
+                    }
+                    why = "the size in a 416".into();
+                }
+                200 | 206 | 304 if head.field("ETag") == Some(&tag) => {
+                    self.judge_fields(ask, head, candidate.stat, coding, there, fuzzy)?;
+                    return self.judge_content(ask, head, candidate, &verdict, fuzzy);
+                }
+                _ => {}
+            }
+        }
+        Err(format!("{status}: {why}"))
+    }
+
+    fn judge_fields(
+        &self,
+        ask: &Ask,
+        head: &Response,
+        stat: &FileStat,
+        coding: usize,
+        there: [bool; 3],
+        fuzzy: bool,
+    ) -> Result<(), String> {
+        let modified = date(seconds(stat.modified_ns));
+        if !fuzzy && head.field("Last-Modified") != Some(&modified) {
+            return Err(format!("Last-Modified instead of {modified}"));
+        }
+        let varies = there != [false; 3];
+        if head.field("Vary") != varies.then_some("Accept-Encoding") {
+            return Err("Vary".into());
+        }
+        if head.status == 304 {
+            return Ok(());
+        }
+        if head.field("Content-Encoding") != CODINGS.get(coding).map(|(_, name)| *name) {
+            return Err("Content-Encoding".into());
+        }
+        let wanted = ask.target.map_or("", |target| self.disk.targets[target].content_type);
+        let said = head.field("Content-Type").unwrap_or_default();
+        if said != wanted && !said.starts_with("multipart/byteranges; boundary=") {
+            return Err(format!("Content-Type instead of {wanted}"));
+        }
+        Ok(())
+    }
+
+    fn judge_content(
+        &self,
+        ask: &Ask,
+        head: &Response,
+        candidate: &Candidate<'_>,
+        verdict: &Verdict,
+        fuzzy: bool,
+    ) -> Judged {
+        let size_bytes = candidate.stat.size_bytes;
+        let ranges = ask.parts(size_bytes).unwrap_or_default();
+        let allowed: &[Verdict] = &if fuzzy {
+            vec![Verdict::NotModified, Verdict::Whole, Verdict::Parts(ranges)]
+        } else {
+            vec![verdict.clone()]
+        };
+        match head.status {
+            304 if allowed.contains(&Verdict::NotModified) => return Ok(VecDeque::new()),
+            200 if allowed.contains(&Verdict::Whole) => {
+                return self.body(ask, head, candidate.content, &[(0, size_bytes)]);
+            }
+            206 => {
+                if let Some(Verdict::Parts(parts)) =
+                    allowed.iter().find(|verdict| matches!(verdict, Verdict::Parts(_)))
+                {
+                    return self.body(ask, head, candidate.content, parts);
+                }
+            }
+            _ => {}
+        }
+        Err(format!("{} instead of one of {allowed:?}", head.status))
+    }
+
+    /// The pieces of a body, for a head that has to announce them.
+    fn body(&self, ask: &Ask, head: &Response, content: &Content, parts: &[(u64, u64)]) -> Judged {
+        let mut pieces = VecDeque::new();
+        let size_bytes = content.len();
+        let range = |(start, end): (u64, u64)| format!("bytes {start}-{}/{size_bytes}", end - 1);
+        let mut length = 0;
+        if let ([part], 206) = (parts, head.status)
+            && head.field("Content-Range") != Some(&range(*part))
+        {
+            return Err(format!("Content-Range instead of {}", range(*part)));
+        }
+        let boundary = (parts.len() > 1)
+            .then(|| head.field("Content-Type")?.strip_prefix("multipart/byteranges; boundary="))
+            .flatten();
+        for (number, part) in parts.iter().enumerate() {
+            if parts.len() > 1 {
+                let boundary = boundary.ok_or("no boundary")?;
+                let target = ask.target.ok_or("no target")?;
+                let line_end = if number > 0 { "\r\n" } else { "" };
+                let content_type = self.disk.targets[target].content_type;
+                let text = format!(
+                    "{line_end}--{boundary}\r\nContent-Type: {content_type}\r\nContent-Range: {}\r\n\r\n",
+                    range(*part)
+                );
+                length += text.len() as u64;
+                pieces.push_back(Piece::Text(text.into_bytes()));
+            }
+            length += part.1 - part.0;
+            pieces.push_back(Piece::File(content.clone(), part.0, part.1));
+        }
+        if let Some(boundary) = boundary {
+            let text = format!("\r\n--{boundary}--\r\n");
+            length += text.len() as u64;
+            pieces.push_back(Piece::Text(text.into_bytes()));
+        }
+        if head.length() != Some(length as usize) {
+            return Err(format!("Content-Length instead of {length}"));
+        }
+        if ask.method == Method::Head {
+            pieces.clear();
+        }
+        Ok(pieces)
+    }
+}
+
+/// RFC 9110, sections 13.2.2 and 14.2.
+fn verdict(ask: &Ask, stat: &FileStat, tag: &str) -> Verdict {
+    let modified_s = seconds(stat.modified_ns);
+    match &ask.condition {
+        Some(Condition::Match(tags)) if tags != "*" && tags != tag => return Verdict::Failed,
+        Some(Condition::UnmodifiedSince(date_s)) if modified_s > *date_s => return Verdict::Failed,
+        Some(Condition::NoneMatch(tags)) if tags == "*" || tags == tag => return Verdict::NotModified,
+        Some(Condition::ModifiedSince(date_s)) if modified_s <= *date_s => return Verdict::NotModified,
+        _ => {}
+    }
+    let whole = match &ask.if_range {
+        Some(Condition::Match(wanted)) => wanted != tag,
+        Some(Condition::ModifiedSince(date_s)) => modified_s != *date_s,
+        _ => false,
+    };
+    match ask.parts(stat.size_bytes) {
+        Some(_) if whole => Verdict::Whole,
+        None => Verdict::Whole,
+        Some(parts) if parts.is_empty() => Verdict::Unsatisfiable,
+        Some(parts) => Verdict::Parts(parts),
+    }
+}

@@ -1,0 +1,151 @@
+//! What must hold after each turn and at the end of a run.
+
+use flash_engine::limits::{FILES_OF_NAME_MAX, JOBS_QUEUED_MAX, NAME_CACHE_BYTES_MAX, NAME_ENTRY_BYTES};
+use flash_engine::limits::{
+    LINGER_MS, READ_BYTES_MAX, REQUESTS_PER_TURN_MAX, SEND_BYTES_PER_TURN_MAX, SMALL_FILE_BYTES_MAX, TICK_MS,
+};
+
+use crate::client::Peer;
+use crate::run::Run;
+
+/// What a run may use, and how long its engine waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) freshness_ms: u64,
+    pub(crate) head_ms: u64,
+    pub(crate) idle_ms: u64,
+    pub(crate) job_ms: u64,
+    pub(crate) connections_max: usize,
+    pub(crate) open_files_max: usize,
+    pub(crate) cache_memory_bytes: u64,
+}
+
+impl Limits {
+    /// A file up to this size is kept as a content.
+    pub(crate) const CACHED_BYTES: u64 = SMALL_FILE_BYTES_MAX;
+    /// A turn ends with the send that uses up its share; one send is a read or a content, and a head.
+    pub(crate) const TURN_BYTES: u64 = (SEND_BYTES_PER_TURN_MAX + READ_BYTES_MAX + 8 * 1024) as u64;
+
+    /// In one turn of the loop a connection has up to three turns of its own: it is ready, it is
+    /// continued, and its pace is looked at.
+    pub(crate) const BYTES: u64 = 3 * Self::TURN_BYTES;
+    pub(crate) const ANSWERS: u64 = 3 * (REQUESTS_PER_TURN_MAX as u64 + 1);
+
+    /// Turns after the first in which an answer of so many bytes is whole.
+    pub(crate) fn turns(bytes: u64) -> u64 {
+        if bytes <= Self::CACHED_BYTES { 0 } else { bytes / SEND_BYTES_PER_TURN_MAX as u64 + 1 }
+    }
+}
+
+impl Run {
+    /// Fails the run when a property does not hold.
+    #[track_caller]
+    pub(crate) fn require(&self, holds: bool, property: &str, what: impl FnOnce() -> String) {
+        assert!(holds, "property: {property}: {} (turn {})", what(), self.turn);
+    }
+
+    /// After each turn: every bound, and nothing that was passed over.
+    pub(crate) fn check_turn(&self) {
+        let counters = self.engine.counters();
+        let limits = &self.limits;
+        let report = || self.machine.reports.join("; ");
+        self.require(counters.panics == 0, "no panic", report);
+        let bound = |name: &str, value: u64, max: u64| {
+            self.require(value <= max, "bounds", || format!("{name}: {value}, at most {max}"));
+        };
+        bound("connections", counters.connections as u64, limits.connections_max as u64);
+        bound("content bytes", counters.content_bytes, limits.cache_memory_bytes);
+        // An answer under way may queue one more; those of the crowd never get so far.
+        let under_way = self.peers.iter().filter(|peer| !peer.closed && !peer.crowd).count();
+        bound("jobs queued", counters.jobs_queued as u64, (JOBS_QUEUED_MAX + under_way) as u64);
+        bound("names", (counters.names * NAME_ENTRY_BYTES) as u64, NAME_CACHE_BYTES_MAX);
+        let running = self.machine.helpers.running.len();
+        self.require(counters.jobs_running == running, "jobs", || {
+            format!("{} jobs at helpers, and {running} known to them", counters.jobs_running)
+        });
+        let open = self.peers.iter().filter(|peer| !peer.closed).count();
+        self.require(counters.connections == open, "connections", || {
+            format!("{} connections, and {open} clients", counters.connections)
+        });
+        self.require(self.machine.sockets_open.get() == open, "sockets", || {
+            format!("{} sockets for {open} clients", self.machine.sockets_open.get())
+        });
+        // One for each answer under way and each job; what helpers have found and not told yet.
+        let files = limits.open_files_max
+            + FILES_OF_NAME_MAX
+            + open
+            + counters.jobs_queued
+            + 5 * (running + self.calls.len());
+        bound("open files", self.machine.files.open.get() as u64, files as u64);
+        let now_ms = self.now_ms();
+        let next_ms = self.engine.poll_next_ms();
+        self.require(next_ms.is_none_or(|ms| ms == 0 || ms > now_ms), "timers", || {
+            format!("{next_ms:?} is past at {now_ms} and was not acted on")
+        });
+    }
+
+    /// Whether the server may have closed this connection now.
+    pub(crate) fn judge_close(&self, peer: &Peer) -> Result<(), String> {
+        let facts = self.facts();
+        if peer.reset || (peer.last_heard && !peer.has_part()) {
+            return Ok(());
+        }
+        let idle_ms = facts.now_ms - peer.active_ms;
+        let Some(ask) = peer.next_ask() else {
+            let patience_ms = self.limits.idle_ms.min(self.limits.head_ms);
+            let may =
+                idle_ms >= patience_ms || peer.ended || self.drained || self.excuse_ms >= peer.active_ms;
+            return if may { Ok(()) } else { Err(format!("closed after {idle_ms} ms without a request")) };
+        };
+        let excused = facts.is_excused(ask) || peer.slow;
+        let incomplete = ask.whole_turn.is_none() && (peer.ended || facts.is_late(ask));
+        let abandoned = peer.ended && self.behind;
+        let came_late = self.drained && !peer.has_part();
+        if excused || (!peer.has_part() && (incomplete || abandoned || came_late)) {
+            return Ok(());
+        }
+        let part = if peer.has_part() { "in the middle of" } else { "before" };
+        Err(format!("cut {part} the answer to {}", ask.bytes.escape_ascii()))
+    }
+
+    /// How long a client may go without sending or being answered anything.
+    pub(crate) fn patience_ms(&self, peer: &Peer) -> u64 {
+        let limits = &self.limits;
+        let waits = peer.next_ask().is_some_and(|ask| ask.whole_turn.is_some());
+        // What it waits for has deadlines of its own; what it does not read may keep it for ever.
+        if waits || peer.slow || peer.has_part() {
+            return u64::MAX;
+        }
+        let timeout_ms = if peer.last_heard { LINGER_MS } else { limits.head_ms.max(limits.idle_ms) };
+        // A turn of the loop comes when the next timer is due, so there is no more than that to it.
+        timeout_ms + 2 * TICK_MS
+    }
+
+    /// Everybody has left at once: nothing is looked for any more.
+    pub(crate) fn check_walk_out(&self) {
+        let counters = self.engine.counters();
+        // While all that is known is fresh, each job has somebody who waits for it.
+        let all_fresh = self.limits.freshness_ms > self.plan.chaos_ms && !self.plan.jumps;
+        let forgotten = all_fresh && counters.connections == 0 && counters.jobs_queued > 0;
+        self.require(!forgotten, "leaks", || format!("{} jobs queued for nobody", counters.jobs_queued));
+    }
+
+    /// When nothing is to happen any more: everybody was answered or told, and nothing is left.
+    pub(crate) fn check_end(&self) {
+        for (number, peer) in self.peers.iter().enumerate() {
+            let ask = peer.next_ask().map(|ask| ask.bytes.escape_ascii().to_string());
+            self.require(peer.closed, "progress", || format!("client {number} waits for ever for {ask:?}"));
+        }
+        let counters = self.engine.counters();
+        self.require(counters.connections == 0, "leaks", || format!("{} connections", counters.connections));
+        let jobs = (counters.jobs_queued, counters.jobs_running);
+        self.require(jobs == (0, 0), "leaks", || format!("jobs queued and running: {jobs:?}"));
+        self.require(self.engine.is_drained(), "leaks", || "is not drained".into());
+        let open = self.machine.files.open.get();
+        self.require(open <= self.limits.open_files_max + FILES_OF_NAME_MAX, "leaks", || {
+            format!("{open} files open")
+        });
+        self.require(self.machine.sockets_open.get() == 0, "leaks", || "sockets".into());
+        self.require(self.engine.poll_next_ms().is_none(), "timers", || "one is left".into());
+    }
+}

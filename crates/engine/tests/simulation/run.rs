@@ -1,0 +1,541 @@
+//! One run: an engine on its machine, the clients, the disk's troubles and the clocks, all from one
+//! seed; and the loop of a worker, with its events in any order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flash_engine::limits::ABANDONED_MS;
+use flash_engine::{Engine, JobId, Key, Outcome, Readiness, Rules, SiteId, SiteRules, Task};
+use flash_http::types::TypeTable;
+
+use crate::Tally;
+use crate::client::Peer;
+use crate::disk::Disk;
+use crate::machine::files::Residency;
+use crate::machine::{FileHandle, Machine, START_MS};
+use crate::oracle::Facts;
+use crate::plan::{self, Health, Plan};
+use crate::properties::Limits;
+use crate::rng::Rng;
+
+/// Turns after which a run that should have come to rest has not.
+const TURNS_MAX: u64 = 100_000;
+
+/// What is to happen at some time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// A new client.
+    Come,
+    /// A client sends its next piece.
+    Send(usize),
+    /// A client makes room.
+    Read(usize),
+    /// A client goes away before its time.
+    Leave(usize),
+    /// A client that asks for what is in memory does so.
+    Hot(usize),
+    /// A job ends.
+    Job(u64),
+    /// A helper comes.
+    Helper,
+    /// A helper that was given up with a job is gone.
+    Gone(JobId),
+    Trouble,
+    Freeze,
+    /// Many clients at once.
+    Crowd,
+    Jump,
+    Drain,
+    /// Everything works again, or everybody leaves.
+    End,
+}
+
+/// What a turn tells the engine.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "each is made once and taken apart at once")]
+pub(crate) enum Call {
+    Ready(Key, Readiness),
+    Job(JobId, Outcome<FileHandle>),
+    HelperReady,
+    HelperGone(JobId),
+    Drain,
+}
+
+/// Whom a job is for, in case it comes to nothing.
+#[derive(Debug)]
+pub(crate) enum Subject {
+    Path(SiteId, Box<[u8]>),
+    Inode(u64),
+}
+
+pub(crate) struct Job {
+    id: JobId,
+    subject: Subject,
+    /// What it came to, if the helper has done it already.
+    outcome: Option<Outcome<FileHandle>>,
+    fate: Fate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Ends,
+    Fails,
+    Dies,
+}
+
+/// A run and all that belongs to it.
+pub(crate) struct Run {
+    pub(crate) rng: Rng,
+    pub(crate) plan: Plan,
+    pub(crate) engine: Engine<Machine>,
+    pub(crate) machine: Machine,
+    pub(crate) disk: Disk,
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) limits: Limits,
+    pub(crate) turn: u64,
+    /// Answers that had to come at once, and did.
+    pub(crate) promises: u64,
+    pub(crate) answers: u64,
+    pub(crate) sites: Vec<SiteRules>,
+    pub(crate) types: TypeTable,
+    pub(crate) health: Health,
+    pub(crate) events: BTreeMap<(u64, u64), Event>,
+    pub(crate) events_made: u64,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) jobs: BTreeMap<u64, Job>,
+    /// The clients in memory, by their place among the peers.
+    pub(crate) hot: Vec<Option<usize>>,
+    pub(crate) hot_targets: Vec<usize>,
+    /// How many there are without those of the crowd.
+    pub(crate) targets: usize,
+    /// Targets that were answered from a small file in full.
+    pub(crate) warm: BTreeSet<usize>,
+    pub(crate) frozen: bool,
+    pub(crate) over: bool,
+    pub(crate) drained: bool,
+    pub(crate) excuse_ms: u64,
+    pub(crate) queue_since_ms: Option<u64>,
+    /// Jobs have waited so long that those whose clients have hung up are dropped.
+    pub(crate) behind: bool,
+    pub(crate) refused: u64,
+    pub(crate) walls: Vec<(u64, i64)>,
+    pub(crate) wall_min_ns: i128,
+    pub(crate) helpers_away: usize,
+}
+
+impl Run {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let plan = Plan::random(&mut rng);
+        let rules = plan::rules(&mut rng, &plan);
+        let mut machine = Machine::new(plan.helpers);
+        machine.helpers.ended = usize::from(plan.helpers == 0);
+        let mut disk = Disk::default();
+        plan::fill(&mut disk, &mut machine, &mut rng, &rules, &plan);
+        let (hot_targets, targets) = (hot_targets(&disk), disk.targets.len());
+        let health = if rng.chance(20) { Health::GOOD } else { Health::random(&mut rng) };
+        let now = machine.now;
+        let mut run = Self {
+            rng,
+            limits: Limits::new(&rules),
+            sites: rules.sites.clone(),
+            types: rules.types.clone(),
+            engine: Engine::new(rules, now),
+            machine,
+            disk,
+            peers: Vec::new(),
+            turn: 0,
+            promises: 0,
+            answers: 0,
+            health,
+            events: BTreeMap::new(),
+            events_made: 0,
+            calls: Vec::new(),
+            jobs: BTreeMap::new(),
+            hot: vec![None; plan.hot_clients as usize],
+            hot_targets,
+            targets,
+            warm: BTreeSet::new(),
+            frozen: false,
+            over: false,
+            drained: false,
+            excuse_ms: 0,
+            queue_since_ms: None,
+            behind: false,
+            refused: 0,
+            walls: vec![(u64::MAX, crate::ask::seconds(now.wall_ns))],
+            wall_min_ns: now.wall_ns,
+            helpers_away: 0,
+            plan,
+        };
+        run.schedule();
+        run
+    }
+
+    /// The events that are known from the start.
+    fn schedule(&mut self) {
+        let chaos_ms = self.plan.chaos_ms;
+        for _ in 0..self.plan.clients {
+            let in_ms = self.rng.below(chaos_ms);
+            self.after(in_ms, Event::Come);
+        }
+        for slot in 0..self.hot.len() {
+            self.after(0, Event::Hot(slot));
+        }
+        self.after(1, Event::Trouble);
+        if self.plan.frozen {
+            self.after(chaos_ms / 4, Event::Freeze);
+        }
+        if self.plan.crowd > 0 {
+            self.after(chaos_ms / 2, Event::Crowd);
+        }
+        if self.plan.jumps {
+            let in_ms = self.rng.below(chaos_ms);
+            self.after(in_ms, Event::Jump);
+        }
+        if self.plan.drains {
+            let in_ms = self.rng.below(chaos_ms);
+            self.after(in_ms, Event::Drain);
+        }
+        self.after(chaos_ms, Event::End);
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.machine.now.monotonic_ms
+    }
+
+    pub(crate) fn after(&mut self, ms: u64, event: Event) {
+        self.events_made += 1;
+        self.events.insert((self.now_ms() + ms, self.events_made), event);
+    }
+
+    /// Runs to its end: until nothing is to happen any more.
+    pub(crate) fn run(mut self) -> Tally {
+        let mut idle_turns = 0;
+        loop {
+            self.happen();
+            let now_ms = self.now_ms();
+            let edges = self.peers.iter().any(|peer| peer.client.wire().has_edge());
+            let next_ms = self.engine.poll_next_ms();
+            if edges || !self.calls.is_empty() || next_ms.is_some_and(|ms| ms <= now_ms) {
+                let before = self.machine.trace.hash();
+                self.turn();
+                // A turn for nothing may happen; many of them are a loop.
+                idle_turns = if before == self.machine.trace.hash() { idle_turns + 1 } else { 0 };
+                self.require(idle_turns < 100, "rest", || {
+                    "turns without end in which nothing happens".into()
+                });
+                self.require(self.turn < TURNS_MAX, "rest", || "does not come to rest".into());
+                if self.rng.chance(30) {
+                    self.pass(1);
+                }
+                continue;
+            }
+            let event_ms = self.events.keys().next().map(|(ms, _)| *ms);
+            let Some(then_ms) = [event_ms, next_ms].into_iter().flatten().min() else { break };
+            self.pass(then_ms.saturating_sub(now_ms));
+        }
+        self.check_end();
+        let tally = Tally {
+            hash: self.machine.trace.hash(),
+            turns: self.turn,
+            answers: self.answers,
+            promises: self.promises,
+        };
+        // Whatever the engine had open was its own.
+        let Self { engine, machine, calls, jobs, .. } = self;
+        drop((engine, calls, jobs));
+        let open = machine.files.open.get();
+        assert!(open == 0, "property: leaks: {open} files are open after all is over");
+        tally
+    }
+
+    pub(crate) fn pass(&mut self, ms: u64) {
+        self.machine.now.monotonic_ms += ms;
+        self.set_wall(self.machine.now.wall_ns + i128::from(ms) * 1_000_000);
+    }
+
+    pub(crate) fn set_wall(&mut self, wall_ns: i128) {
+        let now_ms = self.now_ms();
+        let (old, new) = (crate::ask::seconds(self.machine.now.wall_ns), crate::ask::seconds(wall_ns));
+        self.machine.now.wall_ns = wall_ns;
+        self.wall_min_ns = self.wall_min_ns.min(wall_ns);
+        if old != new {
+            if let Some(last) = self.walls.last_mut() {
+                last.0 = now_ms;
+            }
+            self.walls.push((u64::MAX, new));
+        }
+    }
+
+    /// Lets everything happen whose time has come.
+    fn happen(&mut self) {
+        while let Some((ms, number)) =
+            self.events.keys().next().copied().filter(|(ms, _)| *ms <= self.now_ms())
+        {
+            let Some(event) = self.events.remove(&(ms, number)) else { return };
+            self.machine.trace.note("event", &[ms - START_MS, number]);
+            if self.machine.trace.print {
+                println!("    {event:?}");
+            }
+            match event {
+                Event::Come => self.come(),
+                Event::Send(peer) => self.send(peer),
+                Event::Read(peer) => self.make_room(peer),
+                Event::Leave(peer) => self.leave(peer),
+                Event::Hot(slot) => self.ask_hot(slot),
+                Event::Job(number) => self.end_job(number),
+                Event::Helper => {
+                    self.machine.helpers.idle += 1;
+                    self.calls.push(Call::HelperReady);
+                }
+                Event::Gone(id) => self.calls.push(Call::HelperGone(id)),
+                Event::Trouble => self.trouble(),
+                Event::Freeze => self.freeze(),
+                Event::Crowd => self.crowd(),
+                Event::Jump => self.jump(),
+                Event::Drain => {
+                    self.drained = true;
+                    self.calls.push(Call::Drain);
+                }
+                Event::End => self.end(),
+            }
+        }
+    }
+
+    /// One turn of the loop, its events in any order.
+    fn turn(&mut self) {
+        self.turn += 1;
+        let now = self.machine.now;
+        self.machine.trace.note("turn", &[self.turn, now.monotonic_ms - START_MS]);
+        self.make_promises();
+        self.engine.handle_turn(now);
+        let mut calls = std::mem::take(&mut self.calls);
+        for peer in &self.peers {
+            let mut wire = peer.client.wire();
+            if wire.has_edge() {
+                calls.push(Call::Ready(peer.client.key, wire.take_edge()));
+            } else if peer.closed && self.rng.chance(2) {
+                // An event of the same batch that was taken before the connection was closed.
+                let any = Readiness { readable: true, writable: true, hung_up: true, broken: true };
+                calls.push(Call::Ready(peer.client.key, any));
+            }
+        }
+        self.rng.shuffle(&mut calls);
+        for call in calls {
+            self.tell(call);
+        }
+        self.engine.handle_continued(&mut self.machine);
+        self.engine.handle_timeouts(&mut self.machine);
+        self.start_jobs();
+        self.disk.note_meddling(&self.machine);
+        self.note_excuses();
+        self.read_all();
+        self.check_promises();
+        self.check_turn();
+        if self.over && self.plan.walk_out {
+            self.check_walk_out();
+        }
+    }
+
+    fn tell(&mut self, call: Call) {
+        match call {
+            Call::Ready(key, ready) => {
+                let before = self.machine.calls.sent_bytes;
+                self.engine.handle_ready(&mut self.machine, key, ready);
+                let sent = self.machine.calls.sent_bytes - before;
+                self.require(sent <= Limits::TURN_BYTES, "bytes per turn", || format!("{sent} bytes"));
+            }
+            Call::Job(id, outcome) => self.engine.handle_job(&mut self.machine, id, outcome),
+            Call::HelperReady => self.engine.handle_helper_ready(&mut self.machine),
+            Call::HelperGone(id) => self.engine.handle_helper_gone(&mut self.machine, id),
+            Call::Drain => self.engine.handle_drain(&mut self.machine),
+        }
+    }
+
+    /// Errors that concern all have their reasons here.
+    fn note_excuses(&mut self) {
+        let counters = self.engine.counters();
+        let now_ms = self.now_ms();
+        // Jobs that nobody took within their time are given up without a call.
+        let queued_ms = self.queue_since_ms.map_or(0, |since_ms| now_ms - since_ms);
+        self.behind = queued_ms >= ABANDONED_MS;
+        let starved = self.queue_since_ms.is_some() && queued_ms >= self.limits.job_ms;
+        if starved || counters.jobs_refused > self.refused {
+            self.excuse_ms = now_ms;
+        }
+        let since_ms = self.queue_since_ms.unwrap_or(now_ms);
+        self.queue_since_ms = (counters.jobs_queued > 0).then_some(since_ms);
+        self.refused = counters.jobs_refused;
+    }
+
+    pub(crate) fn facts(&self) -> Facts<'_> {
+        Facts {
+            disk: &self.disk,
+            now_ms: self.now_ms(),
+            freshness_ms: self.limits.freshness_ms,
+            head_ms: self.limits.head_ms,
+            excuse_ms: self.excuse_ms,
+            draining: self.drained,
+            walls: &self.walls,
+            wall_min_ns: self.wall_min_ns,
+            listing_bytes: self.machine.helpers.listing_bytes,
+        }
+    }
+
+    /// Every client reads what has come and decides what to do next.
+    fn read_all(&mut self) {
+        let now_ms = self.now_ms();
+        let mut peers = std::mem::take(&mut self.peers);
+        for (number, peer) in peers.iter_mut().enumerate().filter(|(_, peer)| !peer.closed) {
+            let front = peer.asks.front().filter(|ask| ask.is_simple()).and_then(|ask| ask.target);
+            let (before, bytes_before) = (peer.answers, peer.received_bytes);
+            let read = peer.read(&self.facts(), self.turn);
+            self.require(read.is_ok(), "answers", || format!("client {number}: {}", read.unwrap_err()));
+            let (answers, bytes) = (peer.answers - before, peer.received_bytes - bytes_before);
+            self.answers += answers;
+            self.require(answers <= Limits::ANSWERS && bytes <= Limits::BYTES, "fairness", || {
+                format!("client {number} was sent {answers} answers of {bytes} bytes in one turn")
+            });
+            if peer.hot && peer.answers > before && peer.status == 200 {
+                self.warm.extend(front);
+            }
+            if peer.client.is_closed() {
+                peer.closed = true;
+                let verdict = self.judge_close(peer);
+                self.require(verdict.is_ok(), "cut", || format!("client {number}: {}", verdict.unwrap_err()));
+                continue;
+            }
+            let patience_ms = self.patience_ms(peer);
+            self.require(now_ms - peer.active_ms <= patience_ms, "timeouts", || {
+                format!("client {number} is still there after {} ms", now_ms - peer.active_ms)
+            });
+            if !peer.hot {
+                self.go_on(number, peer);
+            }
+        }
+        self.peers = peers;
+    }
+
+    /// The machine has taken jobs in the turn: when and how they end.
+    fn start_jobs(&mut self) {
+        for id in std::mem::take(&mut self.machine.helpers.abandoned) {
+            let Some(job) = self.jobs.remove(&id.to_u64()) else { continue };
+            self.excuse(&job.subject);
+            if let (Some(outcome), true) = (job.outcome, self.rng.chance(50)) {
+                // The helper's answer was under way when its job was given up.
+                self.calls.push(Call::Job(id, outcome));
+            }
+        }
+        // A given-up helper may be hung such that it ends much later.
+        for id in self.machine.helpers.take_gone() {
+            let in_ms = if self.over { 1 } else { self.rng.pick(&[0, 1, 10, 3_000]) };
+            self.after(in_ms, Event::Gone(id));
+        }
+        let coming = std::mem::take(&mut self.machine.helpers.coming);
+        for _ in 0..coming {
+            let in_ms = if self.over { 1 } else { self.rng.pick(&[0, 1, 10, 500]) };
+            self.after(in_ms, Event::Helper);
+        }
+        let running: Vec<JobId> = self.machine.helpers.running.iter().map(|(id, _)| *id).collect();
+        for id in running {
+            if self.jobs.contains_key(&id.to_u64()) {
+                continue;
+            }
+            let Some(task) = self.machine.helpers.task(id) else { continue };
+            let subject = match &task {
+                Task::Find { site, path } | Task::List { site, path, .. } => {
+                    Subject::Path(*site, path.clone())
+                }
+                Task::Load { file, .. } | Task::Read { file, .. } => Subject::Inode(file.stat().inode),
+            };
+            let health = self.health;
+            let fate = match self.rng.below(100) {
+                n if n < health.fails => Fate::Fails,
+                n if n < health.fails + health.deaths => Fate::Dies,
+                _ => Fate::Ends,
+            };
+            // Looks at the disk at its start or at its end.
+            let outcome = self.rng.chance(50).then(|| self.perform(&task));
+            let stalls = self.frozen || self.rng.chance(health.stalls);
+            let in_ms = self.rng.between(1, health.latency_max_ms);
+            self.jobs.insert(id.to_u64(), Job { id, subject, outcome, fate });
+            if !stalls {
+                self.after(in_ms, Event::Job(id.to_u64()));
+            }
+        }
+    }
+
+    fn perform(&mut self, task: &Task<FileHandle>) -> Outcome<FileHandle> {
+        let outcome = self.machine.helpers.perform(task, &mut self.machine.files, &self.sites, &self.types);
+        if let Outcome::Listed(file, _) = &outcome
+            && self.rng.chance(70)
+        {
+            // As of a memory file.
+            file.inode.borrow_mut().residency = Residency::Unknown;
+        }
+        outcome
+    }
+
+    /// A job ends, unless it was given up before.
+    fn end_job(&mut self, number: u64) {
+        let Some(mut job) = self.jobs.remove(&number) else { return };
+        let task = self.machine.helpers.task(job.id);
+        let Some(task) = task else { return };
+        let outcome = match job.fate {
+            Fate::Ends => job.outcome.take().unwrap_or_else(|| self.perform(&task)),
+            Fate::Fails => match self.rng.below(3) {
+                0 => Outcome::Exhausted,
+                // Of a helper that has lost its mind: no answer to what was asked.
+                1 if matches!(job.subject, Subject::Path(..)) => Outcome::Loaded,
+                _ => Outcome::Failed(5),
+            },
+            Fate::Dies => Outcome::Lost,
+        };
+        let ended =
+            matches!(outcome, Outcome::Found(_) | Outcome::Listed(..) | Outcome::Loaded | Outcome::Bytes(..));
+        if !ended || job.fate != Fate::Ends {
+            self.excuse(&job.subject);
+        }
+        if let (Subject::Inode(inode), true) = (&job.subject, self.rng.chance(self.health.thrash)) {
+            self.disk.thrash(&mut self.machine, *inode);
+        }
+        if job.fate == Fate::Dies {
+            self.machine.helpers.die(job.id);
+        } else {
+            drop(self.machine.helpers.finish(job.id));
+        }
+        self.calls.push(Call::Job(job.id, outcome));
+    }
+
+    fn excuse(&mut self, subject: &Subject) {
+        let now_ms = self.now_ms();
+        match subject {
+            Subject::Path(site, path) => self.disk.excuse_path(*site, path, now_ms),
+            Subject::Inode(inode) => self.disk.excuse_inode(*inode, now_ms),
+        }
+    }
+}
+
+/// Targets of which nothing ever changes or leaves memory.
+fn hot_targets(disk: &Disk) -> Vec<usize> {
+    let is_hot = |target: &usize| {
+        let files = disk.files_of(*target);
+        !files.is_empty() && files.iter().all(|place| disk.named[*place].hot)
+    };
+    (0..disk.targets.len()).filter(is_hot).collect()
+}
+
+impl Limits {
+    /// What rules say that properties are about.
+    fn new(rules: &Rules) -> Self {
+        Self {
+            freshness_ms: rules.freshness_ms,
+            head_ms: rules.timeouts.head_ms,
+            idle_ms: rules.timeouts.idle_ms,
+            job_ms: rules.timeouts.job_ms,
+            connections_max: rules.connections_max,
+            open_files_max: rules.open_files_max,
+            cache_memory_bytes: rules.cache_memory_bytes,
+        }
+    }
+}

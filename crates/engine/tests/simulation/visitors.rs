@@ -1,0 +1,236 @@
+//! What the clients of a run do: those that may meet with anything, and those that ask for what is in
+//! memory and must be answered at once.
+
+use std::net::SocketAddr;
+
+use crate::ask::Ask;
+use crate::client::Peer;
+use crate::disk::{Lead, Target};
+use crate::machine::client::pair;
+use crate::machine::{Client, START_WALL_NS};
+use crate::properties::Limits;
+use crate::run::{Event, Run};
+
+impl Run {
+    pub(crate) fn come(&mut self) {
+        if self.drained || self.over {
+            return;
+        }
+        let Some(number) = self.connect(false) else { return self.after(50, Event::Come) };
+        let rng = &mut self.rng;
+        let peer = &mut self.peers[number];
+        peer.more = rng.between(1, 8);
+        peer.serial = rng.chance(50);
+        (peer.piece_bytes, peer.gap_ms) = match rng.below(10) {
+            0 => (1, rng.between(0, 5)),
+            1 | 2 => (rng.between(5, 100), rng.between(0, 60)),
+            _ => (u64::MAX, 0),
+        };
+        if rng.chance(30) {
+            let room = rng.pick(&[0, 1, 500, 20_000, 150_000]);
+            peer.room = Some(room);
+            peer.slow = true;
+            peer.client.set_room(room as usize);
+            peer.client.wire().room_event_bytes = rng.pick(&[1, 1, 4_000]);
+            self.after(1, Event::Read(number));
+        }
+        let (leaves, in_ms) = (self.rng.chance(20), self.rng.below(self.plan.chaos_ms));
+        if leaves {
+            self.after(in_ms, Event::Leave(number));
+        }
+        let count = if self.peers[number].serial { 1 } else { self.rng.between(1, self.peers[number].more) };
+        for _ in 0..count {
+            let ask = self.any_ask();
+            self.peers[number].push(ask);
+        }
+        self.peers[number].more -= count;
+        let in_ms = self.rng.pick(&[0, 0, 20, 400]);
+        self.after(in_ms, Event::Send(number));
+    }
+
+    /// Everybody asks for another name, and none of them is in memory.
+    pub(crate) fn crowd(&mut self) {
+        if self.drained || self.over {
+            return;
+        }
+        for number in 0..self.plan.crowd {
+            let path = format!("/crowd{number}");
+            let target = self.disk.targets.len();
+            let content_type = "application/octet-stream";
+            self.disk.targets.push(Target { site: 0, path, lead: Lead::Missing, content_type, excuse_ms: 0 });
+            let ask = Ask::simple(&self.disk, target);
+            let Some(peer) = self.connect(false) else { return };
+            self.peers[peer].crowd = true;
+            self.peers[peer].push(ask);
+            self.send(peer);
+        }
+    }
+
+    pub(crate) fn connect(&mut self, hot: bool) -> Option<usize> {
+        let number = self.peers.len();
+        let (socket, wire) = pair(number as u64, self.machine.sockets_open.up());
+        self.engine.handle_turn(self.machine.now);
+        let open = self.engine.counters().connections;
+        let taken = self.engine.handle_accept(socket, SocketAddr::from(([127, 0, 0, 1], 9))).ok();
+        self.require(taken.is_some() == (open < self.limits.connections_max), "connections", || {
+            format!("{open} connections open, one more taken: {}", taken.is_some())
+        });
+        let client = Client::new(taken?, wire);
+        self.peers.push(Peer::new(client, hot, self.now_ms()));
+        Some(number)
+    }
+
+    pub(crate) fn any_ask(&mut self) -> Ask {
+        if self.rng.chance(4) {
+            return Ask::malformed(&mut self.rng);
+        }
+        if self.frozen && !self.hot_targets.is_empty() && self.rng.chance(50) {
+            // Of what is in memory in one variant, another may not be.
+            let target = self.rng.pick(&self.hot_targets);
+            return Ask::coded(&mut self.rng, &self.disk, target);
+        }
+        let target = match self.hot_targets.len() {
+            hot if hot > 0 && self.rng.chance(35) => self.hot_targets[self.rng.place(hot)],
+            _ => self.rng.place(self.targets),
+        };
+        Ask::random(&mut self.rng, &self.disk, target, !self.plan.default_site)
+    }
+
+    pub(crate) fn send(&mut self, number: usize) {
+        let (now_ms, turn, over) = (self.now_ms(), self.turn + 1, self.over);
+        let peer = &mut self.peers[number];
+        if peer.closed || peer.ended || peer.reset || peer.unsent.is_empty() {
+            return;
+        }
+        peer.send(now_ms, turn);
+        if !peer.unsent.is_empty() {
+            let gap_ms = if over { 0 } else { peer.gap_ms };
+            self.after(gap_ms, Event::Send(number));
+        } else if peer.more == 0 && self.rng.chance(15) {
+            // It has no more to say, and still reads.
+            peer.client.end();
+            peer.ended = true;
+        }
+    }
+
+    pub(crate) fn make_room(&mut self, number: usize) {
+        let peer = &mut self.peers[number];
+        let (Some(room), false) = (peer.room, peer.closed) else { return };
+        peer.client.add_room(room as usize);
+        let in_ms = self.rng.pick(&[1, 10, 200]);
+        if room > 0 {
+            self.after(in_ms, Event::Read(number));
+        }
+    }
+
+    pub(crate) fn leave(&mut self, number: usize) {
+        let peer = &mut self.peers[number];
+        if peer.closed {
+            return;
+        }
+        if self.rng.chance(50) {
+            peer.client.reset();
+            peer.reset = true;
+        } else {
+            // It may still read.
+            peer.client.end();
+            peer.ended = true;
+        }
+    }
+
+    /// A client that was answered asks for more, or goes.
+    pub(crate) fn go_on(&mut self, number: usize, peer: &mut Peer) {
+        if peer.last_heard || peer.ended || peer.reset || !peer.unsent.is_empty() {
+            return;
+        }
+        if peer.more > 0 && (peer.asks.is_empty() || !peer.serial) {
+            let count = if peer.serial { 1 } else { self.rng.between(1, peer.more) };
+            for _ in 0..count {
+                peer.push(self.any_ask());
+            }
+            peer.more -= count;
+            let think_ms = if self.over { 0 } else { self.rng.pick(&[0, 0, 1, 30, 700]) };
+            self.after(think_ms, Event::Send(number));
+        } else if peer.is_idle() && self.over {
+            // Others stay until the server has had enough of them.
+            match self.rng.below(3) {
+                0 => peer.client.end(),
+                1 => peer.client.reset(),
+                _ => {}
+            }
+            peer.ended = true;
+        }
+    }
+
+    /// A client that asks for what is in memory does so, if it has been answered.
+    pub(crate) fn ask_hot(&mut self, slot: usize) {
+        if self.over {
+            return;
+        }
+        let gap_ms = self.rng.pick(&[1, 3, 17, 90, 400]).max(self.plan.chaos_ms / 40);
+        self.after(gap_ms, Event::Hot(slot));
+        let open = self.hot[slot].filter(|peer| {
+            let peer = &self.peers[*peer];
+            !peer.closed && !peer.last_heard
+        });
+        if open.is_none() && self.drained {
+            return;
+        }
+        let Some(number) = open.or_else(|| self.connect(true)) else { return };
+        self.hot[slot] = Some(number);
+        if !self.peers[number].asks.is_empty() {
+            return;
+        }
+        let warm = self.rng.chance(80) && !self.hot_targets.is_empty();
+        let target = if warm { self.rng.pick(&self.hot_targets) } else { self.rng.place(self.targets) };
+        let mut ask = Ask::simple(&self.disk, target);
+        if !self.frozen && self.rng.chance(40) {
+            ask = Ask::random(&mut self.rng, &self.disk, target, false);
+        }
+        let peer = &mut self.peers[number];
+        peer.push(ask);
+        peer.send(self.machine.now.monotonic_ms, self.turn + 1);
+    }
+
+    /// Which requests that have just arrived must be answered in this turn.
+    pub(crate) fn make_promises(&mut self) {
+        for number in self.hot.iter().flatten().copied().collect::<Vec<usize>>() {
+            let peer = &self.peers[number];
+            let Some(ask) = peer.asks.front().filter(|ask| ask.whole_turn == Some(self.turn)) else {
+                continue;
+            };
+            let bytes = self.disk.in_memory(&self.machine, ask).or_else(|| self.in_cache(ask));
+            let turn = bytes.map(|bytes| self.turn + Limits::turns(bytes));
+            self.peers[number].promised_turn = turn.filter(|_| !peer.closed && !peer.reset);
+        }
+    }
+
+    /// Whether the answer is in the content cache: it was there, and nothing ever leaves it.
+    pub(crate) fn in_cache(&self, ask: &Ask) -> Option<u64> {
+        let target = ask.target.filter(|target| self.plan.ample && self.warm.contains(target))?;
+        let Lead::File { plain, .. } = self.disk.targets[target].lead else { return None };
+        let stat = self.disk.now(plain).file.as_ref()?.0;
+        // One changed shortly before it was seen is not trusted to be the same.
+        let old = stat.changed_ns + 1_000_000_000 < START_WALL_NS;
+        let size_bytes = stat.size_bytes;
+        (old && self.disk.named[plain].hot && ask.is_simple() && size_bytes <= Limits::CACHED_BYTES)
+            .then_some(size_bytes)
+    }
+
+    pub(crate) fn check_promises(&mut self) {
+        for number in self.hot.iter().flatten().copied().collect::<Vec<usize>>() {
+            let peer = &mut self.peers[number];
+            let Some(turn) = peer.promised_turn else { continue };
+            if peer.asks.is_empty() {
+                peer.promised_turn = None;
+                self.promises += 1;
+                continue;
+            }
+            let broken = turn <= self.turn;
+            let ask = peer.asks.front().map(|ask| ask.bytes.escape_ascii().to_string());
+            self.require(!broken, "the promise", || {
+                format!("client {number} was not answered at once, though all was in memory : {ask:?}")
+            });
+        }
+    }
+}
