@@ -63,6 +63,10 @@ impl Run {
         self.require(counters.jobs_running == running, "jobs", || {
             format!("{} jobs at helpers, and {running} known to them", counters.jobs_running)
         });
+        let hung = self.hung.len();
+        self.require(counters.jobs_given_up == hung, "jobs", || {
+            format!("{} helpers given up, and {hung} hang", counters.jobs_given_up)
+        });
         let open = self.peers.iter().filter(|peer| !peer.closed).count();
         self.require(counters.connections == open, "connections", || {
             format!("{} connections, and {open} clients", counters.connections)
@@ -140,6 +144,7 @@ impl Run {
         self.require(counters.connections == 0, "leaks", || format!("{} connections", counters.connections));
         let jobs = (counters.jobs_queued, counters.jobs_running);
         self.require(jobs == (0, 0), "leaks", || format!("jobs queued and running: {jobs:?}"));
+        self.require(counters.jobs_given_up == 0, "leaks", || "helpers given up and gone still count".into());
         self.require(self.engine.is_drained(), "leaks", || "is not drained".into());
         let open = self.machine.files.open.get();
         self.require(open <= self.limits.open_files_max + FILES_OF_NAME_MAX, "leaks", || {

@@ -120,6 +120,8 @@ pub(crate) struct Run {
     pub(crate) walls: Vec<(u64, i64)>,
     pub(crate) wall_min_ns: i128,
     pub(crate) helpers_away: usize,
+    /// Jobs that were given up and whose helpers are not gone yet.
+    pub(crate) hung: Vec<JobId>,
 }
 
 impl Run {
@@ -165,6 +167,7 @@ impl Run {
             walls: vec![(u64::MAX, crate::ask::seconds(now.wall_ns))],
             wall_min_ns: now.wall_ns,
             helpers_away: 0,
+            hung: Vec::new(),
             plan,
         };
         run.schedule();
@@ -288,7 +291,10 @@ impl Run {
                     self.machine.helpers.idle += 1;
                     self.calls.push(Call::HelperReady);
                 }
-                Event::Gone(id) => self.calls.push(Call::HelperGone(id)),
+                Event::Gone(id) => {
+                    self.hung.retain(|other| *other != id);
+                    self.calls.push(Call::HelperGone(id));
+                }
                 Event::Trouble => self.trouble(),
                 Event::Freeze => self.freeze(),
                 Event::Crowd => self.crowd(),
@@ -429,6 +435,7 @@ impl Run {
         // A given-up helper may be hung such that it ends much later.
         for id in self.machine.helpers.take_gone() {
             let in_ms = if self.over { 1 } else { self.rng.pick(&[0, 1, 10, 3_000]) };
+            self.hung.push(id);
             self.after(in_ms, Event::Gone(id));
         }
         let coming = std::mem::take(&mut self.machine.helpers.coming);
