@@ -280,7 +280,7 @@ fn roles_run_without_privilege_and_with_limits() {
             assert_eq!(status(pid, set), if none { "0000000000000000" } else { kept }, "{set} of {pid}");
         }
     }
-    assert_eq!(limit(helper, "Max open files"), "1024");
+    assert_eq!(limit(helper, "Max open files"), "1025", "one for the root of the site");
     assert_eq!(status(server.pid(), "NoNewPrivs"), "1");
 }
 
@@ -314,6 +314,31 @@ fn roles_of_another_user_end_with_their_supervisor() {
     server.signal("KILL");
     server.wait();
     wait_until("the worker's end", || !Path::new(&format!("/proc/{worker}")).exists());
+}
+
+#[test]
+fn roles_inherit_nothing_that_the_server_was_given_open() {
+    let folder = Folder::with_hello();
+    evict(&folder.served("hello.txt"));
+    let given = ["sh", "-c", "exec 9</etc/passwd; exec \"$0\" \"$@\""];
+    let server = Launch::new(&folder).through(given).start();
+    assert_eq!(server.get("/hello.txt").status, 200);
+    for pid in [server.sole("worker"), server.some("helper")[0]] {
+        for entry in fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten() {
+            assert!(fs::read_link(entry.path()).is_ok_and(|file| file != Path::new("/etc/passwd")));
+        }
+    }
+}
+
+#[test]
+fn it_may_be_the_first_process_of_a_container() {
+    let first = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    if !Command::new(first[0]).args(&first[1..]).arg("true").status().is_ok_and(|status| status.success()) {
+        return skip("needs root and unshare, to be the first process of a namespace");
+    }
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).through(first).start();
+    assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()));
 }
 
 #[test]

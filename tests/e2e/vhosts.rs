@@ -190,6 +190,16 @@ fn a_site_whose_root_is_gone_takes_no_other_along() {
 }
 
 #[test]
+fn helpers_have_room_for_the_roots_of_many_sites() {
+    let folder = Folder::with_hello();
+    let site = |n| format!("[[site]]\nhosts = [\"h{n}.test\"]\nroot = \"www\"\n");
+    let sites: String = (0..1024).map(site).collect();
+    let config = format!("root = \"www\"\nlisten = [\"127.0.0.1:0\"]\nworkers = 1\n{sites}");
+    let server = Launch::configured(&folder, &config).start();
+    assert_eq!(server.get("/never-heard-of").status, 404);
+}
+
+#[test]
 fn two_sites_may_share_a_root() {
     let config = "\
 root = \"www\"

@@ -122,7 +122,7 @@ impl LogWriter {
 /// Where the log file is opened again: its folder, and that of what it is a link to.
 fn folders(settings: &Settings) -> io::Result<Vec<OwnedFd>> {
     let Some(path) = &settings.log.file else { return Ok(Vec::new()) };
-    let target = path.canonicalize()?;
+    let target = path.canonicalize().unwrap_or_else(|_| path.clone());
     [path.as_path(), &target].into_iter().filter_map(Path::parent).map(file::open_folder).collect()
 }
 

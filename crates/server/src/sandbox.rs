@@ -61,7 +61,7 @@ impl Role {
             Role::Helper => {
                 let listing_bytes = settings.listing_entries_max as u64 * LISTING_ENTRY_BYTES;
                 Limits {
-                    descriptors: Some(DESCRIPTORS),
+                    descriptors: Some(DESCRIPTORS + settings.sites.len() as u64),
                     memory_bytes: MEMORY_APART_BYTES + 2 * listing_bytes,
                 }
             }
@@ -81,7 +81,7 @@ impl Role {
 /// Sets the role's limits, becomes the user of the settings and gives up every capability but those
 /// of its role. Gives the descriptors that may be open at once.
 ///
-/// Errors: those of the calls; `UnexpectedEof` when the supervisor is gone.
+/// Errors: those of the calls.
 pub(crate) fn enter(role: Role, settings: &Settings) -> io::Result<u64> {
     let descriptors_max = limits::apply(role.limits(settings))?;
     if role == Role::Worker {
@@ -92,9 +92,7 @@ pub(crate) fn enter(role: Role, settings: &Settings) -> io::Result<u64> {
     let account = settings.run_as.as_ref().filter(|_| role != Role::Log).map(crate::config::RunAs::account);
     privileges::become_role(account.as_ref(), role.keeps(settings))?;
     // The kernel forgets this at a change of user.
-    if !process::die_with_parent()? {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the supervisor is gone"));
-    }
+    process::die_with_parent()?;
     Ok(descriptors_max)
 }
 

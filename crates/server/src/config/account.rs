@@ -2,8 +2,6 @@
 //!
 //! Called by `config::resolve`. May look up users, which may wait; may not change this process.
 
-use std::io;
-
 use flash_sys::OwnedFd;
 use flash_sys::prompt::file::Want;
 use flash_sys::sandbox::privileges::{self, Account, Keep};
@@ -11,6 +9,7 @@ use flash_sys::waiting::{account, file};
 
 use super::error::Problem;
 use super::options::{Given, Origin, Overrides};
+use super::resolve::reason;
 use super::settings::RunAs;
 use super::values::UserName;
 
@@ -68,15 +67,23 @@ fn of_user(named: &Given<UserName>, title: String, why: String) -> Problem {
 
 /// Whether `run_as` may look up files in the folder. It need not be able to get there by itself.
 ///
-/// Errors: why not.
-pub(super) fn may_enter(folder: &OwnedFd, run_as: Option<&RunAs>) -> io::Result<()> {
+/// Errors: why not, and what to do.
+pub(super) fn may_enter(folder: &OwnedFd, run_as: Option<&RunAs>) -> Result<(), (String, Option<String>)> {
     let account = run_as.map(RunAs::account);
     let enter = || file::open(folder, b".", Want::Stat).map(drop);
-    privileges::with_rights_of(account.as_ref(), Keep::Nothing, enter)?
+    match privileges::with_rights_of(account.as_ref(), Keep::Nothing, enter) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(e)) => Err((reason(&e), advice(run_as))),
+        Err(e) => {
+            let name = run_as.map_or("another user", |run_as| &run_as.name);
+            let help = "that needs CAP_SETUID and CAP_SETGID; --user names another user";
+            Err((format!("cannot become user `{name}`: {}", reason(&e)), Some(help.to_owned())))
+        }
+    }
 }
 
 /// What to do about a folder that `run_as` may not enter.
-pub(super) fn advice(run_as: Option<&RunAs>) -> Option<String> {
+fn advice(run_as: Option<&RunAs>) -> Option<String> {
     let name = &run_as?.name;
     Some(format!(
         "flash serves as user `{name}`; name one who may read the files (--user, or `user` in the file)"

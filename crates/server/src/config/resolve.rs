@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::ops::Range;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use flash_sys::waiting::root::{Unopened, open_roots};
@@ -117,7 +118,7 @@ fn check_roots(roots: &[Given<PathBuf>], run_as: Option<&RunAs>, problems: &mut 
             Ok(root) if !root.is_local => continue,
             Ok(opened) => match account::may_enter(&opened.folder, run_as) {
                 Ok(()) => continue,
-                Err(e) => (reason(&e), account::advice(run_as)),
+                Err(why_and_help) => why_and_help,
             },
             Err(Unopened::Hangs(_)) => {
                 eprintln!(
@@ -153,7 +154,10 @@ fn log(given: &Overrides, problems: &mut Vec<Problem>) -> LogSettings {
     let named = given.log_file.as_ref();
     let by_default = if named.is_some() { LogFormat::Combined } else { LogFormat::Off };
     let format = given.log_format.as_ref().map_or(by_default, |given| given.value);
-    let file = named.filter(|given| given.value != Path::new(STANDARD_OUTPUT));
+    let is_file = |given: &&Given<PathBuf>| {
+        ![STANDARD_OUTPUT, "/dev/stdout"].iter().any(|name| given.value == Path::new(name))
+    };
+    let file = named.filter(is_file);
     if let Some(file) = file.filter(|_| format != LogFormat::Off) {
         check_log_file(file, problems);
     }
@@ -165,6 +169,9 @@ fn check_log_file(file: &Given<PathBuf>, problems: &mut Vec<Problem>) {
     let folder = file.value.parent().unwrap_or(Path::new("/"));
     let why = match (std::fs::metadata(&file.value), std::fs::metadata(folder)) {
         (Ok(found), _) if found.is_dir() => "it is a directory".to_owned(),
+        (Ok(found), _) if found.file_type().is_fifo() || found.file_type().is_socket() => {
+            "it is a pipe: `-` writes to standard output".to_owned()
+        }
         (Ok(_), _) => return,
         (_, Ok(folder)) if folder.is_dir() => return,
         (_, Ok(_)) => format!("`{}` is not a directory", folder.display()),

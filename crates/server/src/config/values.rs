@@ -266,7 +266,13 @@ impl FromText for UserName {
     fn from_text(text: &OsStr, _: Kind) -> Result<Self, Refusal> {
         let text = utf8(text)?;
         let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
-        let is_name = |name: &str| !name.is_empty() && name.len() <= 255 && !name.contains([':', '\0']);
+        let is_name = |name: &str| {
+            let graphic = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
+            // The largest number stands for "no change" in setresuid(2).
+            let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+            let fits = !is_number || name.parse::<u32>().is_ok_and(|number| number < u32::MAX);
+            !name.is_empty() && name.len() <= 255 && graphic && fits
+        };
         if !is_name(user) || !group.is_none_or(is_name) {
             return Err(Refusal::new("must be a user, such as www-data or www-data:www-data"));
         }

@@ -89,11 +89,12 @@ pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
         };
         descriptors.clear();
         let outcome = helper.work(&task);
-        let message = encode_outcome(id, &outcome);
-        channel::send(&helper.channel, &[io::IoSlice::new(&message.bytes)], &message.descriptors)?;
         if helper.outdated && started.elapsed() > OUTDATED_MIN {
+            // Without an answer, which is one, too: after another it might be given a job on its way out.
             return Err(ErrorKind::StaleNetworkFileHandle.into());
         }
+        let message = encode_outcome(id, &outcome);
+        channel::send(&helper.channel, &[io::IoSlice::new(&message.bytes)], &message.descriptors)?;
     }
 }
 

@@ -18,7 +18,7 @@ use crate::protocol::MESSAGE_BYTES_MAX;
 use crate::role::STALE_ROOT;
 use crate::sandbox::{InForce, Role as Part};
 
-/// A worker that ends sooner than this after its start is started again after a pause.
+/// A worker or log writer that ends sooner than this after its start is started again after a pause.
 const STEADY_MS: u64 = 1_000;
 /// That pause.
 const RESTART_PAUSE_MS: u64 = 1_000;
@@ -71,6 +71,8 @@ pub(super) struct Generation {
     /// Places whose worker is to be started, and when.
     restarts: Vec<(usize, u64)>,
     pub(super) log: Option<Role>,
+    /// When the log writer is to be started again.
+    log_restart_ms: Option<u64>,
     /// Helpers of workers that are gone, until they are.
     orphans: Vec<Child>,
 }
@@ -103,15 +105,28 @@ impl Generation {
             workers: Vec::new(),
             restarts: Vec::new(),
             log: None,
+            log_restart_ms: None,
             orphans: Vec::new(),
         };
-        if generation.settings.log.format != LogFormat::Off {
-            generation.log = Some(generation.start_role(Part::Log, epoll, numbers)?);
+        match generation.start_all(sockets, epoll, numbers) {
+            Ok(()) => Ok((generation, news)),
+            Err(e) => {
+                generation
+                    .workers
+                    .drain(..)
+                    .map(|worker| worker.role)
+                    .chain(generation.log.take())
+                    .for_each(|role| end(role.child));
+                Err(e)
+            }
         }
-        for place in 0..generation.settings.workers {
-            generation.start_worker(place, sockets, epoll, numbers)?;
+    }
+
+    fn start_all(&mut self, sockets: &Sockets, epoll: &Epoll, numbers: &mut u64) -> io::Result<()> {
+        if self.settings.log.format != LogFormat::Off {
+            self.log = Some(self.start_role(Part::Log, epoll, numbers)?);
         }
-        Ok((generation, news))
+        (0..self.settings.workers).try_for_each(|place| self.start_worker(place, sockets, epoll, numbers))
     }
 
     fn start_role(&self, part: Part, epoll: &Epoll, numbers: &mut u64) -> io::Result<Role> {
@@ -120,13 +135,14 @@ impl Generation {
         send_order(&ours, &Order::Settings(self.settings_file.try_clone()?))?;
         let child = process::start_role(name, theirs)
             .map_err(|e| io::Error::new(e.kind(), format!("cannot start a {name} process: {e}")))?;
-        if part == Part::Worker {
-            if_there(self.roots.give(&ours))?;
-        }
         *numbers += 1;
         let number = *numbers;
-        epoll.add(&ours, number, Watch::Input)?;
-        channel::set_nonblocking(&ours)?;
+        let given = if part == Part::Worker { if_there(self.roots.give(&ours)) } else { Ok(()) };
+        let watched = given.and_then(|()| epoll.add(&ours, number, Watch::Input));
+        if let Err(e) = watched.and_then(|()| channel::set_nonblocking(&ours)) {
+            end(child);
+            return Err(e);
+        }
         Ok(Role { child, channel: ours, number, ready: None, started_ms: clock::monotonic_ms() })
     }
 
@@ -137,17 +153,18 @@ impl Generation {
         epoll: &Epoll,
         numbers: &mut u64,
     ) -> io::Result<()> {
-        let listeners = sockets.of_worker(place, self.settings.workers)?.into_iter().map(Order::Listener);
+        let mut listeners = sockets.of_worker(place, self.settings.workers)?.into_iter().map(Order::Listener);
         let role = self.start_role(Part::Worker, epoll, numbers)?;
-        self.workers.push(Worker { role, place, helpers: HashMap::new() });
-        let Some(Worker { role, .. }) = self.workers.last() else { return Ok(()) };
-        for order in listeners {
-            order_if_there(role, &order)?;
+        let told = listeners.try_for_each(|order| order_if_there(&role, &order));
+        let told = told.and_then(|()| self.log.as_ref().map_or(Ok(()), |log| connect_log(log, &role)));
+        match told.and_then(|()| order_if_there(&role, &Order::Begin)) {
+            Ok(()) => self.workers.push(Worker { role, place, helpers: HashMap::new() }),
+            Err(e) => {
+                end(role.child);
+                return Err(e);
+            }
         }
-        if let Some(log) = &self.log {
-            connect_log(log, role)?;
-        }
-        order_if_there(role, &Order::Begin)
+        Ok(())
     }
 
     /// Whether every worker has begun, and the log writer, if there is one.
@@ -239,9 +256,7 @@ impl Generation {
             }
             deaths.push(Death { place: worker.place, status, last_words });
             if self.state == State::Serving {
-                let now_ms = clock::monotonic_ms();
-                let steady = now_ms >= worker.role.started_ms + STEADY_MS;
-                self.restarts.push((worker.place, if steady { now_ms } else { now_ms + RESTART_PAUSE_MS }));
+                self.restarts.push((worker.place, restart_ms(&worker.role)));
             }
         }
         deaths
@@ -249,15 +264,37 @@ impl Generation {
 
     /// Whether the log writer has ended although it is needed.
     pub(super) fn log_has_died(&mut self) -> bool {
-        let died = self.log.as_mut().is_some_and(|log| has_ended(&mut log.child));
-        if died {
-            self.log = None;
+        let Some(log) = self.log.as_mut() else { return false };
+        if !has_ended(&mut log.child) {
+            return false;
         }
-        died
+        if self.state == State::Serving {
+            self.log_restart_ms = Some(restart_ms(log));
+        }
+        self.log = None;
+        true
+    }
+
+    /// Starts the log writer again when its time has come.
+    pub(super) fn restart_log_when_due(
+        &mut self,
+        now_ms: u64,
+        epoll: &Epoll,
+        numbers: &mut u64,
+    ) -> io::Result<()> {
+        if self.log_restart_ms.is_none_or(|ms| ms > now_ms) {
+            return Ok(());
+        }
+        self.log_restart_ms = None;
+        let restarted = self.restart_log(epoll, numbers);
+        if restarted.is_err() {
+            self.log_restart_ms = Some(now_ms + RESTART_PAUSE_MS);
+        }
+        restarted
     }
 
     /// Starts the log writer again and connects every worker to it.
-    pub(super) fn restart_log(&mut self, epoll: &Epoll, numbers: &mut u64) -> io::Result<()> {
+    fn restart_log(&mut self, epoll: &Epoll, numbers: &mut u64) -> io::Result<()> {
         let log = self.start_role(Part::Log, epoll, numbers)?;
         for worker in &self.workers {
             connect_log(&log, &worker.role)?;
@@ -276,13 +313,14 @@ impl Generation {
     ) -> io::Result<()> {
         let (due, later): (Vec<_>, Vec<_>) = self.restarts.iter().partition(|(_, at_ms)| *at_ms <= now_ms);
         self.restarts = later;
+        let mut result = Ok(());
         for (place, _) in due {
             if let Err(e) = self.start_worker(place, sockets, epoll, numbers) {
                 self.restarts.push((place, now_ms + RESTART_PAUSE_MS));
-                return Err(e);
+                result = Err(e);
             }
         }
-        Ok(())
+        result
     }
 
     /// When this generation wants attention, in milliseconds of the monotonic clock.
@@ -291,13 +329,14 @@ impl Generation {
             State::Draining { deadline_ms } => Some(deadline_ms),
             _ => None,
         };
-        self.restarts.iter().map(|(_, at_ms)| *at_ms).chain(deadline).min()
+        self.restarts.iter().map(|(_, at_ms)| *at_ms).chain(self.log_restart_ms).chain(deadline).min()
     }
 
     /// Has the workers finish what is under way.
     pub(super) fn drain(&mut self, now_ms: u64) {
         self.state = State::Draining { deadline_ms: now_ms + self.settings.shutdown_timeout_ms };
         self.restarts.clear();
+        self.log_restart_ms = None;
         for role in self.workers.iter().map(|worker| &worker.role).chain(&self.log) {
             if send_order(&role.channel, &Order::Drain).is_err() {
                 process::kill(&role.child);
@@ -338,8 +377,13 @@ fn start_helper_process(
     send_order(&ours, &Order::Settings(settings_file.try_clone()?))?;
     let child = starter.start(theirs)?;
     // A channel of many roots is emptied while it is filled, so the helper is there first.
-    if_there(roots.give(&ours).and_then(|()| send_order(&ours, &Order::Begin)))?;
-    Ok((child, ours))
+    match if_there(roots.give(&ours).and_then(|()| send_order(&ours, &Order::Begin))) {
+        Ok(()) => Ok((child, ours)),
+        Err(e) => {
+            end(child);
+            Err(e)
+        }
+    }
 }
 
 /// Gives a worker and the log writer the two ends of a channel.
@@ -361,6 +405,19 @@ fn if_there(sent: io::Result<()>) -> io::Result<()> {
         Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(()),
         other => other,
     }
+}
+
+/// When a process that has just ended is started again: after a pause if it did not live long.
+fn restart_ms(role: &Role) -> u64 {
+    let now_ms = clock::monotonic_ms();
+    if now_ms >= role.started_ms + STEADY_MS { now_ms } else { now_ms + RESTART_PAUSE_MS }
+}
+
+/// Ends a process that could not be told what it needs.
+fn end(mut child: Child) {
+    process::kill(&child);
+    // It is in no call yet that could hang.
+    let _ = child.wait();
 }
 
 fn has_ended(child: &mut Child) -> bool {

@@ -35,8 +35,13 @@ pub(crate) fn serve(sources: Sources) -> ExitCode {
         }
     };
     let run = || -> io::Result<ExitCode> {
+        // Where it cannot, what it was given open is left to whoever started it.
+        let _ = process::keep_descriptors_to_itself();
         process::raise_descriptor_limit()?;
         privileges::narrow_supervisor()?;
+        if settings.run_as.as_ref().is_some_and(|run_as| run_as.uid != 0) && !privileges::may_end_others()? {
+            say("without CAP_KILL, processes of another user that hang cannot be ended");
+        }
         let signals = signal::watch()?;
         let epoll = Epoll::new(64)?;
         epoll.add(&signals, SIGNALS, Watch::Input)?;
@@ -203,9 +208,12 @@ impl Supervisor {
                 generation.roots.renew(now_ms, &self.epoll, &mut self.numbers);
             }
             if generation.log_has_died() {
-                self.replace_log(place);
+                self.note_end_of_log(place);
             }
             let generation = &mut self.generations[place];
+            if let Err(e) = generation.restart_log_when_due(now_ms, &self.epoll, &mut self.numbers) {
+                say(&format!("the access log is off until the log writer can be started: {e}"));
+            }
             if let Err(e) = generation.restart_workers(now_ms, &self.sockets, &self.epoll, &mut self.numbers)
             {
                 say(&e.to_string());
@@ -213,7 +221,9 @@ impl Supervisor {
             if matches!(generation.state, State::Draining { deadline_ms } if deadline_ms <= now_ms)
                 && !generation.is_gone()
             {
-                say("not all requests were finished in time; what was left is cut");
+                if !self.forced {
+                    say("not all requests were finished in time; what was left is cut");
+                }
                 generation.kill();
                 self.forced = true;
             }
@@ -228,15 +238,10 @@ impl Supervisor {
         Some(ExitCode::SUCCESS)
     }
 
-    fn replace_log(&mut self, place: usize) {
+    fn note_end_of_log(&mut self, place: usize) {
         let generation = &mut self.generations[place];
         match generation.state {
-            State::Serving => {
-                say("the log writer ended; it is started again");
-                if let Err(e) = generation.restart_log(&self.epoll, &mut self.numbers) {
-                    say(&format!("the access log is off: {e}; send HUP to try again"));
-                }
-            }
+            State::Serving => say("the log writer ended; it is started again"),
             State::Starting => generation.drain(clock::monotonic_ms()),
             State::Draining { .. } => {}
         }

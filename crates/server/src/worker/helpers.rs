@@ -120,13 +120,13 @@ impl Helpers {
         }
     }
 
-    /// Has helpers close the deleted files that were put aside: idle ones, or one after its task.
+    /// Has an idle helper close the deleted files that were put aside.
     pub(super) fn close_deleted(&mut self) {
         if !any_aside() {
             return;
         }
-        let idle = self.idle.last().and_then(|number| self.helpers.get(number));
-        let Some(helper) = idle.or_else(|| self.helpers.values().next()) else {
+        // The one that gets the next job last.
+        let Some(helper) = self.idle.first().and_then(|number| self.helpers.get(number)) else {
             return self.ask_for_more(1);
         };
         close_aside(|file| {

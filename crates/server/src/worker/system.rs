@@ -108,7 +108,7 @@ impl LinuxSystem {
     /// Says that a helper died at work.
     pub(super) fn complain_of_loss(&mut self) {
         if self.lost_helpers.is_due(clock::monotonic_ms()) {
-            self.report("a helper process ended in the middle of a job; its requests were answered 503");
+            self.report("a helper process ended before its job was done; its requests were answered 503");
         }
     }
 

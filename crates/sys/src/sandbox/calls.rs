@@ -39,7 +39,13 @@ pub fn restrict(calls: Calls<'_>, who: &str) -> io::Result<()> {
     let rules = list(calls).map_err(unsupported)?;
     let filter = SeccompFilter::new(rules, SeccompAction::Trap, SeccompAction::Allow, arch);
     let program: BpfProgram = filter.and_then(TryInto::try_into).map_err(unsupported)?;
-    seccompiler::apply_filter(&program).map_err(unsupported)
+    seccompiler::apply_filter(&program).map_err(|e| match e {
+        // What a kernel without seccomp, or without its filters, says (seccomp(2)).
+        seccompiler::Error::Seccomp(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL)) => {
+            unsupported(e)
+        }
+        e => io::Error::other(format!("seccomp: {e}")),
+    })
 }
 
 fn unsupported(e: impl std::fmt::Display) -> io::Error {

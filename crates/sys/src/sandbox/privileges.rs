@@ -1,8 +1,9 @@
 //! Users, groups and capabilities (capabilities(7)).
 
+use std::collections::BTreeSet;
 use std::io;
 
-use rustix::process::{Gid, Uid, geteuid};
+use rustix::process::{Gid, Uid, getegid, geteuid, getgid, getgroups, getuid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities, set_no_new_privs,
@@ -49,6 +50,11 @@ pub fn narrow_supervisor() -> io::Result<()> {
     set_no_new_privs(true)?;
     narrow_bounding_set(SUPERVISOR);
     narrow(SUPERVISOR)
+}
+
+/// Whether this process may signal those of other users.
+pub fn may_end_others() -> io::Result<bool> {
+    Ok(capabilities(None)?.effective.contains(CapabilitySet::KILL))
 }
 
 /// What a role keeps.
@@ -114,6 +120,12 @@ pub fn with_rights_of<T: Send>(
 fn take_on(account: &Account) -> io::Result<()> {
     let groups: Vec<Gid> = account.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
     let (uid, gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
+    // In a namespace of its own, root may not change anything, and need not.
+    let all = |groups: &[Gid]| groups.iter().chain([&gid]).map(|gid| gid.as_raw()).collect::<BTreeSet<_>>();
+    let is_same = (getuid(), geteuid(), getgid(), getegid()) == (uid, uid, gid, gid);
+    if is_same && all(&getgroups()?) == all(&groups) {
+        return Ok(());
+    }
     set_keep_capabilities(true)?;
     set_thread_groups(&groups)?;
     set_thread_res_gid(gid, gid, gid)?;
