@@ -8,7 +8,10 @@ pub mod error;
 pub mod fileset;
 pub mod floor;
 pub mod interfere;
-mod load;
+pub mod load;
+pub mod record;
+pub mod results;
 pub mod target;
+pub mod workload;
 
 pub use error::{Error, Result};

@@ -13,11 +13,11 @@ use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 use crate::fileset::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
-use crate::load::arrivals::Arrivals;
 use crate::load::generator::{Flow, Generator};
 use crate::load::pool::Setup;
 use crate::load::tally::Fault;
 use crate::target::Target;
+use crate::workload::arrivals::Arrivals;
 
 use choice::{ColdFiles, HotFiles};
 use report::{PhaseReport, Report};

@@ -13,9 +13,9 @@ use flash_sys::prompt::epoll::{Epoll, Ready};
 use hdrhistogram::Histogram;
 
 use super::Ask;
-use super::arrivals::Arrivals;
 use super::pool::{Pool, Setup};
 use super::tally::{Tally, times_histogram};
+use crate::workload::arrivals::Arrivals;
 
 /// Descriptors taken from one epoll call.
 const EVENTS_MAX: usize = 512;

@@ -4,7 +4,6 @@
 //! latency counts from when it was meant to start, so a server that stalls can't hide it by
 //! slowing its own clients. One thread, system calls only through `flash_sys::prompt`.
 
-pub(crate) mod arrivals;
 pub(crate) mod connection;
 pub(crate) mod generator;
 pub(crate) mod pool;
