@@ -78,6 +78,24 @@ pub struct Subject {
     pub missing: Option<String>,
 }
 
+impl Subject {
+    /// A subject of which nothing is known yet.
+    pub fn of(name: &str, url: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            url: url.to_owned(),
+            version: None,
+            command: None,
+            dataset_bytes: None,
+            capacity: None,
+            levels: Vec::new(),
+            rounds: Vec::new(),
+            score: None,
+            missing: None,
+        }
+    }
+}
+
 /// What a server answers under infinite demand.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Capacity {

@@ -1,0 +1,273 @@
+//! `flash compare`: the same profile for several servers, in rounds.
+//!
+//! Each round gives every server its turn, beginning with another one, so that a noisy machine hurts
+//! all alike. Servers that the lab starts run one at a time, each in a testbed of its own: two that
+//! ran at once would share the page cache. First every server's capacity is found, in as many rounds;
+//! then the levels are run.
+
+mod pool;
+
+use crate::drive::{Driver, Ending, Level, Options, Served, target};
+use crate::error::{Error, Result};
+use crate::profile::{LEVEL_S, check_levels};
+use crate::results::{Capacity, Measures, Subject};
+use crate::testbed::{self, Peer, Place, Ports, Running, Watch};
+
+/// The most servers.
+const SERVERS_MAX: usize = 32;
+/// The most rounds.
+const ROUNDS_MAX: u32 = 100;
+
+/// What `flash compare` is asked for.
+#[derive(Clone, Debug)]
+pub struct Compare {
+    /// What all commands are asked for.
+    pub options: Options,
+    /// The servers; ratios are to the first.
+    pub servers: Vec<Entry>,
+    /// Where servers that are started get their files, core, memory and disk.
+    pub place: Place,
+    /// Fractions of a capacity.
+    pub levels: Vec<f64>,
+    /// Of which.
+    pub relative_to: RelativeTo,
+    /// How often each server gets its turn.
+    pub rounds: u32,
+}
+
+/// A server to compare.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    /// One that runs already.
+    At {
+        /// Its name in tables.
+        name: String,
+        /// Where it is.
+        url: String,
+    },
+    /// One that the lab starts.
+    Start(Box<Peer>),
+}
+
+/// The capacity that load levels are fractions of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RelativeTo {
+    /// Each server's own, as in the papers.
+    Own,
+    /// The lowest of all: every server gets the same requests.
+    Lowest,
+    /// So many requests per second.
+    Given(f64),
+}
+
+/// Compares the servers, prints a table, keeps the results.
+///
+/// Errors: usage, for options that make no sense; run, when no server can be measured.
+pub fn run(compare: Compare) -> Result<Ending> {
+    check(&compare)?;
+    let mut driver = Driver::new("compare", compare.options.clone())?;
+    describe(&mut driver, &compare);
+    let mut contest = Contest { compare, driver, ports: Ports::default(), subjects: Vec::new() };
+    contest.enlist()?;
+    contest.find_capacities()?;
+    contest.run_levels()?;
+    contest.finish()
+}
+
+/// Refuses options that make no sense.
+fn check(compare: &Compare) -> Result<()> {
+    check_levels(&compare.levels)?;
+    let servers = &compare.servers;
+    if servers.is_empty() || servers.len() > SERVERS_MAX {
+        return Err(Error::usage(format!("{} servers: 1 to {SERVERS_MAX} can be compared", servers.len())));
+    }
+    for (index, entry) in servers.iter().enumerate() {
+        if servers[..index].iter().any(|other| other.name() == entry.name()) {
+            return Err(Error::usage(format!("two servers are named '{}': give each its own name", entry.name())));
+        }
+    }
+    if compare.rounds == 0 || compare.rounds > ROUNDS_MAX {
+        return Err(Error::usage(format!("{} rounds: 1 to {ROUNDS_MAX} are possible", compare.rounds)));
+    }
+    if let RelativeTo::Given(rate) = compare.relative_to
+        && !(rate > 0.0 && rate.is_finite())
+    {
+        return Err(Error::usage(format!("a capacity of {rate}: it must be above 0")));
+    }
+    if compare.options.out.is_none() {
+        return Err(Error::usage("a comparison needs a folder for its records: give --out DIR"));
+    }
+    Ok(())
+}
+
+fn describe(driver: &mut Driver, compare: &Compare) {
+    let relative_to = match compare.relative_to {
+        RelativeTo::Own => "of each server's own capacity".to_owned(),
+        RelativeTo::Lowest => "of the lowest capacity of all".to_owned(),
+        RelativeTo::Given(rate) => format!("of {rate} requests/s"),
+    };
+    let run = driver.run_mut();
+    run.arrivals = format!("Poisson, at load levels that are fractions {relative_to}");
+    run.settings.insert("rounds".to_owned(), compare.rounds.to_string());
+    if let Some(testbed) = compare.place.describe() {
+        run.settings.insert("testbed".to_owned(), testbed);
+    }
+}
+
+impl Entry {
+    fn name(&self) -> &str {
+        match self {
+            Self::At { name, .. } => name,
+            Self::Start(peer) => &peer.name,
+        }
+    }
+}
+
+/// A comparison under way.
+struct Contest {
+    compare: Compare,
+    driver: Driver,
+    ports: Ports,
+    /// In the order of the entries.
+    subjects: Vec<Subject>,
+}
+
+/// A server in its turn: what the lab started ends with it.
+struct Turn {
+    served: Served,
+    running: Option<Running>,
+}
+
+impl Contest {
+    /// A subject for each server.
+    fn enlist(&mut self) -> Result<()> {
+        let dataset_bytes = self.driver.workload().catalogue().dataset_bytes();
+        for entry in &self.compare.servers {
+            let url = match entry {
+                Entry::At { url, .. } => target(&self.compare.options, url).map(|_| url.as_str())?,
+                Entry::Start(_) => "",
+            };
+            self.subjects.push(Subject { dataset_bytes, ..Subject::of(entry.name(), url) });
+        }
+        Ok(())
+    }
+
+    fn find_capacities(&mut self) -> Result<()> {
+        if let RelativeTo::Given(_) = self.compare.relative_to {
+            return Ok(());
+        }
+        self.in_rounds(|contest, index, round, served| {
+            let found = contest.driver.capacity(served, Some(round))?.0;
+            match &mut contest.subjects[index].capacity {
+                Some(capacity) => add_round(capacity, &found),
+                none => *none = Some(found),
+            }
+            Ok(())
+        })
+    }
+
+    fn run_levels(&mut self) -> Result<()> {
+        let lowest = self.subjects.iter().filter_map(|s| Some(s.capacity.as_ref()?.requests_per_s)).reduce(f64::min);
+        let duration_s = self.compare.options.duration_s.unwrap_or(LEVEL_S);
+        self.in_rounds(|contest, index, round, served| {
+            let own = contest.subjects[index].capacity.as_ref().map(|c| c.requests_per_s);
+            let level_1_per_s = match contest.compare.relative_to {
+                RelativeTo::Own => own,
+                RelativeTo::Lowest => lowest,
+                RelativeTo::Given(rate) => Some(rate),
+            };
+            let Some(level_1_per_s) = level_1_per_s.filter(|rate| *rate > 0.0) else {
+                return Err(Error::run("it answered nothing properly under infinite demand"));
+            };
+            for fraction in contest.compare.levels.clone() {
+                if contest.driver.is_interrupted() {
+                    break;
+                }
+                let level = Level { round: Some(round), ..Level::fraction(fraction, level_1_per_s, duration_s) };
+                let measures = contest.driver.level(served, &level)?.measures;
+                contest.subjects[index].rounds.push(measures);
+                contest.save()?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Gives every server its turn in every round. One that fails is out of the contest, with the
+    /// reason; the others go on.
+    fn in_rounds(&mut self, turn: impl Fn(&mut Self, usize, u32, &Served) -> Result<()>) -> Result<()> {
+        let count = self.compare.servers.len();
+        for round in 1..=self.compare.rounds {
+            for place in 0..count {
+                let index = (place + round as usize - 1) % count;
+                if self.subjects[index].missing.is_some() || self.driver.is_interrupted() {
+                    continue;
+                }
+                let taken = self.begin(index).and_then(|begun| turn(self, index, round, &begun.served));
+                if let Err(why) = taken {
+                    let why = format!("round {round}: {why}");
+                    eprintln!("warning: {} is out: {why}", self.subjects[index].name);
+                    self.subjects[index].missing = Some(why);
+                }
+            }
+        }
+        if self.subjects.iter().all(|subject| subject.missing.is_some()) {
+            let why = self.subjects[0].missing.clone().unwrap_or_default();
+            return Err(Error::run(format!("no server could be measured; the first: {why}")));
+        }
+        Ok(())
+    }
+
+    /// Starts a server if that is to be done, and warms it up.
+    fn begin(&mut self, index: usize) -> Result<Turn> {
+        let turn = match &self.compare.servers[index] {
+            Entry::At { name, url } => {
+                let target = target(&self.compare.options, url)?;
+                Turn { served: Served { name: name.clone(), target, watch: None }, running: None }
+            }
+            Entry::Start(peer) => {
+                if self.compare.place.is_bounded() {
+                    testbed::drop_page_cache()?;
+                }
+                let running = peer.start(&self.compare.place, &mut self.ports)?;
+                let subject = &mut self.subjects[index];
+                subject.url = running.url().to_owned();
+                subject.version = running.version().map(str::to_owned);
+                subject.command = Some(running.command());
+                let target = target(&self.compare.options, running.url())?;
+                let watch = running.pid().map(Watch::of).transpose()?;
+                Turn { served: Served { name: peer.name.clone(), target, watch }, running: Some(running) }
+            }
+        };
+        self.driver.preflight(&turn.served)?;
+        self.driver.warm_up(&turn.served)?;
+        if let Some(running) = &turn.running {
+            running.throttle(true)?;
+        }
+        Ok(turn)
+    }
+
+    fn save(&mut self) -> Result<()> {
+        self.driver.run_mut().subjects.clone_from(&self.subjects);
+        self.driver.save()
+    }
+
+    /// Puts the rounds together.
+    fn finish(mut self) -> Result<Ending> {
+        self.save()?;
+        eprintln!("computing");
+        pool::rounds_together(&mut self.driver)?;
+        self.driver.finish()
+    }
+}
+
+/// The medians of the rounds so far.
+fn add_round(capacity: &mut Capacity, found: &Capacity) {
+    let megabits_each = capacity.megabits_per_s / capacity.requests_per_s.max(f64::MIN_POSITIVE);
+    capacity.rounds_requests_per_s.push(found.requests_per_s);
+    let mut sorted = capacity.rounds_requests_per_s.clone();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    let median = if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
+    capacity.requests_per_s = median;
+    capacity.megabits_per_s = median * megabits_each;
+}

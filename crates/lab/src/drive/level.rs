@@ -1,0 +1,268 @@
+//! One level of load on one server, from its options to its measures.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::load::{self, Keep, Pace, Phase, Setup, Stream};
+use crate::measure::{self, PhaseFacts, SeriesBounds};
+use crate::record::Record;
+use crate::record::file::Writer;
+use crate::results::{Capacity, FORMAT, Machine, Measures, Run};
+use crate::target::Target;
+use crate::testbed::Watch;
+use crate::workload::{Arrivals, PhaseRate, Spec, Workload};
+
+use super::{Driver, Options, Users};
+
+/// How long infinite demand asks when no duration is given, seconds.
+const CAPACITY_S: f64 = 10.0;
+
+/// A server that is driven.
+#[derive(Debug)]
+pub struct Served {
+    /// Its name in files and tables.
+    pub name: String,
+    /// Where it is.
+    pub target: Target,
+    /// Its processes, when known.
+    pub watch: Option<Watch>,
+}
+
+/// What is asked of a server in one phase.
+#[derive(Clone, Debug)]
+pub struct Level {
+    /// Its name in tables.
+    pub name: String,
+    /// The fraction of the capacity.
+    pub load_level: Option<f64>,
+    /// From 1; none where there is only one.
+    pub round: Option<u32>,
+    /// When requests start.
+    pub arrivals: Arrivals,
+    /// Closed loop: so many clients, and how long they think.
+    pub clients: Option<(u32, f64)>,
+    /// Requests a second that this asks for, in an open loop.
+    pub asked_per_s: Option<f64>,
+    /// How long requests are started, at most.
+    pub duration_s: f64,
+    /// Users who behave otherwise than the options say.
+    pub users: Option<Users>,
+    /// Whether the records are kept.
+    pub keep: bool,
+}
+
+impl Level {
+    /// An open loop; its arrivals are still to be set.
+    pub fn open(name: &str, duration_s: f64) -> Self {
+        Self {
+            name: name.to_owned(),
+            load_level: None,
+            round: None,
+            arrivals: Arrivals::Closed,
+            clients: None,
+            asked_per_s: None,
+            duration_s,
+            users: None,
+            keep: true,
+        }
+    }
+
+    /// Infinite demand by so many clients, not kept.
+    pub fn infinite(name: &str, clients: u32, duration_s: f64) -> Self {
+        Self { clients: Some((clients, 0.0)), keep: false, ..Self::open(name, duration_s) }
+    }
+
+    /// A fraction of a capacity in requests per second, by Poisson arrivals.
+    pub fn fraction(fraction: f64, level_1_per_s: f64, duration_s: f64) -> Self {
+        let rate_per_s = fraction * level_1_per_s;
+        let phases = vec![PhaseRate { duration_ns: nanoseconds(duration_s), rate_per_s }];
+        Self {
+            load_level: Some(fraction),
+            arrivals: Arrivals::Poisson { phases },
+            asked_per_s: Some(rate_per_s),
+            ..Self::open(&format!("{fraction:.2}"), duration_s)
+        }
+    }
+}
+
+/// What one phase gave.
+#[derive(Debug)]
+pub struct Driven {
+    /// What was computed from it.
+    pub measures: Measures,
+    /// Each client of a closed loop.
+    pub clients: Vec<load::ClientTotals>,
+}
+
+/// Writes records to a file.
+struct KeepIn(Writer);
+
+impl Keep for KeepIn {
+    fn keep(&self, _stream: usize, records: &[Record]) {
+        self.0.append(records);
+    }
+}
+
+impl Driver {
+    /// Drives a server at a level and measures it.
+    ///
+    /// Errors: run, when the generator can't work.
+    pub fn level(&mut self, served: &Served, level: &Level) -> Result<Driven> {
+        say(served, level);
+        let users = level.users.as_ref().unwrap_or(&self.options.users);
+        let streams = self.streams(served, level, users);
+        let phase = Phase {
+            duration_ns: nanoseconds(level.duration_s),
+            drain_max_ns: nanoseconds(self.options.drain_s),
+        };
+        let kept = match (&self.out, level.keep) {
+            (Some(out), true) => {
+                let round = level.round.map_or(String::new(), |round| format!("-round{round}"));
+                let (writer, name) = out.records(&format!("{}-{}{round}", served.name, level.name))?;
+                Some((KeepIn(writer), name))
+            }
+            _ => None,
+        };
+        let before = served.watch.as_ref().map(Watch::read);
+        let keep = kept.as_ref().map(|(keep, _)| keep as &dyn Keep);
+        let mut ran = load::run(streams, &phase, &self.stop, keep)?;
+        let used = served.watch.as_ref().zip(before).map(|(watch, before)| watch.since(&before));
+        let stream = ran.streams.remove(0);
+        let facts = PhaseFacts {
+            name: level.name.clone(),
+            load_level: level.load_level,
+            round: level.round,
+            asked_per_s: level.asked_per_s,
+            duration_ns: ran.duration_ns,
+            drain_ns: ran.drain_ns,
+            threads: ran.threads,
+            busy_share: ran.busy_share,
+            connections: stream.connections,
+            retried: stream.retried,
+            closed_loop: level.clients.is_some(),
+            ended_early: ran.ended_early.clone(),
+            series: self.series(),
+            server: used,
+        };
+        let mut measures = measure::measures(&stream.records, &facts);
+        if let Some((KeepIn(writer), name)) = kept {
+            let (lost, why) = writer.finish();
+            measures.records = Some(name);
+            measures.records_lost = lost;
+            if let Some(why) = why {
+                eprintln!("warning: {lost} records are not kept: {why}");
+                self.run.notes.push(format!("{}: {lost} records are not kept: {why}", level.name));
+            }
+        }
+        Ok(Driven { measures, clients: stream.clients })
+    }
+
+    fn series(&self) -> SeriesBounds {
+        if self.options.workload == Spec::Specweb99 { SeriesBounds::Specweb99 } else { SeriesBounds::Quartiles }
+    }
+
+    /// The streams of a level: one a thread.
+    fn streams(&self, served: &Served, level: &Level, users: &Users) -> Vec<Vec<Stream>> {
+        let threads = self.options.threads;
+        // Another row for each round, the same for every server.
+        let seed = self.options.seed.wrapping_add(u64::from(level.round.unwrap_or(0)) << 32);
+        let demands = self.workload.demands(&level.arrivals, seed, threads);
+        let share = |whole: u32, thread: u32| whole / threads + u32::from(thread < whole % threads);
+        let stream = |(thread, demand)| {
+            let pace = match level.clients {
+                None => Pace::Open,
+                Some((clients, think_s)) => {
+                    Pace::Closed { clients: share(clients, thread), think_ns: nanoseconds(think_s) }
+                }
+            };
+            let setup = Setup {
+                target: served.target.clone(),
+                catalogue: Arc::clone(self.workload.catalogue()),
+                verify: users.verify,
+                connections_max: share(users.connections_max, thread) as usize,
+                requests_per_connection: users.requests_per_connection,
+                abort_after_ns: users.abort_after_s.map(nanoseconds),
+                retries_max: users.retries_max,
+                read_bytes_per_s: users.read_bytes_per_s,
+            };
+            vec![Stream { setup, demand, pace }]
+        };
+        (0..).zip(demands).map(stream).collect()
+    }
+
+    /// Asks without measuring, so that what a server caches is cached.
+    pub fn warm_up(&mut self, served: &Served) -> Result<()> {
+        if self.options.warm_up_s > 0.0 {
+            let clients = self.options.users.connections_max;
+            self.level(served, &Level::infinite("warm-up", clients, self.options.warm_up_s))?;
+        }
+        Ok(())
+    }
+
+    /// What a server answers under infinite demand: as many clients as there may be connections ask
+    /// without pause (blocking-induced-latency, section 2.4).
+    pub fn capacity(&mut self, served: &Served, round: Option<u32>) -> Result<(Capacity, Measures)> {
+        let clients = self.options.users.connections_max;
+        let duration_s = self.options.duration_s.unwrap_or(CAPACITY_S);
+        let mut level = Level::infinite("infinite demand", clients, duration_s);
+        level.round = round;
+        let measures = self.level(served, &level)?.measures;
+        let capacity = Capacity {
+            requests_per_s: measures.answered_per_s,
+            megabits_per_s: measures.megabits_per_s,
+            rounds_requests_per_s: vec![measures.answered_per_s],
+            clients,
+        };
+        Ok((capacity, measures))
+    }
+}
+
+/// Says on standard error what begins.
+fn say(served: &Served, level: &Level) {
+    let round = level.round.map_or(String::new(), |round| format!(", round {round}"));
+    let how = match (level.clients, level.asked_per_s) {
+        (Some((clients, _)), _) => format!("{clients} clients"),
+        (None, Some(rate)) => format!("{rate:.0} requests/s"),
+        (None, None) => "arrivals of the trace".to_owned(),
+    };
+    eprintln!("{}{round}: {}: {how} for {:.0} s", served.name, level.name, level.duration_s);
+}
+
+/// The head of a run's results.
+pub(super) fn describe(command: &str, options: &Options, workload: &Workload, machine: Machine) -> Run {
+    let users = &options.users;
+    let mut settings = BTreeMap::new();
+    let mut set = |name: &str, value: String| settings.insert(name.to_owned(), value);
+    set("connections at most", users.connections_max.to_string());
+    let per_connection = users.requests_per_connection.map_or("unlimited".to_owned(), |n| n.to_string());
+    set("requests per connection", per_connection);
+    if let Some(after_s) = users.abort_after_s {
+        set("users abort", format!("after {after_s} s, and retry up to {} times", users.retries_max));
+    }
+    if let Some(rate) = users.read_bytes_per_s {
+        set("users read", format!("at most {rate} bytes/s"));
+    }
+    set("seed", options.seed.to_string());
+    set("generator", format!("{} threads", options.threads));
+    set("warm-up", format!("{} s", options.warm_up_s));
+    set("contents verified", if users.verify { "yes" } else { "no" }.to_owned());
+    Run {
+        format: FORMAT,
+        command: command.to_owned(),
+        command_line: options.command_line.clone(),
+        started: super::out::now(),
+        machine,
+        workload: workload.describe(),
+        arrivals: String::new(),
+        settings,
+        subjects: Vec::new(),
+        ratios: Vec::new(),
+        notes: workload.warnings().to_vec(),
+    }
+}
+
+/// Seconds as a phase wants them.
+pub(crate) fn nanoseconds(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}

@@ -1,0 +1,256 @@
+//! Driving one server: what `flash load`, `flash profile` and `flash compare` have in common.
+//!
+//! A [`Driver`] holds what stays the same for all levels of a run: the workload, the behaviour of the
+//! users, the folder of results. The commands say which server gets which level when.
+
+pub mod interrupt;
+mod level;
+pub mod once;
+mod out;
+mod preflight;
+
+use std::path::PathBuf;
+
+use crate::error::{Error, Result};
+use crate::load::Stop;
+use crate::measure::threshold::Requirement;
+use crate::results::{Measures, Run, Subject};
+use crate::target::Target;
+use crate::workload::{self, Spec, Workload};
+
+pub use level::{Driven, Level, Served};
+use level::nanoseconds;
+use out::Out;
+
+/// The longest phase, seconds: a day.
+const PHASE_S_MAX: f64 = 86_400.0;
+/// The most threads.
+const THREADS_MAX: u32 = 64;
+/// The most connections or clients: more than the ports and memory of a machine carry.
+const CONNECTIONS_MAX: u32 = 1_000_000;
+
+/// What the commands that drive servers are asked for alike.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is asked for.
+    pub workload: Spec,
+    /// Where the files are known from, and how a trace is cut.
+    pub files: workload::Options,
+    /// How the users behave.
+    pub users: Users,
+    /// How long each server is asked without measuring, first.
+    pub warm_up_s: f64,
+    /// How long requests are started in a phase; none means as long as the arrivals last.
+    pub duration_s: Option<f64>,
+    /// How long to wait for the last answers after that.
+    pub drain_s: f64,
+    /// Threads of the generator.
+    pub threads: u32,
+    /// The cores that the generator may use; all when empty.
+    pub cores: Vec<usize>,
+    /// Of arrivals and choices.
+    pub seed: u64,
+    /// The server may be another machine.
+    pub allow_remote: bool,
+    /// The folder of the results; none keeps nothing.
+    pub out: Option<PathBuf>,
+    /// What the measures must keep.
+    pub require: Vec<Requirement>,
+    /// The command line, for the results.
+    pub command_line: Vec<String>,
+}
+
+/// How the users behave.
+#[derive(Clone, Debug)]
+pub struct Users {
+    /// The most connections at once.
+    pub connections_max: u32,
+    /// After how many requests a client closes its connection; none keeps it.
+    pub requests_per_connection: Option<u32>,
+    /// After how long a user gives up.
+    pub abort_after_s: Option<f64>,
+    /// How often it then tries again.
+    pub retries_max: u8,
+    /// How fast it reads, at most.
+    pub read_bytes_per_s: Option<u64>,
+    /// Every byte is compared with the file set.
+    pub verify: bool,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All was measured, and every requirement holds.
+    Done,
+    /// A requirement does not hold: exit code 3.
+    RequirementFailed,
+    /// A signal ended it early; what there was is kept: exit code 130.
+    Interrupted,
+}
+
+impl Ending {
+    /// The exit code of a command that ends so.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::RequirementFailed => 3,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+/// Drives servers as one set of options says.
+#[derive(Debug)]
+pub struct Driver {
+    options: Options,
+    workload: Workload,
+    stop: Stop,
+    out: Option<Out>,
+    run: Run,
+}
+
+impl Driver {
+    /// Checks the options, opens the workload, makes the folder of results. Signals end the run from
+    /// here on, not the process.
+    ///
+    /// Errors: usage, for options that make no sense; run, for a list or trace that can't be read.
+    pub fn new(command: &str, options: Options) -> Result<Self> {
+        check(&options)?;
+        let workload = Workload::open(&options.workload, &options.files)?;
+        if options.users.verify && !workload.catalogue().knows_contents() {
+            return Err(Error::usage(
+                "cannot verify: only files of `flash fileset` have known contents; give --files DIR",
+            ));
+        }
+        for warning in workload.warnings() {
+            eprintln!("warning: {warning}");
+        }
+        let machine = crate::testbed::machine();
+        let _ = flash_sys::waiting::process::raise_descriptor_limit();
+        crate::testbed::keep_to_cores(&options.cores)?;
+        let stop = interrupt::watch()?;
+        let out = options.out.as_deref().map(Out::make).transpose()?;
+        let run = level::describe(command, &options, &workload, machine);
+        Ok(Self { options, workload, stop, out, run })
+    }
+
+    /// What it was made with.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// What is asked for.
+    pub fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    /// Whether a signal ended the run.
+    pub fn is_interrupted(&self) -> bool {
+        self.stop.is_set()
+    }
+
+    /// The results so far; the command adds to them.
+    pub fn run_mut(&mut self) -> &mut Run {
+        &mut self.run
+    }
+
+    /// Keeps the results so far, so that nothing is lost when the run is ended for good.
+    pub fn save(&self) -> Result<()> {
+        self.out.as_ref().map_or(Ok(()), |out| out.save(&self.run))
+    }
+
+    /// Keeps the results so far and a subject that is not complete.
+    pub fn save_with(&self, subject: &Subject) -> Result<()> {
+        let Some(out) = &self.out else { return Ok(()) };
+        let mut run = self.run.clone();
+        run.subjects.push(subject.clone());
+        out.save(&run)
+    }
+
+    /// Has the workload draw from the first so many directories from now on.
+    ///
+    /// Errors: as [`Workload::open`].
+    pub fn draw_from(&mut self, directories: u32) -> Result<()> {
+        let files = workload::Options { directories: Some(directories), ..self.options.files.clone() };
+        self.workload = Workload::open(&self.options.workload, &files)?;
+        Ok(())
+    }
+
+    /// Prints the table, writes the report, and checks the requirements on every level.
+    ///
+    /// Errors: run, for results that can't be written.
+    pub fn finish(mut self) -> Result<Ending> {
+        let mut failed = false;
+        let mut verdicts = Vec::new();
+        for (subject, level) in each_level(&self.run) {
+            for requirement in &self.options.require {
+                let verdict = requirement.check(level);
+                failed |= !verdict.holds;
+                let place = if subject.is_empty() { level.name.clone() } else { format!("{subject}, {}", level.name) };
+                verdicts.push(format!("{place}: {}", verdict.text));
+            }
+        }
+        self.run.notes.extend(verdicts.iter().map(|verdict| format!("required: {verdict}")));
+        print!("{}", crate::report::table(&self.run));
+        if let Some(out) = &self.out {
+            out.save(&self.run)?;
+            out.report(&self.run)?;
+        }
+        Ok(match (self.stop.is_set(), failed) {
+            (true, _) => Ending::Interrupted,
+            (false, true) => Ending::RequirementFailed,
+            (false, false) => Ending::Done,
+        })
+    }
+}
+
+/// Every level of every subject, with the subject's name where there are several.
+fn each_level(run: &Run) -> impl Iterator<Item = (&str, &Measures)> {
+    let several = run.subjects.len() > 1;
+    run.subjects.iter().flat_map(move |subject| {
+        subject.levels.iter().map(move |level| (if several { subject.name.as_str() } else { "" }, level))
+    })
+}
+
+/// Refuses options that make no sense.
+fn check(options: &Options) -> Result<()> {
+    let usage = |text: String| Err(Error::usage(text));
+    let seconds = [
+        ("warm-up", Some(options.warm_up_s), true),
+        ("duration", options.duration_s, false),
+        ("drain", Some(options.drain_s), true),
+        ("time after which users abort", options.users.abort_after_s, false),
+    ];
+    for (name, value, may_be_zero) in seconds {
+        let Some(value) = value else { continue };
+        if !(value <= PHASE_S_MAX && (value > 0.0 || may_be_zero && value == 0.0)) {
+            return usage(format!("the {name} is {value} s: it must be above 0 and at most a day"));
+        }
+    }
+    if options.threads == 0 || options.threads > THREADS_MAX {
+        return usage(format!("{} threads: 1 to {THREADS_MAX} are possible", options.threads));
+    }
+    let connections = options.users.connections_max;
+    if connections < options.threads || connections > CONNECTIONS_MAX {
+        return usage(format!(
+            "{connections} connections: at least one a thread and at most {CONNECTIONS_MAX} are possible"
+        ));
+    }
+    if options.users.requests_per_connection == Some(0) {
+        return usage("no requests per connection: give at least 1".to_owned());
+    }
+    if options.users.read_bytes_per_s == Some(0) {
+        return usage("users that read nothing: give at least 1 byte a second".to_owned());
+    }
+    if options.users.retries_max > 0 && options.users.abort_after_s.is_none() {
+        return usage("users retry only what they aborted: give --abort-after too".to_owned());
+    }
+    Ok(())
+}
+
+/// Takes a URL for a driver.
+///
+/// Errors: as [`Target::parse`].
+pub fn target(options: &Options, url: &str) -> Result<Target> {
+    Target::parse(url, options.allow_remote)
+}

@@ -1,0 +1,196 @@
+//! Each command on Flash: what it keeps, prints and exits with.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::harness::{Folder, Served, flash, run_json, small_set, start};
+
+/// Runs `flash load` on a Flash with the small set, with these words more.
+fn load(out: &str, words: &[&str]) -> crate::harness::Ended {
+    let served = Served::folder(small_set());
+    let common = ["load", &served.url, "--out", out, "--warm-up", "0s", "--connections", "16"];
+    flash(common.iter().chain(words).copied())
+}
+
+#[test]
+fn load_keeps_what_it_measured_and_draws_it() {
+    let folder = Folder::new();
+    let out = folder.text("out");
+    let words = ["--workload", "specweb99", "--files", small_set(), "--verify", "--rate", "300", "--duration", "2s"];
+    let ended = load(&out, &words);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let run = run_json(&out);
+    let level = &run["subjects"][0]["levels"][0];
+    let asked = level["counts"]["asked"].as_u64().unwrap();
+    assert!((450..=750).contains(&asked), "{asked}: some 600 Poisson arrivals");
+    assert_eq!(level["counts"]["answered"], asked);
+    let latency = &level["latency"];
+    assert!(latency["p5_ms"].as_f64() <= latency["p50_ms"].as_f64() && latency["p999_ms"].as_f64() <= latency["max_ms"].as_f64());
+    assert!(level["counts"]["connections"].as_u64().unwrap() >= asked / 5, "five requests a connection at most");
+    let records = folder.path("out").join(level["records"].as_str().unwrap());
+    assert!(fs::metadata(records).unwrap().len() > asked * 40);
+    let page = fs::read_to_string(folder.path("out/report.html")).unwrap();
+    assert!(page.contains("<svg") && !page.contains("NaN"));
+    let report: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(folder.path("out/report.json")).unwrap()).unwrap();
+    assert!(report.is_object() || report.is_array());
+    assert!(ended.stdout.contains("p99"), "{}", ended.stdout);
+}
+
+#[test]
+fn a_closed_loop_needs_no_options() {
+    let folder = Folder::new();
+    let served = Served::folder(small_set());
+    let url = format!("{}/dir00000/class1_1", served.url);
+    let out = folder.text("out");
+    let pid = served.pid().to_string();
+    let ended = flash(["load", &url, "--duration", "1s", "--warm-up", "0s", "--out", &out, "--pid", &pid]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let level = &run_json(&out)["subjects"][0]["levels"][0];
+    assert!(level["counts"]["answered"].as_u64().unwrap() > 100);
+    assert!(level["server"]["cpu_s"].as_f64().unwrap() > 0.0);
+    assert_eq!(level["latency"]["max_ms"].as_f64().map(|max| max > 0.0), Some(true));
+}
+
+#[test]
+fn requirements_decide_the_exit_code() {
+    let folder = Folder::new();
+    let words = ["--workload", "single:/dir00000/class0_1", "--rate", "100", "--duration", "1s"];
+    let holds = ["--require", "p99<30s", "--require", "errors<0.1%"];
+    let ended = load(&folder.text("holds"), &[&words[..], &holds].concat());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = load(&folder.text("fails"), &[&words[..], &["--require", "p50<1us"]].concat());
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(folder.path("fails/report.html").exists());
+    let ended = load(&folder.text("wrong"), &[&words[..], &["--require", "p98.3<quick"]].concat());
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+}
+
+#[test]
+fn bad_usage_is_told_from_what_could_not_run() {
+    let folder = Folder::new();
+    let out = folder.text("out");
+    let cases: [(&[&str], i32); 9] = [
+        (&["load", "http://192.0.2.1/"], 2),
+        (&["load", "ftp://127.0.0.1/"], 2),
+        (&["load", "http://127.0.0.1:9/", "--clients", "0"], 2),
+        (&["load", "http://127.0.0.1:9/", "--clients", "5", "--rate", "7"], 2),
+        (&["load", "http://127.0.0.1:9/", "--workload", "zipf:x"], 2),
+        (&["load", "http://127.0.0.1:9/", "--retries", "3"], 2),
+        (&["load", "http://127.0.0.1:9/", "--verify"], 2),
+        (&["load", "http://127.0.0.1:9/", "--workload", "trace:/nothing/here"], 1),
+        (&["load", "http://127.0.0.1:9/"], 1),
+    ];
+    for (words, code) in cases {
+        let ended = flash(words.iter().copied().chain(["--out", &out]));
+        assert_eq!(ended.code, Some(code), "{words:?}: {ended:?}");
+        assert!(ended.stderr.contains("error:"), "{words:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn another_runs_results_are_not_written_over() {
+    let folder = Folder::new();
+    let out = folder.text("out");
+    let words = ["--workload", "single:/dir00000/class0_1", "--rate", "50", "--duration", "1s"];
+    assert_eq!(load(&out, &words).code, Some(0));
+    let ended = load(&out, &words);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("another run"), "{ended:?}");
+}
+
+#[test]
+fn a_signal_ends_a_run_early_and_keeps_it() {
+    let folder = Folder::new();
+    let served = Served::folder(small_set());
+    let out = folder.text("out");
+    let url = format!("{}/dir00000/class0_5", served.url);
+    let running = start(["load", &url, "--rate", "200", "--duration", "60s", "--warm-up", "0s", "--out", &out]);
+    std::thread::sleep(Duration::from_secs(3));
+    running.signal("INT");
+    let ended = running.wait();
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    let level = &run_json(&out)["subjects"][0]["levels"][0];
+    assert!(level["counts"]["answered"].as_u64().unwrap() > 50, "{level}");
+    assert!(level["ended_early"].is_string(), "{level}");
+    assert!(level["duration_s"].as_f64().unwrap() < 30.0);
+    assert!(folder.path("out/report.html").exists());
+}
+
+#[test]
+fn a_profile_has_its_levels_and_a_score() {
+    let folder = Folder::new();
+    let served = Served::folder(small_set());
+    let out = folder.text("out");
+    let words = ["--levels", "0.2,0.5", "--duration", "1s", "--warm-up", "0s", "--connections", "64", "--score"];
+    let common = ["profile", &served.url, "--files", small_set(), "--out", &out];
+    let ended = flash(common.iter().chain(&words).copied());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let subject = &run_json(&out)["subjects"][0];
+    let capacity = subject["capacity"]["requests_per_s"].as_f64().unwrap();
+    assert!(capacity > 100.0);
+    let levels = subject["levels"].as_array().unwrap();
+    assert_eq!(levels.len(), 2);
+    for (level, fraction) in levels.iter().zip([0.2, 0.5]) {
+        assert_eq!(level["load_level"], fraction);
+        assert!((level["asked_per_s"].as_f64().unwrap() / capacity / fraction - 1.0).abs() < 1e-6);
+        assert!((0.0..=1.0).contains(&level["inversion"].as_f64().unwrap()));
+        assert_eq!(level["deciles"].as_array().unwrap().len(), 10);
+        assert_eq!(level["series"].as_array().unwrap().len(), 4);
+    }
+    assert!(subject["score"]["tries"].as_array().is_some_and(|tries| !tries.is_empty()));
+}
+
+#[test]
+fn a_sweep_has_a_profile_for_each_size() {
+    let folder = Folder::new();
+    let served = Served::folder(small_set());
+    let out = folder.text("out");
+    let words = ["--levels", "0.5", "--duration", "1s", "--warm-up", "0s", "--sweep", "directories=1,2"];
+    let common = ["profile", &served.url, "--files", small_set(), "--out", &out];
+    let ended = flash(common.iter().chain(&words).copied());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let run = run_json(&out);
+    let sizes: Vec<u64> =
+        run["subjects"].as_array().unwrap().iter().map(|s| s["dataset_bytes"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, [5_119_470, 10_238_940]);
+}
+
+#[test]
+fn a_trace_is_replayed_against_a_set_of_its_sizes() {
+    let folder = Folder::new();
+    let line = |second: u32, path: &str, bytes: u32| {
+        format!("127.0.0.1 - - [21/Nov/2026:06:00:{second:02} +0000] \"GET {path} HTTP/1.1\" 200 {bytes}\n")
+    };
+    let lines: Vec<String> =
+        (0..3).flat_map(|s| (0..20).map(move |i| (s, i))).map(|(s, i)| line(s, &format!("/x{}", i % 7), 100 * (i % 7 + 1))).collect();
+    let log = folder.write("access.log", lines.concat() + "garbage\n");
+    let set = folder.text("set");
+    let made = flash(["fileset", &format!("trace:{log}"), &set]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let served = Served::folder(&set);
+    let out = folder.text("out");
+    let workload = format!("trace:{log}");
+    let words = ["load", &served.url, "--workload", &workload, "--files", &set, "--out", &out, "--verify", "--warm-up", "0s"];
+    let ended = flash(words);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("line 61"), "the malformed line is shown: {ended:?}");
+    let level = &run_json(&out)["subjects"][0]["levels"][0];
+    assert_eq!(level["counts"]["asked"], 60);
+    assert_eq!(level["counts"]["answered"], 60);
+}
+
+#[test]
+fn several_runs_make_one_report() {
+    let folder = Folder::new();
+    let (one, two) = (folder.text("one"), folder.text("two"));
+    for out in [&one, &two] {
+        let words = ["--workload", "single:/dir00000/class0_1", "--rate", "100", "--duration", "1s"];
+        assert_eq!(load(out, &words).code, Some(0));
+    }
+    let page = folder.text("both.html");
+    let ended = flash(["report", &one, &two, "--out", &page]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(fs::read_to_string(&page).unwrap().contains("<svg"));
+    assert_eq!(flash(["report", &folder.text("nothing")]).code, Some(1));
+}

@@ -1,0 +1,7 @@
+//! The lab, end to end: its commands against Flash, against the servers that Debian has, and against
+//! servers that do all they can to spoil a measurement.
+
+mod bad_servers;
+mod commands;
+mod harness;
+mod peers;
