@@ -277,3 +277,7 @@ fn check(threads: &[Vec<Stream>], streams: usize) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;

@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn come_in_order_and_not_early() {
         let mut timers = Timers::new();
-        [30, 10, 20].map(|due_ns| timers.set(timer(due_ns)));
+        [30, 10, 20].into_iter().for_each(|due_ns| timers.set(timer(due_ns)));
         assert_eq!(timers.next_due_ns(), Some(10));
         assert_eq!(timers.take_due(9), None);
         assert_eq!(timers.take_due(25), Some(timer(10)));
