@@ -10,22 +10,19 @@ mod report;
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::fileset::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
-use crate::load::generator::{Flow, Generator};
-use crate::load::pool::Setup;
-use crate::load::tally::Fault;
+use crate::load::{self, Pace, Phase, Ran, Setup, Stop, Stream};
+use crate::record::Outcome;
 use crate::target::Target;
 use crate::workload::arrivals::Arrivals;
+use crate::workload::{Ask, Catalogue, Demand};
 
 use choice::{ColdFiles, HotFiles};
-use report::{PhaseReport, Report};
+use report::{PhaseReport, Report, Tally};
 
-/// Indexes of the generator's pools.
-const HOT: usize = 0;
-const COLD: usize = 1;
-const WARM_UP: usize = 2;
 /// Connections that ask for the hot files before the measurement.
 const WARM_UP_CONNECTIONS: usize = 8;
 /// What is added to a seed for another row of random numbers.
@@ -92,20 +89,20 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     let target = Target::parse(&options.url, options.allow_remote)?;
     check(options)?;
-    let _ = flash_sys::waiting::process::raise_descriptor_limit();
-    let setup =
-        |connections_max| Setup { target: target.clone(), connections_max, verify_seed: options.verify_seed };
-    let setups =
-        vec![setup(options.connections_max), setup(options.connections_max), setup(WARM_UP_CONNECTIONS)];
-    let mut generator = Generator::new(setups).map_err(|why| Error::run(format!("cannot start: {why}")))?;
-    warm_up(options, &mut generator)?;
+    let directories = options.hot_directories.max(options.cold_directories.end);
+    let server = Server {
+        target,
+        catalogue: Arc::new(Catalogue::specweb99(directories, options.verify_seed)),
+        verify: options.verify_seed.is_some(),
+    };
+    warm_up(options, &server)?;
 
     let mut phases = Vec::new();
     if options.phases != Phases::Cold {
-        phases.push(phase(options, &mut generator, None)?);
+        phases.push(phase(options, &server, None)?);
     }
     if options.phases != Phases::Alone {
-        phases.push(phase(options, &mut generator, Some(cold_files(options)))?);
+        phases.push(phase(options, &server, Some(cold_files(options)))?);
     }
     let report = Report::new(options, phases);
     print!("{report}");
@@ -165,26 +162,82 @@ fn cold_files(options: &Options) -> ColdFiles {
     ColdFiles::new(options.seed ^ COLD_SEED, options.cold_directories.clone())
 }
 
+/// What is driven.
+struct Server {
+    target: Target,
+    catalogue: Arc<Catalogue>,
+    verify: bool,
+}
+
+impl Server {
+    /// A stream of arrivals, each for the file that `choose` gives.
+    fn stream(
+        &self,
+        connections_max: usize,
+        arrivals: Arrivals,
+        choose: impl FnMut() -> u32 + Send + 'static,
+    ) -> Stream {
+        let setup = Setup {
+            target: self.target.clone(),
+            catalogue: Arc::clone(&self.catalogue),
+            verify: self.verify,
+            connections_max,
+            requests_per_connection: None,
+            abort_after_ns: None,
+            retries_max: 0,
+            read_bytes_per_s: None,
+        };
+        Stream { setup, demand: Box::new(Row::new(arrivals, choose)), pace: Pace::Open }
+    }
+}
+
+/// Arrivals and a choice of files.
+struct Row<F> {
+    arrivals: Arrivals,
+    next_ns: Option<u64>,
+    choose: F,
+}
+
+impl<F: FnMut() -> u32 + Send> Row<F> {
+    fn new(mut arrivals: Arrivals, choose: F) -> Self {
+        Self { next_ns: arrivals.take(u64::MAX), arrivals, choose }
+    }
+}
+
+impl<F: FnMut() -> u32 + Send> Demand for Row<F> {
+    fn next_due_ns(&self) -> Option<u64> {
+        self.next_ns
+    }
+
+    fn take(&mut self) -> Option<Ask> {
+        let intended_ns = self.next_ns?;
+        self.next_ns = self.arrivals.take(u64::MAX);
+        Some(Ask { path_id: (self.choose)(), intended_ns })
+    }
+
+    fn next_path(&mut self) -> Option<u32> {
+        self.take().map(|ask| ask.path_id)
+    }
+}
+
 /// Asks for each hot file once, unmeasured, so that what a server caches is cached.
-fn warm_up(options: &Options, generator: &mut Generator) -> Result<()> {
+fn warm_up(options: &Options, server: &Server) -> Result<()> {
     let mut next = HotFiles::all(options.hot_mix, options.hot_directories).into_iter();
-    let count = next.len() as u64;
-    let idle = |arrivals| Flow { arrivals, choose: Box::new(|| 0) };
-    let mut flows = [
-        idle(Arrivals::AtOnce { left: 0 }),
-        idle(Arrivals::AtOnce { left: 0 }),
-        Flow { arrivals: Arrivals::AtOnce { left: count }, choose: Box::new(|| next.next().unwrap_or(0)) },
-    ];
-    generator.run(&mut flows, seconds_ns(options.drain_s.max(10.0))).map_err(|why| wait_failed(&why))?;
-    let tally = generator.take_tally(WARM_UP);
-    if tally.answered == count {
+    let count = next.len();
+    let at_once = Arrivals::AtOnce { left: count as u64 };
+    let stream = server.stream(WARM_UP_CONNECTIONS, at_once, move || next.next().unwrap_or(0));
+    let phase = Phase { duration_ns: 1, drain_max_ns: seconds_ns(options.drain_s.max(10.0)) };
+    let ran = load::run(vec![vec![stream]], &phase, &Stop::new(), None)?;
+    let tally = Tally::new(&ran, 0);
+    if tally.answered == count as u64 {
         return Ok(());
     }
     let faults: Vec<String> = tally.faults.iter().map(|(fault, n)| format!("{fault}: {n}")).collect();
-    let advice = match tally.faults.keys().next() {
-        Some(Fault::Refused) => "is the server running?",
-        Some(Fault::Status(404)) => "does it serve the folder of `flash fileset`?",
-        Some(Fault::WrongContent) => "was the file set made with that seed?",
+    let first = ran.streams[0].records.iter().find(|record| record.outcome != Outcome::Answered);
+    let advice = match first.map(|record| (record.outcome, record.status)) {
+        Some((Outcome::Refused, _)) => "is the server running?",
+        Some((Outcome::Status, 404)) => "does it serve the folder of `flash fileset`?",
+        Some((Outcome::WrongContent, _)) => "was the file set made with that seed?",
         _ => "every hot file must be answered properly before a measurement",
     };
     Err(Error::run(format!(
@@ -195,29 +248,22 @@ fn warm_up(options: &Options, generator: &mut Generator) -> Result<()> {
     )))
 }
 
-fn phase(options: &Options, generator: &mut Generator, cold: Option<ColdFiles>) -> Result<PhaseReport> {
-    let phase_ns = seconds_ns(options.phase_s);
+fn phase(options: &Options, server: &Server, cold: Option<ColdFiles>) -> Result<PhaseReport> {
+    let phase = Phase { duration_ns: seconds_ns(options.phase_s), drain_max_ns: seconds_ns(options.drain_s) };
     // Both phases have the same hot arrivals and choices: only the cold ones differ.
     let mut hot = HotFiles::new(options.seed ^ CHOICE_SEED, options.hot_mix, options.hot_directories);
-    let mut flows = vec![Flow {
-        arrivals: Arrivals::poisson(options.seed, options.hot_rate_per_s, phase_ns),
-        choose: Box::new(move || hot.next()),
-    }];
-    let with_cold = cold.is_some();
+    let arrivals = |seed, rate_per_s| Arrivals::poisson(seed, rate_per_s, phase.duration_ns);
+    let mut streams = vec![server.stream(
+        options.connections_max,
+        arrivals(options.seed, options.hot_rate_per_s),
+        move || hot.next(),
+    )];
     if let Some(mut cold) = cold {
-        flows.push(Flow {
-            arrivals: Arrivals::poisson(options.seed ^ COLD_SEED, options.cold_rate_per_s, phase_ns),
-            choose: Box::new(move || cold.next()),
-        });
+        let arrivals = arrivals(options.seed ^ COLD_SEED, options.cold_rate_per_s);
+        streams.push(server.stream(options.connections_max, arrivals, move || cold.next()));
     }
-    let run = generator.run(&mut flows, seconds_ns(options.drain_s)).map_err(|why| wait_failed(&why))?;
-    let hot = generator.take_tally(HOT);
-    let cold = with_cold.then(|| generator.take_tally(COLD));
-    Ok(PhaseReport::new(options.phase_s, &hot, cold.as_ref(), &run))
-}
-
-fn wait_failed(why: &std::io::Error) -> Error {
-    Error::run(format!("epoll_wait failed: {why}"))
+    let ran: Ran = load::run(vec![streams], &phase, &Stop::new(), None)?;
+    Ok(PhaseReport::new(options.phase_s, &ran))
 }
 
 fn seconds_ns(seconds: f64) -> u64 {

@@ -1,6 +1,6 @@
 //! What the hot and cold test found, as a table and as JSON.
 //!
-//! It only reads tallies. Times are in milliseconds, from the intended start to the last byte.
+//! It only reads records. Times are in milliseconds, from the intended start to the last byte.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,8 +9,8 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::Options;
-use crate::load::generator;
-use crate::load::tally::Tally;
+use crate::load::{Ran, StreamRan};
+use crate::record::{Outcome, QUEUED};
 
 /// A generator that is late by more than this for one request in a hundred blurs hot latencies.
 const LATE_P99_MAX_MS: f64 = 0.1;
@@ -91,30 +91,86 @@ impl Times {
     }
 }
 
+/// The counts of one stream of requests in one phase.
+pub(super) struct Tally {
+    asked: u64,
+    pub(super) answered: u64,
+    /// Of these, the ones that came while arrivals still did.
+    answered_in_time: u64,
+    queued: u64,
+    retried: u64,
+    pub(super) faults: BTreeMap<String, u64>,
+    latency_ns: Histogram<u64>,
+}
+
+impl Tally {
+    /// Those of a stream of a run.
+    pub(super) fn new(ran: &Ran, stream: usize) -> Self {
+        let StreamRan { records, retried, .. } = &ran.streams[stream];
+        let mut tally = Self {
+            asked: records.len() as u64,
+            answered: 0,
+            answered_in_time: 0,
+            queued: 0,
+            retried: *retried,
+            faults: BTreeMap::new(),
+            latency_ns: times_histogram(),
+        };
+        for record in records {
+            tally.queued += u64::from(record.flags & QUEUED != 0);
+            if record.outcome == Outcome::Answered {
+                tally.answered += 1;
+                tally.answered_in_time += u64::from(record.last_byte_ns <= ran.duration_ns);
+            } else {
+                let fault = match record.outcome {
+                    Outcome::Status => format!("status {}", record.status),
+                    outcome => outcome.name().to_owned(),
+                };
+                *tally.faults.entry(fault).or_insert(0) += 1;
+            }
+            if record.counts() {
+                tally.latency_ns.saturating_record(record.latency_ns());
+            }
+        }
+        tally
+    }
+}
+
+/// A histogram of times in nanoseconds: 100 ns to ten minutes, three digits.
+fn times_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(100, 600_000_000_000, 3).expect("these bounds make a histogram")
+}
+
 impl StreamReport {
-    fn new(phase_s: f64, tally: &Tally) -> Self {
+    fn new(phase_s: f64, ran: &Ran, stream: usize) -> Self {
+        let tally = Tally::new(ran, stream);
         Self {
             asked: tally.asked,
             answered: tally.answered,
             answered_per_s: tally.answered_in_time as f64 / phase_s,
             queued: tally.queued,
             retried: tally.retried,
-            failed: tally.failed(),
-            faults: tally.faults.iter().map(|(fault, &count)| (fault.to_string(), count)).collect(),
+            failed: tally.faults.values().sum(),
+            faults: tally.faults,
             latency: Times::of(&tally.latency_ns),
         }
     }
 }
 
 impl PhaseReport {
-    pub(super) fn new(phase_s: f64, hot: &Tally, cold: Option<&Tally>, run: &generator::Report) -> Self {
-        let late = Times::of(&run.late_ns);
+    /// Of a run whose streams are hot and, if there is a second, cold.
+    pub(super) fn new(phase_s: f64, ran: &Ran) -> Self {
+        let mut late_ns = times_histogram();
+        for record in ran.streams.iter().flat_map(|stream| &stream.records) {
+            late_ns.saturating_record(record.begun_ns.saturating_sub(record.intended_ns));
+        }
+        let late = Times::of(&late_ns);
         let was_the_limit = late.p99_ms > LATE_P99_MAX_MS || late.max_ms > LATE_MAX_MS;
         Self {
             phase_s,
-            drain_s: run.drain_ns as f64 / 1e9,
-            hot: StreamReport::new(phase_s, hot),
-            cold: cold.map(|tally| StreamReport::new(phase_s, tally)),
+            drain_s: ran.drain_ns as f64 / 1e9,
+            hot: StreamReport::new(phase_s, ran, 0),
+            cold: (ran.streams.len() > 1).then(|| StreamReport::new(phase_s, ran, 1)),
             generator: GeneratorReport { late, was_the_limit },
         }
     }

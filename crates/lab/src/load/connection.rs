@@ -4,27 +4,14 @@
 //! clock.
 
 use std::io;
-use std::net::SocketAddr;
 
 use flash_sys::OwnedFd;
 use flash_sys::prompt::net;
 
-use super::Ask;
-use super::response::Response;
-use super::tally::Fault;
-use crate::fileset::content::content_matches;
-use crate::fileset::layout::File;
-
-/// What a connection is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// Not established yet.
-    Connecting,
-    /// Free for a request.
-    Idle,
-    /// Waiting for the answer to one.
-    Busy(Ask),
-}
+use super::request::Request;
+use super::response::{Head, Response};
+use crate::record::Outcome;
+use crate::workload::Catalogue;
 
 /// What one receive brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,47 +20,61 @@ pub(crate) enum Step {
     Again,
     /// Nothing more now.
     Wait,
-    /// The answer is complete: `Ok` or what was wrong with it; and whether the connection can
-    /// be used again.
-    Answered { outcome: Result<(), Fault>, reusable: bool },
+    /// The answer is complete: what came of it, and whether the connection can be used again.
+    Answered { outcome: Outcome, reusable: bool },
     /// The connection is over, and any request on it has failed so.
-    Ended(Fault),
+    Ended(Outcome),
 }
 
 /// A connection and the request on it.
 #[derive(Debug)]
 pub(crate) struct Connection {
     fd: OwnedFd,
-    /// What it is doing; the pool changes it.
-    pub(crate) state: State,
+    /// Not established yet.
+    pub(crate) connecting: bool,
+    /// The request that is on it; in a closed loop also the one that it is being made for.
+    pub(crate) request: Option<Request>,
     /// The peer has closed its side: what is left to receive is the last.
     pub(crate) hang_up: bool,
-    /// It has carried a complete exchange.
-    used: bool,
-    request: Vec<u8>,
-    sent_bytes: usize,
+    /// The generator knows that there is something to receive.
+    pub(crate) listed: bool,
+    /// Requests that were sent on it.
+    pub(crate) asked: u32,
+    /// Of a slow reader: when it may go on, and what it has then read.
+    pub(crate) pace_ns: u64,
+    pub(crate) held: Option<Step>,
+    /// Whether timers are set for it (see `timers`).
+    pub(crate) pace_timer: bool,
+    pub(crate) abort_timer: bool,
+    /// What of the request could not be sent yet.
+    unsent: Vec<u8>,
     response: Response,
     content_wrong: bool,
 }
 
 impl Connection {
-    /// Starts to connect.
-    pub(crate) fn open(address: SocketAddr) -> io::Result<Self> {
-        Ok(Self {
-            fd: net::connect(address)?,
-            state: State::Connecting,
+    /// A connection that is being made.
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self {
+            fd,
+            connecting: true,
+            request: None,
             hang_up: false,
-            used: false,
-            request: Vec::new(),
-            sent_bytes: 0,
+            listed: false,
+            asked: 0,
+            pace_ns: 0,
+            held: None,
+            pace_timer: false,
+            abort_timer: false,
+            unsent: Vec::new(),
             response: Response::default(),
             content_wrong: false,
-        })
+        }
     }
 
-    /// The socket, for epoll.
-    pub(crate) fn fd(&self) -> &OwnedFd {
-        &self.fd
+    /// Whether a request can be sent on it.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.connecting && self.request.is_none()
     }
 
     /// Why connecting failed, if it did.
@@ -84,91 +85,93 @@ impl Connection {
     /// Whether a request that fails now may be sent again elsewhere: the server closed a
     /// connection that had been idle, and no byte of an answer came (RFC 9112 §9.3.1).
     pub(crate) fn was_stale(&self) -> bool {
-        self.used && !self.response.has_begun()
+        self.asked > 1 && !self.response.has_begun()
     }
 
-    /// Sends the request for `ask` to `host`, whose paths start with `base`.
+    /// Sends `bytes`, which ask for `request`.
     ///
     /// Errors: the connection is over.
-    pub(crate) fn ask(&mut self, ask: Ask, host: &str, base: &str) -> io::Result<()> {
-        self.state = State::Busy(ask);
+    pub(crate) fn ask(&mut self, request: Request, bytes: &[u8]) -> io::Result<()> {
+        self.request = Some(request);
+        self.asked = self.asked.saturating_add(1);
         self.response.clear();
         self.content_wrong = false;
-        self.request.clear();
-        self.sent_bytes = 0;
-        write_request(&mut self.request, &File::from_path_id(ask.path_id), host, base);
-        self.flush()
+        let sent_bytes = send_some(&self.fd, bytes)?;
+        self.unsent.extend_from_slice(&bytes[sent_bytes..]);
+        Ok(())
     }
 
     /// Sends what is left of the request.
+    ///
+    /// Errors: the connection is over.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        while self.sent_bytes < self.request.len() {
-            match net::send(&self.fd, &self.request[self.sent_bytes..]) {
-                Ok(n) => self.sent_bytes += n,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(e) => return Err(e),
-            }
+        if !self.unsent.is_empty() {
+            let sent_bytes = send_some(&self.fd, &self.unsent)?;
+            self.unsent.drain(..sent_bytes);
         }
         Ok(())
     }
 
-    /// Receives once into `buffer`. Checks the content against the set made with `verify_seed`.
-    pub(crate) fn receive(&mut self, buffer: &mut [u8], verify_seed: Option<u64>) -> Step {
-        let length = match net::recv(&self.fd, buffer) {
-            Ok(0) => return Step::Ended(Fault::ClosedEarly),
+    /// Receives once into `buffer`; compares contents with the catalogue's if `verify`.
+    pub(crate) fn receive(&mut self, buffer: &mut [u8], catalogue: &Catalogue, verify: bool) -> Step {
+        let received = net::recv(&self.fd, buffer);
+        let Some(request) = &mut self.request else {
+            // Nothing was asked: it ends, or what comes belongs to nothing.
+            let wait = matches!(&received, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
+            return if wait { Step::Wait } else { Step::Ended(Outcome::Garbage) };
+        };
+        let path_id = request.record.path_id;
+        let length = match received {
+            Ok(0) => {
+                return match self.response.end() {
+                    Some(head) => self.judge(head, path_id, catalogue),
+                    None => Step::Ended(Outcome::ClosedEarly),
+                };
+            }
             Ok(length) => length,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Step::Wait,
-            Err(_) => return Step::Ended(Fault::Reset),
-        };
-        let State::Busy(ask) = self.state else {
-            return Step::Ended(Fault::Garbage);
+            Err(_) => return Step::Ended(Outcome::Reset),
         };
         let content_wrong = &mut self.content_wrong;
         let fed = self.response.feed(&buffer[..length], |head, offset_bytes, bytes| {
-            if let (Some(seed), 200) = (verify_seed, head.status) {
-                *content_wrong |= !content_matches(seed, ask.path_id, offset_bytes, bytes);
+            if verify && head.status == 200 {
+                *content_wrong |= !catalogue.content_matches(path_id, offset_bytes, bytes);
             }
         });
+        request.record.status = self.response.status();
+        request.record.body_bytes = self.response.body_bytes();
         match fed {
-            Err(fault) => Step::Ended(fault),
+            Err(_) => Step::Ended(Outcome::Garbage),
             // A short receive emptied the socket, and what comes next makes a new edge; but the
             // end of input may be behind it already, without an edge of its own.
             Ok(None) if length < buffer.len() && !self.hang_up => Step::Wait,
             Ok(None) => Step::Again,
-            Ok(Some(head)) => {
-                self.used = true;
-                let outcome = match head.status {
-                    200 if head.body_bytes != File::from_path_id(ask.path_id).file_bytes() => {
-                        Err(Fault::WrongLength)
-                    }
-                    200 if self.content_wrong => Err(Fault::WrongContent),
-                    200 => Ok(()),
-                    status => Err(Fault::Status(status)),
-                };
-                Step::Answered { outcome, reusable: head.keep_alive && !self.hang_up }
-            }
+            Ok(Some(head)) => self.judge(head, path_id, catalogue),
         }
+    }
+
+    /// What a whole response is worth.
+    fn judge(&self, head: Head, path_id: u32, catalogue: &Catalogue) -> Step {
+        let length_wrong =
+            || catalogue.file_bytes(path_id).is_some_and(|bytes| bytes != self.response.body_bytes());
+        let outcome = match head.status {
+            200 if length_wrong() => Outcome::WrongLength,
+            200 if self.content_wrong => Outcome::WrongContent,
+            200 => Outcome::Answered,
+            _ => Outcome::Status,
+        };
+        Step::Answered { outcome, reusable: head.keep_alive && !self.hang_up && self.unsent.is_empty() }
+    }
+
+    /// Whether any byte of the answer has come.
+    pub(crate) fn answer_has_begun(&self) -> bool {
+        self.response.has_begun()
     }
 }
 
-/// Writes a GET with the fields that every server wants.
-fn write_request(into: &mut Vec<u8>, file: &File, host: &str, base: &str) {
-    use io::Write;
-    let File { directory, class, number } = file;
-    let _ =
-        write!(into, "GET {base}/dir{directory:05}/class{class}_{number} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn asks_for_the_path_of_the_layout() {
-        let file = File::from_path_id(36 * 123 + 20);
-        let mut request = Vec::new();
-        write_request(&mut request, &file, "h:1", "/set");
-        let expected = format!("GET /set/{} HTTP/1.1\r\nHost: h:1\r\n\r\n", file.path());
-        assert_eq!(request, expected.as_bytes());
+fn send_some(fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+    match net::send(fd, bytes) {
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        sent => sent,
     }
 }

@@ -1,146 +1,261 @@
-//! The loop that starts requests on time and takes their answers.
+//! The loop of one thread that starts requests on time and takes their answers.
 //!
-//! Commands give it flows and get counts. It polls without sleeping while arrivals come, since a
-//! sleeping thread wakes late by more than a hot answer takes: give it a core of its own. After
-//! each receive of at most [`BUFFER_BYTES`] it looks at the clock again, so a long answer does not
-//! delay an arrival.
+//! [`super::run`] makes one for each thread. While arrivals of an open loop are near it polls without
+//! sleeping, since a sleeping thread wakes late by more than a hot answer takes: give it a core of
+//! its own. After each receive of at most [`BUFFER_BYTES`] it looks at the clock again, so a long
+//! answer does not delay an arrival.
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use flash_sys::prompt::clock;
 use flash_sys::prompt::epoll::{Epoll, Ready};
-use hdrhistogram::Histogram;
 
-use super::Ask;
-use super::pool::{Pool, Setup};
-use super::tally::{Tally, times_histogram};
-use crate::workload::arrivals::Arrivals;
+use super::collect::{Outbox, Shared};
+use super::pool::Pool;
+use super::stream::Flow;
+use super::timers::Timers;
+use super::{STOPPED_DRAIN_NS, Stream, StreamRan};
 
 /// Descriptors taken from one epoll call.
 const EVENTS_MAX: usize = 512;
 /// Bytes of one receive: some 15 µs of copying.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// How long the loop sleeps at most when no more arrivals come.
-const DRAIN_WAIT_MS: u64 = 1;
+/// It polls when an arrival is nearer than this, or when something happened so lately.
+const POLL_NS: u64 = 1_000_000;
+/// The longest sleep: so soon it learns that it is to stop.
+const SLEEP_MAX_NS: u64 = 20_000_000;
 
-/// A stream of requests; it goes to the pool with its index.
-pub(crate) struct Flow<'a> {
-    /// When requests start.
-    pub(crate) arrivals: Arrivals,
-    /// Chooses the file of the next request.
-    pub(crate) choose: Box<dyn FnMut() -> u32 + 'a>,
+/// What the flows of a generator share.
+pub(crate) struct Io<'a> {
+    pub(crate) epoll: Epoll,
+    pub(crate) timers: Timers,
+    pub(crate) outbox: Outbox,
+    pub(crate) shared: &'a Shared,
+    /// The generator's number.
+    pub(crate) thread: u8,
 }
 
-/// The loop, its pools, and its buffers.
-pub(crate) struct Generator {
-    epoll: Epoll,
-    pools: Vec<Pool>,
+impl Io<'_> {
+    /// Nanoseconds since the start of the phase.
+    #[inline]
+    pub(crate) fn now_ns(&self) -> u64 {
+        clock::monotonic_ns().saturating_sub(self.shared.start_ns)
+    }
+}
+
+/// The loop, its flows, and its buffers.
+pub(crate) struct Generator<'a> {
+    io: Io<'a>,
+    flows: Vec<Flow>,
     events: Vec<Ready>,
     /// Tokens of connections that have something to receive.
     ready: VecDeque<u64>,
+    /// How many of them get a turn before new events are taken.
+    turns_left: usize,
     buffer: Vec<u8>,
+    /// The time of the last look at the clock at the head of the loop, and whether nothing was to
+    /// do since; all such time together.
+    looked_ns: u64,
+    in_vain: bool,
+    idle_ns: u64,
+    /// When something was last done.
+    done_ns: u64,
 }
 
-/// What the generator says of itself.
-pub(crate) struct Report {
-    /// Nanoseconds by which it sent requests, or queued them, later than they were meant.
-    pub(crate) late_ns: Histogram<u64>,
-    /// How long the last answers took to come after the last arrival.
+/// What a generator found.
+pub(crate) struct Ended {
+    pub(crate) streams: Vec<StreamRan>,
+    pub(crate) duration_ns: u64,
     pub(crate) drain_ns: u64,
+    pub(crate) busy_share: f64,
 }
 
-impl Generator {
-    /// Makes a pool for each setup.
+impl<'a> Generator<'a> {
+    /// Makes a flow for each stream.
     ///
     /// Errors: those of `epoll_create`.
-    pub(crate) fn new(setups: Vec<Setup>) -> io::Result<Self> {
-        let pools = setups.into_iter().enumerate().map(|(i, setup)| Pool::new(i as u8, setup)).collect();
+    pub(crate) fn new(
+        thread: u8,
+        streams: Vec<Stream>,
+        shared: &'a Shared,
+        outbox: Outbox,
+    ) -> io::Result<Self> {
+        let flows =
+            streams.into_iter().enumerate().map(|(number, stream)| Flow::new(number as u8, stream)).collect();
         Ok(Self {
-            epoll: Epoll::new(EVENTS_MAX)?,
-            pools,
+            io: Io { epoll: Epoll::new(EVENTS_MAX)?, timers: Timers::new(), outbox, shared, thread },
+            flows,
             events: Vec::with_capacity(EVENTS_MAX),
             ready: VecDeque::new(),
+            turns_left: 0,
             buffer: vec![0; BUFFER_BYTES],
+            looked_ns: 0,
+            in_vain: false,
+            idle_ns: 0,
+            done_ns: 0,
         })
     }
 
-    /// The counts of the pool with that index since they were last taken.
-    pub(crate) fn take_tally(&mut self, pool: usize) -> Tally {
-        self.pools[pool].take_tally()
-    }
-
-    /// Lets the flows run to their end, then waits up to `drain_max_ns` for the last answers and
-    /// gives up on the rest.
+    /// Lets the phase run to its end, waits for the last answers and gives up on the rest.
     ///
-    /// Errors: those of `epoll_wait`.
-    pub(crate) fn run(&mut self, flows: &mut [Flow<'_>], drain_max_ns: u64) -> io::Result<Report> {
-        let mut late_ns = times_histogram();
-        let start_ns = clock::monotonic_ns();
-        self.set_overtime(false);
-        while flows.iter().any(|flow| !flow.arrivals.is_over()) {
-            self.start_due(flows, start_ns, &mut late_ns);
-            self.receive_some(0)?;
+    /// Errors: those of `epoll_pwait2`.
+    pub(crate) fn run(mut self) -> io::Result<Ended> {
+        let early_ns = self.io.shared.start_ns.saturating_sub(clock::monotonic_ns());
+        std::thread::sleep(Duration::from_nanos(early_ns));
+        for flow in &mut self.flows {
+            flow.start(&mut self.io);
         }
-        let end_ns = clock::monotonic_ns();
-        self.set_overtime(true);
-        let mut now_ns = end_ns;
-        while self.outstanding() > 0 && now_ns - end_ns < drain_max_ns {
-            self.receive_some(DRAIN_WAIT_MS)?;
-            now_ns = clock::monotonic_ns();
+        let duration_ns = self.start_all()?;
+        for flow in &mut self.flows {
+            flow.close();
         }
-        for pool in &mut self.pools {
-            pool.abandon(now_ns, &self.epoll);
-        }
-        Ok(Report { late_ns, drain_ns: now_ns - end_ns })
+        let end_ns = self.drain(duration_ns)?;
+        let streams = self.flows.iter_mut().map(|flow| flow.finish_all(&mut self.io, end_ns)).collect();
+        self.io.outbox.flush();
+        let busy_share = 1.0 - self.idle_ns as f64 / end_ns.max(1) as f64;
+        Ok(Ended { streams, duration_ns, drain_ns: end_ns - duration_ns, busy_share })
     }
 
-    fn set_overtime(&mut self, overtime: bool) {
-        for pool in &mut self.pools {
-            pool.set_overtime(overtime);
+    /// Starts requests until the end of the phase; gives when that was.
+    fn start_all(&mut self) -> io::Result<u64> {
+        let shared = self.io.shared;
+        let phase = shared.phase;
+        loop {
+            let now_ns = self.look();
+            if self.is_stopped() {
+                return Ok(now_ns);
+            }
+            let woken = self.wake_due(now_ns);
+            let mut started = 0;
+            for flow in &mut self.flows {
+                started += flow.start_due(&mut self.io, now_ns);
+            }
+            // What was due before the end is started even if that is over, unless it takes too long.
+            if started == 0 && (now_ns >= phase.duration_ns || self.flows.iter().all(Flow::is_over)) {
+                return Ok(now_ns);
+            }
+            if now_ns >= phase.duration_ns.saturating_add(phase.drain_max_ns) {
+                shared.end_early(|| {
+                    "the generator was too slow to start all requests: lower the rate or use more threads"
+                        .into()
+                });
+                return Ok(now_ns);
+            }
+            self.receive_some(now_ns, phase.duration_ns, started > 0 || woken)?;
         }
     }
 
-    fn outstanding(&self) -> usize {
-        self.pools.iter().map(Pool::outstanding).sum()
+    /// Waits for the last answers; gives when that ended.
+    fn drain(&mut self, begin_ns: u64) -> io::Result<u64> {
+        let mut end_ns = begin_ns.saturating_add(self.io.shared.phase.drain_max_ns);
+        let mut stopped = false;
+        loop {
+            let now_ns = self.look();
+            if !stopped && self.is_stopped() {
+                stopped = true;
+                end_ns = end_ns.min(now_ns.saturating_add(STOPPED_DRAIN_NS));
+            }
+            if now_ns >= end_ns || self.flows.iter().all(|flow| flow.outstanding() == 0) {
+                return Ok(now_ns);
+            }
+            let woken = self.wake_due(now_ns);
+            for flow in &mut self.flows {
+                flow.start_due(&mut self.io, now_ns);
+            }
+            self.receive_some(now_ns, end_ns, woken)?;
+        }
     }
 
-    fn start_due(&mut self, flows: &mut [Flow<'_>], start_ns: u64, late_ns: &mut Histogram<u64>) {
-        for (flow, pool) in flows.iter_mut().zip(&mut self.pools) {
-            loop {
-                let elapsed_ns = clock::monotonic_ns() - start_ns;
-                let Some(intended_ns) = flow.arrivals.take(elapsed_ns) else {
-                    break;
-                };
-                late_ns.saturating_record(elapsed_ns - intended_ns);
-                let ask = Ask { path_id: (flow.choose)(), intended_ns: start_ns + intended_ns };
-                pool.arrive(ask, &self.epoll);
+    /// Reads the clock, and counts the time since the last look as idle if that was in vain.
+    fn look(&mut self) -> u64 {
+        let now_ns = self.io.now_ns();
+        if self.in_vain {
+            self.idle_ns += now_ns - self.looked_ns;
+        }
+        self.looked_ns = now_ns;
+        now_ns
+    }
+
+    fn is_stopped(&self) -> bool {
+        let shared = self.io.shared;
+        if shared.stop.is_set() {
+            shared.end_early(|| "stopped".to_owned());
+        }
+        shared.ending.load(Ordering::Relaxed)
+    }
+
+    /// Deals with the timers that are due; gives whether there were any.
+    fn wake_due(&mut self, now_ns: u64) -> bool {
+        let mut woken = false;
+        while let Some(timer) = self.io.timers.take_due(now_ns) {
+            woken = true;
+            if self.flows[Pool::number_of(timer.token)].wake(timer, &mut self.io, now_ns) {
+                self.ready.push_back(timer.token);
             }
         }
+        let flows = &mut self.flows;
+        self.io.timers.tidy(|timer| flows[Pool::number_of(timer.token)].concerns(timer));
+        woken
     }
 
-    /// Takes new events when the earlier ones are dealt with, then receives once.
-    fn receive_some(&mut self, timeout_ms: u64) -> io::Result<()> {
-        if self.ready.is_empty() {
-            self.events.clear();
-            self.events.extend(self.epoll.wait(Some(timeout_ms))?);
-            for &event in &self.events {
-                let pool = &mut self.pools[usize::from(Pool::number_of(event.token))];
-                if pool.note(event, &self.epoll) {
-                    self.ready.push_back(event.token);
-                }
-            }
+    /// Takes new events when the earlier ones had their turn, then receives once.
+    fn receive_some(&mut self, now_ns: u64, end_ns: u64, busy: bool) -> io::Result<()> {
+        let mut busy = busy || !self.ready.is_empty();
+        if self.turns_left == 0 {
+            busy |= self.take_events(now_ns, end_ns, busy)?;
+            self.turns_left = self.ready.len();
         }
         if let Some(token) = self.ready.pop_front() {
-            let pool = &mut self.pools[usize::from(Pool::number_of(token))];
-            if pool.turn(token, &mut self.buffer, &self.epoll, clock::monotonic_ns) {
+            self.turns_left = self.turns_left.saturating_sub(1);
+            let flow = &mut self.flows[Pool::number_of(token)];
+            if flow.turn(token, &mut self.buffer, &mut self.io) {
                 self.ready.push_back(token);
             }
         }
+        self.in_vain = !busy;
+        if busy {
+            self.done_ns = now_ns;
+        }
         Ok(())
     }
-}
 
-#[cfg(test)]
-#[path = "generator_tests.rs"]
-mod tests;
+    /// Takes the events that are there. Sleeps for them when the last look was in vain too, and
+    /// nothing is near. Gives whether there were any.
+    fn take_events(&mut self, now_ns: u64, end_ns: u64, busy: bool) -> io::Result<bool> {
+        let sleep_ns = if busy || !self.in_vain { 0 } else { self.sleep_ns(now_ns, end_ns) };
+        self.events.clear();
+        self.events.extend(self.io.epoll.wait_ns(sleep_ns)?);
+        if self.events.is_empty() {
+            return Ok(false);
+        }
+        let now_ns = self.io.now_ns();
+        if sleep_ns > 0 {
+            self.idle_ns += now_ns - self.looked_ns;
+        }
+        for &event in &self.events {
+            if self.flows[Pool::number_of(event.token)].note(event, &mut self.io, now_ns) {
+                self.ready.push_back(event.token);
+            }
+        }
+        Ok(true)
+    }
+
+    /// How long nothing will have to be done, if no answer comes.
+    fn sleep_ns(&self, now_ns: u64, end_ns: u64) -> u64 {
+        let arrival_ns = self.flows.iter().filter_map(|flow| flow.next_due_ns(end_ns)).min();
+        let timer_ns = self.io.timers.next_due_ns();
+        let mut until_ns = end_ns.min(now_ns + SLEEP_MAX_NS).min(timer_ns.unwrap_or(u64::MAX));
+        if self.flows.iter().any(Flow::is_open_loop) {
+            // A fast answer is not to be measured by how long waking takes.
+            let lately = now_ns - self.done_ns < POLL_NS;
+            if lately && self.flows.iter().any(|flow| flow.outstanding() > 0) {
+                return 0;
+            }
+            until_ns = until_ns.min(arrival_ns.unwrap_or(u64::MAX).saturating_sub(POLL_NS));
+        }
+        until_ns.saturating_sub(now_ns)
+    }
+}

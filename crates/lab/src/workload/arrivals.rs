@@ -43,6 +43,7 @@ impl Arrivals {
     }
 
     /// Whether no more will come.
+    #[cfg(test)]
     pub(crate) fn is_over(&self) -> bool {
         match self {
             Self::Poisson { next_ns, end_ns, .. } => *next_ns as u64 >= *end_ns,

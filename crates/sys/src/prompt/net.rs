@@ -1,7 +1,7 @@
 //! Sockets that are always non-blocking.
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::net::{
@@ -34,13 +34,17 @@ const UNSENT_BYTES_MAX: libc::c_int = 256 * 1024;
 
 /// Sets `TCP_NOTSENT_LOWAT` (tcp(7)); accepted connections inherit it.
 fn bound_unsent(fd: &OwnedFd) -> io::Result<()> {
-    let value = UNSENT_BYTES_MAX;
-    // SAFETY: the option takes an int, which outlives the call.
+    set_option(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
+}
+
+/// Sets an option that takes an int (setsockopt(2)).
+fn set_option(fd: &OwnedFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: `value` is an int, as long as it is said to be, and outlives the call.
     let answer = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_NOTSENT_LOWAT,
+            level,
+            name,
             (&raw const value).cast(),
             size_of_val(&value) as libc::socklen_t,
         )
@@ -79,8 +83,35 @@ pub fn accept(listener: impl AsFd) -> io::Result<(OwnedFd, SocketAddr)> {
 
 /// Starts to connect; the socket becomes writable when it is done (see [`take_error`]).
 pub fn connect(address: SocketAddr) -> io::Result<OwnedFd> {
+    connect_from(address, None, None)
+}
+
+/// Starts to connect like [`connect`], from `source` if given and with a receive buffer of about
+/// `receive_buffer_bytes` if given.
+///
+/// A port that was used from one source address is free on another, so a client that closes tens
+/// of thousands of connections a minute spreads them over several (RFC 9293 §3.3.2, TIME-WAIT). The
+/// port is chosen when connecting (`IP_BIND_ADDRESS_NO_PORT`, ip(7)), which knows the peer; bind(2) would
+/// take one that no other connection of that address has. With a small buffer segments are those
+/// of Ethernet: the 64 KiB of loopback would not fit and come in fits and starts.
+///
+/// Errors: those of connect(2); `EADDRNOTAVAIL` when every port is in use.
+pub fn connect_from(
+    address: SocketAddr,
+    source: Option<IpAddr>,
+    receive_buffer_bytes: Option<usize>,
+) -> io::Result<OwnedFd> {
+    const SEGMENT_BYTES: libc::c_int = 1460;
     let fd = socket(if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })?;
     sockopt::set_tcp_nodelay(&fd, true)?;
+    if let Some(bytes) = receive_buffer_bytes {
+        sockopt::set_socket_recv_buffer_size(&fd, bytes)?;
+        set_option(&fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, SEGMENT_BYTES)?;
+    }
+    if let Some(source) = source {
+        set_option(&fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
+        net::bind(&fd, &SocketAddr::new(source, 0))?;
+    }
     match net::connect(&fd, &address) {
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(fd),
         Err(e) => Err(e.into()),
