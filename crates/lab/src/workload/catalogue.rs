@@ -2,7 +2,7 @@
 //!
 //! Workloads choose numbers, the load turns them into requests and checks answers by them.
 
-use crate::fileset::content::content_matches;
+use crate::fileset::content::part_matches;
 use crate::fileset::layout::{DIRECTORY_BYTES, FILES_PER_DIRECTORY, File};
 
 /// A list of files: their paths and what is known of their contents.
@@ -41,6 +41,11 @@ impl Catalogue {
         Self { files: Files::Listed(files), content_seed: None }
     }
 
+    /// These files, and what is in them: the contents of `flash fileset` by number and length.
+    pub fn with_content_seed(self, content_seed: Option<u64>) -> Self {
+        Self { content_seed, ..self }
+    }
+
     /// How many files there are.
     pub fn len(&self) -> u32 {
         match &self.files {
@@ -67,6 +72,14 @@ impl Catalogue {
         }
     }
 
+    /// The path of file `path_id` of a list; empty for SPECweb99's, which are not stored.
+    pub(crate) fn listed_path(&self, path_id: u32) -> &str {
+        match &self.files {
+            Files::Specweb99 { .. } => "",
+            Files::Listed(files) => &files[path_id as usize].path,
+        }
+    }
+
     /// The length of file `path_id`, when known.
     pub fn file_bytes(&self, path_id: u32) -> Option<u64> {
         match &self.files {
@@ -90,6 +103,9 @@ impl Catalogue {
 
     /// Whether `bytes` are what stands at `offset_bytes` of file `path_id`; true when unknown.
     pub fn content_matches(&self, path_id: u32, offset_bytes: u64, bytes: &[u8]) -> bool {
-        self.content_seed.is_none_or(|seed| content_matches(seed, path_id, offset_bytes, bytes))
+        let (Some(seed), Some(file_bytes)) = (self.content_seed, self.file_bytes(path_id)) else {
+            return true;
+        };
+        part_matches(seed, path_id, file_bytes, offset_bytes, bytes)
     }
 }
