@@ -11,6 +11,8 @@ pub struct Catalogue {
     files: Files,
     /// The seed of the contents, when they are those of `flash fileset`.
     content_seed: Option<u64>,
+    /// The number that the first of these files has in the set that was made.
+    first_content: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -33,17 +35,23 @@ pub struct Listed {
 impl Catalogue {
     /// The set of `flash fileset specweb99` with so many directories, made with `content_seed`.
     pub fn specweb99(directories: u32, content_seed: Option<u64>) -> Self {
-        Self { files: Files::Specweb99 { directories }, content_seed }
+        Self { files: Files::Specweb99 { directories }, content_seed, first_content: 0 }
     }
 
     /// These files.
     pub fn listed(files: Vec<Listed>) -> Self {
-        Self { files: Files::Listed(files), content_seed: None }
+        Self { files: Files::Listed(files), content_seed: None, first_content: 0 }
     }
 
-    /// These files, and what is in them: the contents of `flash fileset` by number and length.
-    pub fn with_content_seed(self, content_seed: Option<u64>) -> Self {
-        Self { content_seed, ..self }
+    /// These files with the contents of `flash fileset`, whose set was made with `seed` and has them
+    /// from number `first` on.
+    pub fn with_contents(self, seed: Option<u64>, first: u32) -> Self {
+        Self { content_seed: seed, first_content: first, ..self }
+    }
+
+    /// The seed of the contents, when they are known.
+    pub fn content_seed(&self) -> Option<u64> {
+        self.content_seed
     }
 
     /// How many files there are.
@@ -106,6 +114,6 @@ impl Catalogue {
         let (Some(seed), Some(file_bytes)) = (self.content_seed, self.file_bytes(path_id)) else {
             return true;
         };
-        part_matches(seed, path_id, file_bytes, offset_bytes, bytes)
+        part_matches(seed, path_id + self.first_content, file_bytes, offset_bytes, bytes)
     }
 }

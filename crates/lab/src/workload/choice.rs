@@ -55,17 +55,23 @@ const fn is_of_last_series(within: u32) -> bool {
     File::from_path_id(within).file_bytes() >= LAST_SERIES_BYTES
 }
 
+/// The sums of the weights up to each file, with it.
+static FILE_SUMS: [u64; FILES_PER_DIRECTORY as usize] = {
+    let mut sums = FILE_WEIGHTS;
+    let mut within = 1;
+    while within < sums.len() {
+        sums[within] += sums[within - 1];
+        within += 1;
+    }
+    sums
+};
+
 /// A way to draw files of a catalogue by their numbers.
 #[derive(Clone, Debug)]
 pub enum Choice {
-    /// The directory by Zipf with alpha 1, the directory's number being its rank; the file in it by
-    /// [`FILE_WEIGHTS`] (blocking-induced-latency, section 2.3).
-    Specweb99 {
-        /// Over the directories, from 1.
-        directories: Zipf<f64>,
-        /// Sums of the weights up to each file.
-        files: [u64; FILES_PER_DIRECTORY as usize],
-    },
+    /// The directory by Zipf with alpha 1, the directory's number, from 1, being its rank; the file in
+    /// it by [`FILE_WEIGHTS`] (blocking-induced-latency, section 2.3).
+    Specweb99(Zipf<f64>),
     /// Each of so many equally often; 1 or more.
     Uniform(u32),
     /// By rank, from 1.
@@ -75,12 +81,7 @@ pub enum Choice {
 impl Choice {
     /// SPECweb99's choice; none without directories.
     pub fn specweb99(directories: u32) -> Option<Self> {
-        let mut sum = 0;
-        let files = FILE_WEIGHTS.map(|weight| {
-            sum += weight;
-            sum
-        });
-        Some(Self::Specweb99 { directories: Zipf::new(f64::from(directories), 1.0).ok()?, files })
+        Zipf::new(f64::from(directories), 1.0).ok().map(Self::Specweb99)
     }
 
     /// Each of so many files equally often; none without files.
@@ -97,9 +98,9 @@ impl Choice {
     /// The number of a file.
     pub fn draw(&self, random: &mut Xoshiro256PlusPlus) -> u32 {
         match self {
-            Self::Specweb99 { directories, files } => {
-                let point = random.random_range(0..files[files.len() - 1]);
-                let within = files.partition_point(|&sum| sum <= point) as u32;
+            Self::Specweb99(directories) => {
+                let point = random.random_range(0..FILE_SUMS[FILE_SUMS.len() - 1]);
+                let within = FILE_SUMS.partition_point(|&sum| sum <= point) as u32;
                 rank(directories, random) * FILES_PER_DIRECTORY + within
             }
             Self::Uniform(count) => random.random_range(0..*count),

@@ -100,23 +100,19 @@ impl Workload {
 
     fn open_single(path: &str, set: Option<Set>) -> Result<Self> {
         let path = escaped(path.as_bytes());
-        // A list is only asked for the file's length; contents go by the number in the list.
-        let file_bytes = set.and_then(|set| {
+        let description = format!("the one path {path}");
+        let found = set.and_then(|set| {
             let mut written = Vec::new();
             let path_id = (0..set.catalogue.len()).find(|&path_id| {
                 written.clear();
                 set.catalogue.write_path(path_id, &mut written);
                 written == path.as_bytes()
             })?;
-            set.catalogue.file_bytes(path_id)
+            Some((path_id, set.catalogue.file_bytes(path_id), set.catalogue.content_seed()))
         });
-        let description = format!("the one path {path}");
-        let choice = Choice::Uniform(1);
-        Ok(Self::new(
-            Catalogue::listed(vec![Listed { path, file_bytes }]),
-            Source::Drawn(choice),
-            description,
-        ))
+        let (first, file_bytes, seed) = found.unwrap_or_default();
+        let catalogue = Catalogue::listed(vec![Listed { path, file_bytes }]).with_contents(seed, first);
+        Ok(Self::new(catalogue, Source::Drawn(Choice::Uniform(1)), description))
     }
 
     fn open_trace(file: &Path, options: &Options, set: Option<Set>) -> Result<Self> {
@@ -224,7 +220,7 @@ impl Set {
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let words = format!("{} files of {name}", list.files.len());
-        let catalogue = Catalogue::listed(list.files).with_content_seed(seed);
+        let catalogue = Catalogue::listed(list.files).with_contents(seed, 0);
         let words = words + &bytes_words(&catalogue);
         Ok(Some(Self { catalogue, directories: None, list: Some((path.clone(), list.originals)), words }))
     }

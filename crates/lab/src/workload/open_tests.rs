@@ -116,6 +116,13 @@ fn a_single_path_and_its_length() {
     let options = Options { directories: Some(1), ..Options::default() };
     let single = open("single:/dir00000/class1_2", &options).unwrap();
     assert_eq!(single.catalogue().file_bytes(0), Some(2048));
+    assert!(!single.catalogue().knows_contents());
+    let options = Options { content_seed: Some(6), ..options };
+    let single = open("single:/dir00000/class1_2", &options).unwrap();
+    let mut content = Vec::new();
+    crate::fileset::content::fill(6, 10, &mut content);
+    assert!(single.catalogue().content_matches(0, 0, &content), "file 10 of the set");
+    assert!(!single.catalogue().content_matches(0, 64, &content[..64]));
     assert_eq!(single.demands(&Arrivals::Closed, 1, 2)[1].next_path(), Some(0));
 }
 
