@@ -4,6 +4,8 @@
 //! and the seed, so a wrong byte, a shifted range and a mix of two files all show. The file set
 //! writes it; every check of replies compares with it. Pure.
 
+use std::ops::Range;
+
 use super::layout::File;
 
 /// Bytes of a line, with its line feed.
@@ -35,23 +37,32 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Fills `into` with the whole content of file `path_id`.
+/// Fills `into` with the whole content of file `path_id` of the SPECweb99 set.
 pub fn fill(seed: u64, path_id: u32, into: &mut Vec<u8>) {
-    let file_bytes = File::from_path_id(path_id).file_bytes();
-    into.clear();
-    for line_index in 0..file_bytes.div_ceil(LINE_BYTES) {
-        into.extend_from_slice(&line(seed, path_id, line_index));
-    }
-    into.truncate(file_bytes as usize);
+    fill_part(seed, path_id, 0..File::from_path_id(path_id).file_bytes(), into);
 }
 
-/// Whether `bytes` are what stands at `offset_bytes` of file `path_id` in the set made with
-/// `seed`. Bytes past the end of the file are wrong.
+/// Fills `into` with a part of file `path_id`, from the beginning of a line to a byte in the file.
+pub(super) fn fill_part(seed: u64, path_id: u32, part_bytes: Range<u64>, into: &mut Vec<u8>) {
+    into.clear();
+    for line_index in part_bytes.start / LINE_BYTES..part_bytes.end.div_ceil(LINE_BYTES) {
+        into.extend_from_slice(&line(seed, path_id, line_index));
+    }
+    into.truncate((part_bytes.end - part_bytes.start) as usize);
+}
+
+/// Whether `bytes` are what stands at `offset_bytes` of file `path_id` in the SPECweb99 set made
+/// with `seed`. Bytes past the end of the file are wrong.
 pub fn content_matches(seed: u64, path_id: u32, offset_bytes: u64, bytes: &[u8]) -> bool {
+    part_matches(seed, path_id, File::from_path_id(path_id).file_bytes(), offset_bytes, bytes)
+}
+
+/// The same of a file of `file_bytes` in any set.
+pub fn part_matches(seed: u64, path_id: u32, file_bytes: u64, offset_bytes: u64, bytes: &[u8]) -> bool {
     let Some(end) = offset_bytes.checked_add(bytes.len() as u64) else {
         return false;
     };
-    if end > File::from_path_id(path_id).file_bytes() {
+    if end > file_bytes {
         return false;
     }
     let (mut at, mut rest) = (offset_bytes, bytes);
@@ -114,6 +125,19 @@ mod tests {
         longer.push(b'\n');
         assert!(!content_matches(SEED, 45, 0, &longer));
         assert!(!content_matches(SEED, 45, u64::MAX, b"x"));
+    }
+
+    #[test]
+    fn files_of_any_length_are_made_and_checked_in_parts() {
+        let (mut whole, mut first, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+        fill_part(SEED, 3, 0..1000, &mut whole);
+        fill_part(SEED, 3, 0..640, &mut first);
+        fill_part(SEED, 3, 640..1000, &mut rest);
+        assert_eq!(whole, [first, rest.clone()].concat());
+        assert!(part_matches(SEED, 3, 1000, 640, &rest));
+        assert!(!part_matches(SEED, 3, 999, 640, &rest), "past the end");
+        assert!(!part_matches(SEED, 4, 1000, 640, &rest));
+        assert!(part_matches(SEED, 3, 0, 0, b"") && !part_matches(SEED, 3, 0, 0, b"f"));
     }
 
     #[test]

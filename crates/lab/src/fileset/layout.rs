@@ -33,7 +33,7 @@ pub struct File {
 
 impl File {
     /// The file with number `path_id`, counted through the directories in order.
-    pub fn from_path_id(path_id: u32) -> Self {
+    pub const fn from_path_id(path_id: u32) -> Self {
         let within = path_id % FILES_PER_DIRECTORY;
         Self {
             directory: path_id / FILES_PER_DIRECTORY,
@@ -48,8 +48,8 @@ impl File {
     }
 
     /// Its length.
-    pub fn file_bytes(self) -> u64 {
-        UNIT_BYTES[self.class as usize] * u64::from(self.number)
+    pub const fn file_bytes(self) -> u64 {
+        UNIT_BYTES[self.class as usize] * self.number as u64
     }
 
     /// Its path under the folder of the set, without a slash in front.

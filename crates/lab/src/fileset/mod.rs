@@ -5,6 +5,7 @@
 
 pub mod content;
 pub mod layout;
+mod plan;
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -14,8 +15,8 @@ use std::process::Command;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::error::{Error, Result};
-use content::{LINE_BYTES, content_matches};
-use layout::{DIRECTORIES_MAX, DIRECTORY_BYTES, FILES_PER_DIRECTORY, File};
+use content::{LINE_BYTES, part_matches};
+use plan::Plan;
 
 /// The name of the list of files, in the folder of the set.
 pub const MANIFEST: &str = "manifest.txt";
@@ -24,7 +25,25 @@ pub const MANIFEST: &str = "manifest.txt";
 /// of inode and directory.
 const OVERHEAD_BYTES: u64 = 4096 + 256;
 
-/// How large a set is to be.
+/// Bytes that are made and written at once; whole lines.
+const PART_BYTES: u64 = 16_384 * LINE_BYTES;
+
+/// Which set is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Set {
+    /// Directories of 36 files (see [`layout`]).
+    Specweb99(Amount),
+    /// A file for each that a trace asks for, of the length seen there, for those who have a trace and
+    /// not its files. The manifest has the trace's path for each.
+    Trace {
+        /// See [`crate::workload::trace`].
+        file: PathBuf,
+        /// Only the files of the first requests, as many as ask for so many bytes together.
+        dataset_bytes: Option<u64>,
+    },
+}
+
+/// How large a SPECweb99 set is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
     /// The fewest directories that hold this many bytes.
@@ -33,105 +52,96 @@ pub enum Amount {
     Directories(u32),
 }
 
-/// What `flash fileset specweb99` is asked for.
+/// What `flash fileset` is asked for.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The folder of the set; made when missing.
     pub folder: PathBuf,
-    /// How large it is to be.
-    pub amount: Amount,
+    /// Which files.
+    pub set: Set,
     /// What the content depends on beside the file's number; checks need the same.
     pub seed: u64,
 }
 
 /// Makes or completes the set, prints what it did, and leaves a manifest.
 ///
-/// Errors: usage, for an impossible amount or a folder with another set; run, for a full disk or
-/// a failed write.
+/// Errors: usage, for an impossible amount or a folder with another set; run, for a trace that cannot
+/// be read, a full disk or a failed write.
 pub fn run(options: &Options) -> Result<()> {
-    let directories = match options.amount {
-        Amount::Bytes(set_bytes) => layout::directories_for(set_bytes),
-        Amount::Directories(directories) => u64::from(directories),
-    };
-    if directories == 0 || directories > u64::from(DIRECTORIES_MAX) {
-        return Err(Error::usage(format!(
-            "cannot make {directories} directories: 1 to {DIRECTORIES_MAX} are possible"
-        )));
-    }
-    let directories = directories as u32;
+    let plan = Plan::new(&options.set, options.seed)?;
     fs::create_dir_all(&options.folder).map_err(|why| Error::file("make", &options.folder, &why))?;
-    check_manifest(options, directories)?;
+    let manifest = plan.manifest();
+    check_manifest(&options.folder, &plan, &manifest)?;
 
-    let files = || (0..directories * FILES_PER_DIRECTORY).map(File::from_path_id);
     let mut missing = Vec::new();
-    for file in files() {
-        if !is_complete(options, file)? {
-            missing.push(file);
+    for path_id in 0..plan.len() {
+        if !is_complete(options, &plan, path_id)? {
+            missing.push(path_id);
         }
     }
-    let missing_bytes: u64 = missing.iter().map(|file| file.file_bytes()).sum();
-    check_room(&options.folder, missing_bytes + missing.len() as u64 * OVERHEAD_BYTES)?;
-    write_manifest(options, directories)?;
-    write_files(options, &missing, missing_bytes)?;
+    let bytes = missing.iter().map(|&path_id| plan.file_bytes(path_id));
+    let missing_bytes = bytes.fold(0, u64::saturating_add);
+    let overhead_bytes = missing.len() as u64 * OVERHEAD_BYTES + manifest.len() as u64;
+    check_room(&options.folder, missing_bytes.saturating_add(overhead_bytes))?;
+    write_manifest(&options.folder, &manifest)?;
+    write_files(options, &plan, &missing, missing_bytes)?;
     println!(
-        "{}: {directories} directories, {} files, {} bytes, seed {}; {} files ({missing_bytes} bytes) written now",
+        "{}: {}, seed {}; {} files ({missing_bytes} bytes) written now",
         options.folder.display(),
-        u64::from(directories) * u64::from(FILES_PER_DIRECTORY),
-        u64::from(directories) * DIRECTORY_BYTES,
+        plan.words(),
         options.seed,
         missing.len(),
     );
     Ok(())
 }
 
-fn manifest_head(seed: u64) -> String {
-    format!("# flash fileset specweb99, seed {seed}: path, bytes")
-}
-
 /// Refuses a folder that holds a set made otherwise: its files would be mixed with the new ones.
-fn check_manifest(options: &Options, directories: u32) -> Result<()> {
-    let path = options.folder.join(MANIFEST);
+fn check_manifest(folder: &Path, plan: &Plan, manifest: &str) -> Result<()> {
+    let path = folder.join(MANIFEST);
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(why) => return Err(Error::file("read", &path, &why)),
     };
-    let mut lines = text.lines();
-    let head = lines.next().unwrap_or_default();
-    if head != manifest_head(options.seed) {
+    let head = text.lines().next().unwrap_or_default();
+    let folder = folder.display();
+    if head != plan.head() {
         return Err(Error::usage(format!(
-            "{} holds another set (its manifest says '{head}'): choose another folder or its seed",
-            options.folder.display()
+            "{folder} holds another set (its manifest says '{head}'): choose another folder or its seed"
         )));
     }
-    let before = lines.count() as u64 / u64::from(FILES_PER_DIRECTORY);
-    if before > u64::from(directories) {
-        return Err(Error::usage(format!(
-            "{} holds a larger set, of {before} directories: remove it or choose another folder",
-            options.folder.display()
-        )));
+    if manifest.starts_with(&text) {
+        return Ok(());
     }
-    Ok(())
+    Err(Error::usage(if text.starts_with(manifest) {
+        let files = text.lines().count() - 1;
+        format!("{folder} holds a larger set, of {files} files: remove it or choose another folder")
+    } else {
+        format!("{folder} holds a set with other files, by its manifest: remove it or choose another folder")
+    }))
 }
 
 /// Whether a file is there already: its length, first line and last bytes are right. Files are
 /// written front to back, so one that was cut short fails by its length.
-fn is_complete(options: &Options, file: File) -> Result<bool> {
-    let path = options.folder.join(file.path());
+fn is_complete(options: &Options, plan: &Plan, path_id: u32) -> Result<bool> {
+    let path = options.folder.join(plan.path(path_id));
     let mut opened = match fs::File::open(&path) {
         Ok(opened) => opened,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(why) => return Err(Error::file("open", &path, &why)),
     };
+    let file_bytes = plan.file_bytes(path_id);
     let mut check = || -> io::Result<bool> {
-        let mut bytes = [0; LINE_BYTES as usize];
-        if opened.metadata()?.len() != file.file_bytes() {
+        let mut buffer = [0; LINE_BYTES as usize];
+        if opened.metadata()?.len() != file_bytes {
             return Ok(false);
         }
-        for offset_bytes in [0, file.file_bytes() - LINE_BYTES] {
+        let length = file_bytes.min(LINE_BYTES);
+        for offset_bytes in [0, file_bytes - length] {
+            let bytes = &mut buffer[..length as usize];
             opened.seek(SeekFrom::Start(offset_bytes))?;
-            opened.read_exact(&mut bytes)?;
-            if !content_matches(options.seed, file.path_id(), offset_bytes, &bytes) {
+            opened.read_exact(bytes)?;
+            if !part_matches(options.seed, path_id, file_bytes, offset_bytes, bytes) {
                 return Ok(false);
             }
         }
@@ -163,32 +173,39 @@ fn free_bytes(folder: &Path) -> Option<u64> {
     free_kib.checked_mul(1024)
 }
 
-fn write_manifest(options: &Options, directories: u32) -> Result<()> {
-    let path = options.folder.join(MANIFEST);
-    let mut text = manifest_head(options.seed) + "\n";
-    for file in (0..directories * FILES_PER_DIRECTORY).map(File::from_path_id) {
-        text += &format!("{} {}\n", file.path(), file.file_bytes());
-    }
-    fs::write(&path, text).map_err(|why| Error::file("write", &path, &why))
+/// Puts the manifest in its place at once: one that was cut short would pass for another set's.
+fn write_manifest(folder: &Path, manifest: &str) -> Result<()> {
+    let (path, part) = (folder.join(MANIFEST), folder.join("manifest.txt.part"));
+    fs::write(&part, manifest).map_err(|why| Error::file("write", &part, &why))?;
+    fs::rename(&part, &path).map_err(|why| Error::file("replace", &path, &why))
 }
 
-fn write_files(options: &Options, files: &[File], total_bytes: u64) -> Result<()> {
+fn write_files(options: &Options, plan: &Plan, path_ids: &[u32], total_bytes: u64) -> Result<()> {
     let style = "{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
     let style = ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::new(total_bytes).with_style(style);
-    let mut bytes = Vec::new();
-    let mut directory_made = None;
-    for file in files {
-        let path = options.folder.join(file.path());
-        if directory_made != Some(file.directory) {
-            let parent = options.folder.join(format!("dir{:05}", file.directory));
-            fs::create_dir_all(&parent).map_err(|why| Error::file("make", &parent, &why))?;
-            directory_made = Some(file.directory);
+    let mut folder_made = PathBuf::new();
+    let mut part = Vec::new();
+    for &path_id in path_ids {
+        let path = options.folder.join(plan.path(path_id));
+        let folder = path.parent().unwrap_or(&options.folder);
+        if folder != folder_made {
+            fs::create_dir_all(folder).map_err(|why| Error::file("make", folder, &why))?;
+            folder_made = folder.to_path_buf();
         }
-        content::fill(options.seed, file.path_id(), &mut bytes);
-        let written = fs::File::create(&path).and_then(|mut f| f.write_all(&bytes));
-        written.map_err(|why| Error::file("write", &path, &why))?;
-        bar.inc(bytes.len() as u64);
+        let mut write = || -> io::Result<()> {
+            let mut file = fs::File::create(&path)?;
+            let (mut at, end) = (0, plan.file_bytes(path_id));
+            while at < end {
+                let next = end.min(at + PART_BYTES);
+                content::fill_part(options.seed, path_id, at..next, &mut part);
+                file.write_all(&part)?;
+                bar.inc(next - at);
+                at = next;
+            }
+            Ok(())
+        };
+        write().map_err(|why| Error::file("write", &path, &why))?;
     }
     bar.finish_and_clear();
     Ok(())
@@ -196,6 +213,7 @@ fn write_files(options: &Options, files: &[File], total_bytes: u64) -> Result<()
 
 #[cfg(test)]
 mod tests {
+    use super::layout::DIRECTORIES_MAX;
     use super::*;
 
     /// A folder that is removed at the end of its test.
@@ -209,7 +227,7 @@ mod tests {
         }
 
         fn options(&self, directories: u32, seed: u64) -> Options {
-            Options { folder: self.0.clone(), amount: Amount::Directories(directories), seed }
+            Options { folder: self.0.clone(), set: Set::Specweb99(Amount::Directories(directories)), seed }
         }
     }
 
@@ -231,7 +249,7 @@ mod tests {
             assert_eq!(length.to_string(), file_bytes);
         }
         let bytes = fs::read(folder.0.join("dir00001/class2_3")).unwrap();
-        assert!(content_matches(5, 36 + 18 + 2, 0, &bytes));
+        assert!(content::content_matches(5, 36 + 18 + 2, 0, &bytes));
     }
 
     #[test]
@@ -244,8 +262,8 @@ mod tests {
         let kept = folder.0.join("dir00000/class1_1");
         let before = fs::metadata(&kept).unwrap().modified().unwrap();
         run(&folder.options(2, 5)).unwrap();
-        assert!(content_matches(5, 35, 0, &fs::read(&cut).unwrap()));
-        assert!(content_matches(5, 0, 0, &fs::read(&wrong).unwrap()));
+        assert!(content::content_matches(5, 35, 0, &fs::read(&cut).unwrap()));
+        assert!(content::content_matches(5, 0, 0, &fs::read(&wrong).unwrap()));
         assert_eq!(fs::metadata(&kept).unwrap().modified().unwrap(), before);
         assert!(folder.0.join("dir00001/class3_9").exists());
     }
@@ -264,11 +282,56 @@ mod tests {
         let amounts =
             [Amount::Directories(0), Amount::Directories(DIRECTORIES_MAX + 1), Amount::Bytes(u64::MAX)];
         for amount in amounts {
-            let options = Options { folder: folder.0.clone(), amount, seed: 1 };
+            let options = Options { folder: folder.0.clone(), set: Set::Specweb99(amount), seed: 1 };
             assert_eq!(run(&options).unwrap_err().exit_code(), 2);
         }
         let full = check_room(Path::new("/"), u64::MAX).unwrap_err();
         assert!(full.exit_code() == 1 && full.to_string().contains("no room"), "{full}");
         assert!(free_bytes(Path::new("/")).is_some_and(|free| free > 0));
+    }
+    /// Files of 2,000,000, 0, 5 and 70 bytes, in this order.
+    const LOG: [(&str, u16, &str); 5] = [
+        ("/big?x=1", 200, "2000000"),
+        ("/unknown", 304, "-"),
+        ("/a b", 200, "5"),
+        ("/a b", 206, "1"),
+        ("/last", 200, "70"),
+    ];
+
+    fn trace_options(folder: &Folder, dataset_bytes: Option<u64>) -> Options {
+        let file = folder.0.with_extension("log");
+        let line = |(path, status, bytes): &(&str, u16, &str)| {
+            format!("h - - [10/Oct/2000:10:00:00 +0000] \"GET {path} HTTP/1.0\" {status} {bytes}\n")
+        };
+        fs::write(&file, LOG.iter().map(line).collect::<String>()).unwrap();
+        Options { folder: folder.0.clone(), set: Set::Trace { file, dataset_bytes }, seed: 5 }
+    }
+
+    #[test]
+    fn makes_a_file_for_each_of_a_trace() {
+        let folder = Folder::new("trace");
+        let cut = trace_options(&folder, Some(2_000_000));
+        run(&cut).unwrap();
+        let head = "# flash fileset trace, seed 5: path, bytes, original path\n";
+        let cut_list = format!("{head}t/000/000000 2000000 /big?x=1\nt/000/000001 0 /unknown\n");
+        assert_eq!(fs::read_to_string(folder.0.join(MANIFEST)).unwrap(), cut_list);
+
+        let big = folder.0.join("t/000/000000");
+        assert!(part_matches(5, 0, 2_000_000, 0, &fs::read(&big).unwrap()));
+        let before = fs::metadata(&big).unwrap().modified().unwrap();
+        run(&trace_options(&folder, None)).unwrap();
+        assert_eq!(fs::metadata(&big).unwrap().modified().unwrap(), before, "goes on");
+        let list = format!("{cut_list}t/000/000002 5 /a%20b\nt/000/000003 70 /last\n");
+        assert_eq!(fs::read_to_string(folder.0.join(MANIFEST)).unwrap(), list);
+        for (path_id, file_bytes) in [(0, 2_000_000), (1, 0), (2, 5), (3, 70)] {
+            let bytes = fs::read(folder.0.join(format!("t/000/00000{path_id}"))).unwrap();
+            assert_eq!(bytes.len() as u64, file_bytes);
+            assert!(part_matches(5, path_id, file_bytes, 0, &bytes));
+        }
+        assert!(run(&cut).unwrap_err().to_string().contains("holds a larger set, of 4 files"));
+        assert_eq!(run(&folder.options(1, 5)).unwrap_err().exit_code(), 2, "another kind of set");
+        fs::write(folder.0.join(MANIFEST), format!("{head}t/000/000000 7 /other\n")).unwrap();
+        assert!(run(&cut).unwrap_err().to_string().contains("holds a set with other files"));
+        fs::remove_file(folder.0.with_extension("log")).unwrap();
     }
 }

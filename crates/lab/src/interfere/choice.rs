@@ -10,11 +10,8 @@ use rand::{RngExt, SeedableRng};
 
 use super::HotMix;
 use crate::fileset::layout::{CLASSES, FILES_PER_CLASS, FILES_PER_DIRECTORY, File};
+use crate::workload::choice::{CLASS_PERCENT, FILE_PER_MILLE};
 
-/// SPECweb99's shares of the classes, percent (papers, workload).
-const CLASS_PERCENT: [u32; CLASSES as usize] = [35, 50, 14, 1];
-/// SPECweb99's shares of the files in a class, per mille.
-const FILE_PER_MILLE: [u32; FILES_PER_CLASS as usize] = [39, 59, 88, 177, 353, 118, 71, 50, 44];
 /// Classes of the small mix: the first so many.
 const SMALL_CLASSES: u32 = 3;
 

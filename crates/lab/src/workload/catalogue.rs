@@ -2,7 +2,7 @@
 //!
 //! Workloads choose numbers, the load turns them into requests and checks answers by them.
 
-use crate::fileset::content::content_matches;
+use crate::fileset::content::part_matches;
 use crate::fileset::layout::{DIRECTORY_BYTES, FILES_PER_DIRECTORY, File};
 
 /// A list of files: their paths and what is known of their contents.
@@ -11,6 +11,8 @@ pub struct Catalogue {
     files: Files,
     /// The seed of the contents, when they are those of `flash fileset`.
     content_seed: Option<u64>,
+    /// The number that the first of these files has in the set that was made.
+    first_content: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -33,12 +35,23 @@ pub struct Listed {
 impl Catalogue {
     /// The set of `flash fileset specweb99` with so many directories, made with `content_seed`.
     pub fn specweb99(directories: u32, content_seed: Option<u64>) -> Self {
-        Self { files: Files::Specweb99 { directories }, content_seed }
+        Self { files: Files::Specweb99 { directories }, content_seed, first_content: 0 }
     }
 
     /// These files.
     pub fn listed(files: Vec<Listed>) -> Self {
-        Self { files: Files::Listed(files), content_seed: None }
+        Self { files: Files::Listed(files), content_seed: None, first_content: 0 }
+    }
+
+    /// These files with the contents of `flash fileset`, whose set was made with `seed` and has them
+    /// from number `first` on.
+    pub fn with_contents(self, seed: Option<u64>, first: u32) -> Self {
+        Self { content_seed: seed, first_content: first, ..self }
+    }
+
+    /// The seed of the contents, when they are known.
+    pub fn content_seed(&self) -> Option<u64> {
+        self.content_seed
     }
 
     /// How many files there are.
@@ -67,6 +80,14 @@ impl Catalogue {
         }
     }
 
+    /// The path of file `path_id` of a list; empty for SPECweb99's, which are not stored.
+    pub(crate) fn listed_path(&self, path_id: u32) -> &str {
+        match &self.files {
+            Files::Specweb99 { .. } => "",
+            Files::Listed(files) => &files[path_id as usize].path,
+        }
+    }
+
     /// The length of file `path_id`, when known.
     pub fn file_bytes(&self, path_id: u32) -> Option<u64> {
         match &self.files {
@@ -90,6 +111,9 @@ impl Catalogue {
 
     /// Whether `bytes` are what stands at `offset_bytes` of file `path_id`; true when unknown.
     pub fn content_matches(&self, path_id: u32, offset_bytes: u64, bytes: &[u8]) -> bool {
-        self.content_seed.is_none_or(|seed| content_matches(seed, path_id, offset_bytes, bytes))
+        let (Some(seed), Some(file_bytes)) = (self.content_seed, self.file_bytes(path_id)) else {
+            return true;
+        };
+        part_matches(seed, path_id + self.first_content, file_bytes, offset_bytes, bytes)
     }
 }

@@ -1,12 +1,25 @@
 //! What is asked for, and when: workloads, traces, arrivals.
 //!
-//! The commands make a workload from their options; [`crate::load`] sends what it says. Pure but
-//! for reading manifests, lists and traces before a run. Seeded: a seed repeats a run.
+//! The commands make a [`Workload`] from their options; [`crate::load`] sends what its [`Demand`]s
+//! say. Pure but for reading manifests, lists and traces before a run. Seeded: a seed repeats a run.
 
 pub(crate) mod arrivals;
 pub mod catalogue;
+pub mod choice;
+mod demand;
+pub(crate) mod lines;
+mod list;
+mod open;
+mod phases;
+mod spec;
+pub mod trace;
 
 pub use catalogue::Catalogue;
+pub use demand::Arrivals;
+pub(crate) use list::{escaped, manifest_head};
+pub use open::{Options, Workload};
+pub use phases::{PhasePlan, PhaseRate};
+pub use spec::Spec;
 
 /// One request: which file, and when it is meant to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,248 @@
+//! The rows of requests that the load's threads work off: when, and for which file.
+//!
+//! [`super::Workload::demands`] makes them. Pure and seeded; time is given, never read.
+
+use std::sync::Arc;
+
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand_distr::{Distribution, Exp1};
+
+use super::choice::Choice;
+use super::phases::PhaseRate;
+use super::trace::Replay;
+use super::{Ask, Demand};
+
+/// How requests arrive. Each phase of a schedule begins where the one before it ends; after the last
+/// no more come.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arrivals {
+    /// In a closed loop: only [`Demand::next_path`] is used.
+    Closed,
+    /// Independent of each other, with exponential gaps.
+    Poisson {
+        /// The rates of all threads together.
+        phases: Vec<PhaseRate>,
+    },
+    /// In equal gaps, the first at the beginning of the phase.
+    Fixed {
+        /// The rates of all threads together.
+        phases: Vec<PhaseRate>,
+    },
+    /// At the times that the trace has; endless when the trace is looped. Only for traces: other
+    /// workloads then ask for nothing.
+    Trace {
+        /// How many times faster than the trace, more than 0.
+        speed: f64,
+    },
+}
+
+/// What is added to a seed for the row of choices, so that it is another one than that of the gaps.
+const CHOICE_SEED: u64 = 0xc401_ce00;
+
+/// Where the files of a workload come from.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    /// Drawn.
+    Drawn(Choice),
+    /// From a trace, in its order.
+    Trace { replay: Arc<Replay>, is_loop: bool },
+}
+
+/// The row of thread `thread` of `threads`. Poisson rows are independent of each other; fixed ones and
+/// traces deal the requests out in turn.
+pub(super) fn stream(
+    source: &Source,
+    arrivals: &Arrivals,
+    seed: u64,
+    (thread, threads): (u32, u32),
+) -> Stream {
+    let seed = seed ^ (u64::from(thread) << 32);
+    let files = match source {
+        Source::Drawn(choice) => Files::Drawn {
+            choice: choice.clone(),
+            random: Xoshiro256PlusPlus::seed_from_u64(seed ^ CHOICE_SEED),
+        },
+        Source::Trace { replay, is_loop } => Files::Trace(Row {
+            replay: Arc::clone(replay),
+            is_loop: *is_loop,
+            next: u64::from(thread),
+            step: u64::from(threads),
+        }),
+    };
+    let gaps = |phases: &[PhaseRate], gaps| Starts::Phased(Phased::new(phases, gaps, threads));
+    let starts = match arrivals {
+        Arrivals::Closed => Starts::Closed,
+        Arrivals::Poisson { phases } => {
+            gaps(phases, Gaps::Exponential { random: Xoshiro256PlusPlus::seed_from_u64(seed) })
+        }
+        Arrivals::Fixed { phases } => gaps(phases, Gaps::Equal { first: thread, taken: 0 }),
+        Arrivals::Trace { speed } => Starts::Trace { speed: *speed },
+    };
+    Stream { files, starts }
+}
+
+/// The row of one thread.
+#[derive(Debug)]
+pub(super) struct Stream {
+    files: Files,
+    starts: Starts,
+}
+
+#[derive(Debug)]
+enum Files {
+    Drawn { choice: Choice, random: Xoshiro256PlusPlus },
+    Trace(Row),
+}
+
+#[derive(Debug)]
+enum Starts {
+    Closed,
+    Phased(Phased),
+    Trace { speed: f64 },
+}
+
+impl Demand for Stream {
+    fn next_due_ns(&self) -> Option<u64> {
+        match (&self.starts, &self.files) {
+            (Starts::Phased(phased), Files::Drawn { .. }) => phased.due_ns,
+            (Starts::Phased(phased), Files::Trace(row)) => row.index().and(phased.due_ns),
+            (Starts::Trace { speed }, Files::Trace(row)) => {
+                Some((row.at_ns()? as f64 / speed) as u64).filter(|_| *speed > 0.0)
+            }
+            (Starts::Trace { .. }, Files::Drawn { .. }) | (Starts::Closed, _) => None,
+        }
+    }
+
+    fn take(&mut self) -> Option<Ask> {
+        let intended_ns = self.next_due_ns()?;
+        let path_id = self.next_path()?;
+        if let Starts::Phased(phased) = &mut self.starts {
+            phased.go_on();
+        }
+        Some(Ask { path_id, intended_ns })
+    }
+
+    fn next_path(&mut self) -> Option<u32> {
+        match &mut self.files {
+            Files::Drawn { choice, random } => Some(choice.draw(random)),
+            Files::Trace(row) => row.take(),
+        }
+    }
+}
+
+/// Every so many requests of a trace.
+#[derive(Debug)]
+struct Row {
+    replay: Arc<Replay>,
+    is_loop: bool,
+    /// Counted through all rounds of the trace.
+    next: u64,
+    step: u64,
+}
+
+impl Row {
+    /// The round of the trace that the next request is in, and its index there.
+    fn index(&self) -> Option<(u64, u64)> {
+        let length = self.replay.len();
+        let round = self.next.checked_div(length)?;
+        (round == 0 || self.is_loop).then(|| (round, self.next % length))
+    }
+
+    fn at_ns(&self) -> Option<u64> {
+        let (round, index) = self.index()?;
+        Some(round.saturating_mul(self.replay.duration_ns()).saturating_add(self.replay.at_ns(index)?))
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        let (_, index) = self.index()?;
+        self.next = self.next.saturating_add(self.step);
+        self.replay.path_id(index)
+    }
+}
+
+/// Starts at the rates of a schedule.
+#[derive(Debug)]
+struct Phased {
+    phases: Vec<PhaseRate>,
+    threads: u32,
+    gaps: Gaps,
+    phase: usize,
+    phase_start_ns: u64,
+    /// Of the next start, since the beginning of its phase.
+    offset_ns: f64,
+    /// The next start; none after the last.
+    due_ns: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Gaps {
+    /// This thread's rate is its part of the whole.
+    Exponential { random: Xoshiro256PlusPlus },
+    /// This thread takes every so many starts of the whole, beginning with `first`; of this phase
+    /// it has taken so many.
+    Equal { first: u32, taken: u64 },
+}
+
+impl Phased {
+    fn new(phases: &[PhaseRate], gaps: Gaps, threads: u32) -> Self {
+        let phases = phases.to_vec();
+        let mut phased =
+            Self { phases, threads, gaps, phase: 0, phase_start_ns: 0, offset_ns: 0.0, due_ns: None };
+        phased.begin_phase();
+        phased.find();
+        phased
+    }
+
+    /// Moves to the start after the one that is due.
+    fn go_on(&mut self) {
+        self.offset_ns = self.next_offset_ns();
+        self.find();
+    }
+
+    /// Moves on to the phase in which the next start is. An exponential gap that ends after its phase
+    /// is drawn anew from the end of the phase: it has no memory.
+    fn find(&mut self) {
+        while let Some(phase) = self.phases.get(self.phase) {
+            if self.offset_ns < phase.duration_ns as f64 {
+                self.due_ns = Some(self.phase_start_ns.saturating_add(self.offset_ns as u64));
+                return;
+            }
+            self.phase_start_ns = self.phase_start_ns.saturating_add(phase.duration_ns);
+            self.phase += 1;
+            self.begin_phase();
+        }
+        self.due_ns = None;
+    }
+
+    fn begin_phase(&mut self) {
+        self.offset_ns = 0.0;
+        if let Gaps::Equal { taken, .. } = &mut self.gaps {
+            *taken = 0;
+        }
+        self.offset_ns = self.next_offset_ns();
+    }
+
+    fn next_offset_ns(&mut self) -> f64 {
+        let rate_per_s = self.phases.get(self.phase).map_or(0.0, |phase| phase.rate_per_s);
+        if !(rate_per_s > 0.0 && rate_per_s.is_finite()) {
+            return f64::INFINITY;
+        }
+        let gap_ns = 1e9 / rate_per_s;
+        match &mut self.gaps {
+            Gaps::Exponential { random } => {
+                let draw: f64 = Exp1.sample(random);
+                self.offset_ns + draw * gap_ns * f64::from(self.threads)
+            }
+            Gaps::Equal { first, taken } => {
+                let index = u64::from(*first) + *taken * u64::from(self.threads);
+                *taken += 1;
+                index as f64 * gap_ns
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "demand_tests.rs"]
+mod tests;

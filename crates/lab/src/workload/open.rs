@@ -1,0 +1,278 @@
+//! A workload, made from its name and the files that it is to draw from.
+//!
+//! The commands open one and give its demands to the load. Reads lists and traces, asks no server.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Demand;
+use super::catalogue::{Catalogue, Listed};
+use super::choice::Choice;
+use super::demand::{Arrivals, Source, stream};
+use super::list::{List, Made, escaped};
+use super::spec::Spec;
+use super::trace::{Replay, Trace};
+use crate::error::{Error, Result};
+use crate::fileset::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
+
+/// Requests on a connection where SPECweb99 is meant (blocking-induced-latency, section 2.3).
+const SPECWEB99_REQUESTS_PER_CONNECTION: u32 = 5;
+
+/// Which files a workload draws from, and how a trace is cut. All may be left out, but for files
+/// to draw from.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The files are the first so many directories of `flash fileset specweb99`.
+    pub directories: Option<u32>,
+    /// The manifest of `flash fileset`, or a list like it.
+    pub manifest: Option<PathBuf>,
+    /// A list of paths: one on a line, perhaps with its length in bytes behind it.
+    pub paths: Option<PathBuf>,
+    /// The seed of the contents; a manifest of `flash fileset` knows it.
+    pub content_seed: Option<u64>,
+    /// Of a trace, only the first requests, as many as ask for files of so many bytes together.
+    pub dataset_bytes: Option<u64>,
+    /// At the end of a trace, begin it again.
+    pub trace_loop: bool,
+    /// Read only so many lines or records of a trace.
+    pub trace_lines_max: Option<u64>,
+}
+
+/// What is asked for: files, and a way to choose among them.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    catalogue: Arc<Catalogue>,
+    source: Source,
+    requests_per_connection: Option<u32>,
+    description: String,
+    warnings: Vec<String>,
+}
+
+impl Workload {
+    /// Makes a workload; reads what the options name.
+    ///
+    /// Errors: usage, for options that do not go together or lists that are none; run, for files that
+    /// cannot be read.
+    pub fn open(spec: &Spec, options: &Options) -> Result<Self> {
+        if !matches!(spec, Spec::Trace { .. })
+            && (options.dataset_bytes.is_some() || options.trace_loop || options.trace_lines_max.is_some())
+        {
+            return Err(Error::usage("only a trace can be cut to a data set size or looped: use trace:FILE"));
+        }
+        let set = Set::open(options)?;
+        match spec {
+            Spec::Trace { file } => Self::open_trace(file, options, set),
+            Spec::Single { path } => Self::open_single(path, set),
+            Spec::Specweb99 => Self::open_specweb99(set),
+            Spec::Uniform => Self::open_drawn(set, "each file equally often", Choice::uniform),
+            Spec::Zipf { alpha } => {
+                let how = format!("files by Zipf's law with alpha {alpha}, in the order of the list");
+                Self::open_drawn(set, &how, |files| Choice::zipf(files, *alpha))
+            }
+        }
+    }
+
+    fn open_specweb99(set: Option<Set>) -> Result<Self> {
+        let needs = || {
+            Error::usage(
+                "the workload specweb99 needs a number of directories or the manifest of `flash fileset specweb99`",
+            )
+        };
+        let set = set.filter(|set| set.directories.is_some()).ok_or_else(needs)?;
+        let directories = set.directories.unwrap_or_default();
+        let source = Source::Drawn(Choice::specweb99(directories).ok_or_else(needs)?);
+        let description = format!("SPECweb99, {}", set.words);
+        let requests_per_connection = Some(SPECWEB99_REQUESTS_PER_CONNECTION);
+        Ok(Self { requests_per_connection, ..Self::new(set.catalogue, source, description) })
+    }
+
+    fn open_drawn(set: Option<Set>, how: &str, choice: impl Fn(u32) -> Option<Choice>) -> Result<Self> {
+        let needs = || {
+            Error::usage(
+                "there are no files to draw from: give a manifest, a list of paths or a number of directories",
+            )
+        };
+        let set = set.ok_or_else(needs)?;
+        let source = Source::Drawn(choice(set.catalogue.len()).ok_or_else(needs)?);
+        let description = format!("{how}, {}", set.words);
+        Ok(Self::new(set.catalogue, source, description))
+    }
+
+    fn open_single(path: &str, set: Option<Set>) -> Result<Self> {
+        let path = escaped(path.as_bytes());
+        let description = format!("the one path {path}");
+        let found = set.and_then(|set| {
+            let mut written = Vec::new();
+            let path_id = (0..set.catalogue.len()).find(|&path_id| {
+                written.clear();
+                set.catalogue.write_path(path_id, &mut written);
+                written == path.as_bytes()
+            })?;
+            Some((path_id, set.catalogue.file_bytes(path_id), set.catalogue.content_seed()))
+        });
+        let (first, file_bytes, seed) = found.unwrap_or_default();
+        let catalogue = Catalogue::listed(vec![Listed { path, file_bytes }]).with_contents(seed, first);
+        Ok(Self::new(catalogue, Source::Drawn(Choice::Uniform(1)), description))
+    }
+
+    fn open_trace(file: &Path, options: &Options, set: Option<Set>) -> Result<Self> {
+        let mut trace = Trace::read(file, options.trace_lines_max)?;
+        if let Some(dataset_bytes) = options.dataset_bytes {
+            trace.truncate(dataset_bytes)?;
+        }
+        let catalogue = match set {
+            Some(set) => {
+                set.map(&mut trace)?;
+                set.catalogue
+            }
+            None => Catalogue::listed(trace.files().to_vec()),
+        };
+        let replay = Replay::new(&trace);
+        let description = format!(
+            "trace {}: {} requests in {} s, {} files in the catalogue{}{}",
+            file.file_name().unwrap_or_default().to_string_lossy(),
+            replay.len(),
+            replay.duration_ns() / 1_000_000_000,
+            catalogue.len(),
+            bytes_words(&catalogue),
+            if options.trace_loop { ", looped" } else { "" },
+        );
+        let source = Source::Trace { replay: Arc::new(replay), is_loop: options.trace_loop };
+        let warnings = trace.warnings().to_vec();
+        Ok(Self { warnings, ..Self::new(catalogue, source, description) })
+    }
+
+    fn new(catalogue: Catalogue, source: Source, description: String) -> Self {
+        let catalogue = Arc::new(catalogue);
+        Self { catalogue, source, requests_per_connection: None, description, warnings: Vec::new() }
+    }
+
+    /// The files.
+    pub fn catalogue(&self) -> &Arc<Catalogue> {
+        &self.catalogue
+    }
+
+    /// What it is, in words.
+    pub fn describe(&self) -> String {
+        self.description.clone()
+    }
+
+    /// What was left out of what was read, and what was odd in it, in words.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// How many requests a connection carries, where the workload says so.
+    pub fn requests_per_connection(&self) -> Option<u32> {
+        self.requests_per_connection
+    }
+
+    /// The requests per second of a trace at its own speed; none for other workloads.
+    pub fn trace_mean_rate_per_s(&self) -> Option<f64> {
+        match &self.source {
+            Source::Trace { replay, .. } => Some(replay.mean_rate_per_s()),
+            Source::Drawn(_) => None,
+        }
+    }
+
+    /// The rows of requests of each thread, together the whole. A seed repeats them for the same
+    /// number of threads.
+    pub fn demands(&self, arrivals: &Arrivals, seed: u64, threads: u32) -> Vec<Box<dyn Demand>> {
+        let row =
+            |thread| -> Box<dyn Demand> { Box::new(stream(&self.source, arrivals, seed, (thread, threads))) };
+        (0..threads).map(row).collect()
+    }
+}
+
+fn bytes_words(catalogue: &Catalogue) -> String {
+    catalogue.dataset_bytes().map(|bytes| format!(", {bytes} bytes")).unwrap_or_default()
+}
+
+/// The files that the options name.
+struct Set {
+    catalogue: Catalogue,
+    /// The files are those of SPECweb99 with so many directories.
+    directories: Option<u32>,
+    /// The list that they are from, with the names that a trace has for them.
+    list: Option<(PathBuf, Vec<Option<Box<str>>>)>,
+    words: String,
+}
+
+impl Set {
+    fn open(options: &Options) -> Result<Option<Self>> {
+        let (path, list) = match (&options.manifest, &options.paths) {
+            (Some(_), Some(_)) => {
+                return Err(Error::usage("both a manifest and a list of paths are given: give one"));
+            }
+            (Some(path), None) | (None, Some(path)) => (path, List::read(path)?),
+            (None, None) => return Self::of_directories(options.directories, None, options.content_seed),
+        };
+        let seed = content_seed(options.content_seed, list.made, path)?;
+        if list.made.is_some_and(|made| made.is_specweb99) {
+            let listed = list.files.len() as u32 / FILES_PER_DIRECTORY;
+            return Self::of_directories(options.directories, Some(listed), seed);
+        }
+        if options.directories.is_some() {
+            return Err(Error::usage(format!(
+                "a number of directories is given, but {} is no manifest of `flash fileset specweb99`",
+                path.display()
+            )));
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let words = format!("{} files of {name}", list.files.len());
+        let catalogue = Catalogue::listed(list.files).with_contents(seed, 0);
+        let words = words + &bytes_words(&catalogue);
+        Ok(Some(Self { catalogue, directories: None, list: Some((path.clone(), list.originals)), words }))
+    }
+
+    /// So many directories, as far as they were made.
+    fn of_directories(asked: Option<u32>, made: Option<u32>, seed: Option<u64>) -> Result<Option<Self>> {
+        let Some(directories) = asked.or(made) else { return Ok(None) };
+        let most = made.unwrap_or(DIRECTORIES_MAX);
+        if directories == 0 || directories > most {
+            return Err(Error::usage(format!(
+                "the set cannot have {directories} directories: 1 to {most} are possible"
+            )));
+        }
+        let catalogue = Catalogue::specweb99(directories, seed);
+        let words =
+            format!("{directories} directories of {FILES_PER_DIRECTORY} files{}", bytes_words(&catalogue));
+        Ok(Some(Self { catalogue, directories: Some(directories), list: None, words }))
+    }
+
+    /// Gives the requests of a trace the numbers of this set's files.
+    fn map(&self, trace: &mut Trace) -> Result<()> {
+        let Some((path, originals)) = &self.list else {
+            return Err(Error::usage(
+                "a trace needs no directories, and its files are none of SPECweb99's: give the manifest of \
+                 `flash fileset trace:FILE`, a list of paths, or neither",
+            ));
+        };
+        let mut paths = Vec::with_capacity(self.catalogue.len() as usize);
+        for path_id in 0..self.catalogue.len() {
+            let original = originals.get(path_id as usize).and_then(Option::as_deref);
+            paths.push(original.unwrap_or(self.catalogue.listed_path(path_id)));
+        }
+        trace.map(paths.into_iter(), path)
+    }
+}
+
+/// The seed of the contents of a list's files, when they have one.
+fn content_seed(asked: Option<u64>, made: Option<Made>, path: &Path) -> Result<Option<u64>> {
+    match (asked, made) {
+        (Some(seed), Some(made)) if seed != made.seed => Err(Error::usage(format!(
+            "the contents are to have seed {seed}, but {} says {}",
+            path.display(),
+            made.seed
+        ))),
+        (Some(_), None) => Err(Error::usage(format!(
+            "the contents of the files of {} are not known: only manifests of `flash fileset` have a seed",
+            path.display()
+        ))),
+        (_, made) => Ok(made.map(|made| made.seed)),
+    }
+}
+
+#[cfg(test)]
+#[path = "open_tests.rs"]
+mod tests;

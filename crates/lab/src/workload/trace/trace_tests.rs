@@ -1,0 +1,187 @@
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+
+use super::*;
+
+/// A trace file that is removed at the end of its test.
+struct TraceFile(PathBuf);
+
+impl TraceFile {
+    fn new(name: &str, bytes: &[u8]) -> Self {
+        let path = std::env::temp_dir().join(format!("flash-lab-trace-{name}-{}", std::process::id()));
+        fs::write(&path, bytes).unwrap();
+        Self(path)
+    }
+
+    fn read(&self) -> Trace {
+        Trace::read(&self.0, None).unwrap()
+    }
+}
+
+impl Drop for TraceFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// A line at so many seconds after 10:00:00.
+fn line(second: u32, path: &str, status: u16, bytes: &str) -> String {
+    let (minute, second) = (second / 60, second % 60);
+    format!(
+        "127.0.0.1 - - [10/Oct/2000:10:{minute:02}:{second:02} +0000] \"GET {path} HTTP/1.1\" {status} {bytes}\n"
+    )
+}
+
+fn requests(trace: &Trace) -> Vec<(u32, &str)> {
+    let start_s = trace.requests[0].at_s;
+    let of = |request: &Timed| (request.at_s - start_s, &*trace.files[request.path_id as usize].path);
+    trace.requests.iter().map(of).collect()
+}
+
+fn files(trace: &Trace) -> Vec<(&str, Option<u64>)> {
+    trace.files().iter().map(|file| (&*file.path, file.file_bytes)).collect()
+}
+
+#[test]
+fn lengths_are_the_largest_seen_and_times_are_sorted() {
+    let text = line(5, "/b", 206, "10")
+        + &line(5, "/a", 200, "7")
+        + &line(3, "/c", 304, "-")
+        + &line(9, "/b", 200, "30")
+        + &line(4, "/a", 304, "0")
+        + &line(5, "/b", 206, "20");
+    let trace = TraceFile::new("sorted", text.as_bytes()).read();
+    let expected = [(0, "/c"), (1, "/a"), (2, "/b"), (2, "/a"), (2, "/b"), (6, "/b")];
+    assert_eq!(requests(&trace), expected);
+    assert_eq!(files(&trace), [("/c", None), ("/a", Some(7)), ("/b", Some(30))]);
+    assert_eq!(trace.warnings().len(), 1);
+    assert!(trace.warnings()[0].ends_with("3 requests stand after a later one; sorted"));
+}
+
+#[test]
+fn what_is_malformed_or_left_out_is_counted_and_shown() {
+    let mut text = line(0, "/a", 200, "1") + "what is this\n\n" + &line(0, "/b", 404, "1");
+    text += &line(1, "/a", 200, "1").replace("GET", "POST");
+    text += &line(1, "*", 200, "1");
+    text += &line(1, "/a", 200, "1")[..40];
+    let trace = TraceFile::new("counted", text.as_bytes()).read();
+    assert_eq!(requests(&trace), [(0, "/a")]);
+    let [malformed, left_out] = trace.warnings() else { panic!("{:?}", trace.warnings()) };
+    assert!(
+        malformed
+            .contains("2 of 7 lines are malformed (line 2: no [time]: what is this; line 7: no [time]: 127"),
+        "{malformed}"
+    );
+    assert!(
+        left_out.ends_with(
+            "3 of 7 lines are left out: 1 not GET, 1 with a status other than 200, 206 and 304, 1 without a path"
+        ),
+        "{left_out}"
+    );
+}
+
+#[test]
+fn only_the_first_malformed_lines_are_shown() {
+    let text = line(0, "/a", 200, "1") + &"?\n".repeat(9);
+    let trace = TraceFile::new("shown", text.as_bytes()).read();
+    let warning = &trace.warnings()[0];
+    assert!(
+        warning.contains("9 of 10 lines") && warning.ends_with("line 6: no [time]: ?; ...)"),
+        "{warning}"
+    );
+}
+
+#[test]
+fn nothing_to_replay_is_an_error_that_says_why() {
+    let none = TraceFile::new("none", b"<html>\n");
+    let error = Trace::read(&none.0, None).unwrap_err();
+    assert!(error.exit_code() == 1 && error.to_string().contains("line 1: no [time]: <html>"), "{error}");
+    assert_eq!(Trace::read(&TraceFile::new("empty", b"").0, None).unwrap_err().exit_code(), 1);
+    let missing = Trace::read(Path::new("/nonexistent/log"), None).unwrap_err();
+    assert!(missing.exit_code() == 1 && missing.to_string().starts_with("cannot open"), "{missing}");
+    assert_eq!(Trace::read(Path::new("/"), None).unwrap_err().exit_code(), 1);
+}
+
+#[test]
+fn reads_no_more_lines_than_asked() {
+    let text: String = (0..9).map(|second| line(second, "/a", 200, "1")).collect();
+    assert_eq!(Trace::read(&TraceFile::new("lines", text.as_bytes()).0, Some(4)).unwrap().len(), 4);
+}
+
+fn record(at_s: u32, object: u32, size: u32, status: u8) -> Vec<u8> {
+    let words = [at_s, 3, object, size].into_iter().flat_map(u32::to_be_bytes);
+    words.chain([0, 0x40 | status, 1, 0x63]).collect()
+}
+
+#[test]
+fn world_cup_records() {
+    let mut bytes =
+        [record(894_000_000, 7, 500, 2), record(894_000_002, 8, 9, 19), record(894_000_002, 7, 0, 13)]
+            .concat();
+    bytes.extend(&record(894_000_003, 7, 1, 2)[..7]);
+    let trace = TraceFile::new("worldcup", &bytes).read();
+    assert_eq!(requests(&trace), [(0, "/wc98/7"), (2, "/wc98/7")]);
+    assert_eq!(files(&trace), [("/wc98/7", Some(500))]);
+    let [malformed, left_out] = trace.warnings() else { panic!("{:?}", trace.warnings()) };
+    assert!(malformed.contains("1 of 4 records are malformed (record 4: cut short"), "{malformed}");
+    assert!(left_out.contains("1 of 4 records are left out: 1 with a status"), "{left_out}");
+}
+
+#[test]
+fn gzipped_and_cut() {
+    let text: String = (0..3000).map(|n| line(n / 60, &format!("/{n}"), 200, "1")).collect();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(text.as_bytes()).unwrap();
+    let packed = packed.finish().unwrap();
+    let trace = TraceFile::new("whole.gz", &packed).read();
+    assert!(trace.len() == 3000 && trace.warnings().is_empty());
+    // Two members in a row, as gzip(1) allows.
+    assert_eq!(TraceFile::new("two.gz", &[packed.clone(), packed.clone()].concat()).read().len(), 6000);
+    let cut = TraceFile::new("cut.gz", &packed[..packed.len() / 2]).read();
+    assert!(cut.len() > 100 && cut.len() < 3000);
+    assert!(cut.warnings()[0].contains("cannot be read beyond line"), "{:?}", cut.warnings());
+}
+
+#[test]
+fn truncation_keeps_the_first_requests_that_fit() {
+    let text: String = [(0, "/a", "40"), (1, "/b", "50"), (2, "/a", "60"), (3, "/c", "5"), (4, "/a", "1")]
+        .map(|(second, path, bytes)| line(second, path, 200, bytes))
+        .concat();
+    let file = TraceFile::new("truncate", text.as_bytes());
+    // The files have 60, 50 and 5 bytes.
+    for (dataset_bytes, requests, files) in
+        [(u64::MAX, 5, 3), (115, 5, 3), (114, 3, 2), (110, 3, 2), (109, 1, 1), (60, 1, 1)]
+    {
+        let mut trace = file.read();
+        trace.truncate(dataset_bytes).unwrap();
+        assert_eq!((trace.len(), trace.files().len()), (requests, files), "{dataset_bytes}");
+    }
+    let error = file.read().truncate(59).unwrap_err();
+    assert!(error.exit_code() == 2 && error.to_string().contains("/a of 60"), "{error}");
+}
+
+#[test]
+fn maps_to_a_list_by_path() {
+    let text = line(0, "/a", 200, "1") + &line(1, "/b", 200, "1") + &line(2, "/c", 200, "1");
+    let file = TraceFile::new("map", text.as_bytes());
+    let mut trace = file.read();
+    trace.map(["/x", "/c", "/a", "/c"].into_iter(), Path::new("list")).unwrap();
+    let ids: Vec<_> = trace.requests.iter().map(|request| request.path_id).collect();
+    assert_eq!(ids, [2, 1]);
+    let warning = trace.warnings().last().unwrap();
+    assert!(warning.starts_with("1 of 3 requests are for files that list lacks, /b first"), "{warning}");
+    assert_eq!(file.read().map(["/x"].into_iter(), Path::new("list")).unwrap_err().exit_code(), 2);
+}
+
+#[test]
+fn a_replay_spreads_the_requests_of_a_second() {
+    let seconds = [0, 0, 0, 0, 2, 3, 3];
+    let text: String = seconds.iter().map(|&second| line(second, "/a", 200, "1")).collect();
+    let replay = Replay::new(&TraceFile::new("replay", text.as_bytes()).read());
+    let times_ms: Vec<_> = (0..7).map(|index| replay.at_ns(index).unwrap() / 1_000_000).collect();
+    assert_eq!(times_ms, [0, 250, 500, 750, 2000, 3000, 3500]);
+    assert_eq!((replay.at_ns(7), replay.path_id(7)), (None, None));
+    assert_eq!(replay.duration_ns(), 4 * 1_000_000_000);
+    assert!((replay.mean_rate_per_s() - 1.75).abs() < 1e-12);
+}
