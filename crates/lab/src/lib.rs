@@ -12,6 +12,7 @@ pub mod load;
 pub mod record;
 pub mod results;
 pub mod target;
+pub mod testbed;
 pub mod workload;
 
 pub use error::{Error, Result};

@@ -18,3 +18,9 @@ pub fn wall_ns() -> i128 {
     let t = clock_gettime(ClockId::Realtime);
     i128::from(t.tv_sec) * 1_000_000_000 + i128::from(t.tv_nsec)
 }
+
+/// Nanoseconds of CPU that the calling thread has used.
+pub fn thread_cpu_ns() -> u64 {
+    let t = clock_gettime(ClockId::ThreadCPUTime);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}

@@ -3,5 +3,6 @@
 pub mod account;
 pub mod file;
 pub mod process;
+pub mod program;
 pub mod root;
 pub mod signal;

@@ -1,0 +1,332 @@
+//! Control groups of a server: bounded memory, page cache included, and a disk held to some reads/s.
+//!
+//! [`super::running`] makes them before a server starts and removes them after its end, however that
+//! comes. Only processes that join are bounded. cgroups(7), version 1 (`memory`, `blkio`) where it
+//! has both, else version 2 (`memory`, `io`).
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use flash_sys::waiting::program;
+
+use crate::error::{Error, Result};
+
+/// What the names of groups begin with; the lab's process id and a number follow.
+const PREFIX: &str = "flash-lab-";
+/// How long the last processes of a group may take to be gone.
+const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What must hold for the processes of the groups.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds<'a> {
+    /// Bytes, page cache included.
+    pub(super) memory_bytes: Option<u64>,
+    /// Reads that reach the disk of `root`.
+    pub(super) reads_per_s: Option<u32>,
+    pub(super) root: &'a Path,
+}
+
+/// The groups of one server, removed when dropped.
+#[derive(Debug)]
+pub(super) struct Groups {
+    folders: Vec<PathBuf>,
+    throttle: Option<Throttle>,
+}
+
+#[derive(Debug)]
+struct Throttle {
+    file: PathBuf,
+    version: Version,
+    /// MAJ:MIN of the whole disk.
+    disk: String,
+    reads_per_s: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+/// Where the controllers are mounted.
+#[derive(Debug, PartialEq, Eq)]
+enum Mounted {
+    One { memory: PathBuf, blkio: PathBuf },
+    Two(PathBuf),
+}
+
+impl Groups {
+    /// Makes groups with these bounds, none where there is nothing to bound. The disk is not held
+    /// back before [`Groups::throttle`].
+    ///
+    /// Errors: run, when the machine does not allow it, with what is missing.
+    pub(super) fn make(bounds: &Bounds<'_>) -> Result<Self> {
+        let mut groups = Self { folders: Vec::new(), throttle: None };
+        if bounds.memory_bytes.is_none() && bounds.reads_per_s.is_none() {
+            return Ok(groups);
+        }
+        if !flash_sys::sandbox::privileges::is_root() {
+            return Err(impossible("bounds of memory and disk need root"));
+        }
+        let mounts = fs::read_to_string("/proc/self/mounts")
+            .map_err(|why| Error::file("read", Path::new("/proc/self/mounts"), &why))?;
+        let Some(mounted) = find(&mounts) else {
+            return Err(impossible(
+                "neither cgroup v1 with memory and blkio nor cgroup v2 with memory and io is mounted",
+            ));
+        };
+        let disk = bounds.reads_per_s.map(|rate| Ok((rate, disk_of(bounds.root)?))).transpose()?;
+        let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        match mounted {
+            Mounted::One { memory, blkio } => {
+                groups.make_v1(bounds.memory_bytes, disk, [memory, blkio], &name)?;
+            }
+            Mounted::Two(mount) => groups.make_v2(bounds.memory_bytes, disk, &mount, &name)?,
+        }
+        // Some machines take a bound only when it is set: better to hear it now than after a warm-up.
+        groups.throttle(true)?;
+        groups.throttle(false)?;
+        Ok(groups)
+    }
+
+    fn make_v1(
+        &mut self,
+        memory_bytes: Option<u64>,
+        disk: Option<(u32, String)>,
+        [memory, blkio]: [PathBuf; 2],
+        name: &str,
+    ) -> Result<()> {
+        if let Some(bytes) = memory_bytes {
+            let folder = self.add(&memory, name)?;
+            set(&folder.join("memory.limit_in_bytes"), &bytes.to_string())?;
+        }
+        if let Some((reads_per_s, disk)) = disk {
+            let file = self.add(&blkio, name)?.join("blkio.throttle.read_iops_device");
+            self.throttle = Some(Throttle { file, version: Version::One, disk, reads_per_s });
+        }
+        Ok(())
+    }
+
+    fn make_v2(
+        &mut self,
+        memory_bytes: Option<u64>,
+        disk: Option<(u32, String)>,
+        mount: &Path,
+        name: &str,
+    ) -> Result<()> {
+        set(&mount.join("cgroup.subtree_control"), "+memory +io")?;
+        let folder = self.add(mount, name)?;
+        if let Some(bytes) = memory_bytes {
+            set(&folder.join("memory.max"), &bytes.to_string())?;
+        }
+        if let Some((reads_per_s, disk)) = disk {
+            let file = folder.join("io.max");
+            self.throttle = Some(Throttle { file, version: Version::Two, disk, reads_per_s });
+        }
+        Ok(())
+    }
+
+    /// Makes one group, after those that a killed lab left behind are gone.
+    fn add(&mut self, mount: &Path, name: &str) -> Result<PathBuf> {
+        sweep(mount);
+        let folder = mount.join(name);
+        fs::create_dir(&folder)
+            .map_err(|why| impossible(&format!("the group {} can't be made: {why}", folder.display())))?;
+        self.folders.push(folder.clone());
+        Ok(folder)
+    }
+
+    /// The files through which a process joins, open for writing.
+    pub(super) fn entrances(&self) -> Result<Vec<File>> {
+        let open = |folder: &PathBuf| {
+            let path = folder.join("cgroup.procs");
+            OpenOptions::new().write(true).open(&path).map_err(|why| Error::file("open", &path, &why))
+        };
+        self.folders.iter().map(open).collect()
+    }
+
+    /// The processes that are in them.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        let read = |folder: &PathBuf| fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+        let lists: Vec<String> = self.folders.iter().map(read).collect();
+        lists.iter().flat_map(|list| list.lines()).filter_map(|line| line.parse().ok()).collect()
+    }
+
+    /// Holds the disk to its reads/s, or lets it go; nothing where no bound was asked for.
+    pub(super) fn throttle(&self, on: bool) -> Result<()> {
+        let Some(throttle) = &self.throttle else {
+            return Ok(());
+        };
+        let (disk, rate) = (&throttle.disk, throttle.reads_per_s);
+        let text = match (throttle.version, on) {
+            (Version::One, true) => format!("{disk} {rate}"),
+            (Version::One, false) => format!("{disk} 0"),
+            (Version::Two, true) => format!("{disk} riops={rate}"),
+            (Version::Two, false) => format!("{disk} riops=max"),
+        };
+        set(&throttle.file, &text)
+    }
+
+    /// Removes them, once their processes are gone.
+    ///
+    /// Errors: run, when one stays.
+    pub(super) fn remove(&mut self) -> Result<()> {
+        let deadline = Instant::now() + REMOVAL_PATIENCE;
+        while let Some(folder) = self.folders.last() {
+            match fs::remove_dir(folder) {
+                Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
+                    if Instant::now() > deadline {
+                        return Err(Error::file("remove the group", folder, &why));
+                    }
+                    thread::sleep(Duration::from_millis(20));
+                }
+                _ => {
+                    self.folders.pop();
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        if let Err(error) = self.remove() {
+            eprintln!("warning: {error}");
+        }
+    }
+}
+
+/// Numbers the groups of this process.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+fn impossible(why: &str) -> Error {
+    Error::run(format!(
+        "there can be no testbed on this machine: {why}; run as root where cgroups can be changed, or do without bounds \
+         of memory and disk"
+    ))
+}
+
+fn set(path: &Path, text: &str) -> Result<()> {
+    // One write and nothing truncated: that is how the kernel takes it.
+    let written = OpenOptions::new()
+        .write(true)
+        .open(path)
+        .and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
+    written.map_err(|why| impossible(&format!("writing '{text}' to {} failed: {why}", path.display())))
+}
+
+/// Finds the controllers in the text of /proc/self/mounts.
+fn find(mounts: &str) -> Option<Mounted> {
+    let of_kind = |wanted: &'static str| {
+        mounts.lines().filter_map(move |line| {
+            let mut fields = line.split(' ').skip(1);
+            let (folder, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
+            (kind == wanted).then_some((folder, options))
+        })
+    };
+    let controller = |name: &str| {
+        let mut found =
+            of_kind("cgroup").filter(|(_, options)| options.split(',').any(|option| option == name));
+        found.next().map(|(folder, _)| PathBuf::from(folder))
+    };
+    if let (Some(memory), Some(blkio)) = (controller("memory"), controller("blkio")) {
+        return Some(Mounted::One { memory, blkio });
+    }
+    let has_both = |folder: &str| {
+        let list = fs::read_to_string(Path::new(folder).join("cgroup.controllers")).unwrap_or_default();
+        ["memory", "io"].iter().all(|wanted| list.split_ascii_whitespace().any(|name| name == *wanted))
+    };
+    of_kind("cgroup2").find(|(folder, _)| has_both(folder)).map(|(folder, _)| Mounted::Two(folder.into()))
+}
+
+/// Removes the empty groups of labs that are gone.
+fn sweep(mount: &Path) {
+    for entry in fs::read_dir(mount).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            // One whose server still runs can't be removed.
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// MAJ:MIN of the whole disk that holds a path.
+fn disk_of(path: &Path) -> Result<String> {
+    let about = fs::metadata(path).map_err(|why| Error::file("find the disk of", path, &why))?;
+    let (major, minor) = program::device_numbers(about.dev());
+    let link = format!("/sys/dev/block/{major}:{minor}");
+    let Ok(mut device) = fs::canonicalize(&link) else {
+        return Err(impossible(&format!(
+            "{} is not on a disk (its device is {major}:{minor}); choose a folder on a real one",
+            path.display()
+        )));
+    };
+    if device.join("partition").exists() {
+        device.pop();
+    }
+    let file = device.join("dev");
+    let text = fs::read_to_string(&file).map_err(|why| Error::file("read", &file, &why))?;
+    Ok(text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_controllers() {
+        let one = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /a/cpuacct cgroup rw,cpuacct 0 0\n\
+                   cgroup /a/memory cgroup rw,relatime,memory 0 0\ncgroup /a/blkio cgroup rw,blkio 0 0\n";
+        let found = Mounted::One { memory: "/a/memory".into(), blkio: "/a/blkio".into() };
+        assert_eq!(find(one), Some(found));
+        assert_eq!(find("cgroup /a/memory cgroup rw,relatime,memory 0 0\n"), None);
+        assert_eq!(find("cgroup2 /not/there cgroup2 rw 0 0\n"), None);
+        assert_eq!(find("nonsense\n\n"), None);
+    }
+
+    #[test]
+    fn two_is_taken_where_it_has_the_controllers() {
+        let folder = std::env::temp_dir().join(format!("flash-lab-two-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let mounts = format!("cgroup2 {} cgroup2 rw 0 0\n", folder.display());
+        fs::write(folder.join("cgroup.controllers"), "cpuset cpu io memory pids\n").unwrap();
+        assert_eq!(find(&mounts), Some(Mounted::Two(folder.clone())));
+        fs::write(folder.join("cgroup.controllers"), "hugetlb memory\n").unwrap();
+        assert_eq!(find(&mounts), None);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn version_two_is_written_as_the_kernel_wants_it() {
+        // Plain files stand in for the kernel's; what the groups write is what is tested.
+        let mount = std::env::temp_dir().join(format!("flash-lab-v2-{}", std::process::id()));
+        fs::create_dir_all(mount.join("g")).unwrap();
+        for name in ["cgroup.subtree_control", "g/memory.max", "g/io.max"] {
+            fs::write(mount.join(name), "").unwrap();
+        }
+        let file = mount.join("g/io.max");
+        let throttle = Throttle { file, version: Version::Two, disk: "254:0".to_owned(), reads_per_s: 150 };
+        let groups = Groups { folders: Vec::new(), throttle: Some(throttle) };
+        groups.throttle(true).unwrap();
+        assert_eq!(fs::read_to_string(mount.join("g/io.max")).unwrap(), "254:0 riops=150");
+        groups.throttle(false).unwrap();
+        assert_eq!(fs::read_to_string(mount.join("g/io.max")).unwrap(), "254:0 riops=max");
+        let error = set(&mount.join("none"), "1").unwrap_err();
+        assert_eq!(error.exit_code(), 1);
+        assert!(error.to_string().contains("there can be no testbed"), "{error}");
+        fs::remove_dir_all(&mount).unwrap();
+    }
+
+    #[test]
+    fn what_is_on_no_disk_has_no_disk() {
+        let error = disk_of(Path::new("/proc")).unwrap_err();
+        assert!(error.to_string().contains("is not on a disk"), "{error}");
+        disk_of(Path::new("/not/there")).unwrap_err();
+    }
+}

@@ -1,0 +1,164 @@
+//! Servers that the lab starts and ends, the testbed that they run in, and what they use.
+//!
+//! `compare` starts [`Peer`]s one after the other, `profile` and `load` watch the process of a server
+//! that the user started. Only what was started here is ever ended. It measures no answer.
+
+mod groups;
+mod machine;
+mod peer;
+mod running;
+mod template;
+mod tree;
+mod watch;
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use flash_sys::waiting::program;
+
+pub use machine::machine;
+pub use peer::{Peer, Peers, read_peers, ready_made, ready_made_names};
+pub use program::{pin_thread, signal_named};
+pub use running::Running;
+pub use watch::{UsageReading, Watch};
+
+use crate::error::{Error, Result};
+use groups::{Bounds, Groups};
+
+/// What a `peers.toml` says of the testbed; options of the command line go before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// The folder that is served.
+    pub root: Option<PathBuf>,
+    /// The core of the server.
+    pub core: Option<usize>,
+    /// The core of the load.
+    pub load_core: Option<usize>,
+    /// Of a server, page cache included.
+    pub memory_bytes: Option<u64>,
+    /// That the disk of `root` is held to, once [`Running::throttle`] says so.
+    pub reads_per_s: Option<u32>,
+}
+
+impl Wishes {
+    /// The place for a server that serves `root`.
+    pub fn place(&self, root: PathBuf) -> Place {
+        Place { root, core: self.core, memory_bytes: self.memory_bytes, reads_per_s: self.reads_per_s }
+    }
+}
+
+/// Where a server runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The folder that it serves.
+    pub root: PathBuf,
+    /// The only core that it may use; without one, those of the calling thread.
+    pub core: Option<usize>,
+    /// Memory that it may use, page cache included.
+    pub memory_bytes: Option<u64>,
+    /// Reads that the disk of `root` is held to for it, once [`Running::throttle`] says so.
+    pub reads_per_s: Option<u32>,
+}
+
+impl Place {
+    /// Whether this machine allows it, without starting anything: for an error before hours of work.
+    ///
+    /// Errors: usage, for a root that is not there; run, when memory or disk can't be bounded.
+    pub fn check(&self) -> Result<()> {
+        let root = self.checked_root()?;
+        self.groups(Path::new(&root))?.remove()
+    }
+
+    /// The root as an absolute path that can stand in any configuration.
+    fn checked_root(&self) -> Result<String> {
+        let root = fs::canonicalize(&self.root).map_err(|why| {
+            Error::usage(format!("cannot serve {}: {why}; give a folder", self.root.display()))
+        })?;
+        let is_plain = |c: char| !c.is_control() && !"\"'\\${}".contains(c);
+        match root.to_str().filter(|text| text.chars().all(is_plain)) {
+            Some(text) => Ok(text.to_owned()),
+            None => Err(Error::usage(format!(
+                "cannot serve {}: quotes, backslashes, dollars, braces and what is not UTF-8 would not stand in every \
+                 server's configuration; choose another folder",
+                root.display()
+            ))),
+        }
+    }
+
+    fn groups(&self, root: &Path) -> Result<Groups> {
+        Groups::make(&Bounds { memory_bytes: self.memory_bytes, reads_per_s: self.reads_per_s, root })
+    }
+}
+
+/// The first port for a server and the last: below those that systems give to clients, which the load
+/// takes many of.
+const PORTS: std::ops::Range<u16> = 18_100..32_000;
+/// Ports between the first ones of two labs whose process ids follow each other.
+const PORTS_APART: u32 = 50;
+/// Ports given so far: none comes twice, so nothing of an earlier server is in the way of the next.
+static PORTS_GIVEN: AtomicU32 = AtomicU32::new(0);
+
+/// A port of the loopback that nobody listens on.
+///
+/// Errors: run, when all are taken.
+fn free_port() -> Result<u16> {
+    let first = std::process::id().wrapping_mul(PORTS_APART);
+    for _ in PORTS {
+        let number = first.wrapping_add(PORTS_GIVEN.fetch_add(1, Ordering::Relaxed));
+        let port = PORTS.start + (number % PORTS.len() as u32) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(Error::run(format!(
+        "no port of 127.0.0.1 from {} to {} is free: end what listens there",
+        PORTS.start,
+        PORTS.end - 1
+    )))
+}
+
+/// Writes back what is dirty and forgets what is clean and not locked: all files have to be read from
+/// the disk again.
+///
+/// Errors: run, for all but root.
+pub fn drop_page_cache() -> Result<()> {
+    program::write_back();
+    // 3: page cache, dentries and inodes (proc(5)).
+    fs::write("/proc/sys/vm/drop_caches", "3").map_err(|why| {
+        Error::run(format!(
+            "cannot drop the page cache: writing /proc/sys/vm/drop_caches failed: {why}; run as root"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_free_and_none_comes_twice() {
+        let listeners: Vec<TcpListener> =
+            (0..20).map(|_| TcpListener::bind(("127.0.0.1", free_port().unwrap())).unwrap()).collect();
+        let ports: std::collections::BTreeSet<u16> =
+            listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
+        assert!(ports.len() == 20 && ports.iter().all(|port| PORTS.contains(port)), "{ports:?}");
+        // The next one is taken meanwhile by somebody else: it is passed over.
+        let next = free_port().unwrap() + 1;
+        let taken = TcpListener::bind(("127.0.0.1", next));
+        assert!(taken.is_err() || free_port().unwrap() != next);
+    }
+
+    #[test]
+    fn roots_that_no_configuration_could_hold_are_refused() {
+        let place = |root: &str| Wishes::default().place(root.into()).checked_root();
+        assert_eq!(place("/proc/../proc").unwrap(), "/proc");
+        assert_eq!(place("/not/there").unwrap_err().exit_code(), 2);
+        let folder = std::env::temp_dir().join(format!("flash-lab-$x-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let refused = Wishes::default().place(folder.clone()).check().unwrap_err();
+        fs::remove_dir(&folder).unwrap();
+        assert_eq!(refused.exit_code(), 2);
+    }
+}

@@ -1,0 +1,394 @@
+//! Servers that the lab can start, or that run already: what `peers.toml` says, and the ready-made ones.
+//!
+//! The commands read it before anything starts; [`super::running`] starts what it describes. It
+//! reads the file and touches nothing else. `docs/peers.md` tells users how to write one.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use flash_sys::waiting::program::{Signal, signal_named};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::Wishes;
+use super::template;
+use crate::error::{Error, Result};
+
+/// The longest file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The most servers in a file.
+const SERVERS_MAX: usize = 64;
+/// The most files of a server.
+const FILES_MAX: usize = 32;
+/// The longest name, which has to fit into tables.
+const NAME_BYTES_MAX: usize = 40;
+/// How long a server may take to answer, unless said otherwise, in seconds.
+const PATIENCE_S: f64 = 20.0;
+/// How long it may be allowed to take, in seconds.
+const PATIENCE_MAX_S: f64 = 3600.0;
+/// The log that every started server has in its folder.
+pub(super) const LOG: &str = "server.log";
+
+/// A server.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its name in tables and legends.
+    pub name: String,
+    /// What else must be known of it; may be empty.
+    pub note: String,
+    pub(super) kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    /// The lab starts it.
+    Started(Recipe),
+    /// It runs already.
+    Elsewhere { url: String, pid: Option<u32>, wait: Wait },
+}
+
+/// How a server is started. Texts are templates.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Recipe {
+    /// The program and its arguments; never empty.
+    pub(super) command: Vec<String>,
+    /// Tells the version; may be empty.
+    pub(super) version: Vec<String>,
+    /// The Debian package that has the program.
+    pub(super) package: Option<String>,
+    pub(super) env: BTreeMap<String, String>,
+    /// Placeholders of its own.
+    pub(super) set: BTreeMap<String, String>,
+    /// Name and text of the files in its folder.
+    pub(super) files: BTreeMap<String, String>,
+    pub(super) wait: Wait,
+    /// What ends it.
+    pub(super) stop: Option<Signal>,
+}
+
+/// What to wait for before a server counts as ready.
+#[derive(Clone, Debug)]
+pub(super) struct Wait {
+    /// The path to ask for; without one, a connection is enough.
+    pub(super) path: Option<String>,
+    pub(super) patience: Duration,
+}
+
+impl Default for Wait {
+    fn default() -> Self {
+        Self { path: Some("/".to_owned()), patience: Duration::from_secs_f64(PATIENCE_S) }
+    }
+}
+
+/// What a `peers.toml` says.
+#[derive(Clone, Debug, Default)]
+pub struct Peers {
+    /// At least one, in the order of the file, each with a name of its own.
+    pub servers: Vec<Peer>,
+    /// The table `[testbed]`.
+    pub wishes: Wishes,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileForm {
+    #[serde(default)]
+    testbed: TestbedForm,
+    #[serde(default)]
+    server: Vec<ServerForm>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TestbedForm {
+    root: Option<PathBuf>,
+    memory: Option<Spanned<String>>,
+    reads_per_s: Option<Spanned<u32>>,
+    core: Option<usize>,
+    load_core: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServerForm {
+    name: Spanned<String>,
+    like: Option<Spanned<String>>,
+    note: Option<String>,
+    package: Option<String>,
+    version: Option<Spanned<Vec<String>>>,
+    command: Option<Spanned<Vec<String>>>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    #[serde(default)]
+    set: BTreeMap<Spanned<String>, String>,
+    #[serde(default)]
+    file: Vec<TextForm>,
+    ready: Option<Spanned<String>>,
+    patience_s: Option<Spanned<f64>>,
+    stop: Option<Spanned<String>>,
+    url: Option<Spanned<String>>,
+    pid: Option<Spanned<u32>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TextForm {
+    name: Spanned<String>,
+    text: String,
+}
+
+/// Reads a `peers.toml`.
+///
+/// Errors: run, for a file that can't be read; usage, with file and line, for what is wrong in it.
+pub fn read_peers(path: &Path) -> Result<Peers> {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
+    read.map_err(|why| Error::file("read", path, &why))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(Error::usage(format!(
+            "{} is no list of servers: it has more than {FILE_BYTES_MAX} bytes",
+            path.display()
+        )));
+    }
+    Source { name: path.display().to_string(), text: &text }.peers()
+}
+
+/// Name and text of the ready-made ones.
+const READY_MADE: [(&str, &str); 8] = [
+    ("flash", include_str!("../../peers/flash.toml")),
+    ("nginx", include_str!("../../peers/nginx.toml")),
+    ("nginx-aio", include_str!("../../peers/nginx-aio.toml")),
+    ("apache-event", include_str!("../../peers/apache-event.toml")),
+    ("apache-prefork", include_str!("../../peers/apache-prefork.toml")),
+    ("lighttpd", include_str!("../../peers/lighttpd.toml")),
+    ("h2o", include_str!("../../peers/h2o.toml")),
+    ("caddy", include_str!("../../peers/caddy.toml")),
+];
+
+/// The names of the ready-made servers.
+pub fn ready_made_names() -> Vec<&'static str> {
+    READY_MADE.iter().map(|(name, _)| *name).collect()
+}
+
+/// A ready-made server.
+pub fn ready_made(name: &str) -> Option<Peer> {
+    let (name, text) = READY_MADE.iter().find(|(known, _)| *known == name)?;
+    // They are right: a test reads them all.
+    Source { name: format!("{name}.toml"), text }.peers().ok()?.servers.pop()
+}
+
+impl Peer {
+    /// A server that runs already at `url`; `pid` is for its CPU and memory.
+    pub fn elsewhere(name: &str, url: &str, pid: Option<u32>) -> Self {
+        let kind = Kind::Elsewhere { url: url.to_owned(), pid, wait: Wait::default() };
+        Self { name: name.to_owned(), note: String::new(), kind }
+    }
+}
+
+/// A file that is read, for errors.
+struct Source<'t> {
+    name: String,
+    text: &'t str,
+}
+
+impl Source<'_> {
+    /// An error at what stands at `span`.
+    fn wrong(&self, span: std::ops::Range<usize>, what: &str) -> Error {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        Error::usage(format!("{}, line {line}: {what}", self.name))
+    }
+
+    fn peers(&self) -> Result<Peers> {
+        let end = self.text.len();
+        let form: FileForm = toml::from_str(self.text)
+            .map_err(|error| self.wrong(error.span().unwrap_or(end..end), error.message()))?;
+        if form.server.is_empty() || form.server.len() > SERVERS_MAX {
+            return Err(self.wrong(
+                end..end,
+                &format!(
+                    "{} servers are listed; 1 to {SERVERS_MAX} are possible, each under [[server]]",
+                    form.server.len()
+                ),
+            ));
+        }
+        let mut servers: Vec<Peer> = Vec::new();
+        for server in &form.server {
+            let name = server.name.get_ref();
+            if servers.iter().any(|earlier| earlier.name == *name) {
+                return Err(self.wrong(server.name.span(), &format!("there is a server '{name}' already")));
+            }
+            servers.push(self.peer(server)?);
+        }
+        Ok(Peers { servers, wishes: self.wishes(form.testbed)? })
+    }
+
+    fn wishes(&self, form: TestbedForm) -> Result<Wishes> {
+        let memory_bytes = match form.memory {
+            None => None,
+            Some(memory) => Some(size_bytes(memory.get_ref()).ok_or_else(|| {
+                let what = format!("'{}' is no size; write one such as 512MB or 512MiB", memory.get_ref());
+                self.wrong(memory.span(), &what)
+            })?),
+        };
+        if let Some(rate) = form.reads_per_s.as_ref().filter(|rate| *rate.get_ref() == 0) {
+            return Err(
+                self.wrong(rate.span(), "0 reads_per_s would stop the disk; leave it out for no bound")
+            );
+        }
+        Ok(Wishes {
+            root: form.root,
+            core: form.core,
+            load_core: form.load_core,
+            memory_bytes,
+            reads_per_s: form.reads_per_s.map(Spanned::into_inner),
+        })
+    }
+
+    fn peer(&self, form: &ServerForm) -> Result<Peer> {
+        let name = form.name.get_ref();
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
+            let what = format!("a server needs a name of 1 to {NAME_BYTES_MAX} bytes on one line");
+            return Err(self.wrong(form.name.span(), &what));
+        }
+        let mut wait = Wait::default();
+        self.wait(form, &mut wait)?;
+        if let Some(url) = &form.url {
+            if form.command.is_some() || form.like.is_some() {
+                let what = format!("'{name}' has a url, so it runs already: leave out command and like");
+                return Err(self.wrong(url.span(), &what));
+            }
+            let pid = form.pid.as_ref().map(|pid| *pid.get_ref());
+            let kind = Kind::Elsewhere { url: url.get_ref().clone(), pid, wait };
+            return Ok(Peer { name: name.clone(), note: form.note.clone().unwrap_or_default(), kind });
+        }
+        if let Some(pid) = &form.pid {
+            return Err(self
+                .wrong(pid.span(), &format!("'{name}' has a pid and no url: who started it knows its pid")));
+        }
+        let (mut recipe, base_note) = self.base(form)?;
+        self.wait(form, &mut recipe.wait)?;
+        self.change(form, &mut recipe)?;
+        if recipe.command.is_empty() {
+            let what = format!("'{name}' has neither command, url nor like");
+            return Err(self.wrong(form.name.span(), &what));
+        }
+        Ok(Peer {
+            name: name.clone(),
+            note: form.note.clone().unwrap_or(base_note),
+            kind: Kind::Started(recipe),
+        })
+    }
+
+    /// What a server is to be like, and the note of that.
+    fn base(&self, form: &ServerForm) -> Result<(Recipe, String)> {
+        let Some(like) = &form.like else {
+            return Ok((Recipe::default(), String::new()));
+        };
+        match ready_made(like.get_ref()) {
+            Some(Peer { kind: Kind::Started(recipe), note, .. }) => Ok((recipe, note)),
+            _ => {
+                let (wanted, names) = (like.get_ref(), ready_made_names().join(", "));
+                Err(self.wrong(like.span(), &format!("nothing is like '{wanted}'; there are {names}")))
+            }
+        }
+    }
+
+    fn wait(&self, form: &ServerForm, into: &mut Wait) -> Result<()> {
+        if let Some(ready) = &form.ready {
+            let path = ready.get_ref();
+            let is_path = path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic());
+            if !path.is_empty() && !is_path {
+                let what = "ready must be a path such as \"/\", or \"\" to wait for a connection only";
+                return Err(self.wrong(ready.span(), what));
+            }
+            into.path = is_path.then(|| path.clone());
+        }
+        if let Some(patience_s) = &form.patience_s {
+            if !(*patience_s.get_ref() > 0.0 && *patience_s.get_ref() <= PATIENCE_MAX_S) {
+                let what = format!("patience_s must be above 0 and at most {PATIENCE_MAX_S} seconds");
+                return Err(self.wrong(patience_s.span(), &what));
+            }
+            into.patience = Duration::from_secs_f64(*patience_s.get_ref());
+        }
+        Ok(())
+    }
+
+    /// Puts what the form says over what was there.
+    fn change(&self, form: &ServerForm, recipe: &mut Recipe) -> Result<()> {
+        for (name, text) in &form.set {
+            if !template::is_name(name.get_ref()) || template::BUILT_IN.contains(&name.get_ref().as_str()) {
+                let what = format!(
+                    "'{}' can't be set: names are of a-z and _, and not {}",
+                    name.get_ref(),
+                    template::BUILT_IN.join(", ")
+                );
+                return Err(self.wrong(name.span(), &what));
+            }
+            recipe.set.insert(name.get_ref().clone(), text.clone());
+        }
+        for file in &form.file {
+            let name = file.name.get_ref();
+            if name.is_empty() || name.contains(['/', '\0']) || [".", "..", LOG].contains(&name.as_str()) {
+                let what = format!("'{name}' can't be the name of a file: give a plain one, and not {LOG}");
+                return Err(self.wrong(file.name.span(), &what));
+            }
+            recipe.files.insert(name.clone(), file.text.clone());
+        }
+        if recipe.files.len() > FILES_MAX {
+            let what = format!("'{}' has more than {FILES_MAX} files", form.name.get_ref());
+            return Err(self.wrong(form.name.span(), &what));
+        }
+        recipe.env.extend(form.env.clone());
+        for (form, into) in [(&form.command, &mut recipe.command), (&form.version, &mut recipe.version)] {
+            if let Some(command) = form {
+                into.clone_from(command.get_ref());
+                let unknown = into.iter().find_map(|text| template::unknown(text, &recipe.set));
+                if let Some(unknown) = unknown {
+                    let what = format!(
+                        "there is no {{{unknown}}}; there are {}, and what `set` has",
+                        template::BUILT_IN.map(|name| format!("{{{name}}}")).join(", ")
+                    );
+                    return Err(self.wrong(command.span(), &what));
+                }
+            }
+        }
+        if let Some(package) = &form.package {
+            recipe.package = Some(package.clone());
+        }
+        if let Some(stop) = &form.stop {
+            let signal = signal_named(stop.get_ref());
+            recipe.stop = Some(signal.ok_or_else(|| {
+                let what = format!(
+                    "'{}' is no signal that ends a server; there are TERM, INT, QUIT, HUP, USR1, USR2, WINCH, KILL",
+                    stop.get_ref()
+                );
+                self.wrong(stop.span(), &what)
+            })?);
+        }
+        Ok(())
+    }
+}
+
+/// Reads a size such as `512MB`, `512MiB` or `1000`; none for what is not one, is 0 or is too large.
+fn size_bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit_bytes: u64 = match text[digits.len()..].trim() {
+        "" | "B" => 1,
+        "kB" | "KB" => 1_000,
+        "KiB" => 1 << 10,
+        "MB" => 1_000_000,
+        "MiB" => 1 << 20,
+        "GB" => 1_000_000_000,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit_bytes).filter(|bytes| *bytes > 0)
+}
+
+#[cfg(test)]
+#[path = "peer_tests.rs"]
+mod tests;

@@ -1,0 +1,201 @@
+//! Tests of what a `peers.toml` says.
+
+use super::*;
+
+fn read(text: &str) -> Result<Peers> {
+    Source { name: "peers.toml".to_owned(), text }.peers()
+}
+
+fn recipe(peer: &Peer) -> &Recipe {
+    match &peer.kind {
+        Kind::Started(recipe) => recipe,
+        Kind::Elsewhere { .. } => panic!("{peer:?} is not started"),
+    }
+}
+
+#[test]
+fn every_ready_made_server_is_right_and_has_its_name() {
+    for (name, text) in READY_MADE {
+        let peers = Source { name: format!("{name}.toml"), text }.peers().unwrap();
+        assert_eq!(peers.servers.len(), 1, "{name}");
+        let peer = ready_made(name).unwrap();
+        assert_eq!(peer.name, name);
+        let recipe = recipe(&peer);
+        assert!(!recipe.version.is_empty(), "{name}");
+        assert!(name == "flash" || recipe.package.is_some(), "{name}");
+        // Each knows its folder and its port, in its command or in a file of its own.
+        let texts: String = recipe.command.iter().chain(recipe.files.values()).cloned().collect();
+        assert!(
+            texts.contains("{root}") && texts.contains("127.0.0.1:{port}")
+                || name == "lighttpd"
+                || name == "h2o"
+        );
+        assert!(texts.contains("{port}"), "{name}");
+        for file in recipe.files.keys() {
+            assert!(recipe.command.contains(&format!("{{folder}}/{file}")), "{name}");
+        }
+        // What is in braces means something, but for what servers themselves have in braces.
+        for text in recipe.command.iter().chain(recipe.files.values()) {
+            assert_eq!(template::unknown(text, &recipe.set), None, "{name}");
+        }
+    }
+    assert!(ready_made("iis").is_none());
+    assert_eq!(ready_made_names().len(), 8);
+}
+
+#[test]
+fn a_whole_file_is_read() {
+    let peers = read(
+        r#"
+        [testbed]
+        root = "/srv/set"
+        memory = "512MB"
+        reads_per_s = 150
+        core = 0
+        load_core = 1
+
+        [[server]]
+        name = "many threads"
+        like = "apache-event"
+        note = "2048 threads"
+        set = { workers = "2048", processes = "16", threads = "128" }
+        patience_s = 30
+
+        [[server]]
+        name = "mine"
+        command = ["./mine", "--port={port}"]
+        env = { MODE = "fast" }
+        ready = ""
+        stop = "SIGQUIT"
+        [[server.file]]
+        name = "mine.conf"
+        text = "root {root}"
+
+        [[server]]
+        name = "theirs"
+        url = "http://127.0.0.1:8080"
+        pid = 77
+        "#,
+    )
+    .unwrap();
+    let wishes = Wishes {
+        root: Some("/srv/set".into()),
+        core: Some(0),
+        load_core: Some(1),
+        memory_bytes: Some(512_000_000),
+        reads_per_s: Some(150),
+    };
+    assert_eq!(peers.wishes, wishes);
+    let [threads, mine, theirs] = &peers.servers[..] else { panic!("{peers:?}") };
+    assert_eq!((threads.name.as_str(), threads.note.as_str()), ("many threads", "2048 threads"));
+    assert_eq!(recipe(threads).set["threads"], "128");
+    assert_eq!(recipe(threads).wait.patience, Duration::from_secs(30));
+    assert!(recipe(threads).files["apache.conf"].contains("mpm_event"));
+    assert_eq!(recipe(mine).command, ["./mine", "--port={port}"]);
+    assert_eq!(recipe(mine).wait.path, None);
+    assert_eq!(recipe(mine).stop, Some(Signal::QUIT));
+    assert_eq!(recipe(mine).files["mine.conf"], "root {root}");
+    assert_eq!(recipe(mine).env["MODE"], "fast");
+    assert!(
+        matches!(&theirs.kind, Kind::Elsewhere { url, pid: Some(77), .. } if url == "http://127.0.0.1:8080")
+    );
+}
+
+#[test]
+fn what_is_like_another_keeps_what_it_does_not_change() {
+    let aio = ready_made("nginx-aio").unwrap();
+    let nginx = ready_made("nginx").unwrap();
+    assert_eq!(recipe(&aio).files, recipe(&nginx).files);
+    assert_eq!((&*recipe(&aio).set["aio"], &*recipe(&aio).set["workers"]), ("aio threads;", "1"));
+    let other = read("[[server]]\nname = \"n\"\nlike = \"nginx\"\n").unwrap();
+    assert_eq!(other.servers[0].note, nginx.note);
+}
+
+#[test]
+fn mistakes_are_shown_with_their_line_and_what_is_possible() {
+    for (text, line, what) in [
+        ("[[server]\n", 1, ""),
+        ("[[server]]\nname = \"x\"\n\ncomand = [\"x\"]\n", 4, "unknown field `comand`, expected one of"),
+        ("[[server]]\ncommand = [\"x\"]\n", 1, "missing field `name`"),
+        ("[testbed]\ncores = 1\n", 2, "unknown field `cores`, expected one of"),
+        (
+            "[testbed]\n\nmemory = \"1 mile\"\n[[server]]\nname = \"x\"\nurl = \"u\"\n",
+            3,
+            "'1 mile' is no size",
+        ),
+        ("[testbed]\nreads_per_s = 0\n[[server]]\nname = \"x\"\nurl = \"u\"\n", 2, "would stop the disk"),
+        ("[testbed]\nreads_per_s = -1\n", 2, "-1"),
+        ("\n", 2, "0 servers are listed"),
+        ("[[server]]\nname = \"\"\nurl = \"u\"\n", 2, "needs a name"),
+        ("[[server]]\nname = \"x\"\n", 2, "neither command, url nor like"),
+        ("[[server]]\nname = \"x\"\ncommand = []\n", 2, "neither command, url nor like"),
+        ("[[server]]\nname = \"x\"\nlike = \"iis\"\n", 3, "there are flash, nginx, nginx-aio, apache-event"),
+        ("[[server]]\nname = \"x\"\nlike = \"nginx\"\nurl = \"u\"\n", 4, "leave out command and like"),
+        ("[[server]]\nname = \"x\"\ncommand = [\"x\"]\npid = 7\n", 4, "has a pid and no url"),
+        (
+            "[[server]]\nname = \"x\"\ncommand = [\"x\",\n\"{prot}\"]\n",
+            3,
+            "there is no {prot}; there are {root}, {port}",
+        ),
+        ("[[server]]\nname = \"x\"\ncommand = [\"x\"]\nstop = \"STOP\"\n", 4, "there are TERM"),
+        ("[[server]]\nname = \"x\"\ncommand = [\"x\"]\nready = \"index\"\n", 4, "must be a path"),
+        ("[[server]]\nname = \"x\"\ncommand = [\"x\"]\nready = \"/ HTTP\"\n", 4, "must be a path"),
+        ("[[server]]\nname = \"x\"\ncommand = [\"x\"]\npatience_s = 0\n", 4, "above 0"),
+        ("[[server]]\nname = \"x\"\ncommand = [\"x\"]\npatience_s = nan\n", 4, "above 0"),
+        ("[[server]]\nname = \"x\"\ncommand = [\"x\"]\nset = { port = \"1\" }\n", 4, "can't be set"),
+        (
+            "[[server]]\nname = \"x\"\nurl = \"u\"\n[[server]]\nname = \"x\"\nurl = \"u\"\n",
+            5,
+            "a server 'x' already",
+        ),
+        (
+            "[[server]]\nname = \"x\"\ncommand = [\"x\"]\n[[server.file]]\nname = \"../x\"\ntext = \"\"\n",
+            5,
+            "plain one",
+        ),
+        (
+            "[[server]]\nname = \"x\"\ncommand = [\"x\"]\n[[server.file]]\nname = \"server.log\"\ntext = \"\"\n",
+            5,
+            "not server.log",
+        ),
+    ] {
+        let error = read(text).unwrap_err();
+        let shown = error.to_string();
+        assert!(
+            shown.starts_with(&format!("peers.toml, line {line}: ")) && shown.contains(what),
+            "{text}{shown}"
+        );
+        assert_eq!(error.exit_code(), 2);
+    }
+}
+
+#[test]
+fn files_that_are_no_lists_are_refused() {
+    let missing = read_peers(Path::new("/not/there.toml")).unwrap_err();
+    assert_eq!(missing.exit_code(), 1);
+    assert!(missing.to_string().contains("/not/there.toml"), "{missing}");
+    // Endless, and not UTF-8 or too long: never read to the end.
+    assert!(read_peers(Path::new("/dev/zero")).is_err());
+}
+
+#[test]
+fn sizes_have_the_units_that_people_write() {
+    for (text, bytes) in [
+        ("1", Some(1)),
+        ("512MB", Some(512_000_000)),
+        ("512 MiB", Some(536_870_912)),
+        ("2GB", Some(2_000_000_000)),
+        ("3GiB", Some(3_221_225_472)),
+        ("64KiB", Some(65_536)),
+        ("7kB", Some(7_000)),
+        ("0", None),
+        ("", None),
+        ("MB", None),
+        ("1.5GB", None),
+        ("-1MB", None),
+        ("1XB", None),
+        ("99999999999GB", None),
+    ] {
+        assert_eq!(size_bytes(text), bytes, "{text}");
+    }
+}

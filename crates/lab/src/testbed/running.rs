@@ -1,0 +1,540 @@
+//! A server that runs: started in its place, asked until it answers, watched, and ended with all that
+//! it started.
+//!
+//! `compare` and the like call it. It ends only what it started, by process id, and removes the groups
+//! and the folder that it made, also when the caller fails or unwinds. When the lab itself is killed,
+//! the kernel sends the server its stop signal; a server that then leaves children behind, or that
+//! changes its user (which clears that arrangement, prctl(2)), outlives the lab.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use flash_sys::waiting::program::{self, Signal};
+
+use super::groups::Groups;
+use super::peer::{Kind, LOG, Peer, Recipe, Wait};
+use super::tree::{self, Process, Stat};
+use super::watch::{UsageReading, Watch};
+use super::{Place, free_port, template};
+use crate::error::{Error, Result};
+use crate::target::Target;
+
+/// How long a server may take to end when asked to, and again when made to.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the question for a version may take.
+const VERSION_PATIENCE: Duration = Duration::from_secs(5);
+/// How long one question whether a server answers may take.
+const ASK_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks at something that is waited for.
+const LOOK: Duration = Duration::from_millis(20);
+/// Descriptors that a server may have: enough for 20,000 connections and as many files, and more.
+const DESCRIPTORS: u64 = 131_072;
+/// What is shown of the end of a log.
+const LAST_LINES: usize = 4;
+/// What is read of it for that.
+const LAST_BYTES: u64 = 4096;
+/// Where programs are that PATH may lack for users.
+const MORE_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
+/// Names another program than this one for `{flash}`.
+const FLASH: &str = "FLASH";
+
+/// A server that runs. Dropped, it is stopped.
+#[derive(Debug)]
+pub struct Running {
+    name: String,
+    url: String,
+    version: Option<String>,
+    command: Option<String>,
+    pid: Option<u32>,
+    started: Option<Started>,
+}
+
+/// What was started and made for a server. Fields are dropped in this order.
+#[derive(Debug)]
+struct Started {
+    child: Child,
+    process: Process,
+    stop: Signal,
+    /// Dropped, it ends the thread that started the server, which must live as long as that.
+    _keeper: Sender<()>,
+    groups: Groups,
+    folder: Folder,
+    is_over: bool,
+}
+
+impl Peer {
+    /// Whether its program is installed, without starting it.
+    ///
+    /// Errors: run, with the Debian package where that is known.
+    pub fn check(&self) -> Result<()> {
+        match &self.kind {
+            Kind::Started(recipe) => program_path(&self.name, recipe, &recipe.command[0]).map(drop),
+            Kind::Elsewhere { .. } => Ok(()),
+        }
+    }
+
+    /// Starts it at `place`, on a port of 127.0.0.1, and waits until it answers. The disk is not held
+    /// back yet. One that runs already is only waited for: it is in no testbed.
+    ///
+    /// Errors: usage, for a root that is not there; run, for a missing program, a testbed that this
+    /// machine does not allow, and a server that ends or does not answer in time, with the end of its
+    /// log. Nothing is left behind then.
+    pub fn start(&self, place: &Place) -> Result<Running> {
+        match &self.kind {
+            Kind::Started(recipe) => self.start_recipe(recipe, place, free_port()?),
+            Kind::Elsewhere { url, pid, wait } => {
+                let running = Running {
+                    name: self.name.clone(),
+                    url: url.trim_end_matches('/').to_owned(),
+                    version: None,
+                    command: None,
+                    pid: *pid,
+                    started: None,
+                };
+                // Whether a remote one may be loaded is for the caller to judge: this only asks.
+                let address = Target::parse(url, true)?.address;
+                running.wait_until_it_answers(address, wait)?;
+                Ok(running)
+            }
+        }
+    }
+
+    fn start_recipe(&self, recipe: &Recipe, place: &Place, port: u16) -> Result<Running> {
+        let name = &self.name;
+        let is_root = flash_sys::sandbox::privileges::is_root();
+        let root = place.checked_root()?;
+        let folder = Folder::make()?;
+        let values = values(name, recipe, place, &root, &folder.0, port)?;
+        for (file, text) in &recipe.files {
+            let path = folder.0.join(file);
+            let text = template::fill(&template::lines_for_user(text, is_root), &values);
+            fs::write(&path, text).map_err(|why| Error::file("write", &path, &why))?;
+        }
+        let words: Vec<&str> =
+            recipe.command.iter().filter_map(|word| template::for_user(word, is_root)).collect();
+        let version = version(name, recipe, &values, &folder.0);
+        let mut command = command(name, recipe, &words, &values, &folder.0)?;
+        let path = folder.0.join(LOG);
+        let log = OpenOptions::new().create(true).append(true).open(&path);
+        let both = log.and_then(|log| Ok((log.try_clone()?, log)));
+        let (out, err) = both.map_err(|why| Error::file("write", &path, &why))?;
+        command.stdout(out).stderr(err);
+
+        let groups = place.groups(Path::new(&root))?;
+        let stop = recipe.stop.unwrap_or(Signal::TERM);
+        let apart = program::Place {
+            core: place.core,
+            groups: groups.entrances()?.into_iter().map(Into::into).collect(),
+            descriptors: DESCRIPTORS,
+            parent_death: stop,
+        };
+        let (mut child, keeper) = start_kept(command, apart).map_err(|why| {
+            let core = place.core.map(|core| format!(" on core {core}")).unwrap_or_default();
+            Error::run(format!("cannot start {name}{core}: {}: {why}", recipe.command[0]))
+        })?;
+        let pid = child.id();
+        // It is not waited for yet, so it is there, running or ended.
+        let Some(stat) = Stat::read(pid) else {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(Error::run(format!("cannot find {name} (process {pid}) in /proc: mount it there")));
+        };
+        let running = Running {
+            name: name.clone(),
+            url: format!("http://127.0.0.1:{port}"),
+            version,
+            command: Some(shown(&words, &recipe.set)),
+            pid: Some(pid),
+            started: Some(Started {
+                child,
+                process: stat.process,
+                stop,
+                _keeper: keeper,
+                groups,
+                folder,
+                is_over: false,
+            }),
+        };
+        running.wait_until_it_answers(SocketAddr::from(([127, 0, 0, 1], port)), &recipe.wait)?;
+        Ok(running)
+    }
+}
+
+impl Running {
+    /// Where it answers: `http://HOST:PORT` and, for one that ran already, what follows.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The first line of what it says of its version, when the lab started it.
+    pub fn version(&self) -> Option<&str> {
+        self.version.as_deref()
+    }
+
+    /// How it was started, with the placeholders of what differs between machines and runs; none for
+    /// one that ran already.
+    pub fn command(&self) -> Option<&str> {
+        self.command.as_deref()
+    }
+
+    /// Its process id, when known.
+    pub fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+
+    /// What it has used until now with all that it started; none when its process is not known or
+    /// has ended.
+    pub fn usage(&self) -> Option<UsageReading> {
+        UsageReading::of(self.pid?)
+    }
+
+    /// Begins to watch what it uses; none when its process is not known.
+    ///
+    /// Errors: as [`Watch::start`].
+    pub fn watch(&self) -> Result<Option<Watch>> {
+        self.pid.map(Watch::start).transpose()
+    }
+
+    /// Holds its disk to the reads/s of its place, or lets it go. Nothing where there is no such bound.
+    ///
+    /// Errors: run, when the kernel does not take it.
+    pub fn throttle(&self, on: bool) -> Result<()> {
+        self.started.as_ref().map_or(Ok(()), |started| started.groups.throttle(on))
+    }
+
+    /// Why it does not run any more, with the end of its log; none while it runs, or when its process
+    /// is not known.
+    pub fn ended(&self) -> Option<String> {
+        let is_alive = match (&self.started, self.pid) {
+            (Some(started), _) => tree::is_alive(started.process),
+            (None, Some(pid)) => Stat::read(pid).is_some_and(|stat| !stat.is_zombie),
+            (None, None) => true,
+        };
+        (!is_alive).then(|| format!("{} has ended; its last words: {}", self.name, self.last_words()))
+    }
+
+    /// Ends it with all that it started, and removes what was made for it. One that ran already goes on.
+    ///
+    /// Errors: run, when something can't be ended or removed.
+    pub fn stop(mut self) -> Result<()> {
+        match self.started.take() {
+            Some(mut started) => started.end().map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn last_words(&self) -> String {
+        self.started.as_ref().map_or_else(
+            || "they are not known, since the lab did not start it".to_owned(),
+            |started| last_words(&started.folder.0.join(LOG)),
+        )
+    }
+
+    /// Asks until there is an answer. On an error what was started is ended.
+    fn wait_until_it_answers(&self, address: SocketAddr, wait: &Wait) -> Result<()> {
+        let deadline = Instant::now() + wait.patience;
+        loop {
+            let is_alive = self.started.as_ref().is_none_or(|started| tree::is_alive(started.process));
+            if !is_alive {
+                return Err(Error::run(format!(
+                    "{} ended before it answered (it must stay in the foreground and take its port); its last words: {}",
+                    self.name,
+                    self.last_words()
+                )));
+            }
+            let why = match answers(address, wait.path.as_deref()) {
+                Ok(()) => return Ok(()),
+                Err(why) => why,
+            };
+            if Instant::now() >= deadline {
+                return Err(Error::run(format!(
+                    "{} does not answer at {address} after {:.1} s: {why}; its last words: {}",
+                    self.name,
+                    wait.patience.as_secs_f64(),
+                    self.last_words()
+                )));
+            }
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Started {
+    /// Ends all of it: asks the server first, and kills what is left after a while. The server itself is
+    /// waited for last, so that meanwhile its id, and the session that has it for a name, are its own.
+    fn end(&mut self) -> Result<()> {
+        if self.is_over {
+            return Ok(());
+        }
+        self.is_over = true;
+        // A server in the middle of held-back reads would end slowly.
+        let lifted = self.groups.throttle(false);
+        let _ = program::signal(self.process.pid, self.stop);
+        let mut left = self.wait_for_end(None);
+        if !left.is_empty() {
+            left = self.wait_for_end(Some(Signal::KILL));
+        }
+        // Without waiting: one that even that does not end would keep the lab.
+        let _ = self.child.try_wait();
+        let removed = self.groups.remove();
+        if let Some(process) = left.first() {
+            return Err(Error::run(format!(
+                "process {} of the server can't be ended; it may hang in a system call: end it by hand",
+                process.pid
+            )));
+        }
+        removed.and(lifted)
+    }
+
+    /// Waits until no process is left, for a while; gives those that are.
+    fn wait_for_end(&self, signal: Option<Signal>) -> Vec<Process> {
+        let deadline = Instant::now() + STOP_PATIENCE;
+        loop {
+            let left = self.processes();
+            if left.is_empty() || Instant::now() >= deadline {
+                return left;
+            }
+            // Each time anew: they may start others until they are gone.
+            for process in signal.map(|_| &left).into_iter().flatten() {
+                if tree::is_alive(*process) {
+                    let _ = program::signal(process.pid, Signal::KILL);
+                }
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// The server's living processes: what descends from it, is of its session, or in its groups.
+    fn processes(&self) -> Vec<Process> {
+        let (all, grouped, root) = (Stat::all(), self.groups.pids(), self.process.pid);
+        let tree: Vec<Process> = tree::tree(&all, root).iter().map(|stat| stat.process).collect();
+        let is_its = |stat: &&Stat| {
+            !stat.is_zombie
+                && (stat.session == root
+                    || grouped.contains(&stat.process.pid)
+                    || tree.contains(&stat.process))
+        };
+        all.iter().filter(is_its).map(|stat| stat.process).collect()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            eprintln!("warning: {error}");
+        }
+    }
+}
+
+/// A fresh folder of temporary files, removed when dropped.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+/// Numbers the folders of this process.
+static FOLDERS: AtomicU32 = AtomicU32::new(0);
+
+impl Folder {
+    fn make() -> Result<Self> {
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        // An id comes again one day, and a lab that was killed left its folder: the time tells them apart.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let name = format!("flash-lab-{}-{number}-{:x}", std::process::id(), now.as_micros());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).map_err(|why| Error::file("make", &path, &why))?;
+        let folder = Self(path);
+        // Servers change their user and still read and write here what root made for them.
+        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755))
+            .map_err(|why| Error::file("open to all", &folder.0, &why))?;
+        Ok(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Err(why) = fs::remove_dir_all(&self.0) {
+            eprintln!("warning: {}", Error::file("remove", &self.0, &why));
+        }
+    }
+}
+
+/// The values of placeholders.
+fn values(
+    name: &str,
+    recipe: &Recipe,
+    place: &Place,
+    root: &str,
+    folder: &Path,
+    port: u16,
+) -> Result<BTreeMap<String, String>> {
+    let mut values = recipe.set.clone();
+    let mut put = |name: &str, value: String| values.insert(name.to_owned(), value);
+    put("root", root.to_owned());
+    put("port", port.to_string());
+    put("folder", folder.display().to_string());
+    put("log", folder.join(LOG).display().to_string());
+    let texts = || recipe.command.iter().chain(&recipe.version).chain(recipe.files.values());
+    match place.core {
+        Some(core) => {
+            put("core", core.to_string());
+        }
+        None if texts().any(|text| text.contains("{core}")) => {
+            return Err(Error::usage(format!(
+                "{name} uses {{core}}, and the testbed gives it none: set one"
+            )));
+        }
+        None => {}
+    }
+    if texts().any(|text| text.contains("{flash}")) {
+        let flash = match std::env::var_os(FLASH) {
+            Some(path) => PathBuf::from(path),
+            None => std::env::current_exe().map_err(|why| {
+                Error::run(format!("cannot find this program, to start it for {name}: {why}"))
+            })?,
+        };
+        put("flash", flash.display().to_string());
+    }
+    Ok(values)
+}
+
+/// A command in a clean environment.
+fn command(
+    name: &str,
+    recipe: &Recipe,
+    words: &[&str],
+    values: &BTreeMap<String, String>,
+    folder: &Path,
+) -> Result<Command> {
+    let mut words = words.iter().map(|word| template::fill(word, values));
+    let first = words.next().unwrap_or_default();
+    let mut command = Command::new(program_path(name, recipe, &first)?);
+    command.args(words).stdin(Stdio::null()).env_clear().env("PATH", search_path()).env("LANG", "C");
+    for home in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
+        command.env(home, folder);
+    }
+    command.envs(recipe.env.iter().map(|(name, value)| (name, template::fill(value, values))));
+    Ok(command)
+}
+
+fn search_path() -> OsString {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    let folders = std::env::split_paths(&path).chain(MORE_FOLDERS.map(PathBuf::from));
+    std::env::join_paths(folders).unwrap_or(path)
+}
+
+/// Where a program is.
+fn program_path(name: &str, recipe: &Recipe, program: &str) -> Result<PathBuf> {
+    let is_program = |path: &Path| {
+        fs::metadata(path).is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+    };
+    let found = if program.contains(['/', '{']) {
+        // What has a placeholder still is looked at when it is filled.
+        Some(PathBuf::from(program)).filter(|path| program.contains('{') || is_program(path))
+    } else {
+        std::env::split_paths(&search_path()).map(|folder| folder.join(program)).find(|path| is_program(path))
+    };
+    found.ok_or_else(|| {
+        let advice = match &recipe.package {
+            Some(package) => format!("install it (on Debian: apt-get install {package})"),
+            None => "install it, or correct `command`".to_owned(),
+        };
+        Error::run(format!("cannot start {name}: there is no program {program}; {advice}"))
+    })
+}
+
+/// The command as results show it: without folders and ports of this run.
+fn shown(words: &[&str], set: &BTreeMap<String, String>) -> String {
+    let word = |word: &&str| {
+        let word = template::fill(word, set).replace("{flash}", "flash");
+        let is_plain =
+            !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || "'\"\\$;&|<>()".contains(c));
+        if is_plain { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    };
+    words.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// Starts a server from a thread that lives until the sender is dropped: the kernel ends it with the
+/// thread that started it, and callers' threads come and go.
+fn start_kept(mut command: Command, place: program::Place) -> std::io::Result<(Child, Sender<()>)> {
+    let (tell, told) = mpsc::channel();
+    let (keeper, is_over) = mpsc::channel::<()>();
+    thread::Builder::new().name("keeper".to_owned()).spawn(move || {
+        let _ = tell.send(program::start(&mut command, place));
+        // The groups' entrances are closed with it.
+        drop(command);
+        let _ = is_over.recv();
+    })?;
+    let child = told.recv().map_err(|_| std::io::Error::other("the thread that starts it ended"))??;
+    Ok((child, keeper))
+}
+
+/// The first line of what a server says of its version; none when it says nothing in time.
+fn version(name: &str, recipe: &Recipe, values: &BTreeMap<String, String>, folder: &Path) -> Option<String> {
+    let words: Vec<&str> = recipe.version.iter().map(String::as_str).collect();
+    let mut command = command(name, recipe, &words, values, folder).ok()?;
+    let path = folder.join("version.txt");
+    let out = File::create(&path).ok()?;
+    command.stdout(out.try_clone().ok()?).stderr(out);
+    let mut child = command.spawn().ok()?;
+    let deadline = Instant::now() + VERSION_PATIENCE;
+    while child.try_wait().ok()?.is_none() {
+        if Instant::now() >= deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            break;
+        }
+        thread::sleep(LOOK);
+    }
+    let mut said = Vec::new();
+    File::open(&path).and_then(|file| file.take(LAST_BYTES).read_to_end(&mut said)).ok()?;
+    let said = String::from_utf8_lossy(&said);
+    said.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+}
+
+/// The end of a log, in one line.
+fn last_words(path: &Path) -> String {
+    let mut bytes = Vec::new();
+    // A log that can't be read has no words.
+    let _ = File::open(path).and_then(|mut log| {
+        let start = log.metadata()?.len().saturating_sub(LAST_BYTES);
+        log.seek(SeekFrom::Start(start))?;
+        log.take(LAST_BYTES).read_to_end(&mut bytes)
+    });
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    match &lines[lines.len().saturating_sub(LAST_LINES)..] {
+        [] => "it said nothing".to_owned(),
+        last => last.join(" / "),
+    }
+}
+
+/// Whether there is an answer: any HTTP response, or without a path a connection.
+fn answers(address: SocketAddr, path: Option<&str>) -> std::result::Result<(), String> {
+    let text = |why: std::io::Error| why.to_string();
+    let mut stream = TcpStream::connect_timeout(&address, ASK_PATIENCE).map_err(text)?;
+    let Some(path) = path else {
+        return Ok(());
+    };
+    stream.set_read_timeout(Some(ASK_PATIENCE)).map_err(text)?;
+    stream.set_write_timeout(Some(ASK_PATIENCE)).map_err(text)?;
+    let ask = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(ask.as_bytes()).map_err(text)?;
+    // "HTTP/1.1 200": whatever the status is, somebody is there who speaks HTTP.
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).map_err(text)?;
+    let is_http = head.starts_with(b"HTTP/1.") && head[9..].iter().all(u8::is_ascii_digit);
+    if is_http { Ok(()) } else { Err("what it answers is not HTTP".to_owned()) }
+}
+
+#[cfg(test)]
+#[path = "running_tests.rs"]
+mod tests;

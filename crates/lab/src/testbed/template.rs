@@ -1,0 +1,108 @@
+//! Texts with placeholders such as `{port}`: commands, and the files of servers. Pure.
+//!
+//! Braces around anything else stay as they are, since configurations are full of them. An argument
+//! or a line that begins with `{as root}` is only there when the lab runs as root.
+
+use std::collections::BTreeMap;
+
+/// The placeholders that every server has.
+pub(super) const BUILT_IN: [&str; 6] = ["root", "port", "folder", "log", "flash", "core"];
+
+/// Begins what is only for root.
+const AS_ROOT: &str = "{as root}";
+
+/// Whether this could stand in braces.
+pub(super) fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}
+
+/// The first placeholder, if any, that is neither built in nor set.
+pub(super) fn unknown(text: &str, set: &BTreeMap<String, String>) -> Option<String> {
+    let mut found = None;
+    fill_with(text, |name| {
+        if found.is_none() && !BUILT_IN.contains(&name) && !set.contains_key(name) {
+            found = Some(name.to_owned());
+        }
+        None
+    });
+    found
+}
+
+/// Puts values in for placeholders; those without a value stay.
+pub(super) fn fill(text: &str, values: &BTreeMap<String, String>) -> String {
+    fill_with(text, |name| values.get(name).cloned())
+}
+
+fn fill_with(text: &str, mut value: impl FnMut(&str) -> Option<String>) -> String {
+    let (mut filled, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(open) = rest.find('{') {
+        let (before, after) = rest.split_at(open);
+        filled.push_str(before);
+        let name = after[1..].split_once('}').map(|(name, _)| name).filter(|name| is_name(name));
+        match name.and_then(|name| Some((name, value(name)?))) {
+            Some((name, value)) => {
+                filled.push_str(&value);
+                rest = &after[name.len() + 2..];
+            }
+            None => {
+                filled.push('{');
+                rest = &after[1..];
+            }
+        }
+    }
+    filled + rest
+}
+
+/// The text without its `{as root}`; none when that is not for this user.
+pub(super) fn for_user(text: &str, is_root: bool) -> Option<&str> {
+    match text.trim_start().strip_prefix(AS_ROOT) {
+        Some(rest) => is_root.then_some(rest),
+        None => Some(text),
+    }
+}
+
+/// The lines of a text that are for this user.
+pub(super) fn lines_for_user(text: &str, is_root: bool) -> String {
+    text.split_inclusive('\n').filter_map(|line| for_user(line, is_root)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn fills_what_is_known_and_leaves_the_rest() {
+        let values = values(&[("port", "80"), ("root", "/{port}")]);
+        for (text, filled) in [
+            ("listen {port};", "listen 80;"),
+            ("{port}{port}", "8080"),
+            ("http { server { root {root}; } }", "http { server { root /{port}; } }"),
+            ("{{port}}", "{80}"),
+            ("{http.host} {} {", "{http.host} {} {"),
+            ("{prot}", "{prot}"),
+            ("ü{port}ü", "ü80ü"),
+            ("", ""),
+        ] {
+            assert_eq!(fill(text, &values), filled);
+        }
+    }
+
+    #[test]
+    fn finds_what_nobody_knows() {
+        let set = values(&[("threads", "1")]);
+        assert_eq!(unknown("{port} {threads} {x y} { }", &set), None);
+        assert_eq!(unknown("-p{port} {prot} {other}", &set).as_deref(), Some("prot"));
+    }
+
+    #[test]
+    fn what_is_for_root_is_for_root() {
+        assert_eq!(lines_for_user("a\n  {as root}b\nc", true), "a\nb\nc");
+        assert_eq!(lines_for_user("a\n  {as root}b\nc", false), "a\nc");
+        assert_eq!(for_user("{as root}--user", false), None);
+        assert_eq!(for_user("{port}", false), Some("{port}"));
+    }
+}

@@ -1,0 +1,130 @@
+//! A process and all that descends from it, as /proc shows them.
+//!
+//! Servers are watched and ended by it. It signals nothing itself.
+
+use std::collections::HashMap;
+use std::fs;
+
+use super::machine::kib_of;
+
+/// A process. Its id may be given to another one later; with its start it is that one for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    /// Clock ticks after boot.
+    pub(super) started_ticks: u64,
+}
+
+/// What /proc/PID/stat says of a process (proc(5)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stat {
+    pub(super) process: Process,
+    pub(super) parent: u32,
+    pub(super) session: u32,
+    /// It has ended, and nobody has asked yet how.
+    pub(super) is_zombie: bool,
+    /// CPU time in clock ticks of its children that have ended and been waited for, and of theirs.
+    pub(super) ended_children_ticks: u64,
+}
+
+impl Stat {
+    /// Of one process; none when there is no such process (any more).
+    pub(super) fn read(pid: u32) -> Option<Self> {
+        let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        Self::parse(pid, &String::from_utf8_lossy(&text))
+    }
+
+    fn parse(pid: u32, text: &str) -> Option<Self> {
+        // The name in brackets may hold anything, brackets as well. After it, field 3 is first.
+        let rest = text.rsplit_once(')')?.1;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        Some(Self {
+            process: Process { pid, started_ticks: number(22)? },
+            parent: number(4)? as u32,
+            session: number(6)? as u32,
+            // Until its other threads are gone, one whose first thread has ended still runs.
+            is_zombie: matches!(*fields.first()?, "Z" | "X") && number(20)? <= 1,
+            ended_children_ticks: number(16)? + number(17)?,
+        })
+    }
+
+    /// Every process of the machine that /proc shows.
+    pub(super) fn all() -> Vec<Self> {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter_map(Self::read).collect()
+    }
+}
+
+/// Of `all`, the process `root` and what descends from it, also through ended ones that are not
+/// waited for yet.
+pub(super) fn tree(all: &[Stat], root: u32) -> Vec<Stat> {
+    let mut children: HashMap<u32, Vec<&Stat>> = HashMap::new();
+    for stat in all {
+        children.entry(stat.parent).or_default().push(stat);
+    }
+    let mut found: Vec<Stat> = all.iter().filter(|stat| stat.process.pid == root).copied().collect();
+    let mut next = 0;
+    while let Some(stat) = found.get(next) {
+        // Each process has one parent, so none comes twice.
+        found.extend(children.remove(&stat.process.pid).into_iter().flatten());
+        next += 1;
+    }
+    found
+}
+
+/// Whether a process is there and has not ended.
+pub(super) fn is_alive(process: Process) -> bool {
+    Stat::read(process.pid).is_some_and(|stat| stat.process == process && !stat.is_zombie)
+}
+
+/// Resident memory of a process that is no file's: `RssAnon` and `RssShmem` of /proc/PID/status; 0
+/// when it has ended.
+pub(super) fn own_memory_bytes(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let kib = |name| kib_of(&text, name).unwrap_or(0);
+    (kib("RssAnon") + kib("RssShmem")) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat(pid: u32, parent: u32) -> Stat {
+        let process = Process { pid, started_ticks: 1 };
+        Stat { process, parent, session: 1, is_zombie: false, ended_children_ticks: 0 }
+    }
+
+    #[test]
+    fn reads_a_line_of_proc() {
+        let line = "77 (a) S (b) Z 1 2 3 0 -1 4194560 9 8 7 6 500 40 30 4 20 0 1 0 12345 6 7 8\n";
+        let read = Stat::parse(77, line).unwrap();
+        assert_eq!(read.process, Process { pid: 77, started_ticks: 12_345 });
+        assert_eq!((read.parent, read.session, read.is_zombie), (1, 3, true));
+        assert_eq!(read.ended_children_ticks, 34);
+        let threads = line.replace(" 20 0 1 0 ", " 20 0 2 0 ");
+        assert!(!Stat::parse(77, &threads).unwrap().is_zombie, "another thread runs");
+        for nonsense in ["", "77 (a", "77 (a) S 1", "77 (a) S x x x 0 -1 0 0 0 0 0 0 0 0 0 0 0 0 0 0"] {
+            assert_eq!(Stat::parse(77, nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_tree_has_all_that_descends_and_nothing_else() {
+        let all = [stat(1, 0), stat(30, 20), stat(10, 1), stat(20, 10), stat(11, 1), stat(21, 10)];
+        let pids = |root| tree(&all, root).iter().map(|stat| stat.process.pid).collect::<Vec<_>>();
+        assert_eq!(pids(10), [10, 20, 21, 30]);
+        assert_eq!(pids(30), [30]);
+        assert!(pids(99).is_empty());
+    }
+
+    #[test]
+    fn this_process_is_alive_and_no_other_with_its_id() {
+        let me = Stat::read(std::process::id()).unwrap();
+        assert!(is_alive(me.process));
+        assert!(!is_alive(Process { started_ticks: me.process.started_ticks + 1, ..me.process }));
+        assert!(Stat::all().contains(&Stat { ended_children_ticks: me.ended_children_ticks, ..me }));
+        assert!(own_memory_bytes(me.process.pid) > 4096);
+    }
+}
