@@ -10,6 +10,7 @@ pub mod floor;
 pub mod interfere;
 pub mod load;
 pub mod record;
+pub mod report;
 pub mod results;
 pub mod target;
 pub mod testbed;

@@ -10,6 +10,7 @@ mod fileset;
 mod floor;
 mod interfere;
 mod man;
+mod report;
 mod role;
 mod serve;
 
@@ -38,6 +39,8 @@ enum Command {
     Floor(floor::Floor),
     /// Measure hot requests alone and beside cold ones
     Interfere(interfere::Interfere),
+    /// Draw the results of measurements as a page
+    Report(report::Report),
     /// Write the man pages
     Man(man::Man),
     /// Print the completions for a shell
@@ -56,6 +59,7 @@ impl Cli {
             Command::Fileset(command) => command.run(),
             Command::Floor(command) => command.run(),
             Command::Interfere(command) => command.run(),
+            Command::Report(command) => command.run(),
             Command::Man(command) => command.run(),
             Command::Completions(command) => command.run(),
             Command::Role(command) => command.run(),

@@ -4,6 +4,8 @@
 //! computed in [`crate::measure`] and nowhere else. Times are milliseconds, rates per second,
 //! sizes bytes, Mb/s 10⁶ bits of bodies per second, shares 0 to 1.
 
+pub mod folder;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

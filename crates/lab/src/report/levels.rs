@@ -1,0 +1,419 @@
+//! The parts that compare levels of load: the latency profile, inversion, data set sizes.
+//!
+//! The page calls it. It only draws figures that the run has. Pure.
+
+use maud::Markup;
+
+use super::bars::{self, Row, Rows};
+use super::chart::{Chart, Line};
+use super::part::{Cell, Part, Table, columns};
+use super::scale::{Scale, Unit};
+use super::style::Style;
+use super::view::{Picked, Shown, View, has_latency};
+use crate::results::{Latency, Measures};
+
+/// A figure of a latency, by its name.
+type Measure = (&'static str, fn(&Latency) -> f64);
+
+/// In the order in which they are drawn: what most users see, what the unlucky ones see, the rest.
+const MEASURES: [Measure; 5] = [
+    ("median", |latency| latency.p50_ms),
+    ("99th percentile", |latency| latency.p99_ms),
+    ("mean", |latency| latency.mean_ms),
+    ("95th percentile", |latency| latency.p95_ms),
+    ("5th percentile", |latency| latency.p5_ms),
+];
+/// Those of a sweep.
+const SWEPT: [Measure; 3] = [MEASURES[0], MEASURES[2], MEASURES[1]];
+
+/// Latency against load; of named levels, their ranges.
+pub(super) fn profile(view: &View) -> Part {
+    let loads = load_levels(view);
+    let mut part =
+        Part { id: "profile", tables: vec![levels_table(view), rounds_table(view)], ..Part::default() };
+    if loads.len() > 1 {
+        part.title = "Latency against load".to_owned();
+        part.lead = "Load 1 is what each server answers under infinite demand, so that every server is \
+                     compared under the same strain. The last chart has requests per second instead. A \
+                     line that stays low and level is what users want."
+            .to_owned();
+        part.charts = if view.drawn().count() == 1 { alone(view, &loads) } else { overlaid(view, &loads) };
+        part.charts.extend(against_rate(view));
+    } else {
+        part.title = "Latency".to_owned();
+        part.lead = "From when a request was meant to start to its last byte.".to_owned();
+    }
+    if loads.len() < 2
+        || view.drawn().any(|shown| shown.subject.levels.iter().any(|m| m.load_level.is_none()))
+    {
+        part.charts.extend(named_ranges(view));
+    }
+    part
+}
+
+fn load_levels(view: &View) -> Vec<f64> {
+    let levels = view.drawn().flat_map(|shown| &shown.subject.levels);
+    let mut loads: Vec<f64> =
+        levels.filter_map(|measures| measures.load_level).filter(|load| load.is_finite()).collect();
+    loads.sort_by(f64::total_cmp);
+    loads.dedup();
+    loads
+}
+
+/// The points of a subject: something of each level against something else.
+fn points(
+    shown: &Shown,
+    x: impl Fn(&Measures) -> Option<f64>,
+    y: impl Fn(&Measures) -> Option<f64>,
+) -> Vec<(f64, f64)> {
+    let known = shown.subject.levels.iter().filter(|measures| has_latency(measures));
+    let mut points: Vec<(f64, f64)> =
+        known.filter_map(|measures| Some((x(measures)?, y(measures).unwrap_or(f64::NAN)))).collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    points
+}
+
+fn lines<'a>(view: &'a View, of: impl Fn(&Shown) -> Vec<(f64, f64)> + 'a) -> Vec<Line> {
+    let line =
+        |shown: &Shown| Line { label: shown.label.clone(), style: shown.style.clone(), points: of(shown) };
+    view.drawn().map(line).filter(|line| !line.points.is_empty()).collect()
+}
+
+fn heights(lines: &[Line]) -> Vec<f64> {
+    lines.iter().flat_map(|line| line.points.iter().map(|point| point.1)).collect()
+}
+
+fn load_chart(title: String, y_title: &str, loads: &[f64], y: Scale, lines: Vec<Line>) -> Markup {
+    let chart = Chart {
+        title,
+        x_title: "load, as a fraction of the server's capacity".to_owned(),
+        y_title: y_title.to_owned(),
+        x: Scale::at(Unit::Number, loads),
+        y,
+        lines,
+        has_marks: true,
+        has_ends: true,
+        reference: None,
+        is_wide: false,
+    };
+    chart.draw()
+}
+
+/// A chart for each measure, so that servers are compared. They share an axis: heights compare too.
+fn overlaid(view: &View, loads: &[f64]) -> Vec<Markup> {
+    let of = |(_, measure): &Measure| {
+        lines(view, |shown| points(shown, |m| m.load_level, |m| Some(measure(&m.latency))))
+    };
+    let all: Vec<f64> = MEASURES.iter().flat_map(|measure| heights(&of(measure))).collect();
+    let y = Scale::log(Unit::Milliseconds, all);
+    let chart = |measure: &Measure| {
+        load_chart(format!("Latency, {}", measure.0), "latency, log scale", loads, y.clone(), of(measure))
+    };
+    MEASURES.iter().map(chart).collect()
+}
+
+/// All measures of the only subject in one chart (blocking-induced-latency, figures 4 and 5).
+fn alone(view: &View, loads: &[f64]) -> Vec<Markup> {
+    let Some(shown) = view.drawn().next() else { return Vec::new() };
+    let names = ["p50", "p99", "mean", "p95", "p5"];
+    let line = |(index, (name, measure)): (usize, (&str, &Measure))| Line {
+        label: name.to_owned(),
+        style: Style::of(index),
+        points: points(shown, |m| m.load_level, |m| Some(measure.1(&m.latency))),
+    };
+    let lines: Vec<Line> = names.into_iter().zip(&MEASURES).enumerate().map(line).collect();
+    let y = Scale::log(Unit::Milliseconds, heights(&lines));
+    vec![load_chart(format!("{}: latency", shown.label), "latency, log scale", loads, y, lines)]
+}
+
+/// What relative load hides: how many requests each server answered at that latency.
+fn against_rate(view: &View) -> Option<Markup> {
+    let rate = |m: &Measures| m.load_level.and(Some(m.answered_per_s)).filter(|rate| rate.is_finite());
+    let lines = lines(view, |shown| points(shown, rate, |m| Some(m.latency.p99_ms)));
+    let rates = lines.iter().flat_map(|line| line.points.iter().map(|point| point.0));
+    let chart = Chart {
+        title: "Latency, 99th percentile, against answers per second".to_owned(),
+        x_title: "answers per second".to_owned(),
+        y_title: "latency, log scale".to_owned(),
+        x: Scale::linear(Unit::Number, 0.0, rates),
+        y: Scale::log(Unit::Milliseconds, heights(&lines)),
+        has_marks: true,
+        has_ends: true,
+        reference: None,
+        is_wide: false,
+        lines,
+    };
+    (!chart.lines.is_empty()).then(|| chart.draw())
+}
+
+/// The range of latency of levels that have a name rather than a load.
+fn named_ranges(view: &View) -> Option<Markup> {
+    let has_loads = load_levels(view).len() > 1;
+    let mut picked: Vec<Picked> = Vec::new();
+    for shown in view.drawn() {
+        let levels =
+            shown.subject.levels.iter().filter(|m| has_latency(m) && !(has_loads && m.load_level.is_some()));
+        let label = |m: &Measures| format!("{} {}", shown.label, super::number::plain(&m.name));
+        picked.extend(levels.map(|m| Picked { label: label(m), style: shown.style.clone(), measures: m }));
+    }
+    ranges(
+        "Latency: 5th percentile to longest; thick: median to 99th percentile",
+        picked.iter().map(|p| (p, "", &p.measures.latency)),
+    )
+}
+
+/// A chart of ranges of latency; none without a row.
+pub(super) fn ranges<'a, 'b: 'a>(
+    title: &str,
+    entries: impl Iterator<Item = (&'a Picked<'b>, &'static str, &'a Latency)>,
+) -> Option<Markup> {
+    let row = |(picked, what, latency): (&Picked, &str, &Latency)| Row {
+        label: if what.is_empty() { picked.label.clone() } else { format!("{}, {what}", picked.label) },
+        style: picked.style.clone(),
+        range: Some([latency.p5_ms, latency.max_ms]),
+        inner: Some([latency.p50_ms, latency.p99_ms]),
+        marks: vec![
+            (latency.p50_ms, "median"),
+            (latency.p99_ms, "99th percentile"),
+            (latency.max_ms, "longest"),
+        ],
+    };
+    let rows: Vec<Row> = entries.take(bars::ROWS_MAX).map(row).collect();
+    let ends = rows.iter().flat_map(|row| row.range.into_iter().flatten());
+    let x = Scale::log(Unit::Milliseconds, ends);
+    let chart =
+        Rows { title: title.to_owned(), x_title: "latency, log scale".to_owned(), x, rows, reference: None };
+    (!chart.rows.is_empty()).then(|| chart.draw())
+}
+
+/// Each level of each subject, subjects of one level beside one another.
+fn levels_table(view: &View) -> Table {
+    let mut names: Vec<&str> = Vec::new();
+    for measures in view.subjects.iter().flat_map(|shown| &shown.subject.levels) {
+        if !names.contains(&measures.name.as_str()) {
+            names.push(&measures.name);
+        }
+    }
+    let mut rows = Vec::new();
+    for name in names {
+        for shown in &view.subjects {
+            let levels = shown.subject.levels.iter().filter(|measures| measures.name == name);
+            rows.extend(levels.map(|measures| level_row(&shown.label, measures)));
+        }
+    }
+    let columns = columns(&[
+        "level",
+        "subject",
+        "asked/s",
+        "answered/s",
+        "Mb/s",
+        "mean, ms",
+        "p5",
+        "p50",
+        "p90",
+        "p95",
+        "p99",
+        "p99.9",
+        "max",
+        "inversion",
+        "failed",
+    ]);
+    Table { title: "Each level; latencies in milliseconds".to_owned(), columns, rows }
+}
+
+fn level_row(label: &str, measures: &Measures) -> Vec<Cell> {
+    let latency = has_latency(measures).then_some(&measures.latency);
+    let time = |of: fn(&Latency) -> f64| Cell::maybe(latency, |latency| Cell::figure(of(latency)));
+    vec![
+        Cell::text(&measures.name),
+        Cell::text(label),
+        Cell::maybe(measures.asked_per_s, Cell::figure),
+        Cell::figure(measures.answered_per_s),
+        Cell::figure(measures.megabits_per_s),
+        time(|latency| latency.mean_ms),
+        time(|latency| latency.p5_ms),
+        time(|latency| latency.p50_ms),
+        time(|latency| latency.p90_ms),
+        time(|latency| latency.p95_ms),
+        time(|latency| latency.p99_ms),
+        time(|latency| latency.p999_ms),
+        time(|latency| latency.max_ms),
+        Cell::maybe(measures.inversion, Cell::figure),
+        Cell::share(failed_share(measures)),
+    ]
+}
+
+/// Failed requests of all that were asked; none of none.
+pub(super) fn failed_share(measures: &Measures) -> f64 {
+    let failures = measures.counts.failed.values().fold(0_u64, |sum, count| sum.saturating_add(*count));
+    failures as f64 / measures.counts.asked.max(failures).max(1) as f64
+}
+
+fn rounds_table(view: &View) -> Table {
+    let mut rows = Vec::new();
+    for shown in &view.subjects {
+        for measures in &shown.subject.rounds {
+            let mut row = level_row(&shown.label, measures);
+            row.insert(2, Cell::maybe(measures.round, |round| Cell::count(round.into())));
+            rows.push(row);
+        }
+    }
+    let columns = columns(&[
+        "level",
+        "subject",
+        "round",
+        "asked/s",
+        "answered/s",
+        "Mb/s",
+        "mean, ms",
+        "p5",
+        "p50",
+        "p90",
+        "p95",
+        "p99",
+        "p99.9",
+        "max",
+        "inversion",
+        "failed",
+    ]);
+    Table { title: "Each round".to_owned(), columns, rows }
+}
+
+/// Service inversion against load (blocking-induced-latency, table 4 and figure 19).
+pub(super) fn inversion(view: &View) -> Part {
+    let loads = load_levels(view);
+    let lines = lines(view, |shown| points(shown, |m| m.load_level, |m| m.inversion));
+    let has_figures = lines.iter().any(|line| line.points.iter().any(|point| point.1.is_finite()));
+    let mut part = Part {
+        id: "inversion",
+        title: "Service inversion".to_owned(),
+        lead:
+            "How far the order of the answers by latency is from their order by size: 0 when every smaller \
+               answer came sooner, 1 when none did. What rises with load is small answers that wait for \
+               something other than their own size. The figures stand in the table of levels."
+                .to_owned(),
+        ..Part::default()
+    };
+    if loads.len() > 1 && has_figures {
+        let y = Scale::linear(Unit::Number, 0.0, heights(&lines));
+        part.charts.push(load_chart(
+            "Service inversion against load".to_owned(),
+            "inversion, 0 to 1",
+            &loads,
+            y,
+            lines,
+        ));
+        part.tables.push(inversion_table(view));
+    }
+    part
+}
+
+fn inversion_table(view: &View) -> Table {
+    let known = |shown: &Shown| points(shown, |m| m.load_level, |m| m.inversion);
+    let mut rows = Vec::new();
+    for shown in view.drawn() {
+        let points = known(shown);
+        rows.extend(points.into_iter().map(|(load, inversion)| {
+            vec![Cell::text(&shown.label), Cell::figure(load), Cell::figure(inversion)]
+        }));
+    }
+    Table {
+        title: "Inversion at each level".to_owned(),
+        columns: columns(&["subject", "load", "inversion"]),
+        rows,
+    }
+}
+
+/// Latency and capacity against the size of the data set.
+pub(super) fn sweep(view: &View) -> Part {
+    let mut part = Part {
+        id: "sweep",
+        title: "Latency and capacity against data set size".to_owned(),
+        ..Part::default()
+    };
+    if !view.is_sweep() {
+        return part;
+    }
+    part.lead = format!(
+        "Latencies {}. Where a curve bends, the files no longer fit into memory.",
+        view.level_words()
+    );
+    let mut names: Vec<&str> = Vec::new();
+    for shown in &view.subjects {
+        if !names.contains(&shown.name.as_str()) {
+            names.push(&shown.name);
+        }
+    }
+    let lines = |of: &dyn Fn(&Shown) -> Option<f64>| -> Vec<Line> {
+        let line = |(index, name): (usize, &&str)| {
+            let same = view.subjects.iter().filter(|shown| shown.name == **name);
+            let mut points: Vec<(f64, f64)> =
+                same.filter_map(|shown| Some((shown.subject.dataset_bytes? as f64, of(shown)?))).collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            Line { label: (*name).to_owned(), style: Style::of(index), points }
+        };
+        names.iter().enumerate().map(line).filter(|line| !line.points.is_empty()).collect()
+    };
+    let of_latency = |measure: &Measure| {
+        let measure = measure.1;
+        lines(&move |shown| view.at_level(shown).map(|m| measure(&m.latency)))
+    };
+    let all: Vec<f64> = SWEPT.iter().flat_map(|measure| heights(&of_latency(measure))).collect();
+    for measure in &SWEPT {
+        let y = Scale::log(Unit::Milliseconds, all.iter().copied());
+        part.charts.extend(size_chart(
+            format!("Latency, {}", measure.0),
+            "latency, log scale",
+            y,
+            of_latency(measure),
+        ));
+    }
+    let capacity = lines(&|shown| shown.subject.capacity.as_ref().map(|capacity| capacity.requests_per_s));
+    let y = Scale::linear(Unit::Number, 0.0, heights(&capacity));
+    part.charts.extend(size_chart("Capacity".to_owned(), "answers per second", y, capacity));
+    part.tables.push(sweep_table(view));
+    part
+}
+
+fn size_chart(title: String, y_title: &str, y: Scale, lines: Vec<Line>) -> Option<Markup> {
+    let sizes = lines.iter().flat_map(|line| line.points.iter().map(|point| point.0));
+    let chart = Chart {
+        title,
+        x_title: "size of the data set".to_owned(),
+        y_title: y_title.to_owned(),
+        x: Scale::linear(Unit::Bytes, 0.0, sizes),
+        y,
+        has_marks: true,
+        has_ends: true,
+        reference: None,
+        is_wide: false,
+        lines,
+    };
+    (!chart.lines.is_empty()).then(|| chart.draw())
+}
+
+fn sweep_table(view: &View) -> Table {
+    let row = |shown: &Shown| {
+        let latency = view.at_level(shown).map(|measures| measures.latency);
+        let capacity = shown.subject.capacity.as_ref();
+        vec![
+            Cell::text(&shown.name),
+            Cell::maybe(shown.subject.dataset_bytes, Cell::bytes),
+            Cell::maybe(latency, |latency| Cell::figure(latency.mean_ms)),
+            Cell::maybe(latency, |latency| Cell::figure(latency.p50_ms)),
+            Cell::maybe(latency, |latency| Cell::figure(latency.p99_ms)),
+            Cell::maybe(capacity, |capacity| Cell::figure(capacity.requests_per_s)),
+            Cell::maybe(capacity, |capacity| Cell::figure(capacity.megabits_per_s)),
+        ]
+    };
+    let columns = columns(&[
+        "server",
+        "data set",
+        "mean, ms",
+        "p50, ms",
+        "p99, ms",
+        "capacity, answers/s",
+        "capacity, Mb/s",
+    ]);
+    Table { title: "By data set size".to_owned(), columns, rows: view.subjects.iter().map(row).collect() }
+}

@@ -1,0 +1,181 @@
+//! A part of the report: what it says, its charts, its tables. The page shows parts to people,
+//! `report.json` holds the same tables for programs.
+//!
+//! The modules that make parts build these; the page and the JSON read them. Pure.
+
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+use super::number;
+
+/// A table with more rows is folded away on a screen; on paper it is open.
+const OPEN_ROWS_MAX: usize = 24;
+/// No table shows more; what is left out is counted below it, and stands in `run.json`.
+const ROWS_MAX: usize = 1200;
+
+/// A part of the report.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Part {
+    /// Its name in links and in JSON.
+    pub(super) id: &'static str,
+    pub(super) title: String,
+    /// How to read it.
+    pub(super) lead: String,
+    pub(super) charts: Vec<Markup>,
+    pub(super) tables: Vec<Table>,
+}
+
+/// A table of figures.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table {
+    pub(super) title: String,
+    /// With units.
+    pub(super) columns: Vec<String>,
+    pub(super) rows: Vec<Vec<Cell>>,
+}
+
+/// Names of columns.
+pub(super) fn columns(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// A cell of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Cell {
+    Text(String),
+    /// The figure, and how it is written.
+    Number(f64, String),
+    /// There is no figure.
+    None,
+}
+
+impl Cell {
+    pub(super) fn text(text: &str) -> Self {
+        Self::Text(number::plain(text))
+    }
+
+    /// Milliseconds, rates and the like.
+    pub(super) fn figure(value: f64) -> Self {
+        Self::of(value, number::figure)
+    }
+
+    pub(super) fn share(value: f64) -> Self {
+        Self::of(value, number::percent)
+    }
+
+    pub(super) fn count(value: u64) -> Self {
+        Self::Number(value as f64, number::count(value))
+    }
+
+    pub(super) fn bytes(value: u64) -> Self {
+        Self::Number(value as f64, number::size(value as f64))
+    }
+
+    /// How many times as much.
+    pub(super) fn factor(value: f64) -> Self {
+        Self::of(value, |value| format!("{}×", number::figure(value)))
+    }
+
+    /// Nothing for none.
+    pub(super) fn maybe<T>(value: Option<T>, cell: impl Fn(T) -> Self) -> Self {
+        value.map_or(Self::None, cell)
+    }
+
+    fn of(value: f64, write: impl Fn(f64) -> String) -> Self {
+        if value.is_finite() { Self::Number(value, write(value)) } else { Self::None }
+    }
+
+    /// As it is shown.
+    pub(super) fn shown(&self) -> &str {
+        match self {
+            Self::Text(text) | Self::Number(_, text) => text,
+            Self::None => number::NONE,
+        }
+    }
+
+    fn json(&self) -> Value {
+        match self {
+            Self::Text(text) => json!(text),
+            Self::Number(value, _) => json!(value),
+            Self::None => Value::Null,
+        }
+    }
+}
+
+impl Part {
+    /// Whether it has nothing to say.
+    pub(super) fn is_empty(&self) -> bool {
+        self.charts.is_empty() && self.tables.iter().all(|table| table.rows.is_empty())
+    }
+
+    /// The part of the page.
+    pub(super) fn draw(&self) -> Markup {
+        html! {
+            section id=(self.id) {
+                h2 { (self.title) }
+                @if !self.lead.is_empty() { p class="lead" { (self.lead) } }
+                @if !self.charts.is_empty() {
+                    div class="charts" { @for chart in &self.charts { (chart) } }
+                }
+                @for table in &self.tables { (table.draw()) }
+            }
+        }
+    }
+
+    /// The part of `report.json`.
+    pub(super) fn json(&self) -> Value {
+        let tables: Vec<Value> =
+            self.tables.iter().filter(|table| !table.rows.is_empty()).map(Table::json).collect();
+        json!({ "id": self.id, "title": self.title, "tables": tables })
+    }
+}
+
+impl Table {
+    /// The table, folded when it is long; nothing without rows.
+    pub(super) fn draw(&self) -> Markup {
+        let is_open = self.rows.len() <= OPEN_ROWS_MAX;
+        html! {
+            @if self.rows.is_empty() {}
+            @else if is_open {
+                p class="table-title" { (self.title) }
+                (self.body())
+            } @else {
+                details {
+                    summary { (self.title) " (" (self.rows.len()) " rows)" }
+                    (self.body())
+                }
+            }
+        }
+    }
+
+    fn body(&self) -> Markup {
+        let left_out = self.rows.len().saturating_sub(ROWS_MAX);
+        html! {
+            div class="scroll" {
+                table {
+                    thead { tr { @for (index, column) in self.columns.iter().enumerate() {
+                        th scope="col" class=[self.is_number(index).then_some("n")] { (column) }
+                    } } }
+                    tbody { @for row in self.rows.iter().take(ROWS_MAX) {
+                        tr { @for (index, cell) in row.iter().enumerate() {
+                            td class=[self.is_number(index).then_some("n")] { (cell.shown()) }
+                        } }
+                    } }
+                }
+            }
+            @if left_out > 0 { p class="note" { (left_out) " more rows are in the JSON." } }
+        }
+    }
+
+    /// A column stands to the right when it holds numbers.
+    fn is_number(&self, column: usize) -> bool {
+        self.rows.iter().all(|row| !matches!(row.get(column), Some(Cell::Text(_))))
+    }
+
+    /// The table in `report.json`.
+    pub(super) fn json(&self) -> Value {
+        let rows: Vec<Vec<Value>> =
+            self.rows.iter().map(|row| row.iter().map(Cell::json).collect()).collect();
+        json!({ "title": self.title, "columns": self.columns, "rows": rows })
+    }
+}

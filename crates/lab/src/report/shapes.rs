@@ -1,0 +1,269 @@
+//! The parts that show a whole distribution: CDFs, composition of deciles, the course of time.
+//!
+//! The page calls it. It only draws figures that the run has. Pure.
+
+use maud::Markup;
+
+use super::bars::Stack;
+use super::chart::{Chart, Line};
+use super::number;
+use super::part::{Cell, Part, Table, columns};
+use super::scale::{Scale, Unit};
+use super::view::{Picked, View};
+use crate::results::{CdfPoint, SizeSeries, TimelinePoint};
+
+/// The tail is drawn down to one answer in ten thousand.
+const TAIL_SHARE_MIN: f64 = 1e-4;
+/// Shares in the table of the CDF.
+const SHARES: [(f64, &str); 11] = [
+    (0.01, "1 %"),
+    (0.05, "5 %"),
+    (0.10, "10 %"),
+    (0.25, "25 %"),
+    (0.50, "50 %"),
+    (0.75, "75 %"),
+    (0.90, "90 %"),
+    (0.95, "95 %"),
+    (0.99, "99 %"),
+    (0.999, "99.9 %"),
+    (0.9999, "99.99 %"),
+];
+
+/// Distributions of latency.
+pub(super) fn cdf(view: &View) -> Part {
+    let picked: Vec<Picked> =
+        view.overlay().into_iter().filter(|picked| !picked.measures.cdf.is_empty()).collect();
+    let title = format!("Distribution of latency {}", view.overlay_title());
+    let mut part = Part { id: "cdf", title: title.trim_end().to_owned(), ..Part::default() };
+    if picked.is_empty() {
+        return part;
+    }
+    part.lead =
+        "Left: the share of the answers that took at most so long. Right: the share that took longer, \
+                 on a scale that shows the slowest of ten thousand. A line further to the left is better."
+            .to_owned();
+    let line = |of: fn(&[CdfPoint]) -> Vec<(f64, f64)>| -> Vec<Line> {
+        let line =
+            |p: &Picked| Line { label: p.label.clone(), style: p.style.clone(), points: of(&p.measures.cdf) };
+        picked.iter().map(line).collect()
+    };
+    let latencies = picked.iter().flat_map(|picked| picked.measures.cdf.iter().map(|point| point.latency_ms));
+    let x = Scale::log(Unit::Milliseconds, latencies);
+    let chart = |title: &str, y_title: &str, y: Scale, lines: Vec<Line>| Chart {
+        title: title.to_owned(),
+        x_title: "latency, log scale".to_owned(),
+        y_title: y_title.to_owned(),
+        x: x.clone(),
+        y,
+        lines,
+        has_marks: false,
+        has_ends: false,
+        reference: None,
+        is_wide: false,
+    };
+    let tail = Scale::decades(Unit::Share, TAIL_SHARE_MIN, 1.0);
+    part.charts = vec![
+        chart("Took at most so long", "share of the answers", Scale::share(), line(body)).draw(),
+        chart("Took longer: the tail", "share of the answers, log scale", tail, line(tail_points)).draw(),
+    ];
+    part.tables.push(cdf_table(&picked));
+    part
+}
+
+fn body(cdf: &[CdfPoint]) -> Vec<(f64, f64)> {
+    cdf.iter().map(|point| (point.latency_ms, point.share)).collect()
+}
+
+/// The share beyond each latency, until it leaves the chart.
+fn tail_points(cdf: &[CdfPoint]) -> Vec<(f64, f64)> {
+    let mut points = Vec::new();
+    for point in cdf {
+        let beyond = 1.0 - point.share;
+        points.push((point.latency_ms, beyond));
+        if beyond <= TAIL_SHARE_MIN {
+            break;
+        }
+    }
+    points
+}
+
+fn cdf_table(picked: &[Picked]) -> Table {
+    let row = |(share, name): &(f64, &str)| {
+        // Shares are sums of parts: the last bits may be missing.
+        let at =
+            |picked: &Picked| picked.measures.cdf.iter().find(|point| point.share >= share - 1e-9).copied();
+        let cells =
+            picked.iter().map(|picked| Cell::maybe(at(picked), |point| Cell::figure(point.latency_ms)));
+        [Cell::text(name)].into_iter().chain(cells).collect()
+    };
+    let mut columns = columns(&["share of the answers"]);
+    columns.extend(picked.iter().map(|picked| picked.label.clone()));
+    Table { title: "Took at most, ms".to_owned(), columns, rows: SHARES.iter().map(row).collect() }
+}
+
+/// What sizes the fastest and the slowest answers have (blocking-induced-latency, figures 10, 11, 18).
+pub(super) fn deciles(view: &View) -> Part {
+    let has_deciles =
+        |picked: &Picked| !picked.measures.deciles.is_empty() && !picked.measures.series.is_empty();
+    let picked: Vec<Picked> = view.picked().into_iter().filter(has_deciles).collect();
+    let mut part = Part { id: "deciles", ..Part::default() };
+    let Some(first) = picked.first() else { return part };
+    part.title = format!("Which sizes are fast and which slow, {}", view.level_words());
+    part.lead =
+        "The answers by latency, in tenths from the fastest to the slowest, and the sizes in each. Where \
+                 latency follows size, small answers fill the left and large ones the right; where every \
+                 bar looks like the one of all, small answers waited as long as large ones."
+            .to_owned();
+    let stacks: Vec<Stack> = picked.iter().map(stack).collect();
+    // Series that differ from subject to subject need a legend each.
+    let is_shared = picked.iter().all(|other| bounds(other) == bounds(first));
+    if is_shared {
+        part.charts.extend(stacks.first().map(Stack::legend));
+    }
+    for stack in &stacks {
+        if !is_shared {
+            part.charts.push(stack.legend());
+        }
+        part.charts.push(stack.draw());
+    }
+    part.tables = picked.iter().map(deciles_table).collect();
+    part
+}
+
+fn bounds(picked: &Picked) -> Vec<(u64, u64)> {
+    picked.measures.series.iter().map(|series| (series.bytes_min, series.bytes_max)).collect()
+}
+
+fn series_name(series: &SizeSeries) -> String {
+    format!("{} to {}", number::size(series.bytes_min as f64), number::size(series.bytes_max as f64))
+}
+
+fn stack(picked: &Picked) -> Stack {
+    let measures = picked.measures;
+    let bars = measures.deciles.iter().enumerate();
+    Stack {
+        title: picked.label.clone(),
+        x_title: "tenth of the answers, fastest to slowest".to_owned(),
+        series: measures.series.iter().map(series_name).collect(),
+        bars: bars.map(|(index, decile)| ((index + 1).to_string(), decile.shares.clone())).collect(),
+        whole: measures.series.iter().map(|series| series.share).collect(),
+    }
+}
+
+fn deciles_table(picked: &Picked) -> Table {
+    let measures = picked.measures;
+    let row = |name: String, latency_max_ms: Option<f64>, shares: Vec<f64>| {
+        let of_series = |part| Cell::maybe(shares.get(part).copied(), Cell::share);
+        let head = [Cell::Text(name), Cell::maybe(latency_max_ms, Cell::figure)];
+        head.into_iter().chain((0..measures.series.len()).map(of_series)).collect()
+    };
+    let deciles = measures.deciles.iter().enumerate();
+    let mut rows: Vec<Vec<Cell>> = deciles
+        .map(|(index, decile)| {
+            row((index + 1).to_string(), Some(decile.latency_max_ms), decile.shares.clone())
+        })
+        .collect();
+    rows.push(row("all".to_owned(), None, measures.series.iter().map(|series| series.share).collect()));
+    let mut columns = columns(&["tenth", "up to, ms"]);
+    columns.extend(measures.series.iter().map(series_name));
+    Table { title: format!("{}: sizes in each tenth", picked.label), columns, rows }
+}
+
+/// The course of time.
+pub(super) fn timeline(view: &View) -> Part {
+    let has_course = |p: &Picked| p.measures.timeline.points.len() > 1 && p.measures.timeline.step_s > 0.0;
+    let picked: Vec<Picked> = view.overlay().into_iter().filter(has_course).collect();
+    let title = format!("Course of time {}", view.overlay_title());
+    let mut part = Part { id: "timeline", title: title.trim_end().to_owned(), ..Part::default() };
+    if picked.is_empty() {
+        return part;
+    }
+    part.lead =
+        "By the time at which requests were meant to start: one that found the server stalled counts \
+                 from then."
+            .to_owned();
+    let times: [(&str, PointMeasure); 3] =
+        [("median", |p, _| p.p50_ms), ("99th percentile", |p, _| p.p99_ms), ("longest", |p, _| p.max_ms)];
+    let rates: [(&str, PointMeasure); 2] = [
+        ("asked", |p, step_s| Some(p.asked as f64 / step_s)),
+        ("answered", |p, step_s| Some(p.answered as f64 / step_s)),
+    ];
+    if let [only] = &picked[..] {
+        let lines = |measures: &[(&str, PointMeasure)]| {
+            let line = |(index, (name, of)): (usize, &(&str, PointMeasure))| Line {
+                label: (*name).to_owned(),
+                style: super::style::Style::of(index),
+                points: course(only, *of),
+            };
+            measures.iter().enumerate().map(line).collect::<Vec<_>>()
+        };
+        part.charts.push(course_chart("Latency", true, lines(&times)));
+        part.charts.push(course_chart("Requests", false, lines(&rates)));
+    } else {
+        let lines = |of: PointMeasure| {
+            let line =
+                |p: &Picked| Line { label: p.label.clone(), style: p.style.clone(), points: course(p, of) };
+            picked.iter().map(line).collect::<Vec<_>>()
+        };
+        for (name, of) in times {
+            part.charts.push(course_chart(&format!("Latency, {name}"), true, lines(of)));
+        }
+        part.charts.push(course_chart(
+            "Answered of the requests meant to start then",
+            false,
+            lines(rates[1].1),
+        ));
+    }
+    part.tables = picked.iter().map(timeline_table).collect();
+    part
+}
+
+/// A figure of a step, of which the length is the second argument.
+type PointMeasure = fn(&TimelinePoint, f64) -> Option<f64>;
+
+fn course(picked: &Picked, of: PointMeasure) -> Vec<(f64, f64)> {
+    let timeline = &picked.measures.timeline;
+    let point = |(index, point): (usize, &TimelinePoint)| {
+        (index as f64 * timeline.step_s, of(point, timeline.step_s).unwrap_or(f64::NAN))
+    };
+    timeline.points.iter().enumerate().map(point).collect()
+}
+
+fn course_chart(title: &str, is_latency: bool, lines: Vec<Line>) -> Markup {
+    let points = || lines.iter().flat_map(|line| line.points.iter());
+    let heights = points().map(|point| point.1);
+    let chart = Chart {
+        title: title.to_owned(),
+        x_title: "time since the start".to_owned(),
+        y_title: if is_latency { "latency, log scale" } else { "requests per second" }.to_owned(),
+        x: Scale::linear(Unit::Seconds, 0.0, points().map(|point| point.0)),
+        y: if is_latency {
+            Scale::log(Unit::Milliseconds, heights)
+        } else {
+            Scale::linear(Unit::Number, 0.0, heights)
+        },
+        has_marks: false,
+        has_ends: false,
+        reference: None,
+        is_wide: true,
+        lines,
+    };
+    chart.draw()
+}
+
+fn timeline_table(picked: &Picked) -> Table {
+    let step_s = picked.measures.timeline.step_s;
+    let row = |(index, point): (usize, &TimelinePoint)| {
+        vec![
+            Cell::figure(index as f64 * step_s),
+            Cell::count(point.asked),
+            Cell::count(point.answered),
+            Cell::maybe(point.p50_ms, Cell::figure),
+            Cell::maybe(point.p99_ms, Cell::figure),
+            Cell::maybe(point.max_ms, Cell::figure),
+        ]
+    };
+    let columns = columns(&["from, s", "asked", "answered", "p50, ms", "p99, ms", "max, ms"]);
+    let rows = picked.measures.timeline.points.iter().enumerate().map(row).collect();
+    Table { title: format!("{}: steps of {} s", picked.label, number::figure(step_s)), columns, rows }
+}

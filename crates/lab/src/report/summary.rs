@@ -1,0 +1,234 @@
+//! The head of the report: what was measured, what to beware of, what was found.
+//!
+//! The page and the JSON call it. It compares figures that the run has, and computes no others. Pure.
+
+use super::levels::failed_share;
+use super::number;
+use super::part::{Cell, Part, Table, columns};
+use super::view::{Shown, View, has_latency};
+use crate::results::{Measures, Run};
+
+/// No more warnings are shown; the rest is counted.
+const WARNINGS_MAX: usize = 30;
+/// A title names no more servers.
+const NAMES_MAX: usize = 4;
+/// From this share of failed requests on, latencies tell less than half the story.
+const FAILED_SHARE_WARNED: f64 = 0.01;
+
+/// "flash, nginx and apache".
+pub(super) fn title(view: &View) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for shown in &view.subjects {
+        if !names.contains(&shown.name.as_str()) {
+            names.push(&shown.name);
+        }
+    }
+    if names.len() > NAMES_MAX {
+        return format!("{} and {} others", names[..NAMES_MAX - 1].join(", "), names.len() + 1 - NAMES_MAX);
+    }
+    match names.split_last() {
+        None => "Nothing was measured".to_owned(),
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+    }
+}
+
+/// What must be known before any figure is believed.
+pub(super) fn warnings(view: &View) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for shown in &view.subjects {
+        if let Some(why) = &shown.subject.missing {
+            warnings.push(format!("{}: parts are missing: {why}", shown.label));
+        }
+        for measures in &shown.subject.levels {
+            let whose = format!("{} {}", shown.label, view.at_name(measures));
+            warnings.extend(warnings_of(&whose, measures));
+        }
+    }
+    let more = warnings.len().saturating_sub(WARNINGS_MAX);
+    warnings.truncate(WARNINGS_MAX);
+    if more > 0 {
+        warnings.push(format!("{more} more of this kind"));
+    }
+    warnings.iter().map(|text| number::plain(text)).collect()
+}
+
+fn warnings_of(whose: &str, measures: &Measures) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(limit) = &measures.generator.limit {
+        warnings.push(format!("{whose}: the generator was the limit, not the server: {limit}"));
+    }
+    if let Some(why) = &measures.ended_early {
+        warnings.push(format!("{whose}: ended early: {why}"));
+    }
+    if measures.records_lost > 0 {
+        warnings
+            .push(format!("{whose}: {} records are not in the file", number::count(measures.records_lost)));
+    }
+    let failed = failed_share(measures);
+    if failed >= FAILED_SHARE_WARNED {
+        warnings.push(format!("{whose}: {} of the requests failed", number::percent(failed)));
+    }
+    warnings
+}
+
+/// What the figures say, in sentences.
+pub(super) fn findings(view: &View) -> Vec<String> {
+    let mut found: Vec<(&Shown, &Measures)> =
+        view.drawn().filter_map(|shown| Some((shown, view.at_level(shown)?))).collect();
+    found.sort_by(|a, b| a.1.latency.p99_ms.total_cmp(&b.1.latency.p99_ms));
+    let mut findings = Vec::new();
+    if let [(best, measures), others @ ..] = &found[..]
+        && view.level.is_some()
+        && !others.is_empty()
+    {
+        let least = measures.latency.p99_ms;
+        let other = |(shown, measures): &(&Shown, &Measures)| {
+            let times = measures.latency.p99_ms / least;
+            format!(
+                "{} within {} ({}×)",
+                shown.label,
+                number::time(measures.latency.p99_ms),
+                number::figure(times)
+            )
+        };
+        let others: Vec<String> = others.iter().map(other).collect();
+        findings.push(format!(
+            "{}, {} answered 99 of 100 requests within {}; {}.",
+            capital(&view.level_words()),
+            best.label,
+            number::time(least),
+            others.join(", ")
+        ));
+    }
+    let mut growths: Vec<(f64, String)> = view.drawn().filter_map(growth).collect();
+    growths.sort_by(|a, b| a.0.total_cmp(&b.0));
+    if !growths.is_empty() {
+        let words: Vec<String> = growths.into_iter().map(|(_, words)| words).collect();
+        findings.push(format!("How the 99th percentile grows with load: {}.", words.join("; ")));
+    }
+    findings
+}
+
+/// The 99th percentile at the highest load over that at the lowest.
+fn growth(shown: &Shown) -> Option<(f64, String)> {
+    let (low, high) = load_ends(shown)?;
+    let factor = high.latency.p99_ms / low.latency.p99_ms;
+    let words = format!(
+        "{} {}× from load {} to {}",
+        shown.label,
+        number::figure(factor),
+        number::plain(&low.name),
+        number::plain(&high.name)
+    );
+    factor.is_finite().then_some((factor, words))
+}
+
+fn load_ends<'a>(shown: &Shown<'a>) -> Option<(&'a Measures, &'a Measures)> {
+    let loaded =
+        shown.subject.levels.iter().filter(|m| has_latency(m) && m.load_level.is_some_and(f64::is_finite));
+    let load = |m: &&Measures| m.load_level.unwrap_or_default();
+    let low = loaded.clone().min_by(|a, b| load(a).total_cmp(&load(b)))?;
+    let high = loaded.max_by(|a, b| load(a).total_cmp(&load(b)))?;
+    (low.load_level < high.load_level).then_some((low, high))
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.trim_matches(['(', ')']).chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// The table of findings.
+pub(super) fn part(view: &View) -> Part {
+    let row = |shown: &Shown| {
+        let capacity = shown.subject.capacity.as_ref();
+        let measures = view.at_level(shown);
+        let growth = load_ends(shown).map(|(low, high)| high.latency.p99_ms / low.latency.p99_ms);
+        vec![
+            Cell::text(&shown.label),
+            Cell::maybe(capacity, |capacity| Cell::figure(capacity.requests_per_s)),
+            Cell::maybe(capacity, |capacity| Cell::figure(capacity.megabits_per_s)),
+            Cell::maybe(measures, |m| Cell::figure(m.answered_per_s)),
+            Cell::maybe(measures, |m| Cell::figure(m.latency.p50_ms)),
+            Cell::maybe(measures, |m| Cell::figure(m.latency.p99_ms)),
+            Cell::maybe(measures, |m| Cell::figure(m.latency.p999_ms)),
+            Cell::maybe(growth, Cell::factor),
+            Cell::maybe(measures.and_then(|m| m.inversion), Cell::figure),
+            Cell::maybe(measures, |m| Cell::share(failed_share(m))),
+            Cell::maybe(measures.and_then(|m| m.server), |usage| Cell::figure(usage.cpu_us_per_answer)),
+        ]
+    };
+    let names = [
+        "subject",
+        "capacity, answers/s",
+        "capacity, Mb/s",
+        "answered/s",
+        "p50, ms",
+        "p99, ms",
+        "p99.9, ms",
+        "p99 grows by",
+        "inversion",
+        "failed",
+        "CPU per answer, µs",
+    ];
+    let rows: Vec<Vec<Cell>> = view.subjects.iter().map(row).collect();
+    let mut table =
+        Table { title: format!("All but capacity {}", view.level_words()), columns: columns(&names), rows };
+    drop_empty_columns(&mut table);
+    Part { id: "summary", title: "Summary".to_owned(), tables: vec![table], ..Part::default() }
+}
+
+/// Columns without a figure say nothing.
+fn drop_empty_columns(table: &mut Table) {
+    let is_kept: Vec<bool> = (0..table.columns.len())
+        .map(|at| table.rows.iter().any(|row| row.get(at) != Some(&Cell::None)))
+        .collect();
+    let mut kept = is_kept.iter();
+    table.columns.retain(|_| *kept.next().unwrap_or(&true));
+    for row in &mut table.rows {
+        let mut kept = is_kept.iter();
+        row.retain(|_| *kept.next().unwrap_or(&true));
+    }
+}
+
+/// Settings of a run, as name and words.
+pub(super) fn facts(run: &Run) -> Vec<(String, String)> {
+    let machine = &run.machine;
+    let mut words: Vec<String> = Vec::new();
+    if !machine.cpu.is_empty() {
+        words.push(machine.cpu.clone());
+    }
+    words.push(format!("{} cores", machine.cores));
+    words.push(format!("{} memory", number::size(machine.memory_bytes as f64)));
+    words.push(machine.kernel.clone());
+    words.push(format!("load average before the run {}", number::figure(machine.load_average)));
+    let mut facts = vec![
+        ("measured".to_owned(), format!("{}, by `flash {}`", run.started, run.command)),
+        ("workload".to_owned(), run.workload.clone()),
+        ("arrivals".to_owned(), run.arrivals.clone()),
+        ("machine".to_owned(), words.join(", ")),
+    ];
+    facts.extend(run.settings.iter().map(|(name, words)| (name.clone(), words.clone())));
+    facts.push(("command".to_owned(), run.command_line.join(" ")));
+    facts.retain(|(_, words)| !words.is_empty());
+    facts.into_iter().map(|(name, words)| (number::plain(&name), number::plain(&words))).collect()
+}
+
+/// Who the subjects are.
+pub(super) fn subjects(view: &View) -> Table {
+    let row = |shown: &Shown| {
+        let subject = shown.subject;
+        vec![
+            Cell::text(&shown.label),
+            Cell::text(&subject.url),
+            Cell::maybe(subject.version.as_deref(), Cell::text),
+            Cell::maybe(subject.dataset_bytes, Cell::bytes),
+            Cell::maybe(subject.command.as_deref(), Cell::text),
+        ]
+    };
+    let columns = columns(&["subject", "URL", "version", "data set", "started by"]);
+    let mut table =
+        Table { title: "Subjects".to_owned(), columns, rows: view.subjects.iter().map(row).collect() };
+    drop_empty_columns(&mut table);
+    table
+}

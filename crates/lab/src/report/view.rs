@@ -1,0 +1,207 @@
+//! What of the runs is shown together: names for all subjects, and the level at which they are compared.
+//!
+//! Made once for a report; the modules that make parts ask it. Pure.
+
+use std::collections::BTreeMap;
+
+use super::number;
+use super::style::Style;
+use crate::results::{Latency, Measures, Run, Subject};
+
+/// With more subjects than this, only the largest data set of each server is drawn; tables have all.
+const OVERLAY_MAX: usize = 8;
+/// No chart has more lines.
+const LINES_MAX: usize = 24;
+/// So many levels are drawn beside one another, when there is one subject.
+const LEVELS_MAX: usize = 12;
+/// Subjects without load levels are shown at every level while that makes no more lines than this.
+const NAMED_LEVELS_MAX: usize = 8;
+/// A longer name of a subject is cut.
+const NAME_CHARS_MAX: usize = 40;
+
+/// All that is shown.
+pub(super) struct View<'a> {
+    pub(super) runs: &'a [Run],
+    /// Every subject of every run.
+    pub(super) subjects: Vec<Shown<'a>>,
+    /// The name of the highest level that all of them have.
+    pub(super) level: Option<&'a str>,
+    drawn: Vec<usize>,
+}
+
+/// A subject with its name in this report.
+pub(super) struct Shown<'a> {
+    pub(super) label: String,
+    /// The server's name alone.
+    pub(super) name: String,
+    pub(super) style: Style,
+    pub(super) subject: &'a Subject,
+}
+
+/// The measures of a line or a row.
+pub(super) struct Picked<'a> {
+    pub(super) label: String,
+    pub(super) style: Style,
+    pub(super) measures: &'a Measures,
+}
+
+/// Whether there are latencies: with no answer, their summary is all zero.
+pub(super) fn has_latency(measures: &Measures) -> bool {
+    measures.latency != Latency::default()
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(runs: &'a [Run]) -> Self {
+        let mut subjects = labelled(runs);
+        let level = common_level(&subjects);
+        let largest = |shown: &Shown| {
+            let others = subjects.iter().filter(|other| other.name == shown.name);
+            others.map(|other| other.subject.dataset_bytes).max() == Some(shown.subject.dataset_bytes)
+        };
+        let measured = |index: &usize| subjects[*index].subject.levels.iter().any(has_latency);
+        let mut drawn: Vec<usize> = (0..subjects.len()).filter(measured).collect();
+        if drawn.len() > OVERLAY_MAX {
+            drawn.retain(|&index| largest(&subjects[index]));
+        }
+        drawn.truncate(LINES_MAX);
+        for (place, &index) in drawn.iter().enumerate() {
+            subjects[index].style = Style::of(place);
+        }
+        Self { runs, subjects, level, drawn }
+    }
+
+    /// The subjects that are drawn.
+    pub(super) fn drawn(&self) -> impl Iterator<Item = &Shown<'a>> {
+        self.drawn.iter().map(|&index| &self.subjects[index])
+    }
+
+    /// The subject's measures at the common level, or at its own last one.
+    pub(super) fn at_level(&self, shown: &Shown<'a>) -> Option<&'a Measures> {
+        let mut known = shown.subject.levels.iter().filter(|measures| has_latency(measures));
+        match self.level {
+            Some(level) => known.find(|measures| measures.name == level),
+            None => known.next_back(),
+        }
+    }
+
+    /// Each drawn subject at the common level.
+    pub(super) fn picked(&self) -> Vec<Picked<'a>> {
+        let pick = |shown: &Shown<'a>| {
+            let measures = self.at_level(shown)?;
+            Some(Picked { label: shown.label.clone(), style: shown.style.clone(), measures })
+        };
+        self.drawn().filter_map(pick).collect()
+    }
+
+    /// What is laid over one another in charts of a whole distribution: the levels of one subject, or
+    /// several subjects at their common level.
+    pub(super) fn overlay(&self) -> Vec<Picked<'a>> {
+        let mut all = Vec::new();
+        for shown in self.drawn() {
+            let levels = shown.subject.levels.iter().filter(|measures| has_latency(measures));
+            all.extend(levels.map(|measures| (shown, measures)));
+        }
+        let is_single = self.drawn.len() == 1;
+        let is_named = all.iter().all(|(_, measures)| measures.load_level.is_none());
+        if !(is_single && all.len() <= LEVELS_MAX || is_named && all.len() <= NAMED_LEVELS_MAX) {
+            return self.picked();
+        }
+        let count = all.len();
+        let pick = |(index, (shown, measures)): (usize, (&Shown<'a>, &'a Measures))| {
+            let label = match (is_single, count) {
+                (true, 1) => shown.label.clone(),
+                (true, _) => number::plain(&measures.name),
+                (false, _) => format!("{} {}", shown.label, number::plain(&measures.name)),
+            };
+            let style = if is_single && !is_named { Style::ordered(index, count) } else { Style::of(index) };
+            Picked { label, style, measures }
+        };
+        all.into_iter().enumerate().map(pick).collect()
+    }
+
+    /// What the overlaid things are, for titles.
+    pub(super) fn overlay_title(&self) -> String {
+        let lines = self.overlay();
+        let same =
+            lines.first().filter(|first| lines.iter().all(|line| line.measures.name == first.measures.name));
+        same.map(|first| self.at_name(first.measures)).unwrap_or_default()
+    }
+
+    /// "at load 0.95", or the level's name.
+    pub(super) fn at_name(&self, measures: &Measures) -> String {
+        let name = number::plain(&measures.name);
+        if measures.load_level.is_some() { format!("at load {name}") } else { format!("({name})") }
+    }
+
+    /// The common level in words, empty when there is none.
+    pub(super) fn level_words(&self) -> String {
+        let measures = self.drawn().find_map(|shown| self.at_level(shown));
+        match (self.level, measures) {
+            (Some(_), Some(measures)) => self.at_name(measures),
+            _ => "at the last level of each".to_owned(),
+        }
+    }
+
+    /// Whether one server was measured on several data sets.
+    pub(super) fn is_sweep(&self) -> bool {
+        let mut sizes: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+        for shown in &self.subjects {
+            sizes.entry(&shown.name).or_default().extend(shown.subject.dataset_bytes);
+        }
+        sizes.values().any(|sizes| sizes.iter().any(|size| *size != sizes[0]))
+    }
+}
+
+/// All subjects, each with a name that no other has.
+fn labelled(runs: &[Run]) -> Vec<Shown<'_>> {
+    let mut all: Vec<(usize, &Subject)> = Vec::new();
+    for (index, run) in runs.iter().enumerate() {
+        all.extend(run.subjects.iter().map(|subject| (index, subject)));
+    }
+    let shown = |place: usize| Shown {
+        label: label(place, &all),
+        name: name_of(all[place].1),
+        style: Style::of(0),
+        subject: all[place].1,
+    };
+    (0..all.len()).map(shown).collect()
+}
+
+/// The name of the subject at `place`, with its data set, its run or its place where others share it.
+fn label(place: usize, all: &[(usize, &Subject)]) -> String {
+    let (run, subject) = all[place];
+    let mut label = name_of(subject);
+    let same: Vec<&(usize, &Subject)> = all.iter().filter(|(_, other)| other.name == subject.name).collect();
+    let twins: Vec<_> =
+        same.iter().filter(|(_, other)| other.dataset_bytes == subject.dataset_bytes).collect();
+    if let Some(bytes) = subject.dataset_bytes.filter(|_| twins.len() < same.len()) {
+        label += &format!(" · {}", number::size(bytes as f64));
+    }
+    match (twins.len(), twins.iter().filter(|(other, _)| *other == run).count()) {
+        (1, _) => label,
+        (_, 1) => format!("{label} · run {}", run + 1),
+        _ => format!("{label} · {}", place + 1),
+    }
+}
+
+fn name_of(subject: &Subject) -> String {
+    let name = number::plain(&subject.name);
+    match name.char_indices().nth(NAME_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None if name.is_empty() => "(no name)".to_owned(),
+        None => name,
+    }
+}
+
+/// The highest level that every measured subject has; of levels without a load the last one.
+fn common_level<'a>(subjects: &[Shown<'a>]) -> Option<&'a str> {
+    let measured = |shown: &&Shown<'a>| shown.subject.levels.iter().any(has_latency);
+    let first = subjects.iter().find(measured)?;
+    let is_common = |name: &str| {
+        let has = |shown: &Shown| shown.subject.levels.iter().any(|m| m.name == name && has_latency(m));
+        subjects.iter().filter(measured).all(has)
+    };
+    let common = first.subject.levels.iter().filter(|measures| is_common(&measures.name));
+    let load = |measures: &&Measures| measures.load_level.unwrap_or(f64::NEG_INFINITY);
+    common.max_by(|a, b| load(a).total_cmp(&load(b))).map(|measures| measures.name.as_str())
+}
