@@ -4,11 +4,15 @@
 //! `bench/` call that. It talks to servers only over sockets and knows nothing of how Flash is
 //! built: it may not use the engine, the server, or any figure that a server says of itself.
 
+pub mod compare;
+pub mod drive;
 pub mod error;
 pub mod fileset;
 pub mod floor;
 pub mod interfere;
 pub mod load;
+pub mod measure;
+pub mod profile;
 pub mod record;
 pub mod report;
 pub mod results;

@@ -10,8 +10,8 @@ mod pool;
 use crate::drive::{Driver, Ending, Level, Options, Served, target};
 use crate::error::{Error, Result};
 use crate::profile::{LEVEL_S, check_levels};
-use crate::results::{Capacity, Measures, Subject};
-use crate::testbed::{self, Peer, Place, Ports, Running, Watch};
+use crate::results::{Capacity, Subject};
+use crate::testbed::{self, Peer, Place, Running};
 
 /// The most servers.
 const SERVERS_MAX: usize = 32;
@@ -24,7 +24,7 @@ pub struct Compare {
     /// What all commands are asked for.
     pub options: Options,
     /// The servers; ratios are to the first.
-    pub servers: Vec<Entry>,
+    pub servers: Vec<Peer>,
     /// Where servers that are started get their files, core, memory and disk.
     pub place: Place,
     /// Fractions of a capacity.
@@ -33,20 +33,6 @@ pub struct Compare {
     pub relative_to: RelativeTo,
     /// How often each server gets its turn.
     pub rounds: u32,
-}
-
-/// A server to compare.
-#[derive(Clone, Debug)]
-pub enum Entry {
-    /// One that runs already.
-    At {
-        /// Its name in tables.
-        name: String,
-        /// Where it is.
-        url: String,
-    },
-    /// One that the lab starts.
-    Start(Box<Peer>),
 }
 
 /// The capacity that load levels are fractions of.
@@ -67,8 +53,7 @@ pub fn run(compare: Compare) -> Result<Ending> {
     check(&compare)?;
     let mut driver = Driver::new("compare", compare.options.clone())?;
     describe(&mut driver, &compare);
-    let mut contest = Contest { compare, driver, ports: Ports::default(), subjects: Vec::new() };
-    contest.enlist()?;
+    let mut contest = Contest { subjects: enlist(&driver, &compare)?, compare, driver };
     contest.find_capacities()?;
     contest.run_levels()?;
     contest.finish()
@@ -81,9 +66,9 @@ fn check(compare: &Compare) -> Result<()> {
     if servers.is_empty() || servers.len() > SERVERS_MAX {
         return Err(Error::usage(format!("{} servers: 1 to {SERVERS_MAX} can be compared", servers.len())));
     }
-    for (index, entry) in servers.iter().enumerate() {
-        if servers[..index].iter().any(|other| other.name() == entry.name()) {
-            return Err(Error::usage(format!("two servers are named '{}': give each its own name", entry.name())));
+    for (index, peer) in servers.iter().enumerate() {
+        if servers[..index].iter().any(|other| other.name == peer.name) {
+            return Err(Error::usage(format!("two servers are named '{}': give each its own name", peer.name)));
         }
     }
     if compare.rounds == 0 || compare.rounds > ROUNDS_MAX {
@@ -109,25 +94,19 @@ fn describe(driver: &mut Driver, compare: &Compare) {
     let run = driver.run_mut();
     run.arrivals = format!("Poisson, at load levels that are fractions {relative_to}");
     run.settings.insert("rounds".to_owned(), compare.rounds.to_string());
-    if let Some(testbed) = compare.place.describe() {
-        run.settings.insert("testbed".to_owned(), testbed);
-    }
-}
-
-impl Entry {
-    fn name(&self) -> &str {
-        match self {
-            Self::At { name, .. } => name,
-            Self::Start(peer) => &peer.name,
-        }
-    }
+    let Place { core, memory_bytes, reads_per_s, .. } = compare.place;
+    let mut set = |name: &str, value: Option<String>| {
+        value.and_then(|value| run.settings.insert(name.to_owned(), value));
+    };
+    set("server's core", core.map(|core| core.to_string()));
+    set("server's memory", memory_bytes.map(|bytes| format!("{bytes} bytes, page cache included")));
+    set("server's disk", reads_per_s.map(|reads| format!("{reads} reads/s, after the warm-up")));
 }
 
 /// A comparison under way.
 struct Contest {
     compare: Compare,
     driver: Driver,
-    ports: Ports,
     /// In the order of the entries.
     subjects: Vec<Subject>,
 }
@@ -135,23 +114,24 @@ struct Contest {
 /// A server in its turn: what the lab started ends with it.
 struct Turn {
     served: Served,
-    running: Option<Running>,
+    /// Dropped last.
+    _running: Running,
+}
+
+/// A subject for each server.
+fn enlist(driver: &Driver, compare: &Compare) -> Result<Vec<Subject>> {
+    let dataset_bytes = driver.workload().catalogue().dataset_bytes();
+    let subject = |peer: &Peer| {
+        if let Some(url) = peer.url() {
+            target(&compare.options, url)?;
+        }
+        peer.check()?;
+        Ok(Subject { dataset_bytes, ..Subject::of(&peer.name, peer.url().unwrap_or_default()) })
+    };
+    compare.servers.iter().map(subject).collect()
 }
 
 impl Contest {
-    /// A subject for each server.
-    fn enlist(&mut self) -> Result<()> {
-        let dataset_bytes = self.driver.workload().catalogue().dataset_bytes();
-        for entry in &self.compare.servers {
-            let url = match entry {
-                Entry::At { url, .. } => target(&self.compare.options, url).map(|_| url.as_str())?,
-                Entry::Start(_) => "",
-            };
-            self.subjects.push(Subject { dataset_bytes, ..Subject::of(entry.name(), url) });
-        }
-        Ok(())
-    }
-
     fn find_capacities(&mut self) -> Result<()> {
         if let RelativeTo::Given(_) = self.compare.relative_to {
             return Ok(());
@@ -186,7 +166,7 @@ impl Contest {
                 let level = Level { round: Some(round), ..Level::fraction(fraction, level_1_per_s, duration_s) };
                 let measures = contest.driver.level(served, &level)?.measures;
                 contest.subjects[index].rounds.push(measures);
-                contest.save()?;
+                contest.driver.save(&contest.subjects);
             }
             Ok(())
         })
@@ -217,45 +197,34 @@ impl Contest {
         Ok(())
     }
 
-    /// Starts a server if that is to be done, and warms it up.
+    /// Starts a server if that is to be done, and warms it up: with the disk at its full speed, unless
+    /// it was running already.
     fn begin(&mut self, index: usize) -> Result<Turn> {
-        let turn = match &self.compare.servers[index] {
-            Entry::At { name, url } => {
-                let target = target(&self.compare.options, url)?;
-                Turn { served: Served { name: name.clone(), target, watch: None }, running: None }
-            }
-            Entry::Start(peer) => {
-                if self.compare.place.is_bounded() {
-                    testbed::drop_page_cache()?;
-                }
-                let running = peer.start(&self.compare.place, &mut self.ports)?;
-                let subject = &mut self.subjects[index];
-                subject.url = running.url().to_owned();
-                subject.version = running.version().map(str::to_owned);
-                subject.command = Some(running.command());
-                let target = target(&self.compare.options, running.url())?;
-                let watch = running.pid().map(Watch::of).transpose()?;
-                Turn { served: Served { name: peer.name.clone(), target, watch }, running: Some(running) }
-            }
-        };
-        self.driver.preflight(&turn.served)?;
-        self.driver.warm_up(&turn.served)?;
-        if let Some(running) = &turn.running {
-            running.throttle(true)?;
+        let peer = &self.compare.servers[index];
+        let place = &self.compare.place;
+        if peer.url().is_none() && (place.memory_bytes.is_some() || place.reads_per_s.is_some()) {
+            testbed::drop_page_cache()?;
         }
-        Ok(turn)
-    }
-
-    fn save(&mut self) -> Result<()> {
-        self.driver.run_mut().subjects.clone_from(&self.subjects);
-        self.driver.save()
+        let running = peer.start(place)?;
+        let subject = &mut self.subjects[index];
+        running.url().clone_into(&mut subject.url);
+        subject.version = running.version().map(str::to_owned);
+        subject.command = running.command().map(str::to_owned);
+        let target = target(&self.compare.options, running.url())?;
+        let served = Served { name: peer.name.clone(), target, pid: running.pid() };
+        self.driver.preflight(&served)?;
+        self.driver.warm_up(&served)?;
+        running.throttle(true)?;
+        Ok(Turn { served, _running: running })
     }
 
     /// Puts the rounds together.
     fn finish(mut self) -> Result<Ending> {
-        self.save()?;
-        eprintln!("computing");
-        pool::rounds_together(&mut self.driver)?;
+        eprintln!("putting the rounds together");
+        let ratios = pool::rounds_together(&self.driver, &mut self.subjects)?;
+        let run = self.driver.run_mut();
+        run.subjects = self.subjects;
+        run.ratios = ratios;
         self.driver.finish()
     }
 }

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::thread;
 
-use crate::error::Result;
+use flash_sys::waiting::program;
+
+use crate::error::{Error, Result};
 use crate::load::{self, Keep, Pace, Phase, Setup, Stream};
 use crate::measure::{self, PhaseFacts, SeriesBounds};
 use crate::record::Record;
@@ -25,8 +28,8 @@ pub struct Served {
     pub name: String,
     /// Where it is.
     pub target: Target,
-    /// Its processes, when known.
-    pub watch: Option<Watch>,
+    /// Its process, when known.
+    pub pid: Option<u32>,
 }
 
 /// What is asked of a server in one phase.
@@ -124,11 +127,14 @@ impl Driver {
             }
             _ => None,
         };
-        let before = served.watch.as_ref().map(Watch::read);
+        let watch = served.pid.map(Watch::start).transpose()?;
         let keep = kept.as_ref().map(|(keep, _)| keep as &dyn Keep);
-        let mut ran = load::run(streams, &phase, &self.stop, keep)?;
-        let used = served.watch.as_ref().zip(before).map(|(watch, before)| watch.since(&before));
+        let mut ran = self.on_its_cores(|| load::run(streams, &phase, &self.stop, keep))?;
         let stream = ran.streams.remove(0);
+        let used = watch.and_then(Watch::finish);
+        if let Some(why) = ran.local_limit {
+            self.run.notes.push(format!("{}: this machine did not allow every connection: {why}", level.name));
+        }
         let facts = PhaseFacts {
             name: level.name.clone(),
             load_level: level.load_level,
@@ -140,7 +146,6 @@ impl Driver {
             busy_share: ran.busy_share,
             connections: stream.connections,
             retried: stream.retried,
-            closed_loop: level.clients.is_some(),
             ended_early: ran.ended_early.clone(),
             series: self.series(),
             server: used,
@@ -156,6 +161,20 @@ impl Driver {
             }
         }
         Ok(Driven { measures, clients: stream.clients })
+    }
+
+    /// Does the work of the generator on a thread that keeps, with all it starts, to the generator's
+    /// cores: servers that are started must not inherit that.
+    fn on_its_cores<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let cores = &self.options.cores;
+        let pinned = || {
+            if !cores.is_empty() {
+                program::pin_thread(cores).map_err(|why| Error::run(format!("cannot keep to the cores {cores:?}: {why}")))?;
+            }
+            work()
+        };
+        let ended = thread::scope(|scope| scope.spawn(pinned).join());
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     fn series(&self) -> SeriesBounds {
@@ -235,7 +254,10 @@ pub(super) fn describe(command: &str, options: &Options, workload: &Workload, ma
     let mut settings = BTreeMap::new();
     let mut set = |name: &str, value: String| settings.insert(name.to_owned(), value);
     set("connections at most", users.connections_max.to_string());
-    let per_connection = users.requests_per_connection.map_or("unlimited".to_owned(), |n| n.to_string());
+    let per_connection = match users.requests_per_connection {
+        None | Some(u32::MAX) => "unlimited".to_owned(),
+        Some(count) => count.to_string(),
+    };
     set("requests per connection", per_connection);
     if let Some(after_s) = users.abort_after_s {
         set("users abort", format!("after {after_s} s, and retry up to {} times", users.retries_max));

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 use crate::load::Stop;
-use crate::measure::threshold::Requirement;
+use crate::measure::Threshold;
 use crate::results::{Measures, Run, Subject};
 use crate::target::Target;
 use crate::workload::{self, Spec, Workload};
@@ -55,7 +55,7 @@ pub struct Options {
     /// The folder of the results; none keeps nothing.
     pub out: Option<PathBuf>,
     /// What the measures must keep.
-    pub require: Vec<Requirement>,
+    pub require: Vec<Threshold>,
     /// The command line, for the results.
     pub command_line: Vec<String>,
 }
@@ -65,7 +65,8 @@ pub struct Options {
 pub struct Users {
     /// The most connections at once.
     pub connections_max: u32,
-    /// After how many requests a client closes its connection; none keeps it.
+    /// After how many requests a client closes its connection, [`u32::MAX`] for never; none as the
+    /// workload has it.
     pub requests_per_connection: Option<u32>,
     /// After how long a user gives up.
     pub abort_after_s: Option<f64>,
@@ -114,7 +115,7 @@ impl Driver {
     /// here on, not the process.
     ///
     /// Errors: usage, for options that make no sense; run, for a list or trace that can't be read.
-    pub fn new(command: &str, options: Options) -> Result<Self> {
+    pub fn new(command: &str, mut options: Options) -> Result<Self> {
         check(&options)?;
         let workload = Workload::open(&options.workload, &options.files)?;
         if options.users.verify && !workload.catalogue().knows_contents() {
@@ -122,12 +123,13 @@ impl Driver {
                 "cannot verify: only files of `flash fileset` have known contents; give --files DIR",
             ));
         }
+        let per_connection = options.users.requests_per_connection;
+        options.users.requests_per_connection = per_connection.or(workload.requests_per_connection());
         for warning in workload.warnings() {
             eprintln!("warning: {warning}");
         }
         let machine = crate::testbed::machine();
         let _ = flash_sys::waiting::process::raise_descriptor_limit();
-        crate::testbed::keep_to_cores(&options.cores)?;
         let stop = interrupt::watch()?;
         let out = options.out.as_deref().map(Out::make).transpose()?;
         let run = level::describe(command, &options, &workload, machine);
@@ -154,17 +156,15 @@ impl Driver {
         &mut self.run
     }
 
-    /// Keeps the results so far, so that nothing is lost when the run is ended for good.
-    pub fn save(&self) -> Result<()> {
-        self.out.as_ref().map_or(Ok(()), |out| out.save(&self.run))
-    }
-
-    /// Keeps the results so far and a subject that is not complete.
-    pub fn save_with(&self, subject: &Subject) -> Result<()> {
-        let Some(out) = &self.out else { return Ok(()) };
+    /// Keeps the results so far with these subjects, so that little is lost when the process is ended
+    /// for good. A disk that is full now may not be at the end.
+    pub fn save(&self, subjects: &[Subject]) {
+        let Some(out) = &self.out else { return };
         let mut run = self.run.clone();
-        run.subjects.push(subject.clone());
-        out.save(&run)
+        run.subjects.extend_from_slice(subjects);
+        if let Err(why) = out.save(&run) {
+            eprintln!("warning: {why}");
+        }
     }
 
     /// Has the workload draw from the first so many directories from now on.
@@ -186,8 +186,9 @@ impl Driver {
             for requirement in &self.options.require {
                 let verdict = requirement.check(level);
                 failed |= !verdict.holds;
+                let kept = if verdict.holds { "holds" } else { "FAILS" };
                 let place = if subject.is_empty() { level.name.clone() } else { format!("{subject}, {}", level.name) };
-                verdicts.push(format!("{place}: {}", verdict.text));
+                verdicts.push(format!("{place}: {} {kept}: {}", verdict.text, verdict.actual));
             }
         }
         self.run.notes.extend(verdicts.iter().map(|verdict| format!("required: {verdict}")));

@@ -2,7 +2,6 @@
 
 use crate::error::{Error, Result};
 use crate::results::Subject;
-use crate::testbed::Watch;
 use crate::workload::{Arrivals, PhasePlan, PhaseRate, Spec};
 
 use super::{Driver, Ending, Level, Options, Served, target};
@@ -82,7 +81,7 @@ pub struct Load {
 pub fn run(load: Load) -> Result<Ending> {
     let Load { options, url, pid, arrive, capacity_per_s } = load;
     check(&options, &arrive, capacity_per_s)?;
-    let served = Served { name: "load".to_owned(), target: target(&options, &url)?, watch: pid.map(Watch::of).transpose()? };
+    let served = Served { name: "load".to_owned(), target: target(&options, &url)?, pid };
     let mut driver = Driver::new("load", options)?;
     driver.preflight(&served)?;
     driver.warm_up(&served)?;

@@ -9,8 +9,8 @@ use std::time::SystemTime;
 
 use crate::error::{Error, Result};
 use crate::record::file::Writer;
-use crate::report;
-use crate::results::{Run, folder};
+use crate::report::{self, REPORT_FILE};
+use crate::results::{Run, folder as results};
 
 /// The folder of record files in a folder of results.
 const RECORDS: &str = "records";
@@ -26,7 +26,7 @@ impl Out {
     ///
     /// Errors: usage, when it holds a run already; run, when it can't be made.
     pub(super) fn make(folder: &Path) -> Result<Self> {
-        if folder::holds_run(folder) {
+        if folder.join(results::RUN_FILE).exists() {
             return Err(Error::usage(format!(
                 "{} holds the results of another run: choose another folder",
                 folder.display()
@@ -51,17 +51,14 @@ impl Out {
 
     /// Writes `run.json`.
     pub(super) fn save(&self, run: &Run) -> Result<()> {
-        folder::write(&self.folder, run)
+        results::write(&self.folder, run)
     }
 
     /// Writes the report and says where it is.
     pub(super) fn report(&self, run: &Run) -> Result<()> {
-        let runs = std::slice::from_ref(run);
-        for (name, text) in [("report.html", report::html(runs)), ("report.json", report::json(runs))] {
-            let path = self.folder.join(name);
-            fs::write(&path, text).map_err(|why| Error::file("write", &path, &why))?;
-        }
-        println!("report: {}", self.folder.join("report.html").display());
+        let path = self.folder.join(REPORT_FILE);
+        report::write(std::slice::from_ref(run), &path)?;
+        println!("report: {}", path.display());
         Ok(())
     }
 }

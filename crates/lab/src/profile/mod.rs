@@ -9,8 +9,6 @@ mod sweep;
 use crate::drive::{Driver, Ending, Level, Options, Served, target};
 use crate::error::{Error, Result};
 use crate::results::Subject;
-use crate::testbed::Watch;
-use crate::workload::Spec;
 
 pub use sweep::Sweep;
 
@@ -58,8 +56,8 @@ pub fn run(profile: Profile) -> Result<Ending> {
 }
 
 fn served(profile: &Profile) -> Result<Served> {
-    let watch = profile.pid.map(Watch::of).transpose()?;
-    Ok(Served { name: "server".to_owned(), target: target(&profile.options, &profile.url)?, watch })
+    let target = target(&profile.options, &profile.url)?;
+    Ok(Served { name: "server".to_owned(), target, pid: profile.pid })
 }
 
 /// Refuses levels that make no sense.
@@ -100,7 +98,7 @@ fn profile_subject(driver: &mut Driver, profile: &Profile, served: &Served) -> R
         }
         let level = Level::fraction(fraction, level_1_per_s, profile.options.duration_s.unwrap_or(LEVEL_S));
         subject.levels.push(driver.level(served, &level)?.measures);
-        driver.save_with(&subject)?;
+        driver.save(std::slice::from_ref(&subject));
     }
     if profile.score && !driver.is_interrupted() {
         subject.score = Some(score::find(driver, served)?);

@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use crate::drive::{Driver, Ending};
 use crate::error::{Error, Result};
-use crate::fileset::layout::DIRECTORIES_MAX;
+use crate::fileset::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
+use crate::workload::Spec;
 use crate::workload::Spec;
 
 use super::{Profile, profile_subject, served};
@@ -41,7 +42,7 @@ pub(super) fn run(profile: &Profile, sweep: &Sweep) -> Result<Ending> {
     }
     let mut served = served(profile)?;
     let mut driver = Driver::new("profile", profile.options.clone())?;
-    let there = driver.workload().catalogue().len() / crate::fileset::layout::FILES_PER_DIRECTORY;
+    let there = driver.workload().catalogue().len() / FILES_PER_DIRECTORY;
     if sweep.0.iter().any(|size| *size > there) {
         return Err(Error::usage(format!("the set has {there} directories: the sweep may not go beyond")));
     }
@@ -53,7 +54,7 @@ pub(super) fn run(profile: &Profile, sweep: &Sweep) -> Result<Ending> {
         served.name = format!("{size}-directories");
         let subject = profile_subject(&mut driver, profile, &served)?;
         driver.run_mut().subjects.push(subject);
-        driver.save()?;
+        driver.save(&[]);
     }
     driver.finish()
 }

@@ -20,7 +20,6 @@ use flash_sys::waiting::program;
 
 pub use machine::machine;
 pub use peer::{Peer, Peers, read_peers, ready_made, ready_made_names};
-pub use program::{pin_thread, signal_named};
 pub use running::Running;
 pub use watch::{UsageReading, Watch};
 

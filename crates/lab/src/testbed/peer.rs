@@ -186,6 +186,14 @@ impl Peer {
         let kind = Kind::Elsewhere { url: url.to_owned(), pid, wait: Wait::default() };
         Self { name: name.to_owned(), note: String::new(), kind }
     }
+
+    /// Where it runs already; none for one that the lab starts.
+    pub fn url(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Elsewhere { url, .. } => Some(url),
+            Kind::Started(_) => None,
+        }
+    }
 }
 
 /// A file that is read, for errors.

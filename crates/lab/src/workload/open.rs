@@ -175,6 +175,14 @@ impl Workload {
         }
     }
 
+    /// How long a trace takes at its own speed, once; none for other workloads.
+    pub fn trace_duration_s(&self) -> Option<f64> {
+        match &self.source {
+            Source::Trace { replay, .. } => Some(replay.duration_ns() as f64 / 1e9),
+            Source::Drawn(_) => None,
+        }
+    }
+
     /// The rows of requests of each thread, together the whole. A seed repeats them for the same
     /// number of threads.
     pub fn demands(&self, arrivals: &Arrivals, seed: u64, threads: u32) -> Vec<Box<dyn Demand>> {

@@ -75,20 +75,22 @@ fn allow_descriptors(wanted: u64) {
     }
 }
 
-fn only(core: usize) -> io::Result<CpuSet> {
-    if core >= CpuSet::MAX_CPU {
-        return Err(io::ErrorKind::InvalidInput.into());
+fn only(cores: &[usize]) -> io::Result<CpuSet> {
+    let mut set = CpuSet::new();
+    for &core in cores {
+        if core >= CpuSet::MAX_CPU {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        set.set(core);
     }
-    let mut cores = CpuSet::new();
-    cores.set(core);
-    Ok(cores)
+    Ok(set)
 }
 
-/// Keeps the calling thread, and the threads that it starts from now on, to one core.
+/// Keeps the calling thread, and the threads that it starts from now on, to these cores.
 ///
-/// Errors: `EINVAL` for a core that is not there or not allowed.
-pub fn pin_thread(core: usize) -> io::Result<()> {
-    Ok(sched_setaffinity(None, &only(core)?)?)
+/// Errors: `EINVAL` for cores that are not there or not allowed.
+pub fn pin_thread(cores: &[usize]) -> io::Result<()> {
+    Ok(sched_setaffinity(None, &only(cores)?)?)
 }
 
 /// The signal of a name such as "TERM" or "SIGTERM"; only those that end programs.

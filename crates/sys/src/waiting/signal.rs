@@ -3,6 +3,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// The signals that Flash acts on.
@@ -43,6 +44,16 @@ pub fn watch() -> io::Result<OwnedFd> {
             return Err(io::Error::last_os_error());
         }
         Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Waits until a signal is pending on the descriptor of [`watch`].
+pub fn wait(fd: &OwnedFd) -> io::Result<()> {
+    loop {
+        match poll(&mut [PollFd::new(fd, PollFlags::IN)], None) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return Ok(other.map(drop)?),
+        }
     }
 }
 
