@@ -9,6 +9,7 @@ pub mod fileset;
 pub mod floor;
 pub mod interfere;
 pub mod load;
+pub mod measure;
 pub mod record;
 pub mod results;
 pub mod target;
