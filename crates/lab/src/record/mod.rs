@@ -3,6 +3,8 @@
 //! The load fills records, [`crate::measure`] computes from them, `file` keeps them in a documented
 //! binary form that anyone can read. Pure but for `file`.
 
+pub mod file;
+
 /// Nanoseconds that mean "did not happen".
 pub const NEVER_NS: u64 = u64::MAX;
 
