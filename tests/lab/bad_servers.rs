@@ -45,12 +45,15 @@ fn receive(stream: &mut TcpStream) {
 
 /// Loads a server for a second; gives the counts of failures by kind.
 #[track_caller]
-fn failures(later: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> serde_json::Map<String, serde_json::Value> {
+fn failures(
+    later: impl Fn(TcpStream) + Send + Sync + Clone + 'static,
+) -> serde_json::Map<String, serde_json::Value> {
     let url = server(later);
     let folder = Folder::new();
     let out = folder.text("out");
     let started = Instant::now();
-    let words = ["load", &url, "--rate", "40", "--duration", "1s", "--drain", "1s", "--warm-up", "0s", "--out", &out];
+    let words =
+        ["load", &url, "--rate", "40", "--duration", "1s", "--drain", "1s", "--warm-up", "0s", "--out", &out];
     let ended = flash(words);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(started.elapsed() < Duration::from_secs(30), "a run of two seconds");

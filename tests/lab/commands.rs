@@ -16,7 +16,8 @@ fn load(out: &str, words: &[&str]) -> crate::harness::Ended {
 fn load_keeps_what_it_measured_and_draws_it() {
     let folder = Folder::new();
     let out = folder.text("out");
-    let words = ["--workload", "specweb99", "--files", small_set(), "--verify", "--rate", "300", "--duration", "2s"];
+    let words =
+        ["--workload", "specweb99", "--files", small_set(), "--verify", "--rate", "300", "--duration", "2s"];
     let ended = load(&out, &words);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let run = run_json(&out);
@@ -25,8 +26,14 @@ fn load_keeps_what_it_measured_and_draws_it() {
     assert!((450..=750).contains(&asked), "{asked}: some 600 Poisson arrivals");
     assert_eq!(level["counts"]["answered"], asked);
     let latency = &level["latency"];
-    assert!(latency["p5_ms"].as_f64() <= latency["p50_ms"].as_f64() && latency["p999_ms"].as_f64() <= latency["max_ms"].as_f64());
-    assert!(level["counts"]["connections"].as_u64().unwrap() >= asked / 5, "five requests a connection at most");
+    assert!(
+        latency["p5_ms"].as_f64() <= latency["p50_ms"].as_f64()
+            && latency["p999_ms"].as_f64() <= latency["max_ms"].as_f64()
+    );
+    assert!(
+        level["counts"]["connections"].as_u64().unwrap() >= asked / 5,
+        "five requests a connection at most"
+    );
     let records = folder.path("out").join(level["records"].as_str().unwrap());
     assert!(fs::metadata(records).unwrap().len() > asked * 40);
     let page = fs::read_to_string(folder.path("out/report.html")).unwrap();
@@ -105,7 +112,8 @@ fn a_signal_ends_a_run_early_and_keeps_it() {
     let served = Served::folder(small_set());
     let out = folder.text("out");
     let url = format!("{}/dir00000/class0_5", served.url);
-    let running = start(["load", &url, "--rate", "200", "--duration", "60s", "--warm-up", "0s", "--out", &out]);
+    let running =
+        start(["load", &url, "--rate", "200", "--duration", "60s", "--warm-up", "0s", "--out", &out]);
     std::thread::sleep(Duration::from_secs(3));
     running.signal("INT");
     let ended = running.wait();
@@ -122,7 +130,8 @@ fn a_profile_has_its_levels_and_a_score() {
     let folder = Folder::new();
     let served = Served::folder(small_set());
     let out = folder.text("out");
-    let words = ["--levels", "0.2,0.5", "--duration", "1s", "--warm-up", "0s", "--connections", "64", "--score"];
+    let words =
+        ["--levels", "0.2,0.5", "--duration", "1s", "--warm-up", "0s", "--connections", "64", "--score"];
     let common = ["profile", &served.url, "--files", small_set(), "--out", &out];
     let ended = flash(common.iter().chain(&words).copied());
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -162,8 +171,10 @@ fn a_trace_is_replayed_against_a_set_of_its_sizes() {
     let line = |second: u32, path: &str, bytes: u32| {
         format!("127.0.0.1 - - [21/Nov/2026:06:00:{second:02} +0000] \"GET {path} HTTP/1.1\" 200 {bytes}\n")
     };
-    let lines: Vec<String> =
-        (0..3).flat_map(|s| (0..20).map(move |i| (s, i))).map(|(s, i)| line(s, &format!("/x{}", i % 7), 100 * (i % 7 + 1))).collect();
+    let lines: Vec<String> = (0..3)
+        .flat_map(|s| (0..20).map(move |i| (s, i)))
+        .map(|(s, i)| line(s, &format!("/x{}", i % 7), 100 * (i % 7 + 1)))
+        .collect();
     let log = folder.write("access.log", lines.concat() + "garbage\n");
     let set = folder.text("set");
     let made = flash(["fileset", &format!("trace:{log}"), &set]);
@@ -171,7 +182,19 @@ fn a_trace_is_replayed_against_a_set_of_its_sizes() {
     let served = Served::folder(&set);
     let out = folder.text("out");
     let workload = format!("trace:{log}");
-    let words = ["load", &served.url, "--workload", &workload, "--files", &set, "--out", &out, "--verify", "--warm-up", "0s"];
+    let words = [
+        "load",
+        &served.url,
+        "--workload",
+        &workload,
+        "--files",
+        &set,
+        "--out",
+        &out,
+        "--verify",
+        "--warm-up",
+        "0s",
+    ];
     let ended = flash(words);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stderr.contains("line 61"), "the malformed line is shown: {ended:?}");

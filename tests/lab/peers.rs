@@ -10,7 +10,18 @@ fn flash_nginx_and_apache_are_compared() {
     }
     let folder = Folder::new();
     let out = folder.text("out");
-    let words = ["--levels", "0.3,0.6", "--duration", "1s", "--warm-up", "0s", "--connections", "32", "--rounds", "2"];
+    let words = [
+        "--levels",
+        "0.3,0.6",
+        "--duration",
+        "1s",
+        "--warm-up",
+        "0s",
+        "--connections",
+        "32",
+        "--rounds",
+        "2",
+    ];
     let common = ["compare", "--files", small_set(), "--out", &out];
     let ended = flash(common.iter().chain(&words).chain(&names).copied());
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -26,7 +37,8 @@ fn flash_nginx_and_apache_are_compared() {
         assert_eq!(levels.len(), 2);
         for (index, level) in levels.iter().enumerate() {
             let answered = |level: &serde_json::Value| level["counts"]["answered"].as_u64().unwrap();
-            let rounds: u64 = subject["rounds"].as_array().unwrap().iter().skip(index).step_by(2).map(answered).sum();
+            let rounds: u64 =
+                subject["rounds"].as_array().unwrap().iter().skip(index).step_by(2).map(answered).sum();
             assert_eq!(answered(level), rounds, "both rounds together");
             assert!(level["server"]["cpu_s"].as_f64().unwrap() > 0.0);
         }

@@ -9,9 +9,12 @@ mod pool;
 
 use crate::drive::{Driver, Ending, Level, Options, Served, target};
 use crate::error::{Error, Result};
+use crate::measure::bootstrap::{self, Sample};
 use crate::profile::{LEVEL_S, check_levels};
 use crate::results::{Capacity, Subject};
 use crate::testbed::{self, Peer, Place, Running};
+
+use pool::Phase;
 
 /// The most servers.
 const SERVERS_MAX: usize = 32;
@@ -53,7 +56,8 @@ pub fn run(compare: Compare) -> Result<Ending> {
     check(&compare)?;
     let mut driver = Driver::new("compare", compare.options.clone())?;
     describe(&mut driver, &compare);
-    let mut contest = Contest { subjects: enlist(&driver, &compare)?, compare, driver };
+    let mut contest = Contest { subjects: enlist(&driver, &compare)?, phases: Vec::new(), compare, driver };
+    contest.phases.resize_with(contest.subjects.len(), Vec::new);
     contest.find_capacities()?;
     contest.run_levels()?;
     contest.finish()
@@ -68,7 +72,10 @@ fn check(compare: &Compare) -> Result<()> {
     }
     for (index, peer) in servers.iter().enumerate() {
         if servers[..index].iter().any(|other| other.name == peer.name) {
-            return Err(Error::usage(format!("two servers are named '{}': give each its own name", peer.name)));
+            return Err(Error::usage(format!(
+                "two servers are named '{}': give each its own name",
+                peer.name
+            )));
         }
     }
     if compare.rounds == 0 || compare.rounds > ROUNDS_MAX {
@@ -107,8 +114,10 @@ fn describe(driver: &mut Driver, compare: &Compare) {
 struct Contest {
     compare: Compare,
     driver: Driver,
-    /// In the order of the entries.
+    /// In the order of the servers.
     subjects: Vec<Subject>,
+    /// What was run of each of them at the levels.
+    phases: Vec<Vec<Phase>>,
 }
 
 /// A server in its turn: what the lab started ends with it.
@@ -147,7 +156,8 @@ impl Contest {
     }
 
     fn run_levels(&mut self) -> Result<()> {
-        let lowest = self.subjects.iter().filter_map(|s| Some(s.capacity.as_ref()?.requests_per_s)).reduce(f64::min);
+        let lowest =
+            self.subjects.iter().filter_map(|s| Some(s.capacity.as_ref()?.requests_per_s)).reduce(f64::min);
         let duration_s = self.compare.options.duration_s.unwrap_or(LEVEL_S);
         self.in_rounds(|contest, index, round, served| {
             let own = contest.subjects[index].capacity.as_ref().map(|c| c.requests_per_s);
@@ -163,9 +173,15 @@ impl Contest {
                 if contest.driver.is_interrupted() {
                     break;
                 }
-                let level = Level { round: Some(round), ..Level::fraction(fraction, level_1_per_s, duration_s) };
-                let measures = contest.driver.level(served, &level)?.measures;
-                contest.subjects[index].rounds.push(measures);
+                let level =
+                    Level { round: Some(round), ..Level::fraction(fraction, level_1_per_s, duration_s) };
+                let driven = contest.driver.level(served, &level)?;
+                if let Some(file) =
+                    driven.measures.records.as_deref().and_then(|name| contest.driver.kept(name))
+                {
+                    contest.phases[index].push(Phase { file, facts: driven.facts });
+                }
+                contest.subjects[index].rounds.push(driven.measures);
                 contest.driver.save(&contest.subjects);
             }
             Ok(())
@@ -221,7 +237,13 @@ impl Contest {
     /// Puts the rounds together.
     fn finish(mut self) -> Result<Ending> {
         eprintln!("putting the rounds together");
-        let ratios = pool::rounds_together(&self.driver, &mut self.subjects)?;
+        let mut blocks = Vec::new();
+        for (subject, phases) in self.subjects.iter_mut().zip(&self.phases) {
+            blocks.push(pool::together(subject, phases)?);
+        }
+        let samples: Vec<Sample<'_>> =
+            self.subjects.iter().zip(&blocks).map(|(subject, rounds)| Sample { subject, rounds }).collect();
+        let ratios = bootstrap::ratios(&samples, self.compare.options.seed);
         let run = self.driver.run_mut();
         run.subjects = self.subjects;
         run.ratios = ratios;
@@ -236,7 +258,8 @@ fn add_round(capacity: &mut Capacity, found: &Capacity) {
     let mut sorted = capacity.rounds_requests_per_s.clone();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
-    let median = if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
+    let median =
+        if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
     capacity.requests_per_s = median;
     capacity.megabits_per_s = median * megabits_each;
 }

@@ -7,10 +7,8 @@ use std::thread;
 use flash_sys::waiting::program;
 
 use crate::error::{Error, Result};
-use crate::load::{self, Keep, Pace, Phase, Setup, Stream};
+use crate::load::{self, Keep, Pace, Phase, Setup, Stream, StreamRan};
 use crate::measure::{self, PhaseFacts, SeriesBounds};
-use crate::record::Record;
-use crate::record::file::Writer;
 use crate::results::{Capacity, FORMAT, Machine, Measures, Run};
 use crate::target::Target;
 use crate::testbed::Watch;
@@ -94,17 +92,10 @@ impl Level {
 pub struct Driven {
     /// What was computed from it.
     pub measures: Measures,
+    /// What else is known of it.
+    pub facts: PhaseFacts,
     /// Each client of a closed loop.
     pub clients: Vec<load::ClientTotals>,
-}
-
-/// Writes records to a file.
-struct KeepIn(Writer);
-
-impl Keep for KeepIn {
-    fn keep(&self, _stream: usize, records: &[Record]) {
-        self.0.append(records);
-    }
 }
 
 impl Driver {
@@ -119,22 +110,14 @@ impl Driver {
             duration_ns: nanoseconds(level.duration_s),
             drain_max_ns: nanoseconds(self.options.drain_s),
         };
-        let kept = match (&self.out, level.keep) {
-            (Some(out), true) => {
-                let round = level.round.map_or(String::new(), |round| format!("-round{round}"));
-                let (writer, name) = out.records(&format!("{}-{}{round}", served.name, level.name))?;
-                Some((KeepIn(writer), name))
-            }
-            _ => None,
-        };
+        let file = self.out.as_ref().filter(|_| level.keep).map(|out| {
+            let round = level.round.map_or(String::new(), |round| format!("-round{round}"));
+            out.begin(&format!("{}-{}{round}", served.name, level.name))
+        });
         let watch = served.pid.map(Watch::start).transpose()?;
-        let keep = kept.as_ref().map(|(keep, _)| keep as &dyn Keep);
+        let keep = file.as_ref().map(|file| file as &dyn Keep);
         let mut ran = self.on_its_cores(|| load::run(streams, &phase, &self.stop, keep))?;
-        let stream = ran.streams.remove(0);
-        let used = watch.and_then(Watch::finish);
-        if let Some(why) = ran.local_limit {
-            self.run.notes.push(format!("{}: this machine did not allow every connection: {why}", level.name));
-        }
+        let StreamRan { records, connections, retried, clients } = ran.streams.remove(0);
         let facts = PhaseFacts {
             name: level.name.clone(),
             load_level: level.load_level,
@@ -144,23 +127,25 @@ impl Driver {
             drain_ns: ran.drain_ns,
             threads: ran.threads,
             busy_share: ran.busy_share,
-            connections: stream.connections,
-            retried: stream.retried,
-            ended_early: ran.ended_early.clone(),
+            connections,
+            retried,
+            ended_early: ran.ended_early,
             series: self.series(),
-            server: used,
+            server: watch.and_then(Watch::finish),
         };
-        let mut measures = measure::measures(&stream.records, &facts);
-        if let Some((KeepIn(writer), name)) = kept {
-            let (lost, why) = writer.finish();
-            measures.records = Some(name);
-            measures.records_lost = lost;
-            if let Some(why) = why {
-                eprintln!("warning: {lost} records are not kept: {why}");
-                self.run.notes.push(format!("{}: {lost} records are not kept: {why}", level.name));
-            }
+        let mut measures = measure::measures(&records, &facts);
+        let mut notes: Vec<String> = Vec::new();
+        if let Some(why) = ran.local_limit {
+            notes.push(format!("this machine did not allow every connection: {why}"));
         }
-        Ok(Driven { measures, clients: stream.clients })
+        if let Some((out, file)) = self.out.as_mut().zip(file) {
+            notes.extend(out.end(file, &records, &facts, &mut measures));
+        }
+        for note in notes {
+            eprintln!("warning: {note}");
+            self.run.notes.push(format!("{}, {}: {note}", served.name, level.name));
+        }
+        Ok(Driven { measures, facts, clients })
     }
 
     /// Does the work of the generator on a thread that keeps, with all it starts, to the generator's
@@ -169,7 +154,8 @@ impl Driver {
         let cores = &self.options.cores;
         let pinned = || {
             if !cores.is_empty() {
-                program::pin_thread(cores).map_err(|why| Error::run(format!("cannot keep to the cores {cores:?}: {why}")))?;
+                program::pin_thread(cores)
+                    .map_err(|why| Error::run(format!("cannot keep to the cores {cores:?}: {why}")))?;
             }
             work()
         };
@@ -178,7 +164,11 @@ impl Driver {
     }
 
     fn series(&self) -> SeriesBounds {
-        if self.options.workload == Spec::Specweb99 { SeriesBounds::Specweb99 } else { SeriesBounds::Quartiles }
+        if self.options.workload == Spec::Specweb99 {
+            SeriesBounds::Specweb99
+        } else {
+            SeriesBounds::Quartiles
+        }
     }
 
     /// The streams of a level: one a thread.

@@ -18,9 +18,10 @@ use crate::results::{Measures, Run, Subject};
 use crate::target::Target;
 use crate::workload::{self, Spec, Workload};
 
-pub use level::{Driven, Level, Served};
 use level::nanoseconds;
+pub use level::{Driven, Level, Served};
 use out::Out;
+pub use out::default_folder;
 
 /// The longest phase, seconds: a day.
 const PHASE_S_MAX: f64 = 86_400.0;
@@ -101,7 +102,6 @@ impl Ending {
 }
 
 /// Drives servers as one set of options says.
-#[derive(Debug)]
 pub struct Driver {
     options: Options,
     workload: Workload,
@@ -131,7 +131,7 @@ impl Driver {
         let machine = crate::testbed::machine();
         let _ = flash_sys::waiting::process::raise_descriptor_limit();
         let stop = interrupt::watch()?;
-        let out = options.out.as_deref().map(Out::make).transpose()?;
+        let out = options.out.as_deref().map(|folder| Out::make(folder, workload.catalogue())).transpose()?;
         let run = level::describe(command, &options, &workload, machine);
         Ok(Self { options, workload, stop, out, run })
     }
@@ -144,6 +144,11 @@ impl Driver {
     /// What is asked for.
     pub fn workload(&self) -> &Workload {
         &self.workload
+    }
+
+    /// A file of the results; none when nothing is kept.
+    pub fn kept(&self, name: &str) -> Option<PathBuf> {
+        self.out.as_ref().map(|out| out.path(name))
     }
 
     /// Whether a signal ended the run.
@@ -187,7 +192,11 @@ impl Driver {
                 let verdict = requirement.check(level);
                 failed |= !verdict.holds;
                 let kept = if verdict.holds { "holds" } else { "FAILS" };
-                let place = if subject.is_empty() { level.name.clone() } else { format!("{subject}, {}", level.name) };
+                let place = if subject.is_empty() {
+                    level.name.clone()
+                } else {
+                    format!("{subject}, {}", level.name)
+                };
                 verdicts.push(format!("{place}: {} {kept}: {}", verdict.text, verdict.actual));
             }
         }
@@ -195,7 +204,7 @@ impl Driver {
         print!("{}", crate::report::table(&self.run));
         if let Some(out) = &self.out {
             out.save(&self.run)?;
-            out.report(&self.run)?;
+            out.report(&self.run, self.workload.catalogue())?;
         }
         Ok(match (self.stop.is_set(), failed) {
             (true, _) => Ending::Interrupted,

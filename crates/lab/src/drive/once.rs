@@ -93,8 +93,14 @@ pub fn run(load: Load) -> Result<Ending> {
     let level = level(&driver, &arrive, level_1_per_s)?;
     let dataset_bytes = driver.workload().catalogue().dataset_bytes();
     driver.run_mut().arrivals = describe(&arrive, &level);
-    let measured = if driver.is_interrupted() { Vec::new() } else { vec![driver.level(&served, &level)?.measures] };
-    driver.run_mut().subjects.push(Subject { dataset_bytes, capacity, levels: measured, ..Subject::of(&url, &url) });
+    let measured =
+        if driver.is_interrupted() { Vec::new() } else { vec![driver.level(&served, &level)?.measures] };
+    driver.run_mut().subjects.push(Subject {
+        dataset_bytes,
+        capacity,
+        levels: measured,
+        ..Subject::of(&url, &url)
+    });
     driver.finish()
 }
 
@@ -128,7 +134,9 @@ fn check(options: &Options, arrive: &Arrive, capacity_per_s: Option<f64>) -> Res
         Arrive::Closed { clients, think_s } => {
             if *clients == 0 || *clients > options.users.connections_max {
                 let most = options.users.connections_max;
-                return usage(format!("{clients} clients: 1 to {most} are possible, as many as --connections"));
+                return usage(format!(
+                    "{clients} clients: 1 to {most} are possible, as many as --connections"
+                ));
             }
             if !(0.0..=super::PHASE_S_MAX).contains(think_s) {
                 return usage(format!("clients that think for {think_s} s: 0 to a day is possible"));
@@ -152,13 +160,13 @@ fn check(options: &Options, arrive: &Arrive, capacity_per_s: Option<f64>) -> Res
 fn level(driver: &Driver, arrive: &Arrive, level_1_per_s: Option<f64>) -> Result<Level> {
     let workload = driver.workload();
     let duration_s = driver.options().duration_s;
-    let plain = |name: &str, arrivals| Level { arrivals, ..Level::open(name, duration_s.unwrap_or(DURATION_S)) };
+    let plain =
+        |name: &str, arrivals| Level { arrivals, ..Level::open(name, duration_s.unwrap_or(DURATION_S)) };
     let trace_s = || workload.trace_duration_s().unwrap_or(DURATION_S);
     Ok(match arrive {
-        Arrive::Closed { clients, think_s } => Level {
-            clients: Some((*clients, *think_s)),
-            ..plain("closed loop", Arrivals::Closed)
-        },
+        Arrive::Closed { clients, think_s } => {
+            Level { clients: Some((*clients, *think_s)), ..plain("closed loop", Arrivals::Closed) }
+        }
         Arrive::Open { rate, spacing } => {
             let (rate_per_s, load_level) = match rate {
                 Rate::PerSecond(rate_per_s) => (*rate_per_s, None),
@@ -168,7 +176,8 @@ fn level(driver: &Driver, arrive: &Arrive, level_1_per_s: Option<f64>) -> Result
                 return Err(Error::run("the capacity is 0: the server answered nothing properly"));
             }
             let name = load_level.map_or("open loop".to_owned(), |fraction| format!("{fraction:.2}"));
-            let shared = Level { load_level, asked_per_s: Some(rate_per_s), ..plain(&name, Arrivals::Closed) };
+            let shared =
+                Level { load_level, asked_per_s: Some(rate_per_s), ..plain(&name, Arrivals::Closed) };
             match workload.trace_mean_rate_per_s() {
                 Some(mean_per_s) => {
                     let speed = rate_per_s / mean_per_s;
@@ -212,7 +221,9 @@ fn describe(arrive: &Arrive, level: &Level) -> String {
             Arrivals::Trace { speed } => format!("open loop: the trace's times, {speed:.3} times as fast"),
             _ => format!("open loop: {} arrivals", spaced(spacing)),
         },
-        Arrive::Phases { plan, spacing } => format!("open loop: {} arrivals in phases: {plan}", spaced(spacing)),
+        Arrive::Phases { plan, spacing } => {
+            format!("open loop: {} arrivals in phases: {plan}", spaced(spacing))
+        }
         Arrive::Trace => "open loop: the trace's times".to_owned(),
     }
 }

@@ -1,31 +1,57 @@
 //! The folder of a run's results.
 //!
-//! A [`super::Driver`] has at most one: `run.json`, `report.html` and `report.json`, and in
-//! `records/` a file of records for each level.
+//! A [`super::Driver`] has at most one: `run.json`, `report.html` and `report.json`, `latency.hlog`, and
+//! in `records/` a file of records for each phase, with `paths.txt`, which names the files by number.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::error::{Error, Result};
-use crate::record::file::Writer;
+use crate::load::Keep;
+use crate::measure::PhaseFacts;
+use crate::measure::hdr_log::HdrLog;
+use crate::record::Record;
+use crate::record::file::{PathsSeen, Writer};
 use crate::report::{self, REPORT_FILE};
-use crate::results::{Run, folder as results};
+use crate::results::{Measures, Run, folder as results};
+use crate::workload::Catalogue;
 
 /// The folder of record files in a folder of results.
 const RECORDS: &str = "records";
+/// The list of paths, in that.
+const PATHS: &str = "paths.txt";
+/// The HdrHistogram log.
+const HDR_LOG: &str = "latency.hlog";
 
-/// A folder of results.
-#[derive(Debug)]
+/// A folder of results. Once it has been made nothing that happens to it ends a measurement: what
+/// can't be kept is told.
 pub(super) struct Out {
     folder: PathBuf,
+    /// None after an error.
+    log: Option<HdrLog>,
+    paths: PathsSeen,
+}
+
+/// The file of records of a phase under way.
+pub(super) struct PhaseFile {
+    writer: Writer,
+    /// Relative to the folder.
+    name: String,
+    started: SystemTime,
+}
+
+impl Keep for PhaseFile {
+    fn keep(&self, _stream: usize, records: &[Record]) {
+        self.writer.append(records);
+    }
 }
 
 impl Out {
     /// Makes the folder.
     ///
     /// Errors: usage, when it holds a run already; run, when it can't be made.
-    pub(super) fn make(folder: &Path) -> Result<Self> {
+    pub(super) fn make(folder: &Path, catalogue: &Catalogue) -> Result<Self> {
         if folder.join(results::RUN_FILE).exists() {
             return Err(Error::usage(format!(
                 "{} holds the results of another run: choose another folder",
@@ -34,14 +60,43 @@ impl Out {
         }
         let records = folder.join(RECORDS);
         fs::create_dir_all(&records).map_err(|why| Error::file("make", &records, &why))?;
-        Ok(Self { folder: folder.to_owned() })
+        let log = HdrLog::create(&folder.join(HDR_LOG), SystemTime::now())?;
+        Ok(Self { folder: folder.to_owned(), log: Some(log), paths: PathsSeen::new(catalogue) })
     }
 
-    /// A writer of records for what is named so, and the name of its file in the folder.
-    pub(super) fn records(&self, name: &str) -> Result<(Writer, String)> {
-        let file: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
-        let relative = format!("{RECORDS}/{file}.rec");
-        Ok((Writer::create(&self.folder.join(&relative))?, relative))
+    /// Begins the file of records for a phase.
+    pub(super) fn begin(&self, name: &str) -> PhaseFile {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '.';
+        let plain: String = name.chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
+        let name = format!("{RECORDS}/{plain}.rec");
+        let started = SystemTime::now();
+        PhaseFile { writer: Writer::create(&self.folder.join(&name), started), name, started }
+    }
+
+    /// Ends the file of a phase, and adds the phase to the log and the paths. Gives what could not be
+    /// kept, in words.
+    pub(super) fn end(
+        &mut self,
+        phase: PhaseFile,
+        records: &[Record],
+        facts: &PhaseFacts,
+        measures: &mut Measures,
+    ) -> Vec<String> {
+        let mut lost = Vec::new();
+        let kept = phase.writer.kept();
+        measures.records = Some(phase.name);
+        measures.records_lost = kept.lost;
+        if let Some(why) = kept.why {
+            lost.push(format!("{} of {} records are not kept: {why}", kept.lost, records.len()));
+        }
+        if let Some(mut log) = self.log.take() {
+            match log.append(&facts.name, phase.started, facts.duration_ns, records) {
+                Ok(()) => self.log = Some(log),
+                Err(why) => lost.push(why.to_string()),
+            }
+        }
+        self.paths.note(records);
+        lost
     }
 
     /// The path of something in the folder.
@@ -54,8 +109,9 @@ impl Out {
         results::write(&self.folder, run)
     }
 
-    /// Writes the report and says where it is.
-    pub(super) fn report(&self, run: &Run) -> Result<()> {
+    /// Writes the list of paths and the report, and says where it is.
+    pub(super) fn report(&self, run: &Run, catalogue: &Catalogue) -> Result<()> {
+        self.paths.write(&self.folder.join(RECORDS).join(PATHS), catalogue)?;
         let path = self.folder.join(REPORT_FILE);
         report::write(std::slice::from_ref(run), &path)?;
         println!("report: {}", path.display());
@@ -74,6 +130,12 @@ fn rfc3339(time: SystemTime) -> String {
     let http = httpdate::fmt_http_date(time);
     let month = MONTHS.find(&http[8..11]).unwrap_or(0) / 3 + 1;
     format!("{}-{month:02}-{}T{}Z", &http[12..16], &http[5..7], &http[17..25])
+}
+
+/// A folder for the results of `command` that is not there yet: `flash-COMMAND-DATE-TIME`.
+pub fn default_folder(command: &str) -> PathBuf {
+    let now: String = now().chars().filter(|c| c.is_ascii_digit() || *c == 'T').collect();
+    format!("flash-{command}-{now}").into()
 }
 
 #[cfg(test)]

@@ -108,7 +108,9 @@ fn advice(wrong: &[&Record]) -> &'static str {
         Some(Outcome::Refused) => "is the server running?",
         Some(Outcome::Unanswered) => "does it hang?",
         Some(Outcome::WrongContent) => "was the file set made with that seed?",
-        Some(Outcome::WrongLength | Outcome::Status) => "does it serve the files of the workload, at that URL?",
+        Some(Outcome::WrongLength | Outcome::Status) => {
+            "does it serve the files of the workload, at that URL?"
+        }
         Some(Outcome::Garbage) => "is it an HTTP server?",
         _ => "every sampled file failed",
     }

@@ -41,7 +41,11 @@ pub(super) fn find(driver: &mut Driver, served: &Served) -> Result<Score> {
             found.conforming,
             found.slowest_bits_per_s / 1000.0
         );
-        if found.passed { passed = connections } else { failed = Some(connections) }
+        if found.passed {
+            passed = connections
+        } else {
+            failed = Some(connections)
+        }
         tries.push(found);
     }
     if failed.is_none() && passed == most {
@@ -106,7 +110,11 @@ mod tests {
         let (mut passed, mut failed, mut tries) = (0, None, 0);
         while let Some(connections) = next(passed, failed, most) {
             assert!(connections <= most && connections > 0);
-            if connections <= limit { passed = connections } else { failed = Some(connections) }
+            if connections <= limit {
+                passed = connections
+            } else {
+                failed = Some(connections)
+            }
             tries += 1;
         }
         (passed, tries)
@@ -116,7 +124,10 @@ mod tests {
     fn the_search_comes_within_two_percent() {
         for limit in [1, 63, 64, 65, 100, 999, 5_000, 19_999] {
             let (found, tries) = search(limit, 20_000);
-            assert!(found <= limit && f64::from(limit - found) <= (f64::from(limit) * 0.021).max(1.0), "{limit}: {found}");
+            assert!(
+                found <= limit && f64::from(limit - found) <= (f64::from(limit) * 0.021).max(1.0),
+                "{limit}: {found}"
+            );
             assert!(tries <= 16, "{limit}: {tries} tries");
         }
         assert_eq!(search(0, 20_000).0, 0);

@@ -8,7 +8,6 @@ use crate::drive::{Driver, Ending};
 use crate::error::{Error, Result};
 use crate::fileset::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
 use crate::workload::Spec;
-use crate::workload::Spec;
 
 use super::{Profile, profile_subject, served};
 
@@ -27,7 +26,8 @@ impl FromStr for Sweep {
         let list = text.strip_prefix("directories=").ok_or(wanted)?;
         let sizes: Option<Vec<u32>> = list.split(',').map(|size| size.parse().ok()).collect();
         let sizes = sizes.ok_or(wanted)?;
-        let possible = sizes.len() <= SIZES_MAX && sizes[0] > 0 && sizes.iter().all(|size| *size <= DIRECTORIES_MAX);
+        let possible =
+            sizes.len() <= SIZES_MAX && sizes[0] > 0 && sizes.iter().all(|size| *size <= DIRECTORIES_MAX);
         if !possible || !sizes.is_sorted_by(|a, b| a < b) {
             return Err(wanted.to_owned());
         }
@@ -66,7 +66,15 @@ mod tests {
     #[test]
     fn sweeps_are_read() {
         assert_eq!("directories=100,300,600".parse(), Ok(Sweep(vec![100, 300, 600])));
-        for wrong in ["", "100,300", "directories=", "directories=3,2", "directories=0,2", "directories=2,2", "files=3"] {
+        for wrong in [
+            "",
+            "100,300",
+            "directories=",
+            "directories=3,2",
+            "directories=0,2",
+            "directories=2,2",
+            "files=3",
+        ] {
             assert!(wrong.parse::<Sweep>().is_err(), "{wrong}");
         }
     }

@@ -64,7 +64,7 @@ fn a_server_is_started_answers_and_is_ended() {
         get(running.url(), "/a.txt");
     }
     assert!(running.usage().unwrap().cpu_ns > before.cpu_ns);
-    assert!(watch.finish(50).unwrap().cpu_us_per_answer > 0.0);
+    assert!(watch.finish().unwrap().cpu_ns > 0);
     running.throttle(true).unwrap();
     let (pid, made) = (running.pid().unwrap(), running.started.as_ref().unwrap().folder.0.clone());
     assert!(made.join(LOG).exists());

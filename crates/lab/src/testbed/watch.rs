@@ -11,7 +11,7 @@ use flash_sys::waiting::{process, program};
 
 use super::tree::{self, Process, Stat};
 use crate::error::{Error, Result};
-use crate::results::Usage;
+use crate::measure::ServerUse;
 
 /// How often memory is looked at.
 const SAMPLE_MS: u64 = 500;
@@ -96,18 +96,16 @@ impl Watch {
         Ok(Self { process, before, over: Some(over), sampler: Some(sampler) })
     }
 
-    /// What was used since the start, for so many proper answers; none when the process has ended
-    /// meanwhile, which takes its count along.
-    pub fn finish(mut self, answers: u64) -> Option<Usage> {
+    /// What was used since the start; none when the process has ended meanwhile, which takes its count
+    /// along.
+    pub fn finish(mut self) -> Option<ServerUse> {
         let sampled_bytes = self.end();
         if !tree::is_alive(self.process) {
             return None;
         }
         let after = UsageReading::of(self.process.pid)?;
-        let cpu_s = after.cpu_ns.saturating_sub(self.before.cpu_ns) as f64 / 1e9;
-        Some(Usage {
-            cpu_s,
-            cpu_us_per_answer: if answers == 0 { 0.0 } else { cpu_s * 1e6 / answers as f64 },
+        Some(ServerUse {
+            cpu_ns: after.cpu_ns.saturating_sub(self.before.cpu_ns),
             memory_max_bytes: sampled_bytes.max(self.before.memory_bytes).max(after.memory_bytes),
         })
     }
@@ -166,9 +164,8 @@ mod tests {
         let after = UsageReading::of(child.id()).unwrap();
         assert!(counted_ns > 0, "the work is enough for some ticks");
         assert!(after.cpu_ns - before.cpu_ns >= counted_ns, "{after:?} - {before:?} < {counted_ns}");
-        let usage = watch.finish(1000).unwrap();
-        assert!((usage.cpu_us_per_answer - usage.cpu_s * 1e3).abs() < 1e-6);
-        assert!(usage.cpu_s * 1e9 >= counted_ns as f64);
+        let usage = watch.finish().unwrap();
+        assert!(usage.cpu_ns >= counted_ns);
         assert!(usage.memory_max_bytes >= before.memory_bytes && before.memory_bytes > 4096);
         drop(child.stdin.take());
         child.wait().unwrap();
@@ -180,7 +177,7 @@ mod tests {
         let watch = Watch::start(child.id()).unwrap();
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert!(watch.finish(1).is_none());
+        assert!(watch.finish().is_none());
         assert_eq!(UsageReading::of(child.id()), None);
         assert_eq!(Watch::start(child.id()).unwrap_err().exit_code(), 2);
     }

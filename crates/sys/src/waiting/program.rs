@@ -36,7 +36,7 @@ pub struct Place {
 /// Errors: those of `Command::spawn`; `EINVAL` for a core that is not there, those of cgroups(7) for a
 /// group that can't be joined.
 pub fn start(command: &mut Command, place: Place) -> io::Result<Child> {
-    let cores = place.core.map(only).transpose()?;
+    let cores = place.core.map(|core| only(&[core])).transpose()?;
     let parent = rustix::process::getpid();
     let prepare = move || {
         setsid()?;
