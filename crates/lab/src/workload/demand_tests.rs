@@ -1,3 +1,5 @@
+//! Rows of requests against starts worked out by hand.
+
 use super::*;
 use crate::workload::trace::Trace;
 
