@@ -258,6 +258,33 @@ fn serve_refuses_wrong_settings() {
 }
 
 #[test]
+fn file_sets_of_both_kinds() {
+    let folder = Folder::new();
+    let made = folder.flash(&["fileset", "specweb99", "set", "--size", "1B"]);
+    assert_eq!((made.code, made.err.as_str()), (0, ""), "{}", made.out);
+    assert!(made.out.contains("1 directories, 36 files, 5119470 bytes, seed 1; 36 files"), "{}", made.out);
+
+    let line = "h - - [10/Oct/2000:10:00:00 +0000] \"GET /a HTTP/1.0\" 200 70\n";
+    fs::write(folder.0.join("log"), format!("{line}?\n")).unwrap();
+    let made = folder.flash(&["fileset", "trace:log", "files"]);
+    assert!(made.code == 0 && made.err.contains("warning: log: 1 of 2 lines are malformed"), "{}", made.err);
+    let manifest = fs::read_to_string(folder.0.join("files/manifest.txt")).unwrap();
+    assert!(manifest.ends_with("\nt/000/000000 70 /a\n"), "{manifest}");
+    assert_eq!(fs::metadata(folder.0.join("files/t/000/000000")).unwrap().len(), 70);
+
+    for (args, part) in [
+        (&["fileset", "specweb99", "x"][..], "--size or --directories"),
+        (&["fileset", "trace:log", "x", "--directories", "1"], "a trace has --size"),
+        (&["fileset", "trace:", "x"], "write specweb99 or trace:FILE"),
+        (&["fileset", "specweb99:", "x", "--size", "1B"], "write specweb99 or trace:FILE"),
+        (&["fileset", "trace:log", "set"], "holds another set"),
+    ] {
+        let refused = folder.flash(args);
+        assert!(refused.code == 2 && refused.err.contains(part), "{args:?}: {}", refused.err);
+    }
+}
+
+#[test]
 fn completions_for_every_shell() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let run = Folder::new().flash(&["completions", shell]);

@@ -1,3 +1,5 @@
+//! Rows of requests against starts worked out by hand.
+
 use super::*;
 use crate::workload::trace::Trace;
 
@@ -109,8 +111,8 @@ fn trace(is_loop: bool) -> Source {
         format!("h - - [10/Oct/2000:10:00:{second:02} +0000] \"GET {path} HTTP/1.0\" 200 1\n")
     };
     let text = line(0, "/a") + &line(0, "/b") + &line(1, "/a") + &line(3, "/c");
-    let path =
-        std::env::temp_dir().join(format!("flash-lab-demand-{is_loop}-{:?}", std::thread::current().id()));
+    let name = format!("flash-lab-demand-{}-{:?}", std::process::id(), std::thread::current().id());
+    let path = std::env::temp_dir().join(name);
     std::fs::write(&path, text).unwrap();
     let trace = Trace::read(&path, None).unwrap();
     std::fs::remove_file(&path).unwrap();

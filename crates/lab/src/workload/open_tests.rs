@@ -1,3 +1,5 @@
+//! Workloads as the commands open them, from small lists and logs.
+
 use std::fs;
 
 use super::*;

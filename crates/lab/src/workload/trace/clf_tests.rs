@@ -1,3 +1,5 @@
+//! Lines by hand, and times by date(1).
+
 use super::*;
 
 fn get(path: &str, file_bytes: Option<u64>) -> What {

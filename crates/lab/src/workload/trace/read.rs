@@ -159,8 +159,8 @@ impl Reading {
         let mut trace = Trace { requests: self.requests, files, warnings };
         let early = trace.sort();
         if early > 0 {
-            let what = format!("{}: {early} requests stand after a later one; sorted", path.display());
-            trace.warnings.push(what);
+            let (name, all) = (path.display(), trace.len());
+            trace.warnings.push(format!("{name}: {early} of {all} requests stand after a later one; sorted"));
         }
         Ok(trace)
     }

@@ -1,3 +1,5 @@
+//! Whole traces: small ones by hand, and logs of nginx and Apache.
+
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -56,7 +58,7 @@ fn lengths_are_the_largest_seen_and_times_are_sorted() {
     assert_eq!(requests(&trace), expected);
     assert_eq!(files(&trace), [("/c", None), ("/a", Some(7)), ("/b", Some(30))]);
     assert_eq!(trace.warnings().len(), 1);
-    assert!(trace.warnings()[0].ends_with("3 requests stand after a later one; sorted"));
+    assert!(trace.warnings()[0].ends_with("3 of 6 requests stand after a later one; sorted"));
 }
 
 #[test]
@@ -184,4 +186,30 @@ fn a_replay_spreads_the_requests_of_a_second() {
     assert_eq!((replay.at_ns(7), replay.path_id(7)), (None, None));
     assert_eq!(replay.duration_ns(), 4 * 1_000_000_000);
     assert!((replay.mean_rate_per_s() - 1.75).abs() < 1e-12);
+}
+
+/// Lines that nginx and Apache wrote for the same requests, some of them odd.
+#[test]
+fn logs_of_real_servers() {
+    let nginx = TraceFile::new("nginx", include_bytes!("nginx-combined.txt")).read();
+    let apache = TraceFile::new("apache", include_bytes!("apache-common.txt")).read();
+    // Apache had no index configured: it answered 404 where nginx sent three bytes.
+    let of_both = [
+        ("/a.bin", Some(5000)),
+        ("/with%20space.txt", Some(2)),
+        ("/%C3%A9.txt", Some(2)),
+        ("/empty", Some(0)),
+        ("/sub/big", Some(300_000)),
+        ("/a.bin?q=%22x%22&y=%5C", Some(5000)),
+        ("/index.html", Some(3)),
+    ];
+    assert_eq!(files(&apache), of_both);
+    let of_nginx = [&of_both[..1], &[("/", Some(3))], &of_both[1..]].concat();
+    assert_eq!(files(&nginx), of_nginx);
+    assert_eq!((nginx.len(), apache.len()), (13, 12));
+    let warning = "22 lines are left out: 5 not GET, 4 with a status other than 200, 206 and 304";
+    assert!(nginx.warnings()[0].contains(warning), "{:?}", nginx.warnings());
+    let warning = "22 lines are left out: 5 not GET, 5 with a status other than 200, 206 and 304";
+    assert!(apache.warnings()[0].contains(warning), "{:?}", apache.warnings());
+    assert_eq!((nginx.warnings().len(), apache.warnings().len()), (1, 1));
 }
