@@ -3,8 +3,9 @@
 //!
 //! `compare` and the like call it. It ends only what it started, by process id, and removes the groups
 //! and the folder that it made, also when the caller fails or unwinds. When the lab itself is killed,
-//! the kernel sends the server its stop signal; a server that then leaves children behind, or that
-//! changes its user (which clears that arrangement, prctl(2)), outlives the lab.
+//! the kernel sends the server its stop signal. A server that then leaves children behind, that hangs,
+//! or that has changed its user (which clears that arrangement, prctl(2)) outlives the lab, and its
+//! groups and folder stay: the next lab removes empty groups.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -223,6 +224,11 @@ impl Running {
         (!is_alive).then(|| format!("{} has ended; its last words: {}", self.name, self.last_words()))
     }
 
+    /// How many of its processes the kernel has killed because the place's memory was too small.
+    pub fn killed_for_memory(&self) -> u64 {
+        self.started.as_ref().map_or(0, |started| started.groups.killed_for_memory())
+    }
+
     /// Ends it with all that it started, and removes what was made for it. One that ran already goes on.
     ///
     /// Errors: run, when something can't be ended or removed.
@@ -234,10 +240,14 @@ impl Running {
     }
 
     fn last_words(&self) -> String {
-        self.started.as_ref().map_or_else(
-            || "they are not known, since the lab did not start it".to_owned(),
-            |started| last_words(&started.folder.0.join(LOG)),
-        )
+        let Some(started) = &self.started else {
+            return "they are not known, since the lab did not start it".to_owned();
+        };
+        let words = last_words(&started.folder.0.join(LOG));
+        match self.killed_for_memory() {
+            0 => words,
+            n => format!("{words}; its memory is too small: the kernel killed {n} of its processes"),
+        }
     }
 
     /// Asks until there is an answer. On an error what was started is ended.
