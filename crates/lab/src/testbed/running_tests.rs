@@ -1,6 +1,10 @@
 //! Tests of servers that are started and ended: small ones in Python, where that is installed.
 
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::Command;
 
 use super::super::{Wishes, read_peers};
 use super::*;
@@ -286,7 +290,8 @@ fn the_kept_thread_ends_with_the_server() {
         program::Place { core: None, groups: Vec::new(), descriptors: 64, parent_death: Signal::TERM };
     let mut command = Command::new("sleep");
     command.arg("600");
-    let (mut child, keeper) = std::thread::spawn(|| start_kept(command, place)).join().unwrap().unwrap();
+    let (mut child, keeper) =
+        std::thread::spawn(|| prepare::start_kept(command, place)).join().unwrap().unwrap();
     // The thread that asked for it is gone, and it runs.
     assert!(child.try_wait().unwrap().is_none());
     drop(keeper);
@@ -308,5 +313,5 @@ fn logs_end_in_one_line() {
 fn commands_are_shown_as_one_would_type_them() {
     let set = BTreeMap::from([("threads".to_owned(), "2".to_owned())]);
     let words = ["{flash}", "-t{threads}", "{root}", "a b", "it's", ""];
-    assert_eq!(shown(&words, &set), "flash -t2 {root} 'a b' 'it'\\''s' ''");
+    assert_eq!(prepare::shown(&words, &set), "flash -t2 {root} 'a b' 'it'\\''s' ''");
 }
