@@ -156,6 +156,17 @@ impl Groups {
         lists.iter().flat_map(|list| list.lines()).filter_map(|line| line.parse().ok()).collect()
     }
 
+    /// How many of their processes the kernel has killed because the memory was too small.
+    pub(super) fn killed_for_memory(&self) -> u64 {
+        let read = |folder: &PathBuf, file: &str| {
+            let text = fs::read_to_string(folder.join(file)).ok()?;
+            text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse::<u64>().ok())
+        };
+        // Version 1 has the one, version 2 the other.
+        let files = ["memory.oom_control", "memory.events"];
+        self.folders.iter().flat_map(|folder| files.iter().filter_map(move |file| read(folder, file))).sum()
+    }
+
     /// Holds the disk to its reads/s, or lets it go; nothing where no bound was asked for.
     pub(super) fn throttle(&self, on: bool) -> Result<()> {
         let Some(throttle) = &self.throttle else {

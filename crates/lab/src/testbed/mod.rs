@@ -6,6 +6,7 @@
 mod groups;
 mod machine;
 mod peer;
+mod prepare;
 mod running;
 mod template;
 mod tree;

@@ -3,19 +3,16 @@
 //!
 //! `compare` and the like call it. It ends only what it started, by process id, and removes the groups
 //! and the folder that it made, also when the caller fails or unwinds. When the lab itself is killed,
-//! the kernel sends the server its stop signal; a server that then leaves children behind, or that
-//! changes its user (which clears that arrangement, prctl(2)), outlives the lab.
+//! the kernel sends the server its stop signal. A server that then leaves children behind, that hangs,
+//! or that has changed its user (which clears that arrangement, prctl(2)) outlives the lab, and its
+//! groups and folder stay: the next lab removes empty groups.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::path::Path;
+use std::process::Child;
+use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +20,7 @@ use flash_sys::waiting::program::{self, Signal};
 
 use super::groups::Groups;
 use super::peer::{Kind, LOG, Peer, Recipe, Wait};
+use super::prepare::{self, Folder};
 use super::tree::{self, Process, Stat};
 use super::watch::{UsageReading, Watch};
 use super::{Place, free_port, template};
@@ -31,22 +29,16 @@ use crate::target::Target;
 
 /// How long a server may take to end when asked to, and again when made to.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the question for a version may take.
-const VERSION_PATIENCE: Duration = Duration::from_secs(5);
 /// How long one question whether a server answers may take.
 const ASK_PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks at something that is waited for.
-const LOOK: Duration = Duration::from_millis(20);
+pub(super) const LOOK: Duration = Duration::from_millis(20);
 /// Descriptors that a server may have: enough for 20,000 connections and as many files, and more.
 const DESCRIPTORS: u64 = 131_072;
 /// What is shown of the end of a log.
 const LAST_LINES: usize = 4;
 /// What is read of it for that.
-const LAST_BYTES: u64 = 4096;
-/// Where programs are that PATH may lack for users.
-const MORE_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
-/// Names another program than this one for `{flash}`.
-const FLASH: &str = "FLASH";
+pub(super) const LAST_BYTES: u64 = 4096;
 
 /// A server that runs. Dropped, it is stopped.
 #[derive(Debug)]
@@ -78,7 +70,7 @@ impl Peer {
     /// Errors: run, with the Debian package where that is known.
     pub fn check(&self) -> Result<()> {
         match &self.kind {
-            Kind::Started(recipe) => program_path(&self.name, recipe, &recipe.command[0]).map(drop),
+            Kind::Started(recipe) => prepare::program_path(&self.name, recipe, &recipe.command[0]).map(drop),
             Kind::Elsewhere { .. } => Ok(()),
         }
     }
@@ -114,7 +106,7 @@ impl Peer {
         let is_root = flash_sys::sandbox::privileges::is_root();
         let root = place.checked_root()?;
         let folder = Folder::make()?;
-        let values = values(name, recipe, place, &root, &folder.0, port)?;
+        let values = prepare::values(name, recipe, place, &root, &folder.0, port)?;
         for (file, text) in &recipe.files {
             let path = folder.0.join(file);
             let text = template::fill(&template::lines_for_user(text, is_root), &values);
@@ -122,8 +114,8 @@ impl Peer {
         }
         let words: Vec<&str> =
             recipe.command.iter().filter_map(|word| template::for_user(word, is_root)).collect();
-        let version = version(name, recipe, &values, &folder.0);
-        let mut command = command(name, recipe, &words, &values, &folder.0)?;
+        let version = prepare::version(name, recipe, &values, &folder.0);
+        let mut command = prepare::command(name, recipe, &words, &values, &folder.0)?;
         let path = folder.0.join(LOG);
         let log = OpenOptions::new().create(true).append(true).open(&path);
         let both = log.and_then(|log| Ok((log.try_clone()?, log)));
@@ -138,7 +130,7 @@ impl Peer {
             descriptors: DESCRIPTORS,
             parent_death: stop,
         };
-        let (mut child, keeper) = start_kept(command, apart).map_err(|why| {
+        let (mut child, keeper) = prepare::start_kept(command, apart).map_err(|why| {
             let core = place.core.map(|core| format!(" on core {core}")).unwrap_or_default();
             Error::run(format!("cannot start {name}{core}: {}: {why}", recipe.command[0]))
         })?;
@@ -153,7 +145,7 @@ impl Peer {
             name: name.clone(),
             url: format!("http://127.0.0.1:{port}"),
             version,
-            command: Some(shown(&words, &recipe.set)),
+            command: Some(prepare::shown(&words, &recipe.set)),
             pid: Some(pid),
             started: Some(Started {
                 child,
@@ -223,6 +215,11 @@ impl Running {
         (!is_alive).then(|| format!("{} has ended; its last words: {}", self.name, self.last_words()))
     }
 
+    /// How many of its processes the kernel has killed because the place's memory was too small.
+    pub fn killed_for_memory(&self) -> u64 {
+        self.started.as_ref().map_or(0, |started| started.groups.killed_for_memory())
+    }
+
     /// Ends it with all that it started, and removes what was made for it. One that ran already goes on.
     ///
     /// Errors: run, when something can't be ended or removed.
@@ -234,10 +231,14 @@ impl Running {
     }
 
     fn last_words(&self) -> String {
-        self.started.as_ref().map_or_else(
-            || "they are not known, since the lab did not start it".to_owned(),
-            |started| last_words(&started.folder.0.join(LOG)),
-        )
+        let Some(started) = &self.started else {
+            return "they are not known, since the lab did not start it".to_owned();
+        };
+        let words = last_words(&started.folder.0.join(LOG));
+        match self.killed_for_memory() {
+            0 => words,
+            n => format!("{words}; its memory is too small: the kernel killed {n} of its processes"),
+        }
     }
 
     /// Asks until there is an answer. On an error what was started is ended.
@@ -334,170 +335,6 @@ impl Drop for Started {
             eprintln!("warning: {error}");
         }
     }
-}
-
-/// A fresh folder of temporary files, removed when dropped.
-#[derive(Debug)]
-struct Folder(PathBuf);
-
-/// Numbers the folders of this process.
-static FOLDERS: AtomicU32 = AtomicU32::new(0);
-
-impl Folder {
-    fn make() -> Result<Self> {
-        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        // An id comes again one day, and a lab that was killed left its folder: the time tells them apart.
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let name = format!("flash-lab-{}-{number}-{:x}", std::process::id(), now.as_micros());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).map_err(|why| Error::file("make", &path, &why))?;
-        let folder = Self(path);
-        // Servers change their user and still read and write here what root made for them.
-        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755))
-            .map_err(|why| Error::file("open to all", &folder.0, &why))?;
-        Ok(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if let Err(why) = fs::remove_dir_all(&self.0) {
-            eprintln!("warning: {}", Error::file("remove", &self.0, &why));
-        }
-    }
-}
-
-/// The values of placeholders.
-fn values(
-    name: &str,
-    recipe: &Recipe,
-    place: &Place,
-    root: &str,
-    folder: &Path,
-    port: u16,
-) -> Result<BTreeMap<String, String>> {
-    let mut values = recipe.set.clone();
-    let mut put = |name: &str, value: String| values.insert(name.to_owned(), value);
-    put("root", root.to_owned());
-    put("port", port.to_string());
-    put("folder", folder.display().to_string());
-    put("log", folder.join(LOG).display().to_string());
-    let texts = || recipe.command.iter().chain(&recipe.version).chain(recipe.files.values());
-    match place.core {
-        Some(core) => {
-            put("core", core.to_string());
-        }
-        None if texts().any(|text| text.contains("{core}")) => {
-            return Err(Error::usage(format!(
-                "{name} uses {{core}}, and the testbed gives it none: set one"
-            )));
-        }
-        None => {}
-    }
-    if texts().any(|text| text.contains("{flash}")) {
-        let flash = match std::env::var_os(FLASH) {
-            Some(path) => PathBuf::from(path),
-            None => std::env::current_exe().map_err(|why| {
-                Error::run(format!("cannot find this program, to start it for {name}: {why}"))
-            })?,
-        };
-        put("flash", flash.display().to_string());
-    }
-    Ok(values)
-}
-
-/// A command in a clean environment.
-fn command(
-    name: &str,
-    recipe: &Recipe,
-    words: &[&str],
-    values: &BTreeMap<String, String>,
-    folder: &Path,
-) -> Result<Command> {
-    let mut words = words.iter().map(|word| template::fill(word, values));
-    let first = words.next().unwrap_or_default();
-    let mut command = Command::new(program_path(name, recipe, &first)?);
-    command.args(words).stdin(Stdio::null()).env_clear().env("PATH", search_path()).env("LANG", "C");
-    for home in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
-        command.env(home, folder);
-    }
-    command.envs(recipe.env.iter().map(|(name, value)| (name, template::fill(value, values))));
-    Ok(command)
-}
-
-fn search_path() -> OsString {
-    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
-    let folders = std::env::split_paths(&path).chain(MORE_FOLDERS.map(PathBuf::from));
-    std::env::join_paths(folders).unwrap_or(path)
-}
-
-/// Where a program is.
-fn program_path(name: &str, recipe: &Recipe, program: &str) -> Result<PathBuf> {
-    let is_program = |path: &Path| {
-        fs::metadata(path).is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
-    };
-    let found = if program.contains(['/', '{']) {
-        // What has a placeholder still is looked at when it is filled.
-        Some(PathBuf::from(program)).filter(|path| program.contains('{') || is_program(path))
-    } else {
-        std::env::split_paths(&search_path()).map(|folder| folder.join(program)).find(|path| is_program(path))
-    };
-    found.ok_or_else(|| {
-        let advice = match &recipe.package {
-            Some(package) => format!("install it (on Debian: apt-get install {package})"),
-            None => "install it, or correct `command`".to_owned(),
-        };
-        Error::run(format!("cannot start {name}: there is no program {program}; {advice}"))
-    })
-}
-
-/// The command as results show it: without folders and ports of this run.
-fn shown(words: &[&str], set: &BTreeMap<String, String>) -> String {
-    let word = |word: &&str| {
-        let word = template::fill(word, set).replace("{flash}", "flash");
-        let is_plain =
-            !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || "'\"\\$;&|<>()".contains(c));
-        if is_plain { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
-    };
-    words.iter().map(word).collect::<Vec<_>>().join(" ")
-}
-
-/// Starts a server from a thread that lives until the sender is dropped: the kernel ends it with the
-/// thread that started it, and callers' threads come and go.
-fn start_kept(mut command: Command, place: program::Place) -> std::io::Result<(Child, Sender<()>)> {
-    let (tell, told) = mpsc::channel();
-    let (keeper, is_over) = mpsc::channel::<()>();
-    thread::Builder::new().name("keeper".to_owned()).spawn(move || {
-        let _ = tell.send(program::start(&mut command, place));
-        // The groups' entrances are closed with it.
-        drop(command);
-        let _ = is_over.recv();
-    })?;
-    let child = told.recv().map_err(|_| std::io::Error::other("the thread that starts it ended"))??;
-    Ok((child, keeper))
-}
-
-/// The first line of what a server says of its version; none when it says nothing in time.
-fn version(name: &str, recipe: &Recipe, values: &BTreeMap<String, String>, folder: &Path) -> Option<String> {
-    let words: Vec<&str> = recipe.version.iter().map(String::as_str).collect();
-    let mut command = command(name, recipe, &words, values, folder).ok()?;
-    let path = folder.join("version.txt");
-    let out = File::create(&path).ok()?;
-    command.stdout(out.try_clone().ok()?).stderr(out);
-    let mut child = command.spawn().ok()?;
-    let deadline = Instant::now() + VERSION_PATIENCE;
-    while child.try_wait().ok()?.is_none() {
-        if Instant::now() >= deadline {
-            let _ = child.kill();
-            let _ = child.wait();
-            break;
-        }
-        thread::sleep(LOOK);
-    }
-    let mut said = Vec::new();
-    File::open(&path).and_then(|file| file.take(LAST_BYTES).read_to_end(&mut said)).ok()?;
-    let said = String::from_utf8_lossy(&said);
-    said.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
 }
 
 /// The end of a log, in one line.

@@ -1,6 +1,10 @@
 //! Tests of servers that are started and ended: small ones in Python, where that is installed.
 
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::Command;
 
 use super::super::{Wishes, read_peers};
 use super::*;
@@ -223,6 +227,48 @@ fn a_server_is_in_its_groups_and_they_go_with_it() {
 }
 
 #[test]
+fn one_that_needs_more_memory_than_it_has_says_so() {
+    if !has_groups() || !has_python() {
+        return;
+    }
+    let table = "name = 'fat'\ncommand = ['python3', '-c', \"x = b'x' * (1 << 30)\"]\n";
+    let place = Place { memory_bytes: Some(32 << 20), ..Wishes::default().place("/".into()) };
+    let error = peer("fat", table).start(&place).unwrap_err();
+    assert!(
+        error.to_string().ends_with("its memory is too small: the kernel killed 1 of its processes"),
+        "{error}"
+    );
+}
+
+#[test]
+fn ready_made_servers_serve_where_they_are_installed() {
+    let root = folder("ready-made");
+    // Apache's processes are another user's.
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(root.join("a.txt"), "hello").unwrap();
+    let place = Wishes::default().place(root.clone());
+    // `{flash}` is this program, which is the tests here.
+    for name in super::super::ready_made_names().into_iter().filter(|name| *name != "flash") {
+        let peer = super::super::ready_made(name).unwrap();
+        if let Err(error) = peer.check() {
+            eprintln!("skipped: {error}");
+            continue;
+        }
+        let running = peer.start(&place).unwrap();
+        assert!(running.version().is_some(), "{name}");
+        let answer = get(running.url(), "/a.txt");
+        assert!(answer.contains(" 200 OK\r\n") && answer.ends_with("\r\n\r\nhello"), "{name}: {answer}");
+        let started = running.started.as_ref().unwrap();
+        let (processes, made) = (started.processes(), started.folder.0.clone());
+        assert!(!processes.is_empty());
+        running.stop().unwrap();
+        assert!(!processes.iter().any(|process| tree::is_alive(*process)), "{name} left a process");
+        assert!(!made.exists());
+    }
+    fs::remove_dir_all(root).unwrap();
+}
+
+#[test]
 fn groups_hold_what_left_the_session() {
     if !has_groups() {
         return;
@@ -244,7 +290,8 @@ fn the_kept_thread_ends_with_the_server() {
         program::Place { core: None, groups: Vec::new(), descriptors: 64, parent_death: Signal::TERM };
     let mut command = Command::new("sleep");
     command.arg("600");
-    let (mut child, keeper) = std::thread::spawn(|| start_kept(command, place)).join().unwrap().unwrap();
+    let (mut child, keeper) =
+        std::thread::spawn(|| prepare::start_kept(command, place)).join().unwrap().unwrap();
     // The thread that asked for it is gone, and it runs.
     assert!(child.try_wait().unwrap().is_none());
     drop(keeper);
@@ -266,5 +313,5 @@ fn logs_end_in_one_line() {
 fn commands_are_shown_as_one_would_type_them() {
     let set = BTreeMap::from([("threads".to_owned(), "2".to_owned())]);
     let words = ["{flash}", "-t{threads}", "{root}", "a b", "it's", ""];
-    assert_eq!(shown(&words, &set), "flash -t2 {root} 'a b' 'it'\\''s' ''");
+    assert_eq!(prepare::shown(&words, &set), "flash -t2 {root} 'a b' 'it'\\''s' ''");
 }

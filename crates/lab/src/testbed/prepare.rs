@@ -1,0 +1,201 @@
+//! What has to be there before a server starts: its folder, its command, its version.
+//!
+//! [`super::running`] calls it. It starts the server too, but does not wait for it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use flash_sys::waiting::program;
+
+use super::peer::{LOG, Recipe};
+use super::running::{LAST_BYTES, LOOK};
+use super::{Place, template};
+use crate::error::{Error, Result};
+
+/// How long the question for a version may take.
+const VERSION_PATIENCE: Duration = Duration::from_secs(5);
+/// Where programs are that PATH may lack for users.
+const MORE_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
+/// Names another program than this one for `{flash}`.
+const FLASH: &str = "FLASH";
+
+/// A fresh folder of temporary files, removed when dropped.
+#[derive(Debug)]
+pub(super) struct Folder(pub(super) PathBuf);
+
+/// Numbers the folders of this process.
+static FOLDERS: AtomicU32 = AtomicU32::new(0);
+
+impl Folder {
+    pub(super) fn make() -> Result<Self> {
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        // An id comes again one day, and a lab that was killed left its folder: the time tells them apart.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let name = format!("flash-lab-{}-{number}-{:x}", std::process::id(), now.as_micros());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).map_err(|why| Error::file("make", &path, &why))?;
+        let folder = Self(path);
+        // Servers change their user and still read and write here what root made for them.
+        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755))
+            .map_err(|why| Error::file("open to all", &folder.0, &why))?;
+        Ok(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Err(why) = fs::remove_dir_all(&self.0) {
+            eprintln!("warning: {}", Error::file("remove", &self.0, &why));
+        }
+    }
+}
+
+/// The values of placeholders.
+pub(super) fn values(
+    name: &str,
+    recipe: &Recipe,
+    place: &Place,
+    root: &str,
+    folder: &Path,
+    port: u16,
+) -> Result<BTreeMap<String, String>> {
+    let mut values = recipe.set.clone();
+    let mut put = |name: &str, value: String| values.insert(name.to_owned(), value);
+    put("root", root.to_owned());
+    put("port", port.to_string());
+    put("folder", folder.display().to_string());
+    put("log", folder.join(LOG).display().to_string());
+    let texts = || recipe.command.iter().chain(&recipe.version).chain(recipe.files.values());
+    match place.core {
+        Some(core) => {
+            put("core", core.to_string());
+        }
+        None if texts().any(|text| text.contains("{core}")) => {
+            return Err(Error::usage(format!(
+                "{name} uses {{core}}, and the testbed gives it none: set one"
+            )));
+        }
+        None => {}
+    }
+    if texts().any(|text| text.contains("{flash}")) {
+        let flash = match std::env::var_os(FLASH) {
+            Some(path) => PathBuf::from(path),
+            None => std::env::current_exe().map_err(|why| {
+                Error::run(format!("cannot find this program, to start it for {name}: {why}"))
+            })?,
+        };
+        put("flash", flash.display().to_string());
+    }
+    Ok(values)
+}
+
+/// A command in a clean environment.
+pub(super) fn command(
+    name: &str,
+    recipe: &Recipe,
+    words: &[&str],
+    values: &BTreeMap<String, String>,
+    folder: &Path,
+) -> Result<Command> {
+    let mut words = words.iter().map(|word| template::fill(word, values));
+    let first = words.next().unwrap_or_default();
+    let mut command = Command::new(program_path(name, recipe, &first)?);
+    command.args(words).stdin(Stdio::null()).env_clear().env("PATH", search_path()).env("LANG", "C");
+    for home in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
+        command.env(home, folder);
+    }
+    command.envs(recipe.env.iter().map(|(name, value)| (name, template::fill(value, values))));
+    Ok(command)
+}
+
+fn search_path() -> OsString {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    let folders = std::env::split_paths(&path).chain(MORE_FOLDERS.map(PathBuf::from));
+    std::env::join_paths(folders).unwrap_or(path)
+}
+
+/// Where a program is.
+pub(super) fn program_path(name: &str, recipe: &Recipe, program: &str) -> Result<PathBuf> {
+    let is_program = |path: &Path| {
+        fs::metadata(path).is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+    };
+    let found = if program.contains(['/', '{']) {
+        // What has a placeholder still is looked at when it is filled.
+        Some(PathBuf::from(program)).filter(|path| program.contains('{') || is_program(path))
+    } else {
+        std::env::split_paths(&search_path()).map(|folder| folder.join(program)).find(|path| is_program(path))
+    };
+    found.ok_or_else(|| {
+        let advice = match &recipe.package {
+            Some(package) => format!("install it (on Debian: apt-get install {package})"),
+            None => "install it, or correct `command`".to_owned(),
+        };
+        Error::run(format!("cannot start {name}: there is no program {program}; {advice}"))
+    })
+}
+
+/// The command as results show it: without folders and ports of this run.
+pub(super) fn shown(words: &[&str], set: &BTreeMap<String, String>) -> String {
+    let word = |word: &&str| {
+        let word = template::fill(word, set).replace("{flash}", "flash");
+        let is_plain =
+            !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || "'\"\\$;&|<>()".contains(c));
+        if is_plain { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    };
+    words.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// Starts a server from a thread that lives until the sender is dropped: the kernel ends it with the
+/// thread that started it, and callers' threads come and go.
+pub(super) fn start_kept(
+    mut command: Command,
+    place: program::Place,
+) -> std::io::Result<(Child, Sender<()>)> {
+    let (tell, told) = mpsc::channel();
+    let (keeper, is_over) = mpsc::channel::<()>();
+    thread::Builder::new().name("keeper".to_owned()).spawn(move || {
+        let _ = tell.send(program::start(&mut command, place));
+        // The groups' entrances are closed with it.
+        drop(command);
+        let _ = is_over.recv();
+    })?;
+    let child = told.recv().map_err(|_| std::io::Error::other("the thread that starts it ended"))??;
+    Ok((child, keeper))
+}
+
+/// The first line of what a server says of its version; none when it says nothing in time.
+pub(super) fn version(
+    name: &str,
+    recipe: &Recipe,
+    values: &BTreeMap<String, String>,
+    folder: &Path,
+) -> Option<String> {
+    let words: Vec<&str> = recipe.version.iter().map(String::as_str).collect();
+    let mut command = command(name, recipe, &words, values, folder).ok()?;
+    let path = folder.join("version.txt");
+    let out = File::create(&path).ok()?;
+    command.stdout(out.try_clone().ok()?).stderr(out);
+    let mut child = command.spawn().ok()?;
+    let deadline = Instant::now() + VERSION_PATIENCE;
+    while child.try_wait().ok()?.is_none() {
+        if Instant::now() >= deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            break;
+        }
+        thread::sleep(LOOK);
+    }
+    let mut said = Vec::new();
+    File::open(&path).and_then(|file| file.take(LAST_BYTES).read_to_end(&mut said)).ok()?;
+    let said = String::from_utf8_lossy(&said);
+    said.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+}
