@@ -94,34 +94,33 @@ pub(super) fn findings(view: &View) -> Vec<String> {
         };
         let others: Vec<String> = others.iter().map(other).collect();
         findings.push(format!(
-            "{}, {} answered 99 of 100 requests within {}; {}.",
+            "{}: {} answered 99 of 100 requests within {}; {}.",
             capital(&view.level_words()),
             best.label,
             number::time(least),
             others.join(", ")
         ));
     }
-    let mut growths: Vec<(f64, String)> = view.drawn().filter_map(growth).collect();
+    let mut growths: Vec<(f64, &Shown)> =
+        view.drawn().filter_map(|shown| Some((growth(shown)?, shown))).collect();
     growths.sort_by(|a, b| a.0.total_cmp(&b.0));
     if !growths.is_empty() {
-        let words: Vec<String> = growths.into_iter().map(|(_, words)| words).collect();
-        findings.push(format!("How the 99th percentile grows with load: {}.", words.join("; ")));
+        let one =
+            |(factor, shown): &(f64, &Shown)| format!("{}× on {}", number::figure(*factor), shown.label);
+        let words: Vec<String> = growths.iter().map(one).collect();
+        findings.push(format!(
+            "From its lowest to its highest load the 99th percentile grows {}.",
+            words.join(", ")
+        ));
     }
     findings
 }
 
 /// The 99th percentile at the highest load over that at the lowest.
-fn growth(shown: &Shown) -> Option<(f64, String)> {
+fn growth(shown: &Shown) -> Option<f64> {
     let (low, high) = load_ends(shown)?;
     let factor = high.latency.p99_ms / low.latency.p99_ms;
-    let words = format!(
-        "{} {}× from load {} to {}",
-        shown.label,
-        number::figure(factor),
-        number::plain(&low.name),
-        number::plain(&high.name)
-    );
-    factor.is_finite().then_some((factor, words))
+    factor.is_finite().then_some(factor)
 }
 
 fn load_ends<'a>(shown: &Shown<'a>) -> Option<(&'a Measures, &'a Measures)> {
@@ -134,7 +133,7 @@ fn load_ends<'a>(shown: &Shown<'a>) -> Option<(&'a Measures, &'a Measures)> {
 }
 
 fn capital(text: &str) -> String {
-    let mut chars = text.trim_matches(['(', ')']).chars();
+    let mut chars = text.trim_start_matches("· ").chars();
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
@@ -143,7 +142,6 @@ pub(super) fn part(view: &View) -> Part {
     let row = |shown: &Shown| {
         let capacity = shown.subject.capacity.as_ref();
         let measures = view.at_level(shown);
-        let growth = load_ends(shown).map(|(low, high)| high.latency.p99_ms / low.latency.p99_ms);
         vec![
             Cell::text(&shown.label),
             Cell::maybe(capacity, |capacity| Cell::figure(capacity.requests_per_s)),
@@ -152,7 +150,7 @@ pub(super) fn part(view: &View) -> Part {
             Cell::maybe(measures, |m| Cell::figure(m.latency.p50_ms)),
             Cell::maybe(measures, |m| Cell::figure(m.latency.p99_ms)),
             Cell::maybe(measures, |m| Cell::figure(m.latency.p999_ms)),
-            Cell::maybe(growth, Cell::factor),
+            Cell::maybe(growth(shown), Cell::factor),
             Cell::maybe(measures.and_then(|m| m.inversion), Cell::figure),
             Cell::maybe(measures, |m| Cell::share(failed_share(m))),
             Cell::maybe(measures.and_then(|m| m.server), |usage| Cell::figure(usage.cpu_us_per_answer)),

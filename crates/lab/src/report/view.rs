@@ -127,10 +127,10 @@ impl<'a> View<'a> {
         same.map(|first| self.at_name(first.measures)).unwrap_or_default()
     }
 
-    /// "at load 0.95", or the level's name.
+    /// "at load 0.95", or "· " and the level's name.
     pub(super) fn at_name(&self, measures: &Measures) -> String {
         let name = number::plain(&measures.name);
-        if measures.load_level.is_some() { format!("at load {name}") } else { format!("({name})") }
+        if measures.load_level.is_some() { format!("at load {name}") } else { format!("· {name}") }
     }
 
     /// The common level in words, empty when there is none.
