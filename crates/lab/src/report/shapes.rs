@@ -33,7 +33,7 @@ const SHARES: [(f64, &str); 11] = [
 pub(super) fn cdf(view: &View) -> Part {
     let picked: Vec<Picked> =
         view.overlay().into_iter().filter(|picked| !picked.measures.cdf.is_empty()).collect();
-    let title = format!("Distribution of latency {}", view.overlay_title());
+    let title = format!("Distribution of latency {}", view.title_of(&picked));
     let mut part = Part { id: "cdf", title: title.trim_end().to_owned(), ..Part::default() };
     if picked.is_empty() {
         return part;
@@ -108,7 +108,8 @@ pub(super) fn deciles(view: &View) -> Part {
     let picked: Vec<Picked> = view.picked().into_iter().filter(has_deciles).collect();
     let mut part = Part { id: "deciles", ..Part::default() };
     let Some(first) = picked.first() else { return part };
-    part.title = format!("Which sizes are fast and which slow {}", view.level_words());
+    let title = format!("Which sizes are fast and which slow {}", view.title_of(&picked));
+    part.title = title.trim_end().to_owned();
     part.lead =
         "The answers by latency, in tenths from the fastest to the slowest, and the sizes in each. Where \
                  latency follows size, small answers fill the left and large ones the right; where every \
@@ -173,7 +174,7 @@ fn deciles_table(picked: &Picked) -> Table {
 pub(super) fn timeline(view: &View) -> Part {
     let has_course = |p: &Picked| p.measures.timeline.points.len() > 1 && p.measures.timeline.step_s > 0.0;
     let picked: Vec<Picked> = view.overlay().into_iter().filter(has_course).collect();
-    let title = format!("Course of time {}", view.overlay_title());
+    let title = format!("Course of time {}", view.title_of(&picked));
     let mut part = Part { id: "timeline", title: title.trim_end().to_owned(), ..Part::default() };
     if picked.is_empty() {
         return part;
