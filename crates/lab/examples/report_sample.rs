@@ -290,7 +290,11 @@ fn stall() -> Run {
         }
     }
     (load.latency.p99_ms, load.latency.p999_ms, load.latency.max_ms) = (1820.0, 1980.0, 2000.0);
-    load.cdf = cdf(&[]);
+    // Of 30 s, two were stalled.
+    load.cdf.iter_mut().for_each(|point| point.share *= 28.0 / 30.0);
+    let stalled = (1..=20)
+        .map(|n| CdfPoint { latency_ms: 100.0 * f64::from(n), share: (28.0 + f64::from(n) / 10.0) / 30.0 });
+    load.cdf.extend(stalled);
     load.generator.limit =
         Some("its thread was busy 97 % of the time: give it another core or --threads 2".to_owned());
     let levels = vec![load];

@@ -19,7 +19,7 @@ const POINTS_MAX: usize = 2000;
 const ENDS_MAX: usize = 6;
 const END_CHARS_MAX: usize = 18;
 /// About the width of a character and the height of a line of 11.5 px type.
-const CHAR_WIDTH: f64 = 6.6;
+const CHAR_WIDTH: f64 = 7.8;
 const LINE_HEIGHT: f64 = 13.5;
 
 /// One line.
@@ -235,7 +235,7 @@ impl Chart {
         let Some(y) = self.y.place(value).map(|place| frame.y(place)) else { return html! {} };
         html! {
             line class="reference" x1=(px(frame.left)) x2=(px(frame.x(1.0))) y1=(px(y)) y2=(px(y)) {}
-            text class="note" x=(px(frame.left + 6.0)) y=(px(y - 5.0)) { (what) }
+            text class="note" x=(px(frame.left + 6.0)) y=(px(y + 14.0)) { (what) }
         }
     }
 

@@ -290,7 +290,7 @@ pub(super) fn inversion(view: &View) -> Part {
         lead:
             "How far the order of the answers by latency is from their order by size: 0 when every smaller \
                answer came sooner, 1 when none did. What rises with load is small answers that wait for \
-               something other than their own size. The figures stand in the table of levels."
+               something other than their own size."
                 .to_owned(),
         ..Part::default()
     };
@@ -303,25 +303,23 @@ pub(super) fn inversion(view: &View) -> Part {
             y,
             lines,
         ));
-        part.tables.push(inversion_table(view));
+        part.tables.push(inversion_table(view, &loads));
     }
     part
 }
 
-fn inversion_table(view: &View) -> Table {
-    let known = |shown: &Shown| points(shown, |m| m.load_level, |m| m.inversion);
-    let mut rows = Vec::new();
-    for shown in view.drawn() {
-        let points = known(shown);
-        rows.extend(points.into_iter().map(|(load, inversion)| {
-            vec![Cell::text(&shown.label), Cell::figure(load), Cell::figure(inversion)]
-        }));
-    }
-    Table {
-        title: "Inversion at each level".to_owned(),
-        columns: columns(&["subject", "load", "inversion"]),
-        rows,
-    }
+fn inversion_table(view: &View, loads: &[f64]) -> Table {
+    let shown: Vec<&Shown> = view.drawn().collect();
+    let row = |load: &f64| {
+        let at = |shown: &&Shown| {
+            let level = shown.subject.levels.iter().find(|measures| measures.load_level == Some(*load));
+            Cell::maybe(level.and_then(|measures| measures.inversion), Cell::figure)
+        };
+        [Cell::Number(*load, format!("{load:.2}"))].into_iter().chain(shown.iter().map(at)).collect()
+    };
+    let mut columns = columns(&["load"]);
+    columns.extend(shown.iter().map(|shown| shown.label.clone()));
+    Table { title: "Inversion at each load".to_owned(), columns, rows: loads.iter().map(row).collect() }
 }
 
 /// Latency and capacity against the size of the data set.

@@ -39,6 +39,13 @@ pub(super) fn columns(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
+/// A head that may be broken, but not between a figure and its unit.
+fn glued(column: &str) -> String {
+    ["B", "kB", "MB", "GB", "TB"]
+        .iter()
+        .fold(column.to_owned(), |text, unit| text.replace(&format!(" {unit}"), &format!("\u{a0}{unit}")))
+}
+
 /// A cell of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cell {
@@ -114,10 +121,12 @@ impl Part {
             section id=(self.id) {
                 h2 { (self.title) }
                 @if !self.lead.is_empty() { p class="lead" { (self.lead) } }
-                @if !self.charts.is_empty() {
-                    div class="charts" { @for chart in &self.charts { (chart) } }
+                div class="body" {
+                    @if !self.charts.is_empty() {
+                        div class="charts" { @for chart in &self.charts { (chart) } }
+                    }
+                    div class="tables" { @for table in &self.tables { (table.draw()) } }
                 }
-                @for table in &self.tables { (table.draw()) }
             }
         }
     }
@@ -137,8 +146,10 @@ impl Table {
         html! {
             @if self.rows.is_empty() {}
             @else if is_open {
-                p class="table-title" { (self.title) }
-                (self.body())
+                div {
+                    p class="table-title" { (self.title) }
+                    (self.body())
+                }
             } @else {
                 details {
                     summary { (self.title) " (" (self.rows.len()) " rows)" }
@@ -154,7 +165,7 @@ impl Table {
             div class="scroll" {
                 table {
                     thead { tr { @for (index, column) in self.columns.iter().enumerate() {
-                        th scope="col" class=[self.is_number(index).then_some("n")] { (column) }
+                        th scope="col" class=[self.is_number(index).then_some("n")] { (glued(column)) }
                     } } }
                     tbody { @for row in self.rows.iter().take(ROWS_MAX) {
                         tr { @for (index, cell) in row.iter().enumerate() {

@@ -181,7 +181,7 @@ pub(super) fn split(view: &View) -> Part {
             rows.push(head.into_iter().chain(times.map(Cell::figure)).collect());
         }
     }
-    let title = format!("Where the time goes {}", view.overlay_title());
+    let title = format!("Where the time goes {}", view.title_of(&picked));
     let columns = columns(&["subject", "part", "mean, ms", "p50", "p90", "p99", "p99.9", "max"]);
     let chart = "Parts of requests: 5th percentile to longest; thick: median to 99th percentile";
     Part {

@@ -61,7 +61,7 @@ impl Unit {
 fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 1e6 => format!("{} M", short(value / 1e6)),
-        size if size >= 1e4 => format!("{} k", short(value / 1e3)),
+        size if size >= 1e3 => number::figure(value),
         _ => {
             let text = format!("{value:.6}");
             text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -125,12 +125,12 @@ impl Scale {
         if !margin.is_finite() {
             return Self::linear(unit, 0.0, values);
         }
-        // Labels closer than this would run into one another.
-        let apart = (high - low) * 0.055;
+        // Labels closer than this would run into one another; the highest is the one to keep.
+        let apart = (high - low) * 0.075;
         let mut ticks: Vec<Tick> = Vec::new();
-        let mut labelled = f64::NEG_INFINITY;
-        for value in values {
-            let label = (value - labelled >= apart).then(|| unit.tick(value));
+        let mut labelled = f64::INFINITY;
+        for value in values.into_iter().rev() {
+            let label = (labelled - value >= apart).then(|| unit.tick(value));
             if label.is_some() {
                 labelled = value;
             }
@@ -236,9 +236,9 @@ mod tests {
     fn a_linear_axis_has_round_steps() {
         assert_eq!(
             labels(&Scale::linear(Unit::Number, 0.0, [1.0, 43_000.0])),
-            ["0", "10 k", "20 k", "30 k", "40 k", "50 k"]
+            ["0", "10,000", "20,000", "30,000", "40,000", "50,000"]
         );
-        assert_eq!(labels(&Scale::at(Unit::Number, &[0.2, 0.95, 0.2])), ["0.2", "0.95"]);
+        assert_eq!(labels(&Scale::at(Unit::Number, &[0.2, 0.95, 0.2])), ["0.95", "0.2"]);
     }
 
     #[test]

@@ -33,7 +33,7 @@ const SHARES: [(f64, &str); 11] = [
 pub(super) fn cdf(view: &View) -> Part {
     let picked: Vec<Picked> =
         view.overlay().into_iter().filter(|picked| !picked.measures.cdf.is_empty()).collect();
-    let title = format!("Distribution of latency {}", view.overlay_title());
+    let title = format!("Distribution of latency {}", view.title_of(&picked));
     let mut part = Part { id: "cdf", title: title.trim_end().to_owned(), ..Part::default() };
     if picked.is_empty() {
         return part;
@@ -108,7 +108,8 @@ pub(super) fn deciles(view: &View) -> Part {
     let picked: Vec<Picked> = view.picked().into_iter().filter(has_deciles).collect();
     let mut part = Part { id: "deciles", ..Part::default() };
     let Some(first) = picked.first() else { return part };
-    part.title = format!("Which sizes are fast and which slow, {}", view.level_words());
+    let title = format!("Which sizes are fast and which slow {}", view.title_of(&picked));
+    part.title = title.trim_end().to_owned();
     part.lead =
         "The answers by latency, in tenths from the fastest to the slowest, and the sizes in each. Where \
                  latency follows size, small answers fill the left and large ones the right; where every \
@@ -135,7 +136,7 @@ fn bounds(picked: &Picked) -> Vec<(u64, u64)> {
 }
 
 fn series_name(series: &SizeSeries) -> String {
-    format!("{} to {}", number::size(series.bytes_min as f64), number::size(series.bytes_max as f64))
+    format!("{}–{}", number::size(series.bytes_min as f64), number::size(series.bytes_max as f64))
 }
 
 fn stack(picked: &Picked) -> Stack {
@@ -173,7 +174,7 @@ fn deciles_table(picked: &Picked) -> Table {
 pub(super) fn timeline(view: &View) -> Part {
     let has_course = |p: &Picked| p.measures.timeline.points.len() > 1 && p.measures.timeline.step_s > 0.0;
     let picked: Vec<Picked> = view.overlay().into_iter().filter(has_course).collect();
-    let title = format!("Course of time {}", view.overlay_title());
+    let title = format!("Course of time {}", view.title_of(&picked));
     let mut part = Part { id: "timeline", title: title.trim_end().to_owned(), ..Part::default() };
     if picked.is_empty() {
         return part;
@@ -197,8 +198,8 @@ pub(super) fn timeline(view: &View) -> Part {
             };
             measures.iter().enumerate().map(line).collect::<Vec<_>>()
         };
-        part.charts.push(course_chart("Latency", true, lines(&times)));
-        part.charts.push(course_chart("Requests", false, lines(&rates)));
+        part.charts.push(course_chart("Latency", true, true, lines(&times)));
+        part.charts.push(course_chart("Requests", false, true, lines(&rates)));
     } else {
         let lines = |of: PointMeasure| {
             let line =
@@ -206,10 +207,11 @@ pub(super) fn timeline(view: &View) -> Part {
             picked.iter().map(line).collect::<Vec<_>>()
         };
         for (name, of) in times {
-            part.charts.push(course_chart(&format!("Latency, {name}"), true, lines(of)));
+            part.charts.push(course_chart(&format!("Latency, {name}"), true, false, lines(of)));
         }
         part.charts.push(course_chart(
             "Answered of the requests meant to start then",
+            false,
             false,
             lines(rates[1].1),
         ));
@@ -229,7 +231,7 @@ fn course(picked: &Picked, of: PointMeasure) -> Vec<(f64, f64)> {
     timeline.points.iter().enumerate().map(point).collect()
 }
 
-fn course_chart(title: &str, is_latency: bool, lines: Vec<Line>) -> Markup {
+fn course_chart(title: &str, is_latency: bool, is_wide: bool, lines: Vec<Line>) -> Markup {
     let points = || lines.iter().flat_map(|line| line.points.iter());
     let heights = points().map(|point| point.1);
     let chart = Chart {
@@ -245,7 +247,7 @@ fn course_chart(title: &str, is_latency: bool, lines: Vec<Line>) -> Markup {
         has_marks: false,
         has_ends: false,
         reference: None,
-        is_wide: true,
+        is_wide,
         lines,
     };
     chart.draw()

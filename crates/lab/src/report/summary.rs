@@ -5,7 +5,7 @@
 use super::levels::failed_share;
 use super::number;
 use super::part::{Cell, Part, Table, columns};
-use super::view::{Shown, View, has_latency};
+use super::view::{Picked, Shown, View, has_latency};
 use crate::results::{Measures, Run};
 
 /// No more warnings are shown; the rest is counted.
@@ -74,54 +74,53 @@ fn warnings_of(whose: &str, measures: &Measures) -> Vec<String> {
 
 /// What the figures say, in sentences.
 pub(super) fn findings(view: &View) -> Vec<String> {
-    let mut found: Vec<(&Shown, &Measures)> =
-        view.drawn().filter_map(|shown| Some((shown, view.at_level(shown)?))).collect();
-    found.sort_by(|a, b| a.1.latency.p99_ms.total_cmp(&b.1.latency.p99_ms));
+    let mut found = view.picked();
+    // Servers from the best on; named levels in the order of the run.
+    if view.named().is_none() {
+        found.sort_by(|a, b| a.measures.latency.p99_ms.total_cmp(&b.measures.latency.p99_ms));
+    }
     let mut findings = Vec::new();
-    if let [(best, measures), others @ ..] = &found[..]
-        && view.level.is_some()
+    if let [first, others @ ..] = &found[..]
         && !others.is_empty()
     {
-        let least = measures.latency.p99_ms;
-        let other = |(shown, measures): &(&Shown, &Measures)| {
-            let times = measures.latency.p99_ms / least;
+        let first_ms = first.measures.latency.p99_ms;
+        let other = |picked: &Picked| {
+            let p99_ms = picked.measures.latency.p99_ms;
             format!(
                 "{} within {} ({}×)",
-                shown.label,
-                number::time(measures.latency.p99_ms),
-                number::figure(times)
+                picked.label,
+                number::time(p99_ms),
+                number::figure(p99_ms / first_ms)
             )
         };
         let others: Vec<String> = others.iter().map(other).collect();
-        findings.push(format!(
-            "{}, {} answered 99 of 100 requests within {}; {}.",
-            capital(&view.level_words()),
-            best.label,
-            number::time(least),
-            others.join(", ")
-        ));
+        let level = match view.title_of(&found) {
+            words if words.is_empty() => String::new(),
+            words => format!("{}: ", capital(&words)),
+        };
+        let first = format!("{} answered 99 of 100 requests within {}", first.label, number::time(first_ms));
+        findings.push(format!("{level}{first}, {}.", others.join(", ")));
     }
-    let mut growths: Vec<(f64, String)> = view.drawn().filter_map(growth).collect();
+    let mut growths: Vec<(f64, &Shown)> =
+        view.drawn().filter_map(|shown| Some((growth(shown)?, shown))).collect();
     growths.sort_by(|a, b| a.0.total_cmp(&b.0));
     if !growths.is_empty() {
-        let words: Vec<String> = growths.into_iter().map(|(_, words)| words).collect();
-        findings.push(format!("How the 99th percentile grows with load: {}.", words.join("; ")));
+        let one =
+            |(factor, shown): &(f64, &Shown)| format!("{}× on {}", number::figure(*factor), shown.label);
+        let words: Vec<String> = growths.iter().map(one).collect();
+        findings.push(format!(
+            "From its lowest to its highest load the 99th percentile grows {}.",
+            words.join(", ")
+        ));
     }
     findings
 }
 
 /// The 99th percentile at the highest load over that at the lowest.
-fn growth(shown: &Shown) -> Option<(f64, String)> {
+fn growth(shown: &Shown) -> Option<f64> {
     let (low, high) = load_ends(shown)?;
     let factor = high.latency.p99_ms / low.latency.p99_ms;
-    let words = format!(
-        "{} {}× from load {} to {}",
-        shown.label,
-        number::figure(factor),
-        number::plain(&low.name),
-        number::plain(&high.name)
-    );
-    factor.is_finite().then_some((factor, words))
+    factor.is_finite().then_some(factor)
 }
 
 fn load_ends<'a>(shown: &Shown<'a>) -> Option<(&'a Measures, &'a Measures)> {
@@ -134,30 +133,18 @@ fn load_ends<'a>(shown: &Shown<'a>) -> Option<(&'a Measures, &'a Measures)> {
 }
 
 fn capital(text: &str) -> String {
-    let mut chars = text.trim_matches(['(', ')']).chars();
+    let mut chars = text.trim_start_matches("· ").chars();
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
 /// The table of findings.
 pub(super) fn part(view: &View) -> Part {
-    let row = |shown: &Shown| {
-        let capacity = shown.subject.capacity.as_ref();
-        let measures = view.at_level(shown);
-        let growth = load_ends(shown).map(|(low, high)| high.latency.p99_ms / low.latency.p99_ms);
-        vec![
-            Cell::text(&shown.label),
-            Cell::maybe(capacity, |capacity| Cell::figure(capacity.requests_per_s)),
-            Cell::maybe(capacity, |capacity| Cell::figure(capacity.megabits_per_s)),
-            Cell::maybe(measures, |m| Cell::figure(m.answered_per_s)),
-            Cell::maybe(measures, |m| Cell::figure(m.latency.p50_ms)),
-            Cell::maybe(measures, |m| Cell::figure(m.latency.p99_ms)),
-            Cell::maybe(measures, |m| Cell::figure(m.latency.p999_ms)),
-            Cell::maybe(growth, Cell::factor),
-            Cell::maybe(measures.and_then(|m| m.inversion), Cell::figure),
-            Cell::maybe(measures, |m| Cell::share(failed_share(m))),
-            Cell::maybe(measures.and_then(|m| m.server), |usage| Cell::figure(usage.cpu_us_per_answer)),
-        ]
-    };
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    if let Some(named) = view.named().filter(|named| named.len() > 1) {
+        rows.extend(named.iter().map(|picked| row(&picked.label, None, Some(picked.measures))));
+    } else {
+        rows.extend(view.subjects.iter().map(|shown| row(&shown.label, Some(shown), view.at_level(shown))));
+    }
     let names = [
         "subject",
         "capacity, answers/s",
@@ -171,11 +158,32 @@ pub(super) fn part(view: &View) -> Part {
         "failed",
         "CPU per answer, µs",
     ];
-    let rows: Vec<Vec<Cell>> = view.subjects.iter().map(row).collect();
-    let mut table =
-        Table { title: format!("All but capacity {}", view.level_words()), columns: columns(&names), rows };
+    let has_capacity = rows.iter().any(|row| row.get(1) != Some(&Cell::None));
+    let title = match view.title_of(&view.picked()) {
+        words if words.is_empty() => "Level by level".to_owned(),
+        words if has_capacity => format!("Capacity, and all else {words}"),
+        words => capital(&words),
+    };
+    let mut table = Table { title, columns: columns(&names), rows };
     drop_empty_columns(&mut table);
     Part { id: "summary", title: "Summary".to_owned(), tables: vec![table], ..Part::default() }
+}
+
+fn row(label: &str, shown: Option<&Shown>, measures: Option<&Measures>) -> Vec<Cell> {
+    let capacity = shown.and_then(|shown| shown.subject.capacity.as_ref());
+    vec![
+        Cell::text(label),
+        Cell::maybe(capacity, |capacity| Cell::figure(capacity.requests_per_s)),
+        Cell::maybe(capacity, |capacity| Cell::figure(capacity.megabits_per_s)),
+        Cell::maybe(measures, |m| Cell::figure(m.answered_per_s)),
+        Cell::maybe(measures, |m| Cell::figure(m.latency.p50_ms)),
+        Cell::maybe(measures, |m| Cell::figure(m.latency.p99_ms)),
+        Cell::maybe(measures, |m| Cell::figure(m.latency.p999_ms)),
+        Cell::maybe(shown.and_then(growth), Cell::factor),
+        Cell::maybe(measures.and_then(|m| m.inversion), Cell::figure),
+        Cell::maybe(measures, |m| Cell::share(failed_share(m))),
+        Cell::maybe(measures.and_then(|m| m.server), |usage| Cell::figure(usage.cpu_us_per_answer)),
+    ]
 }
 
 /// Columns without a figure say nothing.

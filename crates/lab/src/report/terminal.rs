@@ -4,8 +4,9 @@
 
 use super::levels::failed_share;
 use super::number::{self, NONE, figure};
-use super::view::has_latency;
-use crate::results::{Measures, Ratio, Run, Subject};
+use super::summary;
+use super::view::{Shown, View, has_latency};
+use crate::results::{Measures, Ratio, Run};
 
 /// What a terminal shows of a line.
 const COLUMNS_MAX: usize = 100;
@@ -23,16 +24,16 @@ const NAMES: usize = 2;
 
 /// The table of a run, and what must be known besides.
 pub(super) fn table(run: &Run) -> String {
-    let mut rows: Vec<Vec<String>> = Vec::new();
-    for subject in &run.subjects {
-        rows.extend(subject.levels.iter().map(|measures| row(subject, measures)));
-    }
+    let view = View::new(std::slice::from_ref(run));
+    let rows: Vec<Vec<String>> = each(&view).map(|(shown, measures)| row(&shown.label, measures)).collect();
     let mut text = if rows.is_empty() { String::new() } else { aligned(rows, run.subjects.len() > 1) };
-    for lines in [capacities(run), faults(run), ratios(run), warnings(run)] {
+    let warnings =
+        summary::warnings(&view).into_iter().map(|warning| format!("warning: {warning}")).collect();
+    let notes = run.notes.iter().map(|note| format!("note: {note}")).collect();
+    for lines in [capacities(&view), faults(&view), ratios(run), warnings, generator(&view), notes] {
         let more = lines.len().saturating_sub(LINES_MAX);
         for line in lines.into_iter().take(LINES_MAX) {
-            text += &number::plain(&line);
-            text.push('\n');
+            text += &wrapped(&number::plain(&line));
         }
         if more > 0 {
             text += &format!("{more} more of this kind\n");
@@ -41,7 +42,7 @@ pub(super) fn table(run: &Run) -> String {
     text
 }
 
-fn row(subject: &Subject, measures: &Measures) -> Vec<String> {
+fn row(label: &str, measures: &Measures) -> Vec<String> {
     let latency = &measures.latency;
     let times =
         [latency.mean_ms, latency.p50_ms, latency.p90_ms, latency.p99_ms, latency.p999_ms, latency.max_ms];
@@ -49,7 +50,7 @@ fn row(subject: &Subject, measures: &Measures) -> Vec<String> {
     let maybe = |value: Option<f64>| value.map_or_else(|| NONE.to_owned(), figure);
     let mut row = vec![
         number::plain(&measures.name),
-        number::plain(&subject.name),
+        label.to_owned(),
         maybe(measures.asked_per_s),
         figure(measures.answered_per_s),
         figure(measures.megabits_per_s),
@@ -104,29 +105,46 @@ fn cut(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
 }
 
-fn capacities(run: &Run) -> Vec<String> {
-    let line = |subject: &Subject| {
-        let capacity = subject.capacity.as_ref()?;
-        let rates = (figure(capacity.requests_per_s), figure(capacity.megabits_per_s));
-        Some(format!("{}: capacity {} requests/s, {} Mb/s", subject.name, rates.0, rates.1))
-    };
-    let score = |subject: &Subject| {
-        subject
-            .score
-            .as_ref()
-            .map(|score| format!("{}: score {} connections", subject.name, score.connections))
-    };
-    run.subjects.iter().flat_map(|subject| [line(subject), score(subject)]).flatten().collect()
+/// Broken between words where it is longer than a line, the rest set in.
+fn wrapped(line: &str) -> String {
+    let (mut text, mut chars) = (String::new(), 0);
+    for word in line.split(' ') {
+        let more = word.chars().count();
+        if chars > 0 && chars + 1 + more > COLUMNS_MAX {
+            text += "\n  ";
+            chars = 2;
+        } else if chars > 0 {
+            text.push(' ');
+            chars += 1;
+        }
+        text += word;
+        chars += more;
+    }
+    text + "\n"
 }
 
-fn faults(run: &Run) -> Vec<String> {
+fn capacities(view: &View) -> Vec<String> {
     let mut lines = Vec::new();
-    for (subject, measures) in each(run) {
+    for shown in &view.subjects {
+        if let Some(capacity) = &shown.subject.capacity {
+            let rates = (figure(capacity.requests_per_s), figure(capacity.megabits_per_s));
+            lines.push(format!("{}: capacity {} answers/s, {} Mb/s", shown.label, rates.0, rates.1));
+        }
+        if let Some(score) = &shown.subject.score {
+            lines.push(format!("{}: score {} connections", shown.label, score.connections));
+        }
+    }
+    lines
+}
+
+fn faults(view: &View) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (shown, measures) in each(view) {
         let kinds = measures.counts.failed.iter().filter(|(_, count)| **count > 0);
         let kinds: Vec<String> =
             kinds.map(|(kind, count)| format!("{} {kind}", number::count(*count))).collect();
         if !kinds.is_empty() {
-            lines.push(format!("{} {}: failed: {}", subject.name, measures.name, kinds.join(", ")));
+            lines.push(format!("{} {}: failed: {}", shown.label, view.at_name(measures), kinds.join(", ")));
         }
     }
     lines
@@ -144,45 +162,29 @@ fn ratios(run: &Run) -> Vec<String> {
     run.ratios.iter().map(line).collect()
 }
 
-/// Warnings and notes.
-fn warnings(run: &Run) -> Vec<String> {
+/// What the generator did to the figures, over all levels.
+fn generator(view: &View) -> Vec<String> {
+    let sum = |of: fn(&Measures) -> u64| {
+        each(view).fold(0_u64, |sum, (_, measures)| sum.saturating_add(of(measures)))
+    };
+    let (late, queued) = (sum(|m| m.counts.late), sum(|m| m.counts.queued));
+    let most_ms = each(view).map(|(_, measures)| measures.generator.late_max_ms).fold(0.0, f64::max);
     let mut lines = Vec::new();
-    for subject in &run.subjects {
-        lines.extend(
-            subject.missing.iter().map(|why| format!("warning: {}: parts are missing: {why}", subject.name)),
-        );
+    if late > 0 {
+        let late = number::count(late);
+        lines.push(format!(
+            "the generator sent {late} late by more than 1 ms, by {} at most",
+            number::time(most_ms)
+        ));
     }
-    for (subject, measures) in each(run) {
-        let whose = format!("warning: {} {}", subject.name, measures.name);
-        let limit = measures.generator.limit.iter();
-        lines.extend(
-            limit.map(|limit| format!("{whose}: the generator was the limit, not the server: {limit}")),
-        );
-        lines.extend(measures.ended_early.iter().map(|why| format!("{whose}: ended early: {why}")));
-        if measures.records_lost > 0 {
-            lines.push(format!(
-                "{whose}: {} records are not in the file",
-                number::count(measures.records_lost)
-            ));
-        }
-        let counts = &measures.counts;
-        if counts.queued > 0 {
-            let queued = number::count(counts.queued);
-            lines.push(format!(
-                "{} {}: {queued} arrivals found no free connection",
-                subject.name, measures.name
-            ));
-        }
-        if counts.late > 0 {
-            let late = (number::count(counts.late), number::time(measures.generator.late_max_ms));
-            let whose = format!("{} {}", subject.name, measures.name);
-            lines.push(format!("{whose}: the generator sent {} late, by {} at most", late.0, late.1));
-        }
+    if queued > 0 {
+        lines.push(format!("{} arrivals found no free connection", number::count(queued)));
     }
-    lines.extend(run.notes.iter().map(|note| format!("note: {note}")));
     lines
 }
 
-fn each(run: &Run) -> impl Iterator<Item = (&Subject, &Measures)> {
-    run.subjects.iter().flat_map(|subject| subject.levels.iter().map(move |measures| (subject, measures)))
+/// Each level of each subject.
+fn each<'a>(view: &'a View) -> impl Iterator<Item = (&'a Shown<'a>, &'a Measures)> {
+    let levels = |shown: &'a Shown<'a>| shown.subject.levels.iter().map(move |measures| (shown, measures));
+    view.subjects.iter().flat_map(levels)
 }

@@ -84,60 +84,74 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Each drawn subject at the common level.
+    /// Each level of each drawn subject, where levels have names rather than loads and are few.
+    pub(super) fn named(&self) -> Option<Vec<Picked<'a>>> {
+        let all = self.levels();
+        let is_named = all.iter().all(|(_, measures)| measures.load_level.is_none());
+        if !is_named || all.len() > NAMED_LEVELS_MAX {
+            return None;
+        }
+        let is_one = self.drawn.len() == 1;
+        let pick = |(index, (shown, measures)): (usize, (&Shown<'a>, &'a Measures))| {
+            let label = match (is_one, all.len()) {
+                (true, 1) => shown.label.clone(),
+                (true, _) => number::plain(&measures.name),
+                (false, _) => format!("{} {}", shown.label, number::plain(&measures.name)),
+            };
+            Picked { label, style: Style::of(index), measures }
+        };
+        Some(all.iter().copied().enumerate().map(pick).collect())
+    }
+
+    /// What is compared: each drawn subject at the common level, or the named levels.
     pub(super) fn picked(&self) -> Vec<Picked<'a>> {
         let pick = |shown: &Shown<'a>| {
             let measures = self.at_level(shown)?;
             Some(Picked { label: shown.label.clone(), style: shown.style.clone(), measures })
         };
-        self.drawn().filter_map(pick).collect()
+        self.named().unwrap_or_else(|| self.drawn().filter_map(pick).collect())
     }
 
-    /// What is laid over one another in charts of a whole distribution: the levels of one subject, or
-    /// several subjects at their common level.
+    /// What is laid over one another in charts of a whole distribution: the loads of one subject, or
+    /// what is compared.
     pub(super) fn overlay(&self) -> Vec<Picked<'a>> {
+        let all = self.levels();
+        if self.drawn.len() != 1 || all.len() > LEVELS_MAX || self.named().is_some() {
+            return self.picked();
+        }
+        let pick = |(index, (_, measures)): (usize, &(&Shown<'a>, &'a Measures))| {
+            let style = Style::ordered(index, all.len());
+            Picked { label: number::plain(&measures.name), style, measures }
+        };
+        all.iter().enumerate().map(pick).collect()
+    }
+
+    fn levels(&self) -> Vec<(&Shown<'a>, &'a Measures)> {
         let mut all = Vec::new();
         for shown in self.drawn() {
             let levels = shown.subject.levels.iter().filter(|measures| has_latency(measures));
             all.extend(levels.map(|measures| (shown, measures)));
         }
-        let is_single = self.drawn.len() == 1;
-        let is_named = all.iter().all(|(_, measures)| measures.load_level.is_none());
-        if !(is_single && all.len() <= LEVELS_MAX || is_named && all.len() <= NAMED_LEVELS_MAX) {
-            return self.picked();
-        }
-        let count = all.len();
-        let pick = |(index, (shown, measures)): (usize, (&Shown<'a>, &'a Measures))| {
-            let label = match (is_single, count) {
-                (true, 1) => shown.label.clone(),
-                (true, _) => number::plain(&measures.name),
-                (false, _) => format!("{} {}", shown.label, number::plain(&measures.name)),
-            };
-            let style = if is_single && !is_named { Style::ordered(index, count) } else { Style::of(index) };
-            Picked { label, style, measures }
-        };
-        all.into_iter().enumerate().map(pick).collect()
+        all
     }
 
-    /// What the overlaid things are, for titles.
-    pub(super) fn overlay_title(&self) -> String {
-        let lines = self.overlay();
-        let same =
-            lines.first().filter(|first| lines.iter().all(|line| line.measures.name == first.measures.name));
-        same.map(|first| self.at_name(first.measures)).unwrap_or_default()
+    /// The level of all of these in words, for a title; empty when they differ.
+    pub(super) fn title_of(&self, picked: &[Picked]) -> String {
+        let Some(first) = picked.first() else { return String::new() };
+        let is_same = picked.iter().all(|other| other.measures.name == first.measures.name);
+        if is_same { self.at_name(first.measures) } else { String::new() }
     }
 
-    /// "at load 0.95", or the level's name.
+    /// "at load 0.95", or "· " and the level's name.
     pub(super) fn at_name(&self, measures: &Measures) -> String {
         let name = number::plain(&measures.name);
-        if measures.load_level.is_some() { format!("at load {name}") } else { format!("({name})") }
+        if measures.load_level.is_some() { format!("at load {name}") } else { format!("· {name}") }
     }
 
-    /// The common level in words, empty when there is none.
+    /// The level at which subjects are compared, in words.
     pub(super) fn level_words(&self) -> String {
-        let measures = self.drawn().find_map(|shown| self.at_level(shown));
-        match (self.level, measures) {
-            (Some(_), Some(measures)) => self.at_name(measures),
+        match self.title_of(&self.picked()) {
+            words if !words.is_empty() => words,
             _ => "at the last level of each".to_owned(),
         }
     }
