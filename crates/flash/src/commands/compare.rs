@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use flash_lab::compare::{self, Compare as Options, Entry, RelativeTo};
+use flash_lab::compare::{self, Compare as Options, RelativeTo};
 use flash_lab::profile::LEVELS;
-use flash_lab::testbed::{self, Bounds};
+use flash_lab::testbed::{Peer, Peers, read_peers, ready_made, ready_made_names};
 use flash_lab::workload::Spec;
 use flash_lab::{Error, Result};
 use flash_server::config::units::parse_size_bytes;
@@ -60,6 +60,74 @@ fn relative_to(text: &str) -> std::result::Result<RelativeTo, String> {
     match text {
         "own" => Ok(RelativeTo::Own),
         "lowest" => Ok(RelativeTo::Lowest),
-        _ => text.parse().map(RelativeTo::Given).map_err(|_| "write own, lowest or a number of requests a second".to_owned()),
+        _ => text
+            .parse()
+            .map(RelativeTo::Given)
+            .map_err(|_| "write own, lowest or a number of requests a second".to_owned()),
     }
+}
+
+impl Compare {
+    pub(crate) fn run(self) -> ExitCode {
+        crate::lab::finish_run(self.options().and_then(compare::run))
+    }
+
+    fn options(self) -> Result<Options> {
+        let file = self.file.as_deref().map(read_peers).transpose()?.unwrap_or_default();
+        let servers = choose(&self.servers, &file)?;
+        let mut options = self.drive.options("compare", self.workload);
+        let mut wishes = file.wishes;
+        wishes.memory_bytes = self.memory.or(wishes.memory_bytes);
+        wishes.reads_per_s = self.reads.or(wishes.reads_per_s);
+        wishes.core = self.server_core.or(wishes.core);
+        if options.cores.is_empty() {
+            options.cores.extend(wishes.load_core);
+        }
+        // Servers that are started and the generator keep out of each other's way.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if cores > 1 && wishes.core.is_none() && options.cores.is_empty() {
+            wishes.core = Some(0);
+            options.cores = (1..cores).collect();
+        }
+        let folder = options.files.manifest.as_deref().and_then(std::path::Path::parent);
+        let root = wishes.root.clone().or_else(|| folder.map(Into::into));
+        let root = match (root, servers.iter().any(|server| server.url().is_none())) {
+            (Some(root), _) => root,
+            (None, false) => PathBuf::new(),
+            (None, true) => {
+                return Err(Error::usage("servers that are started need files to serve: give --files DIR"));
+            }
+        };
+        Ok(Options {
+            options,
+            servers,
+            place: wishes.place(root),
+            levels: self.levels,
+            relative_to: self.relative_to,
+            rounds: self.rounds,
+        })
+    }
+}
+
+/// The servers that the words of the command line name; without any, all of the file.
+fn choose(words: &[String], file: &Peers) -> Result<Vec<Peer>> {
+    if words.is_empty() && file.servers.is_empty() {
+        return Err(Error::usage("no servers: give NAME=URL, names of ready-made ones, or --servers FILE"));
+    }
+    if words.is_empty() {
+        return Ok(file.servers.clone());
+    }
+    words.iter().map(|word| server(word, file)).collect()
+}
+
+fn server(word: &str, file: &Peers) -> Result<Peer> {
+    if let Some((name, url)) = word.split_once('=') {
+        return Ok(Peer::elsewhere(name, url, None));
+    }
+    let of_file = file.servers.iter().find(|peer| peer.name == word).cloned();
+    of_file.or_else(|| ready_made(word)).ok_or_else(|| {
+        let there: Vec<&str> =
+            file.servers.iter().map(|peer| peer.name.as_str()).chain(ready_made_names()).collect();
+        Error::usage(format!("no server '{word}': write NAME=URL, or one of {}", there.join(", ")))
+    })
 }

@@ -3,11 +3,10 @@
 //! Each flattens [`DriveArgs`]. May not measure.
 
 use std::path::PathBuf;
-use std::time::SystemTime;
 
-use flash_lab::drive::{Options, Users};
+use flash_lab::drive::{Options, Users, default_folder};
 use flash_lab::fileset::MANIFEST;
-use flash_lab::measure::threshold::Requirement;
+use flash_lab::measure::Threshold;
 use flash_lab::workload::{self, Spec};
 use flash_server::config::units::{parse_duration_ms, parse_size_bytes};
 
@@ -57,7 +56,7 @@ pub(crate) struct DriveArgs {
     /// Close a connection after N requests; 1 connects for each, `unlimited` keeps it [default: 5 for
     /// specweb99, else unlimited]
     #[arg(long, value_name = "N", value_parser = per_connection, help_heading = "Users")]
-    requests_per_connection: Option<PerConnection>,
+    requests_per_connection: Option<u32>,
 
     /// Users give up after this time
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "Users")]
@@ -101,17 +100,14 @@ pub(crate) struct DriveArgs {
 
     /// What each level must keep, such as 'p99<5ms' or 'errors<0.1%'
     #[arg(long, value_name = "MEASURE<LIMIT", help_heading = "Results")]
-    require: Vec<Requirement>,
+    require: Vec<Threshold>,
 }
 
-/// After how many requests a connection is closed, if it is.
-#[derive(Clone, Copy, Debug)]
-struct PerConnection(Option<u32>);
-
-fn per_connection(text: &str) -> Result<PerConnection, String> {
+/// After how many requests a connection is closed.
+fn per_connection(text: &str) -> Result<u32, String> {
     match text {
-        "unlimited" => Ok(PerConnection(None)),
-        _ => text.parse().map(|n| PerConnection(Some(n))).map_err(|_| "write a whole number, or unlimited".to_owned()),
+        "unlimited" => Ok(u32::MAX),
+        _ => text.parse().map_err(|_| "write a whole number, or unlimited".to_owned()),
     }
 }
 
@@ -123,10 +119,6 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
 impl DriveArgs {
     /// The options of the lab for `command`, with `workload`.
     pub(crate) fn options(self, command: &str, workload: Spec) -> Options {
-        let requests_per_connection = match self.requests_per_connection {
-            Some(PerConnection(given)) => given,
-            None => workload.requests_per_connection(),
-        };
         Options {
             files: workload::Options {
                 directories: self.directories,
@@ -134,11 +126,12 @@ impl DriveArgs {
                 paths: self.paths,
                 dataset_bytes: self.data_set,
                 trace_loop: self.trace_loop,
+                ..workload::Options::default()
             },
             workload,
             users: Users {
                 connections_max: self.connections,
-                requests_per_connection,
+                requests_per_connection: self.requests_per_connection,
                 abort_after_s: self.abort_after,
                 retries_max: self.retries,
                 read_bytes_per_s: self.read_rate,
@@ -151,7 +144,7 @@ impl DriveArgs {
             cores: self.cores,
             seed: self.seed,
             allow_remote: self.allow_remote,
-            out: Some(self.out.unwrap_or_else(|| default_out(command))),
+            out: Some(self.out.unwrap_or_else(|| default_folder(command))),
             require: self.require,
             command_line: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
         }

@@ -5,11 +5,15 @@
 //! pages and completions follow by themselves.
 
 mod check;
+mod compare;
 mod completions;
+mod drive_args;
 mod fileset;
 mod floor;
 mod interfere;
+mod load;
 mod man;
+mod profile;
 mod report;
 mod role;
 mod serve;
@@ -37,6 +41,12 @@ enum Command {
     Fileset(fileset::Fileset),
     /// Answer with one ready buffer: the least a server can cost
     Floor(floor::Floor),
+    /// Drive a server and measure its latency
+    Load(load::Load),
+    /// Measure latency against load, up to the capacity
+    Profile(profile::Profile),
+    /// Profile several servers in turn
+    Compare(compare::Compare),
     /// Measure hot requests alone and beside cold ones
     Interfere(interfere::Interfere),
     /// Draw the results of measurements as a page
@@ -58,6 +68,9 @@ impl Cli {
             Command::Check(command) => command.run(),
             Command::Fileset(command) => command.run(),
             Command::Floor(command) => command.run(),
+            Command::Load(command) => command.run(),
+            Command::Profile(command) => command.run(),
+            Command::Compare(command) => command.run(),
             Command::Interfere(command) => command.run(),
             Command::Report(command) => command.run(),
             Command::Man(command) => command.run(),
