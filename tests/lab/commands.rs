@@ -215,5 +215,5 @@ fn several_runs_make_one_report() {
     let ended = flash(["report", &one, &two, "--out", &page]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(fs::read_to_string(&page).unwrap().contains("<svg"));
-    assert_eq!(flash(["report", &folder.text("nothing")]).code, Some(1));
+    assert_eq!(flash(["report", &folder.text("nothing")]).code, Some(2));
 }
