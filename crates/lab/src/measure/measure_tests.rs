@@ -153,3 +153,20 @@ fn rounds_together_are_one_phase() {
     let found = pooled(&[(&first, &one), (&second, &two)]);
     assert!(found.server.is_none() && found.asked_per_s.is_none());
 }
+
+#[test]
+fn a_stall_of_two_seconds_is_in_every_percentile_that_it_touched() {
+    // 100 requests a second for 10 s; from 5 s to 7 s the server stalls, and answers then at once.
+    let records: Vec<Record> = (0..1000u64)
+        .map(|i| {
+            let at_ns = i * 10 * MS_NS;
+            let stalled = (5 * SECOND_NS..7 * SECOND_NS).contains(&at_ns);
+            answered(at_ns, MS_NS + if stalled { 7 * SECOND_NS - at_ns } else { 0 }, 1)
+        })
+        .collect();
+    let latency = measures(&records, &facts()).latency;
+    // 800 of 1 ms, then 11, 21, ..., 2001 ms: the 900th of all is the 100th of these.
+    assert_eq!((latency.p50_ms, latency.p90_ms, latency.p95_ms), (1.0, 1001.0, 1501.0));
+    assert_eq!((latency.p99_ms, latency.p999_ms, latency.max_ms), (1901.0, 1991.0, 2001.0));
+    assert_eq!(latency.mean_ms, (800.0 + 200.0 * 1006.0) / 1000.0);
+}

@@ -278,7 +278,7 @@ fn read_some(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(length)
 }
 
-/// All records of a file, at most `records_max` (56 bytes of memory each, and some).
+/// All records of a file, at most `records_max` (64 bytes of memory each).
 ///
 /// Errors: those of [`Reader`]; run, when there are more.
 pub fn read_all(path: &Path, records_max: usize) -> Result<Vec<Record>> {
