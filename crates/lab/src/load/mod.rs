@@ -230,7 +230,7 @@ pub fn run(threads: Vec<Vec<Stream>>, phase: &Phase, stop: &Stop, keep: Option<&
         .collect();
     let (mut duration_ns, mut drain_ns, mut busy_share) = (0, 0, 0.0_f64);
     for ended in ended {
-        let ended = ended.map_err(broken)?.map_err(wait_failed)?;
+        let ended = ended.map_err(broken)?.map_err(|why| wait_failed(&why))?;
         duration_ns = duration_ns.max(ended.duration_ns);
         drain_ns = drain_ns.max(ended.drain_ns);
         busy_share = busy_share.max(ended.busy_share);
@@ -245,7 +245,7 @@ pub fn run(threads: Vec<Vec<Stream>>, phase: &Phase, stop: &Stop, keep: Option<&
     Ok(Ran { streams, duration_ns, drain_ns, busy_share, threads: count, ended_early, local_limit })
 }
 
-fn wait_failed(why: io::Error) -> Error {
+fn wait_failed(why: &io::Error) -> Error {
     Error::run(format!("cannot wait for answers by epoll: {why}; the load needs Linux 5.11 or later"))
 }
 
