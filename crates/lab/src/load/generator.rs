@@ -28,6 +28,8 @@ const POLL_NS: u64 = 1_000_000;
 /// The longest sleep: so soon it learns that it is to stop.
 const SLEEP_MAX_NS: u64 = 20_000_000;
 
+/// So long after the end of the phase what was due before it is still started, if the drain allows less.
+const LATE_START_MAX_NS: u64 = 1_000_000_000;
 /// Waiting for events that takes longer than this was sleeping.
 const CALL_NS: u64 = 5_000;
 
@@ -140,7 +142,7 @@ impl<'a> Generator<'a> {
             if started == 0 && (now_ns >= phase.duration_ns || self.flows.iter().all(Flow::is_over)) {
                 return Ok(now_ns);
             }
-            if now_ns >= phase.duration_ns.saturating_add(phase.drain_max_ns) {
+            if now_ns >= phase.duration_ns.saturating_add(phase.drain_max_ns.max(LATE_START_MAX_NS)) {
                 shared.end_early(|| {
                     "the generator was too slow to start all requests: lower the rate or use more threads"
                         .into()

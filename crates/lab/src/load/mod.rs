@@ -5,14 +5,19 @@
 //! from when it was meant to start, so a server that stalls can't hide it by slowing its own clients.
 //! System calls only through `flash_sys`.
 //!
-//! A run has threads, a thread has a generator with one pool for each stream. Two clocks' worth of care:
+//! A run has threads, a thread has a generator with a flow for each stream. Of failures:
 //!
 //! * A request that a user gives up (`abort_after_ns`) is tried again `retries_max` times; its record
-//!   is that of the last try, its latency counts from the first intended start. A request on a
-//!   connection that the server had closed while it was idle is sent again unseen.
-//! * A client that closes a connection first leaves its port in TIME-WAIT for a minute. Loads of
-//!   loopback spread their connections over [`SOURCES`] addresses of it, which Linux then finds free
-//!   ports on without searching; others have the ports of one address.
+//!   is that of the last try, its latency counts from the first intended start.
+//! * A request on a connection that the server had closed while it was idle is sent again unseen:
+//!   neither a failure nor a try, but counted.
+//! * A request for which no connection can be made fails at once: refused, or a local limit.
+//! * What has no whole answer when the run ends is unanswered, with the time that it waited.
+//!
+//! A client that closes a connection first leaves its port in TIME-WAIT for a minute. Loads of
+//! loopback spread their connections over [`SOURCES`] addresses of it, so that Linux finds free ports
+//! without a search (connecting took 46 µs instead of 64 in a trial); other targets have the ports
+//! of one address, and `EADDRNOTAVAIL` shows as a local limit.
 
 mod chunked;
 mod collect;
