@@ -16,7 +16,7 @@
 //!
 //! A client that closes a connection first leaves its port in TIME-WAIT for a minute. Loads of
 //! loopback spread their connections over [`SOURCES`] addresses of it, so that Linux finds free ports
-//! without a search (connecting took 46 µs instead of 64 in a trial); other targets have the ports
+//! without a search; other targets have the ports
 //! of one address, and `EADDRNOTAVAIL` shows as a local limit.
 
 mod chunked;
