@@ -28,6 +28,11 @@ const POLL_NS: u64 = 1_000_000;
 /// The longest sleep: so soon it learns that it is to stop.
 const SLEEP_MAX_NS: u64 = 20_000_000;
 
+/// So long after the end of the phase what was due before it is still started, if the drain allows less.
+const LATE_START_MAX_NS: u64 = 1_000_000_000;
+/// Waiting for events that takes longer than this was sleeping.
+const CALL_NS: u64 = 5_000;
+
 /// What the flows of a generator share.
 pub(crate) struct Io<'a> {
     pub(crate) epoll: Epoll,
@@ -137,14 +142,14 @@ impl<'a> Generator<'a> {
             if started == 0 && (now_ns >= phase.duration_ns || self.flows.iter().all(Flow::is_over)) {
                 return Ok(now_ns);
             }
-            if now_ns >= phase.duration_ns.saturating_add(phase.drain_max_ns) {
+            if now_ns >= phase.duration_ns.saturating_add(phase.drain_max_ns.max(LATE_START_MAX_NS)) {
                 shared.end_early(|| {
                     "the generator was too slow to start all requests: lower the rate or use more threads"
                         .into()
                 });
                 return Ok(now_ns);
             }
-            self.receive_some(now_ns, phase.duration_ns, started > 0 || woken)?;
+            self.receive_some(phase.duration_ns, started > 0, woken)?;
         }
     }
 
@@ -165,7 +170,7 @@ impl<'a> Generator<'a> {
             for flow in &mut self.flows {
                 flow.start_due(&mut self.io, now_ns);
             }
-            self.receive_some(now_ns, end_ns, woken)?;
+            self.receive_some(end_ns, false, woken)?;
         }
     }
 
@@ -201,11 +206,13 @@ impl<'a> Generator<'a> {
         woken
     }
 
-    /// Takes new events when the earlier ones had their turn, then receives once.
-    fn receive_some(&mut self, now_ns: u64, end_ns: u64, busy: bool) -> io::Result<()> {
-        let mut busy = busy || !self.ready.is_empty();
+    /// Takes new events when the earlier ones had their turn, then receives once. Sleeps for events
+    /// unless something has `begun`.
+    fn receive_some(&mut self, end_ns: u64, begun: bool, woken: bool) -> io::Result<()> {
+        let busy = begun || !self.ready.is_empty();
+        let (mut came, mut slept) = (false, false);
         if self.turns_left == 0 {
-            busy |= self.take_events(now_ns, end_ns, busy)?;
+            (came, slept) = self.take_events(end_ns, !busy)?;
             self.turns_left = self.ready.len();
         }
         if let Some(token) = self.ready.pop_front() {
@@ -215,32 +222,35 @@ impl<'a> Generator<'a> {
                 self.ready.push_back(token);
             }
         }
-        self.in_vain = !busy;
+        let busy = busy || came || woken;
+        self.in_vain = !busy && !slept;
         if busy {
-            self.done_ns = now_ns;
+            self.done_ns = self.looked_ns;
         }
         Ok(())
     }
 
-    /// Takes the events that are there. Sleeps for them when the last look was in vain too, and
-    /// nothing is near. Gives whether there were any.
-    fn take_events(&mut self, now_ns: u64, end_ns: u64, busy: bool) -> io::Result<bool> {
-        let sleep_ns = if busy || !self.in_vain { 0 } else { self.sleep_ns(now_ns, end_ns) };
+    /// Takes the events that are there, or sleeps for them if it may and nothing is near. Gives
+    /// whether there were any, and whether the time was counted as idle here.
+    fn take_events(&mut self, end_ns: u64, may_sleep: bool) -> io::Result<(bool, bool)> {
+        let before_ns = self.io.now_ns();
+        let sleep_ns = if may_sleep { self.sleep_ns(before_ns, end_ns) } else { 0 };
         self.events.clear();
         self.events.extend(self.io.epoll.wait_ns(sleep_ns)?);
-        if self.events.is_empty() {
-            return Ok(false);
+        if self.events.is_empty() && sleep_ns == 0 {
+            return Ok((false, false));
         }
         let now_ns = self.io.now_ns();
-        if sleep_ns > 0 {
-            self.idle_ns += now_ns - self.looked_ns;
+        let slept = sleep_ns > 0 && now_ns - before_ns > CALL_NS;
+        if slept {
+            self.idle_ns += now_ns - before_ns;
         }
         for &event in &self.events {
             if self.flows[Pool::number_of(event.token)].note(event, &mut self.io, now_ns) {
                 self.ready.push_back(event.token);
             }
         }
-        Ok(true)
+        Ok((!self.events.is_empty(), slept))
     }
 
     /// How long nothing will have to be done, if no answer comes.

@@ -10,6 +10,7 @@ use crate::fileset::content;
 use crate::fileset::layout::File;
 use crate::record::{NEVER_NS, Outcome, QUEUED, REUSED};
 use crate::workload::Ask;
+use crate::workload::catalogue::Listed;
 
 const SEED: u64 = 11;
 const MS: u64 = 1_000_000;
@@ -432,8 +433,9 @@ fn slow_readers_are_slow_and_bodies_whole() {
 
 #[test]
 fn a_slow_reader_slows_the_server_down() {
-    // 921,600 bytes at 400,000 bytes/s take 2.3 s; what the server could put into buffers is not
-    // all of it.
+    // 32 MiB at 32 MiB/s take a second. Of that the server can put some megabytes into the kernel's
+    // buffers, and must wait with the rest.
+    const BYTES: usize = 32 << 20;
     let sent = Arc::new(Mutex::new(Duration::ZERO));
     let took = Arc::clone(&sent);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -442,32 +444,23 @@ fn a_slow_reader_slows_the_server_down() {
         let (mut stream, _) = listener.accept().unwrap();
         let _ = request(&mut BufReader::new(stream.try_clone().unwrap()));
         let start = std::time::Instant::now();
-        let bytes = answer(35);
-        for piece in bytes.chunks(10_000) {
-            stream.write_all(piece).unwrap();
-            *took.lock().unwrap() = start.elapsed();
-        }
+        let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {BYTES}\r\n\r\n").as_bytes());
+        let _ = stream.write_all(&vec![b'x'; BYTES]);
+        *took.lock().unwrap() = start.elapsed();
     });
-    struct Large(bool);
-    impl Demand for Large {
-        fn next_due_ns(&self) -> Option<u64> {
-            self.0.then_some(0)
-        }
-        fn take(&mut self) -> Option<Ask> {
-            std::mem::take(&mut self.0).then_some(Ask { path_id: 35, intended_ns: 0 })
-        }
-        fn next_path(&mut self) -> Option<u32> {
-            None
-        }
-    }
-    let setup = Setup { read_bytes_per_s: Some(400_000), ..setup(target) };
-    let stream = Stream { setup, demand: Box::new(Large(true)), pace: Pace::Open };
+    let file = Listed { path: "/large".into(), file_bytes: Some(BYTES as u64) };
+    let setup = Setup {
+        read_bytes_per_s: Some(BYTES as u64),
+        catalogue: Arc::new(Catalogue::listed(vec![file])),
+        ..setup(target)
+    };
+    let stream = Stream { setup, demand: Box::new(steady(1, 0)), pace: Pace::Open };
     let phase = Phase { duration_ns: 1, drain_max_ns: 20_000 * MS };
     let ran = run(vec![vec![stream]], &phase, &Stop::new(), None).unwrap();
     let record = ran.streams[0].records[0];
     assert_eq!(record.outcome, Outcome::Answered);
-    assert!(record.last_byte_ns - record.first_byte_ns >= 2304 * MS);
-    assert!(*sent.lock().unwrap() > Duration::from_millis(100), "{sent:?}");
+    assert!(record.last_byte_ns - record.first_byte_ns >= 1000 * MS);
+    assert!(*sent.lock().unwrap() > Duration::from_millis(400), "{sent:?}");
 }
 
 #[test]

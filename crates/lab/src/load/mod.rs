@@ -5,14 +5,19 @@
 //! from when it was meant to start, so a server that stalls can't hide it by slowing its own clients.
 //! System calls only through `flash_sys`.
 //!
-//! A run has threads, a thread has a generator with one pool for each stream. Two clocks' worth of care:
+//! A run has threads, a thread has a generator with a flow for each stream. Of failures:
 //!
 //! * A request that a user gives up (`abort_after_ns`) is tried again `retries_max` times; its record
-//!   is that of the last try, its latency counts from the first intended start. A request on a
-//!   connection that the server had closed while it was idle is sent again unseen.
-//! * A client that closes a connection first leaves its port in TIME-WAIT for a minute. Loads of
-//!   loopback spread their connections over [`SOURCES`] addresses of it, which Linux then finds free
-//!   ports on without searching; others have the ports of one address.
+//!   is that of the last try, its latency counts from the first intended start.
+//! * A request on a connection that the server had closed while it was idle is sent again unseen:
+//!   neither a failure nor a try, but counted.
+//! * A request for which no connection can be made fails at once: refused, or a local limit.
+//! * What has no whole answer when the run ends is unanswered, with the time that it waited.
+//!
+//! A client that closes a connection first leaves its port in TIME-WAIT for a minute. Loads of
+//! loopback spread their connections over [`SOURCES`] addresses of it, so that Linux finds free ports
+//! without a search; other targets have the ports
+//! of one address, and `EADDRNOTAVAIL` shows as a local limit.
 
 mod chunked;
 mod collect;
@@ -230,7 +235,7 @@ pub fn run(threads: Vec<Vec<Stream>>, phase: &Phase, stop: &Stop, keep: Option<&
         .collect();
     let (mut duration_ns, mut drain_ns, mut busy_share) = (0, 0, 0.0_f64);
     for ended in ended {
-        let ended = ended.map_err(broken)?.map_err(wait_failed)?;
+        let ended = ended.map_err(broken)?.map_err(|why| wait_failed(&why))?;
         duration_ns = duration_ns.max(ended.duration_ns);
         drain_ns = drain_ns.max(ended.drain_ns);
         busy_share = busy_share.max(ended.busy_share);
@@ -245,7 +250,7 @@ pub fn run(threads: Vec<Vec<Stream>>, phase: &Phase, stop: &Stop, keep: Option<&
     Ok(Ran { streams, duration_ns, drain_ns, busy_share, threads: count, ended_early, local_limit })
 }
 
-fn wait_failed(why: io::Error) -> Error {
+fn wait_failed(why: &io::Error) -> Error {
     Error::run(format!("cannot wait for answers by epoll: {why}; the load needs Linux 5.11 or later"))
 }
 

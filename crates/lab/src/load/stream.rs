@@ -25,8 +25,8 @@ const BACKOFF_NS: u64 = 10_000_000;
 const BACKOFF_DOUBLINGS_MAX: u32 = 7;
 /// From the start of one client to that of the next: all at once would overflow the server's backlog.
 const CLIENT_START_GAP_NS: u64 = 20_000;
-/// A slow reader receives so much at once that it has 25 pieces a second, within these bounds.
-const PIECES_PER_S: u64 = 25;
+/// A slow reader receives so much at once that it has 10 pieces a second, within these bounds.
+const PIECES_PER_S: u64 = 10;
 const PIECE_BYTES: std::ops::RangeInclusive<u64> = 512..=64 * 1024;
 
 /// A stream at work.
