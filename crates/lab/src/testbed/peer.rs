@@ -297,7 +297,9 @@ impl Source<'_> {
             return Ok((Recipe::default(), String::new()));
         };
         match ready_made(like.get_ref()) {
-            Some(Peer { kind: Kind::Started(recipe), note, .. }) => Ok((recipe, note)),
+            Some(Peer { kind: Kind::Started(recipe), note, .. }) => {
+                Ok((recipe, note_of(form, like.get_ref(), note)))
+            }
             _ => {
                 let (wanted, names) = (like.get_ref(), ready_made_names().join(", "));
                 Err(self.wrong(like.span(), &format!("nothing is like '{wanted}'; there are {names}")))
@@ -379,6 +381,17 @@ impl Source<'_> {
         }
         Ok(())
     }
+}
+
+/// The note of a server that is like another one: that one's, unless something is changed.
+fn note_of(form: &ServerForm, like: &str, note: String) -> String {
+    if form.set.is_empty() && form.file.is_empty() && form.command.is_none() {
+        return note;
+    }
+    let set = form.set.iter().map(|(name, text)| format!("{} {text}", name.get_ref()));
+    let files = form.file.iter().map(|file| format!("its own {}", file.name.get_ref()));
+    let command = form.command.iter().map(|_| "its own command".to_owned());
+    format!("like {like} with {}", set.chain(files).chain(command).collect::<Vec<_>>().join(", "))
 }
 
 /// Reads a size such as `512MB`, `512MiB` or `1000`; none for what is not one, is 0 or is too large.

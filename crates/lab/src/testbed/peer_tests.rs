@@ -106,6 +106,8 @@ fn what_is_like_another_keeps_what_it_does_not_change() {
     assert_eq!((&*recipe(&aio).set["aio"], &*recipe(&aio).set["workers"]), ("aio threads;", "1"));
     let other = read("[[server]]\nname = \"n\"\nlike = \"nginx\"\n").unwrap();
     assert_eq!(other.servers[0].note, nginx.note);
+    let two = read("[[server]]\nname = \"n\"\nlike = \"nginx\"\nset = { workers = \"2\" }\n").unwrap();
+    assert_eq!(two.servers[0].note, "like nginx with workers 2");
 }
 
 #[test]

@@ -212,7 +212,7 @@ impl Running {
             (None, Some(pid)) => Stat::read(pid).is_some_and(|stat| !stat.is_zombie),
             (None, None) => true,
         };
-        (!is_alive).then(|| format!("{} has ended; its last words: {}", self.name, self.last_words()))
+        (!is_alive).then(|| format!("{} has ended{}", self.name, self.last_words()))
     }
 
     /// How many of its processes the kernel has killed because the place's memory was too small.
@@ -230,14 +230,17 @@ impl Running {
         }
     }
 
+    /// What its log and its groups say of its end; for the end of a message.
     fn last_words(&self) -> String {
         let Some(started) = &self.started else {
-            return "they are not known, since the lab did not start it".to_owned();
+            return String::new();
         };
         let words = last_words(&started.folder.0.join(LOG));
         match self.killed_for_memory() {
-            0 => words,
-            n => format!("{words}; its memory is too small: the kernel killed {n} of its processes"),
+            0 => format!("; its last words: {words}"),
+            n => format!(
+                "; its last words: {words}; its memory is too small: the kernel killed {n} of its processes"
+            ),
         }
     }
 
@@ -248,7 +251,7 @@ impl Running {
             let is_alive = self.started.as_ref().is_none_or(|started| tree::is_alive(started.process));
             if !is_alive {
                 return Err(Error::run(format!(
-                    "{} ended before it answered (it must stay in the foreground and take its port); its last words: {}",
+                    "{} ended before it answered (it must stay in the foreground and take its port){}",
                     self.name,
                     self.last_words()
                 )));
@@ -259,7 +262,7 @@ impl Running {
             };
             if Instant::now() >= deadline {
                 return Err(Error::run(format!(
-                    "{} does not answer at {address} after {:.1} s: {why}; its last words: {}",
+                    "{} does not answer at {address} after {:.1} s: {why}{}",
                     self.name,
                     wait.patience.as_secs_f64(),
                     self.last_words()
