@@ -180,7 +180,26 @@ pub(super) fn part(view: &View) -> Part {
     };
     let mut table = Table { title, columns: columns(&names), rows };
     drop_empty_columns(&mut table);
-    Part { id: "summary", title: "Summary".to_owned(), tables: vec![table], ..Part::default() }
+    Part {
+        id: "summary",
+        title: "Summary".to_owned(),
+        tables: vec![table, capacities(view)],
+        ..Part::default()
+    }
+}
+
+/// How steady the capacities were.
+fn capacities(view: &View) -> Table {
+    let row = |shown: &Shown| {
+        let capacity = shown.subject.capacity.as_ref()?;
+        let rounds = capacity.rounds_requests_per_s.iter().copied().filter(|rate| rate.is_finite());
+        let ends = [rounds.clone().fold(f64::INFINITY, f64::min), rounds.fold(f64::NEG_INFINITY, f64::max)];
+        let head = [Cell::text(&shown.label), Cell::count(capacity.clients.into())];
+        Some(head.into_iter().chain(ends.map(Cell::figure)).collect())
+    };
+    let columns = columns(&["subject", "clients", "least, answers/s", "most, answers/s"]);
+    let rows = view.subjects.iter().filter_map(row).collect();
+    Table { title: "Capacity, round by round".to_owned(), columns, rows }
 }
 
 fn row(label: &str, shown: Option<&Shown>, measures: Option<&Measures>) -> Vec<Cell> {
