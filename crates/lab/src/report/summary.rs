@@ -193,13 +193,16 @@ fn capacities(view: &View) -> Table {
     let row = |shown: &Shown| {
         let capacity = shown.subject.capacity.as_ref()?;
         let rounds = capacity.rounds_requests_per_s.iter().copied().filter(|rate| rate.is_finite());
+        if rounds.clone().count() < 2 {
+            return None;
+        }
         let ends = [rounds.clone().fold(f64::INFINITY, f64::min), rounds.fold(f64::NEG_INFINITY, f64::max)];
         let head = [Cell::text(&shown.label), Cell::count(capacity.clients.into())];
         Some(head.into_iter().chain(ends.map(Cell::figure)).collect())
     };
     let columns = columns(&["subject", "clients", "least, answers/s", "most, answers/s"]);
     let rows = view.subjects.iter().filter_map(row).collect();
-    Table { title: "Capacity, round by round".to_owned(), columns, rows }
+    Table { title: "Capacity, over the rounds".to_owned(), columns, rows }
 }
 
 fn row(label: &str, shown: Option<&Shown>, measures: Option<&Measures>) -> Vec<Cell> {
