@@ -59,15 +59,12 @@ fn sample(server: &Server, load: f64, random: &mut Xoshiro256PlusPlus) -> Sample
     Sampled { latency_ms: own + server.base_ms * queue * spread(random) + blocked, series }
 }
 
-fn measures(server: &Server, name: &str, load: Option<f64>, seed: u64) -> Measures {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let fraction = load.unwrap_or(0.5);
-    let mut samples: Vec<Sampled> = (0..SAMPLES).map(|_| sample(server, fraction, &mut random)).collect();
-    samples.sort_by(|a, b| a.latency_ms.total_cmp(&b.latency_ms));
-    let at =
-        |share: f64| samples[((share * SAMPLES as f64).ceil() as usize).clamp(1, SAMPLES) - 1].latency_ms;
-    let latency = Latency {
-        mean_ms: samples.iter().map(|s| s.latency_ms).sum::<f64>() / SAMPLES as f64,
+/// The latencies, each times `by`.
+fn summary(samples: &[Sampled], by: f64) -> Latency {
+    let rank = |share: f64| ((share * SAMPLES as f64).ceil() as usize).clamp(1, SAMPLES) - 1;
+    let at = |share: f64| samples[rank(share)].latency_ms * by;
+    Latency {
+        mean_ms: samples.iter().map(|s| s.latency_ms).sum::<f64>() / SAMPLES as f64 * by,
         p5_ms: at(0.05),
         p50_ms: at(0.5),
         p90_ms: at(0.9),
@@ -75,14 +72,15 @@ fn measures(server: &Server, name: &str, load: Option<f64>, seed: u64) -> Measur
         p99_ms: at(0.99),
         p999_ms: at(0.999),
         max_ms: at(1.0),
-    };
-    let scaled = |by: f64| {
-        let [mean_ms, p5_ms, p50_ms, p90_ms] =
-            [latency.mean_ms, latency.p5_ms, latency.p50_ms, latency.p90_ms].map(|t| t * by);
-        let [p95_ms, p99_ms, p999_ms, max_ms] =
-            [latency.p95_ms, latency.p99_ms, latency.p999_ms, latency.max_ms].map(|t| t * by);
-        Latency { mean_ms, p5_ms, p50_ms, p90_ms, p95_ms, p99_ms, p999_ms, max_ms }
-    };
+    }
+}
+
+fn measures(server: &Server, name: &str, load: Option<f64>, seed: u64) -> Measures {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let fraction = load.unwrap_or(0.5);
+    let mut samples: Vec<Sampled> = (0..SAMPLES).map(|_| sample(server, fraction, &mut random)).collect();
+    samples.sort_by(|a, b| a.latency_ms.total_cmp(&b.latency_ms));
+    let latency = summary(&samples, 1.0);
     let answered_per_s = server.capacity_per_s * fraction;
     let answered = (answered_per_s * 30.0) as u64;
     let failed = if server.name == "apache" && fraction > 0.9 {
@@ -109,9 +107,9 @@ fn measures(server: &Server, name: &str, load: Option<f64>, seed: u64) -> Measur
         answered_per_s,
         megabits_per_s: answered_per_s * 14_700.0 * 8.0 / 1e6,
         latency,
-        connect: Some(scaled(0.12)),
-        first_byte: Some(scaled(0.6)),
-        transfer: Some(scaled(0.3)),
+        connect: Some(summary(&samples, 0.12)),
+        first_byte: Some(summary(&samples, 0.6)),
+        transfer: Some(summary(&samples, 0.3)),
         inversion: Some(server.inversion * fraction.sqrt() * 0.9),
         cdf: cdf(&samples),
         series: SERIES

@@ -10,9 +10,9 @@ use super::style::Style;
 
 /// More rows than this make a picture that nobody reads; the table has them all.
 pub(super) const ROWS_MAX: usize = 40;
-/// Labels of rows are cut to this; about 6.4 px each.
+/// Labels of rows are cut to this; the width is of print, which is larger.
 const ROW_CHARS_MAX: usize = 44;
-const CHAR_WIDTH: f64 = 6.4;
+const CHAR_WIDTH: f64 = 7.2;
 const ROW_HEIGHT: f64 = 26.0;
 
 /// One row: a range with marks on it.

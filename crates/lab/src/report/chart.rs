@@ -131,17 +131,19 @@ pub(super) fn legend<'a>(entries: impl IntoIterator<Item = (&'a str, &'a Style)>
 impl Chart {
     /// The figure, with its caption and legend.
     pub(super) fn draw(&self) -> Markup {
+        self.figure(!self.ends_fit() && self.lines.len() > 1)
+    }
+
+    fn figure(&self, has_legend: bool) -> Markup {
         let ends = self.ends_fit();
         let longest = self.lines.iter().map(|line| line.label.chars().count()).max().unwrap_or(0);
         let width = if self.is_wide { WIDE } else { WIDTH };
-        let right = if ends { 14.0 + longest as f64 * CHAR_WIDTH } else { 18.0 };
+        let right = if ends { 14.0 + longest as f64 * CHAR_WIDTH } else { 28.0 };
         let frame = Frame { width, height: 300.0, left: 58.0, right, top: 26.0, bottom: 42.0 };
         html! {
             figure class=[self.is_wide.then_some("wide")] {
                 figcaption { (self.title) }
-                @if !ends && self.lines.len() > 1 {
-                    (legend(self.lines.iter().map(|line| (line.label.as_str(), &line.style)), self.has_marks))
-                }
+                @if has_legend { (self.legend()) }
                 svg viewBox=(format!("0 0 {width} {}", frame.height)) role="img" aria-label=(self.in_words()) {
                     (frame.y_axis(&self.y, &self.y_title))
                     (frame.x_axis(&self.x, &self.x_title))
@@ -153,6 +155,10 @@ impl Chart {
                 }
             }
         }
+    }
+
+    fn legend(&self) -> Markup {
+        legend(self.lines.iter().map(|line| (line.label.as_str(), &line.style)), self.has_marks)
     }
 
     fn ends_fit(&self) -> bool {
@@ -260,6 +266,14 @@ impl Chart {
     }
 }
 
+/// Charts of the same lines: where they need a legend, one for all of them.
+pub(super) fn together(charts: &[Chart]) -> Vec<Markup> {
+    let is_many = |chart: &&Chart| chart.lines.len() > 1 && !chart.ends_fit();
+    let mut drawn: Vec<Markup> = charts.iter().find(is_many).map(Chart::legend).into_iter().collect();
+    drawn.extend(charts.iter().map(|chart| chart.figure(false)));
+    drawn
+}
+
 /// At most [`POINTS_MAX`] points: the highest of each few neighbours.
 fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let few = points.len().div_ceil(POINTS_MAX).max(1);
@@ -293,16 +307,16 @@ mod tests {
 
     #[test]
     fn points_lie_where_their_figures_say() {
-        // The plot is 58..502 by 258..26; 10 is the middle of 1 to 100.
+        // The plot is 58..492 by 258..26; 10 is the middle of 1 to 100.
         let drawn = chart(vec![(1.0, 1.0), (10.0, 10.0)]).draw().into_string();
-        assert!(drawn.contains("M58.0 258.0L58.0 258.0L280.0 142.0"), "{drawn}");
+        assert!(drawn.contains("M58.0 258.0L58.0 258.0L275.0 142.0"), "{drawn}");
         assert!(drawn.contains("a: 1.00 ms at 1.00 to 10.0 ms at 10.0."), "{drawn}");
     }
 
     #[test]
     fn a_missing_figure_interrupts_the_line() {
         let drawn = chart(vec![(1.0, 1.0), (2.0, f64::NAN), (100.0, 0.0)]).draw().into_string();
-        assert!(drawn.contains("M58.0 258.0L58.0 258.0M502.0 258.0L502.0 258.0"), "{drawn}");
+        assert!(drawn.contains("M58.0 258.0L58.0 258.0M492.0 258.0L492.0 258.0"), "{drawn}");
         assert!(!drawn.contains("NaN"), "{drawn}");
     }
 

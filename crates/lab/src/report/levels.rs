@@ -5,7 +5,7 @@
 use maud::Markup;
 
 use super::bars::{self, Row, Rows};
-use super::chart::{Chart, Line};
+use super::chart::{self, Chart, Line};
 use super::part::{Cell, Part, Table, columns};
 use super::scale::{Scale, Unit};
 use super::style::Style;
@@ -37,8 +37,12 @@ pub(super) fn profile(view: &View) -> Part {
                      compared under the same strain. The last chart has requests per second instead. A \
                      line that stays low and level is what users want."
             .to_owned();
-        part.charts = if view.drawn().count() == 1 { alone(view, &loads) } else { overlaid(view, &loads) };
-        part.charts.extend(against_rate(view));
+        part.charts = if view.drawn().count() == 1 {
+            alone(view, &loads).iter().chain(&against_rate(view)).map(Chart::draw).collect()
+        } else {
+            let charts: Vec<Chart> = overlaid(view, &loads).into_iter().chain(against_rate(view)).collect();
+            chart::together(&charts)
+        };
     } else {
         part.title = "Latency".to_owned();
         part.lead = "From when a request was meant to start to its last byte.".to_owned();
@@ -83,8 +87,8 @@ fn heights(lines: &[Line]) -> Vec<f64> {
     lines.iter().flat_map(|line| line.points.iter().map(|point| point.1)).collect()
 }
 
-fn load_chart(title: String, y_title: &str, loads: &[f64], y: Scale, lines: Vec<Line>) -> Markup {
-    let chart = Chart {
+fn load_chart(title: String, y_title: &str, loads: &[f64], y: Scale, lines: Vec<Line>) -> Chart {
+    Chart {
         title,
         x_title: "load, as a fraction of the server's capacity".to_owned(),
         y_title: y_title.to_owned(),
@@ -95,12 +99,11 @@ fn load_chart(title: String, y_title: &str, loads: &[f64], y: Scale, lines: Vec<
         has_ends: true,
         reference: None,
         is_wide: false,
-    };
-    chart.draw()
+    }
 }
 
 /// A chart for each measure, so that servers are compared. They share an axis: heights compare too.
-fn overlaid(view: &View, loads: &[f64]) -> Vec<Markup> {
+fn overlaid(view: &View, loads: &[f64]) -> Vec<Chart> {
     let of = |(_, measure): &Measure| {
         lines(view, |shown| points(shown, |m| m.load_level, |m| Some(measure(&m.latency))))
     };
@@ -113,8 +116,8 @@ fn overlaid(view: &View, loads: &[f64]) -> Vec<Markup> {
 }
 
 /// All measures of the only subject in one chart (blocking-induced-latency, figures 4 and 5).
-fn alone(view: &View, loads: &[f64]) -> Vec<Markup> {
-    let Some(shown) = view.drawn().next() else { return Vec::new() };
+fn alone(view: &View, loads: &[f64]) -> Option<Chart> {
+    let shown = view.drawn().next()?;
     let names = ["p50", "p99", "mean", "p95", "p5"];
     let line = |(index, (name, measure)): (usize, (&str, &Measure))| Line {
         label: name.to_owned(),
@@ -123,11 +126,11 @@ fn alone(view: &View, loads: &[f64]) -> Vec<Markup> {
     };
     let lines: Vec<Line> = names.into_iter().zip(&MEASURES).enumerate().map(line).collect();
     let y = Scale::log(Unit::Milliseconds, heights(&lines));
-    vec![load_chart(format!("{}: latency", shown.label), "latency, log scale", loads, y, lines)]
+    Some(load_chart(format!("{}: latency", shown.label), "latency, log scale", loads, y, lines))
 }
 
 /// What relative load hides: how many requests each server answered at that latency.
-fn against_rate(view: &View) -> Option<Markup> {
+fn against_rate(view: &View) -> Option<Chart> {
     let rate = |m: &Measures| m.load_level.and(Some(m.answered_per_s)).filter(|rate| rate.is_finite());
     let lines = lines(view, |shown| points(shown, rate, |m| Some(m.latency.p99_ms)));
     let rates = lines.iter().flat_map(|line| line.points.iter().map(|point| point.0));
@@ -143,7 +146,7 @@ fn against_rate(view: &View) -> Option<Markup> {
         is_wide: false,
         lines,
     };
-    (!chart.lines.is_empty()).then(|| chart.draw())
+    (!chart.lines.is_empty()).then_some(chart)
 }
 
 /// The range of latency of levels that have a name rather than a load.
@@ -296,13 +299,8 @@ pub(super) fn inversion(view: &View) -> Part {
     };
     if loads.len() > 1 && has_figures {
         let y = Scale::linear(Unit::Number, 0.0, heights(&lines));
-        part.charts.push(load_chart(
-            "Service inversion against load".to_owned(),
-            "inversion, 0 to 1",
-            &loads,
-            y,
-            lines,
-        ));
+        let title = "Service inversion against load".to_owned();
+        part.charts.push(load_chart(title, "inversion, 0 to 1", &loads, y, lines).draw());
         part.tables.push(inversion_table(view, &loads));
     }
     part

@@ -151,7 +151,7 @@ fn ratios_table(ratios: &[&Ratio]) -> Table {
             Cell::maybe(ratio.interval, |[_, high]| Cell::factor(high)),
         ]
     };
-    let columns = columns(&["measure", "level", "subject", "to", "ratio", "95 % from", "to"]);
+    let columns = columns(&["measure", "level", "subject", "base", "ratio", "95 % from", "95 % to"]);
     Table { title: "Ratios".to_owned(), columns, rows: ratios.iter().map(row).collect() }
 }
 

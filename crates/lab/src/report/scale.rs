@@ -9,6 +9,10 @@ use super::number;
 const TICKS: f64 = 5.0;
 /// The widest logarithmic axis: below 10⁻⁶ and above 10¹² nothing that the lab measures is real.
 const LOG_LIMITS: (f64, f64) = (1e-6, 1e12);
+/// The same for a linear one; figures beyond lie at its end.
+const LINEAR_MAX: f64 = 1e15;
+/// A narrower range is none: its steps would be lost in rounding.
+const LINEAR_MIN: f64 = 1e-12;
 /// With more decades than this not every one gets a label.
 const DECADES_LABELLED: i32 = 6;
 
@@ -60,7 +64,7 @@ impl Unit {
 /// A round value without digits that say nothing.
 fn short(value: f64) -> String {
     match value.abs() {
-        size if size >= 1e6 => format!("{} M", short(value / 1e6)),
+        size if (1e6..1e12).contains(&size) => format!("{} M", short(value / 1e6)),
         size if size >= 1e3 => number::figure(value),
         _ => {
             let text = format!("{value:.6}");
@@ -96,8 +100,9 @@ pub(super) struct Scale {
 impl Scale {
     /// From `low` to at least the largest value, in round steps.
     pub(super) fn linear(unit: Unit, low: f64, values: impl IntoIterator<Item = f64>) -> Self {
-        let most = values.into_iter().filter(|v| v.is_finite() && *v > low).fold(f64::NAN, f64::max);
-        let high = if most.is_nan() || !(most - low).is_finite() { low + 1.0 } else { most };
+        let most =
+            values.into_iter().filter(|v| *v <= LINEAR_MAX && *v - low > LINEAR_MIN).fold(f64::NAN, f64::max);
+        let high = if most.is_nan() { low + 1.0 } else { most };
         let rough = (high - low) / TICKS;
         let power = 10_f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power);
@@ -117,14 +122,11 @@ impl Scale {
 
     /// A linear axis with ticks at just these values, such as load levels.
     pub(super) fn at(unit: Unit, values: &[f64]) -> Self {
-        let mut values: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+        let mut values: Vec<f64> = values.iter().copied().filter(|v| v.abs() <= LINEAR_MAX).collect();
         values.sort_by(f64::total_cmp);
         values.dedup();
         let (low, high) = (values.first().copied().unwrap_or(0.0), values.last().copied().unwrap_or(1.0));
         let margin = if high > low { (high - low) * 0.04 } else { low.abs().max(1.0) * 0.5 };
-        if !margin.is_finite() {
-            return Self::linear(unit, 0.0, values);
-        }
         // Labels closer than this would run into one another; the highest is the one to keep.
         let apart = (high - low) * 0.075;
         let mut ticks: Vec<Tick> = Vec::new();
@@ -243,8 +245,18 @@ mod tests {
 
     #[test]
     fn no_figures_break_an_axis() {
-        let odd =
-            [f64::NAN, 0.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, f64::MIN_POSITIVE, 1e12, 1e-6];
+        let odd = [
+            f64::NAN,
+            0.0,
+            -1.0,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            f64::MAX,
+            f64::MIN_POSITIVE,
+            5e-324,
+            1e12,
+            1e-6,
+        ];
         let mut cases: Vec<Vec<f64>> = odd.iter().map(|&value| vec![value]).collect();
         cases.extend([vec![], odd.to_vec(), vec![5.0; 3]]);
         for values in cases {

@@ -2,10 +2,8 @@
 //!
 //! The page calls it. It only draws figures that the run has. Pure.
 
-use maud::Markup;
-
 use super::bars::Stack;
-use super::chart::{Chart, Line};
+use super::chart::{self, Chart, Line};
 use super::number;
 use super::part::{Cell, Part, Table, columns};
 use super::scale::{Scale, Unit};
@@ -49,7 +47,7 @@ pub(super) fn cdf(view: &View) -> Part {
     };
     let latencies = picked.iter().flat_map(|picked| picked.measures.cdf.iter().map(|point| point.latency_ms));
     let x = Scale::log(Unit::Milliseconds, latencies);
-    let chart = |title: &str, y_title: &str, y: Scale, lines: Vec<Line>| Chart {
+    let distribution = |title: &str, y_title: &str, y: Scale, lines: Vec<Line>| Chart {
         title: title.to_owned(),
         x_title: "latency, log scale".to_owned(),
         y_title: y_title.to_owned(),
@@ -62,10 +60,11 @@ pub(super) fn cdf(view: &View) -> Part {
         is_wide: false,
     };
     let tail = Scale::decades(Unit::Share, TAIL_SHARE_MIN, 1.0);
-    part.charts = vec![
-        chart("Took at most so long", "share of the answers", Scale::share(), line(body)).draw(),
-        chart("Took longer: the tail", "share of the answers, log scale", tail, line(tail_points)).draw(),
+    let charts = [
+        distribution("Took at most so long", "share of the answers", Scale::share(), line(body)),
+        distribution("Took longer: the tail", "share of the answers, log scale", tail, line(tail_points)),
     ];
+    part.charts = chart::together(&charts);
     part.tables.push(cdf_table(&picked));
     part
 }
@@ -198,23 +197,21 @@ pub(super) fn timeline(view: &View) -> Part {
             };
             measures.iter().enumerate().map(line).collect::<Vec<_>>()
         };
-        part.charts.push(course_chart("Latency", true, true, lines(&times)));
-        part.charts.push(course_chart("Requests", false, true, lines(&rates)));
+        part.charts.push(course_chart("Latency", true, true, lines(&times)).draw());
+        part.charts.push(course_chart("Requests", false, true, lines(&rates)).draw());
     } else {
         let lines = |of: PointMeasure| {
             let line =
                 |p: &Picked| Line { label: p.label.clone(), style: p.style.clone(), points: course(p, of) };
             picked.iter().map(line).collect::<Vec<_>>()
         };
+        let mut charts: Vec<Chart> = Vec::new();
         for (name, of) in times {
-            part.charts.push(course_chart(&format!("Latency, {name}"), true, false, lines(of)));
+            charts.push(course_chart(&format!("Latency, {name}"), true, false, lines(of)));
         }
-        part.charts.push(course_chart(
-            "Answered of the requests meant to start then",
-            false,
-            false,
-            lines(rates[1].1),
-        ));
+        let title = "Answered of the requests meant to start then";
+        charts.push(course_chart(title, false, false, lines(rates[1].1)));
+        part.charts = chart::together(&charts);
     }
     part.tables = picked.iter().map(timeline_table).collect();
     part
@@ -231,10 +228,10 @@ fn course(picked: &Picked, of: PointMeasure) -> Vec<(f64, f64)> {
     timeline.points.iter().enumerate().map(point).collect()
 }
 
-fn course_chart(title: &str, is_latency: bool, is_wide: bool, lines: Vec<Line>) -> Markup {
+fn course_chart(title: &str, is_latency: bool, is_wide: bool, lines: Vec<Line>) -> Chart {
     let points = || lines.iter().flat_map(|line| line.points.iter());
     let heights = points().map(|point| point.1);
-    let chart = Chart {
+    Chart {
         title: title.to_owned(),
         x_title: "time since the start".to_owned(),
         y_title: if is_latency { "latency, log scale" } else { "requests per second" }.to_owned(),
@@ -249,8 +246,7 @@ fn course_chart(title: &str, is_latency: bool, is_wide: bool, lines: Vec<Line>) 
         reference: None,
         is_wide,
         lines,
-    };
-    chart.draw()
+    }
 }
 
 fn timeline_table(picked: &Picked) -> Table {

@@ -12,6 +12,8 @@ use crate::results::{Measures, Run};
 const WARNINGS_MAX: usize = 30;
 /// A title names no more servers.
 const NAMES_MAX: usize = 4;
+/// A sentence compares no more; the table has all.
+const SENTENCE_MAX: usize = 5;
 /// From this share of failed requests on, latencies tell less than half the story.
 const FAILED_SHARE_WARNED: f64 = 0.01;
 
@@ -86,20 +88,18 @@ pub(super) fn findings(view: &View) -> Vec<String> {
         let first_ms = first.measures.latency.p99_ms;
         let other = |picked: &Picked| {
             let p99_ms = picked.measures.latency.p99_ms;
-            format!(
-                "{} within {} ({}×)",
-                picked.label,
-                number::time(p99_ms),
-                number::figure(p99_ms / first_ms)
-            )
+            let times = Some(p99_ms / first_ms).filter(|times| times.is_finite());
+            let times = times.map(|times| format!(", {}×", number::figure(times))).unwrap_or_default();
+            format!("{} ({}{times})", number::time(p99_ms), picked.label)
         };
-        let others: Vec<String> = others.iter().map(other).collect();
+        let mut words = vec![format!("{} ({})", number::time(first_ms), first.label)];
+        words.extend(some_of(others).map(other));
         let level = match view.title_of(&found) {
             words if words.is_empty() => String::new(),
             words => format!("{}: ", capital(&words)),
         };
-        let first = format!("{} answered 99 of 100 requests within {}", first.label, number::time(first_ms));
-        findings.push(format!("{level}{first}, {}.", others.join(", ")));
+        findings
+            .push(format!("{level}99 of 100 requests were answered within {}.", listed(&words, found.len())));
     }
     let mut growths: Vec<(f64, &Shown)> =
         view.drawn().filter_map(|shown| Some((growth(shown)?, shown))).collect();
@@ -107,13 +107,25 @@ pub(super) fn findings(view: &View) -> Vec<String> {
     if !growths.is_empty() {
         let one =
             |(factor, shown): &(f64, &Shown)| format!("{}× on {}", number::figure(*factor), shown.label);
-        let words: Vec<String> = growths.iter().map(one).collect();
-        findings.push(format!(
-            "From its lowest to its highest load the 99th percentile grows {}.",
-            words.join(", ")
-        ));
+        let words: Vec<String> = some_of(&growths).map(one).collect();
+        let words = listed(&words, growths.len());
+        findings.push(format!("From its lowest to its highest load the 99th percentile grows {words}."));
     }
     findings
+}
+
+/// The first few, and the last.
+fn some_of<T>(all: &[T]) -> impl Iterator<Item = &T> {
+    let few = if all.len() > SENTENCE_MAX { SENTENCE_MAX - 1 } else { all.len() };
+    all[..few].iter().chain(all[few..].last())
+}
+
+/// Words as a list; where some of `count` were left out, that is said.
+fn listed(words: &[String], count: usize) -> String {
+    match words.split_last() {
+        Some((last, others)) if words.len() < count => format!("{} … {last}", others.join(", ")),
+        _ => words.join(", "),
+    }
 }
 
 /// The 99th percentile at the highest load over that at the lowest.
@@ -160,13 +172,37 @@ pub(super) fn part(view: &View) -> Part {
     ];
     let has_capacity = rows.iter().any(|row| row.get(1) != Some(&Cell::None));
     let title = match view.title_of(&view.picked()) {
-        words if words.is_empty() => "Level by level".to_owned(),
-        words if has_capacity => format!("Capacity, and all else {words}"),
+        words if words.is_empty() && view.named().is_some() => "Level by level".to_owned(),
+        _ if view.named().is_none() && has_capacity => {
+            format!("Capacity, and all else {}", view.level_words())
+        }
         words => capital(&words),
     };
     let mut table = Table { title, columns: columns(&names), rows };
     drop_empty_columns(&mut table);
-    Part { id: "summary", title: "Summary".to_owned(), tables: vec![table], ..Part::default() }
+    Part {
+        id: "summary",
+        title: "Summary".to_owned(),
+        tables: vec![table, capacities(view)],
+        ..Part::default()
+    }
+}
+
+/// How steady the capacities were.
+fn capacities(view: &View) -> Table {
+    let row = |shown: &Shown| {
+        let capacity = shown.subject.capacity.as_ref()?;
+        let rounds = capacity.rounds_requests_per_s.iter().copied().filter(|rate| rate.is_finite());
+        if rounds.clone().count() < 2 {
+            return None;
+        }
+        let ends = [rounds.clone().fold(f64::INFINITY, f64::min), rounds.fold(f64::NEG_INFINITY, f64::max)];
+        let head = [Cell::text(&shown.label), Cell::count(capacity.clients.into())];
+        Some(head.into_iter().chain(ends.map(Cell::figure)).collect())
+    };
+    let columns = columns(&["subject", "clients", "least, answers/s", "most, answers/s"]);
+    let rows = view.subjects.iter().filter_map(row).collect();
+    Table { title: "Capacity, over the rounds".to_owned(), columns, rows }
 }
 
 fn row(label: &str, shown: Option<&Shown>, measures: Option<&Measures>) -> Vec<Cell> {
