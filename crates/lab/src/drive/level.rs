@@ -74,6 +74,14 @@ impl Level {
         Self { clients: Some((clients, 0.0)), keep: false, ..Self::open(name, duration_s) }
     }
 
+    /// Tells the rows of requests of different levels and rounds apart: one that repeated another's would
+    /// ask for what that has just brought into memory. Each server gets the same.
+    fn row(&self) -> u64 {
+        let name =
+            self.name.bytes().fold(0, |row: u64, byte| row.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        (name << 8 | u64::from(self.round.unwrap_or(0))) << 16
+    }
+
     /// A fraction of a capacity in requests per second, by Poisson arrivals.
     pub fn fraction(fraction: f64, level_1_per_s: f64, duration_s: f64) -> Self {
         let rate_per_s = fraction * level_1_per_s;
@@ -174,8 +182,7 @@ impl Driver {
     /// The streams of a level: one a thread.
     fn streams(&self, served: &Served, level: &Level, users: &Users) -> Vec<Vec<Stream>> {
         let threads = self.options.threads;
-        // Another row for each round, the same for every server.
-        let seed = self.options.seed.wrapping_add(u64::from(level.round.unwrap_or(0)) << 32);
+        let seed = self.options.seed ^ level.row();
         let demands = self.workload.demands(&level.arrivals, seed, threads);
         let share = |whole: u32, thread: u32| whole / threads + u32::from(thread < whole % threads);
         let stream = |(thread, demand)| {
