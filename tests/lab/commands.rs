@@ -131,7 +131,7 @@ fn a_profile_has_its_levels_and_a_score() {
     let served = Served::folder(small_set());
     let out = folder.text("out");
     let words =
-        ["--levels", "0.2,0.5", "--duration", "1s", "--warm-up", "0s", "--connections", "64", "--score"];
+        ["--levels", "0.2,0.5", "--duration", "1s", "--warm-up", "0s", "--connections", "64", "--score=4"];
     let common = ["profile", &served.url, "--files", small_set(), "--out", &out];
     let ended = flash(common.iter().chain(&words).copied());
     assert_eq!(ended.code, Some(0), "{ended:?}");

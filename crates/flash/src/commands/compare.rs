@@ -24,7 +24,8 @@ pub(crate) struct Compare {
     #[arg(long = "servers", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
 
-    /// What is asked for: specweb99, uniform, zipf:ALPHA or single:PATH
+    /// What is asked for: specweb99, uniform, zipf:ALPHA, single:PATH, or the files of trace:FILE in
+    /// their order
     #[arg(long, value_name = "WHAT", default_value = "specweb99", help_heading = "Workload")]
     workload: Spec,
 
@@ -75,7 +76,7 @@ impl Compare {
     fn options(self) -> Result<Options> {
         let file = self.file.as_deref().map(read_peers).transpose()?.unwrap_or_default();
         let servers = choose(&self.servers, &file)?;
-        let mut options = self.drive.options("compare", self.workload);
+        let mut options = self.drive.options("compare", self.workload).with_endless_trace();
         let mut wishes = file.wishes;
         wishes.memory_bytes = self.memory.or(wishes.memory_bytes);
         wishes.reads_per_s = self.reads.or(wishes.reads_per_s);

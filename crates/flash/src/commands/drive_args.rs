@@ -98,6 +98,10 @@ pub(crate) struct DriveArgs {
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Results")]
     out: Option<PathBuf>,
 
+    /// Keep no results, only print the table
+    #[arg(long, conflicts_with = "out", help_heading = "Results")]
+    discard: bool,
+
     /// What each level must keep, such as 'p99<5ms' or 'errors<0.1%'
     #[arg(long, value_name = "MEASURE<LIMIT", help_heading = "Results")]
     require: Vec<Threshold>,
@@ -144,7 +148,7 @@ impl DriveArgs {
             cores: self.cores,
             seed: self.seed,
             allow_remote: self.allow_remote,
-            out: Some(self.out.unwrap_or_else(|| default_folder(command))),
+            out: (!self.discard).then(|| self.out.unwrap_or_else(|| default_folder(command))),
             require: self.require,
             command_line: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
         }

@@ -14,7 +14,8 @@ pub(crate) struct Profile {
     #[arg(value_hint = clap::ValueHint::Url)]
     url: String,
 
-    /// What is asked for: specweb99, uniform, zipf:ALPHA or single:PATH
+    /// What is asked for: specweb99, uniform, zipf:ALPHA, single:PATH, or the files of trace:FILE in
+    /// their order
     #[arg(long, value_name = "WHAT", default_value = "specweb99", help_heading = "Workload")]
     workload: Spec,
 
@@ -26,9 +27,10 @@ pub(crate) struct Profile {
     #[arg(long, value_name = "N", help_heading = "Arrivals")]
     capacity: Option<f64>,
 
-    /// Find the score as well: the most connections, each paced at 400 kbit/s, that all get 320 kbit/s
-    #[arg(long, help_heading = "Arrivals")]
-    score: bool,
+    /// Find the score as well: the most connections, up to MOST, that each read 400 kbit/s and all get 320
+    #[arg(long, value_name = "MOST", num_args = 0..=1, require_equals = true, default_missing_value = "1000000",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Arrivals")]
+    score: Option<u32>,
 
     /// A profile for each of several data set sizes, such as directories=100,300,600
     #[arg(long, value_name = "SIZES", help_heading = "Workload")]
@@ -45,7 +47,7 @@ pub(crate) struct Profile {
 impl Profile {
     pub(crate) fn run(self) -> ExitCode {
         let options = Options {
-            options: self.drive.options("profile", self.workload),
+            options: self.drive.options("profile", self.workload).with_endless_trace(),
             url: self.url,
             pid: self.pid,
             levels: self.levels,
@@ -53,6 +55,6 @@ impl Profile {
             score: self.score,
             sweep: self.sweep,
         };
-        crate::lab::finish_run(profile::run(options))
+        crate::lab::finish_run(profile::run(&options))
     }
 }

@@ -101,6 +101,9 @@ fn describe(driver: &mut Driver, compare: &Compare) {
     let run = driver.run_mut();
     run.arrivals = format!("Poisson, at load levels that are fractions {relative_to}");
     run.settings.insert("rounds".to_owned(), compare.rounds.to_string());
+    if compare.rounds == 1 {
+        run.notes.push("one round: intervals say nothing of how rounds differ".to_owned());
+    }
     let Place { core, memory_bytes, reads_per_s, .. } = compare.place;
     let mut set = |name: &str, value: Option<String>| {
         value.and_then(|value| run.settings.insert(name.to_owned(), value));
@@ -123,8 +126,8 @@ struct Contest {
 /// A server in its turn: what the lab started ends with it.
 struct Turn {
     served: Served,
-    /// Dropped last.
-    _running: Running,
+    /// Dropped, it is stopped.
+    running: Running,
 }
 
 /// A subject for each server.
@@ -146,7 +149,7 @@ impl Contest {
             return Ok(());
         }
         self.in_rounds(|contest, index, round, served| {
-            let found = contest.driver.capacity(served, Some(round))?.0;
+            let found = contest.driver.capacity(served, Some(round))?;
             match &mut contest.subjects[index].capacity {
                 Some(capacity) => add_round(capacity, &found),
                 none => *none = Some(found),
@@ -198,7 +201,10 @@ impl Contest {
                 if self.subjects[index].missing.is_some() || self.driver.is_interrupted() {
                     continue;
                 }
-                let taken = self.begin(index).and_then(|begun| turn(self, index, round, &begun.served));
+                let taken = self.begin(index).and_then(|begun| {
+                    turn(self, index, round, &begun.served)?;
+                    self.end(begun)
+                });
                 if let Err(why) = taken {
                     let why = format!("round {round}: {why}");
                     eprintln!("warning: {} is out: {why}", self.subjects[index].name);
@@ -231,7 +237,22 @@ impl Contest {
         self.driver.preflight(&served)?;
         self.driver.warm_up(&served)?;
         running.throttle(true)?;
-        Ok(Turn { served, _running: running })
+        Ok(Turn { served, running })
+    }
+
+    /// Ends a turn; says what the server suffered in it.
+    fn end(&mut self, turn: Turn) -> Result<()> {
+        let Turn { served, running } = turn;
+        if let Some(why) = running.ended() {
+            return Err(Error::run(why));
+        }
+        let killed = running.killed_for_memory();
+        if killed > 0 {
+            let note =
+                format!("{}: the kernel ended {killed} of its processes for want of memory", served.name);
+            self.driver.note(note);
+        }
+        running.stop()
     }
 
     /// Puts the rounds together.

@@ -118,7 +118,7 @@ impl Driver {
             duration_ns: nanoseconds(level.duration_s),
             drain_max_ns: nanoseconds(self.options.drain_s),
         };
-        let file = self.out.as_ref().filter(|_| level.keep).map(|out| {
+        let file = self.out.as_mut().filter(|_| level.keep).map(|out| {
             let round = level.round.map_or(String::new(), |round| format!("-round{round}"));
             out.begin(&format!("{}-{}{round}", served.name, level.name))
         });
@@ -150,8 +150,7 @@ impl Driver {
             notes.extend(out.end(file, &records, &facts, &mut measures));
         }
         for note in notes {
-            eprintln!("warning: {note}");
-            self.run.notes.push(format!("{}, {}: {note}", served.name, level.name));
+            self.note(format!("{}, {}: {note}", served.name, level.name));
         }
         Ok(Driven { measures, facts, clients })
     }
@@ -218,19 +217,21 @@ impl Driver {
 
     /// What a server answers under infinite demand: as many clients as there may be connections ask
     /// without pause (blocking-induced-latency, section 2.4).
-    pub fn capacity(&mut self, served: &Served, round: Option<u32>) -> Result<(Capacity, Measures)> {
+    pub fn capacity(&mut self, served: &Served, round: Option<u32>) -> Result<Capacity> {
         let clients = self.options.users.connections_max;
         let duration_s = self.options.duration_s.unwrap_or(CAPACITY_S);
         let mut level = Level::infinite("infinite demand", clients, duration_s);
         level.round = round;
         let measures = self.level(served, &level)?.measures;
-        let capacity = Capacity {
+        if let Some(limit) = &measures.generator.limit {
+            self.note(format!("{}: the capacity may be the generator's: {limit}", served.name));
+        }
+        Ok(Capacity {
             requests_per_s: measures.answered_per_s,
             megabits_per_s: measures.megabits_per_s,
             rounds_requests_per_s: vec![measures.answered_per_s],
             clients,
-        };
-        Ok((capacity, measures))
+        })
     }
 }
 

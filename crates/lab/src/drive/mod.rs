@@ -61,6 +61,15 @@ pub struct Options {
     pub command_line: Vec<String>,
 }
 
+impl Options {
+    /// A trace begins again when it ends, as levels and infinite demand need it: they have rates and
+    /// durations of their own.
+    pub fn with_endless_trace(mut self) -> Self {
+        self.files.trace_loop = matches!(self.workload, Spec::Trace { .. });
+        self
+    }
+}
+
 /// How the users behave.
 #[derive(Clone, Debug)]
 pub struct Users {
@@ -106,13 +115,14 @@ pub struct Driver {
     options: Options,
     workload: Workload,
     stop: Stop,
+    /// None before the first preflight, and when nothing is kept.
     out: Option<Out>,
     run: Run,
 }
 
 impl Driver {
-    /// Checks the options, opens the workload, makes the folder of results. Signals end the run from
-    /// here on, not the process.
+    /// Checks the options and opens the workload. Signals end the run from here on, not the process. The
+    /// folder of results is made when a server passes the preflight.
     ///
     /// Errors: usage, for options that make no sense; run, for a list or trace that can't be read.
     pub fn new(command: &str, mut options: Options) -> Result<Self> {
@@ -131,9 +141,9 @@ impl Driver {
         let machine = crate::testbed::machine();
         let _ = flash_sys::waiting::process::raise_descriptor_limit();
         let stop = interrupt::watch()?;
-        let out = options.out.as_deref().map(|folder| Out::make(folder, workload.catalogue())).transpose()?;
+        options.out.as_deref().map_or(Ok(()), Out::check)?;
         let run = level::describe(command, &options, &workload, machine);
-        Ok(Self { options, workload, stop, out, run })
+        Ok(Self { options, workload, stop, out: None, run })
     }
 
     /// What it was made with.
@@ -159,6 +169,12 @@ impl Driver {
     /// The results so far; the command adds to them.
     pub fn run_mut(&mut self) -> &mut Run {
         &mut self.run
+    }
+
+    /// Says something that must be known to believe the figures, and keeps it.
+    pub fn note(&mut self, note: String) {
+        eprintln!("warning: {note}");
+        self.run.notes.push(note);
     }
 
     /// Keeps the results so far with these subjects, so that little is lost when the process is ended

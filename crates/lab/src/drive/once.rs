@@ -86,7 +86,7 @@ pub fn run(load: Load) -> Result<Ending> {
     driver.preflight(&served)?;
     driver.warm_up(&served)?;
     let capacity = match capacity_per_s {
-        None if needs_capacity(&arrive) => Some(driver.capacity(&served, None)?.0),
+        None if needs_capacity(&arrive) => Some(driver.capacity(&served, None)?),
         _ => None,
     };
     let level_1_per_s = capacity_per_s.or(capacity.as_ref().map(|c| c.requests_per_s));

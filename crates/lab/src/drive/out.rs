@@ -31,6 +31,8 @@ pub(super) struct Out {
     /// None after an error.
     log: Option<HdrLog>,
     paths: PathsSeen,
+    /// Files of records so far: the number makes their names differ.
+    files: u32,
 }
 
 /// The file of records of a phase under way.
@@ -48,27 +50,33 @@ impl Keep for PhaseFile {
 }
 
 impl Out {
-    /// Makes the folder.
-    ///
-    /// Errors: usage, when it holds a run already; run, when it can't be made.
-    pub(super) fn make(folder: &Path, catalogue: &Catalogue) -> Result<Self> {
+    /// Refuses a folder that holds a run already.
+    pub(super) fn check(folder: &Path) -> Result<()> {
         if folder.join(results::RUN_FILE).exists() {
             return Err(Error::usage(format!(
                 "{} holds the results of another run: choose another folder",
                 folder.display()
             )));
         }
+        Ok(())
+    }
+
+    /// Makes the folder.
+    ///
+    /// Errors: run, when it can't be made.
+    pub(super) fn make(folder: &Path, catalogue: &Catalogue) -> Result<Self> {
         let records = folder.join(RECORDS);
         fs::create_dir_all(&records).map_err(|why| Error::file("make", &records, &why))?;
         let log = HdrLog::create(&folder.join(HDR_LOG), SystemTime::now())?;
-        Ok(Self { folder: folder.to_owned(), log: Some(log), paths: PathsSeen::new(catalogue) })
+        Ok(Self { folder: folder.to_owned(), log: Some(log), paths: PathsSeen::new(catalogue), files: 0 })
     }
 
     /// Begins the file of records for a phase.
-    pub(super) fn begin(&self, name: &str) -> PhaseFile {
+    pub(super) fn begin(&mut self, name: &str) -> PhaseFile {
+        self.files += 1;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '.';
         let plain: String = name.chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
-        let name = format!("{RECORDS}/{plain}.rec");
+        let name = format!("{RECORDS}/{:03}-{plain}.rec", self.files);
         let started = SystemTime::now();
         PhaseFile { writer: Writer::create(&self.folder.join(&name), started), name, started }
     }

@@ -12,6 +12,7 @@ use crate::load::{self, Pace, Phase, Setup, Stream};
 use crate::record::{Outcome, Record};
 use crate::workload::{Ask, Catalogue, Demand};
 
+use super::out::Out;
 use super::{Driver, Served};
 
 /// Files that are asked for.
@@ -37,9 +38,9 @@ impl Demand for Row {
 }
 
 impl Driver {
-    /// Asks a server for a few files.
+    /// Asks a server for a few files, then makes the folder of results.
     ///
-    /// Errors: run, when none is answered properly.
+    /// Errors: run, when none is answered properly, or the folder can't be made.
     pub fn preflight(&mut self, served: &Served) -> Result<()> {
         let catalogue = Arc::clone(self.workload.catalogue());
         let count = catalogue.len().min(SAMPLE);
@@ -61,7 +62,7 @@ impl Driver {
         let records = ran.streams.remove(0).records;
         let wrong: Vec<&Record> = records.iter().filter(|r| r.outcome != Outcome::Answered).collect();
         if wrong.is_empty() || self.stop.is_set() {
-            return Ok(());
+            return self.make_out();
         }
         let found = describe(&wrong, &catalogue);
         if wrong.len() == records.len() {
@@ -78,8 +79,15 @@ impl Driver {
             served.name,
             wrong.len()
         );
-        eprintln!("warning: {note}");
-        self.run.notes.push(note);
+        self.note(note);
+        self.make_out()
+    }
+
+    /// Makes the folder of results, once.
+    fn make_out(&mut self) -> Result<()> {
+        if let (None, Some(folder)) = (&self.out, &self.options.out) {
+            self.out = Some(Out::make(folder, self.workload.catalogue())?);
+        }
         Ok(())
     }
 }

@@ -67,7 +67,7 @@ pub enum Pace {
     /// They start when the demand says, whatever the answers do.
     Open,
     /// So many clients, each on a connection of its own, each asks `think_ns` after its answer. One
-    /// whose request failed waits 10 ms, doubled with each failure in a row up to a second.
+    /// whose request failed waits 10 ms, doubled with each failure in a row up to 1.28 s.
     Closed {
         /// Clients on this thread.
         clients: u32,

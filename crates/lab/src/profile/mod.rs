@@ -34,8 +34,8 @@ pub struct Profile {
     pub levels: Vec<f64>,
     /// The capacity, requests per second; found when not given.
     pub capacity_per_s: Option<f64>,
-    /// Find the score as well.
-    pub score: bool,
+    /// Find the score as well, up to so many connections.
+    pub score: Option<u32>,
     /// One profile for each of several data set sizes.
     pub sweep: Option<Sweep>,
 }
@@ -43,14 +43,14 @@ pub struct Profile {
 /// Profiles the server, prints a table, keeps the results.
 ///
 /// Errors: usage, for options that make no sense; run, for a server that answers nothing properly.
-pub fn run(profile: Profile) -> Result<Ending> {
+pub fn run(profile: &Profile) -> Result<Ending> {
     check_levels(&profile.levels)?;
     if let Some(sweep) = &profile.sweep {
-        return sweep::run(&profile, sweep);
+        return sweep::run(profile, sweep);
     }
-    let served = served(&profile)?;
+    let served = served(profile)?;
     let mut driver = Driver::new("profile", profile.options.clone())?;
-    let subject = profile_subject(&mut driver, &profile, &served)?;
+    let subject = profile_subject(&mut driver, profile, &served)?;
     driver.run_mut().subjects.push(subject);
     driver.finish()
 }
@@ -83,7 +83,7 @@ fn profile_subject(driver: &mut Driver, profile: &Profile, served: &Served) -> R
     let level_1_per_s = match profile.capacity_per_s {
         Some(given) => given,
         None => {
-            let capacity = driver.capacity(served, None)?.0;
+            let capacity = driver.capacity(served, None)?;
             let found = capacity.requests_per_s;
             subject.capacity = Some(capacity);
             found
@@ -100,8 +100,8 @@ fn profile_subject(driver: &mut Driver, profile: &Profile, served: &Served) -> R
         subject.levels.push(driver.level(served, &level)?.measures);
         driver.save(std::slice::from_ref(&subject));
     }
-    if profile.score && !driver.is_interrupted() {
-        subject.score = Some(score::find(driver, served)?);
+    if let (Some(most), false) = (profile.score, driver.is_interrupted()) {
+        subject.score = Some(score::find(driver, served, most)?);
     }
     Ok(subject)
 }

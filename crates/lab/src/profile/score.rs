@@ -3,6 +3,8 @@
 //! A profile asks for it. Each client asks without pause and reads no faster than its pace; a
 //! connection conforms when it still got the least bit rate over the whole try.
 
+use flash_sys::waiting::process;
+
 use crate::drive::{Driver, Level, Served, Users};
 use crate::error::Result;
 use crate::load::ClientTotals;
@@ -16,22 +18,32 @@ const LEAST_BITS_PER_S: u64 = 320_000;
 const ERRORS_SHARE_MAX: f64 = 0.01;
 /// How long a try lasts when nothing is said: some thirty files of the average size, seconds.
 const TRY_S: f64 = 10.0;
+/// What every system allows (POSIX, `OPEN_MAX`), and what else the generator has open.
+const DESCRIPTORS_LEAST: u64 = 256;
+const DESCRIPTORS_KEPT: u64 = 64;
 /// Where the search begins.
 const CONNECTIONS_FIRST: u32 = 64;
 /// The search ends when what passed and what failed are so close.
 const CLOSE_SHARE: f64 = 0.02;
 
-/// Finds the score by doubling, then by bisection.
-pub(super) fn find(driver: &mut Driver, served: &Served) -> Result<Score> {
-    let most = driver.options().users.connections_max;
+/// Finds the score, up to `most` connections, by doubling, then by bisection.
+pub(super) fn find(driver: &mut Driver, served: &Served, most: u32) -> Result<Score> {
+    let limit = process::raise_descriptor_limit().unwrap_or(DESCRIPTORS_LEAST);
+    let possible = limit.saturating_sub(DESCRIPTORS_KEPT).clamp(1, u64::from(u32::MAX)) as u32;
+    let most = possible.min(most);
     let mut tries = Vec::new();
+    let mut limited = false;
     let (mut passed, mut failed) = (0, None);
     while !driver.is_interrupted() {
         let connections = match next(passed, failed, most) {
             Some(connections) => connections,
             None => break,
         };
-        let found = attempt(driver, served, connections)?;
+        let (found, limit) = attempt(driver, served, connections)?;
+        if let (false, Some(limit)) = (limited, limit) {
+            driver.note(format!("{connections} connections: the score may be the generator's: {limit}"));
+            limited = true;
+        }
         if driver.is_interrupted() {
             break;
         }
@@ -42,15 +54,16 @@ pub(super) fn find(driver: &mut Driver, served: &Served) -> Result<Score> {
             found.slowest_bits_per_s / 1000.0
         );
         if found.passed {
-            passed = connections
+            passed = connections;
         } else {
-            failed = Some(connections)
+            failed = Some(connections);
         }
         tries.push(found);
     }
     if failed.is_none() && passed == most {
-        let note = format!("the score is bounded by --connections {most}, not by the server");
-        driver.run_mut().notes.push(note);
+        let bound =
+            if most == possible { "this process's descriptors (ulimit -n)" } else { "what was asked for" };
+        driver.note(format!("the score is bounded by {bound}, {most} connections, not by the server"));
     }
     Ok(Score {
         connections: passed,
@@ -74,7 +87,8 @@ fn next(passed: u32, failed: Option<u32>, most: u32) -> Option<u32> {
     }
 }
 
-fn attempt(driver: &mut Driver, served: &Served, connections: u32) -> Result<ScoreTry> {
+/// One try, and why it may tell of the generator rather than of the server.
+fn attempt(driver: &mut Driver, served: &Served, connections: u32) -> Result<(ScoreTry, Option<String>)> {
     let duration_s = driver.options().duration_s.unwrap_or(TRY_S);
     let users = Users {
         connections_max: connections,
@@ -87,13 +101,14 @@ fn attempt(driver: &mut Driver, served: &Served, connections: u32) -> Result<Sco
     let conforming = rates.iter().filter(|rate| **rate >= LEAST_BITS_PER_S as f64).count() as u32;
     let counts = &driven.measures.counts;
     let errors_share = counts.failures() as f64 / counts.asked.max(1) as f64;
-    Ok(ScoreTry {
+    let found = ScoreTry {
         connections,
         conforming,
         slowest_bits_per_s: rates.iter().copied().reduce(f64::min).unwrap_or(0.0),
         errors_share,
         passed: conforming == connections && errors_share < ERRORS_SHARE_MAX,
-    })
+    };
+    Ok((found, driven.measures.generator.limit))
 }
 
 /// The bit rate of a client over the time in which it had a request under way.
@@ -111,9 +126,9 @@ mod tests {
         while let Some(connections) = next(passed, failed, most) {
             assert!(connections <= most && connections > 0);
             if connections <= limit {
-                passed = connections
+                passed = connections;
             } else {
-                failed = Some(connections)
+                failed = Some(connections);
             }
             tries += 1;
         }

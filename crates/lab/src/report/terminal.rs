@@ -150,7 +150,13 @@ fn faults(view: &View) -> Vec<String> {
     lines
 }
 
+/// The ratios that most ask for, at the last level; the report has all.
 fn ratios(run: &Run) -> Vec<String> {
+    let last = run.ratios.iter().rev().find_map(|ratio| ratio.level.as_deref());
+    let asked_for = |ratio: &&Ratio| {
+        ratio.level.is_none()
+            || ratio.level.as_deref() == last && matches!(ratio.measure.as_str(), "p50" | "p99")
+    };
     let line = |ratio: &Ratio| {
         let level = ratio.level.as_deref().map(|level| format!(" at {level}")).unwrap_or_default();
         let interval = ratio
@@ -159,7 +165,7 @@ fn ratios(run: &Run) -> Vec<String> {
         let times = figure(ratio.ratio);
         format!("{}{level}: {} / {} = {times}{interval}", ratio.measure, ratio.subject, ratio.base)
     };
-    run.ratios.iter().map(line).collect()
+    run.ratios.iter().filter(asked_for).map(line).collect()
 }
 
 /// What the generator did to the figures, over all levels.
