@@ -235,7 +235,7 @@ impl Contest {
         let target = target(&self.compare.options, running.url())?;
         let served = Served { name: peer.name.clone(), target, pid: running.pid() };
         self.driver.preflight(&served)?;
-        self.driver.warm_up(&served)?;
+        self.driver.warm_up_fast(&served)?;
         running.throttle(true)?;
         Ok(Turn { served, running })
     }

@@ -206,13 +206,20 @@ impl Driver {
         (0..).zip(demands).map(stream).collect()
     }
 
-    /// Asks without measuring, so that what a server caches is cached.
-    pub fn warm_up(&mut self, served: &Served) -> Result<()> {
-        if self.options.warm_up_s > 0.0 {
-            let clients = self.options.users.connections_max;
-            self.level(served, &Level::infinite("warm-up", clients, self.options.warm_up_s))?;
+    /// Asks as a level does, without measuring, so that what a server caches is cached.
+    pub fn warm_up(&mut self, served: &Served, like: &Level) -> Result<()> {
+        let duration_s = self.options.warm_up_s;
+        if duration_s > 0.0 && !self.is_interrupted() {
+            let level = Level { name: "warm-up".to_owned(), duration_s, keep: false, ..like.clone() };
+            self.level(served, &level)?;
         }
         Ok(())
+    }
+
+    /// The same under infinite demand.
+    pub fn warm_up_fast(&mut self, served: &Served) -> Result<()> {
+        let clients = self.options.users.connections_max;
+        self.warm_up(served, &Level::infinite("warm-up", clients, self.options.warm_up_s))
     }
 
     /// What a server answers under infinite demand: as many clients as there may be connections ask

@@ -84,7 +84,6 @@ pub fn run(load: Load) -> Result<Ending> {
     let served = Served { name: "load".to_owned(), target: target(&options, &url)?, pid };
     let mut driver = Driver::new("load", options)?;
     driver.preflight(&served)?;
-    driver.warm_up(&served)?;
     let capacity = match capacity_per_s {
         None if needs_capacity(&arrive) => Some(driver.capacity(&served, None)?),
         _ => None,
@@ -93,6 +92,7 @@ pub fn run(load: Load) -> Result<Ending> {
     let level = level(&driver, &arrive, level_1_per_s)?;
     let dataset_bytes = driver.workload().catalogue().dataset_bytes();
     driver.run_mut().arrivals = describe(&arrive, &level);
+    driver.warm_up(&served, &level)?;
     let measured =
         if driver.is_interrupted() { Vec::new() } else { vec![driver.level(&served, &level)?.measures] };
     driver.run_mut().subjects.push(Subject {

@@ -74,7 +74,7 @@ pub(crate) fn check_levels(levels: &[f64]) -> Result<()> {
 /// One profile. Ends early, with what there is, when a signal came.
 fn profile_subject(driver: &mut Driver, profile: &Profile, served: &Served) -> Result<Subject> {
     driver.preflight(served)?;
-    driver.warm_up(served)?;
+    driver.warm_up_fast(served)?;
     driver.run_mut().arrivals = "capacity by infinite demand, levels by Poisson arrivals".to_owned();
     let mut subject = Subject {
         dataset_bytes: driver.workload().catalogue().dataset_bytes(),
