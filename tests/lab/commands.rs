@@ -248,13 +248,12 @@ fn what_can_not_be_is_refused_before_the_load_begins() {
     let gone = child.id().to_string();
     let served = Served::folder(small_set());
     let url = format!("{}/dir00000/class0_1", served.url);
-    let cases: [&[&str]; 6] = [
+    let cases: [&[&str]; 5] = [
         &["load", &url, "--pid", &gone],
         &["load", &url, "--cores", "1023"],
         &["profile", &url, "--workload", "single:/", "--pid", &gone],
         &["profile", &url, "--workload", "single:/", "--capacity", "0"],
         &["profile", &url, "--workload", "single:/", "--capacity", "nan"],
-        &["compare", "flash", "--workload", "single:/", "--files", &folder.text("none")],
     ];
     for words in cases {
         let ended = flash(words.iter().copied().chain(["--out", &out]));

@@ -154,7 +154,9 @@ impl Contest {
             return Ok(());
         }
         self.in_rounds(|contest, index, round, turn| {
-            let found = contest.driver.capacity(&turn.served, Some(round))?;
+            let Some(found) = contest.driver.capacity(&turn.served, Some(round))? else {
+                return Ok(());
+            };
             match &mut contest.subjects[index].capacity {
                 Some(capacity) => add_round(capacity, &found),
                 none => *none = Some(found),

@@ -138,7 +138,7 @@ impl Driver {
         });
         let watch = served.pid.map(Watch::start).transpose().unwrap_or_else(|why| {
             // It was there at the beginning: what is still measured is not to be lost.
-            self.note(format!("{}, {}: {why}", served.name, level.name));
+            self.note(format!("{}, {}: what the server used is not known: {why}", served.name, level.name));
             None
         });
         let keep = file.as_ref().map(|file| file as &dyn Keep);
@@ -260,22 +260,29 @@ impl Driver {
     }
 
     /// What a server answers under infinite demand: as many clients as there may be connections ask
-    /// without pause (blocking-induced-latency, section 2.4).
-    pub fn capacity(&mut self, served: &Served, round: Option<u32>) -> Result<Capacity> {
+    /// without pause (blocking-induced-latency, section 2.4). None when a signal came: what the first
+    /// moments have is no capacity.
+    pub fn capacity(&mut self, served: &Served, round: Option<u32>) -> Result<Option<Capacity>> {
+        if self.is_interrupted() {
+            return Ok(None);
+        }
         let clients = self.options.users.connections_max;
         let duration_s = self.options.duration_s.unwrap_or(CAPACITY_S);
         let mut level = Level::infinite("infinite demand", clients, duration_s);
         level.round = round;
         let measures = self.level(served, &level)?.measures;
+        if self.is_interrupted() {
+            return Ok(None);
+        }
         if let Some(limit) = &measures.generator.limit {
             self.note(format!("{}: the capacity may be the generator's: {limit}", served.name));
         }
-        Ok(Capacity {
+        Ok(Some(Capacity {
             requests_per_s: measures.answered_per_s,
             megabits_per_s: measures.megabits_per_s,
             rounds_requests_per_s: vec![measures.answered_per_s],
             clients,
-        })
+        }))
     }
 }
 

@@ -87,17 +87,21 @@ pub fn run(load: Load) -> Result<Ending> {
     let capacity = match capacity_per_s {
         None if needs_capacity(&arrive) => {
             driver.warm_up_fast(&served)?;
-            Some(driver.capacity(&served, None)?)
+            driver.capacity(&served, None)?
         }
         _ => None,
     };
     let level_1_per_s = capacity_per_s.or(capacity.as_ref().map(|c| c.requests_per_s));
-    let level = level(&driver, &arrive, level_1_per_s)?;
     let dataset_bytes = driver.workload().catalogue().dataset_bytes();
-    driver.run_mut().arrivals = describe(&arrive, &level);
-    driver.warm_up(&served, &level)?;
-    let measured =
-        if driver.is_interrupted() { Vec::new() } else { vec![driver.level(&served, &level)?.measures] };
+    let mut measured = Vec::new();
+    if !driver.is_interrupted() {
+        let level = level(&driver, &arrive, level_1_per_s)?;
+        driver.run_mut().arrivals = describe(&arrive, &level);
+        driver.warm_up(&served, &level)?;
+        if !driver.is_interrupted() {
+            measured.push(driver.level(&served, &level)?.measures);
+        }
+    }
     driver.run_mut().subjects.push(Subject {
         dataset_bytes,
         capacity,
@@ -175,7 +179,7 @@ fn level(driver: &Driver, arrive: &Arrive, level_1_per_s: Option<f64>) -> Result
                 Rate::PerSecond(rate_per_s) => (*rate_per_s, None),
                 Rate::Level(fraction) => (fraction * level_1_per_s.unwrap_or_default(), Some(*fraction)),
             };
-            if rate_per_s <= 0.0 && !driver.is_interrupted() {
+            if rate_per_s <= 0.0 {
                 return Err(Error::run("the capacity is 0: the server answered nothing properly"));
             }
             let name = load_level.map_or("open loop".to_owned(), level_name);

@@ -94,10 +94,8 @@ fn profile_subject(driver: &mut Driver, profile: &Profile, served: &Served) -> R
     let level_1_per_s = match profile.capacity_per_s {
         Some(given) => given,
         None => {
-            let capacity = driver.capacity(served, None)?;
-            let found = capacity.requests_per_s;
-            subject.capacity = Some(capacity);
-            found
+            subject.capacity = driver.capacity(served, None)?;
+            subject.capacity.as_ref().map_or(0.0, |capacity| capacity.requests_per_s)
         }
     };
     if level_1_per_s <= 0.0 && !driver.is_interrupted() {
