@@ -322,7 +322,7 @@ pub(super) fn describe(command: &str, options: &Options, workload: &Workload, ma
         set("users read", format!("at most {rate} bytes/s"));
     }
     set("seed", options.seed.to_string());
-    set("generator", format!("{} threads", options.threads));
+    set("threads of the generator", options.threads.to_string());
     set("warm-up", format!("{} s", options.warm_up_s));
     set("contents verified", if users.verify { "yes" } else { "no" }.to_owned());
     Run {

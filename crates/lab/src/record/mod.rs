@@ -63,7 +63,7 @@ pub enum Outcome {
     WrongLength = 6,
     /// A byte of the body is not the file's.
     WrongContent = 7,
-    /// A whole response with a status other than 200 and, for a trace, other than the trace's own.
+    /// A whole response with a status other than 200.
     Status = 8,
     /// The user gave up: no whole answer within the time it waits, at the last try.
     Aborted = 9,

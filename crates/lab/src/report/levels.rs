@@ -33,10 +33,16 @@ pub(super) fn profile(view: &View) -> Part {
         Part { id: "profile", tables: vec![levels_table(view), rounds_table(view)], ..Part::default() };
     if loads.len() > 1 {
         part.title = "Latency against load".to_owned();
-        part.lead = "Load 1 is what each server answers under infinite demand, so that every server is \
-                     compared under the same strain. The last chart has requests per second instead. A \
-                     line that stays low and level is what users want."
-            .to_owned();
+        let load_1 = if is_of_own_capacity(view) {
+            "Load 1 is what each server answers under infinite demand, so that every server is compared under \
+             the same strain."
+        } else {
+            "Load 1 is not each server's own capacity here: see the arrivals in what was measured."
+        };
+        part.lead = format!(
+            "{load_1} The last chart has requests per second instead. A line that stays low and level is what \
+             users want."
+        );
         part.charts = if view.drawn().count() == 1 {
             alone(view, &loads).iter().chain(&against_rate(view)).map(Chart::draw).collect()
         } else {
@@ -87,10 +93,32 @@ fn heights(lines: &[Line]) -> Vec<f64> {
     lines.iter().flat_map(|line| line.points.iter().map(|point| point.1)).collect()
 }
 
-fn load_chart(title: String, y_title: &str, loads: &[f64], y: Scale, lines: Vec<Line>) -> Chart {
+/// Whether every load level that is drawn is a fraction of the capacity that was found of its server.
+fn is_of_own_capacity(view: &View) -> bool {
+    /// What is between a rate and its fraction by rounding.
+    const OFF_MAX: f64 = 1e-6;
+    view.drawn().all(|shown| {
+        let capacity = shown.subject.capacity.as_ref().map_or(0.0, |found| found.requests_per_s);
+        let mut asked = shown.subject.levels.iter().filter_map(|m| Some((m.load_level?, m.asked_per_s?)));
+        asked.all(|(level, rate)| (level * capacity / rate - 1.0).abs() < OFF_MAX)
+    })
+}
+
+fn load_title(view: &View) -> &'static str {
+    if is_of_own_capacity(view) { "load, as a fraction of the server's capacity" } else { "load" }
+}
+
+fn load_chart(
+    x_title: &str,
+    title: String,
+    y_title: &str,
+    loads: &[f64],
+    y: Scale,
+    lines: Vec<Line>,
+) -> Chart {
     Chart {
         title,
-        x_title: "load, as a fraction of the server's capacity".to_owned(),
+        x_title: x_title.to_owned(),
         y_title: y_title.to_owned(),
         x: Scale::at(Unit::Number, loads),
         y,
@@ -110,7 +138,14 @@ fn overlaid(view: &View, loads: &[f64]) -> Vec<Chart> {
     let all: Vec<f64> = MEASURES.iter().flat_map(|measure| heights(&of(measure))).collect();
     let y = Scale::log(Unit::Milliseconds, all);
     let chart = |measure: &Measure| {
-        load_chart(format!("Latency, {}", measure.0), "latency, log scale", loads, y.clone(), of(measure))
+        load_chart(
+            load_title(view),
+            format!("Latency, {}", measure.0),
+            "latency, log scale",
+            loads,
+            y.clone(),
+            of(measure),
+        )
     };
     MEASURES.iter().map(chart).collect()
 }
@@ -126,7 +161,14 @@ fn alone(view: &View, loads: &[f64]) -> Option<Chart> {
     };
     let lines: Vec<Line> = names.into_iter().zip(&MEASURES).enumerate().map(line).collect();
     let y = Scale::log(Unit::Milliseconds, heights(&lines));
-    Some(load_chart(format!("{}: latency", shown.label), "latency, log scale", loads, y, lines))
+    Some(load_chart(
+        load_title(view),
+        format!("{}: latency", shown.label),
+        "latency, log scale",
+        loads,
+        y,
+        lines,
+    ))
 }
 
 /// What relative load hides: how many requests each server answered at that latency.
@@ -300,7 +342,7 @@ pub(super) fn inversion(view: &View) -> Part {
     if loads.len() > 1 && has_figures {
         let y = Scale::linear(Unit::Number, 0.0, heights(&lines));
         let title = "Service inversion against load".to_owned();
-        part.charts.push(load_chart(title, "inversion, 0 to 1", &loads, y, lines).draw());
+        part.charts.push(load_chart(load_title(view), title, "inversion, 0 to 1", &loads, y, lines).draw());
         part.tables.push(inversion_table(view, &loads));
     }
     part

@@ -280,6 +280,24 @@ fn the_findings_are_those_of_the_figures() {
 }
 
 #[test]
+fn a_load_of_anything_but_the_own_capacity_is_not_called_that() {
+    let own = "load, as a fraction of the server";
+    let mut run = two();
+    for subject in &mut run.subjects {
+        for level in &mut subject.levels {
+            level.asked_per_s = level.load_level.map(|load| load * 1234.0);
+        }
+    }
+    let page_of = |run: &Run| html(std::slice::from_ref(run));
+    assert!(page_of(&run).contains(own) && page_of(&run).contains("under infinite demand"));
+    // As with --relative-to: the same rates for all, whatever each can do.
+    run.subjects[1].capacity.as_mut().unwrap().requests_per_s = 2000.0;
+    assert!(!page_of(&run).contains(own) && !page_of(&run).contains("under the same strain"));
+    run.subjects[1].capacity = None;
+    assert!(!page_of(&run).contains(own));
+}
+
+#[test]
 fn subjects_are_compared_at_the_highest_level_that_all_have() {
     let mut run = two();
     run.subjects[1].levels.truncate(2);
