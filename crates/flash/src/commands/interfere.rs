@@ -13,8 +13,8 @@ The server serves a folder made by `flash fileset specweb99`. Hot files are thos
 directories; see to it that they are in memory, and that the cold ones are not. Latency counts from
 the intended start of a request, and arrivals never wait for replies. Give it a core of its own: it
 does not sleep while it measures, and says when it, and not the server, was the limit.
-Exit codes: 0 done, 1 could not run, 2 bad usage, 3 a --require does not hold, 130 interrupted (what was
-measured is kept).";
+Exit codes: 0 done, 1 could not run, 2 bad usage, 3 a --require does not hold, 130 interrupted
+(what was measured is kept).";
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Phase {
