@@ -217,3 +217,48 @@ fn several_runs_make_one_report() {
     assert!(fs::read_to_string(&page).unwrap().contains("<svg"));
     assert_eq!(flash(["report", &folder.text("nothing")]).code, Some(2));
 }
+
+#[test]
+fn an_open_loop_lasts_to_its_end_and_says_what_was_asked() {
+    let folder = Folder::new();
+    let single = ["--workload", "single:/dir00000/class0_1"];
+    // Some two requests: the last one's start is not the end.
+    let out = folder.text("rate");
+    let ended = load(&out, &[&single[..], &["--rate", "1", "--duration", "2s", "--seed", "3"]].concat());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let level = &run_json(&out)["subjects"][0]["levels"][0];
+    assert_eq!(level["duration_s"], 2.0, "{level}");
+    let answered = level["counts"]["answered"].as_f64().unwrap();
+    assert!((level["answered_per_s"].as_f64().unwrap() - answered / 2.0).abs() < 1e-9, "{level}");
+
+    let out = folder.text("phases");
+    let ended = load(&out, &[&single[..], &["--phases", "1s@40/s,1s@0/s", "--arrivals", "fixed"]].concat());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let level = &run_json(&out)["subjects"][0]["levels"][0];
+    assert_eq!((&level["asked_per_s"], &level["duration_s"]), (&20.0.into(), &2.0.into()));
+    assert_eq!((&level["counts"]["asked"], &level["answered_per_s"]), (&40.into(), &20.0.into()));
+}
+
+#[test]
+fn what_can_not_be_is_refused_before_the_load_begins() {
+    let folder = Folder::new();
+    let (out, child) = (folder.text("out"), std::process::Command::new("true").spawn());
+    let mut child = child.unwrap();
+    child.wait().unwrap();
+    let gone = child.id().to_string();
+    let served = Served::folder(small_set());
+    let url = format!("{}/dir00000/class0_1", served.url);
+    let cases: [&[&str]; 5] = [
+        &["load", &url, "--pid", &gone],
+        &["load", &url, "--cores", "1023"],
+        &["profile", &url, "--workload", "single:/", "--pid", &gone],
+        &["profile", &url, "--workload", "single:/", "--capacity", "0"],
+        &["profile", &url, "--workload", "single:/", "--capacity", "nan"],
+    ];
+    for words in cases {
+        let ended = flash(words.iter().copied().chain(["--out", &out]));
+        assert_eq!(ended.code, Some(2), "{words:?}: {ended:?}");
+        assert!(!ended.stderr.contains("clients"), "nothing was asked for: {ended:?}");
+        assert!(!folder.path("out").exists(), "{words:?}");
+    }
+}

@@ -51,11 +51,11 @@ impl Drop for Folder {
     }
 }
 
-/// A small SPECweb99 set, made once for all tests of this program.
+/// A small SPECweb99 set, made once and kept where cargo keeps what tests make.
 pub(crate) fn small_set() -> &'static str {
     static SET: OnceLock<String> = OnceLock::new();
     SET.get_or_init(|| {
-        let path = std::env::temp_dir().join(format!("flash-lab-e2e-{}-set", std::process::id()));
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("flash-lab-small-set");
         let path = path.to_str().unwrap().to_owned();
         let made = flash(["fileset", "specweb99", &path, "--directories", "2"]);
         assert_eq!(made.code, Some(0), "{made:?}");

@@ -1,10 +1,18 @@
 //! The server that a command drives: its URL taken apart, and the rule that keeps load at home.
 //!
-//! The commands that generate load call it before anything else; it sends nothing itself.
+//! The commands that generate load call it before anything else. It connects only to find out which
+//! address of a name answers, and sends nothing.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
+
+/// How long one of several addresses may take to answer.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
+/// The most addresses of a name that are tried.
+const ADDRESSES_MAX: usize = 16;
 
 /// A server to drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +26,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Takes `http://HOST[:PORT][/BASE]` apart and looks HOST up.
+    /// Takes `http://HOST[:PORT][/BASE]` apart and looks HOST up. Of several addresses it takes the
+    /// first that accepts a connection, else the first: `localhost` is often `::1` as well.
     ///
     /// Errors: usage, for another scheme or a host that is not this machine unless
     /// `allow_remote`; run, for a name that can't be resolved.
@@ -36,24 +45,52 @@ impl Target {
                 && (!name.contains(':') || name.ends_with(']'))
         });
         let with_port = if ends_in_port { host.to_owned() } else { format!("{host}:80") };
-        let mut found = with_port
-            .to_socket_addrs()
-            .map_err(|why| Error::run(format!("cannot find the host of '{url}': {why}")))?;
-        let Some(address) = found.next() else {
+        let found = with_port.to_socket_addrs().map_err(|why| {
+            let text = format!("cannot find the host of '{url}': {why}");
+            if why.kind() == io::ErrorKind::InvalidInput { Error::usage(text) } else { Error::run(text) }
+        })?;
+        let found: Vec<SocketAddr> = found.take(ADDRESSES_MAX).collect();
+        let Some(first) = found.first() else {
             return Err(Error::run(format!("cannot find the host of '{url}': it has no address")));
         };
-        if !address.ip().is_loopback() && !allow_remote {
+        let may_be_loaded = |address: &SocketAddr| address.ip().is_loopback() || allow_remote;
+        let loaded: Vec<SocketAddr> = found.iter().copied().filter(may_be_loaded).collect();
+        let Some(address) = first_that_accepts(&loaded) else {
             return Err(Error::usage(format!(
-                "will not load {address}: it is not this machine; give --allow-remote if it is yours to load"
+                "will not load {first}: it is not this machine; give --allow-remote if it is yours to load"
             )));
-        }
+        };
         Ok(Self { address, host: host.to_owned(), base: base.trim_end_matches('/').to_owned() })
+    }
+}
+
+/// Of several addresses the first that accepts a connection, else the first.
+fn first_that_accepts(addresses: &[SocketAddr]) -> Option<SocketAddr> {
+    let accepts = |address: &&SocketAddr| TcpStream::connect_timeout(address, CONNECT_PATIENCE).is_ok();
+    match addresses {
+        [] | [_] => addresses.first().copied(),
+        [first, ..] => addresses.iter().find(accepts).or(Some(first)).copied(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
+
+    #[test]
+    fn of_several_addresses_it_takes_one_that_accepts() {
+        let (open, closed) =
+            (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let [open_at, closed_at] = [&open, &closed].map(|listener| listener.local_addr().unwrap());
+        drop(closed);
+        assert_eq!(first_that_accepts(&[closed_at, open_at]), Some(open_at));
+        assert_eq!(first_that_accepts(&[closed_at]), Some(closed_at));
+        drop(open);
+        assert_eq!(first_that_accepts(&[closed_at, open_at]), Some(closed_at));
+        assert_eq!(first_that_accepts(&[]), None);
+    }
 
     #[test]
     fn takes_urls_apart() {
@@ -67,7 +104,14 @@ mod tests {
 
     #[test]
     fn refuses_other_schemes_and_other_machines() {
-        for url in ["https://127.0.0.1/", "127.0.0.1:80", "http://", "http:///x", "http://192.0.2.1:80/"] {
+        for url in [
+            "http://127.0.0.1:99999/",
+            "https://127.0.0.1/",
+            "127.0.0.1:80",
+            "http://",
+            "http:///x",
+            "http://192.0.2.1:80/",
+        ] {
             assert_eq!(Target::parse(url, false).unwrap_err().exit_code(), 2, "{url}");
         }
         assert!(Target::parse("http://192.0.2.1:80/", true).is_ok());

@@ -10,6 +10,8 @@ mod pool;
 use crate::drive::{Driver, Ending, Level, Options, Served, target};
 use crate::error::{Error, Result};
 use crate::measure::bootstrap::{self, Sample};
+use crate::measure::per;
+use crate::measure::times::median;
 use crate::profile::{LEVEL_S, check_levels};
 use crate::results::{Capacity, Subject};
 use crate::testbed::{self, Peer, Place, Running};
@@ -133,6 +135,9 @@ struct Turn {
 /// A subject for each server.
 fn enlist(driver: &Driver, compare: &Compare) -> Result<Vec<Subject>> {
     let dataset_bytes = driver.workload().catalogue().dataset_bytes();
+    if compare.servers.iter().any(|peer| peer.url().is_none()) {
+        compare.place.check()?;
+    }
     let subject = |peer: &Peer| {
         if let Some(url) = peer.url() {
             target(&compare.options, url)?;
@@ -148,8 +153,10 @@ impl Contest {
         if let RelativeTo::Given(_) = self.compare.relative_to {
             return Ok(());
         }
-        self.in_rounds(|contest, index, round, served| {
-            let found = contest.driver.capacity(served, Some(round))?;
+        self.in_rounds(|contest, index, round, turn| {
+            let Some(found) = contest.driver.capacity(&turn.served, Some(round))? else {
+                return Ok(());
+            };
             match &mut contest.subjects[index].capacity {
                 Some(capacity) => add_round(capacity, &found),
                 none => *none = Some(found),
@@ -162,7 +169,7 @@ impl Contest {
         let lowest =
             self.subjects.iter().filter_map(|s| Some(s.capacity.as_ref()?.requests_per_s)).reduce(f64::min);
         let duration_s = self.compare.options.duration_s.unwrap_or(LEVEL_S);
-        self.in_rounds(|contest, index, round, served| {
+        self.in_rounds(|contest, index, round, turn| {
             let own = contest.subjects[index].capacity.as_ref().map(|c| c.requests_per_s);
             let level_1_per_s = match contest.compare.relative_to {
                 RelativeTo::Own => own,
@@ -176,9 +183,12 @@ impl Contest {
                 if contest.driver.is_interrupted() {
                     break;
                 }
+                if let Some(why) = turn.running.ended() {
+                    return Err(Error::run(why));
+                }
                 let level =
                     Level { round: Some(round), ..Level::fraction(fraction, level_1_per_s, duration_s) };
-                let driven = contest.driver.level(served, &level)?;
+                let driven = contest.driver.level(&turn.served, &level)?;
                 if let Some(file) =
                     driven.measures.records.as_deref().and_then(|name| contest.driver.kept(name))
                 {
@@ -193,7 +203,7 @@ impl Contest {
 
     /// Gives every server its turn in every round. One that fails is out of the contest, with the
     /// reason; the others go on.
-    fn in_rounds(&mut self, turn: impl Fn(&mut Self, usize, u32, &Served) -> Result<()>) -> Result<()> {
+    fn in_rounds(&mut self, turn: impl Fn(&mut Self, usize, u32, &Turn) -> Result<()>) -> Result<()> {
         let count = self.compare.servers.len();
         for round in 1..=self.compare.rounds {
             for place in 0..count {
@@ -202,7 +212,7 @@ impl Contest {
                     continue;
                 }
                 let taken = self.begin(index).and_then(|begun| {
-                    turn(self, index, round, &begun.served)?;
+                    turn(self, index, round, &begun)?;
                     self.end(begun)
                 });
                 if let Err(why) = taken {
@@ -274,13 +284,33 @@ impl Contest {
 
 /// The medians of the rounds so far.
 fn add_round(capacity: &mut Capacity, found: &Capacity) {
-    let megabits_each = capacity.megabits_per_s / capacity.requests_per_s.max(f64::MIN_POSITIVE);
+    // A megabit rate is kept as that of the median: what one request brings, on average over the rounds.
+    let asked: f64 = capacity.rounds_requests_per_s.iter().sum();
+    let megabits_before = asked * per(capacity.megabits_per_s, capacity.requests_per_s);
+    let megabits_each = per(megabits_before + found.megabits_per_s, asked + found.requests_per_s);
     capacity.rounds_requests_per_s.push(found.requests_per_s);
-    let mut sorted = capacity.rounds_requests_per_s.clone();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    let median =
-        if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
-    capacity.requests_per_s = median;
-    capacity.megabits_per_s = median * megabits_each;
+    capacity.requests_per_s = median(capacity.rounds_requests_per_s.clone());
+    capacity.megabits_per_s = capacity.requests_per_s * megabits_each;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capacity(requests_per_s: f64, megabits_per_s: f64) -> Capacity {
+        let rounds_requests_per_s = vec![requests_per_s];
+        Capacity { requests_per_s, megabits_per_s, rounds_requests_per_s, clients: 1 }
+    }
+
+    #[test]
+    fn a_capacity_is_the_median_of_its_rounds() {
+        // The first round went wrong.
+        let mut all = capacity(0.0, 0.0);
+        add_round(&mut all, &capacity(100.0, 10.0));
+        assert_eq!((all.requests_per_s, all.megabits_per_s), (50.0, 5.0));
+        add_round(&mut all, &capacity(300.0, 50.0));
+        // 60 Mb/s for 400 requests/s: 0.15 for each of the median's 100.
+        assert_eq!(all.rounds_requests_per_s, [0.0, 100.0, 300.0]);
+        assert!(all.requests_per_s == 100.0 && (all.megabits_per_s - 15.0).abs() < 1e-9, "{all:?}");
+    }
 }

@@ -54,6 +54,19 @@ pub struct Level {
     pub keep: bool,
 }
 
+impl Served {
+    /// A server that runs already.
+    ///
+    /// Errors: as [`Target::parse`]; usage, when there is no such process.
+    pub fn running(name: &str, options: &Options, url: &str, pid: Option<u32>) -> Result<Self> {
+        let target = super::target(options, url)?;
+        if let Some(pid) = pid {
+            Watch::start(pid)?;
+        }
+        Ok(Self { name: name.to_owned(), target, pid })
+    }
+}
+
 impl Level {
     /// An open loop; its arrivals are still to be set.
     pub fn open(name: &str, duration_s: f64) -> Self {
@@ -75,12 +88,13 @@ impl Level {
         Self { clients: Some((clients, 0.0)), keep: false, ..Self::open(name, duration_s) }
     }
 
-    /// Tells the rows of requests of different levels and rounds apart: one that repeated another's would
-    /// ask for what that has just brought into memory. Each server gets the same.
+    /// Tells the rows of requests of different levels, rounds and tries apart: one that repeated another's
+    /// would ask for what that has just brought into memory. Each server gets the same.
     fn row(&self) -> u64 {
         let name =
             self.name.bytes().fold(0, |row: u64, byte| row.wrapping_mul(31).wrapping_add(u64::from(byte)));
-        (name << 8 | u64::from(self.round.unwrap_or(0))) << 16
+        let clients = self.clients.map_or(0, |(clients, _)| u64::from(clients));
+        (name << 8 | u64::from(self.round.unwrap_or(0))) << 16 ^ clients << 40
     }
 
     /// A fraction of a capacity in requests per second, by Poisson arrivals.
@@ -91,7 +105,7 @@ impl Level {
             load_level: Some(fraction),
             arrivals: Arrivals::Poisson { phases },
             asked_per_s: Some(rate_per_s),
-            ..Self::open(&format!("{fraction:.2}"), duration_s)
+            ..Self::open(&level_name(fraction), duration_s)
         }
     }
 }
@@ -122,6 +136,8 @@ impl Driver {
             load_level: level.load_level,
             round: level.round,
             asked_per_s: level.asked_per_s,
+            // How long it is meant to last.
+            duration_ns: self.scheduled_ns(level),
             series: self.series(),
             ..PhaseFacts::default()
         };
@@ -130,8 +146,8 @@ impl Driver {
     }
 
     /// Drives a server with the streams of each thread (see [`load::run`]) for so many seconds, and
-    /// measures them one by one. For each there is one of `facts`, of which the load fills in what it
-    /// found; what the server used is told with the first.
+    /// measures them one by one. For each there is one of `facts`, with the duration that it is meant to
+    /// have or 0; the load fills in what it found. What the server used is told with the first.
     ///
     /// Errors: run, when the generator can't work.
     pub(crate) fn phase(
@@ -151,19 +167,25 @@ impl Driver {
                 files.push(out.begin(&format!("{}-{name}{round}", served.name)));
             }
         }
-        let watch = served.pid.map(Watch::start).transpose()?;
+        let watch = served.pid.map(Watch::start).transpose().unwrap_or_else(|why| {
+            // It was there at the beginning: what is still measured is not to be lost.
+            self.note(format!("{}: what the server used is not known: {why}", served.name));
+            None
+        });
         let ran = self.on_its_cores(|| load::run(streams, &phase, &self.stop, Some(&files)))?;
         let mut server = watch.and_then(Watch::finish);
         if let (Some(why), Some(first)) = (ran.local_limit, facts.first()) {
             let name = &first.name;
-            self.note(format!("{}, {name}: this machine did not allow every connection: {why}", served.name));
+            self.note(format!("{}, {name}: {why}", served.name));
         }
         let mut files = files.into_iter();
         let mut driven = Vec::new();
         for (mut facts, stream) in facts.into_iter().zip(ran.streams) {
             let StreamRan { records, connections, retried, clients } = stream;
-            facts.duration_ns = ran.duration_ns;
-            facts.drain_ns = ran.drain_ns;
+            // Arrivals of an open loop last to the end of the phase, also when none came in its last part.
+            let scheduled_ns = if ran.ended_early.is_none() { facts.duration_ns } else { 0 };
+            facts.duration_ns = ran.duration_ns.max(scheduled_ns);
+            facts.drain_ns = (ran.duration_ns + ran.drain_ns).saturating_sub(facts.duration_ns);
             facts.threads = ran.threads;
             facts.busy_share = ran.busy_share;
             facts.connections = connections;
@@ -185,17 +207,33 @@ impl Driver {
 
     /// Does the work of the generator on a thread that keeps, with all it starts, to the generator's
     /// cores: servers that are started must not inherit that.
-    fn on_its_cores<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    pub(super) fn on_its_cores<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let cores = &self.options.cores;
         let pinned = || {
             if !cores.is_empty() {
-                program::pin_thread(cores)
-                    .map_err(|why| Error::run(format!("cannot keep to the cores {cores:?}: {why}")))?;
+                program::pin_thread(cores).map_err(|why| {
+                    Error::usage(format!(
+                        "cannot keep to the cores {cores:?}: {why}; give cores that this process may use"
+                    ))
+                })?;
             }
             work()
         };
         let ended = thread::scope(|scope| scope.spawn(pinned).join());
         ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// How long the arrivals of an open loop last; 0 for a closed one, which ends with its demand.
+    fn scheduled_ns(&self, level: &Level) -> u64 {
+        let whole_ns = nanoseconds(level.duration_s);
+        match level.arrivals {
+            _ if level.clients.is_some() => 0,
+            Arrivals::Trace { speed } if !self.options.files.trace_loop => {
+                let trace_s = self.workload.trace_duration_s().unwrap_or(0.0) / speed;
+                whole_ns.min(nanoseconds(trace_s))
+            }
+            _ => whole_ns,
+        }
     }
 
     fn series(&self) -> SeriesBounds {
@@ -256,23 +294,36 @@ impl Driver {
     }
 
     /// What a server answers under infinite demand: as many clients as there may be connections ask
-    /// without pause (blocking-induced-latency, section 2.4).
-    pub fn capacity(&mut self, served: &Served, round: Option<u32>) -> Result<Capacity> {
+    /// without pause (blocking-induced-latency, section 2.4). None when a signal came: what the first
+    /// moments have is no capacity.
+    pub fn capacity(&mut self, served: &Served, round: Option<u32>) -> Result<Option<Capacity>> {
+        if self.is_interrupted() {
+            return Ok(None);
+        }
         let clients = self.options.users.connections_max;
         let duration_s = self.options.duration_s.unwrap_or(CAPACITY_S);
         let mut level = Level::infinite("infinite demand", clients, duration_s);
         level.round = round;
         let measures = self.level(served, &level)?.measures;
+        if self.is_interrupted() {
+            return Ok(None);
+        }
         if let Some(limit) = &measures.generator.limit {
             self.note(format!("{}: the capacity may be the generator's: {limit}", served.name));
         }
-        Ok(Capacity {
+        Ok(Some(Capacity {
             requests_per_s: measures.answered_per_s,
             megabits_per_s: measures.megabits_per_s,
             rounds_requests_per_s: vec![measures.answered_per_s],
             clients,
-        })
+        }))
     }
+}
+
+/// The name of a fraction of the capacity: two decimals, or as many as it takes to tell it from others.
+pub(crate) fn level_name(fraction: f64) -> String {
+    let short = format!("{fraction:.2}");
+    if short.parse() == Ok(fraction) { short } else { fraction.to_string() }
 }
 
 /// Says on standard error what begins.
@@ -280,10 +331,11 @@ fn say(served: &Served, level: &Level) {
     let round = level.round.map_or(String::new(), |round| format!(", round {round}"));
     let how = match (level.clients, level.asked_per_s) {
         (Some((clients, _)), _) => format!("{clients} clients"),
+        (None, Some(rate)) if rate < 10.0 => format!("{rate:.2} requests/s"),
         (None, Some(rate)) => format!("{rate:.0} requests/s"),
-        (None, None) => "arrivals of the trace".to_owned(),
+        (None, None) => "arrivals".to_owned(),
     };
-    eprintln!("{}{round}: {}: {how} for {:.0} s", served.name, level.name, level.duration_s);
+    eprintln!("{}{round}: {}: {how} for {} s", served.name, level.name, level.duration_s);
 }
 
 /// The head of a run's results.

@@ -18,8 +18,8 @@ use crate::results::{Measures, Run, Subject};
 use crate::target::Target;
 use crate::workload::{self, Spec, Workload};
 
-pub(crate) use level::nanoseconds;
 pub use level::{Driven, Level, Served};
+pub(crate) use level::{level_name, nanoseconds};
 use out::Out;
 pub use out::default_folder;
 
@@ -143,7 +143,9 @@ impl Driver {
         let stop = interrupt::watch()?;
         options.out.as_deref().map_or(Ok(()), Out::check)?;
         let run = level::describe(command, &options, &workload, machine);
-        Ok(Self { options, workload, stop, out: None, run })
+        let driver = Self { options, workload, stop, out: None, run };
+        driver.on_its_cores(|| Ok(()))?;
+        Ok(driver)
     }
 
     /// What it was made with.

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::results::Subject;
 use crate::workload::{Arrivals, PhasePlan, PhaseRate, Spec};
 
-use super::{Driver, Ending, Level, Options, Served, target};
+use super::{Driver, Ending, Level, Options, Served, level_name};
 
 /// Clients when nothing is said about arrivals.
 pub const CLIENTS: u32 = 64;
@@ -81,20 +81,27 @@ pub struct Load {
 pub fn run(load: Load) -> Result<Ending> {
     let Load { options, url, pid, arrive, capacity_per_s } = load;
     check(&options, &arrive, capacity_per_s)?;
-    let served = Served { name: "load".to_owned(), target: target(&options, &url)?, pid };
+    let served = Served::running("load", &options, &url, pid)?;
     let mut driver = Driver::new("load", options)?;
     driver.preflight(&served)?;
     let capacity = match capacity_per_s {
-        None if needs_capacity(&arrive) => Some(driver.capacity(&served, None)?),
+        None if needs_capacity(&arrive) => {
+            driver.warm_up_fast(&served)?;
+            driver.capacity(&served, None)?
+        }
         _ => None,
     };
     let level_1_per_s = capacity_per_s.or(capacity.as_ref().map(|c| c.requests_per_s));
-    let level = level(&driver, &arrive, level_1_per_s)?;
     let dataset_bytes = driver.workload().catalogue().dataset_bytes();
-    driver.run_mut().arrivals = describe(&arrive, &level);
-    driver.warm_up(&served, &level)?;
-    let measured =
-        if driver.is_interrupted() { Vec::new() } else { vec![driver.level(&served, &level)?.measures] };
+    let mut measured = Vec::new();
+    if !driver.is_interrupted() {
+        let level = level(&driver, &arrive, level_1_per_s)?;
+        driver.run_mut().arrivals = describe(&arrive, &level);
+        driver.warm_up(&served, &level)?;
+        if !driver.is_interrupted() {
+            measured.push(driver.level(&served, &level)?.measures);
+        }
+    }
     driver.run_mut().subjects.push(Subject {
         dataset_bytes,
         capacity,
@@ -175,7 +182,7 @@ fn level(driver: &Driver, arrive: &Arrive, level_1_per_s: Option<f64>) -> Result
             if rate_per_s <= 0.0 {
                 return Err(Error::run("the capacity is 0: the server answered nothing properly"));
             }
-            let name = load_level.map_or("open loop".to_owned(), |fraction| format!("{fraction:.2}"));
+            let name = load_level.map_or("open loop".to_owned(), level_name);
             let shared =
                 Level { load_level, asked_per_s: Some(rate_per_s), ..plain(&name, Arrivals::Closed) };
             match workload.trace_mean_rate_per_s() {
@@ -193,12 +200,16 @@ fn level(driver: &Driver, arrive: &Arrive, level_1_per_s: Option<f64>) -> Result
         Arrive::Phases { plan, spacing } => {
             let phases = plan.rates(level_1_per_s)?;
             let whole_ns: u64 = phases.iter().map(|phase| phase.duration_ns).sum();
-            Level { duration_s: whole_ns as f64 / 1e9, ..plain("phases", spaced(*spacing, phases)) }
+            let duration_s = whole_ns as f64 / 1e9;
+            let asked: f64 = phases.iter().map(|p| p.rate_per_s * p.duration_ns as f64 / 1e9).sum();
+            let shared = plain("phases", spaced(*spacing, phases));
+            Level { duration_s, asked_per_s: Some(asked / duration_s), ..shared }
         }
-        Arrive::Trace => Level {
-            duration_s: duration_s.unwrap_or_else(trace_s),
-            ..plain("trace", Arrivals::Trace { speed: 1.0 })
-        },
+        Arrive::Trace => {
+            let duration_s = duration_s.unwrap_or_else(trace_s);
+            let asked_per_s = workload.trace_rate_per_s(duration_s);
+            Level { duration_s, asked_per_s, ..plain("trace", Arrivals::Trace { speed: 1.0 }) }
+        }
     })
 }
 

@@ -24,6 +24,11 @@ const PATHS: &str = "paths.txt";
 /// The HdrHistogram log.
 const HDR_LOG: &str = "latency.hlog";
 
+/// A file that takes up room, for the results when records have filled the disk.
+const ROOM: &str = ".room";
+/// How much: what a run of a hundred levels takes, and its report.
+const ROOM_BYTES: usize = 8 << 20;
+
 /// A folder of results. Once it has been made nothing that happens to it ends a measurement: what
 /// can't be kept is told.
 pub(super) struct Out {
@@ -71,6 +76,10 @@ impl Out {
         let records = folder.join(RECORDS);
         fs::create_dir_all(&records).map_err(|why| Error::file("make", &records, &why))?;
         let log = HdrLog::create(&folder.join(HDR_LOG), SystemTime::now())?;
+        // A disk that has no room for it now may have some for the results.
+        if fs::write(folder.join(ROOM), vec![0; ROOM_BYTES]).is_err() {
+            let _ = fs::remove_file(folder.join(ROOM));
+        }
         Ok(Self { folder: folder.to_owned(), log: Some(log), paths: PathsSeen::new(catalogue), files: 0 })
     }
 
@@ -115,18 +124,28 @@ impl Out {
         self.folder.join(relative)
     }
 
-    /// Writes `run.json`.
+    /// Writes `run.json`, if need be into the room that was kept for it.
     pub(super) fn save(&self, run: &Run) -> Result<()> {
-        results::write(&self.folder, run)
+        results::write(&self.folder, run).or_else(|why| {
+            fs::remove_file(self.folder.join(ROOM)).map_err(|_| why)?;
+            results::write(&self.folder, run)
+        })
     }
 
     /// Writes the list of paths and the report, and says where it is.
     pub(super) fn report(&self, run: &Run, catalogue: &Catalogue) -> Result<()> {
+        let _ = fs::remove_file(self.folder.join(ROOM));
         self.paths.write(&self.folder.join(RECORDS).join(PATHS), catalogue)?;
         let path = self.folder.join(REPORT_FILE);
         report::write(std::slice::from_ref(run), &path)?;
         println!("report: {}", path.display());
         Ok(())
+    }
+}
+
+impl Drop for Out {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.folder.join(ROOM));
     }
 }
 

@@ -268,6 +268,7 @@ fn phase(driver: &mut Driver, options: &Options, served: &Served, with_cold: boo
         name: name.to_owned(),
         asked_per_s: Some(rate_per_s),
         series,
+        duration_ns: nanoseconds(options.phase_s),
         ..PhaseFacts::default()
     };
     let mut parts = vec![facts(name, options.hot_rate_per_s, options.hot_mix.series())];

@@ -75,7 +75,8 @@ pub(crate) struct Ended {
     pub(crate) streams: Vec<StreamRan>,
     pub(crate) duration_ns: u64,
     pub(crate) drain_ns: u64,
-    pub(crate) busy_share: f64,
+    /// Of the time in which requests were started, that in which there was something to do.
+    pub(crate) busy_ns: u64,
 }
 
 impl<'a> Generator<'a> {
@@ -114,14 +115,14 @@ impl<'a> Generator<'a> {
             flow.start(&mut self.io);
         }
         let duration_ns = self.start_all()?;
+        let busy_ns = duration_ns.saturating_sub(self.idle_ns);
         for flow in &mut self.flows {
             flow.close();
         }
         let end_ns = self.drain(duration_ns)?;
         let streams = self.flows.iter_mut().map(|flow| flow.finish_all(&mut self.io, end_ns)).collect();
         self.io.outbox.flush();
-        let busy_share = 1.0 - self.idle_ns as f64 / end_ns.max(1) as f64;
-        Ok(Ended { streams, duration_ns, drain_ns: end_ns - duration_ns, busy_share })
+        Ok(Ended { streams, duration_ns, drain_ns: end_ns - duration_ns, busy_ns })
     }
 
     /// Starts requests until the end of the phase; gives when that was.

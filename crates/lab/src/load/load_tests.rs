@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::*;
@@ -148,6 +149,27 @@ fn count(ran: &StreamRan, outcome: Outcome) -> usize {
 
 fn flagged(ran: &StreamRan, flag: u8) -> usize {
     ran.records.iter().filter(|record| record.flags & flag != 0).count()
+}
+
+#[test]
+fn being_busy_is_counted_while_requests_start_and_not_for_a_thread_without_any() {
+    let target = server(|stream| {
+        let asked = AtomicUsize::new(0);
+        answer_all(stream, |id| {
+            // The third answer is late: the run waits for it when nothing starts any more.
+            thread::sleep(Duration::from_millis(if asked.fetch_add(1, Relaxed) < 2 { 150 } else { 600 }));
+            Some(answer(id))
+        });
+    });
+    let stream = |clients| Stream {
+        setup: setup(target.clone()),
+        demand: Box::new(steady(1000, 0)),
+        pace: closed(clients, 0),
+    };
+    let phase = Phase { duration_ns: 400 * MS, drain_max_ns: 5000 * MS };
+    let ran = run(vec![vec![stream(1)], vec![stream(0)]], &phase, &Stop::new(), None).unwrap();
+    assert_eq!(ran.streams[0].records.len(), 3);
+    assert!((0.0..0.5).contains(&ran.busy_share), "one client that waits: {}", ran.busy_share);
 }
 
 #[test]

@@ -154,7 +154,7 @@ pub struct Ran {
     pub duration_ns: u64,
     /// How long the last answers then took, or were waited for.
     pub drain_ns: u64,
-    /// The share of that time in which the busiest thread had something to do.
+    /// The share of the time in which requests started, in which the busiest thread had something to do.
     pub busy_share: f64,
     /// Threads.
     pub threads: u32,
@@ -233,18 +233,19 @@ pub fn run(threads: Vec<Vec<Stream>>, phase: &Phase, stop: &Stop, keep: Option<&
     let mut streams: Vec<StreamRan> = (records.map_err(broken)?.into_iter())
         .map(|records| StreamRan { records, ..StreamRan::default() })
         .collect();
-    let (mut duration_ns, mut drain_ns, mut busy_share) = (0, 0, 0.0_f64);
+    let (mut duration_ns, mut drain_ns, mut busy_ns) = (0, 0, 0);
     for ended in ended {
         let ended = ended.map_err(broken)?.map_err(|why| wait_failed(&why))?;
         duration_ns = duration_ns.max(ended.duration_ns);
         drain_ns = drain_ns.max(ended.drain_ns);
-        busy_share = busy_share.max(ended.busy_share);
+        busy_ns = busy_ns.max(ended.busy_ns);
         for (all, one) in streams.iter_mut().zip(ended.streams) {
             all.connections += one.connections;
             all.retried += one.retried;
             all.clients.extend(one.clients);
         }
     }
+    let busy_share = busy_ns as f64 / duration_ns.max(1) as f64;
     let said = |text: Mutex<_>| text.into_inner().unwrap_or_else(PoisonError::into_inner);
     let (ended_early, local_limit) = (said(shared.ended_early), said(shared.local_limit));
     Ok(Ran { streams, duration_ns, drain_ns, busy_share, threads: count, ended_early, local_limit })

@@ -171,15 +171,16 @@ fn capacity(base: &Subject, subject: &Subject, seed: u64) -> Option<Ratio> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let drawn = (0..RESAMPLES).map(|_| {
             let (base_drawn, drawn) = draw_rounds(&mut random, base_rounds.len(), rounds.len());
-            mean(&drawn, rounds) / mean(&base_drawn, base_rounds)
+            median(&drawn, rounds) / median(&base_drawn, base_rounds)
         });
         made.interval = interval(drawn.collect());
     }
     Some(made)
 }
 
-fn mean(drawn: &[usize], values: &[f64]) -> f64 {
-    drawn.iter().map(|&index| values[index]).sum::<f64>() / drawn.len() as f64
+/// What a capacity is of its rounds.
+fn median(drawn: &[usize], values: &[f64]) -> f64 {
+    times::median(drawn.iter().map(|&index| values[index]).collect())
 }
 
 /// Draws rounds of two servers; the same ones when they took turns.

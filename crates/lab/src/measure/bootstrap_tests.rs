@@ -37,7 +37,7 @@ fn subject(name: &str, records: &[Record], capacity: Option<Vec<f64>>) -> Subjec
         command: None,
         dataset_bytes: None,
         capacity: capacity.map(|rounds| Capacity {
-            requests_per_s: rounds.iter().sum::<f64>() / rounds.len() as f64,
+            requests_per_s: times::median(rounds.clone()),
             megabits_per_s: 0.0,
             rounds_requests_per_s: rounds,
             clients: 1,
@@ -132,6 +132,19 @@ fn ratios_are_of_exact_figures_and_have_intervals_around_them() {
     }
     let again = ratios(&samples, 1);
     assert!(found.iter().zip(&again).all(|(a, b)| a.interval == b.interval), "seeded");
+}
+
+#[test]
+fn the_interval_of_a_capacity_is_of_what_the_capacity_is() {
+    // One round in five went wrong for one of two like servers: the medians are 100 and 100. The mean of
+    // the one, 82, says otherwise.
+    let base = subject("a", &[], Some(vec![100.0; 5]));
+    let other = subject("b", &[], Some(vec![10.0, 100.0, 100.0, 100.0, 100.0]));
+    let nothing = BTreeMap::new();
+    let samples = [Sample { subject: &base, rounds: &nothing }, Sample { subject: &other, rounds: &nothing }];
+    let found = ratios(&samples, 1);
+    // Three of five draws are of that round in 6 % of all cases: the interval reaches down, and has the ratio.
+    assert_eq!((found[0].ratio, found[0].interval), (1.0, Some([0.1, 1.0])));
 }
 
 #[test]

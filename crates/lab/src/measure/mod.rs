@@ -253,7 +253,7 @@ fn seconds(ns: u64) -> f64 {
 }
 
 /// 0 for an amount per nothing: JSON has no other number for it.
-fn per(amount: f64, of: f64) -> f64 {
+pub(crate) fn per(amount: f64, of: f64) -> f64 {
     if of > 0.0 { amount / of } else { 0.0 }
 }
 

@@ -28,6 +28,14 @@ pub fn percentile_ns(sorted_ns: &[u64], per_mille: u64) -> Option<u64> {
     sorted_ns.get((rank as usize).checked_sub(1)?).copied()
 }
 
+/// The median of values in any order, between the two in the middle of an even number; 0 of none.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let upper = values.len() / 2;
+    let lower = values.len().saturating_sub(1) / 2;
+    values.get(lower).zip(values.get(upper)).map_or(0.0, |(lower, upper)| (lower + upper) / 2.0)
+}
+
 /// The summary of times in growing order; none of none.
 pub fn summary(sorted_ns: &[u64]) -> Option<Latency> {
     let at = |per_mille| percentile_ns(sorted_ns, per_mille).map(ms);
@@ -104,6 +112,12 @@ mod tests {
         assert_eq!(summary(&[]), None);
         // The mean of what no sum of 64 bits holds.
         assert_eq!(summary(&[u64::MAX, u64::MAX]).unwrap().mean_ms, u64::MAX as f64 / 1e6);
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!([median(vec![]), median(vec![7.0]), median(vec![3.0, 1.0])], [0.0, 7.0, 2.0]);
+        assert_eq!(median(vec![9.0, 1.0, 2.0]), 2.0);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 mod score;
 mod sweep;
 
-use crate::drive::{Driver, Ending, Level, Options, Served, target};
+use crate::drive::{Driver, Ending, Level, Options, Served, level_name};
 use crate::error::{Error, Result};
 use crate::results::Subject;
 
@@ -18,6 +18,8 @@ pub const LEVELS: [f64; 6] = [0.20, 0.40, 0.60, 0.80, 0.90, 0.95];
 const LEVELS_MAX: usize = 100;
 /// The highest level: far into overload.
 const LEVEL_MAX: f64 = 100.0;
+/// The highest capacity, requests per second.
+const RATE_MAX_PER_S: f64 = 10_000_000.0;
 /// How long a level takes when nothing is said, seconds.
 pub const LEVEL_S: f64 = 30.0;
 
@@ -45,6 +47,11 @@ pub struct Profile {
 /// Errors: usage, for options that make no sense; run, for a server that answers nothing properly.
 pub fn run(profile: &Profile) -> Result<Ending> {
     check_levels(&profile.levels)?;
+    if let Some(given) = profile.capacity_per_s.filter(|given| !(*given > 0.0 && *given <= RATE_MAX_PER_S)) {
+        return Err(Error::usage(format!(
+            "a capacity of {given}: it must be above 0 and at most {RATE_MAX_PER_S} requests/s"
+        )));
+    }
     if let Some(sweep) = &profile.sweep {
         return sweep::run(profile, sweep);
     }
@@ -56,8 +63,7 @@ pub fn run(profile: &Profile) -> Result<Ending> {
 }
 
 fn served(profile: &Profile) -> Result<Served> {
-    let target = target(&profile.options, &profile.url)?;
-    Ok(Served { name: "server".to_owned(), target, pid: profile.pid })
+    Served::running("server", &profile.options, &profile.url, profile.pid)
 }
 
 /// Refuses levels that make no sense.
@@ -67,6 +73,11 @@ pub(crate) fn check_levels(levels: &[f64]) -> Result<()> {
     }
     if let Some(level) = levels.iter().find(|level| !(**level > 0.0 && **level <= LEVEL_MAX)) {
         return Err(Error::usage(format!("load level {level}: it must be above 0 and at most {LEVEL_MAX}")));
+    }
+    for (index, level) in levels.iter().enumerate() {
+        if levels[..index].iter().any(|other| level_name(*other) == level_name(*level)) {
+            return Err(Error::usage(format!("load level {level} is given twice: give each once")));
+        }
     }
     Ok(())
 }
@@ -83,10 +94,8 @@ fn profile_subject(driver: &mut Driver, profile: &Profile, served: &Served) -> R
     let level_1_per_s = match profile.capacity_per_s {
         Some(given) => given,
         None => {
-            let capacity = driver.capacity(served, None)?;
-            let found = capacity.requests_per_s;
-            subject.capacity = Some(capacity);
-            found
+            subject.capacity = driver.capacity(served, None)?;
+            subject.capacity.as_ref().map_or(0.0, |capacity| capacity.requests_per_s)
         }
     };
     if level_1_per_s <= 0.0 && !driver.is_interrupted() {
@@ -104,4 +113,21 @@ fn profile_subject(driver: &mut Driver, profile: &Profile, served: &Served) -> R
         subject.score = Some(score::find(driver, served, most)?);
     }
     Ok(subject)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_told_apart() {
+        assert!(check_levels(&LEVELS).is_ok());
+        assert!(check_levels(&[0.901, 0.904, 0.9]).is_ok());
+        for wrong in [&[][..], &[0.0], &[f64::NAN], &[101.0], &[0.5, 0.6, 0.5]] {
+            assert_eq!(check_levels(wrong).unwrap_err().exit_code(), 2, "{wrong:?}");
+        }
+        // Rounds of one level are put together by its name.
+        let names = [0.2, 0.95, 1.0, 0.901, 0.904].map(level_name);
+        assert_eq!(names, ["0.20", "0.95", "1.00", "0.901", "0.904"]);
+    }
 }

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp1};
 
 use super::choice::Choice;
@@ -50,13 +50,20 @@ pub(super) enum Source {
 }
 
 /// The row of thread `thread` of `threads`. Poisson rows are independent of each other; fixed ones and
-/// traces deal the requests out in turn.
+/// traces deal the requests out in turn. A looped trace that is not replayed by its own times begins
+/// anywhere: levels that all began alike would find in memory what the one before asked for.
 pub(super) fn stream(
     source: &Source,
     arrivals: &Arrivals,
     seed: u64,
     (thread, threads): (u32, u32),
 ) -> Stream {
+    let first = match source {
+        Source::Trace { replay, is_loop: true } if !matches!(arrivals, Arrivals::Trace { .. }) => {
+            Xoshiro256PlusPlus::seed_from_u64(seed).random_range(0..replay.len().max(1))
+        }
+        _ => 0,
+    };
     let seed = seed ^ (u64::from(thread) << 32);
     let files = match source {
         Source::Drawn(choice) => Files::Drawn {
@@ -66,7 +73,7 @@ pub(super) fn stream(
         Source::Trace { replay, is_loop } => Files::Trace(Row {
             replay: Arc::clone(replay),
             is_loop: *is_loop,
-            next: u64::from(thread),
+            next: first + u64::from(thread),
             step: u64::from(threads),
         }),
     };

@@ -175,6 +175,14 @@ impl Workload {
         }
     }
 
+    /// The same over its first seconds, over as many of them as it has unless it is looped.
+    pub fn trace_rate_per_s(&self, duration_s: f64) -> Option<f64> {
+        match &self.source {
+            Source::Trace { replay, is_loop: false } => Some(replay.rate_per_s(duration_s)),
+            _ => self.trace_mean_rate_per_s(),
+        }
+    }
+
     /// How long a trace takes at its own speed, once; none for other workloads.
     pub fn trace_duration_s(&self) -> Option<f64> {
         match &self.source {

@@ -66,6 +66,21 @@ impl Replay {
 
     /// Requests per second, over all of it.
     pub(crate) fn mean_rate_per_s(&self) -> f64 {
-        self.len() as f64 / (self.duration_ns().max(1) as f64 / 1e9)
+        self.rate_per_s(f64::INFINITY)
+    }
+
+    /// Requests per second of its first `duration_s`, or of all of it when that is shorter.
+    pub(crate) fn rate_per_s(&self, duration_s: f64) -> f64 {
+        let end_ns = ((duration_s * 1e9) as u64).clamp(1, self.duration_ns().max(1));
+        let (mut before, mut after) = (0, self.len());
+        while before < after {
+            let middle = before + (after - before) / 2;
+            if self.at_ns(middle).is_some_and(|at_ns| at_ns < end_ns) {
+                before = middle + 1;
+            } else {
+                after = middle;
+            }
+        }
+        before as f64 / (end_ns as f64 / 1e9)
     }
 }

@@ -186,6 +186,10 @@ fn a_replay_spreads_the_requests_of_a_second() {
     assert_eq!((replay.at_ns(7), replay.path_id(7)), (None, None));
     assert_eq!(replay.duration_ns(), 4 * 1_000_000_000);
     assert!((replay.mean_rate_per_s() - 1.75).abs() < 1e-12);
+    let rates = [0.3, 1.0, 2.0, 2.5, 9.0].map(|duration_s| replay.rate_per_s(duration_s));
+    for (rate, by_hand) in rates.iter().zip([2.0 / 0.3, 4.0, 2.0, 2.0, 1.75]) {
+        assert!((rate - by_hand).abs() < 1e-6, "{rates:?}");
+    }
 }
 
 /// Lines that nginx and Apache wrote for the same requests, some of them odd.
