@@ -4,4 +4,5 @@
 mod bad_servers;
 mod commands;
 mod harness;
+mod interfere;
 mod peers;

@@ -4,13 +4,17 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use flash_lab::drive::default_folder;
 use flash_lab::interfere::{self, HotMix, Options, Phases};
+use flash_lab::measure::Threshold;
 
 const MORE: &str = "\
 The server serves a folder made by `flash fileset specweb99`. Hot files are those of the first
 directories; see to it that they are in memory, and that the cold ones are not. Latency counts from
 the intended start of a request, and arrivals never wait for replies. Give it a core of its own: it
-does not sleep while it measures, and says when it was late itself.";
+does not sleep while it measures, and says when it, and not the server, was the limit.
+Exit codes: 0 done, 1 could not run, 2 bad usage, 3 a --require does not hold, 130 interrupted
+(what was measured is kept).";
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Phase {
@@ -67,7 +71,7 @@ pub(crate) struct Interfere {
 
     /// The most connections at once, for hot and for cold requests each
     #[arg(long, value_name = "N", default_value_t = 1024)]
-    connections: usize,
+    connections: u32,
 
     /// Which phases to run
     #[arg(long, value_enum, default_value = "both")]
@@ -85,13 +89,29 @@ pub(crate) struct Interfere {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Keep the result in this file as JSON
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    json: Option<PathBuf>,
+    /// The server's process, to measure what it uses
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+
+    /// Cores that the generator may use, such as 1 or 2,3
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    cores: Vec<usize>,
 
     /// Load a server that is not on this machine
     #[arg(long)]
     allow_remote: bool,
+
+    /// The folder of the results; made when missing [default: flash-interfere-DATE-TIME, none with --json]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    out: Option<PathBuf>,
+
+    /// Keep the main figures in this file as JSON
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    json: Option<PathBuf>,
+
+    /// What the hot requests of each phase must keep, such as 'p99<5ms' or 'errors<0.1%'
+    #[arg(long, value_name = "MEASURE<LIMIT")]
+    require: Vec<Threshold>,
 }
 
 /// Reads `FIRST..END`.
@@ -102,6 +122,10 @@ fn range(text: &str) -> Result<Range<u32>, String> {
 
 impl Interfere {
     pub(crate) fn run(self) -> ExitCode {
+        let out = match (&self.out, &self.json) {
+            (None, None) => Some(default_folder("interfere")),
+            _ => self.out,
+        };
         let options = Options {
             url: self.url,
             hot_directories: self.hot_dirs,
@@ -123,8 +147,13 @@ impl Interfere {
             verify_seed: self.verify.then_some(self.fileset_seed),
             seed: self.seed,
             allow_remote: self.allow_remote,
+            pid: self.pid,
+            cores: self.cores,
+            out,
             json: self.json,
+            require: self.require,
+            command_line: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
         };
-        crate::lab::finish(interfere::run(&options))
+        crate::lab::finish_run(interfere::run(&options))
     }
 }

@@ -7,8 +7,9 @@ use std::thread;
 use flash_sys::waiting::program;
 
 use crate::error::{Error, Result};
-use crate::load::{self, Keep, Pace, Phase, Setup, Stream, StreamRan};
+use crate::load::{self, Pace, Phase, Setup, Stream, StreamRan};
 use crate::measure::{self, PhaseFacts, SeriesBounds};
+use crate::record::Record;
 use crate::results::{Capacity, FORMAT, Machine, Measures, Run};
 use crate::target::Target;
 use crate::testbed::Watch;
@@ -109,7 +110,7 @@ impl Level {
     }
 }
 
-/// What one phase gave.
+/// What one phase gave, or one stream of it.
 #[derive(Debug)]
 pub struct Driven {
     /// What was computed from it.
@@ -118,6 +119,8 @@ pub struct Driven {
     pub facts: PhaseFacts,
     /// Each client of a closed loop.
     pub clients: Vec<load::ClientTotals>,
+    /// Its requests.
+    pub records: Vec<Record>,
 }
 
 impl Driver {
@@ -128,52 +131,78 @@ impl Driver {
         say(served, level);
         let users = level.users.as_ref().unwrap_or(&self.options.users);
         let streams = self.streams(served, level, users);
-        let phase = Phase {
-            duration_ns: nanoseconds(level.duration_s),
-            drain_max_ns: nanoseconds(self.options.drain_s),
-        };
-        let file = self.out.as_mut().filter(|_| level.keep).map(|out| {
-            let round = level.round.map_or(String::new(), |round| format!("-round{round}"));
-            out.begin(&format!("{}-{}{round}", served.name, level.name))
-        });
-        let watch = served.pid.map(Watch::start).transpose().unwrap_or_else(|why| {
-            // It was there at the beginning: what is still measured is not to be lost.
-            self.note(format!("{}, {}: what the server used is not known: {why}", served.name, level.name));
-            None
-        });
-        let keep = file.as_ref().map(|file| file as &dyn Keep);
-        let mut ran = self.on_its_cores(|| load::run(streams, &phase, &self.stop, keep))?;
-        let StreamRan { records, connections, retried, clients } = ran.streams.remove(0);
-        // Arrivals of an open loop last to the end of the phase, also when none came in its last part.
-        let scheduled_ns = if ran.ended_early.is_none() { self.scheduled_ns(level) } else { 0 };
-        let duration_ns = ran.duration_ns.max(scheduled_ns);
         let facts = PhaseFacts {
             name: level.name.clone(),
             load_level: level.load_level,
             round: level.round,
             asked_per_s: level.asked_per_s,
-            duration_ns,
-            drain_ns: (ran.duration_ns + ran.drain_ns).saturating_sub(duration_ns),
-            threads: ran.threads,
-            busy_share: ran.busy_share,
-            connections,
-            retried,
-            ended_early: ran.ended_early,
+            // How long it is meant to last.
+            duration_ns: self.scheduled_ns(level),
             series: self.series(),
-            server: watch.and_then(Watch::finish),
+            ..PhaseFacts::default()
         };
-        let mut measures = measure::measures(&records, &facts);
-        let mut notes: Vec<String> = Vec::new();
-        if let Some(why) = ran.local_limit {
-            notes.push(why);
+        let mut driven = self.phase(served, streams, level.duration_s, level.keep, vec![facts])?;
+        Ok(driven.remove(0))
+    }
+
+    /// Drives a server with the streams of each thread (see [`load::run`]) for so many seconds, and
+    /// measures them one by one. For each there is one of `facts`, with the duration that it is meant to
+    /// have or 0; the load fills in what it found. What the server used is told with the first.
+    ///
+    /// Errors: run, when the generator can't work.
+    pub(crate) fn phase(
+        &mut self,
+        served: &Served,
+        streams: Vec<Vec<Stream>>,
+        duration_s: f64,
+        keep: bool,
+        facts: Vec<PhaseFacts>,
+    ) -> Result<Vec<Driven>> {
+        let phase =
+            Phase { duration_ns: nanoseconds(duration_s), drain_max_ns: nanoseconds(self.options.drain_s) };
+        let mut files = Vec::new();
+        if let Some(out) = self.out.as_mut().filter(|_| keep) {
+            for PhaseFacts { name, round, .. } in &facts {
+                let round = round.map_or(String::new(), |round| format!("-round{round}"));
+                files.push(out.begin(&format!("{}-{name}{round}", served.name)));
+            }
         }
-        if let Some((out, file)) = self.out.as_mut().zip(file) {
-            notes.extend(out.end(file, &records, &facts, &mut measures));
+        let watch = served.pid.map(Watch::start).transpose().unwrap_or_else(|why| {
+            // It was there at the beginning: what is still measured is not to be lost.
+            self.note(format!("{}: what the server used is not known: {why}", served.name));
+            None
+        });
+        let ran = self.on_its_cores(|| load::run(streams, &phase, &self.stop, Some(&files)))?;
+        let mut server = watch.and_then(Watch::finish);
+        if let (Some(why), Some(first)) = (ran.local_limit, facts.first()) {
+            let name = &first.name;
+            self.note(format!("{}, {name}: {why}", served.name));
         }
-        for note in notes {
-            self.note(format!("{}, {}: {note}", served.name, level.name));
+        let mut files = files.into_iter();
+        let mut driven = Vec::new();
+        for (mut facts, stream) in facts.into_iter().zip(ran.streams) {
+            let StreamRan { records, connections, retried, clients } = stream;
+            // Arrivals of an open loop last to the end of the phase, also when none came in its last part.
+            let scheduled_ns = if ran.ended_early.is_none() { facts.duration_ns } else { 0 };
+            facts.duration_ns = ran.duration_ns.max(scheduled_ns);
+            facts.drain_ns = (ran.duration_ns + ran.drain_ns).saturating_sub(facts.duration_ns);
+            facts.threads = ran.threads;
+            facts.busy_share = ran.busy_share;
+            facts.connections = connections;
+            facts.retried = retried;
+            facts.ended_early = ran.ended_early.clone();
+            facts.server = server.take();
+            let mut measures = measure::measures(&records, &facts);
+            let mut lost = Vec::new();
+            if let Some((out, file)) = self.out.as_mut().zip(files.next()) {
+                lost = out.end(file, &records, &facts, &mut measures);
+            }
+            for note in lost {
+                self.note(format!("{}, {}: {note}", served.name, facts.name));
+            }
+            driven.push(Driven { measures, facts, clients, records });
         }
-        Ok(Driven { measures, facts, clients })
+        Ok(driven)
     }
 
     /// Does the work of the generator on a thread that keeps, with all it starts, to the generator's
@@ -228,19 +257,24 @@ impl Driver {
                     Pace::Closed { clients: share(clients, thread), think_ns: nanoseconds(think_s) }
                 }
             };
-            let setup = Setup {
-                target: served.target.clone(),
-                catalogue: Arc::clone(self.workload.catalogue()),
-                verify: users.verify,
-                connections_max: share(users.connections_max, thread) as usize,
-                requests_per_connection: users.requests_per_connection,
-                abort_after_ns: users.abort_after_s.map(nanoseconds),
-                retries_max: users.retries_max,
-                read_bytes_per_s: users.read_bytes_per_s,
-            };
+            let setup = self.setup(served, users, share(users.connections_max, thread));
             vec![Stream { setup, demand, pace }]
         };
         (0..).zip(demands).map(stream).collect()
+    }
+
+    /// Requests of these users to a server, over so many connections at once.
+    pub(crate) fn setup(&self, served: &Served, users: &Users, connections_max: u32) -> Setup {
+        Setup {
+            target: served.target.clone(),
+            catalogue: Arc::clone(self.workload.catalogue()),
+            verify: users.verify,
+            connections_max: connections_max as usize,
+            requests_per_connection: users.requests_per_connection,
+            abort_after_ns: users.abort_after_s.map(nanoseconds),
+            retries_max: users.retries_max,
+            read_bytes_per_s: users.read_bytes_per_s,
+        }
     }
 
     /// Asks as a level does, without measuring, so that what a server caches is cached.

@@ -1,4 +1,4 @@
-//! Driving one server: what `flash load`, `flash profile` and `flash compare` have in common.
+//! Driving one server: what `flash load`, `profile`, `compare` and `interfere` have in common.
 //!
 //! A [`Driver`] holds what stays the same for all levels of a run: the workload, the behaviour of the
 //! users, the folder of results. The commands say which server gets which level when.
@@ -18,9 +18,8 @@ use crate::results::{Measures, Run, Subject};
 use crate::target::Target;
 use crate::workload::{self, Spec, Workload};
 
-pub(crate) use level::level_name;
-use level::nanoseconds;
 pub use level::{Driven, Level, Served};
+pub(crate) use level::{level_name, nanoseconds};
 use out::Out;
 pub use out::default_folder;
 
@@ -203,10 +202,15 @@ impl Driver {
     /// Prints the table, writes the report, and checks the requirements on every level.
     ///
     /// Errors: run, for results that can't be written.
-    pub fn finish(mut self) -> Result<Ending> {
+    pub fn finish(self) -> Result<Ending> {
+        self.finish_with(|_| true)
+    }
+
+    /// The same, with the requirements on these levels only.
+    pub(crate) fn finish_with(mut self, is_required: impl Fn(&Measures) -> bool) -> Result<Ending> {
         let mut failed = false;
         let mut verdicts = Vec::new();
-        for (subject, level) in each_level(&self.run) {
+        for (subject, level) in each_level(&self.run).filter(|(_, level)| is_required(level)) {
             for requirement in &self.options.require {
                 let verdict = requirement.check(level);
                 failed |= !verdict.holds;

@@ -40,7 +40,7 @@ pub(super) struct Out {
     files: u32,
 }
 
-/// The file of records of a phase under way.
+/// The file of records of a stream of a phase under way.
 pub(super) struct PhaseFile {
     writer: Writer,
     /// Relative to the folder.
@@ -48,9 +48,12 @@ pub(super) struct PhaseFile {
     started: SystemTime,
 }
 
-impl Keep for PhaseFile {
-    fn keep(&self, _stream: usize, records: &[Record]) {
-        self.writer.append(records);
+/// One for each stream; none when nothing is kept.
+impl Keep for Vec<PhaseFile> {
+    fn keep(&self, stream: usize, records: &[Record]) {
+        if let Some(file) = self.get(stream) {
+            file.writer.append(records);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! workload?
 //!
 //! A [`super::Driver`] asks for files spread over the catalogue. What is wrong with all of them ends
-//! the run before it begins; what is wrong with some is a note.
+//! the run before it begins; what is wrong with some is a note. `interfere` needs each hot file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,12 +10,13 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::load::{self, Pace, Phase, Setup, Stream};
 use crate::record::{Outcome, Record};
+use crate::target::Target;
 use crate::workload::{Ask, Catalogue, Demand};
 
 use super::out::Out;
 use super::{Driver, Served};
 
-/// Files that are asked for.
+/// Files that are asked for, and connections at once.
 const SAMPLE: u32 = 20;
 /// How long all of them may take, nanoseconds.
 const PATIENCE_NS: u64 = 10_000_000_000;
@@ -42,13 +43,44 @@ impl Driver {
     ///
     /// Errors: run, when none is answered properly, or the folder can't be made.
     pub fn preflight(&mut self, served: &Served) -> Result<()> {
-        let catalogue = Arc::clone(self.workload.catalogue());
-        let count = catalogue.len().min(SAMPLE);
-        let spread = |i: u32| (u64::from(i) * u64::from(catalogue.len()) / u64::from(count)) as u32;
-        let sample: Vec<u32> = (0..count).map(spread).collect();
+        let files = self.workload.catalogue().len();
+        let count = files.min(SAMPLE);
+        let spread = |i: u32| (u64::from(i) * u64::from(files) / u64::from(count)) as u32;
+        let wrong = self.ask_each(served, (0..count).map(spread).collect(), PATIENCE_NS)?;
+        if !wrong.is_empty() && wrong.len() == count as usize {
+            return Err(self.refusal(served, &format!("none of {count} sampled files"), &wrong));
+        }
+        if !wrong.is_empty() {
+            self.note(format!(
+                "{}: {} of {count} sampled files are not answered properly ({}); does it serve the files of the workload?",
+                served.name,
+                wrong.len(),
+                describe(&wrong, self.workload.catalogue())
+            ));
+        }
+        self.make_out()
+    }
+
+    /// Asks a server for each of these files, so that what it caches is cached, then makes the folder of
+    /// results.
+    ///
+    /// Errors: run, when one is not answered properly in time, or the folder can't be made.
+    pub(crate) fn preflight_all(&mut self, served: &Served, files: Vec<u32>, patience_ns: u64) -> Result<()> {
+        let count = files.len();
+        let wrong = self.ask_each(served, files, patience_ns)?;
+        if !wrong.is_empty() {
+            let files = format!("only {} of {count} files, and all are needed,", count - wrong.len());
+            return Err(self.refusal(served, &files, &wrong));
+        }
+        self.make_out()
+    }
+
+    /// Asks for each file once; gives what was not answered properly. Nothing counts as wrong when a
+    /// signal ended it.
+    fn ask_each(&self, served: &Served, files: Vec<u32>, patience_ns: u64) -> Result<Vec<Record>> {
         let setup = Setup {
             target: served.target.clone(),
-            catalogue: Arc::clone(&catalogue),
+            catalogue: Arc::clone(self.workload.catalogue()),
             verify: self.options.users.verify,
             connections_max: SAMPLE as usize,
             requests_per_connection: None,
@@ -56,31 +88,22 @@ impl Driver {
             retries_max: 0,
             read_bytes_per_s: None,
         };
-        let stream = Stream { setup, demand: Box::new(Row(sample.into_iter())), pace: Pace::Open };
-        let phase = Phase { duration_ns: 1, drain_max_ns: PATIENCE_NS };
+        let stream = Stream { setup, demand: Box::new(Row(files.into_iter())), pace: Pace::Open };
+        let phase = Phase { duration_ns: 1, drain_max_ns: patience_ns };
         let mut ran = load::run(vec![vec![stream]], &phase, &self.stop, None)?;
-        let records = ran.streams.remove(0).records;
-        let wrong: Vec<&Record> = records.iter().filter(|r| r.outcome != Outcome::Answered).collect();
-        if wrong.is_empty() || self.stop.is_set() {
-            return self.make_out();
+        if self.stop.is_set() {
+            return Ok(Vec::new());
         }
-        let found = describe(&wrong, &catalogue);
-        if wrong.len() == records.len() {
-            return Err(Error::run(format!(
-                "{} at {}{} answers none of {count} sampled files properly ({found}); {}",
-                served.name,
-                served.target.host,
-                served.target.base,
-                advice(&wrong)
-            )));
-        }
-        let note = format!(
-            "{}: {} of {count} sampled files are not answered properly ({found}); does it serve the files of the workload?",
-            served.name,
-            wrong.len()
-        );
-        self.note(note);
-        self.make_out()
+        let mut wrong = ran.streams.remove(0).records;
+        wrong.retain(|record| record.outcome != Outcome::Answered);
+        Ok(wrong)
+    }
+
+    fn refusal(&self, served: &Served, files: &str, wrong: &[Record]) -> Error {
+        let Target { host, base, .. } = &served.target;
+        let found = describe(wrong, self.workload.catalogue());
+        let name = &served.name;
+        Error::run(format!("{name} at {host}{base} answers {files} properly ({found}); {}", advice(wrong)))
     }
 
     /// Makes the folder of results, once.
@@ -93,7 +116,7 @@ impl Driver {
 }
 
 /// What went wrong: each kind with its count and its first file.
-fn describe(wrong: &[&Record], catalogue: &Catalogue) -> String {
+fn describe(wrong: &[Record], catalogue: &Catalogue) -> String {
     let mut kinds: BTreeMap<String, (u32, u32)> = BTreeMap::new();
     for record in wrong {
         let kind = match record.outcome {
@@ -111,7 +134,7 @@ fn describe(wrong: &[&Record], catalogue: &Catalogue) -> String {
 }
 
 /// What to do about it.
-fn advice(wrong: &[&Record]) -> &'static str {
+fn advice(wrong: &[Record]) -> &'static str {
     match wrong.first().map(|record| record.outcome) {
         Some(Outcome::Refused) => "is the server running?",
         Some(Outcome::Unanswered) => "does it hang?",

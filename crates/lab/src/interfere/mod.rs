@@ -6,25 +6,29 @@
 //! of `bench/interfere.py`, which calls it.
 
 mod choice;
-mod report;
+mod json;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
 
+use crate::drive::{self, Driven, Driver, Ending, Served, Users, nanoseconds, target};
 use crate::error::{Error, Result};
 use crate::fileset::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
-use crate::load::{self, Pace, Phase, Ran, Setup, Stop, Stream};
-use crate::record::Outcome;
-use crate::target::Target;
-use crate::workload::arrivals::Arrivals;
-use crate::workload::{Ask, Catalogue, Demand};
+use crate::load::{Pace, Stream};
+use crate::measure::bootstrap::{self, Blocks, Sample};
+use crate::measure::{PhaseFacts, SeriesBounds, Threshold};
+use crate::results::{Measures, Ratio, Run, Subject};
+use crate::workload::{self, PhaseRate, Spec, poisson};
 
 use choice::{ColdFiles, HotFiles};
-use report::{PhaseReport, Report, Tally};
 
-/// Connections that ask for the hot files before the measurement.
-const WARM_UP_CONNECTIONS: usize = 8;
+/// The level of cold requests; the others are of hot ones.
+const COLD: &str = "cold";
+/// The hot files may take so long before the measurement, seconds; longer with a longer drain.
+const WARM_UP_S: f64 = 10.0;
+/// The highest rates, requests per second.
+const RATE_MAX_PER_S: f64 = 1e6;
 /// What is added to a seed for another row of random numbers.
 const CHOICE_SEED: u64 = 0x5eed_0001;
 const COLD_SEED: u64 = 0x5eed_0002;
@@ -50,6 +54,29 @@ pub enum HotMix {
     Small,
 }
 
+impl HotMix {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Specweb99 => "specweb99",
+            Self::Small => "small",
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Specweb99 => "SPECweb99's shares",
+            Self::Small => "the small files, equally often,",
+        }
+    }
+
+    fn series(self) -> SeriesBounds {
+        match self {
+            Self::Specweb99 => SeriesBounds::Specweb99,
+            Self::Small => SeriesBounds::Quartiles,
+        }
+    }
+}
+
 /// What `flash interfere` is asked for.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -70,7 +97,7 @@ pub struct Options {
     /// How long to wait for answers after that, seconds.
     pub drain_s: f64,
     /// The most connections at once, for hot and for cold requests each.
-    pub connections_max: usize,
+    pub connections_max: u32,
     /// Which phases to run.
     pub phases: Phases,
     /// The seed of the file set, to check every byte; costs the generator some speed.
@@ -79,39 +106,103 @@ pub struct Options {
     pub seed: u64,
     /// The server may be another machine.
     pub allow_remote: bool,
-    /// Where to keep the result as JSON.
+    /// The server's process, to measure what it uses.
+    pub pid: Option<u32>,
+    /// The cores that the generator may use; all when empty.
+    pub cores: Vec<usize>,
+    /// The folder of the results; none keeps nothing.
+    pub out: Option<PathBuf>,
+    /// A file for the few figures that `bench/` reads, as JSON.
     pub json: Option<PathBuf>,
+    /// What the hot levels must keep.
+    pub require: Vec<Threshold>,
+    /// The command line, for the results.
+    pub command_line: Vec<String>,
 }
 
-/// Measures, and prints a table.
+/// Measures, prints a table, keeps the results.
 ///
-/// Errors: usage, for options that make no sense; run, for a server that does not answer.
-pub fn run(options: &Options) -> Result<()> {
-    let target = Target::parse(&options.url, options.allow_remote)?;
+/// Errors: usage, for options that make no sense; run, for a server that does not answer every hot file
+/// properly, or results that can't be written.
+pub fn run(options: &Options) -> Result<Ending> {
     check(options)?;
-    let directories = options.hot_directories.max(options.cold_directories.end);
-    let server = Server {
-        target,
-        catalogue: Arc::new(Catalogue::specweb99(directories, options.verify_seed)),
-        verify: options.verify_seed.is_some(),
-    };
-    warm_up(options, &server)?;
+    let drive_options = drive_options(options);
+    let target = target(&drive_options, &options.url)?;
+    let served = Served { name: "server".to_owned(), target, pid: options.pid };
+    let mut driver = Driver::new("interfere", drive_options)?;
+    describe(driver.run_mut(), options);
+    let hot = HotFiles::all(options.hot_mix, options.hot_directories);
+    driver.preflight_all(&served, hot, nanoseconds(options.drain_s.max(WARM_UP_S)))?;
 
-    let mut phases = Vec::new();
-    if options.phases != Phases::Cold {
-        phases.push(phase(options, &server, None)?);
+    let dataset_bytes = driver.workload().catalogue().dataset_bytes();
+    let mut subject = Subject { dataset_bytes, ..Subject::of(&options.url, &options.url) };
+    let mut phases: Vec<Measured> = Vec::new();
+    for (with_cold, other) in [(false, Phases::Cold), (true, Phases::Alone)] {
+        if options.phases == other || driver.is_interrupted() {
+            continue;
+        }
+        let measured = phase(&mut driver, options, &served, with_cold)?;
+        subject.levels.extend(measured.levels().cloned());
+        driver.save(std::slice::from_ref(&subject));
+        phases.push(measured);
     }
+    driver.run_mut().subjects.push(subject);
+    if let [alone, beside] = &phases[..] {
+        driver.run_mut().ratios = ratios(alone, beside, options.seed);
+    }
+    // In place: who asked for it may have it open, or it is a pipe.
+    let figures = format!("{:#}\n", json::json(options, &phases));
+    let write =
+        |path: &PathBuf| std::fs::write(path, figures).map_err(|why| Error::file("write", path, &why));
+    let kept = options.json.as_ref().map_or(Ok(()), write);
+    let ending = driver.finish_with(|level| level.name != COLD)?;
+    kept.map(|()| ending)
+}
+
+/// The options that all commands have.
+fn drive_options(options: &Options) -> drive::Options {
+    let cold = if options.phases == Phases::Alone { 0 } else { options.cold_directories.end };
+    drive::Options {
+        workload: Spec::Specweb99,
+        files: workload::Options {
+            directories: Some(options.hot_directories.max(cold)),
+            content_seed: options.verify_seed,
+            ..workload::Options::default()
+        },
+        users: Users {
+            connections_max: options.connections_max,
+            requests_per_connection: Some(u32::MAX),
+            abort_after_s: None,
+            retries_max: 0,
+            read_bytes_per_s: None,
+            verify: options.verify_seed.is_some(),
+        },
+        warm_up_s: 0.0,
+        duration_s: Some(options.phase_s),
+        drain_s: options.drain_s,
+        threads: 1,
+        cores: options.cores.clone(),
+        seed: options.seed,
+        allow_remote: options.allow_remote,
+        out: options.out.clone(),
+        require: options.require.clone(),
+        command_line: options.command_line.clone(),
+    }
+}
+
+/// Says in the head of the results what is special here.
+fn describe(run: &mut Run, options: &Options) {
+    let Range { start, end } = options.cold_directories;
+    run.workload =
+        format!("hot files: {} of {} directories", options.hot_mix.words(), options.hot_directories);
+    run.arrivals = format!("Poisson: {} hot requests/s", options.hot_rate_per_s);
     if options.phases != Phases::Alone {
-        phases.push(phase(options, &server, Some(cold_files(options)))?);
+        run.workload += &format!("; cold files: each of directories {start} to {} once", end - 1);
+        run.arrivals += &format!(", {} cold requests/s", options.cold_rate_per_s);
     }
-    let report = Report::new(options, phases);
-    print!("{report}");
-    if let Some(path) = &options.json {
-        let text = serde_json::to_string_pretty(&report)
-            .map_err(|why| Error::run(format!("cannot write: {why}")))?;
-        std::fs::write(path, text + "\n").map_err(|why| Error::file("write", path, &why))?;
-    }
-    Ok(())
+    let mut set = |name: &str, value: String| run.settings.insert(name.to_owned(), value);
+    set("warm-up", "each hot file once".to_owned());
+    set("connections at most", format!("{}, for hot and for cold requests each", options.connections_max));
 }
 
 /// Refuses options that make no sense.
@@ -121,20 +212,12 @@ fn check(options: &Options) -> Result<()> {
     if options.hot_directories == 0 || options.hot_directories > DIRECTORIES_MAX || end > DIRECTORIES_MAX {
         return usage(format!("directories are numbered below {DIRECTORIES_MAX}, and one must be hot"));
     }
-    for (name, value) in [
-        ("hot rate", options.hot_rate_per_s),
-        ("cold rate", options.cold_rate_per_s),
-        ("length of a phase", options.phase_s),
-    ] {
-        if !(value > 0.0 && value <= 1e6) {
-            return usage(format!("the {name} is {value}: it must be above 0 and at most 1000000"));
+    for (name, rate) in [("hot", options.hot_rate_per_s), ("cold", options.cold_rate_per_s)] {
+        if !(rate > 0.0 && rate <= RATE_MAX_PER_S) {
+            return usage(format!(
+                "the {name} rate is {rate}: it must be above 0 and at most {RATE_MAX_PER_S}"
+            ));
         }
-    }
-    if !(options.drain_s >= 0.0 && options.drain_s <= 600.0) {
-        return usage(format!("the wait for the last answers is {} s: it must be 0 to 600", options.drain_s));
-    }
-    if options.connections_max == 0 {
-        return usage("no connections: give at least 1".to_owned());
     }
     if options.phases == Phases::Alone {
         return Ok(());
@@ -158,116 +241,65 @@ fn check(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn cold_files(options: &Options) -> ColdFiles {
-    ColdFiles::new(options.seed ^ COLD_SEED, options.cold_directories.clone())
+/// What one phase gave.
+struct Measured {
+    hot: Measures,
+    cold: Option<Measures>,
+    /// The latencies of the hot requests.
+    blocks: Blocks,
 }
 
-/// What is driven.
-struct Server {
-    target: Target,
-    catalogue: Arc<Catalogue>,
-    verify: bool,
-}
-
-impl Server {
-    /// A stream of arrivals, each for the file that `choose` gives.
-    fn stream(
-        &self,
-        connections_max: usize,
-        arrivals: Arrivals,
-        choose: impl FnMut() -> u32 + Send + 'static,
-    ) -> Stream {
-        let setup = Setup {
-            target: self.target.clone(),
-            catalogue: Arc::clone(&self.catalogue),
-            verify: self.verify,
-            connections_max,
-            requests_per_connection: None,
-            abort_after_ns: None,
-            retries_max: 0,
-            read_bytes_per_s: None,
-        };
-        Stream { setup, demand: Box::new(Row::new(arrivals, choose)), pace: Pace::Open }
+impl Measured {
+    fn levels(&self) -> impl Iterator<Item = &Measures> {
+        [&self.hot].into_iter().chain(&self.cold)
     }
 }
 
-/// Arrivals and a choice of files.
-struct Row<F> {
-    arrivals: Arrivals,
-    next_ns: Option<u64>,
-    choose: F,
-}
-
-impl<F: FnMut() -> u32 + Send> Row<F> {
-    fn new(mut arrivals: Arrivals, choose: F) -> Self {
-        Self { next_ns: arrivals.take(u64::MAX), arrivals, choose }
-    }
-}
-
-impl<F: FnMut() -> u32 + Send> Demand for Row<F> {
-    fn next_due_ns(&self) -> Option<u64> {
-        self.next_ns
-    }
-
-    fn take(&mut self) -> Option<Ask> {
-        let intended_ns = self.next_ns?;
-        self.next_ns = self.arrivals.take(u64::MAX);
-        Some(Ask { path_id: (self.choose)(), intended_ns })
-    }
-
-    fn next_path(&mut self) -> Option<u32> {
-        self.take().map(|ask| ask.path_id)
-    }
-}
-
-/// Asks for each hot file once, unmeasured, so that what a server caches is cached.
-fn warm_up(options: &Options, server: &Server) -> Result<()> {
-    let mut next = HotFiles::all(options.hot_mix, options.hot_directories).into_iter();
-    let count = next.len();
-    let at_once = Arrivals::AtOnce { left: count as u64 };
-    let stream = server.stream(WARM_UP_CONNECTIONS, at_once, move || next.next().unwrap_or(0));
-    let phase = Phase { duration_ns: 1, drain_max_ns: seconds_ns(options.drain_s.max(10.0)) };
-    let ran = load::run(vec![vec![stream]], &phase, &Stop::new(), None)?;
-    let tally = Tally::new(&ran, 0);
-    if tally.answered == count as u64 {
-        return Ok(());
-    }
-    let faults: Vec<String> = tally.faults.iter().map(|(fault, n)| format!("{fault}: {n}")).collect();
-    let first = ran.streams[0].records.iter().find(|record| record.outcome != Outcome::Answered);
-    let advice = match first.map(|record| (record.outcome, record.status)) {
-        Some((Outcome::Refused, _)) => "is the server running?",
-        Some((Outcome::Status, 404)) => "does it serve the folder of `flash fileset`?",
-        Some((Outcome::WrongContent, _)) => "was the file set made with that seed?",
-        _ => "every hot file must be answered properly before a measurement",
-    };
-    Err(Error::run(format!(
-        "{} answered {} of {count} hot files ({}); {advice}",
-        options.url,
-        tally.answered,
-        faults.join(", ")
-    )))
-}
-
-fn phase(options: &Options, server: &Server, cold: Option<ColdFiles>) -> Result<PhaseReport> {
-    let phase = Phase { duration_ns: seconds_ns(options.phase_s), drain_max_ns: seconds_ns(options.drain_s) };
+fn phase(driver: &mut Driver, options: &Options, served: &Served, with_cold: bool) -> Result<Measured> {
+    let name = if with_cold { "hot with cold" } else { "hot alone" };
+    eprintln!("{name}: {} requests/s for {:.0} s", options.hot_rate_per_s, options.phase_s);
+    let setup = driver.setup(served, &driver.options().users, options.connections_max);
+    let stream = |demand| Stream { setup: setup.clone(), demand, pace: Pace::Open };
+    let rate = |rate_per_s| PhaseRate { duration_ns: nanoseconds(options.phase_s), rate_per_s };
     // Both phases have the same hot arrivals and choices: only the cold ones differ.
     let mut hot = HotFiles::new(options.seed ^ CHOICE_SEED, options.hot_mix, options.hot_directories);
-    let arrivals = |seed, rate_per_s| Arrivals::poisson(seed, rate_per_s, phase.duration_ns);
-    let mut streams = vec![server.stream(
-        options.connections_max,
-        arrivals(options.seed, options.hot_rate_per_s),
-        move || hot.next(),
-    )];
-    if let Some(mut cold) = cold {
-        let arrivals = arrivals(options.seed ^ COLD_SEED, options.cold_rate_per_s);
-        streams.push(server.stream(options.connections_max, arrivals, move || cold.next()));
+    let mut streams = vec![stream(poisson(options.seed, rate(options.hot_rate_per_s), move || hot.next()))];
+    let facts = |name: &str, rate_per_s, series| PhaseFacts {
+        name: name.to_owned(),
+        asked_per_s: Some(rate_per_s),
+        series,
+        duration_ns: nanoseconds(options.phase_s),
+        ..PhaseFacts::default()
+    };
+    let mut parts = vec![facts(name, options.hot_rate_per_s, options.hot_mix.series())];
+    if with_cold {
+        let seed = options.seed ^ COLD_SEED;
+        let mut cold = ColdFiles::new(seed, options.cold_directories.clone());
+        streams.push(stream(poisson(seed, rate(options.cold_rate_per_s), move || cold.next())));
+        parts.push(facts(COLD, options.cold_rate_per_s, SeriesBounds::Quartiles));
     }
-    let ran: Ran = load::run(vec![streams], &phase, &Stop::new(), None)?;
-    Ok(PhaseReport::new(options.phase_s, &ran))
+    let mut driven = driver.phase(served, vec![streams], options.phase_s, true, parts)?;
+    let Driven { measures, records, .. } = driven.remove(0);
+    Ok(Measured {
+        hot: measures,
+        cold: driven.pop().map(|cold| cold.measures),
+        blocks: Blocks::new(&records),
+    })
 }
 
-fn seconds_ns(seconds: f64) -> u64 {
-    (seconds * 1e9) as u64
+/// The hot latencies beside cold load over those alone.
+fn ratios(alone: &Measured, beside: &Measured, seed: u64) -> Vec<Ratio> {
+    // One level of two subjects, for that is what can be compared.
+    let subject = |measured: &Measured| Subject {
+        levels: vec![Measures { name: String::new(), ..measured.hot.clone() }],
+        ..Subject::of(&measured.hot.name, "")
+    };
+    let rounds = |measured: &Measured| BTreeMap::from([(String::new(), vec![measured.blocks.clone()])]);
+    let (subjects, rounds) = ([alone, beside].map(subject), [alone, beside].map(rounds));
+    let [base, other] = [0, 1].map(|at| Sample { subject: &subjects[at], rounds: &rounds[at] });
+    let mut ratios = bootstrap::ratios(&[base, other], seed);
+    ratios.iter_mut().for_each(|ratio| ratio.level = None);
+    ratios
 }
 
 #[cfg(test)]
@@ -289,7 +321,12 @@ mod tests {
             verify_seed: None,
             seed: 1,
             allow_remote: false,
+            pid: None,
+            cores: Vec::new(),
+            out: None,
             json: None,
+            require: Vec::new(),
+            command_line: Vec::new(),
         }
     }
 
@@ -303,19 +340,11 @@ mod tests {
             Options { cold_directories: 5..DIRECTORIES_MAX + 1, ..options() },
             Options { hot_rate_per_s: 0.0, ..options() },
             Options { cold_rate_per_s: f64::NAN, ..options() },
-            Options { drain_s: -1.0, ..options() },
-            Options { connections_max: 0, ..options() },
             Options { cold_rate_per_s: 648.0, ..options() },
         ];
         for case in bad {
             assert_eq!(check(&case).unwrap_err().exit_code(), 2, "{case:?}");
         }
         assert!(check(&Options { cold_directories: 0..0, phases: Phases::Alone, ..options() }).is_ok());
-    }
-
-    #[test]
-    fn a_server_that_is_not_there_is_said_to_be() {
-        let text = run(&options()).unwrap_err().to_string();
-        assert!(text.contains("refused: 72") && text.contains("is the server running?"), "{text}");
     }
 }

@@ -64,7 +64,8 @@ pub(super) fn step_ns(duration_ns: u64) -> u64 {
 }
 
 fn round(records: &[Record], duration_ns: u64, step_ns: u64) -> Vec<TimelinePoint> {
-    let steps = duration_ns.div_ceil(step_ns) as usize;
+    // A phase ends a little after its time: that is no step of its own.
+    let steps = duration_ns.saturating_sub(step_ns / 10).div_ceil(step_ns) as usize;
     if steps == 0 && records.is_empty() {
         return Vec::new();
     }
@@ -166,5 +167,7 @@ mod tests {
         let nothing = PhaseFacts::default();
         assert!(timeline(&[(&[], &nothing)]).points.is_empty());
         assert_eq!(timeline(&[(&first, &nothing)]).points.len(), 1);
+        let a_little_longer = PhaseFacts { duration_ns: 90 * SECOND_NS + MS_NS, ..PhaseFacts::default() };
+        assert_eq!(timeline(&[(&first, &a_little_longer)]).points.len(), 90);
     }
 }

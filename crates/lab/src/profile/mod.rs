@@ -1,7 +1,7 @@
 //! `flash profile`: latency against load, the papers' method (blocking-induced-latency, section 2.4).
 //!
-//! Infinite demand finds the capacity; fractions of it are then asked for in an open loop. [`score`]
-//! and [`sweep`] are what else it can do. `compare` does the same for several servers.
+//! Infinite demand finds the capacity; fractions of it are then asked for in an open loop. `score`
+//! and `sweep` are what else it can do. `compare` does the same for several servers.
 
 mod score;
 mod sweep;

@@ -92,9 +92,10 @@ pub(super) fn ratios(view: &View) -> Part {
     let mut part = Part {
         id: "ratios",
         title: "Compared with the first".to_owned(),
-        lead: "How many times as much as the first subject of the run, with 95 % confidence intervals by bootstrap. \
-               An interval that crosses 1 means that there may be no difference."
-            .to_owned(),
+        lead:
+            "How many times as much as the first subject or phase of the run, with 95 % confidence intervals \
+               by bootstrap. An interval that crosses 1 means that there may be no difference."
+                .to_owned(),
         ..Part::default()
     };
     let ratios: Vec<&Ratio> = view.runs.iter().flat_map(|run| &run.ratios).collect();

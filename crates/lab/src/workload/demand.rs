@@ -138,6 +138,38 @@ impl Demand for Stream {
     }
 }
 
+/// Poisson arrivals at a rate for a while, each for the file that `choose` gives.
+pub(crate) fn poisson(
+    seed: u64,
+    rate: PhaseRate,
+    choose: impl FnMut() -> u32 + Send + 'static,
+) -> Box<dyn Demand> {
+    let gaps = Gaps::Exponential { random: Xoshiro256PlusPlus::seed_from_u64(seed) };
+    Box::new(Chosen { starts: Phased::new(&[rate], gaps, 1), choose })
+}
+
+/// The row of one thread whose files the caller chooses.
+struct Chosen<F> {
+    starts: Phased,
+    choose: F,
+}
+
+impl<F: FnMut() -> u32 + Send> Demand for Chosen<F> {
+    fn next_due_ns(&self) -> Option<u64> {
+        self.starts.due_ns
+    }
+
+    fn take(&mut self) -> Option<Ask> {
+        let intended_ns = self.starts.due_ns?;
+        self.starts.go_on();
+        Some(Ask { path_id: (self.choose)(), intended_ns })
+    }
+
+    fn next_path(&mut self) -> Option<u32> {
+        Some((self.choose)())
+    }
+}
+
 /// Every so many requests of a trace.
 #[derive(Debug)]
 struct Row {

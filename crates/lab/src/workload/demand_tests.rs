@@ -95,6 +95,21 @@ fn a_seed_repeats_and_another_does_not() {
 }
 
 #[test]
+fn chosen_files_come_in_their_order_at_the_starts_of_a_workload() {
+    let mut files = 0..;
+    let mut row = poisson(1, phase(2.0, 500.0), move || files.next().unwrap());
+    let mut starts = Vec::new();
+    while let Some(due_ns) = row.next_due_ns() {
+        let ask = row.take().unwrap();
+        assert_eq!((ask.intended_ns, ask.path_id), (due_ns, starts.len() as u32));
+        starts.push(due_ns);
+    }
+    assert_eq!(row.take(), None);
+    let arrivals = Arrivals::Poisson { phases: vec![phase(2.0, 500.0)] };
+    assert_eq!([starts], starts_ns(&drawn(), &arrivals, 1)[..]);
+}
+
+#[test]
 fn rates_that_make_no_sense_are_silence() {
     for rate_per_s in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let phases = vec![phase(1.0, rate_per_s), phase(1.0, 1.0)];

@@ -3,7 +3,6 @@
 //! The commands make a [`Workload`] from their options; [`crate::load`] sends what its [`Demand`]s
 //! say. Pure but for reading manifests, lists and traces before a run. Seeded: a seed repeats a run.
 
-pub(crate) mod arrivals;
 pub mod catalogue;
 pub mod choice;
 mod demand;
@@ -16,6 +15,7 @@ pub mod trace;
 
 pub use catalogue::Catalogue;
 pub use demand::Arrivals;
+pub(crate) use demand::poisson;
 pub(crate) use list::{escaped, manifest_head};
 pub use open::{Options, Workload};
 pub use phases::{PhasePlan, PhaseRate};
