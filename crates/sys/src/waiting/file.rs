@@ -156,6 +156,32 @@ mod tests {
     }
 
     #[test]
+    fn what_is_loaded_is_all_in_memory() {
+        // On the disk of the sources: the kernel forgets nothing of a file in memory.
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("load-{}.tmp", std::process::id()));
+        for length in [1, 5000, ONE_REQUEST_BYTES, ONE_REQUEST_BYTES + 70_000] {
+            let bytes: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
+            std::fs::write(&path, &bytes).expect("a file");
+            let file = std::fs::File::open(&path).expect("the file");
+            std::fs::remove_file(&path).expect("removed");
+            file.sync_all().expect("on the disk");
+            fs::fadvise(&file, 0, None, Advice::DontNeed).expect("forgotten");
+            crate::prompt::file::mark_random(&file).expect("marked");
+            // One longer than the file is loaded to its end.
+            load(&file, 0, length + 10_000).expect("loaded");
+            load(&file, 0, length).expect("loaded");
+            let mut read = vec![0; bytes.len()];
+            match read_resident(&file, 0, &mut read).expect("an answer") {
+                Resident::Bytes(n) => assert_eq!((n, &read), (bytes.len(), &bytes)),
+                Resident::Unknown => {
+                    return println!("skipped: this kernel or file system does not tell what is in memory");
+                }
+                Resident::Absent => panic!("{length} bytes were loaded and are not there"),
+            }
+        }
+    }
+
+    #[test]
     fn what_was_replaced_by_no_file_is_not_read() {
         let place = fs::open("/proc/self", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("a place");
         read(place, 0, 5, &mut Vec::new()).expect_err("no regular file");
