@@ -25,11 +25,13 @@ pub(crate) struct Content {
 impl Content {
     /// The head of `version` followed by `body`, which must be its whole content.
     pub(crate) fn new(version: &Version, body: &[u8], date_s: i64, date: &[u8; 29]) -> Self {
-        let mut bytes = Vec::with_capacity(512 + body.len());
-        let date_at = write_head(&mut bytes, version, date);
-        let head_bytes = bytes.len();
+        let mut head = Vec::with_capacity(512);
+        let date_at = write_head(&mut head, version, date);
+        let head_bytes = head.len();
+        // Allocated at its length: shrinking it later would leave a hole behind every content.
+        let mut bytes = Vec::with_capacity(head_bytes + body.len());
+        bytes.extend_from_slice(&head);
         bytes.extend_from_slice(body);
-        bytes.shrink_to_fit();
         Self { bytes: RefCell::new(bytes), head_bytes, date_at, date_s: Cell::new(date_s) }
     }
 

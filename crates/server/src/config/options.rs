@@ -223,7 +223,8 @@ options! {
         "Most helper processes of a worker, which wait for the disk in its place";
     helper_idle: u64, Resources, millis(1, 24 * HOUR_MS), "TIME", Text("10s"),
         "End a helper after this time without work";
-    cache_memory: u64, Resources, size(0, 1024 * GIB), "SIZE", Text("64MiB"),
+    cache_memory: u64, Resources, size(0, 1024 * GIB), "SIZE",
+        Depends("64MiB, or less: 1/32 of the memory there is for all workers"),
         "Memory of a worker for the contents of small files";
     head_timeout: u64, Limits, millis(1, HOUR_MS), "TIME", Text("10s"),
         "Time for a client to send a request head";
@@ -304,7 +305,7 @@ mod tests {
                 assert_ne!(into, Overrides::default(), "{}", spec.key);
             }
         }
-        assert_eq!(Overrides::defaults().cache_memory.unwrap().value, 64 << 20);
+        assert_eq!(Overrides::defaults().helper_idle.unwrap().value, 10_000);
     }
 
     #[test]

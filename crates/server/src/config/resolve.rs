@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use flash_sys::waiting::memory::usable_bytes;
 use flash_sys::waiting::root::{Unopened, open_roots};
 
 use super::ROOT_PATIENCE;
@@ -22,6 +23,11 @@ use super::settings::{LogFormat, LogSettings, RunAs, Settings, Site};
 /// The most workers that the default gives, however many cores there are.
 const WORKERS_BY_DEFAULT_MAX: usize = 256;
 
+/// The content cache of a worker by default, where there is memory enough.
+const CACHE_MEMORY_BYTES: u64 = 64 << 20;
+/// All workers' content caches by default take this part of the memory at most.
+const CACHE_MEMORY_SHARE: u64 = 32;
+
 /// Settings from the merged `given` and the parts of the file that no other source has.
 pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<Settings, Vec<Problem>> {
     let given = given.or(Overrides::defaults());
@@ -33,12 +39,14 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     if !problems.is_empty() {
         return Err(problems);
     }
+    let workers = given.workers.map_or_else(usable_cores, |given| size(given.value));
+    let cache_memory_bytes = || cache_memory_bytes(usable_bytes(), workers);
     Ok(Settings {
         listen: value(given.listen),
-        workers: given.workers.map_or_else(usable_cores, |given| size(given.value)),
+        workers,
         helpers_max: size(value(given.helpers)),
         freshness_ms: value(given.freshness),
-        cache_memory_bytes: value(given.cache_memory),
+        cache_memory_bytes: given.cache_memory.map_or_else(cache_memory_bytes, |given| given.value),
         connections_max: size(value(given.connections)),
         head_timeout_ms: value(given.head_timeout),
         idle_timeout_ms: value(given.idle_timeout),
@@ -68,6 +76,13 @@ fn size(number: u64) -> usize {
 
 fn usable_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_BY_DEFAULT_MAX)
+}
+
+/// The default of the content cache of one worker. What it takes the page cache loses, and where memory
+/// is short the page cache has the better use for it: it holds large files, too, at no further cost.
+fn cache_memory_bytes(usable_bytes: Option<u64>, workers: usize) -> u64 {
+    let share = |bytes| bytes / CACHE_MEMORY_SHARE / workers.max(1) as u64;
+    usable_bytes.map_or(CACHE_MEMORY_BYTES, share).min(CACHE_MEMORY_BYTES)
 }
 
 /// The default site, if there is one, and the named ones.

@@ -63,7 +63,7 @@ fn nothing_said_means_the_defaults() {
         workers: std::thread::available_parallelism().unwrap().get().min(256),
         helpers_max: 16,
         freshness_ms: 1_000,
-        cache_memory_bytes: 64 * 1024 * 1024,
+        cache_memory_bytes: settings.cache_memory_bytes,
         connections_max: 16_384,
         head_timeout_ms: 10_000,
         idle_timeout_ms: 60_000,

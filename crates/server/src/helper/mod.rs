@@ -41,8 +41,6 @@ struct Helper {
     listing_entries_max: usize,
     /// It was asked for a root that it does not have, or that is gone: the next helper may have it.
     outdated: bool,
-    /// What was read, where only reading it counts.
-    buffer: Vec<u8>,
 }
 
 /// Serves tasks from `channel` until the worker is gone.
@@ -56,7 +54,6 @@ pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
         types: convert::types(settings),
         listing_entries_max: settings.listing_entries_max,
         outdated: false,
-        buffer: Vec::new(),
     };
     let started = Instant::now();
     loop {
@@ -104,7 +101,7 @@ impl Helper {
             Task::Find { site, path } => self.find(*site, path),
             Task::List { site, path, json } => self.list(*site, path, *json),
             Task::Load { file, offset, length_bytes } => {
-                self.read(file, *offset, *length_bytes).map(|()| Outcome::Loaded)
+                file::load(file, *offset, *length_bytes).map(|()| Outcome::Loaded)
             }
             Task::Read { file, offset, length_bytes } => self.hand_over(file, *offset, *length_bytes),
         };
@@ -135,17 +132,9 @@ impl Helper {
             && coded.iter().all(Option::is_none)
         {
             // Nearly always wanted next. Where it cannot be read, that will be the answer then.
-            let _ = self.read(file, 0, plain.stat.size_bytes);
+            let _ = file::load(file, 0, plain.stat.size_bytes);
         }
         Ok(Outcome::Found(finding))
-    }
-
-    /// Brings a part of a file into the page cache, by reading it: unlike readahead(2), that
-    /// ends when it is there.
-    fn read(&mut self, file: &OwnedFd, offset: u64, length_bytes: u64) -> io::Result<()> {
-        self.buffer.clear();
-        file::read(file, offset, usize::try_from(length_bytes).unwrap_or(0), &mut self.buffer)?;
-        Ok(())
     }
 
     fn hand_over(&mut self, file: &OwnedFd, offset: u64, length_bytes: u64) -> io::Result<Outcome<OwnedFd>> {

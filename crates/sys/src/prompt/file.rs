@@ -208,7 +208,7 @@ pub fn tells_residency(file: impl AsFd) -> io::Result<()> {
 const PAGE_BYTES: usize = 4096;
 
 /// Whether the page cache holds every page of a range, read or on its way.
-fn resident(file: impl AsFd, offset: u64, length: usize) -> Result<bool, Errno> {
+pub(crate) fn resident(file: impl AsFd, offset: u64, length: usize) -> Result<bool, Errno> {
     #[repr(C)]
     struct Range {
         offset: u64,

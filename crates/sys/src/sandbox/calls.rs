@@ -99,6 +99,7 @@ const HELPER: &[i64] = &[
     libc::SYS_getdents64,
     libc::SYS_lseek,
     libc::SYS_fadvise64,
+    SYS_CACHESTAT,
     libc::SYS_memfd_create,
     libc::SYS_write,
 ];

@@ -1,14 +1,15 @@
 //! Blocking look-ups, reads and directory listings: a helper's work.
 
 use std::io;
+use std::num::NonZeroU64;
 use std::path::Path;
 
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{self, Dir, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, Advice, Dir, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::root::is_local;
-use crate::prompt::file::{Found, Kind, Stat, Wait, Want, is_place, look_up, stat_of};
+use crate::prompt::file::{Found, Kind, Stat, Wait, Want, is_place, look_up, resident, stat_of};
 
 /// Opens a folder, for look-ups only.
 pub fn open_folder(path: &Path) -> io::Result<OwnedFd> {
@@ -78,6 +79,33 @@ fn read_at(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8>
     Ok(done)
 }
 
+/// Brings a part of a file into the page cache and waits until it is there, at least to its first page.
+///
+/// A read would do, but the kernel counts it as a use; with that of the worker after it, each page
+/// would be one used twice, and what is asked for once would drive out what is popular. So the
+/// part is only submitted, and of one page a byte is read to wait for it: of the first, which the next
+/// reader of the same descriptor does not count once more (`prev_pos` in filemap_read of the kernel).
+/// Beyond [`ONE_REQUEST_BYTES`] the last page is waited for, too.
+///
+/// Where that does not bring all of it there, or the kernel does not tell, it is read.
+pub fn load(file: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<()> {
+    let Some(length) = NonZeroU64::new(length_bytes) else { return Ok(()) };
+    fs::fadvise(&file, offset, Some(length), Advice::WillNeed)?;
+    let last = offset + length_bytes - 1;
+    let mut byte = Vec::with_capacity(1);
+    if length_bytes > ONE_REQUEST_BYTES {
+        read_at(&file, last, 1, &mut byte)?;
+    }
+    read_at(&file, offset, 1, &mut byte)?;
+    if !resident(&file, offset, length_bytes as usize).unwrap_or(false) {
+        read_at(&file, offset, length_bytes as usize, &mut Vec::new())?;
+    }
+    Ok(())
+}
+
+/// So much of a file is mostly one request to the disk, all pages of which arrive together.
+const ONE_REQUEST_BYTES: u64 = 128 * 1024;
+
 /// The names in a directory, as the file system orders them, without `.` and `..`; at most
 /// `names_max`, and whether there were more.
 pub fn names(root: impl AsFd, path: &[u8], names_max: usize) -> io::Result<(Vec<Vec<u8>>, bool)> {
@@ -125,6 +153,32 @@ mod tests {
         let mut bytes = Vec::new();
         read(&file, 0, 5, &mut bytes).expect("read");
         assert_eq!(bytes, b"Linux");
+    }
+
+    #[test]
+    fn what_is_loaded_is_all_in_memory() {
+        // On the disk of the sources: the kernel forgets nothing of a file in memory.
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("load-{}.tmp", std::process::id()));
+        for length in [1, 5000, ONE_REQUEST_BYTES, ONE_REQUEST_BYTES + 70_000] {
+            let bytes: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
+            std::fs::write(&path, &bytes).expect("a file");
+            let file = std::fs::File::open(&path).expect("the file");
+            std::fs::remove_file(&path).expect("removed");
+            file.sync_all().expect("on the disk");
+            fs::fadvise(&file, 0, None, Advice::DontNeed).expect("forgotten");
+            crate::prompt::file::mark_random(&file).expect("marked");
+            // One longer than the file is loaded to its end.
+            load(&file, 0, length + 10_000).expect("loaded");
+            load(&file, 0, length).expect("loaded");
+            let mut read = vec![0; bytes.len()];
+            match read_resident(&file, 0, &mut read).expect("an answer") {
+                Resident::Bytes(n) => assert_eq!((n, &read), (bytes.len(), &bytes)),
+                Resident::Unknown => {
+                    return println!("skipped: this kernel or file system does not tell what is in memory");
+                }
+                Resident::Absent => panic!("{length} bytes were loaded and are not there"),
+            }
+        }
     }
 
     #[test]
