@@ -84,11 +84,8 @@ impl Compare {
         if options.cores.is_empty() {
             options.cores.extend(wishes.load_core);
         }
-        // Servers that are started and the generator keep out of each other's way.
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        if cores > 1 && wishes.core.is_none() && options.cores.is_empty() {
-            wishes.core = Some(0);
-            options.cores = (1..cores).collect();
+        if servers.iter().any(|server| server.url().is_none()) {
+            keep_apart(&mut wishes.core, &mut options.cores);
         }
         let folder = options.files.manifest.as_deref().and_then(std::path::Path::parent);
         let root = wishes.root.clone().or_else(|| folder.map(Into::into));
@@ -107,6 +104,19 @@ impl Compare {
             relative_to: self.relative_to,
             rounds: self.rounds,
         })
+    }
+}
+
+/// Gives a server that is started and the generator cores of their own, where there are several and
+/// nothing else is asked for.
+fn keep_apart(server: &mut Option<usize>, generator: &mut Vec<usize>) {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores == 1 {
+        return;
+    }
+    let server = server.get_or_insert_with(|| (0..cores).find(|core| !generator.contains(core)).unwrap_or(0));
+    if generator.is_empty() {
+        generator.extend((0..cores).filter(|core| core != server));
     }
 }
 
@@ -131,4 +141,26 @@ fn server(word: &str, file: &Peers) -> Result<Peer> {
             file.servers.iter().map(|peer| peer.name.as_str()).chain(ready_made_names()).collect();
         Error::usage(format!("no server '{word}': write NAME=URL, or one of {}", there.join(", ")))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_and_the_generator_are_kept_apart() {
+        let apart = |mut server, mut generator| {
+            keep_apart(&mut server, &mut generator);
+            (server, generator)
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if cores == 1 {
+            assert_eq!(apart(None, vec![]), (None, vec![]));
+            return;
+        }
+        assert_eq!(apart(None, vec![]), (Some(0), (1..cores).collect()));
+        assert_eq!(apart(None, vec![0]), (Some(1), vec![0]));
+        let (server, generator) = apart(Some(1), vec![]);
+        assert!(server == Some(1) && !generator.contains(&1) && generator.len() == cores - 1);
+    }
 }

@@ -89,7 +89,7 @@ fn check(compare: &Compare) -> Result<()> {
         return Err(Error::usage(format!("a capacity of {rate}: it must be above 0")));
     }
     if compare.options.out.is_none() {
-        return Err(Error::usage("a comparison needs a folder for its records: give --out DIR"));
+        return Err(Error::usage("a comparison is put together from its records: they can not be discarded"));
     }
     Ok(())
 }
