@@ -220,3 +220,23 @@ pub(super) fn reason(error: &std::io::Error) -> String {
         _ => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_content_cache_is_small_where_memory_is_short() {
+        const MIB: u64 = 1 << 20;
+        for (usable, workers, expected) in [
+            (Some(512 * MIB), 1, 16 * MIB),
+            (Some(512 * MIB), 4, 4 * MIB),
+            (Some(64 << 30), 2, 64 * MIB),
+            // What cgroup v1 says for "no bound".
+            (Some(0x7fff_ffff_ffff_f000), 256, 64 * MIB),
+            (None, 8, 64 * MIB),
+        ] {
+            assert_eq!(cache_memory_bytes(usable, workers), expected, "{usable:?} for {workers}");
+        }
+    }
+}
