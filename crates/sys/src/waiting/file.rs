@@ -85,7 +85,7 @@ fn read_at(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8>
 /// would be one used twice, and what is asked for once would drive out what is popular. So the
 /// part is only submitted, and of one page a byte is read to wait for it: of the first, which the next
 /// reader of the same descriptor does not count once more (`prev_pos` in filemap_read of the kernel).
-/// Beyond [`ONE_REQUEST_BYTES`] the last page is waited for, too.
+/// Beyond `ONE_REQUEST_BYTES` the last page is waited for, too.
 ///
 /// Where that does not bring all of it there, or the kernel does not tell, it is read.
 pub fn load(file: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<()> {
