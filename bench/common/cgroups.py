@@ -132,6 +132,19 @@ class TestbedV1(Testbed):
         """Bytes in use, page cache included."""
         return int(self.memory.get("memory.usage_in_bytes"))
 
+    def reads(self):
+        """Reads of the disk so far, and their bytes."""
+        files = ("blkio.throttle.io_serviced", "blkio.throttle.io_service_bytes")
+        return tuple(self.counted(name, f"{self.disk} Read ") for name in files)
+
+    def counted(self, name, start):
+        """The number on the line of a file that begins so; 0 when there is none yet."""
+        return next((int(line.split()[2]) for line in self.blkio.get(name).splitlines() if line.startswith(start)), 0)
+
+    def anonymous(self):
+        """Bytes that the processes hold and that are no page cache."""
+        return int(dict(line.split() for line in self.memory.get("memory.stat").splitlines())["total_rss"])
+
 
 class TestbedV2(Testbed):
     """With the controllers `memory` and `io` of cgroup v2."""
@@ -155,6 +168,16 @@ class TestbedV2(Testbed):
     def memory_used(self):
         """Bytes in use, page cache included."""
         return int(self.group.get("memory.current"))
+
+    def reads(self):
+        """Reads of the disk so far, and their bytes."""
+        lines = (line.split() for line in self.group.get("io.stat").splitlines())
+        found = {words[0]: dict(word.split("=") for word in words[1:]) for words in lines}.get(self.disk, {})
+        return int(found.get("rios", 0)), int(found.get("rbytes", 0))
+
+    def anonymous(self):
+        """Bytes that the processes hold and that are no page cache."""
+        return int(dict(line.split() for line in self.group.get("memory.stat").splitlines())["anon"])
 
 
 def make(name, path, memory_bytes):
