@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Weak;
+use std::sync::Weak;
 
 use flash_http::date::http_date;
 use flash_http::request::HeadLimits;

@@ -2,7 +2,7 @@
 //! deadline. Each root has its share of the queue and of the helpers; roots take turns.
 
 use std::collections::{HashMap, VecDeque};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::cache::{Version, VersionId};
 use crate::limits::JOBS_QUEUED_MAX;
@@ -51,7 +51,7 @@ pub enum Task<F> {
     /// Bring a part of a file into memory.
     Load {
         /// The file.
-        file: Rc<F>,
+        file: Arc<F>,
         /// From which byte.
         offset: u64,
         /// How many bytes, at most [`LOAD_BYTES`](crate::limits::LOAD_BYTES).
@@ -60,7 +60,7 @@ pub enum Task<F> {
     /// Read a part of a file and hand the bytes over.
     Read {
         /// The file.
-        file: Rc<F>,
+        file: Arc<F>,
         /// From which byte.
         offset: u64,
         /// How many, at most [`HAND_OVER_BYTES_MAX`](crate::limits::HAND_OVER_BYTES_MAX).
@@ -114,7 +114,7 @@ pub(crate) struct Job<F> {
     root: usize,
     pub(crate) task: Task<F>,
     /// The version that a load or read belongs to.
-    pub(crate) version: Option<Rc<Version>>,
+    pub(crate) version: Option<Arc<Version>>,
     pub(crate) waiters: Vec<Key>,
     /// Worth doing though nobody waits: a freshness check.
     pub(crate) unasked: bool,
@@ -187,7 +187,7 @@ impl<F> Jobs<F> {
         waiter: Option<Key>,
         urgency: Urgency,
         now_ms: u64,
-        version: Option<&Rc<Version>>,
+        version: Option<&Arc<Version>>,
         task: impl FnOnce() -> Task<F>,
     ) -> Option<JobId> {
         if let Some(id) = self.by_key.get(&key).copied() {

@@ -5,7 +5,7 @@
 //! for in the same words again and again.
 
 use std::hash::BuildHasher;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
@@ -19,7 +19,7 @@ use crate::limits::{KNOWN_HEAD_BYTES_MAX, KNOWN_REQUESTS_MAX};
 pub(crate) struct Known {
     head: Box<[u8]>,
     /// As long as this is fresh, the path leads to the same versions.
-    pub(crate) entry: Rc<NameEntry>,
+    pub(crate) entry: Arc<NameEntry>,
     /// The version among them that this head is answered with.
     pub(crate) version: VersionId,
     pub(crate) record: Record,
@@ -29,7 +29,7 @@ pub(crate) struct Known {
 struct Place {
     /// The head that was seen here last: only one that comes twice is kept.
     seen: u64,
-    known: Option<Rc<Known>>,
+    known: Option<Arc<Known>>,
 }
 
 /// A table with one place for each hash: a newer head replaces an older one.
@@ -47,16 +47,16 @@ impl KnownRequests {
 
     /// What is known of a head with exactly these bytes.
     #[inline]
-    pub(crate) fn get(&self, head: &[u8]) -> Option<Rc<Known>> {
+    pub(crate) fn get(&self, head: &[u8]) -> Option<Arc<Known>> {
         if head.len() > KNOWN_HEAD_BYTES_MAX {
             return None;
         }
         let known = self.places[place(self.hasher.hash_one(head))].known.as_ref()?;
-        (*known.head == *head).then(|| Rc::clone(known))
+        (*known.head == *head).then(|| Arc::clone(known))
     }
 
     /// Remembers a head, if it was seen before.
-    pub(crate) fn put(&mut self, head: &[u8], entry: &Rc<NameEntry>, version: VersionId, record: &Record) {
+    pub(crate) fn put(&mut self, head: &[u8], entry: &Arc<NameEntry>, version: VersionId, record: &Record) {
         if head.len() > KNOWN_HEAD_BYTES_MAX {
             return;
         }
@@ -65,8 +65,8 @@ impl KnownRequests {
         if std::mem::replace(&mut place.seen, hash) != hash {
             return;
         }
-        let (entry, record) = (Rc::clone(entry), record.clone());
-        place.known = Some(Rc::new(Known { head: head.into(), entry, version, record }));
+        let (entry, record) = (Arc::clone(entry), record.clone());
+        place.known = Some(Arc::new(Known { head: head.into(), entry, version, record }));
     }
 }
 
