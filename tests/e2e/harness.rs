@@ -44,6 +44,17 @@ pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|found| std::os::unix::fs::MetadataExt::uid(&found) == 0)
 }
 
+/// Whether the servers of this suite have one of these architectures.
+pub(crate) fn is(architectures: &[&str]) -> bool {
+    architectures.contains(&crate::ARCHITECTURE)
+}
+
+/// A config file for the suite's architecture: without the number of workers where that is refused.
+pub(crate) fn adapted(config: &str) -> String {
+    let lines = config.lines().filter(|line| !is(&["mp"]) || !line.starts_with("workers = "));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
 /// Says why a test was not made.
 pub(crate) fn skip(why: &str) {
     eprintln!("skipped: {why}");

@@ -29,7 +29,7 @@ impl JobId {
 }
 
 /// What a helper is asked to do.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Task<F> {
     /// Find what a path leads to (see [`find`](crate::find)) and bring the first block of it
     /// into memory.
@@ -66,6 +66,22 @@ pub enum Task<F> {
         /// How many, at most [`HAND_OVER_BYTES_MAX`](crate::limits::HAND_OVER_BYTES_MAX).
         length_bytes: u64,
     },
+}
+
+/// A file is shared, whatever it is.
+impl<F> Clone for Task<F> {
+    fn clone(&self) -> Self {
+        match self {
+            Task::Find { site, path } => Task::Find { site: *site, path: path.clone() },
+            Task::List { site, path, json } => Task::List { site: *site, path: path.clone(), json: *json },
+            Task::Load { file, offset, length_bytes } => {
+                Task::Load { file: Arc::clone(file), offset: *offset, length_bytes: *length_bytes }
+            }
+            Task::Read { file, offset, length_bytes } => {
+                Task::Read { file: Arc::clone(file), offset: *offset, length_bytes: *length_bytes }
+            }
+        }
+    }
 }
 
 /// What came of a job.

@@ -334,7 +334,7 @@ fn the_example_config_file_is_right() {
     let is_key = |line: &str| line.starts_with(|first: char| first.is_ascii_lowercase());
     let lines = text.lines().map(|line| match line.strip_prefix('#') {
         Some(setting)
-            if is_key(setting) && !["log_file", "user"].iter().any(|key| setting.starts_with(key)) =>
+            if is_key(setting) && !["log_file", "user", "processes", "threads"].iter().any(|key| setting.starts_with(key)) =>
         {
             setting
         }

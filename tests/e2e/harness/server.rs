@@ -9,7 +9,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::{Client, Folder, Page, is_root, wait_for, wait_until};
+use super::{Client, Folder, Page, adapted, is, is_root, wait_for, wait_until};
+use crate::ARCHITECTURE;
 
 /// A server to be started.
 pub(crate) struct Launch {
@@ -25,22 +26,26 @@ impl Launch {
     }
 
     pub(crate) fn with_workers(folder: &Folder, workers: usize) -> Self {
-        Self::bare()
-            .arg(folder.path("www"))
-            .args(["--listen", "127.0.0.1:0", "--workers"])
-            .arg(workers.to_string())
+        let launch = Self::bare().arg(folder.path("www")).args(["--listen", "127.0.0.1:0"]);
+        launch.workers(workers)
+    }
+
+    /// With so many workers; of the architecture of one process for each connection, with its own number.
+    pub(crate) fn workers(self, workers: usize) -> Self {
+        if is(&["mp"]) { self } else { self.arg("--workers").arg(workers.to_string()) }
     }
 
     /// `flash serve` with this text as its config file, and nothing else.
     pub(crate) fn configured(folder: &Folder, config: &str) -> Self {
-        let path = folder.write("flash.toml", config);
+        let path = folder.write("flash.toml", adapted(config));
         Self::bare().arg("--config").arg(path)
     }
 
     /// `flash serve` and nothing else. Started by root it stays root, without root's rights: the
     /// tests' files are its own.
     pub(crate) fn bare() -> Self {
-        Self { words: vec!["serve".into()], through: Vec::new(), user: is_root().then_some("root") }
+        let words = ["serve", "--architecture", ARCHITECTURE].map(OsString::from).to_vec();
+        Self { words, through: Vec::new(), user: is_root().then_some("root") }
     }
 
     /// Started by root it becomes this user; for None, the one that it becomes by itself.

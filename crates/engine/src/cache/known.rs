@@ -12,7 +12,7 @@ use foldhash::fast::RandomState;
 use super::names::NameEntry;
 use super::version::VersionId;
 use crate::access_log::Record;
-use crate::limits::{KNOWN_HEAD_BYTES_MAX, KNOWN_REQUESTS_MAX};
+use crate::limits::KNOWN_HEAD_BYTES_MAX;
 
 /// A request head and what it was answered with.
 #[derive(Debug)]
@@ -40,8 +40,9 @@ pub(crate) struct KnownRequests {
 }
 
 impl KnownRequests {
-    pub(crate) fn new() -> Self {
-        let places = (0..KNOWN_REQUESTS_MAX).map(|_| Place::default()).collect();
+    /// A table of so many places, one at least.
+    pub(crate) fn new(places: usize) -> Self {
+        let places = (0..places.max(1)).map(|_| Place::default()).collect();
         Self { places, hasher: RandomState::default() }
     }
 
@@ -51,7 +52,7 @@ impl KnownRequests {
         if head.len() > KNOWN_HEAD_BYTES_MAX {
             return None;
         }
-        let known = self.places[place(self.hasher.hash_one(head))].known.as_ref()?;
+        let known = self.places[self.place(self.hasher.hash_one(head))].known.as_ref()?;
         (*known.head == *head).then(|| Arc::clone(known))
     }
 
@@ -61,27 +62,30 @@ impl KnownRequests {
             return;
         }
         let hash = self.hasher.hash_one(head);
-        let place = &mut self.places[place(hash)];
+        let place = self.place(hash);
+        let place = &mut self.places[place];
         if std::mem::replace(&mut place.seen, hash) != hash {
             return;
         }
         let (entry, record) = (Arc::clone(entry), record.clone());
         place.known = Some(Arc::new(Known { head: head.into(), entry, version, record }));
     }
-}
 
-fn place(hash: u64) -> usize {
-    hash as usize % KNOWN_REQUESTS_MAX
+    #[inline]
+    fn place(&self, hash: u64) -> usize {
+        hash as usize % self.places.len()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cache::NameKind;
+    use crate::limits::KNOWN_REQUESTS_MAX;
 
     #[test]
     fn a_head_is_known_from_its_second_time_on_and_to_the_byte() {
-        let mut requests = KnownRequests::new();
+        let mut requests = KnownRequests::new(KNOWN_REQUESTS_MAX);
         let entry = NameEntry::new(NameKind::Missing, 0);
         let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         for known in [false, true] {
@@ -95,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_long_head_is_not_kept() {
-        let mut requests = KnownRequests::new();
+        let mut requests = KnownRequests::new(KNOWN_REQUESTS_MAX);
         let entry = NameEntry::new(NameKind::Missing, 0);
         let head = vec![b'x'; KNOWN_HEAD_BYTES_MAX + 1];
         for _ in 0..2 {

@@ -8,7 +8,7 @@ use quick_cache::unsync::{Cache, DefaultLifecycle};
 use quick_cache::{Equivalent, Weighter};
 
 use super::version::Version;
-use crate::limits::{NAME_CACHE_BYTES_MAX, NAME_ENTRY_BYTES, NAMES_EXPECTED, VERSION_BYTES};
+use crate::limits::{NAME_ENTRY_BYTES, NAMES_EXPECTED, VERSION_BYTES};
 use crate::rules::SiteId;
 use crate::steps::find_file::Finding;
 
@@ -170,11 +170,11 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(bytes_max: u64) -> Self {
         Self {
             cache: Cache::with(
                 NAMES_EXPECTED,
-                NAME_CACHE_BYTES_MAX,
+                bytes_max,
                 ByMemory,
                 RandomState::new(),
                 DefaultLifecycle::default(),

@@ -50,7 +50,7 @@ impl Drop for SiteFile {
 }
 
 /// Has `close` take files that were put aside, until it gives one back.
-pub(super) fn close_aside(mut close: impl FnMut(OwnedFd) -> Result<(), OwnedFd>) {
+pub(crate) fn close_aside(mut close: impl FnMut(OwnedFd) -> Result<(), OwnedFd>) {
     ASIDE.with_borrow_mut(|aside| {
         while let Some(file) = aside.pop() {
             if let Err(file) = close(file) {

@@ -13,6 +13,10 @@ pub enum Watch {
     Connection,
     /// Level-triggered, for input: listeners and channels, which are read a bounded amount a turn.
     Input,
+    /// Level-triggered, for input, by several processes of which only one is to be woken
+    /// (`EPOLLEXCLUSIVE`, epoll_ctl(2)): a listener that they share. It can be added and removed, not changed.
+    /// A wake-up counts only for a process that waits, so one that was woken must accept.
+    Shared,
     /// Level-triggered, for input and room to write.
     InputOutput,
 }
@@ -43,6 +47,11 @@ impl Epoll {
     pub fn new(events_max: usize) -> io::Result<Self> {
         let fd = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Self { fd, events: Vec::with_capacity(events_max) })
+    }
+
+    /// The same instance for another thread to wait on; each event is for one of them.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { fd: self.fd.try_clone()?, events: Vec::with_capacity(self.events.capacity()) })
     }
 
     /// Watches `fd`, whose events will carry `token`.
@@ -127,6 +136,7 @@ fn flags(watch: Watch) -> EventFlags {
     match watch {
         Watch::Connection => EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET,
         Watch::Input => EventFlags::IN,
+        Watch::Shared => EventFlags::IN | EventFlags::EXCLUSIVE,
         Watch::InputOutput => EventFlags::IN | EventFlags::OUT,
     }
 }
