@@ -191,7 +191,7 @@ fn a_root_with_slash_or_dots_is_the_same() {
     let folder = Folder::with_hello();
     folder.www("sub/x", "x");
     for root in [folder.path("www/"), folder.path("www/sub/.."), folder.path("./www/.")] {
-        let server = Launch::bare().arg(root).args(["--listen", "127.0.0.1:0", "--workers", "1"]).start();
+        let server = Launch::bare().arg(root).args(["--listen", "127.0.0.1:0"]).workers(1).start();
         assert_eq!(server.get("/hello.txt").text(), "hello\n");
     }
 }

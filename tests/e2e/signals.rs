@@ -455,7 +455,7 @@ fn a_reload_keeps_what_the_command_line_said() {
     folder.write("other/hello.txt", "other\n");
     let config = configure(&folder, "other", 1, "");
     let server =
-        Launch::configured(&folder, &config).arg(folder.path("www")).args(["--workers", "2"]).start();
+        Launch::configured(&folder, &config).arg(folder.path("www")).workers(2).start();
     assert_eq!(server.get("/hello.txt").text(), "hello\n");
     configure(&folder, "other", 3, "");
     reload(&server, 2);

@@ -44,8 +44,18 @@ impl Launch {
     /// `flash serve` and nothing else. Started by root it stays root, without root's rights: the
     /// tests' files are its own.
     pub(crate) fn bare() -> Self {
-        let words = ["serve", "--architecture", ARCHITECTURE].map(OsString::from).to_vec();
-        Self { words, through: Vec::new(), user: is_root().then_some("root") }
+        Self::without_architecture().architecture(ARCHITECTURE)
+    }
+
+    /// `flash serve` and not even the suite's architecture.
+    pub(crate) fn without_architecture() -> Self {
+        Self { words: vec!["serve".into()], through: Vec::new(), user: is_root().then_some("root") }
+    }
+
+    /// Of another architecture than the suite's, said before anything else.
+    pub(crate) fn architecture(mut self, name: &str) -> Self {
+        self.words.truncate(1);
+        self.args(["--architecture", name])
     }
 
     /// Started by root it becomes this user; for None, the one that it becomes by itself.

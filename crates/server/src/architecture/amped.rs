@@ -8,10 +8,10 @@ use std::io;
 use flash_sys::prompt::file;
 
 use crate::config::Settings;
-use crate::worker::{Accepts, Begun, Files, SiteFile};
+use crate::worker::{Accepts, Begun, Reach, SiteFile};
 
-/// Files without waiting, also for threads while they hold what others need.
-pub(super) const PROMPT: Files = Files {
+/// Reach without waiting, also for threads while they hold what others need.
+pub(super) const PROMPT: Reach = Reach {
     look_up: |root, path, want| file::open_cached(root, path, want),
     read: |file, offset, buffer| file::read_resident(file, offset, buffer),
     stat,

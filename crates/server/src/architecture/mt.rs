@@ -54,7 +54,8 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
     let listeners = std::mem::take(&mut begun.listeners);
     let mut worker =
         begun.worker(settings, descriptors_max, PROMPT, Some(OwnJobs::default()), Accepts::All)?;
-    let mut loop_epoll = worker.epoll.try_clone()?;
+    // The main thread waits without the lock.
+    let mut epoll = std::mem::replace(&mut worker.epoll, Epoll::new(1)?);
     let bell = channel::pair(CHANNEL_BYTES)?;
     channel::set_nonblocking(&bell.0)?;
     channel::set_nonblocking(&bell.1)?;
@@ -80,7 +81,7 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
         let state = shared.lock();
         state.worker.ready(state.worker.close(settings, Some(&shared.work))?)?;
     }
-    shared.keep_time(&mut loop_epoll, &idle)
+    shared.keep_time(&mut epoll, &idle)
 }
 
 /// Starts a thread for each of `waits`, and waits until each is held to its part: what this process could still
@@ -188,15 +189,13 @@ struct Thread {
 
 impl Thread {
     fn run(mut self) {
+        let mut batch = Vec::with_capacity(EVENTS_MAX);
         loop {
             let epoll = if self.handle.is_some() { &mut self.busy } else { &mut self.idle };
-            let turned = match epoll.wait(None) {
-                Ok(batch) => {
-                    let batch: Vec<Ready> = batch.collect();
-                    catch_unwind(AssertUnwindSafe(|| self.turn(&batch))).unwrap_or_else(|_| self.cut())
-                }
-                Err(e) => Err(e),
-            };
+            batch.clear();
+            let turned = epoll.wait(None).map(|ready| batch.extend(ready)).and_then(|()| {
+                catch_unwind(AssertUnwindSafe(|| self.turn(&batch))).unwrap_or_else(|_| self.cut())
+            });
             if let Err(e) = turned {
                 let mut state = self.shared.lock();
                 state.failure.get_or_insert(e);

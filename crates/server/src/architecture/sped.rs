@@ -8,11 +8,11 @@ use flash_sys::waiting::file;
 
 use crate::config::Settings;
 use crate::helper::DiskWork;
-use crate::worker::{Accepts, Begun, Files, OwnJobs, Worker, close_aside};
+use crate::worker::{Accepts, Begun, Reach, OwnJobs, Worker, close_aside};
 
-/// Files as any program has them. Whether they are in memory is not asked, which is what SPED saves (section
+/// Reach as any program has them. Whether they are in memory is not asked, which is what SPED saves (section
 /// 6.1).
-pub(super) const WAITING: Files = Files {
+pub(super) const WAITING: Reach = Reach {
     look_up: |root, path, want| file::open_to_read(root, path, want),
     read: |file, offset, buffer| file::read_into(file, offset, buffer).map(Resident::Bytes),
     stat: |file| file::stat(file),

@@ -7,6 +7,7 @@
 mod complaint;
 mod helpers;
 mod log;
+mod own_jobs;
 mod reach;
 mod site_file;
 mod socket;
@@ -24,7 +25,8 @@ use flash_sys::{AsFd, OwnedFd};
 
 use complaint::Complaint;
 pub(crate) use log::BATCH_BYTES_MAX;
-pub(crate) use reach::{Files, OwnJobs};
+pub(crate) use own_jobs::OwnJobs;
+pub(crate) use reach::Reach;
 pub(crate) use site_file::{SiteFile, close_aside};
 pub(crate) use socket::Socket;
 pub(crate) use start::{Begun, begin};

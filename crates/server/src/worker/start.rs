@@ -14,7 +14,8 @@ use flash_sys::{AsFd, OwnedFd};
 use super::complaint::Complaint;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
-use super::reach::{Files, OwnJobs};
+use super::own_jobs::OwnJobs;
+use super::reach::Reach;
 use super::system::LinuxSystem;
 use super::{Accepts, EVENTS_MAX, Worker, kind, moment, token};
 use crate::config::Settings;
@@ -63,12 +64,12 @@ impl Begun {
         Ok(work)
     }
 
-    /// A worker that reaches files as `files` says, with helpers or, if they are given, jobs of its own.
+    /// A worker that reaches files as `reach` says, with helpers or, if they are given, jobs of its own.
     pub(crate) fn worker(
         self,
         settings: &Settings,
         descriptors_max: u64,
-        files: Files,
+        reach: Reach,
         own: Option<OwnJobs>,
         accepts: Accepts,
     ) -> io::Result<Worker> {
@@ -79,10 +80,10 @@ impl Begun {
         epoll.add(&timer, token(kind::TIMER, 0), Watch::Input)?;
         let now = moment();
         // Under the others look-ups may wait for somebody else: they are jobs.
-        let looks_up = |(folder, is_local)| (files.under_all_roots || is_local).then_some(folder);
+        let looks_up = |(folder, is_local)| (reach.under_all_roots || is_local).then_some(folder);
         let sys = LinuxSystem::new(
             self.roots.into_iter().map(|root| root.and_then(looks_up)).collect(),
-            files,
+            reach,
             Helpers::new(settings.helpers_max, settings.helper_idle_ms, self.control.try_clone()?),
             own,
             self.log,

@@ -1,5 +1,5 @@
 //! The engine's [`System`] on Linux. Nothing in it waits by itself; files are reached as the architecture
-//! says ([`Files`]).
+//! says ([`Reach`]).
 
 use std::io::{self, IoSlice};
 
@@ -10,7 +10,8 @@ use flash_sys::prompt::{clock, file, net};
 use super::complaint::Complaint;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
-use super::reach::{Files, OwnJobs};
+use super::own_jobs::OwnJobs;
+use super::reach::Reach;
 use super::site_file::SiteFile;
 use super::socket::Socket;
 use super::start::last_panic;
@@ -27,7 +28,7 @@ pub(crate) struct LinuxSystem {
     /// None where look-ups are jobs: the root is not there, or its file system may wait for somebody
     /// else.
     roots: Vec<Option<OwnedFd>>,
-    files: Files,
+    reach: Reach,
     pub(super) helpers: Helpers,
     /// In place of helpers.
     pub(super) own: Option<OwnJobs>,
@@ -45,7 +46,7 @@ pub(crate) struct LinuxSystem {
 impl LinuxSystem {
     pub(super) fn new(
         roots: Vec<Option<OwnedFd>>,
-        files: Files,
+        reach: Reach,
         helpers: Helpers,
         own: Option<OwnJobs>,
         log: LogBuffer,
@@ -53,7 +54,7 @@ impl LinuxSystem {
     ) -> Self {
         Self {
             roots,
-            files,
+            reach,
             helpers,
             own,
             log,
@@ -168,11 +169,11 @@ impl System for LinuxSystem {
     ) -> Result<Opened<SiteFile>, LookUpError> {
         let root =
             self.roots.get(usize::from(site.0)).and_then(Option::as_ref).ok_or(LookUpError::WouldWait)?;
-        convert::look_up((self.files.look_up)(root, path, convert::sys_want(want)))
+        convert::look_up((self.reach.look_up)(root, path, convert::sys_want(want)))
     }
 
     fn read_resident(&mut self, file: &SiteFile, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
-        Ok(match (self.files.read)(file, offset, buffer)? {
+        Ok(match (self.reach.read)(file, offset, buffer)? {
             file::Resident::Bytes(bytes) => Resident::Bytes(bytes),
             file::Resident::Absent => Resident::Absent,
             file::Resident::Unknown => {
@@ -191,7 +192,7 @@ impl System for LinuxSystem {
     }
 
     fn stat(&mut self, file: &SiteFile) -> io::Result<FileStat> {
-        Ok(convert::stat(&(self.files.stat)(file)?))
+        Ok(convert::stat(&(self.reach.stat)(file)?))
     }
 
     fn start_job(&mut self, id: JobId, task: &Task<SiteFile>, startable: usize) -> bool {

@@ -1,0 +1,46 @@
+//! The jobs of a worker that has no helpers. It is the architecture that does them.
+
+use flash_engine::{JobId, Task};
+
+use super::site_file::SiteFile;
+
+/// The jobs of a worker that has no helpers: whoever has the engine's turn takes one, and does it after it.
+#[derive(Debug, Default)]
+pub(crate) struct OwnJobs {
+    /// Whether who has the turn can do one.
+    pub(crate) has_room: bool,
+    /// One was refused for want of room.
+    pub(crate) refused: bool,
+    taken: Option<(JobId, Task<SiteFile>)>,
+    given_up: Vec<JobId>,
+}
+
+impl OwnJobs {
+    pub(super) fn start(&mut self, id: JobId, task: &Task<SiteFile>) -> bool {
+        if self.has_room && self.taken.is_none() {
+            self.taken = Some((id, task.clone()));
+            return true;
+        }
+        self.refused = true;
+        false
+    }
+
+    pub(super) fn give_up(&mut self, id: JobId) {
+        self.given_up.push(id);
+    }
+
+    pub(super) fn has_one(&self) -> bool {
+        self.taken.is_some()
+    }
+
+    /// The job that was started, if one was.
+    pub(super) fn take(&mut self) -> Option<(JobId, Task<SiteFile>)> {
+        self.taken.take()
+    }
+
+    /// Whether a job that is done now was given up before.
+    pub(super) fn was_given_up(&mut self, id: JobId) -> bool {
+        let at = self.given_up.iter().position(|given_up| *given_up == id);
+        at.map(|at| self.given_up.swap_remove(at)).is_some()
+    }
+}
