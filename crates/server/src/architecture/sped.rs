@@ -21,7 +21,9 @@ pub(super) const WAITING: Reach = Reach {
 
 /// The jobs of a loop that does one at a time by itself.
 pub(super) fn own_jobs() -> OwnJobs {
-    OwnJobs { has_room: true, ..OwnJobs::default() }
+    let mut own = OwnJobs::default();
+    own.has_room = true;
+    own
 }
 
 /// Runs a worker.

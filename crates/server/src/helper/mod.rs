@@ -28,11 +28,11 @@ const OUTDATED_MIN: Duration = Duration::from_secs(1);
 /// Serves tasks from `channel` until the worker is gone.
 ///
 /// Errors: `StaleNetworkFileHandle` when it makes room for a helper with newer roots.
-pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
+pub(crate) fn run(channel: &OwnedFd, settings: &Settings) -> io::Result<()> {
     let mut work = DiskWork::new(settings);
     let started = Instant::now();
     loop {
-        match receive_order(&channel)? {
+        match receive_order(channel)? {
             Order::Root { site, folder, .. } => work.set_root(site, folder),
             Order::Begin => break,
             other => return Err(io::Error::new(ErrorKind::InvalidData, format!("unexpected {other:?}"))),
@@ -43,7 +43,7 @@ pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
     let mut bytes = vec![0; MESSAGE_BYTES_MAX];
     let mut descriptors = Vec::new();
     loop {
-        let length = channel::recv(&channel, &mut bytes, &mut descriptors)?;
+        let length = channel::recv(channel, &mut bytes, &mut descriptors)?;
         if length == 0 {
             return Ok(());
         }
@@ -61,6 +61,6 @@ pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
             return Err(ErrorKind::StaleNetworkFileHandle.into());
         }
         let message = encode_outcome(id, &outcome);
-        channel::send(&channel, &[io::IoSlice::new(&message.bytes)], &message.descriptors)?;
+        channel::send(channel, &[io::IoSlice::new(&message.bytes)], &message.descriptors)?;
     }
 }

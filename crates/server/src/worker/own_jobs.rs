@@ -44,3 +44,32 @@ impl OwnJobs {
         at.map(|at| self.given_up.swap_remove(at)).is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flash_engine::SiteId;
+
+    use super::*;
+
+    #[test]
+    fn one_is_taken_at_a_time_and_only_with_room() {
+        let task = Task::Find { site: SiteId(0), path: (*b"/x").into() };
+        let [first, second] = [5, 6].map(JobId::from_u64);
+        let mut own = OwnJobs::default();
+        assert!(!own.start(first, &task) && own.refused && !own.has_one(), "no room");
+        own = OwnJobs { has_room: true, ..OwnJobs::default() };
+        assert!(own.start(first, &task) && !own.refused && own.has_one());
+        assert!(!own.start(second, &task) && own.refused, "there is one");
+        assert_eq!(own.take().map(|(id, _)| id), Some(first));
+        assert!(own.take().is_none() && own.start(second, &task));
+    }
+
+    #[test]
+    fn one_that_was_given_up_is_remembered_once() {
+        let mut own = OwnJobs::default();
+        let id = JobId::from_u64(5);
+        assert!(!own.was_given_up(id));
+        own.give_up(id);
+        assert!(own.was_given_up(id) && !own.was_given_up(id));
+    }
+}

@@ -31,7 +31,7 @@ pub(crate) struct LinuxSystem {
     reach: Reach,
     pub(super) helpers: Helpers,
     /// In place of helpers.
-    pub(super) own: Option<OwnJobs>,
+    pub(crate) own: Option<OwnJobs>,
     pub(super) log: LogBuffer,
     supervisor: OwnedFd,
     reports: Vec<String>,

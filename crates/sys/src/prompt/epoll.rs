@@ -42,6 +42,9 @@ pub struct Epoll {
     events: Vec<Event>,
 }
 
+// SAFETY: an event may hold a pointer for its owner; those here hold numbers, and nothing reads them as pointers.
+unsafe impl Send for Epoll {}
+
 impl Epoll {
     /// Makes an instance that reports at most `events_max` descriptors a call.
     pub fn new(events_max: usize) -> io::Result<Self> {
@@ -138,5 +141,46 @@ fn flags(watch: Watch) -> EventFlags {
         Watch::Input => EventFlags::IN,
         Watch::Shared => EventFlags::IN | EventFlags::EXCLUSIVE,
         Watch::InputOutput => EventFlags::IN | EventFlags::OUT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn an_edge_is_for_one_of_those_who_wait_on_the_same_instance() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        let mut first = Epoll::new(4).expect("an epoll");
+        let mut second = first.try_clone().expect("the same");
+        first.add(&ours, 7, Watch::Connection).expect("watched");
+        let mut count = || {
+            let batches = [&mut first, &mut second].map(|epoll| epoll.wait(Some(0)).expect("a wait").count());
+            batches.iter().sum::<usize>()
+        };
+        assert_eq!((count(), count()), (1, 0), "room to write, told once");
+        theirs.write_all(b"x").expect("sent");
+        assert_eq!((count(), count()), (1, 0));
+        second.change(&ours, 7, Watch::Connection).expect("changed");
+        assert_eq!(first.wait(Some(0)).expect("a wait").count(), 1, "a change has the kernel look again");
+    }
+
+    #[test]
+    fn what_processes_share_is_watched_until_it_is_removed() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        let (mut first, mut second) = (Epoll::new(4).expect("an epoll"), Epoll::new(4).expect("an epoll"));
+        for epoll in [&first, &second] {
+            epoll.add(&ours, 7, Watch::Shared).expect("watched");
+        }
+        theirs.write_all(b"x").expect("sent");
+        // Nobody waited, so nobody's wake-up was used up.
+        for epoll in [&mut first, &mut second] {
+            assert_eq!(epoll.wait(Some(0)).expect("a wait").count(), 1);
+        }
+        first.remove(&ours).expect("removed");
+        assert_eq!(first.wait(Some(0)).expect("a wait").count(), 0);
     }
 }
