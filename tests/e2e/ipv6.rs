@@ -18,8 +18,7 @@ fn ipv6_alone() {
         return;
     }
     let folder = Folder::with_hello();
-    let server =
-        Launch::bare().arg(folder.path("www")).args(["--listen", "[::1]:0"]).workers(2).start();
+    let server = Launch::bare().arg(folder.path("www")).args(["--listen", "[::1]:0"]).workers(2).start();
     let address = server.addresses[0];
     assert!(address.is_ipv6());
     assert!(server.stdout().contains(&format!("http://[::1]:{}/", address.port())), "{}", server.stdout());

@@ -433,7 +433,12 @@ fn architecture_elsewhere(source: &Source) -> Vec<Breach> {
     if !is_product || may.iter().any(|room| path.starts_with(room)) {
         return Vec::new();
     }
-    let lines = source.lines_with_word("Architecture").into_iter().chain(source.lines_with(".architecture"));
+    let is_field = |line: &usize| {
+        let text = source.text.lines().nth(line - 1).unwrap_or_default();
+        text.match_indices(".architecture").any(|(at, _)| !text[..at].ends_with('.'))
+    };
+    let fields = source.lines_with(".architecture").into_iter().filter(is_field);
+    let lines = source.lines_with_word("Architecture").into_iter().chain(fields);
     lines.map(|line| Breach::new(path, line, "the architecture")).collect()
 }
 
@@ -449,7 +454,11 @@ fn the_architecture_elsewhere_is_found() {
         assert_eq!(found("crates/server/src/worker/mod.rs", text), 1, "{text}");
         assert_eq!(found("crates/server/src/architecture/mod.rs", text), 0, "{text}");
     }
-    assert_eq!(found("crates/server/src/role.rs", "use crate::architecture;\nfn f() { architecture::run() }\n"), 0);
+    assert_eq!(found("crates/server/src/role.rs", "fn f() { (0..architecture::processes(s)).count() }\n"), 0);
+    assert_eq!(
+        found("crates/server/src/role.rs", "use crate::architecture;\nfn f() { architecture::run() }\n"),
+        0
+    );
 }
 
 // Words.

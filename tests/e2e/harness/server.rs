@@ -32,7 +32,13 @@ impl Launch {
 
     /// With so many workers; of the architecture of one process for each connection, with its own number.
     pub(crate) fn workers(self, workers: usize) -> Self {
-        if is(&["mp"]) { self } else { self.arg("--workers").arg(workers.to_string()) }
+        let flag = if is(&["mp"]) { "--processes" } else { "--workers" };
+        self.arg(flag).arg(super::workers(workers).to_string())
+    }
+
+    /// With these flags of helpers, where there are any.
+    pub(crate) fn helpers(self, words: [&str; 2]) -> Self {
+        if is(&["amped"]) { self.args(words) } else { self }
     }
 
     /// `flash serve` with this text as its config file, and nothing else.

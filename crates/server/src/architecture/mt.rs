@@ -71,12 +71,12 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
     worker.begin_turn();
     let state = State { worker, listeners, going_on: 0, failure: None };
     // The threads have it for as long as there is the process.
-    let shared: &Shared = Box::leak(Box::new(Shared { gate: Mutex::new(()), state: Mutex::new(state), work, bell }));
-    let mut waits = vec![spare];
-    for _ in 0..settings.threads {
-        waits.push(idle.try_clone()?);
-    }
-    start_threads(shared, settings, waits)?;
+    let shared: &Shared =
+        Box::leak(Box::new(Shared { gate: Mutex::new(()), state: Mutex::new(state), work, bell }));
+    start_threads(shared, settings, spare, &idle).map_err(|e| {
+        let advice = "have fewer --threads, or allow more descriptors (ulimit -n)";
+        io::Error::new(e.kind(), format!("cannot start {} threads: {e}; {advice}", settings.threads))
+    })?;
     {
         let state = shared.lock();
         state.worker.ready(state.worker.close(settings, Some(&shared.work))?)?;
@@ -84,15 +84,18 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
     shared.keep_time(&mut epoll, &idle)
 }
 
-/// Starts a thread for each of `waits`, and waits until each is held to its part: what this process could still
-/// start after its own close would not be.
-fn start_threads(shared: &'static Shared, settings: &Settings, waits: Vec<Epoll>) -> io::Result<()> {
+/// Starts the threads, one of them with `spare`, and waits until each is held to its part: what this process
+/// could still start after its own close would not be.
+fn start_threads(shared: &'static Shared, settings: &Settings, spare: Epoll, idle: &Epoll) -> io::Result<()> {
     let (closed, all_closed) = mpsc::channel();
+    let mut waits = vec![spare];
+    for _ in 0..settings.threads {
+        waits.push(idle.try_clone()?);
+    }
     let count = waits.len();
     for idle in waits {
         let (settings, closed) = (settings.clone(), closed.clone());
-        let busy = Epoll::new(EVENTS_MAX)?;
-        let thread = Thread { shared, idle, busy, key: None, handle: None };
+        let thread = Thread { shared, idle, busy: Epoll::new(EVENTS_MAX)?, key: None, handle: None };
         thread::Builder::new().name("connection".into()).stack_size(STACK_BYTES).spawn(move || {
             let in_force = shared.lock().worker.close(&settings, Some(&shared.work));
             let is_closed = in_force.is_ok();

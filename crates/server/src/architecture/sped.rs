@@ -8,7 +8,7 @@ use flash_sys::waiting::file;
 
 use crate::config::Settings;
 use crate::helper::DiskWork;
-use crate::worker::{Accepts, Begun, Reach, OwnJobs, Worker, close_aside};
+use crate::worker::{Accepts, Begun, OwnJobs, Reach, Worker, close_aside};
 
 /// Reach as any program has them. Whether they are in memory is not asked, which is what SPED saves (section
 /// 6.1).

@@ -315,7 +315,11 @@ fn what_does_nothing_with_the_architecture_is_refused_where_it_was_given() {
         ("processes = 4", "`processes`", "the architecture is `amped`: only `mp` has a process"),
         ("threads = 64", "`threads`", "only `mt` has threads"),
         ("architecture = \"mp\"\nworkers = 2", "`workers`", "set by `processes`"),
-        ("architecture = \"sped\"\nhelpers = 16", "`helpers`", "the architecture is `sped`: it has no helpers"),
+        (
+            "architecture = \"sped\"\nhelpers = 16",
+            "`helpers`",
+            "the architecture is `sped`: it has no helpers",
+        ),
         ("architecture = \"mt\"\nhelper_idle = \"1s\"", "`helper_idle`", "it has no helpers"),
     ] {
         let error = folder.error(file);

@@ -83,8 +83,7 @@ impl DiskWork {
         let Some((rules, root)) = self.rooted(site)? else {
             return Ok(Outcome::Lost);
         };
-        let look_up =
-            |path: &[u8], want| convert::look_up(file::open(root, path, convert::sys_want(want)));
+        let look_up = |path: &[u8], want| convert::look_up(file::open(root, path, convert::sys_want(want)));
         let finding = match find(path, rules, &self.types, Want::Content, look_up) {
             Ok(finding) => finding,
             Err(LookUpError::Failed(number)) => return Ok(Outcome::Failed(number)),

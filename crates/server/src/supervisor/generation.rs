@@ -127,7 +127,8 @@ impl Generation {
         if self.settings.log.format != LogFormat::Off {
             self.log = Some(self.start_role(Part::Log, epoll, numbers)?);
         }
-        (0..architecture::processes(&self.settings)).try_for_each(|place| self.start_worker(place, sockets, epoll, numbers))
+        (0..architecture::processes(&self.settings))
+            .try_for_each(|place| self.start_worker(place, sockets, epoll, numbers))
     }
 
     fn start_role(&self, part: Part, epoll: &Epoll, numbers: &mut u64) -> io::Result<Role> {
@@ -154,7 +155,8 @@ impl Generation {
         epoll: &Epoll,
         numbers: &mut u64,
     ) -> io::Result<()> {
-        let mut listeners = sockets.of_worker(place, architecture::sockets(&self.settings))?.into_iter().map(Order::Listener);
+        let mut listeners =
+            sockets.of_worker(place, architecture::sockets(&self.settings))?.into_iter().map(Order::Listener);
         let role = self.start_role(Part::Worker, epoll, numbers)?;
         let told = listeners.try_for_each(|order| order_if_there(&role, &order));
         let told = told.and_then(|()| self.log.as_ref().map_or(Ok(()), |log| connect_log(log, &role)));

@@ -156,11 +156,13 @@ impl Supervisor {
                 return say("the old configuration stays in force");
             }
         };
-        let started = Sockets::bind(&settings.listen, architecture::sockets(&settings), &self.sockets).and_then(|sockets| {
-            let (generation, news) = Generation::start(settings, &sockets, &self.epoll, &mut self.numbers)?;
-            news.iter().for_each(|text| say(text));
-            Ok((generation, sockets))
-        });
+        let started = Sockets::bind(&settings.listen, architecture::sockets(&settings), &self.sockets)
+            .and_then(|sockets| {
+                let (generation, news) =
+                    Generation::start(settings, &sockets, &self.epoll, &mut self.numbers)?;
+                news.iter().for_each(|text| say(text));
+                Ok((generation, sockets))
+            });
         match started {
             Ok((generation, sockets)) => {
                 self.generations.push(generation);

@@ -44,7 +44,8 @@ impl Sockets {
     /// `sockets`: those of old that are more than that are dealt out, too.
     pub(super) fn of_worker(&self, place: usize, sockets: usize) -> io::Result<Vec<OwnedFd>> {
         let mine = |group: &Group| {
-            let chosen = group.sockets.iter().enumerate().filter(|(number, _)| number % sockets == place % sockets);
+            let chosen =
+                group.sockets.iter().enumerate().filter(|(number, _)| number % sockets == place % sockets);
             chosen.map(|(_, socket)| socket.try_clone()).collect::<io::Result<Vec<_>>>()
         };
         Ok(self.groups.iter().map(mine).collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())

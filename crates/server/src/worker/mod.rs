@@ -253,8 +253,7 @@ impl Worker {
         if self.listening != on {
             for (number, listener) in self.listeners.iter().enumerate() {
                 if on {
-                    let watch =
-                        if self.accepts == Accepts::All { Watch::Input } else { Watch::Shared };
+                    let watch = if self.accepts == Accepts::All { Watch::Input } else { Watch::Shared };
                     self.epoll.add(listener, token(kind::LISTENER, number as u64), watch)?;
                 } else {
                     self.epoll.remove(listener)?;
