@@ -7,6 +7,7 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
@@ -14,6 +15,7 @@ use flash_engine::{Key, Outcome};
 use flash_sys::OwnedFd;
 use flash_sys::prompt::epoll::{Epoll, Ready, Watch};
 use flash_sys::prompt::{channel, net};
+use flash_sys::waiting::process;
 
 use super::amped::PROMPT;
 use crate::config::Settings;
@@ -25,15 +27,16 @@ use crate::worker::{Accepts, Begun, OwnJobs, Socket, Worker, close_aside, kind, 
 pub(super) const DESCRIPTORS_OF_THREAD: usize = 3;
 /// Of a thread, in bytes.
 pub(super) const STACK_BYTES: usize = 1 << 20;
+/// How often a thread lets others go before it that wait for the lock, at most, before each turn of a long answer.
+const YIELDS_MAX: usize = 100;
 /// Ready descriptors taken from the kernel at once: a thread has one connection, and one can wake it.
 const EVENTS_MAX: usize = 8;
 
 /// What the threads share.
 struct Shared {
-    /// Whoever waits for the state holds the gate, so that a thread which goes on at once queues behind it: the
-    /// lock alone would be taken by it again and again.
-    gate: Mutex<()>,
     state: Mutex<State>,
+    /// Threads that wait for the state, or are about to have it.
+    waiting: AtomicUsize,
     work: DiskWork,
     /// Rung by who leaves a job to others, heard by one that has no connection.
     bell: (OwnedFd, OwnedFd),
@@ -72,7 +75,7 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
     let state = State { worker, listeners, going_on: 0, failure: None };
     // The threads have it for as long as there is the process.
     let shared: &Shared =
-        Box::leak(Box::new(Shared { gate: Mutex::new(()), state: Mutex::new(state), work, bell }));
+        Box::leak(Box::new(Shared { state: Mutex::new(state), waiting: AtomicUsize::new(0), work, bell }));
     start_threads(shared, settings, spare, &idle).map_err(|e| {
         let advice = "have fewer --threads, or allow more descriptors (ulimit -n)";
         io::Error::new(e.kind(), format!("cannot start {} threads: {e}; {advice}", settings.threads))
@@ -97,6 +100,8 @@ fn start_threads(shared: &'static Shared, settings: &Settings, spare: Epoll, idl
         let (settings, closed) = (settings.clone(), closed.clone());
         let thread = Thread { shared, idle, busy: Epoll::new(EVENTS_MAX)?, key: None, handle: None };
         thread::Builder::new().name("connection".into()).stack_size(STACK_BYTES).spawn(move || {
+            // Where it may not, threads are switched more often than they need be.
+            let _ = process::preempt_nobody();
             let in_force = shared.lock().worker.close(&settings, Some(&shared.work));
             let is_closed = in_force.is_ok();
             // The main thread is there for as long as the process.
@@ -106,6 +111,7 @@ fn start_threads(shared: &'static Shared, settings: &Settings, spare: Epoll, idl
             }
         })?;
     }
+    drop(closed);
     for _ in 0..count {
         all_closed.recv().map_err(|_| io::Error::other("a thread ended before it had begun"))??;
     }
@@ -114,9 +120,23 @@ fn start_threads(shared: &'static Shared, settings: &Settings, spare: Epoll, idl
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        let _gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         // The engine closes a connection whose turn panics and stays sound; what panics besides is cut below.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        state
+    }
+
+    /// Locks for a thread that has just let go: those who wait have it first, which the lock alone would not
+    /// see to.
+    fn lock_again(&self) -> MutexGuard<'_, State> {
+        for _ in 0..YIELDS_MAX {
+            if self.waiting.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            thread::yield_now();
+        }
+        self.lock()
     }
 
     /// What the main thread does. It starts no job, and so never waits for a disk.
@@ -292,7 +312,7 @@ fn go_on(
         } else if key.is_some_and(|key| state.worker.engine.is_continued(key)) {
             state.going_on += 1;
             drop(state);
-            state = shared.lock();
+            state = shared.lock_again();
             state.going_on -= 1;
             state.begin_turn(true);
         } else {

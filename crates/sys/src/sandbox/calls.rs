@@ -110,7 +110,7 @@ const HELPER: &[i64] = &[
 ];
 
 /// Of threads that share a lock; the C library asks for the number of cores when it gives one its memory.
-const THREADS: &[i64] = &[libc::SYS_futex, libc::SYS_sched_getaffinity];
+const THREADS: &[i64] = &[libc::SYS_futex, libc::SYS_sched_yield, libc::SYS_sched_getaffinity];
 
 const LOG: &[i64] = &[
     libc::SYS_epoll_pwait,
