@@ -62,11 +62,7 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
     let bell = channel::pair(CHANNEL_BYTES)?;
     channel::set_nonblocking(&bell.0)?;
     channel::set_nonblocking(&bell.1)?;
-    // Edge-triggered: of several threads that wait on it, one is woken.
     let idle = Epoll::new(EVENTS_MAX)?;
-    for (number, listener) in listeners.iter().enumerate() {
-        idle.add(listener, token(kind::LISTENER, number as u64), Watch::Connection)?;
-    }
     idle.add(&bell.1, token(kind::BELL, 0), Watch::Input)?;
     // One more has no connections, so that a job is done also while all others are busy with theirs.
     let spare = Epoll::new(EVENTS_MAX)?;
@@ -83,6 +79,11 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
     {
         let state = shared.lock();
         state.worker.ready(state.worker.close(settings, Some(&shared.work))?)?;
+        // Only now: who serves before it is ready would not count as serving. Edge-triggered: of several
+        // threads that wait on it, one is woken.
+        for (number, listener) in state.listeners.iter().enumerate() {
+            idle.add(listener, token(kind::LISTENER, number as u64), Watch::Connection)?;
+        }
     }
     shared.keep_time(&mut epoll, &idle)
 }
