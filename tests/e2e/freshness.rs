@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use crate::harness::{
-    Broken, Client, Folder, Launch, Server, film_bytes, pattern, unlike_before, wait_until, write_aside,
+    Broken, Client, Folder, Launch, Server, film_bytes, is, pattern, unlike_before, wait_until, workers,
+    write_aside,
 };
 
 fn quick(folder: &Folder) -> Server {
@@ -238,12 +239,14 @@ fn a_root_that_is_gone_is_no_reason_to_end() {
     let server = quick(&folder);
     assert_eq!(server.get("/hello.txt").status, 200);
     assert_eq!(server.get("/unheard-of-before").status, 404);
-    server.some("helper");
+    if is(&["amped"]) {
+        server.some("helper");
+    }
     fs::remove_dir_all(folder.path("www")).unwrap();
     becomes_status(&server, "/hello.txt", 404);
     becomes_status(&server, "/", 404);
     becomes_status(&server, "/unheard-of", 404);
-    assert_eq!(server.role("worker").len(), 1);
+    assert_eq!(server.role("worker").len(), workers(1));
 }
 
 /// Begins to download a film of `A`s, lets `change` happen to it when the server is blocked on the
@@ -269,9 +272,12 @@ fn download_while(change: impl FnOnce(&Folder, &fs::File)) -> (Vec<u8>, Server, 
 /// Waits until the worker has nothing to do: it has filled the client's socket.
 fn wait_blocked(server: &Server) {
     let ticks = || {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", server.sole("worker"))).unwrap();
-        let mut fields = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11);
-        (fields.next().unwrap().to_owned(), fields.next().unwrap().to_owned())
+        let of_worker = |pid| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            let mut fields = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11);
+            (fields.next().unwrap().to_owned(), fields.next().unwrap().to_owned())
+        };
+        server.role("worker").into_iter().map(of_worker).collect::<Vec<_>>()
     };
     let mut before = ticks();
     wait_until("the worker to be blocked on its client", || {

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::harness::{Answer, Broken, Client, Folder, Launch, evict, pattern, wait_until};
+use crate::harness::{Answer, Broken, Client, Folder, Launch, evict, is, pattern, wait_until, workers};
 
 #[test]
 fn the_start_line_says_where_what_by_how_many_and_how_reads_are_kept_from_waiting() {
@@ -12,15 +12,16 @@ fn the_start_line_says_where_what_by_how_many_and_how_reads_are_kept_from_waitin
     let text = server.stdout();
     assert_eq!(text.lines().count(), 1, "{text}");
     let (port, www) = (server.addresses[0].port(), folder.path("www"));
+    let crew = if is(&["mp"]) { "24 processes" } else { "2 workers" };
     let expected = format!(
-        "flash {} serves {} at http://127.0.0.1:{port}/; 2 workers",
+        "flash {} serves {} at http://127.0.0.1:{port}/; {crew}",
         env!("CARGO_PKG_VERSION"),
         www.display()
     );
     assert!(text.starts_with(&expected), "{text}");
     assert!(text.contains("; sandbox: ") && text.contains("; reads: "), "{text}");
     assert_eq!(server.stderr(), "");
-    wait_until("both workers", || server.role("worker").len() == 2);
+    wait_until("both workers", || server.role("worker").len() == workers(2));
     assert_eq!(server.role("helper").len(), 0, "helpers come on demand");
 }
 
@@ -284,7 +285,7 @@ fn clients_that_leave_in_mid_answer_hurt_nobody() {
         assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()));
     }
     assert!(server.get("/film.bin").body == pattern(20 << 20, 2));
-    assert_eq!(server.role("worker").len(), 1);
+    assert_eq!(server.role("worker").len(), workers(1));
     assert_eq!(server.stderr(), "");
 }
 

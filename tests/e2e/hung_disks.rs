@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{Client, Disk, Folder, Launch, Page, Server, pattern, wait_for, wait_until};
+use crate::harness::disk::Disk;
+use crate::harness::{Client, Folder, Launch, Page, Server, pattern, wait_for, wait_until};
 
 /// A folder with a local site in `www` and what the disk holds in `disk`, and the disk.
 fn folder_and_disk() -> Option<(Folder, Disk)> {

@@ -18,8 +18,7 @@ fn ipv6_alone() {
         return;
     }
     let folder = Folder::with_hello();
-    let server =
-        Launch::bare().arg(folder.path("www")).args(["--listen", "[::1]:0", "--workers", "2"]).start();
+    let server = Launch::bare().arg(folder.path("www")).args(["--listen", "[::1]:0"]).workers(2).start();
     let address = server.addresses[0];
     assert!(address.is_ipv6());
     assert!(server.stdout().contains(&format!("http://[::1]:{}/", address.port())), "{}", server.stdout());
@@ -37,7 +36,7 @@ fn several_addresses_at_once() {
     }
     let folder = Folder::with_hello();
     let listen = ["--listen", "[::1]:0", "--listen", "127.0.0.1:0", "--listen", "127.0.0.2:0"];
-    let server = Launch::bare().arg(folder.path("www")).args(listen).args(["--workers", "2"]).start();
+    let server = Launch::bare().arg(folder.path("www")).args(listen).workers(2).start();
     assert_eq!(server.addresses.len(), 3, "{}", server.stdout());
     for address in &server.addresses {
         for _ in 0..4 {
@@ -63,7 +62,8 @@ fn one_port_for_both_families() {
         let (v4, v6) = (format!("127.0.0.1:{port}"), format!("[::]:{port}"));
         let _server = Launch::bare()
             .arg(folder.path("www"))
-            .args(["--workers", "1", "--listen", &v4, "--listen", &v6])
+            .args(["--listen", &v4, "--listen", &v6])
+            .workers(1)
             .start();
         for address in [v4, format!("[::1]:{port}")] {
             let address: SocketAddr = address.parse().unwrap();
@@ -83,7 +83,9 @@ fn the_log_names_the_peer() {
     let log = folder.path("access.log");
     let server = Launch::bare()
         .arg(folder.path("www"))
-        .args(["--listen", "[::1]:0", "--workers", "1", "--log-file"])
+        .args(["--listen", "[::1]:0"])
+        .workers(1)
+        .arg("--log-file")
         .arg(&log)
         .start();
     server.get("/hello.txt");

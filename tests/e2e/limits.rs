@@ -4,7 +4,9 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Answer, Broken, Client, Folder, Launch, Page, Server, pattern, wait_for, wait_until};
+use crate::harness::{
+    Answer, Broken, Client, Folder, Launch, Page, Server, pattern, skips, wait_for, wait_until,
+};
 
 /// What the server says to these bytes, and that it closes.
 #[track_caller]
@@ -206,6 +208,9 @@ fn a_client_that_reads_too_slowly_is_cut_and_one_that_does_not_is_not() {
 
 #[test]
 fn one_connection_too_many_is_refused_in_words() {
+    if skips(&["mp"], "who finds no process free waits for one") {
+        return;
+    }
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).args(["--connections", "8"]).start();
     let mut kept: Vec<Client> = (0..8).map(|_| server.client()).collect();
@@ -249,6 +254,9 @@ fn with_descriptors(folder: &Folder, descriptors: u32) -> Launch {
 
 #[test]
 fn when_descriptors_run_out_those_who_are_there_are_served() {
+    if skips(&["mp", "mt"], "who finds no process or thread free waits for one") {
+        return;
+    }
     let folder = Folder::with_hello();
     for n in 0..60 {
         folder.www(&format!("large-{n}.bin"), pattern(200_000, n));
@@ -291,6 +299,9 @@ fn when_descriptors_run_out_those_who_are_there_are_served() {
 
 #[test]
 fn with_too_few_descriptors_to_work_at_all_nothing_hangs() {
+    if skips(&["mp", "mt"], "who finds no process or thread free waits for one") {
+        return;
+    }
     let folder = Folder::with_hello();
     for descriptors in [96, 64, 32, 20] {
         let launch = with_descriptors(&folder, descriptors);
@@ -312,6 +323,9 @@ fn with_too_few_descriptors_to_work_at_all_nothing_hangs() {
 
 #[test]
 fn slow_clients_hold_no_buffers() {
+    if skips(&["mp"], "each has a process") {
+        return;
+    }
     const CLIENTS: u64 = 60;
     let folder = Folder::with_hello();
     let film = folder.served("film.bin");
@@ -332,6 +346,9 @@ fn slow_clients_hold_no_buffers() {
 
 #[test]
 fn pipelining_is_bounded() {
+    if skips(&["mp"], "each has a process") {
+        return;
+    }
     const REQUESTS: usize = 12_000;
     let folder = Folder::with_hello();
     folder.www("page.txt", "x".repeat(3000));
@@ -366,6 +383,9 @@ fn pipelining_is_bounded() {
 
 #[test]
 fn idle_connections_cost_little() {
+    if skips(&["mp", "mt"], "each has a process or a thread") {
+        return;
+    }
     const CLIENTS: u64 = 400;
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
@@ -385,7 +405,7 @@ fn bytes_at_random_hurt_no_worker() {
     let folder = Folder::with_hello();
     folder.www("page.html", "page");
     let server = Launch::new(&folder).start();
-    let worker = server.sole("worker");
+    let workers = server.role("worker");
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = move |bound: usize| {
         random ^= random << 13;
@@ -423,7 +443,7 @@ fn bytes_at_random_hurt_no_worker() {
             }
         }
     }
-    assert_eq!(server.sole("worker"), worker);
+    assert_eq!(server.role("worker"), workers);
     assert_eq!(server.stderr(), "");
     assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()));
 }
@@ -442,8 +462,11 @@ fn body_length(page: &Page, announced: Option<usize>, request: &[u8]) -> usize {
 
 #[test]
 fn the_worker_sleeps_when_nothing_happens() {
+    if skips(&["mp"], "it looks at one worker") {
+        return;
+    }
     let folder = Folder::with_hello();
-    let server = Launch::new(&folder).args(["--helper-idle", "200ms"]).start();
+    let server = Launch::new(&folder).helpers(["--helper-idle", "200ms"]).start();
     let mut client = server.client();
     assert_eq!(client.get("/hello.txt").status, 200);
     assert_eq!(client.get("/unheard-of").status, 404);

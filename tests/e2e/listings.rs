@@ -256,8 +256,10 @@ fn a_huge_directory_hurts_nobody() {
         // Links to one file are made faster than files.
         std::fs::hard_link(&first, huge.join(format!("name-{n:05}"))).unwrap();
     }
-    let server =
-        Launch::new(&folder).args(["--browse", "--listing-entries", "30000", "--helpers", "4"]).start();
+    let server = Launch::new(&folder)
+        .args(["--browse", "--listing-entries", "30000"])
+        .helpers(["--helpers", "4"])
+        .start();
     assert_eq!(server.get("/hello.txt").text(), "hello\n");
     std::thread::scope(|scope| {
         let listed = scope.spawn(|| {

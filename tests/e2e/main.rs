@@ -1,6 +1,10 @@
 //! End-to-end tests: the real program over real sockets, one module for each promise of the README
 //! and of the issue that the server was built from. Every test has a server and a folder of its own.
 
+/// Of the servers; `sped.rs`, `mp.rs` and `mt.rs` run most of the modules with the others.
+const ARCHITECTURE: &str = "amped";
+
+mod architectures;
 mod conditionals;
 mod framing;
 mod freshness;

@@ -191,7 +191,7 @@ fn a_root_with_slash_or_dots_is_the_same() {
     let folder = Folder::with_hello();
     folder.www("sub/x", "x");
     for root in [folder.path("www/"), folder.path("www/sub/.."), folder.path("./www/.")] {
-        let server = Launch::bare().arg(root).args(["--listen", "127.0.0.1:0", "--workers", "1"]).start();
+        let server = Launch::bare().arg(root).args(["--listen", "127.0.0.1:0"]).workers(1).start();
         assert_eq!(server.get("/hello.txt").text(), "hello\n");
     }
 }
@@ -244,7 +244,7 @@ fn what_is_no_file_is_refused_and_never_opened() {
     assert!(Command::new("mkfifo").arg(folder.served("dir/index.html")).status().unwrap().success());
     let _listener = UnixListener::bind(folder.served("socket")).unwrap();
     symlink("fifo", folder.served("link")).unwrap();
-    let server = Launch::new(&folder).args(["--helpers", "1", "--browse"]).start();
+    let server = Launch::new(&folder).arg("--browse").helpers(["--helpers", "1"]).start();
     // Somebody waits for a reader: were the FIFO opened for reading, it would write.
     let mut writer =
         Command::new("sh").arg("-c").arg("exec echo lost > \"$1\"").arg("sh").arg(&fifo).spawn().unwrap();

@@ -372,16 +372,14 @@ fn worldly_code_is_found() {
 
 fn waiting_worker(source: &Source) -> Vec<Breach> {
     let path = source.path.as_str();
-    if !path.starts_with("crates/server/src/worker/")
-        || path.ends_with("/worker/start.rs")
-        || source.is_test()
-    {
+    let is_amped = path.starts_with("crates/server/src/worker/") || path.ends_with("/architecture/amped.rs");
+    if !is_amped || path.ends_with("/worker/start.rs") || source.is_test() {
         return Vec::new();
     }
     let waiting = source.lines_with_word("waiting").into_iter();
     let mut breaches: Vec<Breach> = waiting.map(|line| Breach::new(path, line, "`waiting`")).collect();
     let is_waiting = |path: &str| {
-        ["std::fs", "std::process", "std::thread"]
+        ["std::fs", "std::process", "std::thread", "crate::helper", "crate::architecture"]
             .iter()
             .any(|room| path == *room || path.strip_prefix(room).is_some_and(|rest| rest.starts_with("::")))
     };
@@ -393,8 +391,13 @@ fn waiting_worker(source: &Source) -> Vec<Breach> {
 
 #[test]
 fn a_workers_loop_reaches_nothing_that_waits() {
-    assert!(sources().iter().any(|source| source.path.starts_with("crates/server/src/worker/")));
-    assert_kept("A worker never waits; only its start may (worker/start.rs).", &each(waiting_worker));
+    for file in ["worker/mod.rs", "architecture/amped.rs"] {
+        assert!(sources().iter().any(|source| source.path == format!("crates/server/src/{file}")), "{file}");
+    }
+    assert_kept(
+        "An AMPED worker never waits; only its start may (worker/start.rs), and what other architectures hand in.",
+        &each(waiting_worker),
+    );
 }
 
 #[test]
@@ -414,7 +417,48 @@ fn a_waiting_worker_is_found() {
         assert_eq!(found("start.rs", text), 0, "{text}");
     }
     assert_eq!(found("mod.rs", "// waiting\nfn f(awaiting: u8) { g(\"waiting\") }\n"), 0);
+    assert_eq!(found("mod.rs", "use crate::helper::DiskWork;\n"), 1);
+    for (name, count) in [("amped", 1), ("sped", 0)] {
+        let path = format!("crates/server/src/architecture/{name}.rs");
+        assert_eq!(waiting_worker(&Source::new(&path, "use flash_sys::waiting::file;\n")).len(), count);
+    }
     assert_eq!(waiting_worker(&Source::new("crates/server/src/helper/mod.rs", "use std::fs;\n")), []);
+}
+
+/// Which architecture runs is known to its folder and to the settings.
+fn architecture_elsewhere(source: &Source) -> Vec<Breach> {
+    let path = source.path.as_str();
+    let is_product = path.starts_with("crates/") && !path.starts_with("crates/lab/") && !source.is_test();
+    let may = ["crates/server/src/architecture/", "crates/server/src/config/"];
+    if !is_product || may.iter().any(|room| path.starts_with(room)) {
+        return Vec::new();
+    }
+    let is_field = |line: &usize| {
+        let text = source.text.lines().nth(line - 1).unwrap_or_default();
+        text.match_indices(".architecture").any(|(at, _)| !text[..at].ends_with('.'))
+    };
+    let fields = source.lines_with(".architecture").into_iter().filter(is_field);
+    let lines = source.lines_with_word("Architecture").into_iter().chain(fields);
+    lines.map(|line| Breach::new(path, line, "the architecture")).collect()
+}
+
+#[test]
+fn only_its_folder_knows_which_architecture_runs() {
+    assert_kept("Ask `architecture` for what differs.", &each(architecture_elsewhere));
+}
+
+#[test]
+fn the_architecture_elsewhere_is_found() {
+    let found = |path: &str, text: &str| architecture_elsewhere(&Source::new(path, text)).len();
+    for text in ["fn f(s: &Settings) { g(s.architecture) }\n", "use crate::config::Architecture;\n"] {
+        assert_eq!(found("crates/server/src/worker/mod.rs", text), 1, "{text}");
+        assert_eq!(found("crates/server/src/architecture/mod.rs", text), 0, "{text}");
+    }
+    assert_eq!(found("crates/server/src/role.rs", "fn f() { (0..architecture::processes(s)).count() }\n"), 0);
+    assert_eq!(
+        found("crates/server/src/role.rs", "use crate::architecture;\nfn f() { architecture::run() }\n"),
+        0
+    );
 }
 
 // Words.

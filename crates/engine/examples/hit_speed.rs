@@ -85,6 +85,7 @@ fn rules() -> Rules {
         cache_memory_bytes: 64 << 20,
         connections_max: 1000,
         open_files_max: 64,
+        cache_parts: 1,
         helpers_max: 16,
         timeouts: Timeouts { head_ms: 10_000, idle_ms: 60_000, job_ms: 30_000 },
         least_rate_bytes_per_s: 1024,

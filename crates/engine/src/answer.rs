@@ -1,7 +1,7 @@
 //! Decides what a request is answered with. Called when a request is whole, and again when
 //! what it had to wait for is there.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use flash_http::conditional::{Validators, Verdict, evaluate, range_applies};
 use flash_http::negotiate::{Choice, Coding, accept_encoding, prefers_json};
@@ -140,7 +140,7 @@ impl<S: System> Engine<S> {
         if !self.is_fresh(&known.entry) || self.draining {
             return None;
         }
-        let content = Rc::clone(self.contents.get(known.version)?);
+        let content = Arc::clone(self.contents.get(known.version)?);
         self.counters.known_hits += 1;
         self.counters.content_hits += 1;
         self.repeat_record(&known.record);
@@ -149,7 +149,7 @@ impl<S: System> Engine<S> {
     }
 
     /// What the path leads to.
-    fn entry(&mut self, sys: &mut S, deciding: &mut Deciding<'_, '_, S::File>) -> Step<Rc<NameEntry>> {
+    fn entry(&mut self, sys: &mut S, deciding: &mut Deciding<'_, '_, S::File>) -> Step<Arc<NameEntry>> {
         if let Some(entry) = deciding.exchange.as_ref().and_then(|e| e.entry.clone()) {
             return Step::Ready(entry);
         }
@@ -179,7 +179,7 @@ impl<S: System> Engine<S> {
         &mut self,
         sys: &mut S,
         deciding: &mut Deciding<'_, '_, S::File>,
-        entry: &Rc<NameEntry>,
+        entry: &Arc<NameEntry>,
         resource: &Resource,
         budget: &mut Budget,
     ) -> Option<Next> {
@@ -238,7 +238,7 @@ impl<S: System> Engine<S> {
         &mut self,
         sys: &mut S,
         deciding: &mut Deciding<'_, '_, S::File>,
-        entry: &Rc<NameEntry>,
+        entry: &Arc<NameEntry>,
         listings: &Listings,
         budget: &mut Budget,
     ) -> Option<Next> {
@@ -246,7 +246,7 @@ impl<S: System> Engine<S> {
         let json = prefers_json(request.accept.as_deref());
         let kept = if json { &listings.json } else { &listings.html };
         let own = deciding.exchange.as_ref().and_then(|e| e.listing.clone());
-        let Some(version) = own.or_else(|| kept.borrow().clone()) else {
+        let Some(version) = own.or_else(|| kept.get()) else {
             return Some(self.request_listing(deciding, entry, json));
         };
         if request.method == Method::Head {
@@ -285,7 +285,7 @@ impl<S: System> Engine<S> {
     fn request_listing(
         &mut self,
         deciding: &mut Deciding<'_, '_, S::File>,
-        entry: &Rc<NameEntry>,
+        entry: &Arc<NameEntry>,
         json: bool,
     ) -> Next {
         let key = deciding.key;
@@ -302,7 +302,7 @@ impl<S: System> Engine<S> {
             let refusal = self.count_busy();
             return self.refuse(key, &deciding.asked.request, Some(exchange), refusal);
         };
-        exchange.entry = Some(Rc::clone(entry));
+        exchange.entry = Some(Arc::clone(entry));
         self.park(key, deciding.asked, Some(exchange), job)
     }
 
@@ -314,7 +314,7 @@ impl<S: System> Engine<S> {
                 return true;
             }
             let Some((site, path, listing)) = self.listings.pop_front() else { break };
-            if let Some(entry) = self.names.get(site, &path).map(Rc::clone) {
+            if let Some(entry) = self.names.get(site, &path).map(Arc::clone) {
                 self.forget(site, &path, &entry);
             }
             if listing.strong_count() > 0 {
@@ -330,12 +330,12 @@ impl<S: System> Engine<S> {
         &mut self,
         sys: &mut S,
         deciding: &mut Deciding<'_, '_, S::File>,
-        entry: &Rc<NameEntry>,
-        version: &Rc<Version>,
+        entry: &Arc<NameEntry>,
+        version: &Arc<Version>,
     ) -> Option<Step<Source<S::File>>> {
         if let Some(content) = self.contents.get(version.id) {
             self.counters.content_hits += 1;
-            return Some(Step::Ready(Source::Memory(Rc::clone(content))));
+            return Some(Step::Ready(Source::Memory(Arc::clone(content))));
         }
         if let Some(content) = deciding.exchange.as_ref().and_then(|e| e.content.clone()) {
             return Some(Step::Ready(Source::Memory(content)));
@@ -344,7 +344,7 @@ impl<S: System> Engine<S> {
         let held =
             deciding.exchange.as_ref().and_then(|e| e.file.as_ref()).filter(|(id, _)| *id == version.id);
         // An entry that was confirmed without opening may have lost its file to the bound.
-        let Some(file) = held.map(|(_, file)| Rc::clone(file)).or_else(|| self.files.get(version.id)) else {
+        let Some(file) = held.map(|(_, file)| Arc::clone(file)).or_else(|| self.files.get(version.id)) else {
             deciding.unopened = matches!(entry.kind, NameKind::File(_));
             return None;
         };
@@ -353,7 +353,7 @@ impl<S: System> Engine<S> {
             Obtained::Changed => return None,
             Obtained::Wait(job) if tries <= 3 * TRIES_MAX => {
                 let mut exchange = self.boxed(deciding.exchange.take());
-                exchange.entry = Some(Rc::clone(entry));
+                exchange.entry = Some(Arc::clone(entry));
                 exchange.file = Some((version.id, file));
                 return Some(Step::Over(self.park(deciding.key, deciding.asked, Some(exchange), job)));
             }
@@ -375,7 +375,7 @@ impl<S: System> Engine<S> {
 }
 
 /// The variant to answer with; None when the client rules all of them out.
-fn choose<'r>(resource: &'r Resource, request: &Request<'_>) -> Option<&'r Rc<Version>> {
+fn choose<'r>(resource: &'r Resource, request: &Request<'_>) -> Option<&'r Arc<Version>> {
     if !resource.plain.varies {
         return Some(&resource.plain);
     }

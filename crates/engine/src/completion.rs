@@ -1,6 +1,6 @@
 //! What becomes of finished jobs: results go into the caches and to everyone who waits.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::answer::{EXHAUSTED, LOST, READ_FAILED};
 use crate::cache::{Content, NameEntry, NameKind, Version};
@@ -13,12 +13,12 @@ use crate::system::{FileStat, System};
 
 /// What those who wait for a job are given.
 enum Result<F> {
-    Entry(Rc<NameEntry>),
-    Listing(Rc<Version>, Rc<F>),
+    Entry(Arc<NameEntry>),
+    Listing(Arc<Version>, Arc<F>),
     /// The place was loaded; look again.
     Loaded,
     /// A small file, whole.
-    Content(Rc<Content>),
+    Content(Arc<Content>),
     /// A part of a file, beginning at an offset.
     Bytes(u64, Vec<u8>),
     /// The file is no longer what its version says.
@@ -54,7 +54,7 @@ impl<S: System> Engine<S> {
                 if *length < version.stat.size_bytes || !self.contents.is_on() {
                     return Result::Bytes(*offset, bytes);
                 }
-                let content = Rc::new(Content::new(version, &bytes, self.wall_s(), &self.date));
+                let content = Arc::new(Content::new(version, &bytes, self.wall_s(), &self.date));
                 self.keep_content(version, &content);
                 Result::Content(content)
             }
@@ -73,13 +73,13 @@ impl<S: System> Engine<S> {
         file: S::File,
         stat: FileStat,
     ) -> Result<S::File> {
-        let version = Rc::new(Version::of_listing(self.next_version(), site, stat, json));
-        let file = Rc::new(file);
-        self.listings.push_back((site, path.into(), Rc::downgrade(&version)));
+        let version = Arc::new(Version::of_listing(self.next_version(), site, stat, json));
+        let file = Arc::new(file);
+        self.listings.push_back((site, path.into(), Arc::downgrade(&version)));
         if let Some(NameKind::Listing(listings)) = self.names.get(site, path).map(|entry| &entry.kind) {
             let place = if json { &listings.json } else { &listings.html };
-            place.replace(Some(Rc::clone(&version)));
-            self.files.insert(version.id, Rc::clone(&file));
+            place.set(Arc::clone(&version));
+            self.files.insert(version.id, Arc::clone(&file));
         }
         Result::Listing(version, file)
     }
@@ -100,13 +100,13 @@ impl<S: System> Engine<S> {
 impl<F> Exchange<F> {
     fn take(&mut self, result: &Result<F>) {
         match result {
-            Result::Entry(entry) => self.entry = Some(Rc::clone(entry)),
+            Result::Entry(entry) => self.entry = Some(Arc::clone(entry)),
             Result::Listing(version, file) => {
-                self.listing = Some(Rc::clone(version));
-                self.file = Some((version.id, Rc::clone(file)));
+                self.listing = Some(Arc::clone(version));
+                self.file = Some((version.id, Arc::clone(file)));
             }
             Result::Loaded => {}
-            Result::Content(content) => self.content = Some(Rc::clone(content)),
+            Result::Content(content) => self.content = Some(Arc::clone(content)),
             Result::Bytes(offset, bytes) if *offset == self.at && self.has_begun() => {
                 // Behind a head that is still to be sent.
                 self.out.extend_from_slice(bytes);

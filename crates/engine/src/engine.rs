@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Weak;
+use std::sync::Weak;
 
 use flash_http::date::http_date;
 use flash_http::request::HeadLimits;
@@ -15,8 +15,8 @@ use crate::connection::{Connection, Next, Phase};
 use crate::exchange::Pace;
 use crate::jobs::{Job, JobId, Jobs, Outcome};
 use crate::limits::{
-    ABANDONED_MS, CONTINUED_PER_TURN_MAX, FIELDS_MAX, HEAD_BYTES_MAX, RATE_WINDOW_MS, READ_BYTES_MAX,
-    RECEIVE_BYTES, TARGET_BYTES_MAX, TICK_MS,
+    ABANDONED_MS, CONTINUED_PER_TURN_MAX, FIELDS_MAX, HEAD_BYTES_MAX, KNOWN_REQUESTS_MAX,
+    NAME_CACHE_BYTES_MAX, RATE_WINDOW_MS, READ_BYTES_MAX, RECEIVE_BYTES, TARGET_BYTES_MAX, TICK_MS,
 };
 use crate::rules::{Router, Rules, SiteId, root_numbers};
 use crate::slab::{Key, Slab};
@@ -33,7 +33,7 @@ use crate::timers::Timers;
 ///   [`handle_continued`](Engine::handle_continued) and
 ///   [`handle_timeouts`](Engine::handle_timeouts).
 /// * Asked what is next: [`poll_next_ms`](Engine::poll_next_ms),
-///   [`is_drained`](Engine::is_drained).
+///   [`is_continued`](Engine::is_continued), [`is_drained`](Engine::is_drained).
 /// * Getters: [`counters`](Engine::counters), [`connection`](Engine::connection).
 ///
 /// No method waits; each does a bounded amount of work. A panic in a connection's turn is
@@ -133,8 +133,8 @@ impl<S: System> Engine<S> {
             timers: Timers::new(now.monotonic_ms),
             continued: VecDeque::new(),
             draining: false,
-            known: KnownRequests::new(),
-            names: Names::new(),
+            known: KnownRequests::new(KNOWN_REQUESTS_MAX / rules.cache_parts),
+            names: Names::new(NAME_CACHE_BYTES_MAX / rules.cache_parts as u64),
             contents: Contents::new(rules.cache_memory_bytes),
             files: OpenFiles::new(rules.open_files_max),
             versions: 0,
@@ -281,6 +281,11 @@ impl<S: System> Engine<S> {
             return Some(0);
         }
         [self.timers.next_ms(), self.jobs.next_ms()].into_iter().flatten().min()
+    }
+
+    /// Whether a connection has used up its turn and goes on in the next one.
+    pub fn is_continued(&self, key: Key) -> bool {
+        self.connections.get(key).is_some_and(|connection| connection.queued)
     }
 
     /// The socket of a connection.

@@ -2,7 +2,7 @@
 //! connection carries.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use flash_http::body::Chunked;
 use flash_http::range::ByteRange;
@@ -34,13 +34,13 @@ pub(crate) struct Exchange<F> {
     pub(crate) request_body: Option<RequestBody>,
 
     /// What the path was found to lead to.
-    pub(crate) entry: Option<Rc<NameEntry>>,
+    pub(crate) entry: Option<Arc<NameEntry>>,
     /// The content of the version that is answered with.
-    pub(crate) content: Option<Rc<Content>>,
+    pub(crate) content: Option<Arc<Content>>,
     /// The listing that is answered with.
-    pub(crate) listing: Option<Rc<Version>>,
+    pub(crate) listing: Option<Arc<Version>>,
     /// The open file of a version that it waits for: the cache of open files may let it go.
-    pub(crate) file: Option<(VersionId, Rc<F>)>,
+    pub(crate) file: Option<(VersionId, Arc<F>)>,
     /// The file was found to be no longer what its entry says.
     pub(crate) changed: bool,
     /// Why a job gave no result.
@@ -84,9 +84,9 @@ pub(crate) enum Source<F> {
     /// There is none.
     None,
     /// A content in memory.
-    Memory(Rc<Content>),
+    Memory(Arc<Content>),
     /// A file.
-    File(Rc<Version>, Rc<F>),
+    File(Arc<Version>, Arc<F>),
 }
 
 /// One part of a `multipart/byteranges` body.

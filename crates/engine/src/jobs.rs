@@ -2,7 +2,7 @@
 //! deadline. Each root has its share of the queue and of the helpers; roots take turns.
 
 use std::collections::{HashMap, VecDeque};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::cache::{Version, VersionId};
 use crate::limits::JOBS_QUEUED_MAX;
@@ -29,7 +29,7 @@ impl JobId {
 }
 
 /// What a helper is asked to do.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Task<F> {
     /// Find what a path leads to (see [`find`](crate::find)) and bring the first block of it
     /// into memory.
@@ -51,7 +51,7 @@ pub enum Task<F> {
     /// Bring a part of a file into memory.
     Load {
         /// The file.
-        file: Rc<F>,
+        file: Arc<F>,
         /// From which byte.
         offset: u64,
         /// How many bytes, at most [`LOAD_BYTES`](crate::limits::LOAD_BYTES).
@@ -60,12 +60,28 @@ pub enum Task<F> {
     /// Read a part of a file and hand the bytes over.
     Read {
         /// The file.
-        file: Rc<F>,
+        file: Arc<F>,
         /// From which byte.
         offset: u64,
         /// How many, at most [`HAND_OVER_BYTES_MAX`](crate::limits::HAND_OVER_BYTES_MAX).
         length_bytes: u64,
     },
+}
+
+/// A file is shared, whatever it is.
+impl<F> Clone for Task<F> {
+    fn clone(&self) -> Self {
+        match self {
+            Task::Find { site, path } => Task::Find { site: *site, path: path.clone() },
+            Task::List { site, path, json } => Task::List { site: *site, path: path.clone(), json: *json },
+            Task::Load { file, offset, length_bytes } => {
+                Task::Load { file: Arc::clone(file), offset: *offset, length_bytes: *length_bytes }
+            }
+            Task::Read { file, offset, length_bytes } => {
+                Task::Read { file: Arc::clone(file), offset: *offset, length_bytes: *length_bytes }
+            }
+        }
+    }
 }
 
 /// What came of a job.
@@ -114,7 +130,7 @@ pub(crate) struct Job<F> {
     root: usize,
     pub(crate) task: Task<F>,
     /// The version that a load or read belongs to.
-    pub(crate) version: Option<Rc<Version>>,
+    pub(crate) version: Option<Arc<Version>>,
     pub(crate) waiters: Vec<Key>,
     /// Worth doing though nobody waits: a freshness check.
     pub(crate) unasked: bool,
@@ -187,7 +203,7 @@ impl<F> Jobs<F> {
         waiter: Option<Key>,
         urgency: Urgency,
         now_ms: u64,
-        version: Option<&Rc<Version>>,
+        version: Option<&Arc<Version>>,
         task: impl FnOnce() -> Task<F>,
     ) -> Option<JobId> {
         if let Some(id) = self.by_key.get(&key).copied() {

@@ -4,9 +4,9 @@
 //! [`System`] does these for it. `flash-server` implements `System` on Linux; the engine's
 //! tests implement it in memory.
 //!
-//! One [`Engine`] belongs to one worker and is single-threaded. The worker tells it what
-//! happened through `handle_*` methods and asks it what is next through `poll_*` methods; see
-//! [`Engine`] for the list.
+//! One [`Engine`] belongs to one worker and is single-threaded: where threads share one, each has it for
+//! a turn at a time. The worker tells it what happened through `handle_*` methods and asks it what is next
+//! through `poll_*` methods; see [`Engine`] for the list.
 
 mod access_log;
 mod answer;

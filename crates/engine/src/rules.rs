@@ -55,6 +55,9 @@ pub struct Rules {
     /// Bound of files kept open for later requests, at most
     /// [`OPEN_FILES_MAX`](crate::limits::OPEN_FILES_MAX).
     pub open_files_max: usize,
+    /// Into how many parts the bounds of the caches of names and request heads are divided, at least
+    /// one: each process that serves one connection at a time has such a part (flash-1999, section 6).
+    pub cache_parts: usize,
     /// Bound of helpers.
     pub helpers_max: usize,
     /// Timeouts.

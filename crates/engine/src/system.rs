@@ -1,6 +1,7 @@
 //! What the engine asks of the machine, and what it is answered.
 //!
-//! Nothing here may wait: each call answers at once, also when the answer is "that would wait".
+//! Each call answers at once, also when the answer is "that would wait". Only where the architecture says so
+//! may those for files wait instead (flash-1999, section 3: SPED and MP).
 
 use std::io;
 

@@ -204,12 +204,12 @@ fn every_flag_arrives() {
         "listen" => "[::1]:0",
         "log_format" => "json",
         "sandbox" => "off",
+        "architecture" => "sped",
         "log_file" => "access.log",
         _ if matches!(spec.kind, Kind::Duration { .. }) => "7s",
         _ => "7",
     };
     fs::write(folder.0.join("flash.toml"), "").unwrap();
-    let plain = folder.flash(&["check", "--print"]).settings();
     // Only root can name another user; the end-to-end tests do.
     for spec in OPTIONS.iter().filter(|spec| !matches!(spec.key, "config" | "user")) {
         let flag = format!("--{}", spec.flag());
@@ -220,7 +220,14 @@ fn every_flag_arrives() {
             _ if spec.is_operand() => vec![text(spec)],
             _ => vec![flag.as_str(), text(spec)],
         };
-        let args = [&["check", "--print"], &args[..]].concat();
+        let of_architecture: &[&str] = match spec.key {
+            "processes" => &["--architecture", "mp"],
+            "threads" => &["--architecture", "mt"],
+            _ => &[],
+        };
+        let check = [&["check", "--print"], of_architecture].concat();
+        let plain = folder.flash(&check).settings();
+        let args = [&check, &args[..]].concat();
         assert_ne!(folder.flash(&args).settings(), plain, "{args:?} changed nothing");
     }
 }
@@ -334,7 +341,10 @@ fn the_example_config_file_is_right() {
     let is_key = |line: &str| line.starts_with(|first: char| first.is_ascii_lowercase());
     let lines = text.lines().map(|line| match line.strip_prefix('#') {
         Some(setting)
-            if is_key(setting) && !["log_file", "user"].iter().any(|key| setting.starts_with(key)) =>
+            if is_key(setting)
+                && !["log_file", "user", "processes", "threads"]
+                    .iter()
+                    .any(|key| setting.starts_with(key)) =>
         {
             setting
         }

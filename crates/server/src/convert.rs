@@ -8,17 +8,16 @@ use flash_http::types::TypeTable;
 use flash_sys::OwnedFd;
 use flash_sys::prompt::file;
 
+use crate::architecture;
 use crate::config::{self, Settings};
 
-/// Descriptors that a worker needs besides those for connections, files and helpers.
+/// Descriptors that a worker needs besides those for connections, files and its way of working.
 const DESCRIPTORS_APART: u64 = 64;
 
 /// What the engine is told, within what `descriptors_max` allows.
 pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
     let open_files_max = (descriptors_max / 4).min(OPEN_FILES_MAX as u64);
-    // Of helpers at work and of those given up.
-    let channels_max = 2 * settings.helpers_max as u64;
-    let others = open_files_max + DESCRIPTORS_APART + channels_max;
+    let others = open_files_max + DESCRIPTORS_APART + architecture::descriptors(settings) as u64;
     let connections_max =
         usize::try_from(descriptors_max.saturating_sub(others)).unwrap_or(usize::MAX).max(1);
     Rules {
@@ -27,8 +26,9 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
         freshness_ms: settings.freshness_ms,
         cache_memory_bytes: settings.cache_memory_bytes,
         connections_max: settings.connections_max.min(connections_max),
-        open_files_max: open_files_max as usize,
-        helpers_max: settings.helpers_max,
+        open_files_max: (open_files_max as usize / architecture::cache_parts(settings)).max(1),
+        cache_parts: architecture::cache_parts(settings),
+        helpers_max: architecture::jobs_at_once(settings),
         timeouts: Timeouts {
             head_ms: settings.head_timeout_ms,
             idle_ms: settings.idle_timeout_ms,

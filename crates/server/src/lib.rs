@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! supervisor   binds sockets, reads the configuration, starts and restarts the others
-//! ├─ worker    one per core: the event loop around an engine; never waits for a disk
-//! ├─ helper    a few per worker, on demand: blocking look-ups, reads and listings
+//! ├─ worker    an event loop around an engine: one per core, or as the architecture has it; in AMPED, the
+//! │            default, it never waits for a disk
+//! ├─ helper    in AMPED a few per worker, on demand: blocking look-ups, reads and listings
 //! └─ log       writes the access log
 //! ```
 //!
@@ -12,6 +13,7 @@
 
 use std::process::ExitCode;
 
+mod architecture;
 pub mod config;
 mod control;
 mod convert;

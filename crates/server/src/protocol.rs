@@ -5,7 +5,7 @@
 //! not decode is an error, never a panic. Every message has one form, so what decodes would be
 //! encoded to the same bytes, and what is cut short or goes on is none.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use flash_engine::limits::{HAND_OVER_BYTES_MAX, LOAD_BYTES};
 use flash_engine::{FileStat, Finding, JobId, Kind, Opened, Outcome, SiteId, Task};
@@ -89,7 +89,7 @@ pub(crate) fn decode_task(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Optio
             if length_bytes > length_bytes_max {
                 return None;
             }
-            let file = Rc::new(descriptors.pop()?);
+            let file = Arc::new(descriptors.pop()?);
             if tag == tag::LOAD {
                 Task::Load { file, offset, length_bytes }
             } else {
@@ -347,7 +347,7 @@ mod tests {
             panic!("not a listing")
         };
         assert_eq!((id.to_u64(), site, &*path, json), (9, SiteId(3), &b"/d/"[..], true));
-        let task = Task::Read { file: Rc::new(file()), offset: 1, length_bytes: 2 };
+        let task = Task::Read { file: Arc::new(file()), offset: 1, length_bytes: 2 };
         let message = encode_task(JobId::from_u64(9), &task);
         assert!(decode_task(&message.bytes, &mut Vec::new()).is_none(), "without its descriptor");
         let read = decode_task(&message.bytes, &mut vec![file()]);
@@ -384,8 +384,8 @@ mod tests {
             decode_task(&message.bytes, &mut vec![file()]).is_some()
         };
         for (over, expected) in [(0, true), (1, false)] {
-            let file = Rc::new(file());
-            let load = Task::Load { file: Rc::clone(&file), offset: 0, length_bytes: LOAD_BYTES + over };
+            let file = Arc::new(file());
+            let load = Task::Load { file: Arc::clone(&file), offset: 0, length_bytes: LOAD_BYTES + over };
             let read = Task::Read { file, offset: 0, length_bytes: HAND_OVER_BYTES_MAX + over };
             assert_eq!((taken(&load), taken(&read)), (expected, expected), "{over} over");
         }

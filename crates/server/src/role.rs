@@ -13,7 +13,7 @@ use flash_sys::waiting::{process, signal};
 use crate::config::Settings;
 use crate::control::{Order, receive_order};
 use crate::sandbox::{self, Role};
-use crate::{helper, log_writer, worker};
+use crate::{architecture, helper, log_writer};
 
 /// The exit code of a helper that was asked for a root that it does not have, or that is gone.
 pub(crate) const STALE_ROOT: u8 = 75;
@@ -40,8 +40,8 @@ fn run_role(role: Role) -> io::Result<()> {
     let (channel, settings) = begin()?;
     let descriptors_max = sandbox::enter(role, &settings)?;
     match role {
-        Role::Worker => worker::run(channel, &settings, descriptors_max),
-        Role::Helper => helper::run(channel, &settings),
+        Role::Worker => architecture::run(channel, &settings, descriptors_max),
+        Role::Helper => helper::run(&channel, &settings),
         Role::Log => log_writer::run(channel, &settings),
     }
 }

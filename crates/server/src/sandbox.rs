@@ -14,6 +14,7 @@ use flash_sys::sandbox::privileges::{self, Keep};
 use flash_sys::waiting::process;
 use flash_sys::{AsFd, OwnedFd};
 
+use crate::architecture;
 use crate::config::{SandboxMode, Settings};
 
 /// A process that serves requests or writes their log.
@@ -49,22 +50,22 @@ impl Role {
     }
 
     fn limits(self, settings: &Settings) -> Limits {
+        // Its entries, and the page made of them.
+        let listing_bytes = 2 * settings.listing_entries_max as u64 * LISTING_ENTRY_BYTES;
         match self {
             Role::Worker => {
                 let connections = settings.connections_max as u64 * CONNECTION_BYTES;
+                let apart = MEMORY_APART_BYTES + architecture::memory_bytes(settings, listing_bytes);
                 // Twice, because contents that are being sent live on when the cache lets them go.
-                let memory_bytes = MEMORY_APART_BYTES
+                let memory_bytes = apart
                     .saturating_add(settings.cache_memory_bytes.saturating_mul(2))
                     .saturating_add(connections);
                 Limits { descriptors: None, memory_bytes }
             }
-            Role::Helper => {
-                let listing_bytes = settings.listing_entries_max as u64 * LISTING_ENTRY_BYTES;
-                Limits {
-                    descriptors: Some(DESCRIPTORS + settings.sites.len() as u64),
-                    memory_bytes: MEMORY_APART_BYTES + 2 * listing_bytes,
-                }
-            }
+            Role::Helper => Limits {
+                descriptors: Some(DESCRIPTORS + settings.sites.len() as u64),
+                memory_bytes: MEMORY_APART_BYTES + listing_bytes,
+            },
             Role::Log => Limits { descriptors: Some(DESCRIPTORS), memory_bytes: MEMORY_APART_BYTES },
         }
     }

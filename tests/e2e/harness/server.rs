@@ -9,7 +9,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::{Client, Folder, Page, is_root, wait_for, wait_until};
+use super::{Client, Folder, Page, adapted, is, is_root, wait_for, wait_until};
+use crate::ARCHITECTURE;
 
 /// A server to be started.
 pub(crate) struct Launch {
@@ -25,22 +26,42 @@ impl Launch {
     }
 
     pub(crate) fn with_workers(folder: &Folder, workers: usize) -> Self {
-        Self::bare()
-            .arg(folder.path("www"))
-            .args(["--listen", "127.0.0.1:0", "--workers"])
-            .arg(workers.to_string())
+        let launch = Self::bare().arg(folder.path("www")).args(["--listen", "127.0.0.1:0"]);
+        launch.workers(workers)
+    }
+
+    /// With so many workers; of the architecture of one process for each connection, with its own number.
+    pub(crate) fn workers(self, workers: usize) -> Self {
+        let flag = if is(&["mp"]) { "--processes" } else { "--workers" };
+        self.arg(flag).arg(super::workers(workers).to_string())
+    }
+
+    /// With these flags of helpers, where there are any.
+    pub(crate) fn helpers(self, words: [&str; 2]) -> Self {
+        if is(&["amped"]) { self.args(words) } else { self }
     }
 
     /// `flash serve` with this text as its config file, and nothing else.
     pub(crate) fn configured(folder: &Folder, config: &str) -> Self {
-        let path = folder.write("flash.toml", config);
+        let path = folder.write("flash.toml", adapted(config));
         Self::bare().arg("--config").arg(path)
     }
 
     /// `flash serve` and nothing else. Started by root it stays root, without root's rights: the
     /// tests' files are its own.
     pub(crate) fn bare() -> Self {
+        Self::without_architecture().architecture(ARCHITECTURE)
+    }
+
+    /// `flash serve` and not even the suite's architecture.
+    pub(crate) fn without_architecture() -> Self {
         Self { words: vec!["serve".into()], through: Vec::new(), user: is_root().then_some("root") }
+    }
+
+    /// Of another architecture than the suite's, said before anything else.
+    pub(crate) fn architecture(mut self, name: &str) -> Self {
+        self.words.truncate(1);
+        self.args(["--architecture", name])
     }
 
     /// Started by root it becomes this user; for None, the one that it becomes by itself.

@@ -1,8 +1,7 @@
 //! Contents of small files, each in one buffer with its response head in front, so that a hit
 //! is one receive and one send.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flash_http::response::{HeadWriter, Status};
 use quick_cache::Weighter;
@@ -13,13 +12,18 @@ use super::version::{IdHashing, Version, VersionId};
 /// A small file, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Content {
-    bytes: RefCell<Vec<u8>>,
+    dated: Mutex<Dated>,
     /// Where the body begins.
     head_bytes: usize,
     /// Where the value of `Date` begins in the head.
     date_at: usize,
-    /// The second that `Date` tells now.
-    date_s: Cell<i64>,
+}
+
+#[derive(Debug)]
+struct Dated {
+    bytes: Vec<u8>,
+    /// The second that `Date` in them tells now.
+    date_s: i64,
 }
 
 impl Content {
@@ -32,7 +36,7 @@ impl Content {
         let mut bytes = Vec::with_capacity(head_bytes + body.len());
         bytes.extend_from_slice(&head);
         bytes.extend_from_slice(body);
-        Self { bytes: RefCell::new(bytes), head_bytes, date_at, date_s: Cell::new(date_s) }
+        Self { dated: Mutex::new(Dated { bytes, date_s }), head_bytes, date_at }
     }
 
     /// Calls `send` with head and body in one piece, the head telling `date`.
@@ -40,15 +44,17 @@ impl Content {
     /// The head is only seen in here, so a date written later never changes a head half sent.
     #[inline]
     pub(crate) fn with_head<R>(&self, date_s: i64, date: &[u8; 29], send: impl FnOnce(&[u8]) -> R) -> R {
-        if self.date_s.replace(date_s) != date_s {
-            self.bytes.borrow_mut()[self.date_at..self.date_at + date.len()].copy_from_slice(date);
+        let mut dated = self.dated();
+        if dated.date_s != date_s {
+            dated.date_s = date_s;
+            dated.bytes[self.date_at..self.date_at + date.len()].copy_from_slice(date);
         }
-        send(&self.bytes.borrow())
+        send(&dated.bytes)
     }
 
     /// Calls `send` with the body's bytes from `at` to `end`.
     pub(crate) fn with_body<R>(&self, at: usize, end: usize, send: impl FnOnce(&[u8]) -> R) -> R {
-        send(&self.bytes.borrow()[self.head_bytes + at..self.head_bytes + end])
+        send(&self.dated().bytes[self.head_bytes + at..self.head_bytes + end])
     }
 
     #[inline]
@@ -57,7 +63,14 @@ impl Content {
     }
 
     fn memory_bytes(&self) -> u64 {
-        (self.bytes.borrow().capacity() + size_of::<Self>()) as u64
+        (self.dated().bytes.capacity() + size_of::<Self>()) as u64
+    }
+
+    /// Never waits: whoever has the engine has its contents.
+    #[inline]
+    fn dated(&self) -> MutexGuard<'_, Dated> {
+        // A panic in a send leaves the bytes as they were.
+        self.dated.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -73,8 +86,8 @@ pub(crate) fn write_head(out: &mut Vec<u8>, version: &Version, date: &[u8; 29]) 
 #[derive(Clone, Debug)]
 struct ByMemory;
 
-impl Weighter<VersionId, Rc<Content>> for ByMemory {
-    fn weight(&self, _: &VersionId, content: &Rc<Content>) -> u64 {
+impl Weighter<VersionId, Arc<Content>> for ByMemory {
+    fn weight(&self, _: &VersionId, content: &Arc<Content>) -> u64 {
         content.memory_bytes()
     }
 }
@@ -83,7 +96,7 @@ impl Weighter<VersionId, Rc<Content>> for ByMemory {
 #[derive(Debug)]
 pub(crate) struct Contents {
     /// None when switched off.
-    cache: Option<Cache<VersionId, Rc<Content>, ByMemory, IdHashing>>,
+    cache: Option<Cache<VersionId, Arc<Content>, ByMemory, IdHashing>>,
 }
 
 impl Contents {
@@ -101,11 +114,11 @@ impl Contents {
     }
 
     #[inline]
-    pub(crate) fn get(&self, id: VersionId) -> Option<&Rc<Content>> {
+    pub(crate) fn get(&self, id: VersionId) -> Option<&Arc<Content>> {
         self.cache.as_ref()?.get(&id)
     }
 
-    pub(crate) fn insert(&mut self, id: VersionId, content: Rc<Content>) {
+    pub(crate) fn insert(&mut self, id: VersionId, content: Arc<Content>) {
         if let Some(cache) = &mut self.cache {
             cache.insert(id, content);
         }

@@ -5,21 +5,21 @@
 //! for in the same words again and again.
 
 use std::hash::BuildHasher;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
 use super::names::NameEntry;
 use super::version::VersionId;
 use crate::access_log::Record;
-use crate::limits::{KNOWN_HEAD_BYTES_MAX, KNOWN_REQUESTS_MAX};
+use crate::limits::KNOWN_HEAD_BYTES_MAX;
 
 /// A request head and what it was answered with.
 #[derive(Debug)]
 pub(crate) struct Known {
     head: Box<[u8]>,
     /// As long as this is fresh, the path leads to the same versions.
-    pub(crate) entry: Rc<NameEntry>,
+    pub(crate) entry: Arc<NameEntry>,
     /// The version among them that this head is answered with.
     pub(crate) version: VersionId,
     pub(crate) record: Record,
@@ -29,7 +29,7 @@ pub(crate) struct Known {
 struct Place {
     /// The head that was seen here last: only one that comes twice is kept.
     seen: u64,
-    known: Option<Rc<Known>>,
+    known: Option<Arc<Known>>,
 }
 
 /// A table with one place for each hash: a newer head replaces an older one.
@@ -40,48 +40,52 @@ pub(crate) struct KnownRequests {
 }
 
 impl KnownRequests {
-    pub(crate) fn new() -> Self {
-        let places = (0..KNOWN_REQUESTS_MAX).map(|_| Place::default()).collect();
+    /// A table of so many places, one at least.
+    pub(crate) fn new(places: usize) -> Self {
+        let places = (0..places.max(1)).map(|_| Place::default()).collect();
         Self { places, hasher: RandomState::default() }
     }
 
     /// What is known of a head with exactly these bytes.
     #[inline]
-    pub(crate) fn get(&self, head: &[u8]) -> Option<Rc<Known>> {
+    pub(crate) fn get(&self, head: &[u8]) -> Option<Arc<Known>> {
         if head.len() > KNOWN_HEAD_BYTES_MAX {
             return None;
         }
-        let known = self.places[place(self.hasher.hash_one(head))].known.as_ref()?;
-        (*known.head == *head).then(|| Rc::clone(known))
+        let known = self.places[self.place(self.hasher.hash_one(head))].known.as_ref()?;
+        (*known.head == *head).then(|| Arc::clone(known))
     }
 
     /// Remembers a head, if it was seen before.
-    pub(crate) fn put(&mut self, head: &[u8], entry: &Rc<NameEntry>, version: VersionId, record: &Record) {
+    pub(crate) fn put(&mut self, head: &[u8], entry: &Arc<NameEntry>, version: VersionId, record: &Record) {
         if head.len() > KNOWN_HEAD_BYTES_MAX {
             return;
         }
         let hash = self.hasher.hash_one(head);
-        let place = &mut self.places[place(hash)];
+        let place = self.place(hash);
+        let place = &mut self.places[place];
         if std::mem::replace(&mut place.seen, hash) != hash {
             return;
         }
-        let (entry, record) = (Rc::clone(entry), record.clone());
-        place.known = Some(Rc::new(Known { head: head.into(), entry, version, record }));
+        let (entry, record) = (Arc::clone(entry), record.clone());
+        place.known = Some(Arc::new(Known { head: head.into(), entry, version, record }));
     }
-}
 
-fn place(hash: u64) -> usize {
-    hash as usize % KNOWN_REQUESTS_MAX
+    #[inline]
+    fn place(&self, hash: u64) -> usize {
+        hash as usize % self.places.len()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cache::NameKind;
+    use crate::limits::KNOWN_REQUESTS_MAX;
 
     #[test]
     fn a_head_is_known_from_its_second_time_on_and_to_the_byte() {
-        let mut requests = KnownRequests::new();
+        let mut requests = KnownRequests::new(KNOWN_REQUESTS_MAX);
         let entry = NameEntry::new(NameKind::Missing, 0);
         let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         for known in [false, true] {
@@ -95,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_long_head_is_not_kept() {
-        let mut requests = KnownRequests::new();
+        let mut requests = KnownRequests::new(KNOWN_REQUESTS_MAX);
         let entry = NameEntry::new(NameKind::Missing, 0);
         let head = vec![b'x'; KNOWN_HEAD_BYTES_MAX + 1];
         for _ in 0..2 {

@@ -1,14 +1,14 @@
 //! What each path of each site leads to, found or missing: the paper's pathname cache.
 
-use std::cell::{Cell, RefCell};
 use std::hash::{Hash, Hasher, RandomState};
-use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use quick_cache::unsync::{Cache, DefaultLifecycle};
 use quick_cache::{Equivalent, Weighter};
 
 use super::version::Version;
-use crate::limits::{NAME_CACHE_BYTES_MAX, NAME_ENTRY_BYTES, NAMES_EXPECTED, VERSION_BYTES};
+use crate::limits::{NAME_ENTRY_BYTES, NAMES_EXPECTED, VERSION_BYTES};
 use crate::rules::SiteId;
 use crate::steps::find_file::Finding;
 
@@ -30,31 +30,61 @@ pub(crate) enum NameKind {
 /// A file and its precompressed siblings.
 #[derive(Debug)]
 pub(crate) struct Resource {
-    pub(crate) plain: Rc<Version>,
+    pub(crate) plain: Arc<Version>,
     /// In the order of `Coding::ALL`.
-    pub(crate) coded: [Option<Rc<Version>>; 3],
+    pub(crate) coded: [Option<Arc<Version>>; 3],
 }
 
 /// Listings made of a directory, as HTML and as JSON.
 #[derive(Debug, Default)]
 pub(crate) struct Listings {
-    pub(crate) html: RefCell<Option<Rc<Version>>>,
-    pub(crate) json: RefCell<Option<Rc<Version>>>,
+    pub(crate) html: Made,
+    pub(crate) json: Made,
+}
+
+/// A listing in one form, once it is made.
+#[derive(Debug, Default)]
+pub(crate) struct Made(Mutex<Option<Arc<Version>>>);
+
+impl Made {
+    pub(crate) fn get(&self) -> Option<Arc<Version>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set(&self, listing: Arc<Version>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(listing);
+    }
+}
+
+/// A moment, in milliseconds of the monotonic clock, of an entry that many share.
+#[derive(Debug)]
+pub(crate) struct MomentMs(AtomicU64);
+
+impl MomentMs {
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, ms: u64) {
+        self.0.store(ms, Ordering::Relaxed);
+    }
 }
 
 /// What a path leads to, and since when that is known.
 #[derive(Debug)]
 pub(crate) struct NameEntry {
     pub(crate) kind: NameKind,
-    /// Since when this is believed without another look, in milliseconds of the monotonic clock.
-    pub(crate) believed_ms: Cell<u64>,
+    /// Since when this is believed without another look.
+    pub(crate) believed_ms: MomentMs,
     /// When this was last seen to be true; earlier, when a look would have had to wait.
-    pub(crate) confirmed_ms: Cell<u64>,
+    pub(crate) confirmed_ms: MomentMs,
 }
 
 impl NameEntry {
-    pub(crate) fn new(kind: NameKind, now_ms: u64) -> Rc<Self> {
-        Rc::new(Self { kind, believed_ms: Cell::new(now_ms), confirmed_ms: Cell::new(now_ms) })
+    pub(crate) fn new(kind: NameKind, now_ms: u64) -> Arc<Self> {
+        let now = || MomentMs(AtomicU64::new(now_ms));
+        Arc::new(Self { kind, believed_ms: now(), confirmed_ms: now() })
     }
 
     /// Whether a new look-up found what this entry says.
@@ -77,13 +107,13 @@ impl NameEntry {
     }
 
     /// The versions of files that this entry leads to.
-    pub(crate) fn versions(&self) -> Vec<Rc<Version>> {
+    pub(crate) fn versions(&self) -> Vec<Arc<Version>> {
         match &self.kind {
             NameKind::File(resource) => {
-                resource.coded.iter().flatten().chain([&resource.plain]).map(Rc::clone).collect()
+                resource.coded.iter().flatten().chain([&resource.plain]).map(Arc::clone).collect()
             }
             NameKind::Listing(listings) => {
-                [&listings.html, &listings.json].into_iter().filter_map(|l| l.borrow().clone()).collect()
+                [&listings.html, &listings.json].into_iter().filter_map(Made::get).collect()
             }
             _ => Vec::new(),
         }
@@ -122,8 +152,8 @@ impl Equivalent<Name> for NameRef<'_> {
 #[derive(Clone, Debug)]
 struct ByMemory;
 
-impl Weighter<Name, Rc<NameEntry>> for ByMemory {
-    fn weight(&self, name: &Name, entry: &Rc<NameEntry>) -> u64 {
+impl Weighter<Name, Arc<NameEntry>> for ByMemory {
+    fn weight(&self, name: &Name, entry: &Arc<NameEntry>) -> u64 {
         let versions = match &entry.kind {
             NameKind::File(resource) => 1 + resource.coded.iter().flatten().count(),
             NameKind::Listing(_) => 2,
@@ -136,15 +166,15 @@ impl Weighter<Name, Rc<NameEntry>> for ByMemory {
 /// Entries by site and path, bounded in bytes. Clients choose the keys: the hash is keyed.
 #[derive(Debug)]
 pub(crate) struct Names {
-    cache: Cache<Name, Rc<NameEntry>, ByMemory, RandomState>,
+    cache: Cache<Name, Arc<NameEntry>, ByMemory, RandomState>,
 }
 
 impl Names {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(bytes_max: u64) -> Self {
         Self {
             cache: Cache::with(
                 NAMES_EXPECTED,
-                NAME_CACHE_BYTES_MAX,
+                bytes_max,
                 ByMemory,
                 RandomState::new(),
                 DefaultLifecycle::default(),
@@ -153,7 +183,7 @@ impl Names {
     }
 
     #[inline]
-    pub(crate) fn get(&self, site: SiteId, path: &[u8]) -> Option<&Rc<NameEntry>> {
+    pub(crate) fn get(&self, site: SiteId, path: &[u8]) -> Option<&Arc<NameEntry>> {
         self.cache.get(&NameRef(site, path))
     }
 
@@ -162,14 +192,14 @@ impl Names {
         &mut self,
         site: SiteId,
         path: &[u8],
-        entry: Rc<NameEntry>,
-    ) -> Option<Rc<NameEntry>> {
+        entry: Arc<NameEntry>,
+    ) -> Option<Arc<NameEntry>> {
         let old = self.remove(site, path);
         self.cache.insert(Name { site, path: path.into() }, entry);
         old
     }
 
-    pub(crate) fn remove(&mut self, site: SiteId, path: &[u8]) -> Option<Rc<NameEntry>> {
+    pub(crate) fn remove(&mut self, site: SiteId, path: &[u8]) -> Option<Arc<NameEntry>> {
         self.cache.remove(&NameRef(site, path)).map(|(_, entry)| entry)
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use flash_http::date::http_date;
 use flash_http::etag::etag;
@@ -113,10 +113,10 @@ fn push_line(fields: &mut Vec<u8>, name: &str, value: &[u8]) {
 /// Files kept open by version.
 #[derive(Debug)]
 pub(crate) struct OpenFiles<F> {
-    cache: Cache<VersionId, Rc<F>, UnitWeighter, IdHashing>,
+    cache: Cache<VersionId, Arc<F>, UnitWeighter, IdHashing>,
     /// Those put in last: a small cache may let go of a file at once, and of all siblings that were
     /// found together the one that is asked for must still be there.
-    latest: VecDeque<(VersionId, Rc<F>)>,
+    latest: VecDeque<(VersionId, Arc<F>)>,
 }
 
 impl<F> OpenFiles<F> {
@@ -134,16 +134,16 @@ impl<F> OpenFiles<F> {
         }
     }
 
-    pub(crate) fn get(&self, id: VersionId) -> Option<Rc<F>> {
+    pub(crate) fn get(&self, id: VersionId) -> Option<Arc<F>> {
         let latest = || self.latest.iter().find(|(other, _)| *other == id).map(|(_, file)| file);
         self.cache.get(&id).or_else(latest).cloned()
     }
 
-    pub(crate) fn insert(&mut self, id: VersionId, file: Rc<F>) {
+    pub(crate) fn insert(&mut self, id: VersionId, file: Arc<F>) {
         if self.latest.len() == FILES_OF_NAME_MAX {
             self.latest.pop_front();
         }
-        self.latest.push_back((id, Rc::clone(&file)));
+        self.latest.push_back((id, Arc::clone(&file)));
         self.cache.insert(id, file);
     }
 

@@ -3,7 +3,7 @@
 //! [`find`] is the one description of how a path is looked up. The worker runs it with
 //! look-ups that never wait, a helper with look-ups that may.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use flash_http::negotiate::Coding;
 use flash_http::target::is_hidden;
@@ -130,7 +130,7 @@ fn relative(path: &[u8]) -> &[u8] {
 /// How far the worker came by itself.
 pub(crate) enum Search {
     /// The name is known.
-    Entry(Rc<NameEntry>),
+    Entry(Arc<NameEntry>),
     /// A helper looks for it.
     Wait(JobId),
     /// The name is never served, and was not looked for.
@@ -158,9 +158,9 @@ impl<S: System> Engine<S> {
         if !unopened && let Some(entry) = self.names.get(site, path) {
             if self.is_fresh(entry) {
                 self.counters.name_hits += 1;
-                return Search::Entry(Rc::clone(entry));
+                return Search::Entry(Arc::clone(entry));
             }
-            let entry = Rc::clone(entry);
+            let entry = Arc::clone(entry);
             if self.still_true(sys, site, path, &entry) {
                 entry.believed_ms.set(now_ms);
                 self.counters.name_hits += 1;
@@ -235,10 +235,10 @@ impl<S: System> Engine<S> {
         path: &[u8],
         finding: Finding<S::File>,
         as_of_ms: u64,
-    ) -> Rc<NameEntry> {
+    ) -> Arc<NameEntry> {
         if let Some(newer) = self.names.get(site, path).filter(|entry| entry.confirmed_ms.get() >= as_of_ms) {
             // A helper that was slow, or a file opened again: what is known was looked up after it began.
-            let newer = Rc::clone(newer);
+            let newer = Arc::clone(newer);
             self.keep_files(&newer, finding);
             return newer;
         }
@@ -258,7 +258,7 @@ impl<S: System> Engine<S> {
             self.contents.remove(version.id);
             self.files.remove(version.id);
         }
-        self.names.insert(site, path, Rc::clone(&entry));
+        self.names.insert(site, path, Arc::clone(&entry));
         entry
     }
 
@@ -273,7 +273,7 @@ impl<S: System> Engine<S> {
                 && version.stat == found.stat
                 && self.contents.get(version.id).is_none()
             {
-                self.files.insert(version.id, Rc::new(file));
+                self.files.insert(version.id, Arc::new(file));
             }
         }
     }
@@ -281,7 +281,7 @@ impl<S: System> Engine<S> {
     fn learn_file(
         &mut self,
         site: SiteId,
-        old: &[Rc<Version>],
+        old: &[Arc<Version>],
         plain: Opened<S::File>,
         coded: [Option<Opened<S::File>>; 3],
         path: &[u8],
@@ -293,7 +293,7 @@ impl<S: System> Engine<S> {
             if let Some(file) = found.file
                 && self.contents.get(version.id).is_none()
             {
-                self.files.insert(version.id, Rc::new(file));
+                self.files.insert(version.id, Arc::new(file));
             }
             version
         };
@@ -308,25 +308,25 @@ impl<S: System> Engine<S> {
     fn version(
         &mut self,
         site: SiteId,
-        old: &[Rc<Version>],
+        old: &[Arc<Version>],
         stat: &FileStat,
         content_type: &str,
         coding: Option<Coding>,
         varies: bool,
-    ) -> Rc<Version> {
+    ) -> Arc<Version> {
         let same =
-            |known: &&Rc<Version>| known.matches(stat) && known.varies == varies && known.coding == coding;
+            |known: &&Arc<Version>| known.matches(stat) && known.varies == varies && known.coding == coding;
         if let Some(known) = old.iter().find(same) {
-            return Rc::clone(known);
+            return Arc::clone(known);
         }
         let id = self.next_version();
-        Rc::new(Version::of_file(id, site, *stat, content_type, coding, varies, self.now))
+        Arc::new(Version::of_file(id, site, *stat, content_type, coding, varies, self.now))
     }
 
     /// Forgets what a name was found to lead to, so that it is looked up anew.
-    pub(crate) fn forget(&mut self, site: SiteId, path: &[u8], entry: &Rc<NameEntry>) {
+    pub(crate) fn forget(&mut self, site: SiteId, path: &[u8], entry: &Arc<NameEntry>) {
         // Another request may have looked it up anew already.
-        if self.names.get(site, path).is_some_and(|known| Rc::ptr_eq(known, entry)) {
+        if self.names.get(site, path).is_some_and(|known| Arc::ptr_eq(known, entry)) {
             self.names.remove(site, path);
         }
         for version in entry.versions() {

@@ -5,7 +5,7 @@
 //! certain.
 
 use std::io::ErrorKind;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::cache::{Content, Version};
 use crate::engine::{Engine, HEAD_ROOM_BYTES};
@@ -50,8 +50,8 @@ impl<S: System> Engine<S> {
         &mut self,
         sys: &mut S,
         key: Key,
-        version: &Rc<Version>,
-        file: &Rc<S::File>,
+        version: &Arc<Version>,
+        file: &Arc<S::File>,
         tries: u8,
     ) -> Obtained<S::File> {
         let size_bytes = version.stat.size_bytes;
@@ -62,7 +62,7 @@ impl<S: System> Engine<S> {
                 Err(e) => e.kind() == ErrorKind::WouldBlock,
             };
             return if unchanged {
-                Obtained::Source(Source::File(Rc::clone(version), Rc::clone(file)))
+                Obtained::Source(Source::File(Arc::clone(version), Arc::clone(file)))
             } else {
                 Obtained::Changed
             };
@@ -88,14 +88,14 @@ impl<S: System> Engine<S> {
             return Obtained::Changed;
         }
         let body = &self.file_buffer[HEAD_ROOM_BYTES..][..size_bytes as usize];
-        let content = Rc::new(Content::new(version, body, self.wall_s(), &self.date));
+        let content = Arc::new(Content::new(version, body, self.wall_s(), &self.date));
         self.keep_content(version, &content);
         Obtained::Source(Source::Memory(content))
     }
 
     /// Puts a content into the cache. Its file need not stay open.
-    pub(crate) fn keep_content(&mut self, version: &Version, content: &Rc<Content>) {
-        self.contents.insert(version.id, Rc::clone(content));
+    pub(crate) fn keep_content(&mut self, version: &Version, content: &Arc<Content>) {
+        self.contents.insert(version.id, Arc::clone(content));
         if self.contents.get(version.id).is_some() {
             self.files.remove(version.id);
         }
@@ -107,8 +107,8 @@ impl<S: System> Engine<S> {
         sys: &mut S,
         key: Key,
         exchange: &mut Exchange<S::File>,
-        version: &Rc<Version>,
-        file: &Rc<S::File>,
+        version: &Arc<Version>,
+        file: &Arc<S::File>,
     ) -> Part {
         let at = exchange.at;
         let left_in_block = LOAD_BYTES - at % LOAD_BYTES;
@@ -145,8 +145,8 @@ impl<S: System> Engine<S> {
         &mut self,
         key: Key,
         exchange: &mut Exchange<S::File>,
-        version: &Rc<Version>,
-        file: &Rc<S::File>,
+        version: &Arc<Version>,
+        file: &Arc<S::File>,
     ) {
         if exchange.ahead_to == 0 {
             return;
@@ -167,14 +167,14 @@ impl<S: System> Engine<S> {
         &mut self,
         waiter: Key,
         urgency: Urgency,
-        version: &Rc<Version>,
-        file: &Rc<S::File>,
+        version: &Arc<Version>,
+        file: &Arc<S::File>,
         at: u64,
     ) -> Option<JobId> {
         let offset = at - at % LOAD_BYTES;
         let length_bytes = (version.stat.size_bytes - offset).min(LOAD_BYTES);
         let (job_key, now_ms) = (JobKey::Load(version.site, version.id, offset), self.now.monotonic_ms);
-        let task = || Task::Load { file: Rc::clone(file), offset, length_bytes };
+        let task = || Task::Load { file: Arc::clone(file), offset, length_bytes };
         self.jobs.submit(job_key, Some(waiter), urgency, now_ms, Some(version), task)
     }
 
@@ -183,13 +183,13 @@ impl<S: System> Engine<S> {
         &mut self,
         waiter: Key,
         urgency: Urgency,
-        version: &Rc<Version>,
-        file: &Rc<S::File>,
+        version: &Arc<Version>,
+        file: &Arc<S::File>,
         offset: u64,
         length_bytes: u64,
     ) -> Option<JobId> {
         let now_ms = self.now.monotonic_ms;
-        let task = || Task::Read { file: Rc::clone(file), offset, length_bytes };
+        let task = || Task::Read { file: Arc::clone(file), offset, length_bytes };
         let job_key = JobKey::Read(version.site, version.id, offset, length_bytes);
         self.jobs.submit(job_key, Some(waiter), urgency, now_ms, Some(version), task)
     }

@@ -1,7 +1,7 @@
 //! Send data: a hit in one send, anything else piece by piece, a bounded amount a turn.
 
 use std::io::{self, ErrorKind};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use flash_http::response::Status;
 
@@ -33,7 +33,7 @@ impl<S: System> Engine<S> {
         &mut self,
         sys: &mut S,
         key: Key,
-        content: &Rc<Content>,
+        content: &Arc<Content>,
         exchange: Option<Box<Exchange<S::File>>>,
         budget: &mut Budget,
     ) -> Next {
@@ -64,7 +64,7 @@ impl<S: System> Engine<S> {
         let mut exchange = self.boxed(exchange);
         exchange.status = Status::OK;
         exchange.out = rest_of_head;
-        exchange.source = Source::Memory(Rc::clone(content));
+        exchange.source = Source::Memory(Arc::clone(content));
         exchange.at = sent.saturating_sub(head_bytes) as u64;
         exchange.end = (total - head_bytes) as u64;
         exchange.head_bytes = head_bytes as u64;
@@ -166,7 +166,7 @@ impl<S: System> Engine<S> {
                 if out.len() > HEAD_ROOM_BYTES {
                     return Piece::Sent { offered: out.len(), result: sys.send(&connection.socket, out) };
                 }
-                let (version, file) = (Rc::clone(version), Rc::clone(file));
+                let (version, file) = (Arc::clone(version), Arc::clone(file));
                 match self.read_part(sys, key, exchange, &version, &file) {
                     FilePart::Bytes(bytes) => self.send_file_part(sys, key, exchange, bytes),
                     FilePart::Wait(job) => {

@@ -1,6 +1,6 @@
 //! Helpers: what was started, and what the tasks come to.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use flash_engine::limits::{HAND_OVER_BYTES_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX};
 use flash_engine::{Finding, JobId, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
@@ -178,10 +178,10 @@ fn copy(task: &Task<FileHandle>) -> Task<FileHandle> {
         Task::Find { site, path } => Task::Find { site: *site, path: path.clone() },
         Task::List { site, path, json } => Task::List { site: *site, path: path.clone(), json: *json },
         Task::Load { file, offset, length_bytes } => {
-            Task::Load { file: Rc::clone(file), offset: *offset, length_bytes: *length_bytes }
+            Task::Load { file: Arc::clone(file), offset: *offset, length_bytes: *length_bytes }
         }
         Task::Read { file, offset, length_bytes } => {
-            Task::Read { file: Rc::clone(file), offset: *offset, length_bytes: *length_bytes }
+            Task::Read { file: Arc::clone(file), offset: *offset, length_bytes: *length_bytes }
         }
     }
 }

@@ -36,6 +36,7 @@ pub(crate) fn rules() -> Rules {
         cache_memory_bytes: 16 * 1024 * 1024,
         connections_max: 100_000,
         open_files_max: 1024,
+        cache_parts: 1,
         helpers_max: 16,
         timeouts: Timeouts { head_ms: HEAD_MS, idle_ms: IDLE_MS, job_ms: JOB_MS },
         least_rate_bytes_per_s: LEAST_RATE,

@@ -99,6 +99,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
             site(rng, "/s1", vec!["b.example".into(), "*.c.example".into()]),
         ],
         types: TypeTable::new([]),
+        cache_parts: 1,
         helpers_max: plan.helpers.max(1),
         freshness_ms: rng.pick(&[0, 20, 300, 1_000, 60_000]),
         cache_memory_bytes,

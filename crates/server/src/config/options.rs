@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::settings::{LogFormat, SandboxMode};
+use super::settings::{Architecture, LogFormat, SandboxMode};
 use super::values::{FromItems, Kind, Refusal, UserName};
 
 /// One option.
@@ -44,6 +44,8 @@ pub enum Group {
     Network,
     /// What it is served with.
     Resources,
+    /// How it waits for the disk, and what of its design is switched off: for comparisons.
+    Architecture,
     /// How much and how long.
     Limits,
     /// What its processes may do.
@@ -60,6 +62,7 @@ impl Group {
             Group::Files => "Files",
             Group::Network => "Network",
             Group::Resources => "Processes and memory",
+            Group::Architecture => "Architecture and optimizations",
             Group::Limits => "Limits and timeouts",
             Group::Privileges => "Privileges",
             Group::Logs => "Logs",
@@ -217,15 +220,21 @@ options! {
         "Address to listen on; repeat for more, port 0 is any free port";
     connections: u64, Network, count(1, 1_000_000), "N", Text("16384"),
         "Most connections of a worker";
-    workers: u64, Resources, count(1, 256), "N", Depends("one for each usable core"),
+    workers: u64, Resources, count(1, 256), "N", Depends("one for each usable core; of mt one"),
         "Worker processes";
     helpers: u64, Resources, count(1, 256), "N", Text("16"),
         "Most helper processes of a worker, which wait for the disk in its place";
     helper_idle: u64, Resources, millis(1, 24 * HOUR_MS), "TIME", Text("10s"),
         "End a helper after this time without work";
     cache_memory: u64, Resources, size(0, 1024 * GIB), "SIZE",
-        Depends("64MiB, or less: 1/32 of the memory there is for all workers"),
+        Depends("64MiB, or less: 1/32 of the memory there is for all workers; of mp a worker's divided by the processes"),
         "Memory of a worker for the contents of small files";
+    architecture: Architecture, Architecture, Kind::OneOf(Architecture::WORDS), "NAME", Text("amped"),
+        "Who waits for the disk: amped (helpers), sped (the loop), mp (a process a connection), mt (a thread)";
+    processes: u64, Architecture, count(1, 1024), "N", Text("32"),
+        "Worker processes of mp, each with one connection at a time";
+    threads: u64, Architecture, count(1, 1024), "N", Text("64"),
+        "Threads of a worker of mt, each with one connection at a time";
     head_timeout: u64, Limits, millis(1, HOUR_MS), "TIME", Text("10s"),
         "Time for a client to send a request head";
     idle_timeout: u64, Limits, millis(1, 24 * HOUR_MS), "TIME", Text("60s"),

@@ -15,10 +15,11 @@ use flash_sys::waiting::root::{Unopened, open_roots};
 
 use super::ROOT_PATIENCE;
 use super::account;
+use super::combinations;
 use super::error::{ConfigErrorKind, Problem};
 use super::file::{Draft, SiteDraft};
 use super::options::{self, Given, Origin, Overrides, STANDARD_OUTPUT};
-use super::settings::{LogFormat, LogSettings, RunAs, Settings, Site};
+use super::settings::{Architecture, LogFormat, LogSettings, RunAs, Settings, Site};
 
 /// The most workers that the default gives, however many cores there are.
 const WORKERS_BY_DEFAULT_MAX: usize = 256;
@@ -33,17 +34,27 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     let given = given.or(Overrides::defaults());
     let mut problems = Vec::new();
     check_hosts(&draft.sites, &mut problems);
+    combinations::check(&given, &mut problems);
     let log = log(&given, &mut problems);
     let run_as = account::run_as(&given, &mut problems);
     let sites = sites(&given, draft.sites, folder, run_as.as_ref(), &mut problems);
     if !problems.is_empty() {
         return Err(problems);
     }
-    let workers = given.workers.map_or_else(usable_cores, |given| size(given.value));
-    let cache_memory_bytes = || cache_memory_bytes(usable_bytes(), workers);
+    let architecture = value(given.architecture);
+    let processes = size(value(given.processes));
+    let by_default = || if architecture == Architecture::Mt { 1 } else { usable_cores() };
+    let workers = given.workers.map_or_else(by_default, |given| size(given.value));
+    let cache_memory_bytes = || {
+        let of_all = cache_memory_bytes(usable_bytes(), workers) * workers as u64;
+        of_all / if architecture == Architecture::Mp { processes } else { workers } as u64
+    };
     Ok(Settings {
         listen: value(given.listen),
+        architecture,
         workers,
+        processes,
+        threads: size(value(given.threads)),
         helpers_max: size(value(given.helpers)),
         freshness_ms: value(given.freshness),
         cache_memory_bytes: given.cache_memory.map_or_else(cache_memory_bytes, |given| given.value),

@@ -19,8 +19,14 @@ use super::values::Choice;
 pub struct Settings {
     /// Addresses to listen on, at least one. Port 0 is any free port.
     pub listen: Vec<SocketAddr>,
-    /// Worker processes, at least one.
+    /// How the server waits for the disk.
+    pub architecture: Architecture,
+    /// Worker processes, at least one; not of `mp`.
     pub workers: usize,
+    /// Worker processes of `mp`, at least one.
+    pub processes: usize,
+    /// Threads of each worker of `mt`, at least one.
+    pub threads: usize,
     /// The most helper processes of each worker, at least one.
     pub helpers_max: usize,
     /// How long an entry of a cache is served before its file is looked at again, in milliseconds.
@@ -89,6 +95,30 @@ impl LogFormat {
 
 impl Choice for LogFormat {
     const ALL: &'static [Self] = &[LogFormat::Combined, LogFormat::Json, LogFormat::Off];
+}
+
+/// How a server waits for the disk (flash-1999, section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Architecture {
+    /// Asymmetric multi-process event-driven: by helpers, while the loop of each worker goes on.
+    Amped,
+    /// Single-process event-driven: in the loop.
+    Sped,
+    /// Multi-process: in a process for each connection in service.
+    Mp,
+    /// Multi-threaded: in a thread for each connection in service.
+    Mt,
+}
+
+impl Architecture {
+    /// The names in the file, on the command line and in the environment.
+    pub(super) const WORDS: &'static [&'static str] = &["amped", "sped", "mp", "mt"];
+}
+
+impl Choice for Architecture {
+    const ALL: &'static [Self] =
+        &[Architecture::Amped, Architecture::Sped, Architecture::Mp, Architecture::Mt];
 }
 
 /// Whether the kernel is to hold each role to its part.
@@ -231,7 +261,10 @@ mod tests {
     fn settings() -> Settings {
         Settings {
             listen: vec!["127.0.0.1:8080".parse().unwrap(), "[::1]:0".parse().unwrap()],
+            architecture: Architecture::Mt,
             workers: 2,
+            processes: 32,
+            threads: 64,
             helpers_max: 16,
             freshness_ms: 1_000,
             cache_memory_bytes: 64 << 20,

@@ -60,7 +60,10 @@ fn nothing_said_means_the_defaults() {
     let settings = sources.load().unwrap();
     let expected = Settings {
         listen: vec!["127.0.0.1:8080".parse().unwrap()],
+        architecture: Architecture::Amped,
         workers: std::thread::available_parallelism().unwrap().get().min(256),
+        processes: 32,
+        threads: 64,
         helpers_max: 16,
         freshness_ms: 1_000,
         cache_memory_bytes: settings.cache_memory_bytes,
@@ -303,6 +306,47 @@ fn everything_wrong_is_shown_at_once() {
         ]
     );
     assert_eq!(error.count(), 7);
+}
+
+#[test]
+fn what_does_nothing_with_the_architecture_is_refused_where_it_was_given() {
+    let folder = Folder::new();
+    for (file, title, why) in [
+        ("processes = 4", "`processes`", "the architecture is `amped`: only `mp` has a process"),
+        ("threads = 64", "`threads`", "only `mt` has threads"),
+        ("architecture = \"mp\"\nworkers = 2", "`workers`", "set by `processes`"),
+        (
+            "architecture = \"sped\"\nhelpers = 16",
+            "`helpers`",
+            "the architecture is `sped`: it has no helpers",
+        ),
+        ("architecture = \"mt\"\nhelper_idle = \"1s\"", "`helper_idle`", "it has no helpers"),
+    ] {
+        let error = folder.error(file);
+        for part in [title, "makes no sense here", why, "leave it out"] {
+            assert!(error.contains(part), "{file}: {error}");
+        }
+    }
+    let mut sources = folder.sources("architecture = \"mt\"");
+    variable(&mut sources, "FLASH_PROCESSES", "8");
+    flag(&mut sources, "helpers", &["3"]);
+    let error = sources.load().unwrap_err();
+    assert_eq!(error.count(), 2, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("`FLASH_PROCESSES` makes") && text.contains("`--helpers` makes"), "{text}");
+}
+
+#[test]
+fn each_architecture_has_its_numbers() {
+    let folder = Folder::new();
+    let amped = folder.load("");
+    let mp = folder.load("architecture = \"mp\"\nprocesses = 8");
+    assert_eq!((mp.architecture, mp.processes), (Architecture::Mp, 8));
+    let all_bytes = amped.cache_memory_bytes * amped.workers as u64;
+    assert_eq!(mp.cache_memory_bytes, all_bytes / 8, "all together have as much as all workers");
+    let mt = folder.load("architecture = \"mt\"\nthreads = 9");
+    assert_eq!((mt.architecture, mt.threads, mt.workers), (Architecture::Mt, 9, 1));
+    assert_eq!(folder.load("architecture = \"sped\"").workers, amped.workers);
 }
 
 /// Each wrong file, and what its error must contain.

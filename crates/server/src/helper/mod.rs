@@ -3,23 +3,21 @@
 //! It has the sites' roots, opened by the supervisor, and nothing else. It ends when its worker closes the channel.
 
 mod listing;
+mod work;
 
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-use flash_engine::limits::SMALL_FILE_BYTES_MAX;
-use flash_engine::{FileStat, Finding, Kind, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
-use flash_http::types::TypeTable;
+use flash_engine::Outcome;
 use flash_sys::OwnedFd;
 use flash_sys::prompt::channel;
-use flash_sys::prompt::file::is_place;
 use flash_sys::sandbox::calls::Calls;
 use flash_sys::sandbox::paths::Rights;
-use flash_sys::waiting::file;
 
-use crate::config::{self, Settings};
+pub(crate) use work::DiskWork;
+
+use crate::config::Settings;
 use crate::control::{Order, receive_order};
-use crate::convert;
 use crate::protocol::{CLOSE, MESSAGE_BYTES_MAX, decode_task, encode_outcome};
 use crate::sandbox::{self, Role};
 
@@ -27,53 +25,25 @@ use crate::sandbox::{self, Role};
 /// hangs or fails must not make every request of its site start a process.
 const OUTDATED_MIN: Duration = Duration::from_secs(1);
 
-struct Site {
-    rules: SiteRules,
-    /// None where it did not answer when this helper was started.
-    root: Option<OwnedFd>,
-}
-
-struct Helper {
-    /// To its worker.
-    channel: OwnedFd,
-    sites: Vec<Site>,
-    types: TypeTable,
-    listing_entries_max: usize,
-    /// It was asked for a root that it does not have, or that is gone: the next helper may have it.
-    outdated: bool,
-}
-
 /// Serves tasks from `channel` until the worker is gone.
 ///
 /// Errors: `StaleNetworkFileHandle` when it makes room for a helper with newer roots.
-pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
-    let site = |site: &config::Site| Site { rules: convert::site_rules(site), root: None };
-    let mut helper = Helper {
-        channel,
-        sites: settings.sites.iter().map(site).collect(),
-        types: convert::types(settings),
-        listing_entries_max: settings.listing_entries_max,
-        outdated: false,
-    };
+pub(crate) fn run(channel: &OwnedFd, settings: &Settings) -> io::Result<()> {
+    let mut work = DiskWork::new(settings);
     let started = Instant::now();
     loop {
-        match receive_order(&helper.channel)? {
-            Order::Root { site, folder, .. } => {
-                if let Some(site) = helper.sites.get_mut(site) {
-                    site.root = Some(folder);
-                }
-            }
+        match receive_order(channel)? {
+            Order::Root { site, folder, .. } => work.set_root(site, folder),
             Order::Begin => break,
             other => return Err(io::Error::new(ErrorKind::InvalidData, format!("unexpected {other:?}"))),
         }
     }
-    let roots: Vec<_> =
-        helper.sites.iter().filter_map(|site| Some((site.root.as_ref()?, Rights::ReadAndList))).collect();
+    let roots: Vec<_> = work.roots().map(|root| (root, Rights::ReadAndList)).collect();
     sandbox::close(Role::Helper, settings, &roots, Calls::Helper)?;
     let mut bytes = vec![0; MESSAGE_BYTES_MAX];
     let mut descriptors = Vec::new();
     loop {
-        let length = channel::recv(&helper.channel, &mut bytes, &mut descriptors)?;
+        let length = channel::recv(channel, &mut bytes, &mut descriptors)?;
         if length == 0 {
             return Ok(());
         }
@@ -85,99 +55,12 @@ pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
             return Err(io::Error::new(ErrorKind::InvalidData, "a message that is no task"));
         };
         descriptors.clear();
-        let outcome = helper.work(&task);
-        if helper.outdated && started.elapsed() > OUTDATED_MIN {
+        let outcome: Outcome<OwnedFd> = work.do_task(&task);
+        if work.is_outdated() && started.elapsed() > OUTDATED_MIN {
             // Without an answer, which is one, too: after another it might be given a job on its way out.
             return Err(ErrorKind::StaleNetworkFileHandle.into());
         }
         let message = encode_outcome(id, &outcome);
-        channel::send(&helper.channel, &[io::IoSlice::new(&message.bytes)], &message.descriptors)?;
+        channel::send(channel, &[io::IoSlice::new(&message.bytes)], &message.descriptors)?;
     }
-}
-
-impl Helper {
-    fn work(&mut self, task: &Task<OwnedFd>) -> Outcome<OwnedFd> {
-        let outcome = match task {
-            Task::Find { site, path } => self.find(*site, path),
-            Task::List { site, path, json } => self.list(*site, path, *json),
-            Task::Load { file, offset, length_bytes } => {
-                file::load(file, *offset, *length_bytes).map(|()| Outcome::Loaded)
-            }
-            Task::Read { file, offset, length_bytes } => self.hand_over(file, *offset, *length_bytes),
-        };
-        let outcome = outcome.unwrap_or_else(|e| Outcome::Failed(e.raw_os_error().unwrap_or(0)));
-        if let Outcome::Failed(number) = outcome {
-            let kind = io::Error::from_raw_os_error(number).kind();
-            // A file system has gone. Another may be mounted in its place.
-            self.outdated |= matches!(kind, ErrorKind::NotConnected | ErrorKind::StaleNetworkFileHandle);
-        }
-        outcome
-    }
-
-    fn find(&mut self, site: SiteId, path: &[u8]) -> io::Result<Outcome<OwnedFd>> {
-        let Some((rules, root)) = rooted(&self.sites, site, &mut self.outdated)? else {
-            return Ok(Outcome::Lost);
-        };
-        let look_up = |path: &[u8], want| convert::look_up(file::open(root, path, convert::sys_want(want)));
-        let finding = match find(path, rules, &self.types, Want::Content, look_up) {
-            Ok(finding) => finding,
-            Err(LookUpError::Failed(number)) => return Ok(Outcome::Failed(number)),
-            Err(LookUpError::Exhausted) => return Ok(Outcome::Exhausted),
-            Err(e) => return Err(io::Error::other(format!("{e:?}"))),
-        };
-        if let Finding::File { plain, coded, .. } = &finding
-            && let Some(file) = &plain.file
-            && plain.stat.size_bytes <= SMALL_FILE_BYTES_MAX
-            && !is_place(file)?
-            && coded.iter().all(Option::is_none)
-        {
-            // Nearly always wanted next. Where it cannot be read, that will be the answer then.
-            let _ = file::load(file, 0, plain.stat.size_bytes);
-        }
-        Ok(Outcome::Found(finding))
-    }
-
-    fn hand_over(&mut self, file: &OwnedFd, offset: u64, length_bytes: u64) -> io::Result<Outcome<OwnedFd>> {
-        let mut bytes = Vec::new();
-        let read = file::read(file, offset, usize::try_from(length_bytes).unwrap_or(0), &mut bytes);
-        match read.and_then(|_| state(file)) {
-            Ok(stat) => Ok(Outcome::Bytes(bytes, stat)),
-            // A place whose file was replaced by somebody else: no bytes, so that it is looked up anew.
-            Err(e) if matches!(e.kind(), ErrorKind::StaleNetworkFileHandle | ErrorKind::NotFound) => {
-                Ok(Outcome::Bytes(Vec::new(), GONE))
-            }
-            Err(e) => Err(e),
-        }
-    }
-
-    fn list(&mut self, site: SiteId, path: &[u8], json: bool) -> io::Result<Outcome<OwnedFd>> {
-        let Some((_, root)) = rooted(&self.sites, site, &mut self.outdated)? else {
-            return Ok(Outcome::Lost);
-        };
-        let listing = listing::read(root, path, self.listing_entries_max)?;
-        let text = if json { listing.to_json() } else { listing.to_html() };
-        let file = file::memory_file(text.as_bytes())?;
-        let stat = state(&file)?;
-        Ok(Outcome::Listed(file, stat))
-    }
-}
-
-/// The rules and the root of a site; None when it did not answer at this helper's start.
-fn rooted<'s>(
-    sites: &'s [Site],
-    site: SiteId,
-    outdated: &mut bool,
-) -> io::Result<Option<(&'s SiteRules, &'s OwnedFd)>> {
-    let no_such_site = || io::Error::new(ErrorKind::InvalidInput, "no such site");
-    let site = sites.get(usize::from(site.0)).ok_or_else(no_such_site)?;
-    *outdated |= site.root.is_none();
-    Ok(site.root.as_ref().map(|root| (&site.rules, root)))
-}
-
-/// The state of a file that is no more.
-const GONE: FileStat =
-    FileStat { kind: Kind::File, device: 0, inode: 0, size_bytes: 0, modified_ns: 0, changed_ns: 0 };
-
-fn state(file: &OwnedFd) -> io::Result<FileStat> {
-    Ok(convert::stat(&file::stat(file)?))
 }

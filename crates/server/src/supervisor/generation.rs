@@ -12,6 +12,7 @@ use flash_sys::waiting::{file, process};
 use super::roots::Roots;
 use super::sockets::Sockets;
 use super::starter::Starter;
+use crate::architecture;
 use crate::config::{LogFormat, Settings};
 use crate::control::{CHANNEL_BYTES, Notice, Order, receive_notice, send_order};
 use crate::protocol::MESSAGE_BYTES_MAX;
@@ -126,7 +127,8 @@ impl Generation {
         if self.settings.log.format != LogFormat::Off {
             self.log = Some(self.start_role(Part::Log, epoll, numbers)?);
         }
-        (0..self.settings.workers).try_for_each(|place| self.start_worker(place, sockets, epoll, numbers))
+        (0..architecture::processes(&self.settings))
+            .try_for_each(|place| self.start_worker(place, sockets, epoll, numbers))
     }
 
     fn start_role(&self, part: Part, epoll: &Epoll, numbers: &mut u64) -> io::Result<Role> {
@@ -153,7 +155,8 @@ impl Generation {
         epoll: &Epoll,
         numbers: &mut u64,
     ) -> io::Result<()> {
-        let mut listeners = sockets.of_worker(place, self.settings.workers)?.into_iter().map(Order::Listener);
+        let mut listeners =
+            sockets.of_worker(place, architecture::sockets(&self.settings))?.into_iter().map(Order::Listener);
         let role = self.start_role(Part::Worker, epoll, numbers)?;
         let told = listeners.try_for_each(|order| order_if_there(&role, &order));
         let told = told.and_then(|()| self.log.as_ref().map_or(Ok(()), |log| connect_log(log, &role)));

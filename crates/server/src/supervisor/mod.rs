@@ -17,6 +17,7 @@ use flash_sys::sandbox::{VIOLATION_EXIT_CODE, privileges};
 use flash_sys::waiting::process;
 use flash_sys::waiting::signal::{self, Signal};
 
+use crate::architecture;
 use crate::config::{LogFormat, Sources};
 use crate::control::{Notice, Order, receive_notice, send_order};
 use generation::{Death, Generation, State};
@@ -45,7 +46,7 @@ pub(crate) fn serve(sources: Sources) -> ExitCode {
         let signals = signal::watch()?;
         let epoll = Epoll::new(64)?;
         epoll.add(&signals, SIGNALS, Watch::Input)?;
-        let sockets = Sockets::bind(&settings.listen, settings.workers, &Sockets::default())?;
+        let sockets = Sockets::bind(&settings.listen, architecture::sockets(&settings), &Sockets::default())?;
         let mut numbers = SIGNALS;
         let (generation, news) = Generation::start(settings, &sockets, &epoll, &mut numbers)?;
         news.iter().for_each(|text| say(text));
@@ -155,11 +156,13 @@ impl Supervisor {
                 return say("the old configuration stays in force");
             }
         };
-        let started = Sockets::bind(&settings.listen, settings.workers, &self.sockets).and_then(|sockets| {
-            let (generation, news) = Generation::start(settings, &sockets, &self.epoll, &mut self.numbers)?;
-            news.iter().for_each(|text| say(text));
-            Ok((generation, sockets))
-        });
+        let started = Sockets::bind(&settings.listen, architecture::sockets(&settings), &self.sockets)
+            .and_then(|sockets| {
+                let (generation, news) =
+                    Generation::start(settings, &sockets, &self.epoll, &mut self.numbers)?;
+                news.iter().for_each(|text| say(text));
+                Ok((generation, sockets))
+            });
         match started {
             Ok((generation, sockets)) => {
                 self.generations.push(generation);

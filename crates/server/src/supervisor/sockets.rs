@@ -1,5 +1,5 @@
 //! The listening sockets. The supervisor owns them, one `SO_REUSEPORT` socket per worker and
-//! address, so that a worker can die or be replaced without a queued connection being lost.
+//! address (or one for all workers, as the architecture has it), so that a worker can die or be replaced without a queued connection being lost.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,23 +27,25 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// Sockets for `addresses` with at least one for each of `workers`, taking over what `old`
+    /// At least so many `sockets` for each of `addresses`, taking over what `old`
     /// already has: no queued connection is lost, also not when workers become fewer.
     ///
     /// Errors: the first address that cannot be bound; `old` is unchanged then.
-    pub(super) fn bind(addresses: &[SocketAddr], workers: usize, old: &Sockets) -> io::Result<Sockets> {
+    pub(super) fn bind(addresses: &[SocketAddr], sockets: usize, old: &Sockets) -> io::Result<Sockets> {
         let mut groups = Vec::new();
         for wanted in addresses {
             let known = old.groups.iter().find(|group| group.wanted == *wanted);
-            groups.push(bind_group(*wanted, workers, known).map_err(|e| explain(*wanted, &e))?);
+            groups.push(bind_group(*wanted, sockets, known).map_err(|e| explain(*wanted, &e))?);
         }
         Ok(Sockets { groups })
     }
 
-    /// Copies of the sockets that the worker in `place` of `workers` accepts from.
-    pub(super) fn of_worker(&self, place: usize, workers: usize) -> io::Result<Vec<OwnedFd>> {
+    /// Copies of the sockets that the worker in `place` accepts from, where each address is to have so many
+    /// `sockets`: those of old that are more than that are dealt out, too.
+    pub(super) fn of_worker(&self, place: usize, sockets: usize) -> io::Result<Vec<OwnedFd>> {
         let mine = |group: &Group| {
-            let chosen = group.sockets.iter().enumerate().filter(|(number, _)| number % workers == place);
+            let chosen =
+                group.sockets.iter().enumerate().filter(|(number, _)| number % sockets == place % sockets);
             chosen.map(|(_, socket)| socket.try_clone()).collect::<io::Result<Vec<_>>>()
         };
         Ok(self.groups.iter().map(mine).collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
@@ -55,7 +57,7 @@ impl Sockets {
     }
 }
 
-fn bind_group(wanted: SocketAddr, workers: usize, known: Option<&Group>) -> io::Result<Group> {
+fn bind_group(wanted: SocketAddr, count: usize, known: Option<&Group>) -> io::Result<Group> {
     let (mut bound, mut sockets) = match known {
         Some(group) => {
             let copies = group.sockets.iter().map(OwnedFd::try_clone).collect::<io::Result<Vec<_>>>()?;
@@ -68,7 +70,7 @@ fn bind_group(wanted: SocketAddr, workers: usize, known: Option<&Group>) -> io::
             (wanted, Vec::new())
         }
     };
-    while sockets.len() < workers {
+    while sockets.len() < count {
         let socket = net::listen(bound, BACKLOG)?;
         bound = net::local_address(&socket)?;
         sockets.push(socket);
@@ -102,6 +104,14 @@ mod tests {
         for workers in 1..=3 {
             let dealt: usize = (0..workers).map(|p| three.of_worker(p, workers).expect("copies").len()).sum();
             assert_eq!(dealt, 3);
+        }
+    }
+
+    #[test]
+    fn one_socket_is_for_all_workers_and_so_are_those_that_were_there_before() {
+        let three = Sockets::bind(&[any_port()], 3, &Sockets::default()).expect("bound");
+        for place in 0..5 {
+            assert_eq!(three.of_worker(place, 1).expect("copies").len(), 3);
         }
     }
 

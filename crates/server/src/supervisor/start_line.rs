@@ -9,6 +9,7 @@ use flash_sys::sandbox::privileges::{self, Keep};
 use flash_sys::waiting::file;
 
 use super::roots::Roots;
+use crate::architecture;
 use crate::config::{RunAs, SandboxMode, Settings};
 use crate::sandbox::InForce;
 
@@ -27,19 +28,11 @@ pub(super) fn text(
         [site] => site.root.display().to_string(),
         sites => format!("{} sites", sites.len()),
     };
-    let workers = match settings.workers {
-        1 => "1 worker".to_owned(),
-        workers => format!("{workers} workers"),
-    };
-    let reads = match residency(settings, roots) {
-        Ok(()) => "memory by cachestat, disk by helpers".to_owned(),
-        Err(e) => format!(
-            "content cache, all else by helpers (cachestat: {e}; run as the files' owner or with --cap-fowner, on Linux 6.5 or later)"
-        ),
-    };
+    let crew = architecture::crew(settings);
+    let reads = architecture::reads(settings, residency(settings, roots));
     let others = match roots.others_len() {
         0 => String::new(),
-        others => format!("; {others} of the roots may wait for somebody else: all by helpers"),
+        others => format!("; {others} of the roots may wait for somebody else"),
     };
     let user = settings.run_as.as_ref().map_or(String::new(), |run_as| format!(" as {}", run_as.name));
     let fowner = if settings.cap_fowner { " with CAP_FOWNER" } else { "" };
@@ -48,7 +41,7 @@ pub(super) fn text(
         (_, Some(in_force)) => in_force.to_string(),
     };
     format!(
-        "flash {} serves {what} at {}; {workers}{user}{fowner}; sandbox: {sandbox}; reads: {reads}{others}",
+        "flash {} serves {what} at {}; {crew}{user}{fowner}; sandbox: {sandbox}; reads: {reads}{others}",
         env!("CARGO_PKG_VERSION"),
         urls.join(" ")
     )

@@ -1,19 +1,23 @@
-//! A worker: one epoll loop around one engine, on one core.
+//! A worker: one epoll loop around one engine, on one core. `architecture` says how it reaches files, and
+//! does at the end of each turn what the architecture has to do besides.
 //!
 //! Nothing in this folder may wait for a disk or a peer: a house-rules test refuses whatever
-//! could. Only [`run`]'s start waits, for orders.
+//! could. Only [`begin`] waits, for orders. What may wait is handed in, by architectures that may.
 
 mod complaint;
 mod helpers;
 mod log;
+mod own_jobs;
+mod reach;
 mod site_file;
+mod socket;
 mod start;
 mod system;
 
 use std::io;
 use std::net::SocketAddr;
 
-use flash_engine::{Engine, JobId, Key, Moment, Outcome, Readiness, System};
+use flash_engine::{Engine, JobId, Key, Moment, Outcome, Readiness, System, Task};
 use flash_sys::prompt::epoll::{Epoll, Ready, Watch};
 use flash_sys::prompt::timer::Timer;
 use flash_sys::prompt::{clock, net};
@@ -21,8 +25,11 @@ use flash_sys::{AsFd, OwnedFd};
 
 use complaint::Complaint;
 pub(crate) use log::BATCH_BYTES_MAX;
-pub(crate) use site_file::SiteFile;
-pub(crate) use start::run;
+pub(crate) use own_jobs::OwnJobs;
+pub(crate) use reach::Reach;
+pub(crate) use site_file::{SiteFile, close_aside};
+pub(crate) use socket::Socket;
+pub(crate) use start::{Begun, begin};
 use system::LinuxSystem;
 
 use crate::control::{Notice, Order, receive_order};
@@ -35,34 +42,54 @@ const ACCEPTS_PER_TURN_MAX: usize = 32;
 /// How often what needs no event is seen to: idle helpers, log lines, counts to be reported.
 const HOUSEKEEPING_MS: u64 = 100;
 /// What a ready descriptor belongs to, in the upper byte of its token.
-mod kind {
-    pub(super) const CONNECTION: u64 = 0;
-    pub(super) const LISTENER: u64 = 1;
-    pub(super) const HELPER: u64 = 2;
-    pub(super) const CONTROL: u64 = 3;
-    pub(super) const TIMER: u64 = 4;
+pub(crate) mod kind {
+    pub(crate) const CONNECTION: u64 = 0;
+    pub(crate) const LISTENER: u64 = 1;
+    pub(crate) const HELPER: u64 = 2;
+    pub(crate) const CONTROL: u64 = 3;
+    pub(crate) const TIMER: u64 = 4;
+    /// Of an architecture's own.
+    pub(crate) const BELL: u64 = 5;
 }
 
 const KIND_SHIFT: u32 = 56;
 
-fn token(kind: u64, number: u64) -> u64 {
+pub(crate) fn token(kind: u64, number: u64) -> u64 {
     kind << KIND_SHIFT | number
+}
+
+/// The kind and the number of a token.
+pub(crate) fn parts(token: u64) -> (u64, u64) {
+    (token >> KIND_SHIFT, token & ((1 << KIND_SHIFT) - 1))
 }
 
 /// What a client is told that comes when the worker is at a limit.
 const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nServer: flash\r\nContent-Length: 0\r\n\
     Retry-After: 2\r\nConnection: close\r\n\r\n";
 
-struct Worker {
-    engine: Engine<LinuxSystem>,
-    sys: LinuxSystem,
-    epoll: Epoll,
+/// Whose a listener's connections are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accepts {
+    /// This worker's, as many as come.
+    All,
+    /// Those of several processes, each of which has one connection at a time.
+    OneAtATime,
+}
+
+pub(crate) struct Worker {
+    pub(crate) engine: Engine<LinuxSystem>,
+    pub(crate) sys: LinuxSystem,
+    pub(crate) epoll: Epoll,
     timer: Timer,
     control: OwnedFd,
     listeners: Vec<OwnedFd>,
+    accepts: Accepts,
+    /// Whether the listeners are watched.
+    listening: bool,
     /// Kept for a moment when no other descriptor is to be had.
     spare: Option<OwnedFd>,
     draining: bool,
+    now_ms: u64,
     housekeeping_ms: u64,
     refusals: Complaint,
     refused: u64,
@@ -73,35 +100,65 @@ fn moment() -> Moment {
 }
 
 impl Worker {
-    /// Runs until the supervisor is gone, or, after it said so, until nothing is under way.
-    fn run(mut self) -> io::Result<()> {
+    /// Runs until the supervisor is gone, or, after it said so, until nothing is under way. `end_turn` does
+    /// what the architecture has to do besides.
+    pub(crate) fn run(mut self, mut end_turn: impl FnMut(&mut Worker) -> io::Result<()>) -> io::Result<()> {
         let mut batch = Vec::with_capacity(EVENTS_MAX);
         loop {
             let timeout_ms = self.until_next()?;
             batch.clear();
             batch.extend(self.epoll.wait(timeout_ms)?);
-            let now = moment();
-            self.engine.handle_turn(now);
+            self.begin_turn();
             for ready in &batch {
                 self.dispatch(*ready)?;
             }
-            // Before jobs are started: housekeeping may let them ask for helpers again.
-            if now.monotonic_ms >= self.housekeeping_ms {
-                self.housekeeping_ms = now.monotonic_ms + HOUSEKEEPING_MS;
-                self.sys.keep_house(now.monotonic_ms);
-                self.complain(now.monotonic_ms);
-            }
-            self.engine.handle_continued(&mut self.sys);
-            self.engine.handle_timeouts(&mut self.sys);
-            self.sys.helpers.close_deleted();
-            if self.draining && self.engine.is_drained() && self.sys.has_finished(now.monotonic_ms) {
+            self.end_turn();
+            end_turn(&mut self)?;
+            if self.is_over() {
                 return Ok(());
             }
         }
     }
 
+    /// Reads the clock, once a turn and after each wait.
+    pub(crate) fn begin_turn(&mut self) {
+        let now = moment();
+        self.now_ms = now.monotonic_ms;
+        self.engine.handle_turn(now);
+    }
+
+    /// Does what follows the events of a turn.
+    pub(crate) fn end_turn(&mut self) {
+        // Before jobs are started: housekeeping may let them ask for helpers again.
+        if self.now_ms >= self.housekeeping_ms {
+            self.housekeeping_ms = self.now_ms + HOUSEKEEPING_MS;
+            self.sys.keep_house(self.now_ms);
+            self.complain(self.now_ms);
+        }
+        self.go_on();
+        self.engine.handle_timeouts(&mut self.sys);
+    }
+
+    /// Gives connections that used up their turn, or whose job is done, another one.
+    pub(crate) fn go_on(&mut self) {
+        self.engine.handle_continued(&mut self.sys);
+    }
+
+    /// Whether it was told to finish.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Whether it was told to finish, and has.
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.draining && self.engine.is_drained() && self.sys.has_finished(self.now_ms)
+    }
+
     /// Sets the timer for what comes next; gives 0 when there is work at once.
-    fn until_next(&mut self) -> io::Result<Option<u64>> {
+    pub(crate) fn until_next(&mut self) -> io::Result<Option<u64>> {
+        if self.sys.own.as_ref().is_some_and(OwnJobs::has_one) {
+            return Ok(Some(0));
+        }
         let mut next_ms = self.engine.poll_next_ms();
         if self.sys.needs_housekeeping() {
             next_ms = Some(next_ms.unwrap_or(u64::MAX).min(self.housekeeping_ms));
@@ -114,10 +171,15 @@ impl Worker {
         Ok(None)
     }
 
+    /// Has the timer run down at once.
+    pub(crate) fn wake_loop(&mut self) -> io::Result<()> {
+        self.timer.at_latest(0)
+    }
+
     #[inline]
-    fn dispatch(&mut self, ready: Ready) -> io::Result<()> {
-        let number = ready.token & ((1 << KIND_SHIFT) - 1);
-        match ready.token >> KIND_SHIFT {
+    pub(crate) fn dispatch(&mut self, ready: Ready) -> io::Result<()> {
+        let (kind, number) = parts(ready.token);
+        match kind {
             kind::CONNECTION => {
                 let readiness = Readiness {
                     readable: ready.readable,
@@ -138,39 +200,75 @@ impl Worker {
     fn accept(&mut self, listener: usize) {
         for _ in 0..ACCEPTS_PER_TURN_MAX {
             let Some(fd) = self.listeners.get(listener) else { return };
+            if self.accepts == Accepts::OneAtATime && !self.engine.is_drained() {
+                return;
+            }
             match net::accept(fd) {
-                Ok((socket, peer)) => self.welcome(socket, peer),
+                Ok((socket, peer)) => drop(self.welcome(Socket::Own(socket), peer, None)),
                 Err(e) => match e.kind() {
                     io::ErrorKind::WouldBlock => return,
                     io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
-                    _ => return self.accept_at_limit(listener),
+                    _ => {
+                        let listeners = std::mem::take(&mut self.listeners);
+                        self.accept_at_limit(&listeners[listener]);
+                        self.listeners = listeners;
+                        return;
+                    }
                 },
             }
         }
     }
 
-    fn welcome(&mut self, socket: OwnedFd, peer: SocketAddr) {
+    /// Takes a connection in and has it watched, by `elsewhere` if that is given; None if it was refused.
+    pub(crate) fn welcome(
+        &mut self,
+        socket: Socket,
+        peer: SocketAddr,
+        elsewhere: Option<&Epoll>,
+    ) -> Option<Key> {
         match self.engine.handle_accept(socket, peer) {
             Ok(key) => {
-                let watched = self.engine.connection(key).map(|socket| {
-                    self.epoll.add(socket, token(kind::CONNECTION, key.to_u64()), Watch::Connection)
-                });
-                if !matches!(watched, Some(Ok(()))) {
-                    // Memory for the watch ran out; nothing was received or sent yet.
-                    let broken = Readiness { broken: true, ..Readiness::default() };
-                    self.engine.handle_ready(&mut self.sys, key, broken);
-                    self.refused += 1;
+                let epoll = elsewhere.unwrap_or(&self.epoll);
+                let socket = self.engine.connection(key)?;
+                if epoll.add(socket, token(kind::CONNECTION, key.to_u64()), Watch::Connection).is_ok() {
+                    return Some(key);
                 }
+                // Memory for the watch ran out; nothing was received or sent yet.
+                self.cut(key);
+                self.refused += 1;
             }
             Err(socket) => self.refuse(&socket),
         }
+        None
+    }
+
+    /// Closes a connection that cannot go on.
+    pub(crate) fn cut(&mut self, key: Key) {
+        let broken = Readiness { broken: true, ..Readiness::default() };
+        self.engine.handle_ready(&mut self.sys, key, broken);
+    }
+
+    /// Watches the listeners, or leaves them to others.
+    pub(crate) fn listen(&mut self, on: bool) -> io::Result<()> {
+        if self.listening != on {
+            for (number, listener) in self.listeners.iter().enumerate() {
+                if on {
+                    let watch = if self.accepts == Accepts::All { Watch::Input } else { Watch::Shared };
+                    self.epoll.add(listener, token(kind::LISTENER, number as u64), watch)?;
+                } else {
+                    self.epoll.remove(listener)?;
+                }
+            }
+            self.listening = on;
+        }
+        Ok(())
     }
 
     /// Without a descriptor nothing can be accepted, and the listener would be ready for ever:
     /// the spare one is lent to refuse one client at a time.
-    fn accept_at_limit(&mut self, listener: usize) {
+    pub(crate) fn accept_at_limit(&mut self, listener: impl AsFd) {
         self.spare = None;
-        if let Some(Ok((socket, _))) = self.listeners.get(listener).map(net::accept) {
+        if let Ok((socket, _)) = net::accept(listener) {
             self.refuse(&socket);
         }
         self.spare = self.control.try_clone().ok();
@@ -218,6 +316,24 @@ impl Worker {
         }
     }
 
+    /// Has a helper close what was deleted.
+    pub(crate) fn close_deleted(&mut self) {
+        self.sys.helpers.close_deleted();
+    }
+
+    /// The job of the worker's own that was started, if one was.
+    pub(crate) fn take_job(&mut self) -> Option<(JobId, Task<SiteFile>)> {
+        self.sys.own.as_mut()?.take()
+    }
+
+    /// What came of a job of the worker's own.
+    pub(crate) fn finish_own(&mut self, id: JobId, outcome: Outcome<SiteFile>) {
+        if self.sys.own.as_mut().is_some_and(|own| own.was_given_up(id)) {
+            return self.engine.handle_helper_gone(&mut self.sys, id);
+        }
+        self.finish(id, outcome);
+    }
+
     fn finish(&mut self, id: JobId, outcome: Outcome<SiteFile>) {
         if let Outcome::Failed(number) = outcome {
             self.sys.complain_of_failure(number);
@@ -247,14 +363,14 @@ impl Worker {
 
     fn drain(&mut self) {
         // Closing our copies is enough: the supervisor and other workers keep theirs.
-        for listener in self.listeners.drain(..) {
-            let _ = self.epoll.remove(&listener);
-        }
+        let _ = self.listen(false);
+        self.listeners.clear();
         self.engine.handle_drain(&mut self.sys);
         self.draining = true;
     }
 
-    fn ready(&self, in_force: InForce) -> io::Result<()> {
+    /// Tells the supervisor that it has begun, held to its part by `in_force`.
+    pub(crate) fn ready(&self, in_force: InForce) -> io::Result<()> {
         crate::control::send_notice(&self.control, &Notice::Ready(in_force))
     }
 }

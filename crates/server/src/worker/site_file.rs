@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use flash_sys::prompt::file;
 use flash_sys::{AsFd, BorrowedFd, OwnedFd};
 
-/// Files put aside at once, at most. With more, no helper can be had, and running out of descriptors
+/// Reach put aside at once, at most. With more, no helper can be had, and running out of descriptors
 /// would be worse than waiting.
 const ASIDE_MAX: usize = 1024;
 
@@ -50,7 +50,7 @@ impl Drop for SiteFile {
 }
 
 /// Has `close` take files that were put aside, until it gives one back.
-pub(super) fn close_aside(mut close: impl FnMut(OwnedFd) -> Result<(), OwnedFd>) {
+pub(crate) fn close_aside(mut close: impl FnMut(OwnedFd) -> Result<(), OwnedFd>) {
     ASIDE.with_borrow_mut(|aside| {
         while let Some(file) = aside.pop() {
             if let Err(file) = close(file) {

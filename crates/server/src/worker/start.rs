@@ -14,68 +14,119 @@ use flash_sys::{AsFd, OwnedFd};
 use super::complaint::Complaint;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
+use super::own_jobs::OwnJobs;
+use super::reach::Reach;
 use super::system::LinuxSystem;
-use super::{EVENTS_MAX, Worker, kind, moment, token};
+use super::{Accepts, EVENTS_MAX, Worker, kind, moment, token};
 use crate::config::Settings;
 use crate::control::{Order, receive_order};
 use crate::convert;
-use crate::sandbox::{self, Role};
+use crate::helper::DiskWork;
+use crate::sandbox::{self, InForce, Role};
 
-/// Runs a worker on the orders from `control`.
-pub(crate) fn run(control: OwnedFd, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
-    let mut roots: Vec<Option<OwnedFd>> = settings.sites.iter().map(|_| None).collect();
-    let epoll = Epoll::new(EVENTS_MAX)?;
-    let mut log = LogBuffer::new();
-    let mut listeners = Vec::new();
+/// What a worker was given before it began.
+pub(crate) struct Begun {
+    control: OwnedFd,
+    /// Those that answered in time; whether each is local.
+    roots: Vec<Option<(OwnedFd, bool)>>,
+    pub(crate) listeners: Vec<OwnedFd>,
+    log: LogBuffer,
+}
+
+/// Takes the orders from `control` up to the one to begin.
+pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> {
+    let roots = settings.sites.iter().map(|_| None).collect();
+    let mut begun = Begun { control, roots, listeners: Vec::new(), log: LogBuffer::new() };
     loop {
-        match receive_order(&control)? {
-            Order::Root { site, is_local: true, folder } => {
-                if let Some(root) = roots.get_mut(site) {
-                    *root = Some(folder);
+        match receive_order(&begun.control)? {
+            Order::Root { site, is_local, folder } => {
+                if let Some(root) = begun.roots.get_mut(site) {
+                    *root = Some((folder, is_local));
                 }
             }
-            // Look-ups there may wait for somebody else: helpers do all.
-            Order::Root { .. } => {}
-            Order::Listener(listener) => {
-                epoll.add(&listener, token(kind::LISTENER, listeners.len() as u64), Watch::Input)?;
-                listeners.push(listener);
-            }
-            Order::Log(channel) => log.connect(channel),
-            Order::Begin => break,
+            Order::Listener(listener) => begun.listeners.push(listener),
+            Order::Log(channel) => begun.log.connect(channel),
+            Order::Begin => return Ok(begun),
             other => return Err(io::Error::new(io::ErrorKind::InvalidData, format!("unexpected {other:?}"))),
         }
     }
-    channel::set_nonblocking(&control)?;
-    epoll.add(&control, token(kind::CONTROL, 0), Watch::Input)?;
-    let timer = Timer::new()?;
-    epoll.add(&timer, token(kind::TIMER, 0), Watch::Input)?;
-    let spare = control.try_clone()?;
-    let now = moment();
-    let sys = LinuxSystem::new(
-        roots,
-        Helpers::new(settings.helpers_max, settings.helper_idle_ms, control.try_clone()?),
-        log,
-        control.try_clone()?,
-    );
-    let worker = Worker {
-        engine: Engine::new(convert::rules(settings, descriptors_max), now),
-        sys,
-        epoll,
-        timer,
-        control,
-        listeners,
-        spare: Some(spare),
-        draining: false,
-        housekeeping_ms: now.monotonic_ms,
-        refusals: Complaint::default(),
-        refused: 0,
-    };
-    keep_panics_quiet();
-    let folders: Vec<_> = worker.sys.roots().map(|root| (root, Rights::Read)).collect();
-    let calls = Calls::Worker { timer: worker.timer.as_fd() };
-    let in_force = sandbox::close(Role::Worker, settings, &folders, calls)?;
-    worker.ready(in_force)?;
-    worker.run()
+}
+
+impl Begun {
+    /// Gives the work that may wait the roots that there are.
+    pub(crate) fn disk_work(&self, settings: &Settings) -> io::Result<DiskWork> {
+        let mut work = DiskWork::new(settings);
+        for (site, root) in self.roots.iter().enumerate() {
+            if let Some((folder, _)) = root {
+                work.set_root(site, folder.try_clone()?);
+            }
+        }
+        Ok(work)
+    }
+
+    /// A worker that reaches files as `reach` says, with helpers or, if they are given, jobs of its own.
+    pub(crate) fn worker(
+        self,
+        settings: &Settings,
+        descriptors_max: u64,
+        reach: Reach,
+        own: Option<OwnJobs>,
+        accepts: Accepts,
+    ) -> io::Result<Worker> {
+        let epoll = Epoll::new(EVENTS_MAX)?;
+        channel::set_nonblocking(&self.control)?;
+        epoll.add(&self.control, token(kind::CONTROL, 0), Watch::Input)?;
+        let timer = Timer::new()?;
+        epoll.add(&timer, token(kind::TIMER, 0), Watch::Input)?;
+        let now = moment();
+        // Under the others look-ups may wait for somebody else: they are jobs.
+        let looks_up = |(folder, is_local)| (reach.under_all_roots || is_local).then_some(folder);
+        let sys = LinuxSystem::new(
+            self.roots.into_iter().map(|root| root.and_then(looks_up)).collect(),
+            reach,
+            Helpers::new(settings.helpers_max, settings.helper_idle_ms, self.control.try_clone()?),
+            own,
+            self.log,
+            self.control.try_clone()?,
+        );
+        let mut worker = Worker {
+            engine: Engine::new(convert::rules(settings, descriptors_max), now),
+            sys,
+            epoll,
+            timer,
+            spare: Some(self.control.try_clone()?),
+            control: self.control,
+            listeners: self.listeners,
+            accepts,
+            listening: false,
+            draining: false,
+            now_ms: now.monotonic_ms,
+            housekeeping_ms: now.monotonic_ms,
+            refusals: Complaint::default(),
+            refused: 0,
+        };
+        worker.listen(true)?;
+        Ok(worker)
+    }
+}
+
+impl Worker {
+    /// Has the kernel hold the calling thread to a worker's part from now on. `work` is what it does
+    /// besides, if it does a helper's work, too.
+    pub(crate) fn close(&self, settings: &Settings, work: Option<&DiskWork>) -> io::Result<InForce> {
+        keep_panics_quiet();
+        let timer = self.timer.as_fd();
+        match work {
+            None => {
+                let folders: Vec<_> = self.sys.roots().map(|root| (root, Rights::Read)).collect();
+                sandbox::close(Role::Worker, settings, &folders, Calls::Worker { timer })
+            }
+            Some(work) => {
+                let folders: Vec<_> = work.roots().map(|root| (root, Rights::ReadAndList)).collect();
+                sandbox::close(Role::Worker, settings, &folders, Calls::WaitingWorker { timer })
+            }
+        }
+    }
 }
 
 thread_local! {

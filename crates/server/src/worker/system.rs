@@ -1,4 +1,5 @@
-//! The engine's [`System`] on Linux, made of calls that never wait.
+//! The engine's [`System`] on Linux. Nothing in it waits by itself; files are reached as the architecture
+//! says ([`Reach`]).
 
 use std::io::{self, IoSlice};
 
@@ -9,7 +10,10 @@ use flash_sys::prompt::{clock, file, net};
 use super::complaint::Complaint;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
+use super::own_jobs::OwnJobs;
+use super::reach::Reach;
 use super::site_file::SiteFile;
+use super::socket::Socket;
 use super::start::last_panic;
 use crate::control::{Notice, send_notice};
 use crate::convert;
@@ -20,18 +24,21 @@ const LAST_LINES_MS: u64 = 1_000;
 const REPORTS_MAX: usize = 64;
 
 /// Sockets, files, helpers and logs of one worker.
-pub(super) struct LinuxSystem {
-    /// None where helpers do all look-ups: the root is not there, or its file system may wait for
-    /// somebody else.
+pub(crate) struct LinuxSystem {
+    /// None where look-ups are jobs: the root is not there, or its file system may wait for somebody
+    /// else.
     roots: Vec<Option<OwnedFd>>,
+    reach: Reach,
     pub(super) helpers: Helpers,
+    /// In place of helpers.
+    pub(crate) own: Option<OwnJobs>,
     pub(super) log: LogBuffer,
     supervisor: OwnedFd,
     reports: Vec<String>,
     said_unknown: bool,
     dropped_lines: Complaint,
     lost_helpers: Complaint,
-    overdue_helpers: Complaint,
+    overdue: Complaint,
     failures: u64,
     finishing_until_ms: Option<u64>,
 }
@@ -39,20 +46,24 @@ pub(super) struct LinuxSystem {
 impl LinuxSystem {
     pub(super) fn new(
         roots: Vec<Option<OwnedFd>>,
+        reach: Reach,
         helpers: Helpers,
+        own: Option<OwnJobs>,
         log: LogBuffer,
         supervisor: OwnedFd,
     ) -> Self {
         Self {
             roots,
+            reach,
             helpers,
+            own,
             log,
             supervisor,
             reports: Vec::new(),
             said_unknown: false,
             dropped_lines: Complaint::default(),
             lost_helpers: Complaint::default(),
-            overdue_helpers: Complaint::default(),
+            overdue: Complaint::default(),
             failures: 0,
             finishing_until_ms: None,
         }
@@ -125,27 +136,27 @@ impl LinuxSystem {
 }
 
 impl System for LinuxSystem {
-    type Socket = OwnedFd;
+    type Socket = Socket;
     type File = SiteFile;
 
     #[inline]
-    fn recv(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+    fn recv(&mut self, socket: &Socket, buffer: &mut [u8]) -> io::Result<usize> {
         net::recv(socket, buffer)
     }
 
     #[inline]
-    fn send(&mut self, socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+    fn send(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
         net::send(socket, bytes)
     }
 
-    fn send_both(&mut self, socket: &OwnedFd, first: &[u8], second: &[u8]) -> io::Result<usize> {
+    fn send_both(&mut self, socket: &Socket, first: &[u8], second: &[u8]) -> io::Result<usize> {
         if first.is_empty() {
             return net::send(socket, second);
         }
         net::send_parts(socket, &[IoSlice::new(first), IoSlice::new(second)])
     }
 
-    fn end_sending(&mut self, socket: &OwnedFd) {
+    fn end_sending(&mut self, socket: &Socket) {
         // Fails only when the connection is gone.
         let _ = net::end_sending(socket);
     }
@@ -158,11 +169,11 @@ impl System for LinuxSystem {
     ) -> Result<Opened<SiteFile>, LookUpError> {
         let root =
             self.roots.get(usize::from(site.0)).and_then(Option::as_ref).ok_or(LookUpError::WouldWait)?;
-        convert::look_up(file::open_cached(root, path, convert::sys_want(want)))
+        convert::look_up((self.reach.look_up)(root, path, convert::sys_want(want)))
     }
 
     fn read_resident(&mut self, file: &SiteFile, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
-        Ok(match file::read_resident(file, offset, buffer)? {
+        Ok(match (self.reach.read)(file, offset, buffer)? {
             file::Resident::Bytes(bytes) => Resident::Bytes(bytes),
             file::Resident::Absent => Resident::Absent,
             file::Resident::Unknown => {
@@ -171,8 +182,8 @@ impl System for LinuxSystem {
                     && let Err(e) = file::tells_residency(file)
                 {
                     self.report(&format!(
-                        "the kernel does not tell which files are in memory ({e}): their reads go through \
-                         helpers; run flash as the files' owner, or with CAP_FOWNER, on Linux 6.5 or later"
+                        "the kernel does not tell which files are in memory ({e}): their reads are \
+                         left to helpers or threads; run flash as the files' owner, or with CAP_FOWNER, on Linux 6.5 or later"
                     ));
                 }
                 Resident::Unknown
@@ -181,20 +192,29 @@ impl System for LinuxSystem {
     }
 
     fn stat(&mut self, file: &SiteFile) -> io::Result<FileStat> {
-        if file::is_place(file)? {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        Ok(convert::stat(&file::stat(file)?))
+        Ok(convert::stat(&(self.reach.stat)(file)?))
     }
 
     fn start_job(&mut self, id: JobId, task: &Task<SiteFile>, startable: usize) -> bool {
-        self.helpers.start(id, task, startable)
+        match &mut self.own {
+            Some(own) => own.start(id, task),
+            None => self.helpers.start(id, task, startable),
+        }
     }
 
     fn abandon_job(&mut self, id: JobId) {
-        self.helpers.abandon(id);
-        if self.overdue_helpers.is_due(clock::monotonic_ms()) {
-            self.report("a helper passed its deadline and is replaced; its requests were answered 503");
+        let message = match &mut self.own {
+            Some(own) => {
+                own.give_up(id);
+                "the disk kept a thread beyond the deadline; its requests were answered 503"
+            }
+            None => {
+                self.helpers.abandon(id);
+                "a helper passed its deadline and is replaced; its requests were answered 503"
+            }
+        };
+        if self.overdue.is_due(clock::monotonic_ms()) {
+            self.report(message);
         }
     }
 

@@ -13,6 +13,10 @@ pub enum Watch {
     Connection,
     /// Level-triggered, for input: listeners and channels, which are read a bounded amount a turn.
     Input,
+    /// Level-triggered, for input, by several processes of which only one is to be woken
+    /// (`EPOLLEXCLUSIVE`, epoll_ctl(2)): a listener that they share. It can be added and removed, not changed.
+    /// A wake-up counts only for a process that waits, so one that was woken must accept.
+    Shared,
     /// Level-triggered, for input and room to write.
     InputOutput,
 }
@@ -38,11 +42,19 @@ pub struct Epoll {
     events: Vec<Event>,
 }
 
+// SAFETY: an event may hold a pointer for its owner; those here hold numbers, and nothing reads them as pointers.
+unsafe impl Send for Epoll {}
+
 impl Epoll {
     /// Makes an instance that reports at most `events_max` descriptors a call.
     pub fn new(events_max: usize) -> io::Result<Self> {
         let fd = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Self { fd, events: Vec::with_capacity(events_max) })
+    }
+
+    /// The same instance for another thread to wait on; each event is for one of them.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { fd: self.fd.try_clone()?, events: Vec::with_capacity(self.events.capacity()) })
     }
 
     /// Watches `fd`, whose events will carry `token`.
@@ -127,6 +139,48 @@ fn flags(watch: Watch) -> EventFlags {
     match watch {
         Watch::Connection => EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET,
         Watch::Input => EventFlags::IN,
+        Watch::Shared => EventFlags::IN | EventFlags::EXCLUSIVE,
         Watch::InputOutput => EventFlags::IN | EventFlags::OUT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn an_edge_is_for_one_of_those_who_wait_on_the_same_instance() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        let mut first = Epoll::new(4).expect("an epoll");
+        let mut second = first.try_clone().expect("the same");
+        first.add(&ours, 7, Watch::Connection).expect("watched");
+        let mut count = || {
+            let batches = [&mut first, &mut second].map(|epoll| epoll.wait(Some(0)).expect("a wait").count());
+            batches.iter().sum::<usize>()
+        };
+        assert_eq!((count(), count()), (1, 0), "room to write, told once");
+        theirs.write_all(b"x").expect("sent");
+        assert_eq!((count(), count()), (1, 0));
+        second.change(&ours, 7, Watch::Connection).expect("changed");
+        assert_eq!(first.wait(Some(0)).expect("a wait").count(), 1, "a change has the kernel look again");
+    }
+
+    #[test]
+    fn what_processes_share_is_watched_until_it_is_removed() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        let (mut first, mut second) = (Epoll::new(4).expect("an epoll"), Epoll::new(4).expect("an epoll"));
+        for epoll in [&first, &second] {
+            epoll.add(&ours, 7, Watch::Shared).expect("watched");
+        }
+        theirs.write_all(b"x").expect("sent");
+        // Nobody waited, so nobody's wake-up was used up.
+        for epoll in [&mut first, &mut second] {
+            assert_eq!(epoll.wait(Some(0)).expect("a wait").count(), 1);
+        }
+        first.remove(&ours).expect("removed");
+        assert_eq!(first.wait(Some(0)).expect("a wait").count(), 0);
     }
 }

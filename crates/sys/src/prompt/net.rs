@@ -146,6 +146,11 @@ pub fn end_sending(fd: impl AsFd) -> io::Result<()> {
     Ok(net::shutdown(fd, Shutdown::Write)?)
 }
 
+/// Ends both sides: whoever waits on another copy of this descriptor is told that the connection is over.
+pub fn end(fd: impl AsFd) -> io::Result<()> {
+    Ok(net::shutdown(fd, Shutdown::Both)?)
+}
+
 fn socket(family: AddressFamily) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Ok(net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?)

@@ -21,6 +21,11 @@ pub enum Calls<'fd> {
         /// The timer of its loop.
         timer: BorrowedFd<'fd>,
     },
+    /// Those of a worker that does a helper's work, too, and may be one of several threads.
+    WaitingWorker {
+        /// The timer of its loop.
+        timer: BorrowedFd<'fd>,
+    },
     /// A helper's.
     Helper,
     /// The log writer's.
@@ -30,7 +35,7 @@ pub enum Calls<'fd> {
 /// Forbids every call but those that the role needs. `who` names the process in the message on a
 /// forbidden call.
 ///
-/// The calling thread must be the only one.
+/// It is the calling thread that is held to it: where there are others, each calls this.
 ///
 /// Errors: `Unsupported` where the kernel or the machine has no seccomp.
 pub fn restrict(calls: Calls<'_>, who: &str) -> io::Result<()> {
@@ -104,6 +109,9 @@ const HELPER: &[i64] = &[
     libc::SYS_write,
 ];
 
+/// Of threads that share a lock; the C library asks for the number of cores when it gives one its memory.
+const THREADS: &[i64] = &[libc::SYS_futex, libc::SYS_sched_yield, libc::SYS_sched_getaffinity];
+
 const LOG: &[i64] = &[
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_ctl,
@@ -121,12 +129,14 @@ type Argument = (u8, SeccompCmpOp, u64);
 
 fn list(calls: Calls<'_>) -> Result<Rules> {
     use SeccompCmpOp::{Eq, MaskedEq};
-    let own = match calls {
-        Calls::Worker { .. } => WORKER,
-        Calls::Helper => HELPER,
-        Calls::Log => LOG,
+    let own: &[&[i64]] = match calls {
+        Calls::Worker { .. } => &[WORKER],
+        Calls::WaitingWorker { .. } => &[WORKER, HELPER, THREADS],
+        Calls::Helper => &[HELPER],
+        Calls::Log => &[LOG],
     };
-    let mut rules: Rules = COMMON.iter().chain(own).map(|call| (*call, Vec::new())).collect();
+    let mut rules: Rules =
+        COMMON.iter().chain(own.iter().copied().flatten()).map(|call| (*call, Vec::new())).collect();
     #[cfg(target_arch = "x86_64")]
     if !matches!(calls, Calls::Helper) {
         rules.insert(libc::SYS_epoll_wait, Vec::new());
@@ -153,10 +163,12 @@ fn list(calls: Calls<'_>) -> Result<Rules> {
     allow(libc::SYS_poll, &[(2, Eq, 0)])?;
     #[cfg(not(target_arch = "x86_64"))]
     allow(libc::SYS_ppoll, &[(1, Eq, 1)])?;
-    if let Calls::Worker { timer } = calls {
+    if let Calls::Worker { timer } | Calls::WaitingWorker { timer } = calls {
         allow(libc::SYS_read, &[(0, Eq, timer.as_raw_fd() as u64)])?;
-        allow(libc::SYS_write, &[(0, Eq, libc::STDERR_FILENO as u64)])?;
         allow(libc::SYS_preadv2, &[(5, Eq, libc::RWF_NOWAIT as u64)])?;
+    }
+    if matches!(calls, Calls::Worker { .. }) {
+        allow(libc::SYS_write, &[(0, Eq, libc::STDERR_FILENO as u64)])?;
         let of_a_descriptor = MaskedEq(libc::AT_EMPTY_PATH as u64);
         allow(libc::SYS_statx, &[(2, of_a_descriptor, libc::AT_EMPTY_PATH as u64)])?;
         allow(libc::SYS_fadvise64, &[(3, Eq, libc::POSIX_FADV_RANDOM as u64)])?;

@@ -1,4 +1,4 @@
-//! Blocking look-ups, reads and directory listings: a helper's work.
+//! Blocking look-ups, reads and directory listings: the work of helpers, and of workers that have none.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -32,6 +32,16 @@ pub fn open(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
     Ok(found)
 }
 
+/// Like [`open`], for whoever reads the file by [`read_into`]: the kernel reads ahead of it as of any other.
+pub fn open_to_read(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
+    let found = open(root, path, want)?;
+    if let Some(file) = &found.file {
+        // Refused of a place, which nobody reads through.
+        let _ = fs::fadvise(file, 0, None, Advice::Normal);
+    }
+    Ok(found)
+}
+
 /// Like [`open`], but stays on the file system of `root`: `EXDEV` for what lies on another.
 pub fn open_on_same(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
     look_up(root, path, want, Wait::ForTheDisk)
@@ -52,15 +62,31 @@ fn open_again(file: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
 /// end of the file. A file that is only a place is opened for it.
 pub fn read(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8>) -> io::Result<usize> {
     if is_place(&file)? {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = open_again(&file, flags)?;
-        // Its file system, whatever that does, may have made something else of it.
-        if stat(&file)?.kind != Kind::File {
-            return Err(Errno::INVAL.into());
-        }
-        return read_at(file, offset, length_bytes, into);
+        return read_at(open_place(&file)?, offset, length_bytes, into);
     }
     read_at(file, offset, length_bytes, into)
+}
+
+/// Reads what there is for `buffer` at `offset`, waiting for the disk where it must; 0 is the end of the
+/// file. It asks nothing before: a file that is only a place shows by that it cannot be read.
+pub fn read_into(file: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match rustix::io::pread(&file, &mut *buffer, offset) {
+            Err(Errno::INTR) => {}
+            Err(Errno::BADF) => return Ok(rustix::io::pread(open_place(&file)?, buffer, offset)?),
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// Opens a file that is only a place for reading.
+fn open_place(place: impl AsFd) -> io::Result<OwnedFd> {
+    let file = open_again(place, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+    // Its file system, whatever that does, may have made something else of it.
+    if stat(&file)?.kind != Kind::File {
+        return Err(Errno::INVAL.into());
+    }
+    Ok(file)
 }
 
 fn read_at(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8>) -> io::Result<usize> {
@@ -153,6 +179,10 @@ mod tests {
         let mut bytes = Vec::new();
         read(&file, 0, 5, &mut bytes).expect("read");
         assert_eq!(bytes, b"Linux");
+        let file = open_to_read(&root, b"version", Want::Content).expect("found").file.expect("a file");
+        let mut buffer = [0; 5];
+        assert_eq!(read_into(&file, 0, &mut buffer).expect("read"), 5);
+        assert_eq!(&buffer, b"Linux");
     }
 
     #[test]

@@ -56,11 +56,16 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
 /// wakes, and gets a tenth of their share when all have work (sched(7), `SCHED_BATCH`).
 pub fn give_way() -> io::Result<()> {
     const NICE: i32 = 10;
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the call reads `parameters`, which outlives it, and changes only this process.
-    if unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    preempt_nobody()?;
     rustix::process::nice(NICE)?;
     Ok(())
+}
+
+/// Has the calling thread not preempt others when it wakes (sched(7), `SCHED_BATCH`). Of threads that share a
+/// lock, one that wakes would else take the core from the one that holds it, only to wait for it.
+pub fn preempt_nobody() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the call reads `parameters`, which outlives it, and changes only this thread.
+    let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,0 +1,118 @@
+//! The four architectures (flash-1999, section 3), over one engine, one loop and one configuration.
+//!
+//! | | processes | a worker has | who waits for the disk |
+//! |---|---|---|---|
+//! | `amped` | a worker a core | all connections of its own | its helpers |
+//! | `sped` | a worker a core | all connections of its own | its loop |
+//! | `mp` | many, with smaller caches | one connection at a time | the process |
+//! | `mt` | one, with many threads | a connection a thread | the thread |
+//!
+//! Each has a module here with its dispatcher. Which one runs, nobody else knows: `role` calls [`run`], and the
+//! supervisor, the sandbox and the engine's rules ask what differs for them.
+
+mod amped;
+mod mp;
+mod mt;
+mod sped;
+
+use std::io;
+
+use flash_sys::OwnedFd;
+
+use crate::config::{Architecture, Settings};
+use crate::worker;
+
+/// Runs a worker on the orders from `control`.
+pub(crate) fn run(control: OwnedFd, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
+    let begun = worker::begin(control, settings)?;
+    match settings.architecture {
+        Architecture::Amped => amped::run(begun, settings, descriptors_max),
+        Architecture::Sped => sped::run(begun, settings, descriptors_max),
+        Architecture::Mp => mp::run(begun, settings, descriptors_max),
+        Architecture::Mt => mt::run(begun, settings, descriptors_max),
+    }
+}
+
+/// How many worker processes there are.
+pub(crate) fn processes(settings: &Settings) -> usize {
+    match settings.architecture {
+        Architecture::Mp => settings.processes,
+        Architecture::Amped | Architecture::Sped | Architecture::Mt => settings.workers,
+    }
+}
+
+/// How many sockets there are for each address: one for each process, or one that all share, since the kernel
+/// would also queue connections at a socket whose process has one already.
+pub(crate) fn sockets(settings: &Settings) -> usize {
+    match settings.architecture {
+        Architecture::Mp => 1,
+        Architecture::Amped | Architecture::Sped | Architecture::Mt => settings.workers,
+    }
+}
+
+/// How many jobs of a worker can be under way at once.
+pub(crate) fn jobs_at_once(settings: &Settings) -> usize {
+    match settings.architecture {
+        Architecture::Amped => settings.helpers_max,
+        Architecture::Sped | Architecture::Mp => 1,
+        Architecture::Mt => settings.threads,
+    }
+}
+
+/// Into how many parts the bounds of caches are divided that no setting has.
+pub(crate) fn cache_parts(settings: &Settings) -> usize {
+    match settings.architecture {
+        Architecture::Mp => settings.processes,
+        Architecture::Amped | Architecture::Sped | Architecture::Mt => 1,
+    }
+}
+
+/// Descriptors that a worker needs for its way of working, besides connections and files.
+pub(crate) fn descriptors(settings: &Settings) -> usize {
+    match settings.architecture {
+        // Channels of helpers at work and of those given up.
+        Architecture::Amped => 2 * settings.helpers_max,
+        Architecture::Sped | Architecture::Mp => 0,
+        Architecture::Mt => mt::DESCRIPTORS_OF_THREAD * (settings.threads + 1),
+    }
+}
+
+/// Memory that a worker needs for its way of working, in bytes; `job_bytes` is what a job can take.
+pub(crate) fn memory_bytes(settings: &Settings, job_bytes: u64) -> u64 {
+    match settings.architecture {
+        Architecture::Amped => 0,
+        Architecture::Sped | Architecture::Mp => job_bytes,
+        Architecture::Mt => (mt::STACK_BYTES as u64 + job_bytes) * (settings.threads as u64 + 1),
+    }
+}
+
+/// The processes, for the start line.
+pub(crate) fn crew(settings: &Settings) -> String {
+    let workers = counted(settings.workers, "worker", "s");
+    match settings.architecture {
+        Architecture::Amped => workers,
+        Architecture::Sped => format!("{workers}, SPED"),
+        Architecture::Mp => format!("{}, MP", counted(settings.processes, "process", "es")),
+        Architecture::Mt => format!("{workers} of {}, MT", counted(settings.threads, "thread", "s")),
+    }
+}
+
+fn counted(number: usize, what: &str, plural: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { plural })
+}
+
+/// How files are read, for the start line; `told` is whether the kernel tells what is in memory.
+pub(crate) fn reads(settings: &Settings, told: io::Result<()>) -> String {
+    let disk = match settings.architecture {
+        Architecture::Amped => "helpers",
+        Architecture::Mt => "threads",
+        Architecture::Sped => return "in the loop, which waits for the disk".to_owned(),
+        Architecture::Mp => return "in the process, which waits for the disk".to_owned(),
+    };
+    match told {
+        Ok(()) => format!("memory by cachestat, disk by {disk}"),
+        Err(e) => format!(
+            "content cache, all else by {disk} (cachestat: {e}; run as the files' owner or with --cap-fowner, on Linux 6.5 or later)"
+        ),
+    }
+}

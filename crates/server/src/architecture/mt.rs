@@ -1,0 +1,331 @@
+//! MT, multi-threaded: each thread has one connection at a time, from its accept to its close, and waits for the
+//! disk by itself; all share one engine and its caches (flash-1999, section 3.2).
+//!
+//! A turn of the engine runs under a lock and makes only calls that do not wait. What may wait comes out of it
+//! as a job: the thread lets go of the lock, does the job, and takes the lock again. The main thread has no
+//! connection: it hears the supervisor, keeps the time, and sees to connections whose threads do not.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+
+use flash_engine::{Key, Outcome};
+use flash_sys::OwnedFd;
+use flash_sys::prompt::epoll::{Epoll, Ready, Watch};
+use flash_sys::prompt::{channel, net};
+use flash_sys::waiting::process;
+
+use super::amped::PROMPT;
+use crate::config::Settings;
+use crate::control::CHANNEL_BYTES;
+use crate::helper::DiskWork;
+use crate::worker::{Accepts, Begun, OwnJobs, Socket, Worker, close_aside, kind, parts, token};
+
+/// Descriptors that a thread has for itself: two to wait with, and its connection's file.
+pub(super) const DESCRIPTORS_OF_THREAD: usize = 3;
+/// Of a thread, in bytes.
+pub(super) const STACK_BYTES: usize = 1 << 20;
+/// How often a thread lets others go before it that wait for the lock, at most, before each turn of a long answer.
+const YIELDS_MAX: usize = 100;
+/// Ready descriptors taken from the kernel at once: a thread has one connection, and one can wake it.
+const EVENTS_MAX: usize = 8;
+
+/// What the threads share.
+struct Shared {
+    state: Mutex<State>,
+    /// Threads that wait for the state, or are about to have it.
+    waiting: AtomicUsize,
+    work: DiskWork,
+    /// Rung by who leaves a job to others, heard by one that has no connection.
+    bell: (OwnedFd, OwnedFd),
+}
+
+struct State {
+    worker: Worker,
+    listeners: Vec<OwnedFd>,
+    /// Threads that take the lock again at once, because their connections go on.
+    going_on: usize,
+    /// Why a thread had to end, for all to end with it.
+    failure: Option<io::Error>,
+}
+
+/// Runs a worker with its threads.
+pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
+    let work = begun.disk_work(settings)?;
+    let listeners = std::mem::take(&mut begun.listeners);
+    let mut worker =
+        begun.worker(settings, descriptors_max, PROMPT, Some(OwnJobs::default()), Accepts::All)?;
+    // The main thread waits without the lock.
+    let mut epoll = std::mem::replace(&mut worker.epoll, Epoll::new(1)?);
+    let bell = channel::pair(CHANNEL_BYTES)?;
+    channel::set_nonblocking(&bell.0)?;
+    channel::set_nonblocking(&bell.1)?;
+    let idle = Epoll::new(EVENTS_MAX)?;
+    idle.add(&bell.1, token(kind::BELL, 0), Watch::Input)?;
+    // One more has no connections, so that a job is done also while all others are busy with theirs.
+    let spare = Epoll::new(EVENTS_MAX)?;
+    spare.add(&bell.1, token(kind::BELL, 0), Watch::Input)?;
+    worker.begin_turn();
+    let state = State { worker, listeners, going_on: 0, failure: None };
+    // The threads have it for as long as there is the process.
+    let shared: &Shared =
+        Box::leak(Box::new(Shared { state: Mutex::new(state), waiting: AtomicUsize::new(0), work, bell }));
+    start_threads(shared, settings, spare, &idle).map_err(|e| {
+        let advice = "have fewer --threads, or allow more descriptors (ulimit -n)";
+        io::Error::new(e.kind(), format!("cannot start {} threads: {e}; {advice}", settings.threads))
+    })?;
+    {
+        let state = shared.lock();
+        state.worker.ready(state.worker.close(settings, Some(&shared.work))?)?;
+        // Only now: who serves before it is ready would not count as serving. Edge-triggered: of several
+        // threads that wait on it, one is woken.
+        for (number, listener) in state.listeners.iter().enumerate() {
+            idle.add(listener, token(kind::LISTENER, number as u64), Watch::Connection)?;
+        }
+    }
+    shared.keep_time(&mut epoll, &idle)
+}
+
+/// Starts the threads, one of them with `spare`, and waits until each is held to its part: what this process
+/// could still start after its own close would not be.
+fn start_threads(shared: &'static Shared, settings: &Settings, spare: Epoll, idle: &Epoll) -> io::Result<()> {
+    let (closed, all_closed) = mpsc::channel();
+    let mut waits = vec![spare];
+    for _ in 0..settings.threads {
+        waits.push(idle.try_clone()?);
+    }
+    let count = waits.len();
+    for idle in waits {
+        let (settings, closed) = (settings.clone(), closed.clone());
+        let thread = Thread { shared, idle, busy: Epoll::new(EVENTS_MAX)?, key: None, handle: None };
+        thread::Builder::new().name("connection".into()).stack_size(STACK_BYTES).spawn(move || {
+            // Where it may not, threads are switched more often than they need be.
+            let _ = process::preempt_nobody();
+            let in_force = shared.lock().worker.close(&settings, Some(&shared.work));
+            let is_closed = in_force.is_ok();
+            // The main thread is there for as long as the process.
+            let _ = closed.send(in_force);
+            if is_closed {
+                thread.run();
+            }
+        })?;
+    }
+    drop(closed);
+    for _ in 0..count {
+        all_closed.recv().map_err(|_| io::Error::other("a thread ended before it had begun"))??;
+    }
+    Ok(())
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        // The engine closes a connection whose turn panics and stays sound; what panics besides is cut below.
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        state
+    }
+
+    /// Locks for a thread that has just let go: those who wait have it first, which the lock alone would not
+    /// see to.
+    fn lock_again(&self) -> MutexGuard<'_, State> {
+        for _ in 0..YIELDS_MAX {
+            if self.waiting.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            thread::yield_now();
+        }
+        self.lock()
+    }
+
+    /// What the main thread does. It starts no job, and so never waits for a disk.
+    fn keep_time(&self, epoll: &mut Epoll, idle: &Epoll) -> io::Result<()> {
+        let mut timeout_ms = Some(0);
+        loop {
+            let batch: Vec<Ready> = epoll.wait(timeout_ms)?.collect();
+            let mut state = self.lock();
+            state.begin_turn(false);
+            for ready in &batch {
+                state.worker.dispatch(*ready)?;
+            }
+            state.worker.end_turn();
+            if state.worker.is_draining() {
+                // The supervisor and other workers keep theirs, and were woken for what is queued, too.
+                for listener in state.listeners.drain(..) {
+                    let _ = idle.remove(&listener);
+                }
+            }
+            if let Some(error) = state.failure.take() {
+                return Err(error);
+            }
+            if state.worker.is_over() {
+                return Ok(());
+            }
+            timeout_ms = state.worker.until_next()?;
+            state.pass_jobs_on(&self.bell.0);
+            drop(state);
+            close_deleted();
+        }
+    }
+}
+
+impl State {
+    /// Begins a turn of a thread; `has_room` is whether it can do a job after it.
+    fn begin_turn(&mut self, has_room: bool) {
+        self.worker.begin_turn();
+        if let Some(own) = &mut self.worker.sys.own {
+            own.has_room = has_room;
+        }
+    }
+
+    /// Sees to what a thread leaves behind that lets go of the lock for longer.
+    fn leave(&mut self, bell: &OwnedFd) -> io::Result<()> {
+        // Connections go on whose own threads may be asleep.
+        if self.worker.until_next()? == Some(0) && self.going_on == 0 {
+            self.worker.wake_loop()?;
+        }
+        self.pass_jobs_on(bell);
+        Ok(())
+    }
+
+    /// Has a thread without a connection take jobs for which others had no room.
+    fn pass_jobs_on(&mut self, bell: &OwnedFd) {
+        if self.worker.sys.own.as_mut().is_some_and(|own| std::mem::take(&mut own.refused)) {
+            // Full, it is loud enough already.
+            let _ = channel::send(bell, &[io::IoSlice::new(&[0])], &[]);
+        }
+    }
+}
+
+/// A thread, and the connection that it has.
+struct Thread {
+    shared: &'static Shared,
+    /// What it waits on without a connection, as all others.
+    idle: Epoll,
+    /// What it waits on with one.
+    busy: Epoll,
+    key: Option<Key>,
+    /// Keeps the connection's socket there to be waited on, should the engine close it meanwhile.
+    handle: Option<Arc<OwnedFd>>,
+}
+
+impl Thread {
+    fn run(mut self) {
+        let mut batch = Vec::with_capacity(EVENTS_MAX);
+        loop {
+            let epoll = if self.handle.is_some() { &mut self.busy } else { &mut self.idle };
+            batch.clear();
+            let turned = epoll.wait(None).map(|ready| batch.extend(ready)).and_then(|()| {
+                catch_unwind(AssertUnwindSafe(|| self.turn(&batch))).unwrap_or_else(|_| self.cut())
+            });
+            if let Err(e) = turned {
+                let mut state = self.shared.lock();
+                state.failure.get_or_insert(e);
+                // Without a timer nobody can be told.
+                let _ = state.worker.wake_loop();
+                return;
+            }
+            close_deleted();
+        }
+    }
+
+    /// A bug: the thread panicked outside of a connection's turn. It costs its connection.
+    fn cut(&mut self) -> io::Result<()> {
+        self.handle = None;
+        let mut state = self.shared.lock();
+        if let Some(key) = self.key.take() {
+            state.worker.cut(key);
+        }
+        state.leave(&self.shared.bell.0)
+    }
+
+    fn turn(&mut self, batch: &[Ready]) -> io::Result<()> {
+        let shared = self.shared;
+        let mut state = shared.lock();
+        self.handle = None;
+        state.begin_turn(true);
+        for ready in batch {
+            match parts(ready.token) {
+                (kind::CONNECTION, _) => state.worker.dispatch(*ready)?,
+                (kind::LISTENER, number) => self.accept(&mut state, number as usize)?,
+                _ => {
+                    // Heard by one; which has room for a job in any case.
+                    let _ = channel::recv(&shared.bell.1, &mut [0], &mut Vec::new());
+                }
+            }
+        }
+        let mut state = go_on(shared, state, self.key)?;
+        let socket = self.key.and_then(|key| state.worker.engine.connection(key));
+        self.handle = socket.and_then(Socket::share);
+        if self.handle.is_none() {
+            self.key = None;
+        }
+        state.leave(&shared.bell.0)
+    }
+
+    /// Accepts one connection, if it has none.
+    fn accept(&mut self, state: &mut State, number: usize) -> io::Result<()> {
+        let Some(listener) = state.listeners.get(number) else { return Ok(()) };
+        if self.key.is_none() {
+            match net::accept(listener) {
+                Ok((socket, peer)) => {
+                    let socket = Socket::Shared(Arc::new(socket));
+                    self.key = state.worker.welcome(socket, peer, Some(&self.busy));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if is_of_the_client(&e) => {}
+                Err(_) => state.worker.accept_at_limit(listener),
+            }
+        }
+        // There may be more, for another thread; only a change tells the kernel to look.
+        let listener = state.listeners.get(number);
+        listener.map_or(Ok(()), |listener| {
+            self.idle.change(listener, token(kind::LISTENER, number as u64), Watch::Connection)
+        })
+    }
+}
+
+fn is_of_the_client(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
+}
+
+/// Goes on with what the turn has left, doing the jobs that it started, for as long as the thread's connection
+/// does.
+fn go_on(
+    shared: &'static Shared,
+    mut state: MutexGuard<'static, State>,
+    key: Option<Key>,
+) -> io::Result<MutexGuard<'static, State>> {
+    loop {
+        state.worker.go_on();
+        if let Some((id, task)) = state.worker.take_job() {
+            state.leave(&shared.bell.0)?;
+            drop(state);
+            let outcome = catch_unwind(AssertUnwindSafe(|| shared.work.do_task(&task)));
+            // Its file may be closed by that, which may wait.
+            drop(task);
+            close_deleted();
+            state = shared.lock();
+            state.begin_turn(true);
+            state.worker.finish_own(id, outcome.unwrap_or(Outcome::Lost));
+        } else if key.is_some_and(|key| state.worker.engine.is_continued(key)) {
+            state.going_on += 1;
+            drop(state);
+            state = shared.lock_again();
+            state.going_on -= 1;
+            state.begin_turn(true);
+        } else {
+            return Ok(state);
+        }
+    }
+}
+
+/// Closes what this thread has let go of that was deleted: that waits, so without the lock.
+fn close_deleted() {
+    close_aside(|file| {
+        drop(file);
+        Ok(())
+    });
+}

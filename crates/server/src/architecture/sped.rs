@@ -1,0 +1,52 @@
+//! SPED, single-process event-driven: the loop does everything by itself, and all connections wait with it
+//! for the disk (flash-1999, section 3.3).
+
+use std::io;
+
+use flash_sys::prompt::file::Resident;
+use flash_sys::waiting::file;
+
+use crate::config::Settings;
+use crate::helper::DiskWork;
+use crate::worker::{Accepts, Begun, OwnJobs, Reach, Worker, close_aside};
+
+/// Reach as any program has them. Whether they are in memory is not asked, which is what SPED saves (section
+/// 6.1).
+pub(super) const WAITING: Reach = Reach {
+    look_up: |root, path, want| file::open_to_read(root, path, want),
+    read: |file, offset, buffer| file::read_into(file, offset, buffer).map(Resident::Bytes),
+    stat: |file| file::stat(file),
+    under_all_roots: true,
+};
+
+/// The jobs of a loop that does one at a time by itself.
+pub(super) fn own_jobs() -> OwnJobs {
+    let mut own = OwnJobs::default();
+    own.has_room = true;
+    own
+}
+
+/// Runs a worker.
+pub(super) fn run(begun: Begun, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
+    let work = begun.disk_work(settings)?;
+    let worker = begun.worker(settings, descriptors_max, WAITING, Some(own_jobs()), Accepts::All)?;
+    worker.ready(worker.close(settings, Some(&work))?)?;
+    worker.run(|worker| {
+        do_job(worker, &work);
+        Ok(())
+    })
+}
+
+/// Does the job that the turn has left, if any: a listing, mostly. Then closes what was deleted.
+pub(super) fn do_job(worker: &mut Worker, work: &DiskWork) {
+    if let Some((id, task)) = worker.take_job() {
+        let outcome = work.do_task(&task);
+        worker.begin_turn();
+        worker.finish_own(id, outcome);
+        worker.go_on();
+    }
+    close_aside(|file| {
+        drop(file);
+        Ok(())
+    });
+}
