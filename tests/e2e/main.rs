@@ -14,6 +14,7 @@ mod limits;
 mod listings;
 mod logs;
 mod negotiation;
+mod optimizations;
 mod paths;
 mod processes;
 mod ranges;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use flash_http::types::TypeTable;
 
 use crate::access_log::LogFormat;
+use crate::limits::HEAD_ALIGN_BYTES;
 
 /// A site, by its place in [`Rules::sites`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,6 +40,39 @@ pub struct Timeouts {
     pub job_ms: u64,
 }
 
+/// The optimizations of the paper. Each can be switched off alone, so that its worth can be measured;
+/// that of contents by a bound of 0 in [`Rules::cache_memory_bytes`].
+#[derive(Clone, Copy, Debug)]
+pub struct Optimizations {
+    /// What a path leads to is remembered between requests (Flash 1999, section 5.2).
+    pub name_cache: bool,
+    /// Response heads are kept (section 5.3).
+    pub head_cache: bool,
+    /// Heads are padded to a multiple of [`HEAD_ALIGN_BYTES`] (section 5.5).
+    pub align_heads: bool,
+    /// What is sent from files goes by [`System::send_file`](crate::System::send_file) instead of a
+    /// read and a send.
+    pub send_file: bool,
+}
+
+impl Default for Optimizations {
+    fn default() -> Self {
+        Self { name_cache: true, head_cache: true, align_heads: false, send_file: false }
+    }
+}
+
+impl Optimizations {
+    /// What the lengths of heads are a multiple of.
+    pub(crate) fn head_align_bytes(&self) -> usize {
+        if self.align_heads { HEAD_ALIGN_BYTES } else { 1 }
+    }
+
+    /// Whether requests are known by their bytes: that rests on names and heads that are kept.
+    pub(crate) fn knows_requests(&self) -> bool {
+        self.name_cache && self.head_cache
+    }
+}
+
 /// All that an engine is told at its start.
 #[derive(Debug)]
 pub struct Rules {
@@ -50,6 +84,8 @@ pub struct Rules {
     pub freshness_ms: u64,
     /// Bound of the content cache; 0 switches it off.
     pub cache_memory_bytes: u64,
+    /// What is optimized.
+    pub optimizations: Optimizations,
     /// Bound of connections.
     pub connections_max: usize,
     /// Bound of files kept open for later requests, at most

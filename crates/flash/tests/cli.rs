@@ -204,6 +204,7 @@ fn every_flag_arrives() {
         "listen" => "[::1]:0",
         "log_format" => "json",
         "sandbox" => "off",
+        "send" => "mmap",
         "log_file" => "access.log",
         _ if matches!(spec.kind, Kind::Duration { .. }) => "7s",
         _ => "7",

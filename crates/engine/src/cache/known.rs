@@ -32,7 +32,8 @@ struct Place {
     known: Option<Arc<Known>>,
 }
 
-/// A table with one place for each hash: a newer head replaces an older one.
+/// A table with one place for each hash: a newer head replaces an older one. Without places it is
+/// switched off.
 #[derive(Debug)]
 pub(crate) struct KnownRequests {
     places: Vec<Place>,
@@ -40,8 +41,9 @@ pub(crate) struct KnownRequests {
 }
 
 impl KnownRequests {
-    pub(crate) fn new() -> Self {
-        let places = (0..KNOWN_REQUESTS_MAX).map(|_| Place::default()).collect();
+    pub(crate) fn new(is_on: bool) -> Self {
+        let count = if is_on { KNOWN_REQUESTS_MAX } else { 0 };
+        let places = (0..count).map(|_| Place::default()).collect();
         Self { places, hasher: RandomState::default() }
     }
 
@@ -51,7 +53,7 @@ impl KnownRequests {
         if head.len() > KNOWN_HEAD_BYTES_MAX {
             return None;
         }
-        let known = self.places[place(self.hasher.hash_one(head))].known.as_ref()?;
+        let known = self.places.get(place(self.hasher.hash_one(head)))?.known.as_ref()?;
         (*known.head == *head).then(|| Arc::clone(known))
     }
 
@@ -61,7 +63,7 @@ impl KnownRequests {
             return;
         }
         let hash = self.hasher.hash_one(head);
-        let place = &mut self.places[place(hash)];
+        let Some(place) = self.places.get_mut(place(hash)) else { return };
         if std::mem::replace(&mut place.seen, hash) != hash {
             return;
         }
@@ -81,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_head_is_known_from_its_second_time_on_and_to_the_byte() {
-        let mut requests = KnownRequests::new();
+        let mut requests = KnownRequests::new(true);
         let entry = NameEntry::new(NameKind::Missing, 0);
         let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         for known in [false, true] {
@@ -95,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_long_head_is_not_kept() {
-        let mut requests = KnownRequests::new();
+        let mut requests = KnownRequests::new(true);
         let entry = NameEntry::new(NameKind::Missing, 0);
         let head = vec![b'x'; KNOWN_HEAD_BYTES_MAX + 1];
         for _ in 0..2 {

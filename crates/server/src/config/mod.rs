@@ -11,6 +11,7 @@ mod account;
 mod environment;
 mod error;
 mod file;
+mod optimizations;
 pub mod options;
 mod resolve;
 mod settings;
@@ -26,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use error::{ConfigError, ConfigErrorKind};
+pub use optimizations::{Optimizations, SendBy};
 pub use options::{Given, Origin, Overrides};
 pub use settings::{LogFormat, LogSettings, RunAs, SandboxMode, Settings, Site};
 pub use values::{Kind, Refusal, UserName, one_of};

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::optimizations::SendBy;
 use super::settings::{LogFormat, SandboxMode};
 use super::values::{FromItems, Kind, Refusal, UserName};
 
@@ -44,6 +45,8 @@ pub enum Group {
     Network,
     /// What it is served with.
     Resources,
+    /// How it is served.
+    Architecture,
     /// How much and how long.
     Limits,
     /// What its processes may do.
@@ -60,6 +63,7 @@ impl Group {
             Group::Files => "Files",
             Group::Network => "Network",
             Group::Resources => "Processes and memory",
+            Group::Architecture => "Architecture and optimizations",
             Group::Limits => "Limits and timeouts",
             Group::Privileges => "Privileges",
             Group::Logs => "Logs",
@@ -226,6 +230,20 @@ options! {
     cache_memory: u64, Resources, size(0, 1024 * GIB), "SIZE",
         Depends("64MiB, or less: 1/32 of the memory there is for all workers"),
         "Memory of a worker for the contents of small files";
+    name_cache: bool, Architecture, Switch, "BOOL", Text("true"),
+        "Remember what paths lead to, instead of looking it up for each request";
+    head_cache: bool, Architecture, Switch, "BOOL", Text("true"),
+        "Keep response heads, instead of making one for each answer";
+    content_cache: bool, Architecture, Switch, "BOOL", Text("true"),
+        "Keep contents of small files; off is cache-memory 0";
+    send: SendBy, Architecture, Kind::OneOf(SendBy::WORDS), "HOW", Text("read"),
+        "How what is not in the content cache is sent: read (into a buffer), sendfile or mmap";
+    align_heads: bool, Architecture, Switch, "BOOL", Text("false"),
+        "Pad response heads to a multiple of 32 bytes";
+    open_in_loop: bool, Architecture, Switch, "BOOL", Text("false"),
+        "For experiments: look files up in the loop, where all clients wait for it";
+    residency_check: bool, Architecture, Switch, "BOOL", Text("true"),
+        "Ask what is in memory before a file is read or sent; off, for experiments: all clients wait for the disk";
     head_timeout: u64, Limits, millis(1, HOUR_MS), "TIME", Text("10s"),
         "Time for a client to send a request head";
     idle_timeout: u64, Limits, millis(1, 24 * HOUR_MS), "TIME", Text("60s"),

@@ -17,6 +17,7 @@ use super::ROOT_PATIENCE;
 use super::account;
 use super::error::{ConfigErrorKind, Problem};
 use super::file::{Draft, SiteDraft};
+use super::optimizations::{self, Optimizations};
 use super::options::{self, Given, Origin, Overrides, STANDARD_OUTPUT};
 use super::settings::{LogFormat, LogSettings, RunAs, Settings, Site};
 
@@ -33,14 +34,19 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     let given = given.or(Overrides::defaults());
     let mut problems = Vec::new();
     check_hosts(&draft.sites, &mut problems);
+    optimizations::check(&given, &mut problems);
     let log = log(&given, &mut problems);
     let run_as = account::run_as(&given, &mut problems);
     let sites = sites(&given, draft.sites, folder, run_as.as_ref(), &mut problems);
     if !problems.is_empty() {
         return Err(problems);
     }
+    let optimizations = Optimizations::of(&given);
     let workers = given.workers.map_or_else(usable_cores, |given| size(given.value));
-    let cache_memory_bytes = || cache_memory_bytes(usable_bytes(), workers);
+    let cache_memory_bytes = || match given.content_cache {
+        Some(Given { value: false, .. }) => 0,
+        _ => cache_memory_bytes(usable_bytes(), workers),
+    };
     Ok(Settings {
         listen: value(given.listen),
         workers,
@@ -58,6 +64,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
         sandbox: value(given.sandbox),
         cap_fowner: value(given.cap_fowner),
         run_as,
+        optimizations,
         log,
         types: draft.types,
         sites,

@@ -32,6 +32,7 @@ pub(super) fn text(
         workers => format!("{workers} workers"),
     };
     let reads = match residency(settings, roots) {
+        _ if !settings.optimizations.residency_check => "all in the loop, also from the disk".to_owned(),
         Ok(()) => "memory by cachestat, disk by helpers".to_owned(),
         Err(e) => format!(
             "content cache, all else by helpers (cachestat: {e}; run as the files' owner or with --cap-fowner, on Linux 6.5 or later)"

@@ -6,6 +6,7 @@
 mod complaint;
 mod helpers;
 mod log;
+mod reach;
 mod site_file;
 mod start;
 mod system;

@@ -4,19 +4,24 @@ use std::cell::RefCell;
 use std::io;
 
 use flash_engine::Engine;
-use flash_sys::prompt::channel;
+use flash_engine::limits::LOAD_BYTES;
 use flash_sys::prompt::epoll::{Epoll, Watch};
+use flash_sys::prompt::mapping::Mappings;
+use flash_sys::prompt::sendfile::send_resident;
 use flash_sys::prompt::timer::Timer;
-use flash_sys::sandbox::calls::Calls;
+use flash_sys::prompt::{channel, file};
+use flash_sys::sandbox::calls::{Calls, More};
 use flash_sys::sandbox::paths::Rights;
+use flash_sys::waiting;
 use flash_sys::{AsFd, OwnedFd};
 
 use super::complaint::Complaint;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
+use super::reach::{Reach, Sending};
 use super::system::LinuxSystem;
 use super::{EVENTS_MAX, Worker, kind, moment, token};
-use crate::config::Settings;
+use crate::config::{Optimizations, SendBy, Settings};
 use crate::control::{Order, receive_order};
 use crate::convert;
 use crate::sandbox::{self, Role};
@@ -53,6 +58,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, descriptors_max: u64) -
     let now = moment();
     let sys = LinuxSystem::new(
         roots,
+        reach(&settings.optimizations, descriptors_max),
         Helpers::new(settings.helpers_max, settings.helper_idle_ms, control.try_clone()?),
         log,
         control.try_clone()?,
@@ -72,10 +78,46 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, descriptors_max: u64) -
     };
     keep_panics_quiet();
     let folders: Vec<_> = worker.sys.roots().map(|root| (root, Rights::Read)).collect();
-    let calls = Calls::Worker { timer: worker.timer.as_fd() };
+    let calls = Calls::Worker { timer: worker.timer.as_fd(), more: more(&settings.optimizations) };
     let in_force = sandbox::close(Role::Worker, settings, &folders, calls)?;
     worker.ready(in_force)?;
     worker.run()
+}
+
+/// How it reaches files. Only for experiments are these functions that wait.
+fn reach(optimizations: &Optimizations, descriptors_max: u64) -> Reach {
+    let asks = optimizations.residency_check;
+    Reach {
+        look_up: match optimizations.open_in_loop {
+            true => |root, path, want| waiting::file::open_in_loop(root, path, want),
+            false => |root, path, want| file::open_cached(root, path, want),
+        },
+        read: match asks {
+            true => |file, offset, buffer| file::read_resident(file, offset, buffer),
+            false => |file, offset, buffer| waiting::file::read_now(file, offset, buffer),
+        },
+        send: match (optimizations.send, asks) {
+            (SendBy::Read, _) => Sending::Read,
+            (SendBy::Sendfile, true) => Sending::Sendfile(|socket, head, file, offset, length| {
+                send_resident(socket, head, file, offset, length)
+            }),
+            (SendBy::Sendfile, false) => Sending::Sendfile(|socket, head, file, offset, length| {
+                waiting::file::send_now(socket, head, file, offset, length)
+            }),
+            (SendBy::Mmap, _) => {
+                Sending::Mmap(Mappings::new(LOAD_BYTES, convert::mapped_chunks_max(descriptors_max)))
+            }
+        },
+    }
+}
+
+/// The system calls that it needs for that.
+fn more(optimizations: &Optimizations) -> More {
+    More {
+        sendfile: optimizations.send == SendBy::Sendfile,
+        map_files: optimizations.send == SendBy::Mmap,
+        pread: !optimizations.residency_check,
+    }
 }
 
 thread_local! {

@@ -1,14 +1,18 @@
 //! The engine's [`System`] on Linux, made of calls that never wait.
 
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 
-use flash_engine::{FileStat, JobId, LookUpError, Opened, Resident, SiteId, System, Task, Want};
+use flash_engine::{
+    FilePart, FileSent, FileStat, JobId, LookUpError, Opened, Resident, SiteId, System, Task, Want,
+};
 use flash_sys::OwnedFd;
 use flash_sys::prompt::{clock, file, net};
 
 use super::complaint::Complaint;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
+use super::reach::Reach;
 use super::site_file::SiteFile;
 use super::start::last_panic;
 use crate::control::{Notice, send_notice};
@@ -24,6 +28,7 @@ pub(super) struct LinuxSystem {
     /// None where helpers do all look-ups: the root is not there, or its file system may wait for
     /// somebody else.
     roots: Vec<Option<OwnedFd>>,
+    reach: Reach,
     pub(super) helpers: Helpers,
     pub(super) log: LogBuffer,
     supervisor: OwnedFd,
@@ -39,12 +44,14 @@ pub(super) struct LinuxSystem {
 impl LinuxSystem {
     pub(super) fn new(
         roots: Vec<Option<OwnedFd>>,
+        reach: Reach,
         helpers: Helpers,
         log: LogBuffer,
         supervisor: OwnedFd,
     ) -> Self {
         Self {
             roots,
+            reach,
             helpers,
             log,
             supervisor,
@@ -145,6 +152,16 @@ impl System for LinuxSystem {
         net::send_parts(socket, &[IoSlice::new(first), IoSlice::new(second)])
     }
 
+    fn send_file(
+        &mut self,
+        socket: &OwnedFd,
+        head: &[u8],
+        file: &Arc<SiteFile>,
+        part: FilePart,
+    ) -> io::Result<FileSent> {
+        self.reach.send.send(socket, head, file, part)
+    }
+
     fn end_sending(&mut self, socket: &OwnedFd) {
         // Fails only when the connection is gone.
         let _ = net::end_sending(socket);
@@ -158,11 +175,11 @@ impl System for LinuxSystem {
     ) -> Result<Opened<SiteFile>, LookUpError> {
         let root =
             self.roots.get(usize::from(site.0)).and_then(Option::as_ref).ok_or(LookUpError::WouldWait)?;
-        convert::look_up(file::open_cached(root, path, convert::sys_want(want)))
+        convert::look_up((self.reach.look_up)(root, path, convert::sys_want(want)))
     }
 
     fn read_resident(&mut self, file: &SiteFile, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
-        Ok(match file::read_resident(file, offset, buffer)? {
+        Ok(match (self.reach.read)(file, offset, buffer)? {
             file::Resident::Bytes(bytes) => Resident::Bytes(bytes),
             file::Resident::Absent => Resident::Absent,
             file::Resident::Unknown => {

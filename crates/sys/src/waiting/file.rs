@@ -9,7 +9,10 @@ use rustix::fs::{self, Advice, Dir, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::root::is_local;
-use crate::prompt::file::{Found, Kind, Stat, Wait, Want, is_place, look_up, resident, stat_of};
+use crate::prompt::file::{
+    Found, Kind, Resident, Stat, Wait, Want, is_place, look_up, resident, stat_of, would_wait_elsewhere,
+};
+use crate::prompt::sendfile::{Sent, send_behind};
 
 /// Opens a folder, for look-ups only.
 pub fn open_folder(path: &Path) -> io::Result<OwnedFd> {
@@ -37,6 +40,12 @@ pub fn open_on_same(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Foun
     look_up(root, path, want, Wait::ForTheDisk)
 }
 
+/// Like [`open_on_same`], in the place of [`open_cached`](crate::prompt::file::open_cached) for
+/// experiments, with the same errors: a path that goes to another file system "would wait".
+pub fn open_in_loop(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
+    open_on_same(root, path, want).map_err(would_wait_elsewhere)
+}
+
 /// What statx says of an open file, asking whoever knows.
 pub fn stat(file: impl AsFd) -> io::Result<Stat> {
     stat_of(file, Wait::AsLongAsItTakes)
@@ -61,6 +70,39 @@ pub fn read(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8
         return read_at(file, offset, length_bytes, into);
     }
     read_at(file, offset, length_bytes, into)
+}
+
+/// Reads what there is at `offset`, and waits for it: for experiments, in the place of
+/// [`read_resident`](crate::prompt::file::read_resident).
+///
+/// Errors: those of pread(2).
+pub fn read_now(file: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
+    loop {
+        match rustix::io::pread(&file, &mut *buffer, offset) {
+            Ok(n) => return Ok(Resident::Bytes(n)),
+            Err(Errno::INTR) => {}
+            // A place.
+            Err(Errno::BADF) => return Ok(Resident::Unknown),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Sends a head and a part of a file, and waits for what of it is not in memory: for experiments, in
+/// the place of [`send_resident`](crate::prompt::sendfile::send_resident).
+///
+/// Errors: those of the socket.
+pub fn send_now(
+    socket: impl AsFd,
+    head: &[u8],
+    file: impl AsFd,
+    offset: u64,
+    length: usize,
+) -> io::Result<Sent> {
+    if is_place(&file)? {
+        return Ok(Sent::Unknown);
+    }
+    send_behind(socket, head, file, offset, length)
 }
 
 fn read_at(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8>) -> io::Result<usize> {
@@ -141,7 +183,7 @@ pub fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompt::file::{Resident, read_resident};
+    use crate::prompt::file::read_resident;
 
     #[test]
     fn a_file_that_may_wait_is_only_a_place_and_can_be_read_all_the_same() {
