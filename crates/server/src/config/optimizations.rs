@@ -13,7 +13,6 @@ use super::values::Choice;
 /// What is optimized, and how. The content cache is switched off by its bound of 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct Optimizations {
     /// What a path leads to is remembered between requests.
     pub name_cache: bool,

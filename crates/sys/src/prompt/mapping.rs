@@ -192,16 +192,12 @@ impl Mapping {
         while sent < offered {
             let of_head = sent.min(head.len());
             let of_part = sent - of_head;
+            let head = &head[of_head..];
+            // SAFETY: within the mapping, as asserted above.
+            let part = unsafe { self.address.as_ptr().byte_add(start + of_part) };
             let mut parts = [
-                libc::iovec {
-                    iov_base: head[of_head..].as_ptr().cast_mut().cast(),
-                    iov_len: head.len() - of_head,
-                },
-                // SAFETY: within the mapping, as asserted above.
-                libc::iovec {
-                    iov_base: unsafe { self.address.as_ptr().byte_add(start + of_part) },
-                    iov_len: length - of_part,
-                },
+                libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() },
+                libc::iovec { iov_base: part, iov_len: length - of_part },
             ];
             // SAFETY: a `msghdr` of zeros is an empty message; its parts outlive the call, which only
             // reads them, and of a mapping that is not backed any more says so.
