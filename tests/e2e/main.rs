@@ -18,6 +18,7 @@ mod limits;
 mod listings;
 mod logs;
 mod negotiation;
+mod optimizations;
 mod paths;
 mod processes;
 mod ranges;

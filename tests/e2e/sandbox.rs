@@ -124,6 +124,39 @@ fn a_worker_is_ended_by_every_call_that_could_wait_and_alone() {
 }
 
 #[test]
+fn a_worker_may_call_what_its_settings_need_and_nothing_of_the_others() {
+    if let Some(why) = cannot_inject() {
+        return skip(why);
+    }
+    let sendfile = ("sendfile", "40:0:0:0:1");
+    let pread = ("pread64", "17:0:0:0:0");
+    let mincore = ("mincore", "27:0:0:0");
+    // Shared, for reading; one to be written to is refused in any case.
+    let (map, map_to_write) = (("mmap", "9:0:4096:1:1:99999:0"), ("mmap", "9:0:4096:3:1:99999:0"));
+    let folder = Folder::with_hello();
+    let cases: [(&[&str], &[Call], &[Call]); 3] = [
+        (&["--send", "sendfile"], &[sendfile], &[map, mincore, pread]),
+        (&["--send", "mmap"], &[map, mincore], &[sendfile, map_to_write, pread]),
+        (&["--no-residency-check"], &[pread], &[sendfile, map, mincore]),
+    ];
+    for (options, allowed, forbidden) in cases {
+        let launch = Launch::with_workers(&folder, forbidden.len()).user(BY_ITSELF);
+        let server = options.iter().fold(launch, |launch, option| launch.arg(option)).start();
+        if !is_held(&server) {
+            return skip("this kernel has no seccomp");
+        }
+        wait_until("all workers", || server.role("worker").len() == forbidden.len());
+        let workers = server.role("worker");
+        for (name, words) in allowed {
+            assert!(inject(workers[0], &[words])[0].is_some(), "{options:?}: {name}");
+        }
+        for (pid, call) in workers.iter().zip(forbidden) {
+            try_forbidden(&server, *pid, "worker", *call);
+        }
+    }
+}
+
+#[test]
 fn a_worker_opens_nothing_outside_the_roots() {
     if let Some(why) = cannot_inject() {
         return skip(why);

@@ -6,11 +6,12 @@
 use std::hint::black_box;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use flash_engine::{
-    Engine, FileStat, JobId, Kind, LogFormat, LookUpError, Moment, Opened, Readiness, Resident, Rules,
-    SiteId, SiteRules, System, Task, Timeouts, Want,
+    Engine, FilePart, FileSent, FileStat, JobId, Kind, LogFormat, LookUpError, Moment, Opened, Optimizations,
+    Readiness, Resident, Rules, SiteId, SiteRules, System, Task, Timeouts, Want,
 };
 use flash_http::types::TypeTable;
 
@@ -44,6 +45,11 @@ impl System for OneFile {
 
     fn send_both(&mut self, (): &(), first: &[u8], second: &[u8]) -> io::Result<usize> {
         Ok(first.len() + second.len())
+    }
+
+    fn send_file(&mut self, (): &(), head: &[u8], _: &Arc<()>, part: FilePart) -> io::Result<FileSent> {
+        let offered = head.len() + part.length;
+        Ok(FileSent::Took { offered, sent: offered })
     }
 
     fn end_sending(&mut self, (): &()) {}
@@ -83,6 +89,7 @@ fn rules() -> Rules {
         types: TypeTable::new([]),
         freshness_ms: 1000,
         cache_memory_bytes: 64 << 20,
+        optimizations: Optimizations::default(),
         connections_max: 1000,
         open_files_max: 64,
         cache_parts: 1,

@@ -224,6 +224,9 @@ impl<S: System> Engine<S> {
                 self.reply_ranges(key, request, exchange, version, source, &ranges)
             }
             (_, Source::Memory(content)) if self.takes_kept_head(request) => {
+                if content.head_bytes() == 0 {
+                    return Some(self.send_headless(sys, key, version, &content, exchange, budget));
+                }
                 if exchange.is_none() && request.body == Body::None {
                     self.known.put(deciding.asked.head, entry, version.id, &self.record);
                 }
@@ -258,7 +261,7 @@ impl<S: System> Engine<S> {
         };
         let exchange = self.with_head(deciding, &source);
         Some(match source {
-            Source::Memory(content) if self.takes_kept_head(request) => {
+            Source::Memory(content) if self.takes_kept_head(request) && content.head_bytes() > 0 => {
                 self.send_content(sys, key, &content, exchange, budget)
             }
             source => self.reply_whole(key, request, exchange, &version, source),

@@ -54,7 +54,7 @@ impl<S: System> Engine<S> {
                 if *length < version.stat.size_bytes || !self.contents.is_on() {
                     return Result::Bytes(*offset, bytes);
                 }
-                let content = Arc::new(Content::new(version, &bytes, self.wall_s(), &self.date));
+                let content = self.content(version, &bytes);
                 self.keep_content(version, &content);
                 Result::Content(content)
             }
@@ -73,7 +73,8 @@ impl<S: System> Engine<S> {
         file: S::File,
         stat: FileStat,
     ) -> Result<S::File> {
-        let version = Arc::new(Version::of_listing(self.next_version(), site, stat, json));
+        let version = Version::of_listing(self.next_version(), site, stat, json);
+        let version = Arc::new(version.keeping_fields(self.rules.optimizations.head_cache));
         let file = Arc::new(file);
         self.listings.push_back((site, path.into(), Arc::downgrade(&version)));
         if let Some(NameKind::Listing(listings)) = self.names.get(site, path).map(|entry| &entry.kind) {

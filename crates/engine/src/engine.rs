@@ -10,13 +10,13 @@ use flash_http::request::HeadLimits;
 use flash_http::response::Status;
 
 use crate::access_log::Record;
-use crate::cache::{Contents, KnownRequests, Names, OpenFiles, Version, VersionId};
+use crate::cache::{Contents, KnownRequests, Names, OpenFiles, Version, VersionId, Versions};
 use crate::connection::{Connection, Next, Phase};
 use crate::exchange::Pace;
 use crate::jobs::{Job, JobId, Jobs, Outcome};
 use crate::limits::{
-    ABANDONED_MS, CONTINUED_PER_TURN_MAX, FIELDS_MAX, HEAD_BYTES_MAX, KNOWN_REQUESTS_MAX,
-    NAME_CACHE_BYTES_MAX, RATE_WINDOW_MS, READ_BYTES_MAX, RECEIVE_BYTES, TARGET_BYTES_MAX, TICK_MS,
+    ABANDONED_MS, CONTINUED_PER_TURN_MAX, FIELDS_MAX, HEAD_BYTES_MAX, RATE_WINDOW_MS, READ_BYTES_MAX,
+    RECEIVE_BYTES, TARGET_BYTES_MAX, TICK_MS,
 };
 use crate::rules::{Router, Rules, SiteId, root_numbers};
 use crate::slab::{Key, Slab};
@@ -55,6 +55,8 @@ pub struct Engine<S: System> {
     pub(crate) names: Names,
     pub(crate) contents: Contents,
     pub(crate) files: OpenFiles<S::File>,
+    /// Empty where names are kept, which lead to them.
+    pub(crate) versions_by_file: Versions,
     versions: u64,
     /// Boundaries used in multipart bodies.
     pub(crate) boundaries: u64,
@@ -93,6 +95,8 @@ pub struct Counters {
     pub name_hits: u64,
     /// Look-ups that it could not answer.
     pub name_misses: u64,
+    /// Heads made for an answer. All others were kept with their contents.
+    pub heads_made: u64,
     /// Jobs handed to helpers.
     pub jobs_started: u64,
     /// Requests refused because their root's share of the queue of jobs was full.
@@ -113,7 +117,7 @@ pub struct Counters {
     pub jobs_given_up: usize,
 }
 
-/// Room in front of file data for a response head.
+/// Room in front of file data for a response head, and for those of contents without one.
 pub(crate) const HEAD_ROOM_BYTES: usize = 4096;
 
 impl<S: System> Engine<S> {
@@ -133,10 +137,11 @@ impl<S: System> Engine<S> {
             timers: Timers::new(now.monotonic_ms),
             continued: VecDeque::new(),
             draining: false,
-            known: KnownRequests::new(KNOWN_REQUESTS_MAX / rules.cache_parts),
-            names: Names::new(NAME_CACHE_BYTES_MAX / rules.cache_parts as u64),
+            known: KnownRequests::new(rules.known_requests_max()),
+            names: Names::new(rules.name_cache_bytes_max()),
             contents: Contents::new(rules.cache_memory_bytes),
             files: OpenFiles::new(rules.open_files_max),
+            versions_by_file: Versions::new(rules.versions_max()),
             versions: 0,
             boundaries: 0,
             listings: VecDeque::new(),

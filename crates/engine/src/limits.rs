@@ -22,6 +22,8 @@ pub const SEND_BYTES_PER_TURN_MAX: usize = 128 * 1024;
 /// Connections that continue in one turn because their last turn used up its bound.
 pub const CONTINUED_PER_TURN_MAX: usize = 256;
 
+/// Heads are padded to a multiple of this where that is asked for (Flash 1999, section 5.5).
+pub const HEAD_ALIGN_BYTES: usize = 32;
 /// Files up to this size are kept in the content cache and sent from one buffer.
 pub const SMALL_FILE_BYTES_MAX: u64 = 128 * 1024;
 /// What one helper job brings into memory: a block of the file that begins at a multiple of
@@ -50,6 +52,8 @@ pub const RETRY_AFTER_S: u64 = 2;
 pub const NAME_CACHE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// What an entry of the name cache weighs besides its path and its versions.
 pub const NAME_ENTRY_BYTES: usize = 256;
+/// Versions found again by their files where names are not kept: as many as fit the memory of names.
+pub const VERSIONS_MAX: usize = NAME_CACHE_BYTES_MAX as usize / VERSION_BYTES;
 /// What a version of a file weighs.
 pub const VERSION_BYTES: usize = 768;
 /// Names that the cache is prepared for at its start.

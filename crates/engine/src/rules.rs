@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use flash_http::types::TypeTable;
 
 use crate::access_log::LogFormat;
+use crate::limits::{HEAD_ALIGN_BYTES, KNOWN_REQUESTS_MAX, NAME_CACHE_BYTES_MAX, VERSIONS_MAX};
 
 /// A site, by its place in [`Rules::sites`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,6 +40,34 @@ pub struct Timeouts {
     pub job_ms: u64,
 }
 
+/// The optimizations of the paper. Each can be switched off alone, so that its worth can be measured;
+/// that of contents by a bound of 0 in [`Rules::cache_memory_bytes`].
+#[derive(Clone, Copy, Debug)]
+pub struct Optimizations {
+    /// What a path leads to is remembered between requests (Flash 1999, section 5.2).
+    pub name_cache: bool,
+    /// Response heads are kept (section 5.3).
+    pub head_cache: bool,
+    /// Heads are padded to a multiple of [`HEAD_ALIGN_BYTES`] (section 5.5).
+    pub align_heads: bool,
+    /// What is sent from files goes by [`System::send_file`](crate::System::send_file) instead of a
+    /// read and a send.
+    pub send_file: bool,
+}
+
+impl Default for Optimizations {
+    fn default() -> Self {
+        Self { name_cache: true, head_cache: true, align_heads: false, send_file: false }
+    }
+}
+
+impl Optimizations {
+    /// What the lengths of heads are a multiple of.
+    pub(crate) fn head_align_bytes(&self) -> usize {
+        if self.align_heads { HEAD_ALIGN_BYTES } else { 1 }
+    }
+}
+
 /// All that an engine is told at its start.
 #[derive(Debug)]
 pub struct Rules {
@@ -50,12 +79,14 @@ pub struct Rules {
     pub freshness_ms: u64,
     /// Bound of the content cache; 0 switches it off.
     pub cache_memory_bytes: u64,
+    /// What is optimized.
+    pub optimizations: Optimizations,
     /// Bound of connections.
     pub connections_max: usize,
     /// Bound of files kept open for later requests, at most
     /// [`OPEN_FILES_MAX`](crate::limits::OPEN_FILES_MAX).
     pub open_files_max: usize,
-    /// Into how many parts the bounds of the caches of names and request heads are divided, at least
+    /// Into how many parts the bounds of the caches of names, versions and request heads are divided, at least
     /// one: each process that serves one connection at a time has such a part (flash-1999, section 6).
     pub cache_parts: usize,
     /// Bound of helpers.
@@ -66,6 +97,24 @@ pub struct Rules {
     pub least_rate_bytes_per_s: u64,
     /// The form of access-log lines.
     pub log_format: LogFormat,
+}
+
+impl Rules {
+    /// Request heads that are known by their bytes: that rests on names and heads that are kept.
+    pub(crate) fn known_requests_max(&self) -> usize {
+        let is_on = self.optimizations.name_cache && self.optimizations.head_cache;
+        if is_on { (KNOWN_REQUESTS_MAX / self.cache_parts).max(1) } else { 0 }
+    }
+
+    /// Bound of the name cache.
+    pub(crate) fn name_cache_bytes_max(&self) -> u64 {
+        if self.optimizations.name_cache { NAME_CACHE_BYTES_MAX / self.cache_parts as u64 } else { 0 }
+    }
+
+    /// Versions that are found again by their files: all are, where names are kept, by these.
+    pub(crate) fn versions_max(&self) -> usize {
+        if self.optimizations.name_cache { 0 } else { (VERSIONS_MAX / self.cache_parts).max(1) }
+    }
 }
 
 /// The number of each site's root, from 0: sites with the same root have the same number.

@@ -4,6 +4,7 @@
 //! may those for files wait instead (flash-1999, section 3: SPED and MP).
 
 use std::io;
+use std::sync::Arc;
 
 use crate::jobs::{JobId, Task};
 use crate::rules::SiteId;
@@ -25,6 +26,19 @@ pub trait System {
 
     /// Sends as much of `first`, then `second`, as the connection takes.
     fn send_both(&mut self, socket: &Self::Socket, first: &[u8], second: &[u8]) -> io::Result<usize>;
+
+    /// Sends as much of `head`, then of `part`, as the connection takes and as is in memory of the
+    /// part without a gap; nothing, not even the head, where its first byte is not. Called only where
+    /// [`Optimizations::send_file`](crate::Optimizations::send_file) says so.
+    ///
+    /// Errors as in [`System::recv`]; those of the file are [`FileSent::Failed`].
+    fn send_file(
+        &mut self,
+        socket: &Self::Socket,
+        head: &[u8],
+        file: &Arc<Self::File>,
+        part: FilePart,
+    ) -> io::Result<FileSent>;
 
     /// Tells the client that nothing follows.
     fn end_sending(&mut self, socket: &Self::Socket);
@@ -138,6 +152,39 @@ pub enum LookUpError {
     Exhausted,
     /// The file system failed, with this error number.
     Failed(i32),
+}
+
+/// A part of one state of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilePart {
+    /// Which state: the number stands for no other one, of no other file.
+    pub version: u64,
+    /// How long the whole file is.
+    pub size_bytes: u64,
+    /// Where the part begins.
+    pub offset: u64,
+    /// How long it is; it ends within the file.
+    pub length: usize,
+}
+
+/// What came of sending a part of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileSent {
+    /// Head and part together: of so many bytes offered, the connection took so many.
+    Took {
+        /// The head, and what is in memory of the part.
+        offered: usize,
+        /// Fewer mean that the connection has no more room.
+        sent: usize,
+    },
+    /// The first byte is not in memory.
+    Absent,
+    /// It cannot be told without waiting: a helper must hand the bytes over.
+    Unknown,
+    /// The file has become shorter.
+    Changed,
+    /// Reading it failed.
+    Failed,
 }
 
 /// What came of a read from memory.

@@ -205,6 +205,7 @@ fn every_flag_arrives() {
         "log_format" => "json",
         "sandbox" => "off",
         "architecture" => "sped",
+        "send" => "mmap",
         "log_file" => "access.log",
         _ if matches!(spec.kind, Kind::Duration { .. }) => "7s",
         _ => "7",

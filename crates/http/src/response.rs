@@ -68,6 +68,8 @@ statuses! {
 #[derive(Debug)]
 pub struct HeadWriter<'v> {
     out: &'v mut Vec<u8>,
+    start: usize,
+    server_end: usize,
     date_at: usize,
 }
 
@@ -75,15 +77,18 @@ impl<'v> HeadWriter<'v> {
     /// Begins a head with the status line, `Server` and `Date`. `date` is from
     /// [`crate::date::http_date`].
     pub fn start(out: &'v mut Vec<u8>, status: Status, date: &[u8; 29]) -> Self {
+        let start = out.len();
         out.extend_from_slice(b"HTTP/1.1 ");
         push_number(out, status.0.into());
         out.push(b' ');
         out.extend_from_slice(status.reason().as_bytes());
-        out.extend_from_slice(b"\r\nServer: flash\r\nDate: ");
+        out.extend_from_slice(b"\r\nServer: flash");
+        let server_end = out.len();
+        out.extend_from_slice(b"\r\nDate: ");
         let date_at = out.len();
         out.extend_from_slice(date);
         out.extend_from_slice(b"\r\n");
-        Self { out, date_at }
+        Self { out, start, server_end, date_at }
     }
 
     /// Adds a field. A caller must not pass CR, LF or NUL; if it does, they become spaces (RFC 9110
@@ -110,16 +115,41 @@ impl<'v> HeadWriter<'v> {
         self.out.extend_from_slice(block);
     }
 
-    /// Ends the head, with `Connection: close` if the connection will be. Gives the offset of the
-    /// date's 29 bytes in the buffer, so that a kept head can be brought up to date in place.
-    pub fn finish(self, close: bool) -> usize {
+    /// Ends the head, with `Connection: close` if the connection will be, padded to a multiple of
+    /// `align_bytes`; 1 for no padding. Gives the offset of the date's 29 bytes in the buffer, so that
+    /// a kept head can be brought up to date in place.
+    pub fn finish(mut self, close: bool, align_bytes: usize) -> usize {
         if close {
             self.out.extend_from_slice(b"Connection: close\r\n");
         }
         self.out.extend_from_slice(b"\r\n");
+        if align_bytes > 1 {
+            self.pad(align_bytes);
+        }
         self.date_at
     }
+
+    /// Lengthens the value of `Server`, as the paper does (Flash 1999, section 5.5), by a comment: that
+    /// is what its grammar allows (RFC 9110, section 10.2.4), and white space beyond one space is
+    /// discouraged (section 5.6.3).
+    fn pad(&mut self, align_bytes: usize) {
+        let length = self.out.len() - self.start;
+        let mut missing = length.next_multiple_of(align_bytes) - length;
+        if missing == 0 {
+            return;
+        }
+        while missing < EMPTY_COMMENT_BYTES {
+            missing += align_bytes;
+        }
+        let dots = std::iter::repeat_n(b'.', missing - EMPTY_COMMENT_BYTES);
+        let comment = b" (".iter().copied().chain(dots).chain([b')']);
+        self.out.splice(self.server_end..self.server_end, comment);
+        self.date_at += missing;
+    }
 }
+
+/// What ` ()` takes.
+const EMPTY_COMMENT_BYTES: usize = 3;
 
 fn ends_line(byte: u8) -> bool {
     matches!(byte, b'\r' | b'\n' | 0)
@@ -162,7 +192,7 @@ mod tests {
         head.field("Content-Type", b"text/html");
         head.length(1_234_567);
         head.raw(b"X-A: 1\r\nX-B: 2\r\n");
-        let date_at = head.finish(true);
+        let date_at = head.finish(true, 1);
         let expected = "keptHTTP/1.1 206 Partial Content\r\nServer: flash\r\n\
             Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Type: text/html\r\n\
             Content-Length: 1234567\r\nX-A: 1\r\nX-B: 2\r\nConnection: close\r\n\r\n";
@@ -173,9 +203,31 @@ mod tests {
     #[test]
     fn a_kept_connection_is_not_spoken_of() {
         let mut out = Vec::new();
-        HeadWriter::start(&mut out, Status::OK, &http_date(0)).finish(false);
+        HeadWriter::start(&mut out, Status::OK, &http_date(0)).finish(false, 1);
         assert!(out.ends_with(b"GMT\r\n\r\n"));
         assert!(!out.windows(10).any(|window| window == b"Connection"));
+    }
+
+    #[test]
+    fn a_padded_head_is_as_long_as_it_should_be_and_says_the_same() {
+        for field_bytes in 0..70 {
+            let heads = [1, 32].map(|align_bytes| {
+                let mut out = b"kept".to_vec();
+                let mut head = HeadWriter::start(&mut out, Status::OK, &http_date(784_111_777));
+                head.field("X", "x".repeat(field_bytes).as_bytes());
+                let date_at = head.finish(field_bytes % 2 == 0, align_bytes);
+                assert_eq!(&out[date_at..date_at + 29], b"Sun, 06 Nov 1994 08:49:37 GMT");
+                String::from_utf8(out.split_off(4)).unwrap()
+            });
+            let [plain, padded] = heads;
+            assert_eq!(padded.len() % 32, 0, "{padded}");
+            assert!(padded.len() < plain.len() + 32 + EMPTY_COMMENT_BYTES, "{padded}");
+            let (before, rest) = padded.split_once("Server: flash").unwrap();
+            let (padding, after) = rest.split_once("\r\n").unwrap();
+            assert_eq!(format!("{before}Server: flash\r\n{after}"), plain);
+            let dots = padding.strip_prefix(" (").and_then(|p| p.strip_suffix(')'));
+            assert!(padding.is_empty() || dots.is_some_and(|d| d.bytes().all(|b| b == b'.')), "{padding:?}");
+        }
     }
 
     #[test]

@@ -3,13 +3,16 @@
 use std::io;
 
 use flash_engine::limits::OPEN_FILES_MAX;
-use flash_engine::{FileStat, Kind, LogFormat, LookUpError, Opened, Rules, SiteRules, Timeouts, Want};
+use flash_engine::{
+    FileSent, FileStat, Kind, LogFormat, LookUpError, Opened, Optimizations, Rules, SiteRules, Timeouts, Want,
+};
 use flash_http::types::TypeTable;
 use flash_sys::OwnedFd;
 use flash_sys::prompt::file;
+use flash_sys::prompt::sendfile::Sent;
 
 use crate::architecture;
-use crate::config::{self, Settings};
+use crate::config::{self, SendBy, Settings};
 
 /// Descriptors that a worker needs besides those for connections, files and its way of working.
 const DESCRIPTORS_APART: u64 = 64;
@@ -17,7 +20,9 @@ const DESCRIPTORS_APART: u64 = 64;
 /// What the engine is told, within what `descriptors_max` allows.
 pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
     let open_files_max = (descriptors_max / 4).min(OPEN_FILES_MAX as u64);
-    let others = open_files_max + DESCRIPTORS_APART + architecture::descriptors(settings) as u64;
+    let mapped_max = mapped_chunks_max(settings, descriptors_max) as u64;
+    let others = open_files_max + mapped_max + DESCRIPTORS_APART + architecture::descriptors(settings) as u64;
+    let optimizations = &settings.optimizations;
     let connections_max =
         usize::try_from(descriptors_max.saturating_sub(others)).unwrap_or(usize::MAX).max(1);
     Rules {
@@ -25,6 +30,12 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
         types: types(settings),
         freshness_ms: settings.freshness_ms,
         cache_memory_bytes: settings.cache_memory_bytes,
+        optimizations: Optimizations {
+            name_cache: optimizations.name_cache,
+            head_cache: optimizations.head_cache,
+            align_heads: optimizations.align_heads,
+            send_file: optimizations.send != SendBy::Read,
+        },
         connections_max: settings.connections_max.min(connections_max),
         open_files_max: (open_files_max as usize / architecture::cache_parts(settings)).max(1),
         cache_parts: architecture::cache_parts(settings),
@@ -40,6 +51,17 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
             config::LogFormat::Json => LogFormat::Json,
             config::LogFormat::Off => LogFormat::Off,
         },
+    }
+}
+
+/// Parts of files mapped at once: each may keep a file open.
+pub(crate) fn mapped_chunks_max(settings: &Settings, descriptors_max: u64) -> usize {
+    const CHUNKS_MAX: u64 = 4096;
+    match settings.optimizations.send {
+        SendBy::Mmap => {
+            ((descriptors_max / 4).min(CHUNKS_MAX) as usize / architecture::cache_parts(settings)).max(1)
+        }
+        SendBy::Read | SendBy::Sendfile => 0,
     }
 }
 
@@ -71,6 +93,17 @@ pub(crate) fn look_up<F: From<OwnedFd>>(found: io::Result<file::Found>) -> Resul
     match found {
         Ok(found) => Ok(Opened { stat: stat(&found.stat), file: found.file.map(F::from) }),
         Err(e) => Err(look_up_error(&e)),
+    }
+}
+
+/// What came of sending a part of a file, in the engine's terms.
+pub(crate) fn sent(sent: Sent) -> FileSent {
+    match sent {
+        Sent::Took { offered, sent } => FileSent::Took { offered, sent },
+        Sent::Absent => FileSent::Absent,
+        Sent::Unknown => FileSent::Unknown,
+        Sent::Ended => FileSent::Changed,
+        Sent::Failed => FileSent::Failed,
     }
 }
 

@@ -1,5 +1,5 @@
 //! Contents of small files, each in one buffer with its response head in front, so that a hit
-//! is one receive and one send.
+//! is one receive and one send; without the head where heads are not kept.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ use super::version::{IdHashing, Version, VersionId};
 #[derive(Debug)]
 pub(crate) struct Content {
     dated: Mutex<Dated>,
-    /// Where the body begins.
+    /// Where the body begins; 0 where there is no head.
     head_bytes: usize,
     /// Where the value of `Date` begins in the head.
     date_at: usize,
@@ -27,19 +27,17 @@ struct Dated {
 }
 
 impl Content {
-    /// The head of `version` followed by `body`, which must be its whole content.
-    pub(crate) fn new(version: &Version, body: &[u8], date_s: i64, date: &[u8; 29]) -> Self {
-        let mut head = Vec::with_capacity(512);
-        let date_at = write_head(&mut head, version, date);
+    /// `head`, with its date at `date_at`, followed by `body`, the whole content of a file.
+    pub(crate) fn new(head: &[u8], date_at: usize, body: &[u8], date_s: i64) -> Self {
         let head_bytes = head.len();
         // Allocated at its length: shrinking it later would leave a hole behind every content.
         let mut bytes = Vec::with_capacity(head_bytes + body.len());
-        bytes.extend_from_slice(&head);
+        bytes.extend_from_slice(head);
         bytes.extend_from_slice(body);
         Self { dated: Mutex::new(Dated { bytes, date_s }), head_bytes, date_at }
     }
 
-    /// Calls `send` with head and body in one piece, the head telling `date`.
+    /// Calls `send` with head and body in one piece, the head telling `date`. There must be a head.
     ///
     /// The head is only seen in here, so a date written later never changes a head half sent.
     #[inline]
@@ -62,6 +60,10 @@ impl Content {
         self.head_bytes
     }
 
+    pub(crate) fn body_bytes(&self) -> usize {
+        self.dated().bytes.len() - self.head_bytes
+    }
+
     fn memory_bytes(&self) -> u64 {
         (self.dated().bytes.capacity() + size_of::<Self>()) as u64
     }
@@ -74,13 +76,14 @@ impl Content {
     }
 }
 
-/// Writes the head of a plain 200 for all of `version`; gives where the date's value is.
-pub(crate) fn write_head(out: &mut Vec<u8>, version: &Version, date: &[u8; 29]) -> usize {
+/// Writes the head of a plain 200 for all of `version`, padded to a multiple of `align_bytes`; gives
+/// where the date's value is.
+pub(crate) fn write_head(out: &mut Vec<u8>, version: &Version, date: &[u8; 29], align_bytes: usize) -> usize {
     let mut head = HeadWriter::start(out, Status::OK, date);
     head.field("Content-Type", version.content_type.as_bytes());
     head.length(version.stat.size_bytes);
-    head.raw(&version.fields);
-    head.finish(false)
+    head.raw(&version.fields());
+    head.finish(false, align_bytes)
 }
 
 #[derive(Clone, Debug)]

@@ -32,7 +32,8 @@ struct Place {
     known: Option<Arc<Known>>,
 }
 
-/// A table with one place for each hash: a newer head replaces an older one.
+/// A table with one place for each hash: a newer head replaces an older one. Without places it is
+/// switched off.
 #[derive(Debug)]
 pub(crate) struct KnownRequests {
     places: Vec<Place>,
@@ -40,9 +41,9 @@ pub(crate) struct KnownRequests {
 }
 
 impl KnownRequests {
-    /// A table of so many places, one at least.
+    /// A table of so many places.
     pub(crate) fn new(places: usize) -> Self {
-        let places = (0..places.max(1)).map(|_| Place::default()).collect();
+        let places = (0..places).map(|_| Place::default()).collect();
         Self { places, hasher: RandomState::default() }
     }
 
@@ -52,7 +53,7 @@ impl KnownRequests {
         if head.len() > KNOWN_HEAD_BYTES_MAX {
             return None;
         }
-        let known = self.places[self.place(self.hasher.hash_one(head))].known.as_ref()?;
+        let known = self.places.get(self.place(self.hasher.hash_one(head))?)?.known.as_ref()?;
         (*known.head == *head).then(|| Arc::clone(known))
     }
 
@@ -62,8 +63,7 @@ impl KnownRequests {
             return;
         }
         let hash = self.hasher.hash_one(head);
-        let place = self.place(hash);
-        let place = &mut self.places[place];
+        let Some(place) = self.place(hash).and_then(|place| self.places.get_mut(place)) else { return };
         if std::mem::replace(&mut place.seen, hash) != hash {
             return;
         }
@@ -71,9 +71,10 @@ impl KnownRequests {
         place.known = Some(Arc::new(Known { head: head.into(), entry, version, record }));
     }
 
+    /// None without places.
     #[inline]
-    fn place(&self, hash: u64) -> usize {
-        hash as usize % self.places.len()
+    fn place(&self, hash: u64) -> Option<usize> {
+        (hash as usize).checked_rem(self.places.len())
     }
 }
 

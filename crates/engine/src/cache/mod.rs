@@ -10,7 +10,7 @@ mod known;
 mod names;
 mod version;
 
-pub(crate) use contents::{Content, Contents};
+pub(crate) use contents::{Content, Contents, write_head};
 pub(crate) use known::KnownRequests;
 pub(crate) use names::{Listings, NameEntry, NameKind, Names, Resource};
-pub(crate) use version::{OpenFiles, Version, VersionId};
+pub(crate) use version::{OpenFiles, Version, VersionId, Versions};

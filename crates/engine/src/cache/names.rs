@@ -166,25 +166,28 @@ impl Weighter<Name, Arc<NameEntry>> for ByMemory {
 /// Entries by site and path, bounded in bytes. Clients choose the keys: the hash is keyed.
 #[derive(Debug)]
 pub(crate) struct Names {
-    cache: Cache<Name, Arc<NameEntry>, ByMemory, RandomState>,
+    /// None when switched off.
+    cache: Option<Cache<Name, Arc<NameEntry>, ByMemory, RandomState>>,
 }
 
 impl Names {
+    /// At most so many bytes; 0 switches it off.
     pub(crate) fn new(bytes_max: u64) -> Self {
-        Self {
-            cache: Cache::with(
+        let cache = || {
+            Cache::with(
                 NAMES_EXPECTED,
                 bytes_max,
                 ByMemory,
                 RandomState::new(),
                 DefaultLifecycle::default(),
-            ),
-        }
+            )
+        };
+        Self { cache: (bytes_max > 0).then(cache) }
     }
 
     #[inline]
     pub(crate) fn get(&self, site: SiteId, path: &[u8]) -> Option<&Arc<NameEntry>> {
-        self.cache.get(&NameRef(site, path))
+        self.cache.as_ref()?.get(&NameRef(site, path))
     }
 
     /// Puts an entry in and gives the one that it replaces.
@@ -195,16 +198,16 @@ impl Names {
         entry: Arc<NameEntry>,
     ) -> Option<Arc<NameEntry>> {
         let old = self.remove(site, path);
-        self.cache.insert(Name { site, path: path.into() }, entry);
+        self.cache.as_mut()?.insert(Name { site, path: path.into() }, entry);
         old
     }
 
     pub(crate) fn remove(&mut self, site: SiteId, path: &[u8]) -> Option<Arc<NameEntry>> {
-        self.cache.remove(&NameRef(site, path)).map(|(_, entry)| entry)
+        self.cache.as_mut()?.remove(&NameRef(site, path)).map(|(_, entry)| entry)
     }
 
     /// Entries held.
     pub(crate) fn len(&self) -> usize {
-        self.cache.len()
+        self.cache.as_ref().map_or(0, Cache::len)
     }
 }

@@ -1,5 +1,6 @@
 //! One state of one file, with all that its responses say of it; and the files kept open.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -34,9 +35,9 @@ pub(crate) struct Version {
     pub(crate) etag: String,
     pub(crate) modified_s: i64,
     pub(crate) content_type: String,
-    /// Header lines of a 200 and a 206, from `ETag` to `Accept-Ranges`, without `Content-Type`
-    /// and `Content-Length`.
-    pub(crate) fields: Vec<u8>,
+    is_listing: bool,
+    /// What [`Version::fields`] gives; None where heads are not kept.
+    kept_fields: Option<Vec<u8>>,
 }
 
 impl Version {
@@ -52,17 +53,6 @@ impl Version {
         // Never later than the answer itself (RFC 9110, section 8.8.2.1).
         let modified_s = stat.modified_ns.min(now.wall_ns).div_euclid(1_000_000_000) as i64;
         let etag = etag(stat.size_bytes, stat.modified_ns, stat.changed_ns, coding);
-        let mut fields = Vec::with_capacity(192);
-        push_line(&mut fields, "ETag", etag.as_bytes());
-        push_line(&mut fields, "Last-Modified", &http_date(modified_s));
-        push_line(&mut fields, "Accept-Ranges", b"bytes");
-        push_line(&mut fields, "X-Content-Type-Options", b"nosniff");
-        if let Some(coding) = coding {
-            push_line(&mut fields, "Content-Encoding", coding.token().as_bytes());
-        }
-        if varies {
-            push_line(&mut fields, "Vary", b"Accept-Encoding");
-        }
         Self {
             id,
             site,
@@ -73,16 +63,13 @@ impl Version {
             etag,
             modified_s,
             content_type: content_type.to_owned(),
-            fields,
+            is_listing: false,
+            kept_fields: None,
         }
     }
 
     /// A listing, made by a helper: it has no validators.
     pub(crate) fn of_listing(id: VersionId, site: SiteId, stat: FileStat, json: bool) -> Self {
-        let mut fields = Vec::with_capacity(96);
-        push_line(&mut fields, "X-Content-Type-Options", b"nosniff");
-        push_line(&mut fields, "Cache-Control", b"no-cache");
-        push_line(&mut fields, "Vary", b"Accept");
         let content_type = if json { "application/json" } else { "text/html; charset=utf-8" };
         Self {
             id,
@@ -94,13 +81,76 @@ impl Version {
             etag: String::new(),
             modified_s: 0,
             content_type: content_type.to_owned(),
-            fields,
+            is_listing: true,
+            kept_fields: None,
         }
+    }
+
+    /// The same, which keeps the part of its head that belongs to it.
+    pub(crate) fn keeping_fields(self, keeps: bool) -> Self {
+        let kept_fields = keeps.then(|| self.make_fields());
+        Self { kept_fields, ..self }
+    }
+
+    /// Header lines of a 200 and a 206, from `ETag` to `Accept-Ranges`, without `Content-Type` and
+    /// `Content-Length`.
+    pub(crate) fn fields(&self) -> Cow<'_, [u8]> {
+        self.kept_fields.as_deref().map_or_else(|| self.make_fields().into(), Cow::Borrowed)
+    }
+
+    fn make_fields(&self) -> Vec<u8> {
+        let mut fields = Vec::with_capacity(192);
+        if self.is_listing {
+            push_line(&mut fields, "X-Content-Type-Options", b"nosniff");
+            push_line(&mut fields, "Cache-Control", b"no-cache");
+            push_line(&mut fields, "Vary", b"Accept");
+            return fields;
+        }
+        push_line(&mut fields, "ETag", self.etag.as_bytes());
+        push_line(&mut fields, "Last-Modified", &http_date(self.modified_s));
+        push_line(&mut fields, "Accept-Ranges", b"bytes");
+        push_line(&mut fields, "X-Content-Type-Options", b"nosniff");
+        if let Some(coding) = self.coding {
+            push_line(&mut fields, "Content-Encoding", coding.token().as_bytes());
+        }
+        if self.varies {
+            push_line(&mut fields, "Vary", b"Accept-Encoding");
+        }
+        fields
     }
 
     /// Whether the same bytes would be read for `stat` through the path that led here.
     pub(crate) fn matches(&self, stat: &FileStat) -> bool {
         !self.racy && self.stat == *stat
+    }
+}
+
+/// Versions by the files that they are of, bounded in number. Used where names are not kept: a file
+/// that is found again is known to be of the same version, so its content and head are found, too.
+#[derive(Debug)]
+pub(crate) struct Versions(Option<Cache<FileKey, Arc<Version>>>);
+
+/// A file as it is served: on the disk of a site, by device and inode number, in a coding.
+type FileKey = (SiteId, u64, u64, Option<Coding>);
+
+impl Versions {
+    /// At most so many; 0 switches it off.
+    pub(crate) fn new(versions_max: usize) -> Self {
+        Self((versions_max > 0).then(|| Cache::new(versions_max)))
+    }
+
+    /// The version that was seen last of the file with this state.
+    pub(crate) fn get(&self, site: SiteId, stat: &FileStat, coding: Option<Coding>) -> Option<&Arc<Version>> {
+        self.0.as_ref()?.get(&(site, stat.device, stat.inode, coding))
+    }
+
+    /// Puts a version in and gives the one that it replaces.
+    pub(crate) fn insert(&mut self, version: &Arc<Version>) -> Option<Arc<Version>> {
+        let cache = self.0.as_mut()?;
+        let key = (version.site, version.stat.device, version.stat.inode, version.coding);
+        let old = cache.remove(&key).map(|(_, old)| old);
+        cache.insert(key, Arc::clone(version));
+        old
     }
 }
 

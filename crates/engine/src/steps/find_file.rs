@@ -319,8 +319,19 @@ impl<S: System> Engine<S> {
         if let Some(known) = old.iter().find(same) {
             return Arc::clone(known);
         }
+        let by_file = self.versions_by_file.get(site, stat, coding).filter(same);
+        // Names of one file may differ in what it is taken for.
+        if let Some(known) = by_file.filter(|known| known.content_type == content_type) {
+            return Arc::clone(known);
+        }
         let id = self.next_version();
-        Arc::new(Version::of_file(id, site, *stat, content_type, coding, varies, self.now))
+        let version = Version::of_file(id, site, *stat, content_type, coding, varies, self.now);
+        let version = Arc::new(version.keeping_fields(self.rules.optimizations.head_cache));
+        if let Some(old) = self.versions_by_file.insert(&version) {
+            self.contents.remove(old.id);
+            self.files.remove(old.id);
+        }
+        version
     }
 
     /// Forgets what a name was found to lead to, so that it is looked up anew.

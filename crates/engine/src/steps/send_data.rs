@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use flash_http::response::Status;
 
-use super::read_file::Part as FilePart;
+use super::read_file::Part;
 use crate::answer::READ_FAILED;
-use crate::cache::Content;
+use crate::cache::{Content, Version, write_head};
 use crate::connection::{Budget, Next, Phase};
 use crate::engine::{Engine, HEAD_ROOM_BYTES};
 use crate::exchange::{Exchange, Pace, Refusal, Source};
@@ -39,34 +39,93 @@ impl<S: System> Engine<S> {
     ) -> Next {
         let date_s = self.wall_s();
         let Some(connection) = self.connections.get_mut(key) else { return Next::Close };
-        let peer = connection.peer;
         let head_bytes = content.head_bytes();
         let (total, result) =
             content.with_head(date_s, &self.date, |b| (b.len(), sys.send(&connection.socket, b)));
+        let body_bytes = total - head_bytes;
+        let sent =
+            match self.first_sent(sys, key, exchange.as_deref(), budget, (head_bytes, body_bytes), result) {
+                Ok(sent) => sent,
+                Err(next) => return next,
+            };
+        let rest_of_head =
+            content.with_head(date_s, &self.date, |b| b[sent.min(head_bytes)..head_bytes].to_vec());
+        self.send_rest(key, content, exchange, (head_bytes, rest_of_head), sent)
+    }
+
+    /// The same where heads are not kept: it is made, and lies in another buffer.
+    pub(crate) fn send_headless(
+        &mut self,
+        sys: &mut S,
+        key: Key,
+        version: &Version,
+        content: &Arc<Content>,
+        exchange: Option<Box<Exchange<S::File>>>,
+        budget: &mut Budget,
+    ) -> Next {
+        self.counters.heads_made += 1;
+        let mut head = Vec::with_capacity(512);
+        write_head(&mut head, version, &self.date, self.rules.optimizations.head_align_bytes());
+        let Some(connection) = self.connections.get(key) else { return Next::Close };
+        let body_bytes = content.body_bytes();
+        let result = content.with_body(0, body_bytes, |body| sys.send_both(&connection.socket, &head, body));
+        let head_bytes = head.len();
+        let sent =
+            match self.first_sent(sys, key, exchange.as_deref(), budget, (head_bytes, body_bytes), result) {
+                Ok(sent) => sent,
+                Err(next) => return next,
+            };
+        head.drain(..sent.min(head_bytes));
+        self.send_rest(key, content, exchange, (head_bytes, head), sent)
+    }
+
+    /// Accounts for the first send of a content. Gives how much was taken, if not all of it.
+    #[inline]
+    fn first_sent(
+        &mut self,
+        sys: &mut S,
+        key: Key,
+        exchange: Option<&Exchange<S::File>>,
+        budget: &mut Budget,
+        (head_bytes, body_bytes): (usize, usize),
+        result: io::Result<usize>,
+    ) -> Result<usize, Next> {
+        let Some(connection) = self.connections.get_mut(key) else { return Err(Next::Close) };
+        let peer = connection.peer;
         let sent = match result {
             Ok(sent) => sent,
             Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
             Err(_) => {
-                let record = exchange.as_ref().map_or(&self.record, |e| &e.record);
+                let record = exchange.map_or(&self.record, |e| &e.record);
                 self.log(sys, peer, record, Status::OK, 0, false);
-                return Next::Close;
+                return Err(Next::Close);
             }
         };
         budget.bytes = budget.bytes.saturating_sub(sent);
-        if sent == total {
-            let record = exchange.as_ref().map_or(&self.record, |e| &e.record);
-            self.log(sys, peer, record, Status::OK, (total - head_bytes) as u64, true);
-            return Next::Finished;
+        if sent == head_bytes + body_bytes {
+            let record = exchange.map_or(&self.record, |e| &e.record);
+            self.log(sys, peer, record, Status::OK, body_bytes as u64, true);
+            return Err(Next::Finished);
         }
         connection.writable = false;
-        let rest_of_head =
-            content.with_head(date_s, &self.date, |b| b[sent.min(head_bytes)..head_bytes].to_vec());
+        Ok(sent)
+    }
+
+    /// Sets an exchange up for what the first send of a content has left.
+    fn send_rest(
+        &mut self,
+        key: Key,
+        content: &Arc<Content>,
+        exchange: Option<Box<Exchange<S::File>>>,
+        (head_bytes, rest_of_head): (usize, Vec<u8>),
+        sent: usize,
+    ) -> Next {
         let mut exchange = self.boxed(exchange);
         exchange.status = Status::OK;
         exchange.out = rest_of_head;
         exchange.source = Source::Memory(Arc::clone(content));
         exchange.at = sent.saturating_sub(head_bytes) as u64;
-        exchange.end = (total - head_bytes) as u64;
+        exchange.end = content.body_bytes() as u64;
         exchange.head_bytes = head_bytes as u64;
         exchange.sent_bytes = sent as u64;
         let Some(connection) = self.connections.get_mut(key) else { return Next::Close };
@@ -167,15 +226,21 @@ impl<S: System> Engine<S> {
                     return Piece::Sent { offered: out.len(), result: sys.send(&connection.socket, out) };
                 }
                 let (version, file) = (Arc::clone(version), Arc::clone(file));
-                match self.read_part(sys, key, exchange, &version, &file) {
-                    FilePart::Bytes(bytes) => self.send_file_part(sys, key, exchange, bytes),
-                    FilePart::Wait(job) => {
+                let part = if self.rules.optimizations.send_file {
+                    self.send_part(sys, key, exchange, &version, &file)
+                } else {
+                    self.read_part(sys, key, exchange, &version, &file)
+                };
+                match part {
+                    Part::Bytes(bytes) => self.send_file_part(sys, key, exchange, bytes),
+                    Part::Sent { offered, result } => Piece::Sent { offered, result },
+                    Part::Wait(job) => {
                         exchange.waiting = Some(job);
                         Piece::Over(Next::Again)
                     }
-                    FilePart::Changed => Piece::Changed,
-                    FilePart::Full => Piece::Fail(self.count_busy()),
-                    FilePart::Failed => Piece::Fail(READ_FAILED),
+                    Part::Changed => Piece::Changed,
+                    Part::Full => Piece::Fail(self.count_busy()),
+                    Part::Failed => Piece::Fail(READ_FAILED),
                 }
             }
         }

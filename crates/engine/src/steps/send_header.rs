@@ -163,7 +163,7 @@ impl<S: System> Engine<S> {
             head.field("Content-Type", version.content_type.as_bytes());
             head.field("Content-Range", content_range(&range, version.stat.size_bytes).as_bytes());
             head.length(range.len());
-            head.raw(&version.fields);
+            head.raw(&version.fields());
         });
         let body = Body { source, at: range.start, end: range.end, parts: VecDeque::new() };
         self.send_reply(key, exchange, Status::PARTIAL_CONTENT, out, Some(body), close)
@@ -197,7 +197,7 @@ impl<S: System> Engine<S> {
         let out = self.head(Status::PARTIAL_CONTENT, request, close, |head| {
             head.field("Content-Type", content_type.as_bytes());
             head.length(length);
-            head.raw(&version.fields);
+            head.raw(&version.fields());
         });
         let body = Body { source, at: 0, end: 0, parts };
         self.send_reply(key, exchange, Status::PARTIAL_CONTENT, out, Some(body), close)
@@ -207,7 +207,7 @@ impl<S: System> Engine<S> {
         self.head(Status::OK, request, close, |head| {
             head.field("Content-Type", version.content_type.as_bytes());
             head.length(version.stat.size_bytes);
-            head.raw(&version.fields);
+            head.raw(&version.fields());
         })
     }
 
@@ -235,7 +235,7 @@ impl<S: System> Engine<S> {
             // Persistence is not the default of HTTP/1.0 (RFC 9112, section 9.3).
             head.field("Connection", b"keep-alive");
         }
-        head.finish(close);
+        head.finish(close, self.rules.optimizations.head_align_bytes());
         out
     }
 
@@ -310,6 +310,7 @@ impl<S: System> Engine<S> {
         body: Option<Body<S::File>>,
         close: bool,
     ) -> Next {
+        self.counters.heads_made += 1;
         let mut exchange = self.boxed(exchange);
         exchange.status = status;
         exchange.head_bytes = out.len() as u64;

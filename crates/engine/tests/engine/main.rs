@@ -10,6 +10,7 @@ mod listings;
 #[expect(dead_code, reason = "the simulation uses the rest")]
 mod machine;
 mod misses;
+mod optimizations;
 mod pipelining;
 mod random;
 mod requests;

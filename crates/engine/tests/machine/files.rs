@@ -266,6 +266,13 @@ impl Files {
         FileHandle { inode: Rc::new(RefCell::new(inode)), _counted: self.open.up() }
     }
 
+    /// Gives a file a second name.
+    pub(crate) fn link(&mut self, path: &str, new_path: &str) {
+        let Some(Entry { node, .. }) = self.entries.get(path.as_bytes()) else { panic!("no {path}") };
+        let node = node.clone();
+        self.put(new_path, node);
+    }
+
     pub(crate) fn add_directory(&mut self, path: &str) {
         let stat = self.new_stat(Kind::Directory, 4096);
         self.put(path, Node::Directory(stat));

@@ -15,11 +15,15 @@ pub(crate) mod trace;
 pub(crate) mod world;
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use flash_engine::limits::{LOAD_BYTES, READ_BYTES_MAX};
-use flash_engine::{FileStat, JobId, LookUpError, Moment, Opened, Resident, SiteId, System, Task, Want};
+use flash_engine::{
+    FilePart, FileSent, FileStat, JobId, LookUpError, Moment, Opened, Resident, SiteId, System, Task, Want,
+};
 
 pub(crate) use client::Client;
 use client::Socket;
@@ -42,6 +46,8 @@ pub(crate) struct Calls {
     pub(crate) vain_sends: u64,
     pub(crate) look_ups: u64,
     pub(crate) reads: u64,
+    /// Parts of files that the system was asked to send.
+    pub(crate) file_sends: u64,
     pub(crate) stats: u64,
     pub(crate) read_bytes: u64,
     pub(crate) sent_bytes: u64,
@@ -92,6 +98,8 @@ pub(crate) struct Machine {
     pub(crate) calls: Calls,
     pub(crate) trace: Trace,
     pub(crate) meddling: Option<Meddling>,
+    /// Which file each version stands for, and how long that is.
+    versions: BTreeMap<u64, (u64, u64)>,
 }
 
 impl Machine {
@@ -106,7 +114,19 @@ impl Machine {
             calls: Calls::default(),
             trace: Trace::default(),
             meddling: None,
+            versions: BTreeMap::new(),
         }
+    }
+
+    /// What of a file is asked for at once has bounds.
+    fn check_part(offset: u64, length: u64) {
+        assert!(length > 0, "a read of nothing");
+        assert!(length <= READ_BYTES_MAX as u64, "a read of {length} bytes");
+        assert_eq!(
+            offset / LOAD_BYTES,
+            (offset + length - 1) / LOAD_BYTES,
+            "a read from one block into the next"
+        );
     }
 
     fn meddle(&mut self, file: &FileHandle) {
@@ -159,6 +179,33 @@ impl System for Machine {
         self.sent(socket, &[first, second])
     }
 
+    fn send_file(
+        &mut self,
+        socket: &Socket,
+        head: &[u8],
+        file: &Arc<FileHandle>,
+        part: FilePart,
+    ) -> io::Result<FileSent> {
+        self.calls.file_sends += 1;
+        Self::check_part(part.offset, part.length as u64);
+        let stat = file.stat();
+        self.trace.note("send file", &[socket.number, stat.inode, part.offset, part.length as u64]);
+        let known = self.versions.entry(part.version).or_insert((stat.inode, part.size_bytes));
+        assert_eq!(*known, (stat.inode, part.size_bytes), "one version of two states");
+        let mut bytes = vec![0; part.length];
+        let resident = match file.read_resident(part.offset, &mut bytes) {
+            Ok(Resident::Bytes(0)) => return Ok(FileSent::Changed),
+            Ok(Resident::Bytes(n)) => n,
+            Ok(Resident::Absent) => return Ok(FileSent::Absent),
+            Ok(Resident::Unknown) => return Ok(FileSent::Unknown),
+            Err(_) => return Ok(FileSent::Failed),
+        };
+        let offered = head.len() + resident;
+        let result = self.sent(socket, &[head, &bytes[..resident]]);
+        self.meddle(file);
+        result.map(|sent| FileSent::Took { offered, sent })
+    }
+
     fn end_sending(&mut self, socket: &Socket) {
         self.trace.note("end sending", &[socket.number]);
         socket.wire.borrow_mut().server_ended = true;
@@ -181,13 +228,7 @@ impl System for Machine {
     fn read_resident(&mut self, file: &FileHandle, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
         self.calls.reads += 1;
         let length = buffer.len() as u64;
-        assert!(length > 0, "a read of nothing");
-        assert!(buffer.len() <= READ_BYTES_MAX, "a read of {length} bytes");
-        assert_eq!(
-            offset / LOAD_BYTES,
-            (offset + length - 1) / LOAD_BYTES,
-            "a read from one block into the next"
-        );
+        Self::check_part(offset, length);
         let result = file.read_resident(offset, buffer);
         let mut bytes = 0;
         if let Ok(Resident::Bytes(n)) = result {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use flash_engine::{Engine, JobId, LogFormat, Outcome, Readiness, Rules, SiteRules, Timeouts};
+use flash_engine::{Engine, JobId, LogFormat, Optimizations, Outcome, Readiness, Rules, SiteRules, Timeouts};
 use flash_http::types::TypeTable;
 
 use super::client::{Client, Wire, pair};
@@ -34,6 +34,7 @@ pub(crate) fn rules() -> Rules {
         types: TypeTable::new([]),
         freshness_ms: FRESHNESS_MS,
         cache_memory_bytes: 16 * 1024 * 1024,
+        optimizations: Optimizations::default(),
         connections_max: 100_000,
         open_files_max: 1024,
         cache_parts: 1,

@@ -35,6 +35,8 @@ pub(crate) struct Facts<'a> {
     /// Something that concerns all requests happened at this time.
     pub(crate) excuse_ms: u64,
     pub(crate) draining: bool,
+    /// What the length of every head is a multiple of.
+    pub(crate) head_align_bytes: usize,
     /// What the wall clock said, and until when; the last entry still holds.
     pub(crate) walls: &'a [(u64, i64)],
     /// The earliest that it ever said.
@@ -74,6 +76,9 @@ impl Facts<'_> {
     /// Gives the body that has to follow this head.
     pub(crate) fn judge(&self, ask: &Ask, head: &Response) -> Judged {
         self.judge_date(ask, head)?;
+        if !head.head.len().is_multiple_of(self.head_align_bytes) {
+            return Err(format!("a head of {} bytes", head.head.len()));
+        }
         let length = head.length();
         let page = || {
             let mut pieces = VecDeque::new();

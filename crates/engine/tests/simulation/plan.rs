@@ -1,7 +1,7 @@
 //! The random world of a run: settings, sites, files, and how its disk behaves.
 
 use flash_engine::limits::JOBS_QUEUED_MAX;
-use flash_engine::{LogFormat, Rules, SiteRules, Timeouts};
+use flash_engine::{LogFormat, Optimizations, Rules, SiteRules, Timeouts};
 use flash_http::types::TypeTable;
 
 use crate::disk::{CODINGS, Disk, Lead, Target, add_obstacles};
@@ -103,6 +103,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         helpers_max: plan.helpers.max(1),
         freshness_ms: rng.pick(&[0, 20, 300, 1_000, 60_000]),
         cache_memory_bytes,
+        optimizations: Optimizations::default(),
         connections_max: rng.pick(&[4, 12, 100, 100]) + plan.crowd as usize,
         open_files_max: rng.pick(&[1, 1, 2, 8, 1024]),
         timeouts: Timeouts {
@@ -112,6 +113,20 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         },
         least_rate_bytes_per_s: rng.pick(&[0, 1, 1024]),
         log_format: rng.pick(&[LogFormat::Off, LogFormat::Json, LogFormat::Combined]),
+    }
+}
+
+/// Which optimizations are on: all that there are by default in half of the runs, any in the others.
+/// The numbers are `rng`'s own, so that either half is of worlds of every kind.
+pub(crate) fn optimizations(rng: &mut Rng) -> Optimizations {
+    if rng.chance(50) {
+        return Optimizations::default();
+    }
+    Optimizations {
+        name_cache: rng.chance(50),
+        head_cache: rng.chance(50),
+        align_heads: rng.chance(50),
+        send_file: rng.chance(50),
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) struct Limits {
     pub(crate) connections_max: usize,
     pub(crate) open_files_max: usize,
     pub(crate) cache_memory_bytes: u64,
+    pub(crate) name_cache: bool,
+    pub(crate) head_align_bytes: usize,
 }
 
 impl Limits {

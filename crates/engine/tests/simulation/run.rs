@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flash_engine::limits::ABANDONED_MS;
+use flash_engine::limits::{ABANDONED_MS, HEAD_ALIGN_BYTES};
 use flash_engine::{Engine, JobId, Key, Outcome, Readiness, Rules, SiteId, SiteRules, Task};
 use flash_http::types::TypeTable;
 
@@ -128,7 +128,8 @@ impl Run {
     pub(crate) fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let plan = Plan::random(&mut rng);
-        let rules = plan::rules(&mut rng, &plan);
+        let mut rules = plan::rules(&mut rng, &plan);
+        rules.optimizations = plan::optimizations(&mut Rng::new(!seed));
         let mut machine = Machine::new(plan.helpers);
         machine.helpers.ended = usize::from(plan.helpers == 0);
         let mut disk = Disk::default();
@@ -382,6 +383,7 @@ impl Run {
             head_ms: self.limits.head_ms,
             excuse_ms: self.excuse_ms,
             draining: self.drained,
+            head_align_bytes: self.limits.head_align_bytes,
             walls: &self.walls,
             wall_min_ns: self.wall_min_ns,
             listing_bytes: self.machine.helpers.listing_bytes,
@@ -543,6 +545,8 @@ impl Limits {
             connections_max: rules.connections_max,
             open_files_max: rules.open_files_max,
             cache_memory_bytes: rules.cache_memory_bytes,
+            name_cache: rules.optimizations.name_cache,
+            head_align_bytes: if rules.optimizations.align_heads { HEAD_ALIGN_BYTES } else { 1 },
         }
     }
 }

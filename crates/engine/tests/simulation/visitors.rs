@@ -205,9 +205,11 @@ impl Run {
         }
     }
 
-    /// Whether the answer is in the content cache: it was there, and nothing ever leaves it.
+    /// Whether the answer is in the content cache: it was there, and nothing ever leaves it. Without the
+    /// name cache nothing leads there.
     pub(crate) fn in_cache(&self, ask: &Ask) -> Option<u64> {
-        let target = ask.target.filter(|target| self.plan.ample && self.warm.contains(target))?;
+        let keeps = self.plan.ample && self.limits.name_cache;
+        let target = ask.target.filter(|target| keeps && self.warm.contains(target))?;
         let Lead::File { plain, .. } = self.disk.targets[target].lead else { return None };
         let stat = self.disk.now(plain).file.as_ref()?.0;
         // One changed shortly before it was seen is not trusted to be the same.

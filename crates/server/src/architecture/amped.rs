@@ -6,6 +6,7 @@
 use std::io;
 
 use flash_sys::prompt::file;
+use flash_sys::prompt::sendfile::send_resident;
 
 use crate::config::Settings;
 use crate::worker::{Accepts, Begun, Reach, SiteFile};
@@ -15,6 +16,7 @@ pub(super) const PROMPT: Reach = Reach {
     look_up: |root, path, want| file::open_cached(root, path, want),
     read: |file, offset, buffer| file::read_resident(file, offset, buffer),
     stat,
+    send_file: |socket, head, file, offset, length| send_resident(socket, head, file, offset, length),
     under_all_roots: false,
 };
 
@@ -26,9 +28,9 @@ fn stat(file: &SiteFile) -> io::Result<file::Stat> {
     file::stat(file)
 }
 
-/// Runs a worker.
-pub(super) fn run(begun: Begun, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
-    let worker = begun.worker(settings, descriptors_max, PROMPT, None, Accepts::All)?;
+/// Runs a worker, which reaches files as `reach` says: by [`PROMPT`], but for experiments.
+pub(super) fn run(begun: Begun, settings: &Settings, descriptors_max: u64, reach: Reach) -> io::Result<()> {
+    let worker = begun.worker(settings, descriptors_max, reach, None, Accepts::All)?;
     worker.ready(worker.close(settings, None)?)?;
     worker.run(|worker| {
         worker.close_deleted();

@@ -18,19 +18,35 @@ mod sped;
 use std::io;
 
 use flash_sys::OwnedFd;
+use flash_sys::waiting::file;
 
-use crate::config::{Architecture, Settings};
-use crate::worker;
+use crate::config::{Architecture, Optimizations, Settings};
+use crate::worker::{self, Reach};
 
 /// Runs a worker on the orders from `control`.
 pub(crate) fn run(control: OwnedFd, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
     let begun = worker::begin(control, settings)?;
     match settings.architecture {
-        Architecture::Amped => amped::run(begun, settings, descriptors_max),
+        Architecture::Amped => {
+            amped::run(begun, settings, descriptors_max, amped_reach(&settings.optimizations))
+        }
         Architecture::Sped => sped::run(begun, settings, descriptors_max),
         Architecture::Mp => mp::run(begun, settings, descriptors_max),
         Architecture::Mt => mt::run(begun, settings, descriptors_max),
     }
+}
+
+/// How workers of AMPED reach files. Only for experiments are these functions that wait.
+fn amped_reach(optimizations: &Optimizations) -> Reach {
+    let mut reach = amped::PROMPT;
+    if optimizations.open_in_loop {
+        reach.look_up = |root, path, want| file::open_in_loop(root, path, want);
+    }
+    if !optimizations.residency_check {
+        reach.read = sped::WAITING.read;
+        reach.send_file = sped::WAITING.send_file;
+    }
+    reach
 }
 
 /// How many worker processes there are.
@@ -104,6 +120,9 @@ fn counted(number: usize, what: &str, plural: &str) -> String {
 /// How files are read, for the start line; `told` is whether the kernel tells what is in memory.
 pub(crate) fn reads(settings: &Settings, told: io::Result<()>) -> String {
     let disk = match settings.architecture {
+        Architecture::Amped if !settings.optimizations.residency_check => {
+            return "all in the loop, also from the disk".to_owned();
+        }
         Architecture::Amped => "helpers",
         Architecture::Mt => "threads",
         Architecture::Sped => return "in the loop, which waits for the disk".to_owned(),

@@ -3,7 +3,6 @@
 
 use std::io;
 
-use flash_sys::prompt::file::Resident;
 use flash_sys::waiting::file;
 
 use crate::config::Settings;
@@ -14,8 +13,9 @@ use crate::worker::{Accepts, Begun, OwnJobs, Reach, Worker, close_aside};
 /// 6.1).
 pub(super) const WAITING: Reach = Reach {
     look_up: |root, path, want| file::open_to_read(root, path, want),
-    read: |file, offset, buffer| file::read_into(file, offset, buffer).map(Resident::Bytes),
+    read: |file, offset, buffer| file::read_now(file, offset, buffer),
     stat: |file| file::stat(file),
+    send_file: |socket, head, file, offset, length| file::send_now(socket, head, file, offset, length),
     under_all_roots: true,
 };
 

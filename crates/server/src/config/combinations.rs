@@ -3,21 +3,29 @@
 //! Called by `resolve` with what all sources said, defaults among it. May not look at anything else.
 
 use super::error::{ConfigErrorKind, Problem};
-use super::options::{self, Given, Origin, Overrides};
+use super::optimizations::SendBy;
+use super::options::{self, DefaultValue, Given, Origin, Overrides};
 use super::settings::Architecture;
-use super::values::Choice;
+use super::values::{Choice, Kind};
 
 use Architecture::{Amped, Mp, Mt, Sped};
 
-/// Adds a problem for each option that does nothing with the architecture that was chosen.
+/// Adds a problem for each option that makes no sense with the others.
 pub(super) fn check(given: &Overrides, problems: &mut Vec<Problem>) {
+    check_architecture(given, problems);
+    check_optimizations(given, problems);
+}
+
+/// Options that do nothing with the architecture that was chosen.
+fn check_architecture(given: &Overrides, problems: &mut Vec<Problem>) {
     let chosen = given.architecture.as_ref().map_or(Amped, |given| given.value);
     let mut only = |architectures: &[Architecture], key: &str, origin: Option<&Origin>, why: &str| {
         if !architectures.contains(&chosen)
             && let Some(origin) = origin.filter(|origin| **origin != Origin::Default)
         {
             let why = format!("the architecture is `{}`: {why}", word(chosen));
-            problems.push(problem(key, origin, &why));
+            let help = "leave it out, or choose another architecture";
+            problems.push(problem(key, origin, &why).helped(help));
         }
     };
     only(&[Mp], "processes", origin(&given.processes), "only `mp` has a process for each connection");
@@ -27,6 +35,31 @@ pub(super) fn check(given: &Overrides, problems: &mut Vec<Problem>) {
     let why = "it has no helpers, only `amped` does";
     only(&[Amped], "helpers", origin(&given.helpers), why);
     only(&[Amped], "helper_idle", origin(&given.helper_idle), why);
+    let why = match chosen {
+        Mt => "its threads share a lock, and nobody may wait for a disk who has it",
+        _ => "it does so in any case, only `amped` has the choice",
+    };
+    only(&[Amped], "open_in_loop", origin(&given.open_in_loop), why);
+    let why = match chosen {
+        Mt => why,
+        _ => "it never asks what is in memory, only `amped` has the choice",
+    };
+    only(&[Amped], "residency_check", origin(&given.residency_check), why);
+}
+
+/// Optimizations that rest on others.
+fn check_optimizations(given: &Overrides, problems: &mut Vec<Problem>) {
+    if let (Some(Given { value: false, .. }), Some(memory)) = (&given.content_cache, &given.cache_memory) {
+        let why = "the content cache is switched off (--no-content-cache), so it has no use for memory";
+        problems.push(problem("cache_memory", &memory.origin, why));
+    }
+    if let (Some(check @ Given { value: false, .. }), Some(Given { value: SendBy::Mmap, .. })) =
+        (&given.residency_check, &given.send)
+    {
+        let why =
+            "mappings are sent only after mincore(2) was asked; switch it off with --send read or sendfile";
+        problems.push(problem("residency_check", &check.origin, why));
+    }
 }
 
 fn origin<T>(given: &Option<Given<T>>) -> Option<&Origin> {
@@ -46,8 +79,13 @@ fn problem(key: &str, origin: &Origin, why: &str) -> Problem {
     let problem = match (origin, spec) {
         (Origin::File(span), _) => Problem::at(span.clone(), title(key), why),
         (Origin::Environment, Some(spec)) => Problem::plain(title(&spec.variable()), why),
+        (Origin::Flag, Some(spec)) if spec.kind == Kind::Switch => {
+            // Nobody says what is so already.
+            let no = if spec.default == DefaultValue::Text("true") { "no-" } else { "" };
+            Problem::plain(title(&format!("--{no}{}", spec.flag())), why)
+        }
         (_, Some(spec)) => Problem::plain(title(&format!("--{}", spec.flag())), why),
         _ => Problem::plain(title(key), why),
     };
-    problem.of(ConfigErrorKind::Value).helped("leave it out, or choose another architecture")
+    problem.of(ConfigErrorKind::Value)
 }

@@ -74,9 +74,10 @@ mod tests {
         let values = |spec: &Spec| match spec.key {
             "listen" => "127.0.0.1:80, [::1]:80",
             "index" => "a.html,b.html",
-            "browse" | "precompressed" | "cap_fowner" => "yes",
             "sandbox" => "required",
             "log_format" => "json",
+            "send" => "mmap",
+            _ if spec.kind == super::super::values::Kind::Switch => "yes",
             _ if matches!(spec.kind, super::super::values::Kind::Duration { .. }) => "7s",
             _ => "7",
         };

@@ -12,6 +12,7 @@ mod combinations;
 mod environment;
 mod error;
 mod file;
+mod optimizations;
 pub mod options;
 mod resolve;
 mod settings;
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use error::{ConfigError, ConfigErrorKind};
+pub use optimizations::{Optimizations, SendBy};
 pub use options::{Given, Origin, Overrides};
 pub use settings::{Architecture, LogFormat, LogSettings, RunAs, SandboxMode, Settings, Site};
 pub use values::{Kind, Refusal, UserName, one_of};

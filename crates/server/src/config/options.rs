@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::optimizations::SendBy;
 use super::settings::{Architecture, LogFormat, SandboxMode};
 use super::values::{FromItems, Kind, Refusal, UserName};
 
@@ -235,6 +236,20 @@ options! {
         "Worker processes of mp, each with one connection at a time";
     threads: u64, Architecture, count(1, 1024), "N", Text("64"),
         "Threads of a worker of mt, each with one connection at a time";
+    name_cache: bool, Architecture, Switch, "BOOL", Text("true"),
+        "Remember what paths lead to, instead of looking it up for each request";
+    head_cache: bool, Architecture, Switch, "BOOL", Text("true"),
+        "Keep response heads, instead of making one for each answer";
+    content_cache: bool, Architecture, Switch, "BOOL", Text("true"),
+        "Keep contents of small files; off is cache-memory 0";
+    send: SendBy, Architecture, Kind::OneOf(SendBy::WORDS), "HOW", Text("read"),
+        "How what is not in the content cache is sent: read (into a buffer), sendfile or mmap";
+    align_heads: bool, Architecture, Switch, "BOOL", Text("false"),
+        "Pad response heads to a multiple of 32 bytes";
+    open_in_loop: bool, Architecture, Switch, "BOOL", Text("false"),
+        "For experiments: look files up in the loop, where all clients wait for it";
+    residency_check: bool, Architecture, Switch, "BOOL", Text("true"),
+        "Ask what is in memory before a file is read or sent; off, for experiments: all clients wait for the disk";
     head_timeout: u64, Limits, millis(1, HOUR_MS), "TIME", Text("10s"),
         "Time for a client to send a request head";
     idle_timeout: u64, Limits, millis(1, 24 * HOUR_MS), "TIME", Text("60s"),

@@ -18,6 +18,7 @@ use super::account;
 use super::combinations;
 use super::error::{ConfigErrorKind, Problem};
 use super::file::{Draft, SiteDraft};
+use super::optimizations::Optimizations;
 use super::options::{self, Given, Origin, Overrides, STANDARD_OUTPUT};
 use super::settings::{Architecture, LogFormat, LogSettings, RunAs, Settings, Site};
 
@@ -45,7 +46,11 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     let processes = size(value(given.processes));
     let by_default = || if architecture == Architecture::Mt { 1 } else { usable_cores() };
     let workers = given.workers.map_or_else(by_default, |given| size(given.value));
+    let optimizations = Optimizations::of(&given);
     let cache_memory_bytes = || {
+        if let Some(Given { value: false, .. }) = given.content_cache {
+            return 0;
+        }
         let of_all = cache_memory_bytes(usable_bytes(), workers) * workers as u64;
         of_all / if architecture == Architecture::Mp { processes } else { workers } as u64
     };
@@ -69,6 +74,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
         sandbox: value(given.sandbox),
         cap_fowner: value(given.cap_fowner),
         run_as,
+        optimizations,
         log,
         types: draft.types,
         sites,

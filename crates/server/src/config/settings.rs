@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::error::{ConfigError, ConfigErrorKind, Problem};
+use super::optimizations::Optimizations;
 use super::values::Choice;
 
 /// Everything that can be set, resolved.
@@ -56,6 +57,8 @@ pub struct Settings {
     /// Who workers and helpers are; `None`: who starts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_as: Option<RunAs>,
+    /// What is optimized.
+    pub optimizations: Optimizations,
     /// The access log.
     pub log: LogSettings,
     /// Content types by file extension, lower case and without a dot, beside the built-in table.
@@ -279,6 +282,7 @@ mod tests {
             sandbox: SandboxMode::Required,
             cap_fowner: true,
             run_as: Some(RunAs { name: "www-data".into(), uid: 33, gid: 33, groups: vec![33, 4] }),
+            optimizations: Optimizations { send: super::super::SendBy::Mmap, ..Optimizations::default() },
             log: LogSettings { format: LogFormat::Json, file: Some("/var/log/flash.log".into()) },
             types: BTreeMap::from([("mjs".to_owned(), "text/javascript".to_owned())]),
             sites: vec![Site {

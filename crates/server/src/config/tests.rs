@@ -78,6 +78,14 @@ fn nothing_said_means_the_defaults() {
         sandbox: SandboxMode::Auto,
         cap_fowner: false,
         run_as: settings.run_as.clone(),
+        optimizations: Optimizations {
+            name_cache: true,
+            head_cache: true,
+            send: SendBy::Read,
+            align_heads: false,
+            open_in_loop: false,
+            residency_check: true,
+        },
         log: LogSettings { format: LogFormat::Off, file: None },
         types: Default::default(),
         sites: vec![Site {

@@ -307,6 +307,9 @@ impl Supervisor {
     fn announce(&self, place: usize) {
         let generation = &self.generations[place];
         let settings = &generation.settings;
+        for warning in settings.optimizations.warnings() {
+            say(&format!("warning: {warning}"));
+        }
         let line =
             start_line::text(settings, &generation.roots, self.sockets.addresses(), generation.in_force());
         // Standard output belongs to the access log when there is no file for it.

@@ -1,11 +1,19 @@
 //! What an architecture decides of how its workers reach files. Only it knows what may wait.
 
 use std::io;
+use std::sync::Arc;
 
+use flash_engine::limits::LOAD_BYTES;
+use flash_engine::{FilePart, FileSent};
 use flash_sys::OwnedFd;
 use flash_sys::prompt::file::{Found, Resident, Stat, Want};
+use flash_sys::prompt::mapping::{Mappings, Part};
+use flash_sys::prompt::sendfile::Sent;
 
 use super::site_file::SiteFile;
+use super::socket::Socket;
+use crate::config::SendBy;
+use crate::convert;
 
 /// How a worker reaches files.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +24,49 @@ pub(crate) struct Reach {
     pub(crate) read: fn(&SiteFile, u64, &mut [u8]) -> io::Result<Resident>,
     /// Asks for the state of an open file: `WouldBlock` where that would wait and may not.
     pub(crate) stat: fn(&SiteFile) -> io::Result<Stat>,
+    /// Sends a head and so many bytes of a file from an offset on, or what of them is in memory, by sendfile.
+    pub(crate) send_file: SendFile,
     /// Whether it looks files up also under roots that may wait for somebody else.
     pub(crate) under_all_roots: bool,
+}
+
+type SendFile = fn(&Socket, &[u8], &SiteFile, u64, usize) -> io::Result<Sent>;
+
+/// How parts of files are sent.
+#[derive(Debug)]
+pub(super) enum Sending {
+    /// As bytes that were read.
+    Read,
+    Sendfile(SendFile),
+    Mmap(Mappings<SiteFile>),
+}
+
+impl Sending {
+    /// Of mappings, so many at most.
+    pub(super) fn new(by: SendBy, reach: &Reach, mapped_chunks_max: usize) -> Self {
+        match by {
+            SendBy::Read => Sending::Read,
+            SendBy::Sendfile => Sending::Sendfile(reach.send_file),
+            SendBy::Mmap => Sending::Mmap(Mappings::new(LOAD_BYTES, mapped_chunks_max)),
+        }
+    }
+
+    pub(super) fn send(
+        &mut self,
+        socket: &Socket,
+        head: &[u8],
+        file: &Arc<SiteFile>,
+        part: FilePart,
+    ) -> io::Result<FileSent> {
+        let FilePart { version, size_bytes, offset, length } = part;
+        let sent = match self {
+            // The engine was not told to ask for this.
+            Sending::Read => Sent::Unknown,
+            Sending::Sendfile(send) => send(socket, head, file, offset, length)?,
+            Sending::Mmap(mappings) => {
+                mappings.send(socket, head, file, Part { version, size_bytes, offset, length })?
+            }
+        };
+        Ok(convert::sent(sent))
+    }
 }

@@ -7,7 +7,7 @@ use flash_engine::Engine;
 use flash_sys::prompt::channel;
 use flash_sys::prompt::epoll::{Epoll, Watch};
 use flash_sys::prompt::timer::Timer;
-use flash_sys::sandbox::calls::Calls;
+use flash_sys::sandbox::calls::{Calls, More};
 use flash_sys::sandbox::paths::Rights;
 use flash_sys::{AsFd, OwnedFd};
 
@@ -15,10 +15,10 @@ use super::complaint::Complaint;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
 use super::own_jobs::OwnJobs;
-use super::reach::Reach;
+use super::reach::{Reach, Sending};
 use super::system::LinuxSystem;
 use super::{Accepts, EVENTS_MAX, Worker, kind, moment, token};
-use crate::config::Settings;
+use crate::config::{Optimizations, SendBy, Settings};
 use crate::control::{Order, receive_order};
 use crate::convert;
 use crate::helper::DiskWork;
@@ -84,6 +84,11 @@ impl Begun {
         let sys = LinuxSystem::new(
             self.roots.into_iter().map(|root| root.and_then(looks_up)).collect(),
             reach,
+            Sending::new(
+                settings.optimizations.send,
+                &reach,
+                convert::mapped_chunks_max(settings, descriptors_max),
+            ),
             Helpers::new(settings.helpers_max, settings.helper_idle_ms, self.control.try_clone()?),
             own,
             self.log,
@@ -115,17 +120,26 @@ impl Worker {
     /// besides, if it does a helper's work, too.
     pub(crate) fn close(&self, settings: &Settings, work: Option<&DiskWork>) -> io::Result<InForce> {
         keep_panics_quiet();
-        let timer = self.timer.as_fd();
+        let (timer, more) = (self.timer.as_fd(), more(&settings.optimizations));
         match work {
             None => {
                 let folders: Vec<_> = self.sys.roots().map(|root| (root, Rights::Read)).collect();
-                sandbox::close(Role::Worker, settings, &folders, Calls::Worker { timer })
+                sandbox::close(Role::Worker, settings, &folders, Calls::Worker { timer, more })
             }
             Some(work) => {
                 let folders: Vec<_> = work.roots().map(|root| (root, Rights::ReadAndList)).collect();
-                sandbox::close(Role::Worker, settings, &folders, Calls::WaitingWorker { timer })
+                sandbox::close(Role::Worker, settings, &folders, Calls::WaitingWorker { timer, more })
             }
         }
+    }
+}
+
+/// The system calls that it needs for what it was told to do otherwise.
+fn more(optimizations: &Optimizations) -> More {
+    More {
+        sendfile: optimizations.send == SendBy::Sendfile,
+        map_files: optimizations.send == SendBy::Mmap,
+        pread: !optimizations.residency_check,
     }
 }
 

@@ -2,8 +2,11 @@
 //! says ([`Reach`]).
 
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 
-use flash_engine::{FileStat, JobId, LookUpError, Opened, Resident, SiteId, System, Task, Want};
+use flash_engine::{
+    FilePart, FileSent, FileStat, JobId, LookUpError, Opened, Resident, SiteId, System, Task, Want,
+};
 use flash_sys::OwnedFd;
 use flash_sys::prompt::{clock, file, net};
 
@@ -11,7 +14,7 @@ use super::complaint::Complaint;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
 use super::own_jobs::OwnJobs;
-use super::reach::Reach;
+use super::reach::{Reach, Sending};
 use super::site_file::SiteFile;
 use super::socket::Socket;
 use super::start::last_panic;
@@ -29,6 +32,7 @@ pub(crate) struct LinuxSystem {
     /// else.
     roots: Vec<Option<OwnedFd>>,
     reach: Reach,
+    sending: Sending,
     pub(super) helpers: Helpers,
     /// In place of helpers.
     pub(crate) own: Option<OwnJobs>,
@@ -47,6 +51,7 @@ impl LinuxSystem {
     pub(super) fn new(
         roots: Vec<Option<OwnedFd>>,
         reach: Reach,
+        sending: Sending,
         helpers: Helpers,
         own: Option<OwnJobs>,
         log: LogBuffer,
@@ -55,6 +60,7 @@ impl LinuxSystem {
         Self {
             roots,
             reach,
+            sending,
             helpers,
             own,
             log,
@@ -154,6 +160,16 @@ impl System for LinuxSystem {
             return net::send(socket, second);
         }
         net::send_parts(socket, &[IoSlice::new(first), IoSlice::new(second)])
+    }
+
+    fn send_file(
+        &mut self,
+        socket: &Socket,
+        head: &[u8],
+        file: &Arc<SiteFile>,
+        part: FilePart,
+    ) -> io::Result<FileSent> {
+        self.sending.send(socket, head, file, part)
     }
 
     fn end_sending(&mut self, socket: &Socket) {

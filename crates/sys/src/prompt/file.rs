@@ -78,10 +78,15 @@ pub(crate) enum Wait {
 /// root or goes to another file system, which the kernel does not tell apart; `NotFound`;
 /// `PermissionDenied`; others of openat2(2).
 pub fn open_cached(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
-    look_up(root.as_fd(), path, want, Wait::Never).map_err(|e| match Errno::from_io_error(&e) {
+    look_up(root.as_fd(), path, want, Wait::Never).map_err(would_wait_elsewhere)
+}
+
+/// The error of a look-up that stays on one file system, such that a helper looks at a path to another.
+pub(crate) fn would_wait_elsewhere(error: io::Error) -> io::Error {
+    match Errno::from_io_error(&error) {
         Some(Errno::XDEV) => Errno::AGAIN.into(),
-        _ => e,
-    })
+        _ => error,
+    }
 }
 
 /// Both kinds of look-up; `waiting::file` calls it with leave to wait.
@@ -175,17 +180,10 @@ pub enum Resident {
 ///
 /// Errors: those of preadv2(2) other than "would wait".
 pub fn read_resident(file: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
-    let mut length = buffer.len();
-    loop {
-        match resident(&file, offset, length) {
-            Ok(true) => break,
-            Ok(false) if length <= PAGE_BYTES => return Ok(Resident::Absent),
-            // Halving finds a resident start in a few calls; the rest is for a helper.
-            Ok(false) => length = (length / 2).next_multiple_of(PAGE_BYTES),
-            Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::BADF) => return Ok(Resident::Unknown),
-            Err(e) => return Err(e.into()),
-        }
-    }
+    let length = match resident_start(&file, offset, buffer.len())? {
+        Resident::Bytes(length) => length,
+        other => return Ok(other),
+    };
     let mut parts = [IoSliceMut::new(&mut buffer[..length])];
     match rustix::io::preadv2(&file, &mut parts, offset, ReadWriteFlags::NOWAIT) {
         Ok(n) => Ok(Resident::Bytes(n)),
@@ -193,6 +191,21 @@ pub fn read_resident(file: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Res
         Err(Errno::AGAIN) => Ok(Resident::Absent),
         Err(Errno::OPNOTSUPP) => Ok(Resident::Unknown),
         Err(e) => Err(e.into()),
+    }
+}
+
+/// How much of a part of a file is in memory, or on its way, from its start on: all of it, or about
+/// half, and so on.
+pub(crate) fn resident_start(file: impl AsFd, offset: u64, mut length: usize) -> io::Result<Resident> {
+    loop {
+        match resident(&file, offset, length) {
+            Ok(true) => return Ok(Resident::Bytes(length)),
+            Ok(false) if length <= PAGE_BYTES => return Ok(Resident::Absent),
+            // Halving finds a resident start in a few calls; the rest is for a helper.
+            Ok(false) => length = (length / 2).next_multiple_of(PAGE_BYTES),
+            Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::BADF) => return Ok(Resident::Unknown),
+            Err(e) => return Err(e.into()),
+        }
     }
 }
 

@@ -4,5 +4,7 @@ pub mod channel;
 pub mod clock;
 pub mod epoll;
 pub mod file;
+pub mod mapping;
 pub mod net;
+pub mod sendfile;
 pub mod timer;

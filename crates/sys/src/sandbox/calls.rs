@@ -20,16 +20,31 @@ pub enum Calls<'fd> {
     Worker {
         /// The timer of its loop.
         timer: BorrowedFd<'fd>,
+        /// What it may do besides.
+        more: More,
     },
     /// Those of a worker that does a helper's work, too, and may be one of several threads.
     WaitingWorker {
         /// The timer of its loop.
         timer: BorrowedFd<'fd>,
+        /// What it may do besides.
+        more: More,
     },
     /// A helper's.
     Helper,
     /// The log writer's.
     Log,
+}
+
+/// What the settings of a worker need beyond what it needs by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct More {
+    /// sendfile(2).
+    pub sendfile: bool,
+    /// To map files for reading, and to ask what of them is in memory (mincore(2)).
+    pub map_files: bool,
+    /// pread(2), which waits.
+    pub pread: bool,
 }
 
 /// Forbids every call but those that the role needs. `who` names the process in the message on a
@@ -124,6 +139,16 @@ const LOG: &[i64] = &[
 /// Of all machines (cachestat is newer than the libc crate's list).
 pub(crate) const SYS_CACHESTAT: i64 = 451;
 
+impl More {
+    /// Those without conditions.
+    fn calls(self) -> impl Iterator<Item = i64> {
+        let sendfile = self.sendfile.then_some(libc::SYS_sendfile);
+        let mapping = self.map_files.then_some([libc::SYS_mincore, libc::SYS_munlock]);
+        let pread = self.pread.then_some(libc::SYS_pread64);
+        sendfile.into_iter().chain(mapping.into_iter().flatten()).chain(pread)
+    }
+}
+
 /// Which argument a condition looks at, and how.
 type Argument = (u8, SeccompCmpOp, u64);
 
@@ -137,6 +162,9 @@ fn list(calls: Calls<'_>) -> Result<Rules> {
     };
     let mut rules: Rules =
         COMMON.iter().chain(own.iter().copied().flatten()).map(|call| (*call, Vec::new())).collect();
+    if let Calls::Worker { more, .. } | Calls::WaitingWorker { more, .. } = calls {
+        rules.extend(more.calls().map(|call| (call, Vec::new())));
+    }
     #[cfg(target_arch = "x86_64")]
     if !matches!(calls, Calls::Helper) {
         rules.insert(libc::SYS_epoll_wait, Vec::new());
@@ -163,9 +191,12 @@ fn list(calls: Calls<'_>) -> Result<Rules> {
     allow(libc::SYS_poll, &[(2, Eq, 0)])?;
     #[cfg(not(target_arch = "x86_64"))]
     allow(libc::SYS_ppoll, &[(1, Eq, 1)])?;
-    if let Calls::Worker { timer } | Calls::WaitingWorker { timer } = calls {
+    if let Calls::Worker { timer, more } | Calls::WaitingWorker { timer, more } = calls {
         allow(libc::SYS_read, &[(0, Eq, timer.as_raw_fd() as u64)])?;
         allow(libc::SYS_preadv2, &[(5, Eq, libc::RWF_NOWAIT as u64)])?;
+        if more.map_files {
+            allow(libc::SYS_mmap, &[(2, Eq, libc::PROT_READ as u64), (3, Eq, libc::MAP_SHARED as u64)])?;
+        }
     }
     if matches!(calls, Calls::Worker { .. }) {
         allow(libc::SYS_write, &[(0, Eq, libc::STDERR_FILENO as u64)])?;

@@ -9,7 +9,10 @@ use rustix::fs::{self, Advice, Dir, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::root::is_local;
-use crate::prompt::file::{Found, Kind, Stat, Wait, Want, is_place, look_up, resident, stat_of};
+use crate::prompt::file::{
+    Found, Kind, Resident, Stat, Wait, Want, is_place, look_up, resident, stat_of, would_wait_elsewhere,
+};
+use crate::prompt::sendfile::{Sent, send_behind};
 
 /// Opens a folder, for look-ups only.
 pub fn open_folder(path: &Path) -> io::Result<OwnedFd> {
@@ -32,7 +35,7 @@ pub fn open(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
     Ok(found)
 }
 
-/// Like [`open`], for whoever reads the file by [`read_into`]: the kernel reads ahead of it as of any other.
+/// Like [`open`], for whoever reads the file by [`read_now`]: the kernel reads ahead of it as of any other.
 pub fn open_to_read(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
     let found = open(root, path, want)?;
     if let Some(file) = &found.file {
@@ -45,6 +48,12 @@ pub fn open_to_read(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Foun
 /// Like [`open`], but stays on the file system of `root`: `EXDEV` for what lies on another.
 pub fn open_on_same(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
     look_up(root, path, want, Wait::ForTheDisk)
+}
+
+/// Like [`open_on_same`], in the place of [`open_cached`](crate::prompt::file::open_cached) for
+/// experiments, with the same errors: a path that goes to another file system "would wait".
+pub fn open_in_loop(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
+    open_on_same(root, path, want).map_err(would_wait_elsewhere)
 }
 
 /// What statx says of an open file, asking whoever knows.
@@ -62,31 +71,49 @@ fn open_again(file: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
 /// end of the file. A file that is only a place is opened for it.
 pub fn read(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8>) -> io::Result<usize> {
     if is_place(&file)? {
-        return read_at(open_place(&file)?, offset, length_bytes, into);
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = open_again(&file, flags)?;
+        // Its file system, whatever that does, may have made something else of it.
+        if stat(&file)?.kind != Kind::File {
+            return Err(Errno::INVAL.into());
+        }
+        return read_at(file, offset, length_bytes, into);
     }
     read_at(file, offset, length_bytes, into)
 }
 
 /// Reads what there is for `buffer` at `offset`, waiting for the disk where it must; 0 is the end of the
-/// file. It asks nothing before: a file that is only a place shows by that it cannot be read.
-pub fn read_into(file: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+/// file. It asks nothing before: a file that is only a place shows by that it cannot be read, and is left to
+/// [`read`]. For workers that wait, in the place of [`read_resident`](crate::prompt::file::read_resident).
+///
+/// Errors: those of pread(2).
+pub fn read_now(file: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
     loop {
         match rustix::io::pread(&file, &mut *buffer, offset) {
+            Ok(n) => return Ok(Resident::Bytes(n)),
             Err(Errno::INTR) => {}
-            Err(Errno::BADF) => return Ok(rustix::io::pread(open_place(&file)?, buffer, offset)?),
-            other => return Ok(other?),
+            // A place.
+            Err(Errno::BADF) => return Ok(Resident::Unknown),
+            Err(e) => return Err(e.into()),
         }
     }
 }
 
-/// Opens a file that is only a place for reading.
-fn open_place(place: impl AsFd) -> io::Result<OwnedFd> {
-    let file = open_again(place, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
-    // Its file system, whatever that does, may have made something else of it.
-    if stat(&file)?.kind != Kind::File {
-        return Err(Errno::INVAL.into());
+/// Sends a head and a part of a file, and waits for what of it is not in memory: for workers that wait, in
+/// the place of [`send_resident`](crate::prompt::sendfile::send_resident).
+///
+/// Errors: those of the socket.
+pub fn send_now(
+    socket: impl AsFd,
+    head: &[u8],
+    file: impl AsFd,
+    offset: u64,
+    length: usize,
+) -> io::Result<Sent> {
+    if is_place(&file)? {
+        return Ok(Sent::Unknown);
     }
-    Ok(file)
+    send_behind(socket, head, file, offset, length)
 }
 
 fn read_at(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8>) -> io::Result<usize> {
@@ -167,7 +194,7 @@ pub fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompt::file::{Resident, read_resident};
+    use crate::prompt::file::read_resident;
 
     #[test]
     fn a_file_that_may_wait_is_only_a_place_and_can_be_read_all_the_same() {
@@ -181,7 +208,7 @@ mod tests {
         assert_eq!(bytes, b"Linux");
         let file = open_to_read(&root, b"version", Want::Content).expect("found").file.expect("a file");
         let mut buffer = [0; 5];
-        assert_eq!(read_into(&file, 0, &mut buffer).expect("read"), 5);
+        assert_eq!(read_now(&file, 0, &mut buffer).expect("read"), Resident::Bytes(5));
         assert_eq!(&buffer, b"Linux");
     }
 
