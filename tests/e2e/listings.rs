@@ -257,7 +257,7 @@ fn a_huge_directory_hurts_nobody() {
         std::fs::hard_link(&first, huge.join(format!("name-{n:05}"))).unwrap();
     }
     let server =
-        Launch::new(&folder).args(["--browse", "--listing-entries", "60000", "--helpers", "4"]).start();
+        Launch::new(&folder).args(["--browse", "--listing-entries", "60000", "--helpers-max", "4"]).start();
     assert_eq!(server.get("/hello.txt").text(), "hello\n");
     std::thread::scope(|scope| {
         let listed = scope.spawn(|| {

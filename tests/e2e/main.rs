@@ -13,6 +13,7 @@ mod ipv6;
 mod limits;
 mod listings;
 mod logs;
+mod mechanisms;
 mod negotiation;
 mod paths;
 mod processes;

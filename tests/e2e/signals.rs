@@ -122,7 +122,7 @@ fn a_stop_has_a_deadline() {
 #[test]
 fn a_request_that_waits_for_a_helper_is_answered_before_the_end() {
     let folder = Folder::with_hello();
-    let mut server = Launch::new(&folder).args(["--helpers", "1"]).start();
+    let mut server = Launch::new(&folder).args(["--helpers-max", "1"]).start();
     assert_eq!(server.get("/unheard-of").status, 404);
     let helper = server.sole("helper");
     kill("STOP", helper);

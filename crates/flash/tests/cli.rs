@@ -181,8 +181,8 @@ fn check_fails_without_its_file() {
 
 #[test]
 fn flag_beats_environment_beats_file_beats_default() {
-    let folder = Folder::with("workers = 1\nhelpers = 1\nconnections = 1\nbrowse = true\n");
-    let env = [("FLASH_WORKERS", "2"), ("FLASH_HELPERS", "2"), ("FLASH_CONFIG", "flash.toml")];
+    let folder = Folder::with("workers = 1\nhelpers_max = 1\nconnections = 1\nbrowse = true\n");
+    let env = [("FLASH_WORKERS", "2"), ("FLASH_HELPERS_MAX", "2"), ("FLASH_CONFIG", "flash.toml")];
     let settings = folder.flash_env(&["check", "--print", "--workers", "3"], &env).settings();
     assert_eq!((settings.workers, settings.helpers_max, settings.connections_max), (3, 2, 1));
     assert_eq!(settings.idle_timeout_ms, 60_000);
@@ -205,6 +205,9 @@ fn every_flag_arrives() {
         "log_format" => "json",
         "sandbox" => "off",
         "log_file" => "access.log",
+        "architecture" => "sped",
+        "event_mechanism" => "select",
+        "helpers" => "threads",
         _ if matches!(spec.kind, Kind::Duration { .. }) => "7s",
         _ => "7",
     };
@@ -223,6 +226,24 @@ fn every_flag_arrives() {
         let args = [&["check", "--print"], &args[..]].concat();
         assert_ne!(folder.flash(&args).settings(), plain, "{args:?} changed nothing");
     }
+}
+
+#[test]
+fn a_number_of_helpers_is_told_where_it_belongs() {
+    let folder = Folder::new();
+    let run = folder.flash(&["check", "--helpers", "4"]);
+    assert_eq!(run.code, 2);
+    for part in ["'4'", "'--helpers <KIND>'", "must be processes or threads", "--helpers-max"] {
+        assert!(run.err.contains(part), "{part}: {}", run.err);
+    }
+    let run = folder.flash_env(&["check"], &[("FLASH_HELPERS", "4")]);
+    assert_eq!(run.code, 1);
+    assert!(
+        run.err.contains("wrong value `4` for FLASH_HELPERS") && run.err.contains("--helpers-max"),
+        "{}",
+        run.err
+    );
+    assert_eq!(folder.flash(&["check", "--print", "--helpers-max", "4"]).settings().helpers_max, 4);
 }
 
 #[test]

@@ -2,32 +2,54 @@
 
 use std::io;
 
-use flash_engine::limits::OPEN_FILES_MAX;
+use flash_engine::limits::{FILES_OF_NAME_MAX, OPEN_FILES_MAX};
 use flash_engine::{FileStat, Kind, LogFormat, LookUpError, Opened, Rules, SiteRules, Timeouts, Want};
 use flash_http::types::TypeTable;
 use flash_sys::OwnedFd;
-use flash_sys::prompt::file;
+use flash_sys::prompt::{file, mechanism};
 
-use crate::config::{self, Settings};
+use crate::config::{self, EventMechanism, HelperKind, Settings};
 
 /// Descriptors that a worker needs besides those for connections, files and helpers.
 const DESCRIPTORS_APART: u64 = 64;
+/// A root of a site is open for the worker, and once more for helper threads.
+const ROOTS_OF_SITE: u64 = 2;
+
+/// Files that a worker may keep open, of so many descriptors.
+fn open_files_max(descriptors_max: u64) -> u64 {
+    (descriptors_max / 4).min(OPEN_FILES_MAX as u64)
+}
+
+/// Connections for which a worker has descriptors, of so many.
+pub(crate) fn connections_that_fit(
+    descriptors_max: u64,
+    helpers: HelperKind,
+    helpers_max: u64,
+    sites: u64,
+) -> u64 {
+    // Threads have their own ends of channels, and files in hand; of a name all are opened at once. Of
+    // processes there are those at work and those given up.
+    let of_helper = match helpers {
+        HelperKind::Processes => 2,
+        HelperKind::Threads => 2 + 2 * FILES_OF_NAME_MAX as u64,
+    };
+    let others =
+        open_files_max(descriptors_max) + DESCRIPTORS_APART + of_helper * helpers_max + ROOTS_OF_SITE * sites;
+    descriptors_max.saturating_sub(others)
+}
 
 /// What the engine is told, within what `descriptors_max` allows.
 pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
-    let open_files_max = (descriptors_max / 4).min(OPEN_FILES_MAX as u64);
-    // Of helpers at work and of those given up.
-    let channels_max = 2 * settings.helpers_max as u64;
-    let others = open_files_max + DESCRIPTORS_APART + channels_max;
-    let connections_max =
-        usize::try_from(descriptors_max.saturating_sub(others)).unwrap_or(usize::MAX).max(1);
+    let (helpers_max, sites) = (settings.helpers_max as u64, settings.sites.len() as u64);
+    let connections_max = connections_that_fit(descriptors_max, settings.helpers, helpers_max, sites);
+    let connections_max = usize::try_from(connections_max).unwrap_or(usize::MAX).max(1);
     Rules {
         sites: settings.sites.iter().map(site_rules).collect(),
         types: types(settings),
         freshness_ms: settings.freshness_ms,
         cache_memory_bytes: settings.cache_memory_bytes,
         connections_max: settings.connections_max.min(connections_max),
-        open_files_max: open_files_max as usize,
+        open_files_max: open_files_max(descriptors_max) as usize,
         helpers_max: settings.helpers_max,
         timeouts: Timeouts {
             head_ms: settings.head_timeout_ms,
@@ -40,6 +62,15 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
             config::LogFormat::Json => LogFormat::Json,
             config::LogFormat::Off => LogFormat::Off,
         },
+    }
+}
+
+/// What the loop waits by.
+pub(crate) fn mechanism(mechanism: EventMechanism) -> mechanism::Kind {
+    match mechanism {
+        EventMechanism::Epoll => mechanism::Kind::Epoll,
+        EventMechanism::Poll => mechanism::Kind::Poll,
+        EventMechanism::Select => mechanism::Kind::Select,
     }
 }
 

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::io;
 
+use flash_sys::prompt::mechanism::SELECT_DESCRIPTORS_MAX;
 use flash_sys::sandbox::calls::{self, Calls};
 use flash_sys::sandbox::limits::{self, Limits};
 use flash_sys::sandbox::memory;
@@ -14,7 +15,7 @@ use flash_sys::sandbox::privileges::{self, Keep};
 use flash_sys::waiting::process;
 use flash_sys::{AsFd, OwnedFd};
 
-use crate::config::{SandboxMode, Settings};
+use crate::config::{EventMechanism, HelperKind, SandboxMode, Settings};
 
 /// A process that serves requests or writes their log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ const MEMORY_APART_BYTES: u64 = 256 << 20;
 const CONNECTION_BYTES: u64 = 256 << 10;
 /// What an entry of a listing can take: its longest name, encoded, twice in the page.
 const LISTING_ENTRY_BYTES: u64 = 4 << 10;
+/// What a helper thread can take besides listings: its stack, its buffers, an arena of the allocator.
+const THREAD_BYTES: u64 = 16 << 20;
 /// Descriptors that a helper or a log writer needs at most, besides the sites' roots.
 const DESCRIPTORS: u64 = 1024;
 
@@ -49,22 +52,28 @@ impl Role {
     }
 
     fn limits(self, settings: &Settings) -> Limits {
+        // As entries and as a page.
+        let listing_bytes = 2 * settings.listing_entries_max as u64 * LISTING_ENTRY_BYTES;
         match self {
             Role::Worker => {
                 let connections = settings.connections_max as u64 * CONNECTION_BYTES;
                 // Twice, because contents that are being sent live on when the cache lets them go.
+                let threads = match settings.helpers {
+                    HelperKind::Processes => 0,
+                    HelperKind::Threads => settings.helpers_max as u64,
+                };
                 let memory_bytes = MEMORY_APART_BYTES
                     .saturating_add(settings.cache_memory_bytes.saturating_mul(2))
-                    .saturating_add(connections);
-                Limits { descriptors: None, memory_bytes }
+                    .saturating_add(connections)
+                    .saturating_add(threads * (THREAD_BYTES + listing_bytes));
+                // So no descriptor has a number that select does not take.
+                let selects = settings.event_mechanism == EventMechanism::Select;
+                Limits { descriptors: selects.then_some(SELECT_DESCRIPTORS_MAX), memory_bytes }
             }
-            Role::Helper => {
-                let listing_bytes = settings.listing_entries_max as u64 * LISTING_ENTRY_BYTES;
-                Limits {
-                    descriptors: Some(DESCRIPTORS + settings.sites.len() as u64),
-                    memory_bytes: MEMORY_APART_BYTES + 2 * listing_bytes,
-                }
-            }
+            Role::Helper => Limits {
+                descriptors: Some(DESCRIPTORS + settings.sites.len() as u64),
+                memory_bytes: MEMORY_APART_BYTES + listing_bytes,
+            },
             Role::Log => Limits { descriptors: Some(DESCRIPTORS), memory_bytes: MEMORY_APART_BYTES },
         }
     }
@@ -96,7 +105,7 @@ pub(crate) fn enter(role: Role, settings: &Settings) -> io::Result<u64> {
     Ok(descriptors_max)
 }
 
-/// Has the kernel forbid, from now on, every path but `folders` and every call but `calls`.
+/// Has the kernel forbid this thread, from now on, every path but `folders` and every call but `calls`.
 ///
 /// Errors: what the kernel does not have and the settings require.
 pub(crate) fn close(
@@ -118,7 +127,8 @@ pub(crate) fn close(
     if landlock.is_none() {
         required("Landlock")?;
     }
-    let who = format!("{} process {}", role.name(), std::process::id());
+    let thread_of = if matches!(calls, Calls::HelperThread) { "thread of worker " } else { "" };
+    let who = format!("{} {thread_of}process {}", role.name(), std::process::id());
     let seccomp = match calls::restrict(calls, &who) {
         Ok(()) => true,
         Err(e) if e.kind() == io::ErrorKind::Unsupported => {

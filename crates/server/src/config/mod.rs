@@ -8,6 +8,7 @@
 //! fields are the rows of one table, [`options::OPTIONS`].
 
 mod account;
+mod combinations;
 mod environment;
 mod error;
 mod file;
@@ -27,7 +28,9 @@ use std::time::Duration;
 
 pub use error::{ConfigError, ConfigErrorKind};
 pub use options::{Given, Origin, Overrides};
-pub use settings::{LogFormat, LogSettings, RunAs, SandboxMode, Settings, Site};
+pub use settings::{
+    Architecture, EventMechanism, HelperKind, LogFormat, LogSettings, RunAs, SandboxMode, Settings, Site,
+};
 pub use values::{Kind, Refusal, UserName, one_of};
 
 use error::{Problem, SourceFile};

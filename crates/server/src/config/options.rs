@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::settings::{LogFormat, SandboxMode};
+use super::settings::{Architecture, EventMechanism, HelperKind, LogFormat, SandboxMode};
 use super::values::{FromItems, Kind, Refusal, UserName};
 
 /// One option.
@@ -50,6 +50,8 @@ pub enum Group {
     Privileges,
     /// What is written down.
     Logs,
+    /// How it is built, to be compared with other ways.
+    Architecture,
 }
 
 impl Group {
@@ -63,6 +65,7 @@ impl Group {
             Group::Limits => "Limits and timeouts",
             Group::Privileges => "Privileges",
             Group::Logs => "Logs",
+            Group::Architecture => "Architecture and optimizations",
         }
     }
 }
@@ -219,10 +222,10 @@ options! {
         "Most connections of a worker";
     workers: u64, Resources, count(1, 256), "N", Depends("one for each usable core"),
         "Worker processes";
-    helpers: u64, Resources, count(1, 256), "N", Text("16"),
-        "Most helper processes of a worker, which wait for the disk in its place";
+    helpers_max: u64, Resources, count(1, 256), "N", Text("16"),
+        "Most helpers of a worker, which wait for the disk in its place";
     helper_idle: u64, Resources, millis(1, 24 * HOUR_MS), "TIME", Text("10s"),
-        "End a helper after this time without work";
+        "End a helper process after this time without work";
     cache_memory: u64, Resources, size(0, 1024 * GIB), "SIZE",
         Depends("64MiB, or less: 1/32 of the memory there is for all workers"),
         "Memory of a worker for the contents of small files";
@@ -248,6 +251,12 @@ options! {
         "Form of the access log: combined, json or off";
     log_file: PathBuf, Logs, PathKind, "FILE", Depends("standard output"),
         "File for the access log, or - for standard output";
+    architecture: Architecture, Architecture, Kind::OneOf(Architecture::WORDS), "NAME", Text("amped"),
+        "How connections and the disk are shared out: amped, sped, mp or mt";
+    event_mechanism: EventMechanism, Architecture, Kind::OneOf(EventMechanism::WORDS), "NAME", Text("epoll"),
+        "What the loop of amped and sped waits by: epoll, poll, or select (fewer than 1024 descriptors)";
+    helpers: HelperKind, Architecture, Kind::OneOf(HelperKind::WORDS), "KIND", Text("processes"),
+        "What the helpers of amped are: processes on demand, or threads from the start";
 }
 
 impl Overrides {
@@ -312,10 +321,10 @@ mod tests {
     fn the_upper_source_wins() {
         let given = |value| Some(Given { value, origin: Origin::Flag });
         let upper = Overrides { workers: given(1), ..Overrides::defaults() };
-        let below = Overrides { workers: given(2), helpers: given(3), ..Overrides::defaults() };
-        let merged = Overrides { helpers: None, ..upper }.or(below);
+        let below = Overrides { workers: given(2), helpers_max: given(3), ..Overrides::defaults() };
+        let merged = Overrides { helpers_max: None, ..upper }.or(below);
         assert_eq!(merged.workers.unwrap().value, 1);
-        assert_eq!(merged.helpers.unwrap().value, 3);
+        assert_eq!(merged.helpers_max.unwrap().value, 3);
     }
 
     #[test]

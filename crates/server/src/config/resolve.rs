@@ -15,6 +15,7 @@ use flash_sys::waiting::root::{Unopened, open_roots};
 
 use super::ROOT_PATIENCE;
 use super::account;
+use super::combinations;
 use super::error::{ConfigErrorKind, Problem};
 use super::file::{Draft, SiteDraft};
 use super::options::{self, Given, Origin, Overrides, STANDARD_OUTPUT};
@@ -33,6 +34,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     let given = given.or(Overrides::defaults());
     let mut problems = Vec::new();
     check_hosts(&draft.sites, &mut problems);
+    combinations::check(&given, draft.sites.len(), &mut problems);
     let log = log(&given, &mut problems);
     let run_as = account::run_as(&given, &mut problems);
     let sites = sites(&given, draft.sites, folder, run_as.as_ref(), &mut problems);
@@ -44,7 +46,10 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     Ok(Settings {
         listen: value(given.listen),
         workers,
-        helpers_max: size(value(given.helpers)),
+        architecture: value(given.architecture),
+        event_mechanism: value(given.event_mechanism),
+        helpers: value(given.helpers),
+        helpers_max: size(value(given.helpers_max)),
         freshness_ms: value(given.freshness),
         cache_memory_bytes: given.cache_memory.map_or_else(cache_memory_bytes, |given| given.value),
         connections_max: size(value(given.connections)),

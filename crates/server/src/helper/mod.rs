@@ -1,14 +1,20 @@
 //! A helper: does one task at a time that may wait for the disk, for one worker.
 //!
 //! It has the sites' roots, opened by the supervisor, and nothing else. It ends when its worker closes the channel.
+//! It is a process, or a thread of its worker ([`threads`]); what it does is the same.
 
 mod listing;
+mod threads;
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use flash_engine::limits::SMALL_FILE_BYTES_MAX;
-use flash_engine::{FileStat, Finding, Kind, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
+use flash_engine::{
+    FileStat, Finding, JobId, Kind, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find,
+};
 use flash_http::types::TypeTable;
 use flash_sys::OwnedFd;
 use flash_sys::prompt::channel;
@@ -22,6 +28,7 @@ use crate::control::{Order, receive_order};
 use crate::convert;
 use crate::protocol::{CLOSE, MESSAGE_BYTES_MAX, decode_task, encode_outcome};
 use crate::sandbox::{self, Role};
+pub(crate) use threads::start as start_threads;
 
 /// How old a helper without some root is at least when it makes room for one with it: a root that
 /// hangs or fails must not make every request of its site start a process.
@@ -30,12 +37,10 @@ const OUTDATED_MIN: Duration = Duration::from_secs(1);
 struct Site {
     rules: SiteRules,
     /// None where it did not answer when this helper was started.
-    root: Option<OwnedFd>,
+    root: Option<Arc<OwnedFd>>,
 }
 
 struct Helper {
-    /// To its worker.
-    channel: OwnedFd,
     sites: Vec<Site>,
     types: TypeTable,
     listing_entries_max: usize,
@@ -47,55 +52,93 @@ struct Helper {
 ///
 /// Errors: `StaleNetworkFileHandle` when it makes room for a helper with newer roots.
 pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
-    let site = |site: &config::Site| Site { rules: convert::site_rules(site), root: None };
-    let mut helper = Helper {
-        channel,
-        sites: settings.sites.iter().map(site).collect(),
-        types: convert::types(settings),
-        listing_entries_max: settings.listing_entries_max,
-        outdated: false,
-    };
-    let started = Instant::now();
+    let mut roots: Vec<Option<Arc<OwnedFd>>> = settings.sites.iter().map(|_| None).collect();
     loop {
-        match receive_order(&helper.channel)? {
+        match receive_order(&channel)? {
             Order::Root { site, folder, .. } => {
-                if let Some(site) = helper.sites.get_mut(site) {
-                    site.root = Some(folder);
+                if let Some(root) = roots.get_mut(site) {
+                    *root = Some(Arc::new(folder));
                 }
             }
             Order::Begin => break,
             other => return Err(io::Error::new(ErrorKind::InvalidData, format!("unexpected {other:?}"))),
         }
     }
-    let roots: Vec<_> =
-        helper.sites.iter().filter_map(|site| Some((site.root.as_ref()?, Rights::ReadAndList))).collect();
-    sandbox::close(Role::Helper, settings, &roots, Calls::Helper)?;
-    let mut bytes = vec![0; MESSAGE_BYTES_MAX];
-    let mut descriptors = Vec::new();
-    loop {
-        let length = channel::recv(&helper.channel, &mut bytes, &mut descriptors)?;
-        if length == 0 {
-            return Ok(());
-        }
-        if bytes[..length] == [CLOSE] {
-            descriptors.clear();
-            continue;
-        }
-        let Some((id, task)) = decode_task(&bytes[..length], &mut descriptors) else {
-            return Err(io::Error::new(ErrorKind::InvalidData, "a message that is no task"));
-        };
-        descriptors.clear();
-        let outcome = helper.work(&task);
-        if helper.outdated && started.elapsed() > OUTDATED_MIN {
-            // Without an answer, which is one, too: after another it might be given a job on its way out.
-            return Err(ErrorKind::StaleNetworkFileHandle.into());
-        }
-        let message = encode_outcome(id, &outcome);
-        channel::send(&helper.channel, &[io::IoSlice::new(&message.bytes)], &message.descriptors)?;
-    }
+    sandbox::close(Role::Helper, settings, &folders(&roots), Calls::Helper)?;
+    Helper::new(settings, roots).serve(&channel, Some(OUTDATED_MIN))
 }
 
+/// What a helper may open.
+fn folders(roots: &[Option<Arc<OwnedFd>>]) -> Vec<(&OwnedFd, Rights)> {
+    roots.iter().flatten().map(|root| (&**root, Rights::ReadAndList)).collect()
+}
+
+/// No job has this number.
+const NO_JOB: u64 = u64::MAX;
+
 impl Helper {
+    fn new(settings: &Settings, roots: Vec<Option<Arc<OwnedFd>>>) -> Self {
+        let site = |(site, root): (&config::Site, _)| Site { rules: convert::site_rules(site), root };
+        Self {
+            sites: settings.sites.iter().zip(roots).map(site).collect(),
+            types: convert::types(settings),
+            listing_entries_max: settings.listing_entries_max,
+            outdated: false,
+        }
+    }
+
+    /// Does tasks until the worker is gone. One that is as old as `room_after` makes room when it met a root
+    /// that it lacks or that is gone.
+    ///
+    /// Errors: `StaleNetworkFileHandle` then, and those of the channel.
+    fn serve(&mut self, channel: &OwnedFd, room_after: Option<Duration>) -> io::Result<()> {
+        let started = Instant::now();
+        let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+        let mut descriptors = Vec::new();
+        loop {
+            let length = channel::recv(channel, &mut bytes, &mut descriptors)?;
+            if length == 0 {
+                return Ok(());
+            }
+            if bytes[..length] == [CLOSE] {
+                descriptors.clear();
+                continue;
+            }
+            let task = decode_task(&bytes[..length], &mut descriptors);
+            descriptors.clear();
+            let (id, outcome) = match &task {
+                Some((id, task)) => (*id, self.work_guarded(task)),
+                // Its descriptor was lost at the limit of descriptors, or there is a bug.
+                None => (JobId::from_u64(NO_JOB), Outcome::Lost),
+            };
+            if self.outdated && room_after.is_some_and(|age| started.elapsed() > age) {
+                // Without an answer, which is one, too: after another it might be given a job on its way out.
+                return Err(ErrorKind::StaleNetworkFileHandle.into());
+            }
+            let message = encode_outcome(id, &outcome);
+            let parts = [io::IoSlice::new(&message.bytes)];
+            if channel::send(channel, &parts, &message.descriptors).is_err() {
+                // Too many descriptors are under way (`ETOOMANYREFS`), or the worker is gone.
+                let message = encode_outcome(id, &Outcome::Lost);
+                channel::send(channel, &[io::IoSlice::new(&message.bytes)], &[])?;
+            }
+        }
+    }
+
+    /// A panic costs its task only.
+    fn work_guarded(&mut self, task: &Task<OwnedFd>) -> Outcome<OwnedFd> {
+        catch_unwind(AssertUnwindSafe(|| self.work(task))).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            // Nobody may be reading any more.
+            let _ = writeln!(
+                io::stderr(),
+                "flash: a bug: panic in a helper ({text}); its requests were answered 503"
+            );
+            Outcome::Lost
+        })
+    }
+
     fn work(&mut self, task: &Task<OwnedFd>) -> Outcome<OwnedFd> {
         let outcome = match task {
             Task::Find { site, path } => self.find(*site, path),
@@ -171,7 +214,7 @@ fn rooted<'s>(
     let no_such_site = || io::Error::new(ErrorKind::InvalidInput, "no such site");
     let site = sites.get(usize::from(site.0)).ok_or_else(no_such_site)?;
     *outdated |= site.root.is_none();
-    Ok(site.root.as_ref().map(|root| (&site.rules, root)))
+    Ok(site.root.as_ref().map(|root| (&site.rules, &**root)))
 }
 
 /// The state of a file that is no more.

@@ -1,4 +1,4 @@
-//! A worker: one epoll loop around one engine, on one core.
+//! A worker: one event loop around one engine, on one core.
 //!
 //! Nothing in this folder may wait for a disk or a peer: a house-rules test refuses whatever
 //! could. Only [`run`]'s start waits, for orders.
@@ -14,7 +14,8 @@ use std::io;
 use std::net::SocketAddr;
 
 use flash_engine::{Engine, JobId, Key, Moment, Outcome, Readiness, System};
-use flash_sys::prompt::epoll::{Epoll, Ready, Watch};
+use flash_sys::prompt::epoll::{Ready, Watch};
+use flash_sys::prompt::mechanism::{Awaited, Mechanism};
 use flash_sys::prompt::timer::Timer;
 use flash_sys::prompt::{clock, net};
 use flash_sys::{AsFd, OwnedFd};
@@ -56,7 +57,7 @@ const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nServer: flash\r\nCo
 struct Worker {
     engine: Engine<LinuxSystem>,
     sys: LinuxSystem,
-    epoll: Epoll,
+    mechanism: Mechanism,
     timer: Timer,
     control: OwnedFd,
     listeners: Vec<OwnedFd>,
@@ -66,10 +67,25 @@ struct Worker {
     housekeeping_ms: u64,
     refusals: Complaint,
     refused: u64,
+    /// What the operator is told to do about refused clients.
+    refusal_advice: &'static str,
 }
 
 fn moment() -> Moment {
     Moment { monotonic_ms: clock::monotonic_ms(), wall_ns: clock::wall_ns() }
+}
+
+/// What poll or select is to tell of a token; None for one whose descriptor is closed.
+fn awaited(engine: &Engine<LinuxSystem>, sys: &LinuxSystem, token: u64) -> Option<Awaited> {
+    let number = token & ((1 << KIND_SHIFT) - 1);
+    match token >> KIND_SHIFT {
+        kind::CONNECTION => {
+            let Readiness { readable, writable, hung_up, .. } = engine.awaited(Key::from_u64(number))?;
+            Some(Awaited { readable, writable, hung_up })
+        }
+        kind::HELPER => sys.helpers.has(number).then_some(Awaited::INPUT),
+        _ => Some(Awaited::INPUT),
+    }
 }
 
 impl Worker {
@@ -79,7 +95,8 @@ impl Worker {
         loop {
             let timeout_ms = self.until_next()?;
             batch.clear();
-            batch.extend(self.epoll.wait(timeout_ms)?);
+            let (engine, sys) = (&self.engine, &self.sys);
+            self.mechanism.wait(timeout_ms, |token| awaited(engine, sys, token), &mut batch)?;
             let now = moment();
             self.engine.handle_turn(now);
             for ready in &batch {
@@ -153,7 +170,7 @@ impl Worker {
         match self.engine.handle_accept(socket, peer) {
             Ok(key) => {
                 let watched = self.engine.connection(key).map(|socket| {
-                    self.epoll.add(socket, token(kind::CONNECTION, key.to_u64()), Watch::Connection)
+                    self.mechanism.add(socket, token(kind::CONNECTION, key.to_u64()), Watch::Connection)
                 });
                 if !matches!(watched, Some(Ok(()))) {
                     // Memory for the watch ran out; nothing was received or sent yet.
@@ -193,8 +210,8 @@ impl Worker {
         let counters = self.engine.counters();
         self.sys.report(&format!(
             "refused {} connections with {} open: a limit of connections or descriptors is reached; \
-             raise --connections or the descriptor limit (ulimit -n)",
-            self.refused, counters.connections
+             {}",
+            self.refused, counters.connections, self.refusal_advice
         ));
         self.refused = 0;
     }
@@ -229,7 +246,8 @@ impl Worker {
         loop {
             match receive_order(&self.control) {
                 Ok(Order::Helper(number, channel)) => {
-                    if self.sys.helpers.add(&self.epoll, token(kind::HELPER, number), number, channel) {
+                    if self.sys.helpers.add(&mut self.mechanism, token(kind::HELPER, number), number, channel)
+                    {
                         self.engine.handle_helper_ready(&mut self.sys);
                     }
                 }
@@ -248,7 +266,7 @@ impl Worker {
     fn drain(&mut self) {
         // Closing our copies is enough: the supervisor and other workers keep theirs.
         for listener in self.listeners.drain(..) {
-            let _ = self.epoll.remove(&listener);
+            let _ = self.mechanism.remove(&listener);
         }
         self.engine.handle_drain(&mut self.sys);
         self.draining = true;

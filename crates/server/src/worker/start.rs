@@ -5,7 +5,8 @@ use std::io;
 
 use flash_engine::Engine;
 use flash_sys::prompt::channel;
-use flash_sys::prompt::epoll::{Epoll, Watch};
+use flash_sys::prompt::epoll::Watch;
+use flash_sys::prompt::mechanism::{Kind, Mechanism};
 use flash_sys::prompt::timer::Timer;
 use flash_sys::sandbox::calls::Calls;
 use flash_sys::sandbox::paths::Rights;
@@ -16,28 +17,34 @@ use super::helpers::Helpers;
 use super::log::LogBuffer;
 use super::system::LinuxSystem;
 use super::{EVENTS_MAX, Worker, kind, moment, token};
-use crate::config::Settings;
+use crate::config::{HelperKind, Settings};
 use crate::control::{Order, receive_order};
 use crate::convert;
+use crate::helper;
 use crate::sandbox::{self, Role};
 
 /// Runs a worker on the orders from `control`.
 pub(crate) fn run(control: OwnedFd, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
     let mut roots: Vec<Option<OwnedFd>> = settings.sites.iter().map(|_| None).collect();
-    let epoll = Epoll::new(EVENTS_MAX)?;
+    let mut all_roots: Vec<Option<OwnedFd>> = settings.sites.iter().map(|_| None).collect();
+    let has_threads = settings.helpers == HelperKind::Threads;
+    let event_mechanism = convert::mechanism(settings.event_mechanism);
+    let mut mechanism = Mechanism::new(event_mechanism, EVENTS_MAX)?;
     let mut log = LogBuffer::new();
     let mut listeners = Vec::new();
     loop {
         match receive_order(&control)? {
-            Order::Root { site, is_local: true, folder } => {
-                if let Some(root) = roots.get_mut(site) {
+            Order::Root { site, is_local, folder } => {
+                if let Some(root) = all_roots.get_mut(site).filter(|_| has_threads) {
+                    *root = Some(folder.try_clone()?);
+                }
+                // Look-ups elsewhere may wait for somebody else: helpers do all.
+                if let Some(root) = roots.get_mut(site).filter(|_| is_local) {
                     *root = Some(folder);
                 }
             }
-            // Look-ups there may wait for somebody else: helpers do all.
-            Order::Root { .. } => {}
             Order::Listener(listener) => {
-                epoll.add(&listener, token(kind::LISTENER, listeners.len() as u64), Watch::Input)?;
+                mechanism.add(&listener, token(kind::LISTENER, listeners.len() as u64), Watch::Input)?;
                 listeners.push(listener);
             }
             Order::Log(channel) => log.connect(channel),
@@ -46,21 +53,25 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, descriptors_max: u64) -
         }
     }
     channel::set_nonblocking(&control)?;
-    epoll.add(&control, token(kind::CONTROL, 0), Watch::Input)?;
+    mechanism.add(&control, token(kind::CONTROL, 0), Watch::Input)?;
     let timer = Timer::new()?;
-    epoll.add(&timer, token(kind::TIMER, 0), Watch::Input)?;
+    mechanism.add(&timer, token(kind::TIMER, 0), Watch::Input)?;
     let spare = control.try_clone()?;
     let now = moment();
-    let sys = LinuxSystem::new(
-        roots,
-        Helpers::new(settings.helpers_max, settings.helper_idle_ms, control.try_clone()?),
-        log,
-        control.try_clone()?,
-    );
+    let mut helpers =
+        Helpers::new(settings.helpers, settings.helpers_max, settings.helper_idle_ms, control.try_clone()?);
+    if has_threads {
+        for (number, channel) in (0..).zip(helper::start_threads(settings, all_roots)?) {
+            if !helpers.add(&mut mechanism, token(kind::HELPER, number), number, channel) {
+                return Err(io::Error::other("a helper thread cannot be watched"));
+            }
+        }
+    }
+    let sys = LinuxSystem::new(roots, helpers, log, control.try_clone()?);
     let worker = Worker {
         engine: Engine::new(convert::rules(settings, descriptors_max), now),
         sys,
-        epoll,
+        mechanism,
         timer,
         control,
         listeners,
@@ -69,13 +80,22 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, descriptors_max: u64) -
         housekeeping_ms: now.monotonic_ms,
         refusals: Complaint::default(),
         refused: 0,
+        refusal_advice: refusal_advice(event_mechanism),
     };
     keep_panics_quiet();
     let folders: Vec<_> = worker.sys.roots().map(|root| (root, Rights::Read)).collect();
-    let calls = Calls::Worker { timer: worker.timer.as_fd() };
+    let calls = Calls::Worker { timer: worker.timer.as_fd(), mechanism: event_mechanism, has_threads };
     let in_force = sandbox::close(Role::Worker, settings, &folders, calls)?;
     worker.ready(in_force)?;
     worker.run()
+}
+
+/// What to do about clients that had to be refused.
+fn refusal_advice(mechanism: Kind) -> &'static str {
+    match mechanism {
+        Kind::Select => "select has room for no more: take --event-mechanism epoll",
+        _ => "raise --connections or the descriptor limit (ulimit -n)",
+    }
 }
 
 thread_local! {

@@ -108,7 +108,7 @@ impl LinuxSystem {
     /// Says that a helper died at work.
     pub(super) fn complain_of_loss(&mut self) {
         if self.lost_helpers.is_due(clock::monotonic_ms()) {
-            self.report("a helper process ended before its job was done; its requests were answered 503");
+            self.report("a helper ended before its job was done; its requests were answered 503");
         }
     }
 
@@ -194,7 +194,7 @@ impl System for LinuxSystem {
     fn abandon_job(&mut self, id: JobId) {
         self.helpers.abandon(id);
         if self.overdue_helpers.is_due(clock::monotonic_ms()) {
-            self.report("a helper passed its deadline and is replaced; its requests were answered 503");
+            self.report("a helper passed its deadline and was given up; its requests were answered 503");
         }
     }
 

@@ -4,5 +4,7 @@ pub mod channel;
 pub mod clock;
 pub mod epoll;
 pub mod file;
+mod levels;
+pub mod mechanism;
 pub mod net;
 pub mod timer;

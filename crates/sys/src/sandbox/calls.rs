@@ -1,4 +1,4 @@
-//! Which system calls a process can make from now on: seccomp(2), by lists of what each role needs.
+//! Which system calls a thread can make from now on: seccomp(2), by lists of what each role needs.
 //!
 //! A call that is not on its role's list ends the process with a message (see the module's
 //! `violation`). The worker's list is the promise: nothing on it waits for a disk.
@@ -12,6 +12,7 @@ use seccompiler::{
 };
 
 use super::violation;
+use crate::prompt::mechanism;
 
 /// Whose calls.
 #[derive(Clone, Copy, Debug)]
@@ -20,9 +21,15 @@ pub enum Calls<'fd> {
     Worker {
         /// The timer of its loop.
         timer: BorrowedFd<'fd>,
+        /// What its loop waits by, besides epoll.
+        mechanism: mechanism::Kind,
+        /// It shares its process with helpers, and so the locks of the allocator.
+        has_threads: bool,
     },
-    /// A helper's.
+    /// Those of a helper that is a process.
     Helper,
+    /// Those of a helper that is a thread of its worker.
+    HelperThread,
     /// The log writer's.
     Log,
 }
@@ -30,7 +37,7 @@ pub enum Calls<'fd> {
 /// Forbids every call but those that the role needs. `who` names the process in the message on a
 /// forbidden call.
 ///
-/// The calling thread must be the only one.
+/// It holds for the calling thread and for those that it starts, not for others that there are.
 ///
 /// Errors: `Unsupported` where the kernel or the machine has no seccomp.
 pub fn restrict(calls: Calls<'_>, who: &str) -> io::Result<()> {
@@ -123,12 +130,12 @@ fn list(calls: Calls<'_>) -> Result<Rules> {
     use SeccompCmpOp::{Eq, MaskedEq};
     let own = match calls {
         Calls::Worker { .. } => WORKER,
-        Calls::Helper => HELPER,
+        Calls::Helper | Calls::HelperThread => HELPER,
         Calls::Log => LOG,
     };
     let mut rules: Rules = COMMON.iter().chain(own).map(|call| (*call, Vec::new())).collect();
     #[cfg(target_arch = "x86_64")]
-    if !matches!(calls, Calls::Helper) {
+    if !matches!(calls, Calls::Helper | Calls::HelperThread) {
         rules.insert(libc::SYS_epoll_wait, Vec::new());
     }
     let mut allow = |call, arguments: &[Argument]| -> Result<()> {
@@ -153,7 +160,7 @@ fn list(calls: Calls<'_>) -> Result<Rules> {
     allow(libc::SYS_poll, &[(2, Eq, 0)])?;
     #[cfg(not(target_arch = "x86_64"))]
     allow(libc::SYS_ppoll, &[(1, Eq, 1)])?;
-    if let Calls::Worker { timer } = calls {
+    if let Calls::Worker { timer, .. } = calls {
         allow(libc::SYS_read, &[(0, Eq, timer.as_raw_fd() as u64)])?;
         allow(libc::SYS_write, &[(0, Eq, libc::STDERR_FILENO as u64)])?;
         allow(libc::SYS_preadv2, &[(5, Eq, libc::RWF_NOWAIT as u64)])?;
@@ -161,5 +168,29 @@ fn list(calls: Calls<'_>) -> Result<Rules> {
         allow(libc::SYS_statx, &[(2, of_a_descriptor, libc::AT_EMPTY_PATH as u64)])?;
         allow(libc::SYS_fadvise64, &[(3, Eq, libc::POSIX_FADV_RANDOM as u64)])?;
     }
+    rules.extend(of_setting(calls).iter().map(|call| (*call, Vec::new())));
     Ok(rules)
+}
+
+/// What else is needed by how the server was configured, without conditions.
+fn of_setting(calls: Calls<'_>) -> Vec<i64> {
+    let (mechanism, has_threads) = match calls {
+        Calls::Worker { mechanism, has_threads, .. } => (mechanism, has_threads),
+        Calls::HelperThread => (mechanism::Kind::Epoll, true),
+        Calls::Helper | Calls::Log => return Vec::new(),
+    };
+    let mut more: Vec<i64> = match mechanism {
+        mechanism::Kind::Epoll => Vec::new(),
+        mechanism::Kind::Poll => vec![libc::SYS_ppoll],
+        mechanism::Kind::Select => vec![libc::SYS_pselect6],
+    };
+    // The C library has these as calls of their own where the machine has.
+    #[cfg(target_arch = "x86_64")]
+    match mechanism {
+        mechanism::Kind::Epoll => {}
+        mechanism::Kind::Poll => more.push(libc::SYS_poll),
+        mechanism::Kind::Select => more.push(libc::SYS_select),
+    }
+    more.extend(has_threads.then_some(libc::SYS_futex));
+    more
 }
