@@ -36,7 +36,7 @@ pub(crate) fn start(settings: &Settings, roots: Vec<Option<OwnedFd>>) -> io::Res
     for _ in 0..settings.helpers_max {
         let (ours, theirs) = channel::pair(2 * MESSAGE_BYTES_MAX)?;
         let (settings, roots, ready) = (settings.clone(), roots.clone(), ready.clone());
-        thread::Builder::new().name("helper".into()).spawn(move || {
+        let spawned = thread::Builder::new().name("helper".into()).spawn(move || {
             // Where it may not, helpers work all the same.
             let _ = process::give_way();
             let mut helper = Helper::new(&settings, roots.clone());
@@ -49,7 +49,8 @@ pub(crate) fn start(settings: &Settings, roots: Vec<Option<OwnedFd>>) -> io::Res
                 // Its end tells the worker as much as the error would.
                 let _ = helper.serve(&theirs, None);
             }
-        })?;
+        });
+        spawned.map_err(|e| io::Error::new(e.kind(), format!("cannot start a helper thread: {e}")))?;
         channels.push(ours);
     }
     drop(ready);
