@@ -180,13 +180,13 @@ fn live(server: &Server, contents: &[Vec<u8>], seed: u64) {
             // In two pieces, cut anywhere.
             let cut = next(state) % bytes.len();
             client.send(&bytes[..cut]);
-            if next(state) % 2 == 0 {
+            if next(state).is_multiple_of(2) {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
             let mut sender = client.sender();
             sender.write_all(&bytes[cut..]).unwrap();
-            let is_last = next(state) % 4 == 0;
-            if is_last && next(state) % 2 == 0 {
+            let is_last = next(state).is_multiple_of(4);
+            if is_last && next(state).is_multiple_of(2) {
                 // Gone with answers unread.
                 client.sip(next(state) % 5_000);
                 break;

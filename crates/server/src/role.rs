@@ -41,7 +41,7 @@ fn run_role(role: Role) -> io::Result<()> {
     let descriptors_max = sandbox::enter(role, &settings)?;
     match role {
         Role::Worker => worker::run(channel, &settings, descriptors_max),
-        Role::Helper => helper::run(channel, &settings),
+        Role::Helper => helper::run(&channel, &settings),
         Role::Log => log_writer::run(channel, &settings),
     }
 }

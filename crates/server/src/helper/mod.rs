@@ -51,10 +51,10 @@ struct Helper {
 /// Serves tasks from `channel` until the worker is gone.
 ///
 /// Errors: `StaleNetworkFileHandle` when it makes room for a helper with newer roots.
-pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
+pub(crate) fn run(channel: &OwnedFd, settings: &Settings) -> io::Result<()> {
     let mut roots: Vec<Option<Arc<OwnedFd>>> = settings.sites.iter().map(|_| None).collect();
     loop {
-        match receive_order(&channel)? {
+        match receive_order(channel)? {
             Order::Root { site, folder, .. } => {
                 if let Some(root) = roots.get_mut(site) {
                     *root = Some(Arc::new(folder));
@@ -65,7 +65,7 @@ pub(crate) fn run(channel: OwnedFd, settings: &Settings) -> io::Result<()> {
         }
     }
     sandbox::close(Role::Helper, settings, &folders(&roots), Calls::Helper)?;
-    Helper::new(settings, roots).serve(&channel, Some(OUTDATED_MIN))
+    Helper::new(settings, roots).serve(channel, Some(OUTDATED_MIN))
 }
 
 /// What a helper may open.
