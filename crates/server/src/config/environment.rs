@@ -77,6 +77,9 @@ mod tests {
             "browse" | "precompressed" | "cap_fowner" => "yes",
             "sandbox" => "required",
             "log_format" => "json",
+            "architecture" => "mt",
+            "event_mechanism" => "poll",
+            "helpers" => "threads",
             _ if matches!(spec.kind, super::super::values::Kind::Duration { .. }) => "7s",
             _ => "7",
         };

@@ -1,3 +1,5 @@
+//! Helpers whose other ends are in the tests' hands.
+
 use std::time::{Duration, Instant};
 
 use flash_engine::SiteId;
