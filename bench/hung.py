@@ -110,7 +110,7 @@ def flash(disk_place, helpers):
     def command(root, port, folder):
         config = os.path.join(folder, "flash.toml")
         with open(config, "w") as file:
-            file.write(f'user = "root"\nroot = "{root}"\nlisten = ["127.0.0.1:{port}"]\nworkers = 1\nhelpers = {helpers}\n'
+            file.write(f'user = "root"\nroot = "{root}"\nlisten = ["127.0.0.1:{port}"]\nworkers = 1\nhelpers_max = {helpers}\n'
                        f'job_deadline = "1h"\n[[site]]\nhosts = ["{HOST}"]\nroot = "{disk_place}"\n')
         return [servers.flash_binary(), "serve", "--config", config]
 

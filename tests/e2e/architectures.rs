@@ -92,7 +92,7 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         ("amped", ["--processes", "4"], "only `mp` has a process for each connection"),
         ("sped", ["--threads", "4"], "only `mt` has threads"),
         ("mp", ["--workers", "4"], "its worker processes are set by `processes`"),
-        ("mt", ["--helpers", "4"], "it has no helpers"),
+        ("mt", ["--helpers-max", "4"], "it has no helpers"),
         ("sped", ["--helper-idle", "4s"], "it has no helpers"),
     ] {
         let launch = Launch::bare().architecture(architecture).arg(folder.path("www"));
@@ -103,7 +103,7 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     }
     let (code, _, err) = Launch::bare().architecture("spdy").arg(folder.path("www")).fail();
     assert_eq!(code, Some(2));
-    assert!(err.contains("amped, sped, mp, mt"), "{err}");
+    assert!(err.contains("must be amped, sped, mp or mt"), "{err}");
 }
 
 /// Clients of a server, one more than it has places, and none of them asks yet.

@@ -17,7 +17,7 @@ fn unheard_of() -> String {
 
 /// A server with one helper at most, which is there.
 fn with_one_helper(folder: &Folder, more: [&str; 2]) -> (Server, u32) {
-    let server = Launch::new(folder).args(["--helpers", "1"]).args(more).start();
+    let server = Launch::new(folder).args(["--helpers-max", "1"]).args(more).start();
     assert_eq!(server.get("/hello.txt").text(), "hello\n");
     assert_eq!(server.get(&unheard_of()).status, 404);
     let helper = server.sole("helper");
@@ -84,7 +84,7 @@ fn one_miss_starts_one_helper_however_busy_the_worker_is() {
 #[test]
 fn they_are_kept_in_reserve_and_never_more_than_allowed() {
     let folder = Folder::with_hello();
-    let server = Launch::new(&folder).args(["--helpers", "3"]).start();
+    let server = Launch::new(&folder).args(["--helpers-max", "3"]).start();
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..8)
             .map(|_| {
@@ -314,7 +314,7 @@ fn while_helpers_die_a_cold_file_is_whole_or_cut_and_never_wrong() {
     let folder = Folder::with_hello();
     let content = pattern(12 << 20, 3);
     let path = folder.www("film.bin", &content);
-    let server = Launch::new(&folder).args(["--helpers", "4"]).start();
+    let server = Launch::new(&folder).args(["--helpers-max", "4"]).start();
     assert_hits_flow(&server);
     for _ in 0..6 {
         evict(&path);
@@ -348,7 +348,7 @@ fn two_sites(folder: &Folder, job_deadline: &str) -> Server {
     folder.write("one/hello.txt", "hello\n");
     folder.write("two/hello.txt", "hello\n");
     let config = format!(
-        "listen = [\"127.0.0.1:0\"]\nworkers = 1\nhelpers = 2\nhelper_idle = \"60s\"\n\
+        "listen = [\"127.0.0.1:0\"]\nworkers = 1\nhelpers_max = 2\nhelper_idle = \"60s\"\n\
          job_deadline = \"{job_deadline}\"\n\
          [[site]]\nhosts = [\"one\"]\nroot = \"one\"\n[[site]]\nhosts = [\"two\"]\nroot = \"two\"\n"
     );
@@ -415,7 +415,7 @@ fn one_that_cannot_be_started_is_not_asked_for_without_end() {
 }
 
 /// Sees to it that this process may have so many descriptors; false when it may not.
-fn raise_own_descriptor_limit(wanted: u64) -> bool {
+pub(crate) fn raise_own_descriptor_limit(wanted: u64) -> bool {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     let mut numbers = line.split_whitespace().skip(3).map(|n| n.parse().unwrap_or(u64::MAX));

@@ -27,7 +27,7 @@ fn folder_and_disk() -> Option<(Folder, Disk)> {
 /// A server of two sites: everybody's in `www`, and `disk.test` in this part of the disk.
 fn launch(folder: &Folder, part: &str, more: &str) -> Launch {
     let config = format!(
-        "root = \"www\"\nlisten = [\"127.0.0.1:0\"]\nworkers = 1\nhelpers = 8\nfreshness = \"20ms\"\n{more}\n\
+        "root = \"www\"\nlisten = [\"127.0.0.1:0\"]\nworkers = 1\nhelpers_max = 8\nfreshness = \"20ms\"\n{more}\n\
          [[site]]\nhosts = [\"disk.test\"]\nroot = \"mount{part}\"\nbrowse = true\n"
     );
     Launch::configured(folder, &config)

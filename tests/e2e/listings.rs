@@ -258,7 +258,7 @@ fn a_huge_directory_hurts_nobody() {
     }
     let server = Launch::new(&folder)
         .args(["--browse", "--listing-entries", "30000"])
-        .helpers(["--helpers", "4"])
+        .helpers(["--helpers-max", "4"])
         .start();
     assert_eq!(server.get("/hello.txt").text(), "hello\n");
     std::thread::scope(|scope| {

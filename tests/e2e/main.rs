@@ -17,6 +17,7 @@ mod ipv6;
 mod limits;
 mod listings;
 mod logs;
+mod mechanisms;
 mod negotiation;
 mod optimizations;
 mod paths;

@@ -244,7 +244,7 @@ fn what_is_no_file_is_refused_and_never_opened() {
     assert!(Command::new("mkfifo").arg(folder.served("dir/index.html")).status().unwrap().success());
     let _listener = UnixListener::bind(folder.served("socket")).unwrap();
     symlink("fifo", folder.served("link")).unwrap();
-    let server = Launch::new(&folder).arg("--browse").helpers(["--helpers", "1"]).start();
+    let server = Launch::new(&folder).arg("--browse").helpers(["--helpers-max", "1"]).start();
     // Somebody waits for a reader: were the FIFO opened for reading, it would write.
     let mut writer =
         Command::new("sh").arg("-c").arg("exec echo lost > \"$1\"").arg("sh").arg(&fifo).spawn().unwrap();

@@ -57,7 +57,7 @@ fn without_cachestat_hits_still_need_no_helper() {
         return skip("needs root, to run the server as somebody else");
     }
     let folder = Folder::with_hello();
-    let server = Launch::new(&folder).args(["--helpers", "1"]).user(SOMEBODY_ELSE).start();
+    let server = Launch::new(&folder).args(["--helpers-max", "1"]).user(SOMEBODY_ELSE).start();
     let mut client = server.client();
     assert_eq!(client.get("/hello.txt").text(), "hello\n");
     let helper = server.sole("helper");

@@ -199,7 +199,7 @@ fn a_helper_has_the_roots_and_no_network() {
         return skip(why);
     }
     let folder = Folder::with_hello();
-    let server = Launch::new(&folder).args(["--helpers", "1"]).user(BY_ITSELF).start();
+    let server = Launch::new(&folder).args(["--helpers-max", "1"]).user(BY_ITSELF).start();
     if !is_held(&server) || server.stdout().contains("no Landlock") {
         return skip("this kernel has no seccomp, or no Landlock");
     }
@@ -217,6 +217,44 @@ fn a_helper_has_the_roots_and_no_network() {
     assert!(results[1].is_some_and(|fd| fd >= 0), "{results:?}");
     assert_eq!((results[2], results[3]), (Some(EACCES), Some(EACCES)), "roots are not written to");
     assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()));
+}
+
+#[test]
+fn a_helper_thread_and_its_worker_are_held_each_to_its_own_part() {
+    if let Some(why) = cannot_inject() {
+        return skip(why);
+    }
+    let folder = Folder::with_hello();
+    let threads = ["--helpers", "threads", "--helpers-max", "1"];
+    let server = Launch::new(&folder).args(threads).user(BY_ITSELF).start();
+    if !is_held(&server) || server.stdout().contains("no Landlock") {
+        return skip("this kernel has no seccomp, or no Landlock");
+    }
+    let helper_of = |worker: u32| {
+        let tasks = fs::read_dir(format!("/proc/{worker}/task")).unwrap().flatten();
+        let mut ids = tasks.map(|task| task.file_name().to_str().unwrap().parse::<u32>().unwrap());
+        ids.find(|id| *id != worker).unwrap()
+    };
+    let worker = server.sole("worker");
+    let results = inject(helper_of(worker), &[OPENAT_PASSWD.1, "17:-1:0:0:0"]);
+    assert_eq!(results, [Some(EACCES), Some(EBADF)], "a helper may open and read, in the roots");
+    for call in [("pread64", "17:-1:0:0:0"), OPENAT_PASSWD, CLONE] {
+        let worker = server.sole("worker");
+        try_forbidden(&server, worker, "worker", call);
+        wait_until("another worker", || {
+            server.client().try_get("/hello.txt").is_ok_and(|page| page.status == 200)
+        });
+    }
+    for (name, words) in [SOCKET, CLONE, EXECVE] {
+        let worker = server.sole("worker");
+        assert_eq!(inject(helper_of(worker), &[words]), [None], "{name} in a helper thread");
+        let said =
+            format!("helper thread of worker process {worker} called {name}, which its sandbox forbids");
+        server.wait_for_stderr(&said);
+        wait_until("another worker", || {
+            server.client().try_get("/hello.txt").is_ok_and(|page| page.status == 200)
+        });
+    }
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn a_request_that_waits_for_a_helper_is_answered_before_the_end() {
         return;
     }
     let folder = Folder::with_hello();
-    let mut server = Launch::new(&folder).helpers(["--helpers", "1"]).start();
+    let mut server = Launch::new(&folder).helpers(["--helpers-max", "1"]).start();
     assert_eq!(server.get("/unheard-of").status, 404);
     let helper = server.sole("helper");
     kill("STOP", helper);

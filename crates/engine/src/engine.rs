@@ -34,7 +34,8 @@ use crate::timers::Timers;
 ///   [`handle_timeouts`](Engine::handle_timeouts).
 /// * Asked what is next: [`poll_next_ms`](Engine::poll_next_ms),
 ///   [`is_continued`](Engine::is_continued), [`is_drained`](Engine::is_drained).
-/// * Getters: [`counters`](Engine::counters), [`connection`](Engine::connection).
+/// * Getters: [`counters`](Engine::counters), [`connection`](Engine::connection),
+///   [`awaited`](Engine::awaited).
 ///
 /// No method waits; each does a bounded amount of work. A panic in a connection's turn is
 /// reported with its request line and costs that connection only.
@@ -296,6 +297,17 @@ impl<S: System> Engine<S> {
     /// The socket of a connection.
     pub fn connection(&self, key: Key) -> Option<&S::Socket> {
         self.connections.get(key).map(|connection| &connection.socket)
+    }
+
+    /// Which events of a connection the engine does not know of yet: what a loop that hears of levels, not
+    /// of edges, is to ask for. None for one that is closed.
+    pub fn awaited(&self, key: Key) -> Option<Readiness> {
+        self.connections.get(key).map(|connection| Readiness {
+            readable: !connection.readable,
+            writable: !connection.writable,
+            hung_up: !connection.hung_up,
+            broken: true,
+        })
     }
 
     /// What the engine has done and holds.

@@ -7,7 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
-use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser, ValueParser};
+use clap::builder::{OsStringValueParser, PossibleValue, TypedValueParser, ValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use flash_server::config::options::{DefaultValue, OPTIONS, Spec};
@@ -125,14 +125,42 @@ fn negated(spec: &Spec) -> String {
 
 /// Checks a value by itself, so that clap can say which one is wrong, and keeps its text.
 fn parser(spec: &'static Spec) -> ValueParser {
-    if let Kind::OneOf(words) = spec.kind {
-        return PossibleValuesParser::new(words).map(OsString::from).into();
+    match spec.kind {
+        Kind::OneOf(words) => Word { spec, words }.into(),
+        _ => checked(spec).into(),
     }
+}
+
+fn checked(spec: &'static Spec) -> impl TypedValueParser<Value = OsString> {
     let check = move |text: OsString| match spec.set(&mut Overrides::default(), &[&text], Origin::Flag) {
         Ok(()) => Ok(text),
         Err(refusals) => Err(why(refusals)),
     };
-    OsStringValueParser::new().try_map(check).into()
+    OsStringValueParser::new().try_map(check)
+}
+
+/// One of some words, which shells complete; what else is given is refused in the option's own words.
+#[derive(Clone)]
+struct Word {
+    spec: &'static Spec,
+    words: &'static [&'static str],
+}
+
+impl TypedValueParser for Word {
+    type Value = OsString;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<OsString, clap::Error> {
+        checked(self.spec).parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.words.iter().map(PossibleValue::new)))
+    }
 }
 
 fn why(refusals: Vec<Refusal>) -> String {

@@ -115,7 +115,7 @@ fn a_wrong_command_line_is_a_usage_error() {
         (&["serve", "--workers", "0"], "invalid value '0' for '--workers <N>': must be from 1 to 256"),
         (&["serve", "--freshness", "5"], "the unit is missing; write a whole number and a unit"),
         (&["serve", "--listen", "8080"], "did you mean `127.0.0.1:8080`?"),
-        (&["serve", "--log-format", "jsn"], "a similar value exists: 'json'"),
+        (&["serve", "--log-format", "jsn"], "must be combined, json or off; did you mean `json`?"),
         (&["serve", "--index", "a/b"], "must be the name of a file, without `/`"),
         (&["check", "--listen", "127.0.0.1:1", "--listen", "127.0.0.1:1"], "given twice"),
         (&["check", "a", "b"], "unexpected argument 'b'"),
@@ -181,8 +181,8 @@ fn check_fails_without_its_file() {
 
 #[test]
 fn flag_beats_environment_beats_file_beats_default() {
-    let folder = Folder::with("workers = 1\nhelpers = 1\nconnections = 1\nbrowse = true\n");
-    let env = [("FLASH_WORKERS", "2"), ("FLASH_HELPERS", "2"), ("FLASH_CONFIG", "flash.toml")];
+    let folder = Folder::with("workers = 1\nhelpers_max = 1\nconnections = 1\nbrowse = true\n");
+    let env = [("FLASH_WORKERS", "2"), ("FLASH_HELPERS_MAX", "2"), ("FLASH_CONFIG", "flash.toml")];
     let settings = folder.flash_env(&["check", "--print", "--workers", "3"], &env).settings();
     assert_eq!((settings.workers, settings.helpers_max, settings.connections_max), (3, 2, 1));
     assert_eq!(settings.idle_timeout_ms, 60_000);
@@ -207,6 +207,8 @@ fn every_flag_arrives() {
         "architecture" => "sped",
         "send" => "mmap",
         "log_file" => "access.log",
+        "event_mechanism" => "select",
+        "helpers" => "threads",
         _ if matches!(spec.kind, Kind::Duration { .. }) => "7s",
         _ => "7",
     };
@@ -231,6 +233,24 @@ fn every_flag_arrives() {
         let args = [&check, &args[..]].concat();
         assert_ne!(folder.flash(&args).settings(), plain, "{args:?} changed nothing");
     }
+}
+
+#[test]
+fn a_number_of_helpers_is_told_where_it_belongs() {
+    let folder = Folder::new();
+    let run = folder.flash(&["check", "--helpers-max", "4"]);
+    assert_eq!(run.code, 2);
+    for part in ["'4'", "'--helpers <KIND>'", "must be processes or threads", "--helpers-max"] {
+        assert!(run.err.contains(part), "{part}: {}", run.err);
+    }
+    let run = folder.flash_env(&["check"], &[("FLASH_HELPERS", "4")]);
+    assert_eq!(run.code, 1);
+    assert!(
+        run.err.contains("wrong value `4` for FLASH_HELPERS") && run.err.contains("--helpers-max"),
+        "{}",
+        run.err
+    );
+    assert_eq!(folder.flash(&["check", "--print", "--helpers-max", "4"]).settings().helpers_max, 4);
 }
 
 #[test]

@@ -8,23 +8,38 @@ use flash_engine::{
 };
 use flash_http::types::TypeTable;
 use flash_sys::OwnedFd;
-use flash_sys::prompt::file;
 use flash_sys::prompt::sendfile::Sent;
+use flash_sys::prompt::{file, mechanism};
 
 use crate::architecture;
-use crate::config::{self, SendBy, Settings};
+use crate::config::{self, EventMechanism, SendBy, Settings};
 
 /// Descriptors that a worker needs besides those for connections, files and its way of working.
 const DESCRIPTORS_APART: u64 = 64;
+/// A root of a site is open for the worker, and once more for jobs that are done in its process.
+const ROOTS_OF_SITE: u64 = 2;
+
+/// Files that a worker may keep open, of so many descriptors.
+fn open_files_max(descriptors_max: u64) -> u64 {
+    (descriptors_max / 4).min(OPEN_FILES_MAX as u64)
+}
+
+/// Connections for which a worker has descriptors, of so many.
+pub(crate) fn connections_that_fit(settings: &Settings, descriptors_max: u64) -> u64 {
+    let others = open_files_max(descriptors_max)
+        + mapped_chunks_max(settings, descriptors_max) as u64
+        + DESCRIPTORS_APART
+        + architecture::descriptors(settings) as u64
+        + ROOTS_OF_SITE * settings.sites.len() as u64;
+    descriptors_max.saturating_sub(others)
+}
 
 /// What the engine is told, within what `descriptors_max` allows.
 pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
-    let open_files_max = (descriptors_max / 4).min(OPEN_FILES_MAX as u64);
-    let mapped_max = mapped_chunks_max(settings, descriptors_max) as u64;
-    let others = open_files_max + mapped_max + DESCRIPTORS_APART + architecture::descriptors(settings) as u64;
+    let connections_max = connections_that_fit(settings, descriptors_max);
+    let connections_max = usize::try_from(connections_max).unwrap_or(usize::MAX).max(1);
+    let open_files_max = open_files_max(descriptors_max) as usize;
     let optimizations = &settings.optimizations;
-    let connections_max =
-        usize::try_from(descriptors_max.saturating_sub(others)).unwrap_or(usize::MAX).max(1);
     Rules {
         sites: settings.sites.iter().map(site_rules).collect(),
         types: types(settings),
@@ -37,7 +52,7 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
             send_file: optimizations.send != SendBy::Read,
         },
         connections_max: settings.connections_max.min(connections_max),
-        open_files_max: (open_files_max as usize / architecture::cache_parts(settings)).max(1),
+        open_files_max: (open_files_max / architecture::cache_parts(settings)).max(1),
         cache_parts: architecture::cache_parts(settings),
         helpers_max: architecture::jobs_at_once(settings),
         timeouts: Timeouts {
@@ -62,6 +77,15 @@ pub(crate) fn mapped_chunks_max(settings: &Settings, descriptors_max: u64) -> us
             ((descriptors_max / 4).min(CHUNKS_MAX) as usize / architecture::cache_parts(settings)).max(1)
         }
         SendBy::Read | SendBy::Sendfile => 0,
+    }
+}
+
+/// What the loop waits by.
+pub(crate) fn mechanism(mechanism: EventMechanism) -> mechanism::Kind {
+    match mechanism {
+        EventMechanism::Epoll => mechanism::Kind::Epoll,
+        EventMechanism::Poll => mechanism::Kind::Poll,
+        EventMechanism::Select => mechanism::Kind::Select,
     }
 }
 

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::io;
 
+use flash_sys::prompt::mechanism::SELECT_DESCRIPTORS_MAX;
 use flash_sys::sandbox::calls::{self, Calls};
 use flash_sys::sandbox::limits::{self, Limits};
 use flash_sys::sandbox::memory;
@@ -15,7 +16,7 @@ use flash_sys::waiting::process;
 use flash_sys::{AsFd, OwnedFd};
 
 use crate::architecture;
-use crate::config::{SandboxMode, Settings};
+use crate::config::{EventMechanism, SandboxMode, Settings};
 
 /// A process that serves requests or writes their log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,9 @@ impl Role {
                 let memory_bytes = apart
                     .saturating_add(settings.cache_memory_bytes.saturating_mul(2))
                     .saturating_add(connections);
-                Limits { descriptors: None, memory_bytes }
+                // So no descriptor has a number that select does not take.
+                let selects = settings.event_mechanism == EventMechanism::Select;
+                Limits { descriptors: selects.then_some(SELECT_DESCRIPTORS_MAX), memory_bytes }
             }
             Role::Helper => Limits {
                 descriptors: Some(DESCRIPTORS + settings.sites.len() as u64),
@@ -97,7 +100,7 @@ pub(crate) fn enter(role: Role, settings: &Settings) -> io::Result<u64> {
     Ok(descriptors_max)
 }
 
-/// Has the kernel forbid, from now on, every path but `folders` and every call but `calls`.
+/// Has the kernel forbid this thread, from now on, every path but `folders` and every call but `calls`.
 ///
 /// Errors: what the kernel does not have and the settings require.
 pub(crate) fn close(
@@ -119,7 +122,8 @@ pub(crate) fn close(
     if landlock.is_none() {
         required("Landlock")?;
     }
-    let who = format!("{} process {}", role.name(), std::process::id());
+    let thread_of = if matches!(calls, Calls::HelperThread) { "thread of worker " } else { "" };
+    let who = format!("{} {thread_of}process {}", role.name(), std::process::id());
     let seccomp = match calls::restrict(calls, &who) {
         Ok(()) => true,
         Err(e) if e.kind() == io::ErrorKind::Unsupported => {

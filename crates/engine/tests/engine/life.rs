@@ -1,7 +1,7 @@
 //! Bounds of connections, draining, panics, the access log, and what is left open.
 
 use crate::machine::client::request;
-use crate::machine::world::{FRESHNESS_MS, HEAD_MS};
+use crate::machine::world::{FRESHNESS_MS, HEAD_MS, Told};
 use crate::machine::{Client, Content, KIB, MIB, World, rules};
 use flash_engine::{LogFormat, Readiness, Rules};
 
@@ -60,6 +60,37 @@ fn draining_finishes_what_is_under_way() {
     assert_eq!((response.text(), response.closes()), ("hot".into(), true));
     assert!(waiting.is_closed() && sending.is_closed() && partial.is_closed());
     assert!(world.engine.is_drained());
+    world.end();
+}
+
+#[test]
+fn what_is_awaited_is_what_is_not_known_yet() {
+    let mut world = World::new();
+    world.told = Told::Levels;
+    world.machine.files.add("big", Content::Pattern(1, MIB));
+    let client = world.connect();
+    let awaited = |world: &World| {
+        let awaited = world.engine.awaited(client.key)?;
+        Some((awaited.readable, awaited.writable, awaited.hung_up, awaited.broken))
+    };
+    assert_eq!(
+        awaited(&world),
+        Some((true, false, true, true)),
+        "of a new one it is known that there is room"
+    );
+    client.set_room(1_000);
+    client.get("/big");
+    world.run();
+    assert_eq!(awaited(&world), Some((true, true, true, true)), "the send came short");
+    client.get("/big");
+    client.end();
+    world.run();
+    assert_eq!(awaited(&world), Some((false, true, false, true)), "there is more to be read, later");
+    client.set_room(usize::MAX);
+    world.run();
+    assert_eq!(client.take().len(), 2);
+    assert!(client.is_closed());
+    assert_eq!(awaited(&world), None);
     world.end();
 }
 

@@ -4,6 +4,7 @@
 use crate::machine::client::request;
 use crate::machine::files::Residency;
 use crate::machine::response::{Response, parse_all};
+use crate::machine::world::Told;
 use crate::machine::{Client, Content, KIB, World};
 use proptest::prelude::*;
 
@@ -105,10 +106,17 @@ struct Schedule {
 }
 
 impl Schedule {
-    fn new(asks: &[Vec<Ask>], cache_memory_bytes: u64, open_files_max: usize, unknown: bool) -> Self {
+    fn new(
+        asks: &[Vec<Ask>],
+        cache_memory_bytes: u64,
+        open_files_max: usize,
+        unknown: bool,
+        told: Told,
+    ) -> Self {
         let rules = flash_engine::Rules { cache_memory_bytes, open_files_max, ..crate::machine::rules() };
         let mut world = World::with(rules);
         world.auto = false;
+        world.told = told;
         for file in 0..SIZES.len() {
             world.machine.files.add_cold(&name(file), content(file));
             if unknown && file % 2 == 1 {
@@ -182,8 +190,9 @@ proptest! {
         cache_memory_bytes in prop_oneof![Just(0u64), Just(100_000), Just(16 << 20)],
         open_files_max in prop_oneof![Just(2usize), Just(64)],
         unknown: bool,
+        told in prop_oneof![Just(Told::Edges), Just(Told::Levels), Just(Told::LevelsOfTwoKinds)],
     ) {
-        let mut schedule = Schedule::new(&asks, cache_memory_bytes, open_files_max, unknown);
+        let mut schedule = Schedule::new(&asks, cache_memory_bytes, open_files_max, unknown, told);
         for step in steps {
             schedule.step(step);
         }

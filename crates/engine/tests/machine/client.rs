@@ -115,8 +115,23 @@ impl Wire {
         std::mem::take(&mut self.edge)
     }
 
+    pub(crate) fn edge(&self) -> Readiness {
+        self.edge
+    }
+
     pub(crate) fn has_edge(&self) -> bool {
         !self.closed && self.edge != Readiness::default()
+    }
+
+    /// What the next turn would be told by levels: what there is, whether or not it was told before.
+    pub(crate) fn level(&self) -> Readiness {
+        let is_over = self.client_ended && self.under_way.is_empty();
+        Readiness {
+            readable: !self.arrived.is_empty() || is_over || self.reset,
+            writable: (self.room > 0 && !self.wants_room) || self.reset,
+            hung_up: is_over || self.reset,
+            broken: self.reset,
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {

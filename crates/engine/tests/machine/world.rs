@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use flash_engine::{Engine, JobId, LogFormat, Optimizations, Outcome, Readiness, Rules, SiteRules, Timeouts};
+use flash_engine::{
+    Engine, JobId, Key, LogFormat, Optimizations, Outcome, Readiness, Rules, SiteRules, Timeouts,
+};
 use flash_http::types::TypeTable;
 
 use super::client::{Client, Wire, pair};
@@ -45,6 +47,17 @@ pub(crate) fn rules() -> Rules {
     }
 }
 
+/// How a turn hears of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Of each change, as by epoll.
+    Edges,
+    /// Of what is so and the engine does not know yet, as by poll.
+    Levels,
+    /// The same, but a half-close or a failure is input, as by select.
+    LevelsOfTwoKinds,
+}
+
 /// An engine on its machine.
 pub(crate) struct World {
     pub(crate) engine: Engine<Machine>,
@@ -54,7 +67,26 @@ pub(crate) struct World {
     wires: Vec<(flash_engine::Key, Rc<RefCell<Wire>>)>,
     /// Jobs finish by themselves, one turn after they were started.
     pub(crate) auto: bool,
+    pub(crate) told: Told,
     pub(crate) turns: u64,
+}
+
+/// What the next turn is told of a connection.
+fn news(engine: &Engine<Machine>, told: Told, key: Key, wire: &Wire) -> Option<Readiness> {
+    if told == Told::Edges {
+        return wire.has_edge().then(|| wire.edge());
+    }
+    let (mut level, awaited) = (wire.level(), engine.awaited(key)?);
+    if told == Told::LevelsOfTwoKinds {
+        (level.hung_up, level.broken) = (false, false);
+    }
+    let news = Readiness {
+        readable: level.readable && awaited.readable,
+        writable: level.writable && awaited.writable,
+        hung_up: level.hung_up && awaited.hung_up,
+        broken: level.broken && awaited.broken,
+    };
+    (news != Readiness::default()).then_some(news)
 }
 
 impl World {
@@ -68,7 +100,7 @@ impl World {
         let sites = rules.sites.clone();
         let types = rules.types.clone();
         let engine = Engine::new(rules, machine.now);
-        Self { engine, machine, sites, types, wires: Vec::new(), auto: true, turns: 0 }
+        Self { engine, machine, sites, types, wires: Vec::new(), auto: true, told: Told::Edges, turns: 0 }
     }
 
     /// The same, where jobs finish by hand.
@@ -100,9 +132,10 @@ impl World {
         };
         self.wires.retain(|(_, wire)| !wire.borrow().is_closed());
         for (key, wire) in &self.wires {
-            if wire.borrow().has_edge() {
-                let edge = wire.borrow_mut().take_edge();
-                self.engine.handle_ready(&mut self.machine, *key, edge);
+            let news = news(&self.engine, self.told, *key, &wire.borrow());
+            if let Some(news) = news {
+                wire.borrow_mut().take_edge();
+                self.engine.handle_ready(&mut self.machine, *key, news);
             }
         }
         let come = std::mem::take(&mut self.machine.helpers.coming);
@@ -126,7 +159,10 @@ impl World {
             || self.machine.helpers.coming > 0
             || self.machine.helpers.is_one_gone()
             || (self.auto && !self.machine.helpers.running.is_empty())
-            || self.wires.iter().any(|(_, wire)| wire.borrow().has_edge())
+            || self
+                .wires
+                .iter()
+                .any(|(key, wire)| news(&self.engine, self.told, *key, &wire.borrow()).is_some())
     }
 
     /// Turns until there is nothing more to be done now.

@@ -17,11 +17,15 @@ mod sped;
 
 use std::io;
 
+use flash_engine::limits::FILES_OF_NAME_MAX;
 use flash_sys::OwnedFd;
 use flash_sys::waiting::file;
 
-use crate::config::{Architecture, Optimizations, Settings};
+use crate::config::{Architecture, HelperKind, Optimizations, Settings};
 use crate::worker::{self, Reach};
+
+/// What a helper thread can take besides its job: its stack, its buffers, an arena of the allocator.
+const HELPER_THREAD_BYTES: u64 = 16 << 20;
 
 /// Runs a worker on the orders from `control`.
 pub(crate) fn run(control: OwnedFd, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
@@ -86,8 +90,15 @@ pub(crate) fn cache_parts(settings: &Settings) -> usize {
 /// Descriptors that a worker needs for its way of working, besides connections and files.
 pub(crate) fn descriptors(settings: &Settings) -> usize {
     match settings.architecture {
-        // Channels of helpers at work and of those given up.
-        Architecture::Amped => 2 * settings.helpers_max,
+        Architecture::Amped => {
+            // Processes have channels at work and when given up. Threads have their own ends of them, and files
+            // in hand; of a name all are opened at once.
+            let of_helper = match settings.helpers {
+                HelperKind::Processes => 2,
+                HelperKind::Threads => 2 + 2 * FILES_OF_NAME_MAX,
+            };
+            of_helper * settings.helpers_max
+        }
         Architecture::Sped | Architecture::Mp => 0,
         Architecture::Mt => mt::DESCRIPTORS_OF_THREAD * (settings.threads + 1),
     }
@@ -96,7 +107,10 @@ pub(crate) fn descriptors(settings: &Settings) -> usize {
 /// Memory that a worker needs for its way of working, in bytes; `job_bytes` is what a job can take.
 pub(crate) fn memory_bytes(settings: &Settings, job_bytes: u64) -> u64 {
     match settings.architecture {
-        Architecture::Amped => 0,
+        Architecture::Amped => match settings.helpers {
+            HelperKind::Processes => 0,
+            HelperKind::Threads => (HELPER_THREAD_BYTES + job_bytes) * settings.helpers_max as u64,
+        },
         Architecture::Sped | Architecture::Mp => job_bytes,
         Architecture::Mt => (mt::STACK_BYTES as u64 + job_bytes) * (settings.threads as u64 + 1),
     }

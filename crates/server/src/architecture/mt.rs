@@ -14,6 +14,7 @@ use std::thread;
 use flash_engine::{Key, Outcome};
 use flash_sys::OwnedFd;
 use flash_sys::prompt::epoll::{Epoll, Ready, Watch};
+use flash_sys::prompt::mechanism::{Awaited, Kind, Mechanism};
 use flash_sys::prompt::{channel, net};
 use flash_sys::waiting::process;
 
@@ -58,7 +59,7 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
     let mut worker =
         begun.worker(settings, descriptors_max, PROMPT, Some(OwnJobs::default()), Accepts::All)?;
     // The main thread waits without the lock.
-    let mut epoll = std::mem::replace(&mut worker.epoll, Epoll::new(1)?);
+    let mut mechanism = std::mem::replace(&mut worker.mechanism, Mechanism::new(Kind::Epoll, 1)?);
     let bell = channel::pair(CHANNEL_BYTES)?;
     channel::set_nonblocking(&bell.0)?;
     channel::set_nonblocking(&bell.1)?;
@@ -85,7 +86,7 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
             idle.add(listener, token(kind::LISTENER, number as u64), Watch::Connection)?;
         }
     }
-    shared.keep_time(&mut epoll, &idle)
+    shared.keep_time(&mut mechanism, &idle)
 }
 
 /// Starts the threads, one of them with `spare`, and waits until each is held to its part: what this process
@@ -141,10 +142,12 @@ impl Shared {
     }
 
     /// What the main thread does. It starts no job, and so never waits for a disk.
-    fn keep_time(&self, epoll: &mut Epoll, idle: &Epoll) -> io::Result<()> {
+    fn keep_time(&self, mechanism: &mut Mechanism, idle: &Epoll) -> io::Result<()> {
         let mut timeout_ms = Some(0);
+        let mut batch = Vec::new();
         loop {
-            let batch: Vec<Ready> = epoll.wait(timeout_ms)?.collect();
+            batch.clear();
+            mechanism.wait(timeout_ms, |_| Some(Awaited::INPUT), &mut batch)?;
             let mut state = self.lock();
             state.begin_turn(false);
             for ready in &batch {

@@ -2,18 +2,21 @@
 //!
 //! Called by `resolve` with what all sources said, defaults among it. May not look at anything else.
 
-use super::error::{ConfigErrorKind, Problem};
+use flash_sys::prompt::mechanism::SELECT_DESCRIPTORS_MAX;
+
+use super::error::Problem;
 use super::optimizations::SendBy;
 use super::options::{self, DefaultValue, Given, Origin, Overrides};
-use super::settings::Architecture;
+use super::settings::{Architecture, EventMechanism, HelperKind, Settings};
 use super::values::{Choice, Kind};
+use crate::convert::connections_that_fit;
 
 use Architecture::{Amped, Mp, Mt, Sped};
 
 /// Adds a problem for each option that makes no sense with the others.
 pub(super) fn check(given: &Overrides, problems: &mut Vec<Problem>) {
     check_architecture(given, problems);
-    check_optimizations(given, problems);
+    check_others(given, problems);
 }
 
 /// Options that do nothing with the architecture that was chosen.
@@ -25,7 +28,7 @@ fn check_architecture(given: &Overrides, problems: &mut Vec<Problem>) {
         {
             let why = format!("the architecture is `{}`: {why}", word(chosen));
             let help = "leave it out, or choose another architecture";
-            problems.push(problem(key, origin, &why).helped(help));
+            problems.push(problem(key, origin, SENSELESS, &why).helped(help));
         }
     };
     only(&[Mp], "processes", origin(&given.processes), "only `mp` has a process for each connection");
@@ -34,7 +37,10 @@ fn check_architecture(given: &Overrides, problems: &mut Vec<Problem>) {
     only(&[Amped, Sped, Mt], "workers", origin(&given.workers), why);
     let why = "it has no helpers, only `amped` does";
     only(&[Amped], "helpers", origin(&given.helpers), why);
+    only(&[Amped], "helpers_max", origin(&given.helpers_max), why);
     only(&[Amped], "helper_idle", origin(&given.helper_idle), why);
+    let why = "it has no loop over many connections that could wait by it";
+    only(&[Amped, Sped], "event_mechanism", origin(&given.event_mechanism), why);
     let why = match chosen {
         Mt => "its threads share a lock, and nobody may wait for a disk who has it",
         _ => "it does so in any case, only `amped` has the choice",
@@ -47,19 +53,54 @@ fn check_architecture(given: &Overrides, problems: &mut Vec<Problem>) {
     only(&[Amped], "residency_check", origin(&given.residency_check), why);
 }
 
-/// Optimizations that rest on others.
-fn check_optimizations(given: &Overrides, problems: &mut Vec<Problem>) {
+/// Options that rest on others.
+fn check_others(given: &Overrides, problems: &mut Vec<Problem>) {
     if let (Some(Given { value: false, .. }), Some(memory)) = (&given.content_cache, &given.cache_memory) {
         let why = "the content cache is switched off (--no-content-cache), so it has no use for memory";
-        problems.push(problem("cache_memory", &memory.origin, why));
+        problems.push(problem("cache_memory", &memory.origin, SENSELESS, why));
     }
     if let (Some(check @ Given { value: false, .. }), Some(Given { value: SendBy::Mmap, .. })) =
         (&given.residency_check, &given.send)
     {
         let why =
             "mappings are sent only after mincore(2) was asked; switch it off with --send read or sendfile";
-        problems.push(problem("residency_check", &check.origin, why));
+        problems.push(problem("residency_check", &check.origin, SENSELESS, why));
     }
+    if let (Some(Given { value: HelperKind::Threads, .. }), Some(idle)) = (&given.helpers, &given.helper_idle)
+        && idle.origin != Origin::Default
+    {
+        let help = "leave it out, or take --helpers processes";
+        problems.push(problem("helper_idle", &idle.origin, SENSELESS, "threads are never ended").helped(help));
+    }
+}
+
+/// Gives a problem where select has no room for the connections that somebody asked for by `connections`, or
+/// for none.
+pub(super) fn check_room(
+    settings: &Settings,
+    mechanism: Option<&Origin>,
+    connections: Option<&Origin>,
+) -> Option<Problem> {
+    if settings.event_mechanism != EventMechanism::Select {
+        return None;
+    }
+    let fit = connections_that_fit(settings, SELECT_DESCRIPTORS_MAX);
+    let taken = "files, helpers and roots need some of them";
+    if fit == 0 {
+        let why =
+            format!("of its {SELECT_DESCRIPTORS_MAX} descriptors none are left for connections: {taken}");
+        let help = "take --event-mechanism epoll, or fewer sites or helpers";
+        return Some(problem("event_mechanism", mechanism?, "cannot be select", &why).helped(help));
+    }
+    let asked = connections.filter(|origin| **origin != Origin::Default)?;
+    if settings.connections_max as u64 <= fit {
+        return None;
+    }
+    let why = format!(
+        "select has room for {fit}: it takes descriptors below {SELECT_DESCRIPTORS_MAX}, and {taken}"
+    );
+    let help = "take --event-mechanism epoll, or fewer connections";
+    Some(problem("connections", asked, "is too many", &why).helped(help))
 }
 
 fn origin<T>(given: &Option<Given<T>>) -> Option<&Origin> {
@@ -72,11 +113,13 @@ fn word(architecture: Architecture) -> &'static str {
     words.into_iter().find(|(other, _)| **other == architecture).map_or("", |(_, word)| word)
 }
 
-/// An option that makes no sense, by the name that whoever gave it used.
-fn problem(key: &str, origin: &Origin, why: &str) -> Problem {
-    let spec = options::find(key);
-    let title = |name: &str| format!("`{name}` makes no sense here");
-    let problem = match (origin, spec) {
+/// What is wrong with an option that does nothing.
+const SENSELESS: &str = "makes no sense here";
+
+/// A problem with an option, by the name that whoever gave it used.
+fn problem(key: &str, origin: &Origin, what: &str, why: &str) -> Problem {
+    let title = |name: &str| format!("`{name}` {what}");
+    match (origin, options::find(key)) {
         (Origin::File(span), _) => Problem::at(span.clone(), title(key), why),
         (Origin::Environment, Some(spec)) => Problem::plain(title(&spec.variable()), why),
         (Origin::Flag, Some(spec)) if spec.kind == Kind::Switch => {
@@ -86,6 +129,5 @@ fn problem(key: &str, origin: &Origin, why: &str) -> Problem {
         }
         (_, Some(spec)) => Problem::plain(title(&format!("--{}", spec.flag())), why),
         _ => Problem::plain(title(key), why),
-    };
-    problem.of(ConfigErrorKind::Value)
+    }
 }

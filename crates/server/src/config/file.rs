@@ -230,8 +230,9 @@ fn scalar(kind: Kind, value: &Value<'_>) -> Result<String, WrongForm> {
     let wrong = |help| WrongForm { span: value.span(), why: format!("must be {}", kind.file_form()), help };
     match (kind, value.get_ref()) {
         (Kind::Switch, DeValue::Boolean(yes)) => Ok(yes.to_string()),
-        (Kind::Count { .. } | Kind::Size { .. }, DeValue::Integer(number)) => {
-            // Out of 64 bits is out of bounds: the text is refused as such later.
+        // Out of 64 bits is out of bounds, and no number is one of several words: the text is refused as such
+        // later.
+        (Kind::Count { .. } | Kind::Size { .. } | Kind::OneOf(_), DeValue::Integer(number)) => {
             let parsed = i64::from_str_radix(number.as_str(), number.radix());
             Ok(parsed.map_or_else(|_| number.as_str().to_owned(), |number| number.to_string()))
         }

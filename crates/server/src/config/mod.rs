@@ -30,7 +30,9 @@ use std::time::Duration;
 pub use error::{ConfigError, ConfigErrorKind};
 pub use optimizations::{Optimizations, SendBy};
 pub use options::{Given, Origin, Overrides};
-pub use settings::{Architecture, LogFormat, LogSettings, RunAs, SandboxMode, Settings, Site};
+pub use settings::{
+    Architecture, EventMechanism, HelperKind, LogFormat, LogSettings, RunAs, SandboxMode, Settings, Site,
+};
 pub use values::{Kind, Refusal, UserName, one_of};
 
 use error::{Problem, SourceFile};

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::optimizations::SendBy;
-use super::settings::{Architecture, LogFormat, SandboxMode};
+use super::settings::{Architecture, EventMechanism, HelperKind, LogFormat, SandboxMode};
 use super::values::{FromItems, Kind, Refusal, UserName};
 
 /// One option.
@@ -223,10 +223,10 @@ options! {
         "Most connections of a worker";
     workers: u64, Resources, count(1, 256), "N", Depends("one for each usable core; of mt one"),
         "Worker processes";
-    helpers: u64, Resources, count(1, 256), "N", Text("16"),
-        "Most helper processes of a worker, which wait for the disk in its place";
+    helpers_max: u64, Resources, count(1, 256), "N", Text("16"),
+        "Most helpers of a worker, which wait for the disk in its place";
     helper_idle: u64, Resources, millis(1, 24 * HOUR_MS), "TIME", Text("10s"),
-        "End a helper after this time without work";
+        "End a helper process after this time without work";
     cache_memory: u64, Resources, size(0, 1024 * GIB), "SIZE",
         Depends("64MiB, or less: 1/32 of the memory there is for all workers; of mp a worker's divided by the processes"),
         "Memory of a worker for the contents of small files";
@@ -236,6 +236,10 @@ options! {
         "Worker processes of mp, each with one connection at a time";
     threads: u64, Architecture, count(1, 1024), "N", Text("64"),
         "Threads of a worker of mt, each with one connection at a time";
+    event_mechanism: EventMechanism, Architecture, Kind::OneOf(EventMechanism::WORDS), "NAME", Text("epoll"),
+        "What the loop of amped and sped waits by: epoll, poll, or select (fewer than 1024 descriptors)";
+    helpers: HelperKind, Architecture, Kind::OneOf(HelperKind::WORDS), "KIND", Text("processes"),
+        "What the helpers of amped are: processes on demand, or threads from the start";
     name_cache: bool, Architecture, Switch, "BOOL", Text("true"),
         "Remember what paths lead to, instead of looking it up for each request";
     head_cache: bool, Architecture, Switch, "BOOL", Text("true"),
@@ -336,10 +340,10 @@ mod tests {
     fn the_upper_source_wins() {
         let given = |value| Some(Given { value, origin: Origin::Flag });
         let upper = Overrides { workers: given(1), ..Overrides::defaults() };
-        let below = Overrides { workers: given(2), helpers: given(3), ..Overrides::defaults() };
-        let merged = Overrides { helpers: None, ..upper }.or(below);
+        let below = Overrides { workers: given(2), helpers_max: given(3), ..Overrides::defaults() };
+        let merged = Overrides { helpers_max: None, ..upper }.or(below);
         assert_eq!(merged.workers.unwrap().value, 1);
-        assert_eq!(merged.helpers.unwrap().value, 3);
+        assert_eq!(merged.helpers_max.unwrap().value, 3);
     }
 
     #[test]

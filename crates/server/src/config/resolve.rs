@@ -54,13 +54,17 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
         let of_all = cache_memory_bytes(usable_bytes(), workers) * workers as u64;
         of_all / if architecture == Architecture::Mp { processes } else { workers } as u64
     };
-    Ok(Settings {
+    let mechanism = given.event_mechanism.as_ref().map(|given| given.origin.clone());
+    let connections = given.connections.as_ref().map(|given| given.origin.clone());
+    let settings = Settings {
         listen: value(given.listen),
         architecture,
         workers,
         processes,
         threads: size(value(given.threads)),
-        helpers_max: size(value(given.helpers)),
+        event_mechanism: value(given.event_mechanism),
+        helpers: value(given.helpers),
+        helpers_max: size(value(given.helpers_max)),
         freshness_ms: value(given.freshness),
         cache_memory_bytes: given.cache_memory.map_or_else(cache_memory_bytes, |given| given.value),
         connections_max: size(value(given.connections)),
@@ -78,7 +82,9 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
         log,
         types: draft.types,
         sites,
-    })
+    };
+    let no_room = combinations::check_room(&settings, mechanism.as_ref(), connections.as_ref());
+    no_room.map_or(Ok(settings), |problem| Err(vec![problem]))
 }
 
 /// The value of an option that has a default in the table.

@@ -28,7 +28,11 @@ pub struct Settings {
     pub processes: usize,
     /// Threads of each worker of `mt`, at least one.
     pub threads: usize,
-    /// The most helper processes of each worker, at least one.
+    /// What a loop waits by.
+    pub event_mechanism: EventMechanism,
+    /// What helpers are.
+    pub helpers: HelperKind,
+    /// The most helpers of each worker, at least one.
     pub helpers_max: usize,
     /// How long an entry of a cache is served before its file is looked at again, in milliseconds.
     pub freshness_ms: u64,
@@ -44,7 +48,7 @@ pub struct Settings {
     pub job_deadline_ms: u64,
     /// Time for open requests to finish at a graceful stop, in milliseconds.
     pub shutdown_timeout_ms: u64,
-    /// How long a helper waits for a job before it ends, in milliseconds.
+    /// How long a helper process waits for a job before it ends, in milliseconds.
     pub helper_idle_ms: u64,
     /// The least rate at which a client must take its answer, in bytes per second; 0: any rate.
     pub least_rate_bytes_per_s: u64,
@@ -122,6 +126,53 @@ impl Architecture {
 impl Choice for Architecture {
     const ALL: &'static [Self] =
         &[Architecture::Amped, Architecture::Sped, Architecture::Mp, Architecture::Mt];
+}
+
+/// What a loop waits by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EventMechanism {
+    /// epoll(7).
+    Epoll,
+    /// poll(2).
+    Poll,
+    /// select(2).
+    Select,
+}
+
+impl EventMechanism {
+    /// The names in the file, on the command line and in the environment.
+    pub(super) const WORDS: &'static [&'static str] = &["epoll", "poll", "select"];
+}
+
+impl Choice for EventMechanism {
+    const ALL: &'static [Self] = &[EventMechanism::Epoll, EventMechanism::Poll, EventMechanism::Select];
+}
+
+/// What helpers are (flash-1999, section 3.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HelperKind {
+    /// Processes, which come on demand and can be ended.
+    Processes,
+    /// Threads of the worker, all there from the start.
+    Threads,
+}
+
+impl HelperKind {
+    /// The names in the file, on the command line and in the environment.
+    pub(super) const WORDS: &'static [&'static str] = &["processes", "threads"];
+}
+
+impl Choice for HelperKind {
+    const ALL: &'static [Self] = &[HelperKind::Processes, HelperKind::Threads];
+
+    fn hint(text: &str) -> Option<String> {
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| {
+            "how many there may be is set by --helpers-max (FLASH_HELPERS_MAX, `helpers_max`)".to_owned()
+        })
+    }
 }
 
 /// Whether the kernel is to hold each role to its part.
@@ -268,6 +319,8 @@ mod tests {
             workers: 2,
             processes: 32,
             threads: 64,
+            event_mechanism: EventMechanism::Select,
+            helpers: HelperKind::Threads,
             helpers_max: 16,
             freshness_ms: 1_000,
             cache_memory_bytes: 64 << 20,

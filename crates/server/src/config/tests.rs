@@ -64,6 +64,8 @@ fn nothing_said_means_the_defaults() {
         workers: std::thread::available_parallelism().unwrap().get().min(256),
         processes: 32,
         threads: 64,
+        event_mechanism: EventMechanism::Epoll,
+        helpers: HelperKind::Processes,
         helpers_max: 16,
         freshness_ms: 1_000,
         cache_memory_bytes: settings.cache_memory_bytes,
@@ -103,8 +105,8 @@ fn nothing_said_means_the_defaults() {
 #[test]
 fn flag_beats_environment_beats_file_beats_default() {
     let folder = Folder::new();
-    let mut sources = folder.sources("freshness = \"2s\"\nhelpers = 2\nworkers = 2\n");
-    variable(&mut sources, "FLASH_HELPERS", "3");
+    let mut sources = folder.sources("freshness = \"2s\"\nhelpers_max = 2\nworkers = 2\n");
+    variable(&mut sources, "FLASH_HELPERS_MAX", "3");
     variable(&mut sources, "FLASH_WORKERS", "3");
     flag(&mut sources, "workers", &["4"]);
     let settings = sources.load().unwrap();
@@ -128,10 +130,10 @@ fn a_list_of_a_higher_source_replaces_the_whole_list() {
 #[test]
 fn loading_again_sees_the_new_file_and_the_old_flags() {
     let folder = Folder::new();
-    let mut sources = folder.sources("workers = 1\nhelpers = 1");
-    flag(&mut sources, "helpers", &["9"]);
+    let mut sources = folder.sources("workers = 1\nhelpers_max = 1");
+    flag(&mut sources, "helpers_max", &["9"]);
     assert_eq!(sources.load().unwrap().workers, 1);
-    fs::write(folder.0.join("flash.toml"), "workers = 2\nhelpers = 2").unwrap();
+    fs::write(folder.0.join("flash.toml"), "workers = 2\nhelpers_max = 2").unwrap();
     let settings = sources.load().unwrap();
     assert_eq!((settings.workers, settings.helpers_max), (2, 9));
 }
@@ -147,7 +149,7 @@ fn every_key_is_read() {
         precompressed = false
         listen = ["[::]:80"]
         workers = 0x10
-        helpers = 1
+        helpers_max = 1
         freshness = "250ms"
         cache_memory = 1_048_576
         connections = 7
@@ -163,6 +165,9 @@ fn every_key_is_read() {
         sandbox = "required"
         log_format = "json"
         log_file = "access.log"
+        architecture = "amped"
+        event_mechanism = "poll"
+        helpers = "processes"
         [types]
         MJS = "text/javascript"
         "#
@@ -187,6 +192,10 @@ fn every_key_is_read() {
     );
     assert_eq!((settings.sandbox, settings.cap_fowner), (SandboxMode::Required, true));
     assert_eq!(settings.types["mjs"], "text/javascript");
+    assert_eq!(
+        (settings.architecture, settings.event_mechanism, settings.helpers, settings.helpers_max),
+        (Architecture::Amped, EventMechanism::Poll, HelperKind::Processes, 1)
+    );
     let site = &settings.sites[0];
     assert_eq!((site.root.clone(), site.browse, site.precompressed), (folder.0.join("www"), true, false));
     assert_eq!(site.index, ["a.html", "b.html"]);
@@ -297,14 +306,14 @@ fn everything_wrong_is_shown_at_once() {
     let mut sources = folder.sources(
         "root = \"gone\"\nworkers = 0\nfreshness = 5\n[[site]]\nhosts = [\"a.org\", \"A.org\", \"b.org:80\"]\n",
     );
-    variable(&mut sources, "FLASH_HELPERS", "many");
+    variable(&mut sources, "FLASH_HELPERS_MAX", "many");
     let error = sources.load().unwrap_err();
     let text = error.to_string();
     let titles: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("error: ")).collect();
     assert_eq!(
         titles,
         [
-            "wrong value `many` for FLASH_HELPERS: must be a whole number, not negative",
+            "wrong value `many` for FLASH_HELPERS_MAX: must be a whole number, not negative",
             &format!("cannot serve `{}`", folder.0.join("gone").display()),
             "wrong value for `workers`",
             "wrong value for `freshness`",
@@ -324,11 +333,17 @@ fn what_does_nothing_with_the_architecture_is_refused_where_it_was_given() {
         ("threads = 64", "`threads`", "only `mt` has threads"),
         ("architecture = \"mp\"\nworkers = 2", "`workers`", "set by `processes`"),
         (
-            "architecture = \"sped\"\nhelpers = 16",
-            "`helpers`",
+            "architecture = \"sped\"\nhelpers_max = 16",
+            "`helpers_max`",
             "the architecture is `sped`: it has no helpers",
         ),
         ("architecture = \"mt\"\nhelper_idle = \"1s\"", "`helper_idle`", "it has no helpers"),
+        ("architecture = \"sped\"\nhelpers = \"processes\"", "`helpers`", "it has no helpers"),
+        ("architecture = \"mp\"\nevent_mechanism = \"poll\"", "`event_mechanism`", "^^^^^^ the architecture is `mp`"),
+        ("architecture = \"mt\"\nevent_mechanism = \"epoll\"", "`event_mechanism`", "it has no loop over many"),
+        ("architecture = \"sped\"\nopen_in_loop = true", "`open_in_loop`", "it does so in any case"),
+        ("architecture = \"mp\"\nresidency_check = false", "`residency_check`", "it never asks"),
+        ("architecture = \"mt\"\nresidency_check = false", "`residency_check`", "its threads share a lock"),
     ] {
         let error = folder.error(file);
         for part in [title, "makes no sense here", why, "leave it out"] {
@@ -378,6 +393,25 @@ const WRONG: &[(&str, &[&str])] = &[
     ("listen = [80]", &["must be in quotes"]),
     ("listen = []", &["name at least one address"]),
     ("index = [\"a/b\"]", &["must be the name of a file, without `/`"]),
+    ("log_format = 3", &["must be combined, json or off"]),
+    ("helpers = 4", &["must be processes or threads", "--helpers-max (FLASH_HELPERS_MAX, `helpers_max`)"]),
+    ("helpers = \"thread\"", &["must be processes or threads", "did you mean `threads`?"]),
+    (
+        "helpers = \"threads\"\nhelper_idle = \"1s\"",
+        &["`helper_idle` makes no sense here", "--helpers processes"],
+    ),
+    (
+        "event_mechanism = \"select\"\nconnections = 5000",
+        &["`connections` is too many", "select has room for 670: it takes descriptors below 1024"],
+    ),
+    (
+        "event_mechanism = \"select\"\nconnections = 300\nhelpers = \"threads\"\nhelpers_max = 64",
+        &["`connections` is too many"],
+    ),
+    (
+        "event_mechanism = \"select\"\nhelpers_max = 256\nhelpers = \"threads\"",
+        &["`event_mechanism` cannot be select", "none are left for connections", "fewer sites or helpers"],
+    ),
     ("log_format = \"jsn\"", &["must be combined, json or off", "did you mean `json`?"]),
     (
         "log_file = \"gone/access.log\"",
@@ -487,5 +521,23 @@ fn pieces_of_a_config_file_are_survived() {
                 assert!(error.render(true).len() > 10);
             }
         }
+    }
+}
+
+#[test]
+fn combinations_are_named_as_they_were_given_and_defaults_are_none() {
+    let folder = Folder::new();
+    let mut sources = folder.sources("event_mechanism = \"select\"");
+    assert_eq!(sources.load().unwrap().connections_max, 16_384, "what fits is what the worker takes");
+    variable(&mut sources, "FLASH_CONNECTIONS", "670");
+    assert_eq!(sources.load().unwrap().connections_max, 670);
+    variable(&mut sources, "FLASH_CONNECTIONS", "671");
+    let text = sources.load().unwrap_err().to_string();
+    assert!(text.contains("error: `FLASH_CONNECTIONS` is too many: select has room for 670"), "{text}");
+    flag(&mut sources, "connections", &["5000"]);
+    let text = sources.load().unwrap_err().to_string();
+    assert!(text.contains("error: `--connections` is too many"), "{text}");
+    for architecture in ["sped", "mp", "mt"] {
+        assert_eq!(folder.load(&format!("architecture = \"{architecture}\"")).helpers_max, 16);
     }
 }

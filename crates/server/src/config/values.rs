@@ -115,6 +115,11 @@ pub(super) trait FromItems: Sized {
 /// A value that is one of a few, in the order of the words of its [`Kind::OneOf`].
 pub(super) trait Choice: Copy + 'static {
     const ALL: &'static [Self];
+
+    /// What may be meant by a text that is none of the words, where the nearest word would mislead.
+    fn hint(_text: &str) -> Option<String> {
+        None
+    }
 }
 
 /// A user and maybe a group, by name or by number.
@@ -257,7 +262,8 @@ impl<T: Choice> FromText for T {
         let place = words.iter().position(|word| *word == text);
         place.and_then(|place| T::ALL.get(place)).copied().ok_or_else(|| {
             let why = format!("must be {}", one_of(words, None));
-            Refusal::new(why).helped(suggest::did_you_mean(text, words.iter().copied()))
+            let hint = T::hint(text).or_else(|| suggest::did_you_mean(text, words.iter().copied()));
+            Refusal::new(why).helped(hint)
         })
     }
 }

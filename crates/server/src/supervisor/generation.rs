@@ -76,6 +76,8 @@ pub(super) struct Generation {
     log_restart_ms: Option<u64>,
     /// Helpers of workers that are gone, until they are.
     orphans: Vec<Child>,
+    /// Every process was killed.
+    killed: bool,
 }
 
 /// A worker that ended by itself.
@@ -108,6 +110,7 @@ impl Generation {
             log: None,
             log_restart_ms: None,
             orphans: Vec::new(),
+            killed: false,
         };
         match generation.start_all(sockets, epoll, numbers) {
             Ok(()) => Ok((generation, news)),
@@ -347,8 +350,12 @@ impl Generation {
         }
     }
 
-    /// Ends every process at once; the log writer only when it has outlived its workers.
+    /// Ends every process at once; the log writer only when it has outlived its workers. Workers that a kill
+    /// does not end have helper threads that hang in the kernel: the second time they are left to it.
     pub(super) fn kill(&mut self) {
+        if std::mem::replace(&mut self.killed, true) {
+            self.workers.clear();
+        }
         self.state = State::Draining { deadline_ms: clock::monotonic_ms() + LAST_LINES_MS };
         if let Some(log) = self.log.as_ref().filter(|_| self.workers.is_empty()) {
             process::kill(&log.child);

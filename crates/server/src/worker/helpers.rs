@@ -1,15 +1,18 @@
 //! A worker's helpers: which there are, which are idle, what each is doing, and which were given
-//! up and hang still.
+//! up and hang still. Processes come when they are asked for and end when they idle; threads are all
+//! there from the start, and one that was given up takes work again once it has come back.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
 
 use flash_engine::{JobId, Outcome, Task};
-use flash_sys::prompt::epoll::{Epoll, Watch};
+use flash_sys::prompt::epoll::Watch;
+use flash_sys::prompt::mechanism::Mechanism;
 use flash_sys::prompt::{channel, net};
 use flash_sys::{AsFd, OwnedFd};
 
 use super::site_file::{SiteFile, any_aside, close_aside};
+use crate::config::HelperKind;
 use crate::control::{Notice, send_notice};
 use crate::protocol::{CLOSE, MESSAGE_BYTES_MAX, decode_outcome, encode_task};
 
@@ -31,7 +34,7 @@ pub(super) enum Heard {
     Done(JobId, Outcome<SiteFile>),
     /// The helper is gone, and with it this job.
     Gone(Option<JobId>),
-    /// The helper that was given up with this job is gone.
+    /// The helper that was given up with this job is gone, or has come back.
     AbandonedGone(JobId),
 }
 
@@ -39,10 +42,11 @@ pub(super) enum Heard {
 pub(super) struct Helpers {
     helpers: HashMap<u64, Helper>,
     /// Those given up: their channels end with their processes, also when it is long after they
-    /// were killed. The engine's shares bound them.
+    /// were killed, and threads answer when they are done. The engine's shares bound them.
     abandoned: HashMap<u64, (OwnedFd, JobId)>,
     /// Numbers of idle helpers; the last one gets the next job, so that the others may end.
     idle: Vec<u64>,
+    kind: HelperKind,
     helpers_max: usize,
     idle_ms: u64,
     /// Asked for and not yet come.
@@ -55,8 +59,9 @@ pub(super) struct Helpers {
 }
 
 impl Helpers {
-    pub(super) fn new(helpers_max: usize, idle_ms: u64, supervisor: OwnedFd) -> Self {
+    pub(super) fn new(kind: HelperKind, helpers_max: usize, idle_ms: u64, supervisor: OwnedFd) -> Self {
         Self {
+            kind,
             helpers: HashMap::new(),
             abandoned: HashMap::new(),
             idle: Vec::new(),
@@ -71,10 +76,10 @@ impl Helpers {
     }
 
     /// A helper has come. False when it cannot be watched; it is let go then.
-    pub(super) fn add(&mut self, epoll: &Epoll, token: u64, number: u64, channel: OwnedFd) -> bool {
+    pub(super) fn add(&mut self, events: &mut Mechanism, token: u64, number: u64, channel: OwnedFd) -> bool {
         self.wanted = self.wanted.saturating_sub(1);
         let watched =
-            channel::set_nonblocking(&channel).and_then(|()| epoll.add(&channel, token, Watch::Input));
+            channel::set_nonblocking(&channel).and_then(|()| events.add(&channel, token, Watch::Input));
         if watched.is_err() {
             return false;
         }
@@ -111,7 +116,8 @@ impl Helpers {
 
     /// Asks for one more, up to the bound and to `wanted_max` that were asked for and have not come.
     fn ask_for_more(&mut self, wanted_max: usize) {
-        if self.ask_again_ms.is_none()
+        if self.kind == HelperKind::Processes
+            && self.ask_again_ms.is_none()
             && self.wanted < wanted_max
             && self.helpers.len() + self.wanted < self.helpers_max
             && send_notice(&self.supervisor, &Notice::WantHelper).is_ok()
@@ -156,11 +162,19 @@ impl Helpers {
         }
     }
 
-    /// What a helper that was given up has done too late counts for nothing; only its end does.
+    /// What a helper that was given up has done too late counts for nothing; only its end does, or that
+    /// it is back.
     fn receive_abandoned(&mut self, number: u64) -> Heard {
         let Some((channel, job)) = self.abandoned.get(&number) else { return Heard::Nothing };
         let job = *job;
         match channel::recv(channel, &mut self.buffer, &mut Vec::new()) {
+            Ok(length) if length > 0 && self.kind == HelperKind::Threads => {
+                if let Some((channel, _)) = self.abandoned.remove(&number) {
+                    self.helpers.insert(number, Helper { channel, job: None, idle_since_ms: self.now_ms });
+                    self.idle.push(number);
+                }
+                Heard::AbandonedGone(job)
+            }
             Ok(length) if length > 0 => Heard::Nothing,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Heard::Nothing,
             _ => {
@@ -170,22 +184,27 @@ impl Helpers {
         }
     }
 
-    /// Gives up the helper that does `id`: it is replaced when it is needed.
+    /// Gives up the helper that does `id`: a process is replaced when it is needed.
     pub(super) fn abandon(&mut self, id: JobId) {
         let number =
             self.helpers.iter().find(|(_, helper)| helper.job == Some(id)).map(|(number, _)| *number);
         let Some(number) = number else { return };
         let Some(helper) = self.helpers.remove(&number) else { return };
-        // Were the notice lost, the helper would still end with its channel, once the disk lets it.
-        let _ = send_notice(&self.supervisor, &Notice::EndHelper(number));
-        let _ = net::end_sending(&helper.channel);
+        if self.kind == HelperKind::Processes {
+            // Were the notice lost, the helper would still end with its channel, once the disk lets it.
+            let _ = send_notice(&self.supervisor, &Notice::EndHelper(number));
+            let _ = net::end_sending(&helper.channel);
+        }
         self.abandoned.insert(number, (helper.channel, id));
     }
 
-    /// Lets helpers go that have been idle for long.
+    /// Lets processes go that have been idle for long.
     pub(super) fn keep_house(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         self.ask_again_ms = self.ask_again_ms.filter(|ms| now_ms < *ms);
+        if self.kind == HelperKind::Threads {
+            return;
+        }
         let due: Vec<u64> = self
             .idle
             .iter()
@@ -200,7 +219,13 @@ impl Helpers {
     /// Whether there are helpers that will have to be let go, one is to be asked for again, or deleted
     /// files wait for one.
     pub(super) fn needs_housekeeping(&self) -> bool {
-        !self.idle.is_empty() || self.ask_again_ms.is_some() || any_aside()
+        let may_let_go = self.kind == HelperKind::Processes && !self.idle.is_empty();
+        may_let_go || self.ask_again_ms.is_some() || any_aside()
+    }
+
+    /// Whether this helper's channel is open.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.helpers.contains_key(&number) || self.abandoned.contains_key(&number)
     }
 
     fn remove(&mut self, number: u64) -> Option<JobId> {
@@ -210,103 +235,5 @@ impl Helpers {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::{Duration, Instant};
-
-    use flash_engine::SiteId;
-
-    use super::*;
-    use crate::control::{CHANNEL_BYTES, receive_notice};
-
-    const TOKEN: u64 = 9;
-
-    fn task() -> Task<SiteFile> {
-        Task::Find { site: SiteId(0), path: (*b"/x").into() }
-    }
-
-    /// Helpers with one, number 7, and the other ends: the supervisor's and the helper's.
-    fn with_one(epoll: &Epoll) -> (Helpers, OwnedFd, OwnedFd) {
-        let (supervisor, ours) = channel::pair(CHANNEL_BYTES).expect("a pair");
-        let (helper, channel) = channel::pair(CHANNEL_BYTES).expect("a pair");
-        channel::set_nonblocking(&supervisor).expect("a flag set");
-        let mut helpers = Helpers::new(2, 1_000, ours);
-        assert!(helpers.add(epoll, TOKEN, 7, channel));
-        (helpers, supervisor, helper)
-    }
-
-    #[track_caller]
-    fn wait_for_event(epoll: &mut Epoll) {
-        let started = Instant::now();
-        while epoll.wait(Some(100)).expect("a wait").all(|ready| ready.token != TOKEN) {
-            assert!(started.elapsed() < Duration::from_secs(15), "no event of the helper");
-        }
-    }
-
-    #[test]
-    fn the_end_of_one_that_was_given_up_is_told_with_its_job_when_it_is_gone() {
-        let mut epoll = Epoll::new(8).expect("an epoll");
-        let (mut helpers, supervisor, helper) = with_one(&epoll);
-        let job = JobId::from_u64(5);
-        assert!(helpers.start(job, &task(), 1));
-        helpers.abandon(job);
-        assert_eq!(receive_notice(&supervisor).expect("a notice"), Notice::EndHelper(7));
-        assert!(matches!(helpers.receive(7), Heard::Nothing));
-        // It hears that it was given up, should it not be killed.
-        let (mut bytes, mut none) = (vec![0; MESSAGE_BYTES_MAX], Vec::new());
-        assert!(channel::recv(&helper, &mut bytes, &mut none).expect("its task") > 0);
-        assert_eq!(channel::recv(&helper, &mut bytes, &mut none).expect("the end"), 0);
-        // What it says too late is no outcome.
-        channel::send(&helper, &[IoSlice::new(b"late")], &[]).expect("sent");
-        wait_for_event(&mut epoll);
-        assert!(matches!(helpers.receive(7), Heard::Nothing));
-        drop(helper);
-        wait_for_event(&mut epoll);
-        assert!(matches!(helpers.receive(7), Heard::AbandonedGone(id) if id == job));
-        assert!(matches!(helpers.receive(7), Heard::Nothing), "once");
-    }
-
-    #[test]
-    fn one_that_was_given_up_with_its_task_unread_is_told_too() {
-        let mut epoll = Epoll::new(8).expect("an epoll");
-        let (mut helpers, _supervisor, helper) = with_one(&epoll);
-        let job = JobId::from_u64(5);
-        assert!(helpers.start(job, &task(), 1));
-        helpers.abandon(job);
-        drop(helper);
-        wait_for_event(&mut epoll);
-        assert!(matches!(helpers.receive(7), Heard::AbandonedGone(id) if id == job));
-    }
-
-    #[test]
-    fn one_that_was_given_up_leaves_room_for_another() {
-        let epoll = Epoll::new(8).expect("an epoll");
-        let (mut helpers, supervisor, _helper) = with_one(&epoll);
-        let [first, second] = [5, 6].map(JobId::from_u64);
-        assert!(helpers.start(first, &task(), 1));
-        helpers.abandon(first);
-        for _ in 0..3 {
-            assert!(!helpers.start(second, &task(), 2));
-        }
-        let notices: Vec<Notice> = std::iter::from_fn(|| receive_notice(&supervisor).ok()).collect();
-        assert_eq!(notices, [Notice::EndHelper(7), Notice::WantHelper, Notice::WantHelper]);
-    }
-
-    #[test]
-    fn one_that_could_not_be_started_is_asked_for_again_after_a_pause() {
-        let (supervisor, ours) = channel::pair(CHANNEL_BYTES).expect("a pair");
-        channel::set_nonblocking(&supervisor).expect("a flag set");
-        let mut helpers = Helpers::new(2, 1_000, ours);
-        helpers.keep_house(5_000);
-        let asks = |helpers: &mut Helpers| {
-            assert!(!helpers.start(JobId::from_u64(5), &task(), 1));
-            receive_notice(&supervisor).is_ok_and(|notice| notice == Notice::WantHelper)
-        };
-        assert!(asks(&mut helpers));
-        helpers.not_started();
-        assert!(!asks(&mut helpers) && helpers.needs_housekeeping());
-        helpers.keep_house(5_000 + ASK_AGAIN_MS - 1);
-        assert!(!asks(&mut helpers) && helpers.needs_housekeeping());
-        helpers.keep_house(5_000 + ASK_AGAIN_MS);
-        assert!(asks(&mut helpers) && !helpers.needs_housekeeping());
-    }
-}
+#[path = "helpers_tests.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! A worker: one epoll loop around one engine, on one core. `architecture` says how it reaches files, and
+//! A worker: one event loop around one engine, on one core. `architecture` says how it reaches files, and
 //! does at the end of each turn what the architecture has to do besides.
 //!
 //! Nothing in this folder may wait for a disk or a peer: a house-rules test refuses whatever
@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 
 use flash_engine::{Engine, JobId, Key, Moment, Outcome, Readiness, System, Task};
 use flash_sys::prompt::epoll::{Epoll, Ready, Watch};
+use flash_sys::prompt::mechanism::{Awaited, Mechanism};
 use flash_sys::prompt::timer::Timer;
 use flash_sys::prompt::{clock, net};
 use flash_sys::{AsFd, OwnedFd};
@@ -79,7 +80,7 @@ pub(crate) enum Accepts {
 pub(crate) struct Worker {
     pub(crate) engine: Engine<LinuxSystem>,
     pub(crate) sys: LinuxSystem,
-    pub(crate) epoll: Epoll,
+    pub(crate) mechanism: Mechanism,
     timer: Timer,
     control: OwnedFd,
     listeners: Vec<OwnedFd>,
@@ -93,10 +94,25 @@ pub(crate) struct Worker {
     housekeeping_ms: u64,
     refusals: Complaint,
     refused: u64,
+    /// What the operator is told to do about refused clients.
+    refusal_advice: &'static str,
 }
 
 fn moment() -> Moment {
     Moment { monotonic_ms: clock::monotonic_ms(), wall_ns: clock::wall_ns() }
+}
+
+/// What poll or select is to tell of a token; None for one whose descriptor is closed.
+fn awaited(engine: &Engine<LinuxSystem>, sys: &LinuxSystem, token: u64) -> Option<Awaited> {
+    let (kind, number) = parts(token);
+    match kind {
+        kind::CONNECTION => {
+            let Readiness { readable, writable, hung_up, .. } = engine.awaited(Key::from_u64(number))?;
+            Some(Awaited { readable, writable, hung_up })
+        }
+        kind::HELPER => sys.helpers.has(number).then_some(Awaited::INPUT),
+        _ => Some(Awaited::INPUT),
+    }
 }
 
 impl Worker {
@@ -107,7 +123,8 @@ impl Worker {
         loop {
             let timeout_ms = self.until_next()?;
             batch.clear();
-            batch.extend(self.epoll.wait(timeout_ms)?);
+            let (engine, sys) = (&self.engine, &self.sys);
+            self.mechanism.wait(timeout_ms, |token| awaited(engine, sys, token), &mut batch)?;
             self.begin_turn();
             for ready in &batch {
                 self.dispatch(*ready)?;
@@ -228,9 +245,13 @@ impl Worker {
     ) -> Option<Key> {
         match self.engine.handle_accept(socket, peer) {
             Ok(key) => {
-                let epoll = elsewhere.unwrap_or(&self.epoll);
                 let socket = self.engine.connection(key)?;
-                if epoll.add(socket, token(kind::CONNECTION, key.to_u64()), Watch::Connection).is_ok() {
+                let token = token(kind::CONNECTION, key.to_u64());
+                let watched = match elsewhere {
+                    Some(epoll) => epoll.add(socket, token, Watch::Connection),
+                    None => self.mechanism.add(socket, token, Watch::Connection),
+                };
+                if watched.is_ok() {
                     return Some(key);
                 }
                 // Memory for the watch ran out; nothing was received or sent yet.
@@ -254,9 +275,9 @@ impl Worker {
             for (number, listener) in self.listeners.iter().enumerate() {
                 if on {
                     let watch = if self.accepts == Accepts::All { Watch::Input } else { Watch::Shared };
-                    self.epoll.add(listener, token(kind::LISTENER, number as u64), watch)?;
+                    self.mechanism.add(listener, token(kind::LISTENER, number as u64), watch)?;
                 } else {
-                    self.epoll.remove(listener)?;
+                    self.mechanism.remove(listener)?;
                 }
             }
             self.listening = on;
@@ -291,8 +312,8 @@ impl Worker {
         let counters = self.engine.counters();
         self.sys.report(&format!(
             "refused {} connections with {} open: a limit of connections or descriptors is reached; \
-             raise --connections or the descriptor limit (ulimit -n)",
-            self.refused, counters.connections
+             {}",
+            self.refused, counters.connections, self.refusal_advice
         ));
         self.refused = 0;
     }
@@ -345,7 +366,8 @@ impl Worker {
         loop {
             match receive_order(&self.control) {
                 Ok(Order::Helper(number, channel)) => {
-                    if self.sys.helpers.add(&self.epoll, token(kind::HELPER, number), number, channel) {
+                    if self.sys.helpers.add(&mut self.mechanism, token(kind::HELPER, number), number, channel)
+                    {
                         self.engine.handle_helper_ready(&mut self.sys);
                     }
                 }

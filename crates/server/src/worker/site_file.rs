@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use flash_sys::prompt::file;
 use flash_sys::{AsFd, BorrowedFd, OwnedFd};
 
-/// Reach put aside at once, at most. With more, no helper can be had, and running out of descriptors
+/// Files put aside at once, at most. With more, no helper can be had, and running out of descriptors
 /// would be worse than waiting.
 const ASIDE_MAX: usize = 1024;
 

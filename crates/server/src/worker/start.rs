@@ -5,7 +5,8 @@ use std::io;
 
 use flash_engine::Engine;
 use flash_sys::prompt::channel;
-use flash_sys::prompt::epoll::{Epoll, Watch};
+use flash_sys::prompt::epoll::Watch;
+use flash_sys::prompt::mechanism::{Kind, Mechanism};
 use flash_sys::prompt::timer::Timer;
 use flash_sys::sandbox::calls::{Calls, More};
 use flash_sys::sandbox::paths::Rights;
@@ -18,10 +19,10 @@ use super::own_jobs::OwnJobs;
 use super::reach::{Reach, Sending};
 use super::system::LinuxSystem;
 use super::{Accepts, EVENTS_MAX, Worker, kind, moment, token};
-use crate::config::{Optimizations, SendBy, Settings};
+use crate::config::{HelperKind, SendBy, Settings};
 use crate::control::{Order, receive_order};
 use crate::convert;
-use crate::helper::DiskWork;
+use crate::helper::{self, DiskWork};
 use crate::sandbox::{self, InForce, Role};
 
 /// What a worker was given before it began.
@@ -64,6 +65,21 @@ impl Begun {
         Ok(work)
     }
 
+    /// Helpers: none yet, or all that there will be where they are threads.
+    fn helpers(&self, settings: &Settings, mechanism: &mut Mechanism) -> io::Result<Helpers> {
+        let Settings { helpers: kind, helpers_max, helper_idle_ms, .. } = *settings;
+        let mut helpers = Helpers::new(kind, helpers_max, helper_idle_ms, self.control.try_clone()?);
+        if kind == HelperKind::Threads {
+            let channels = helper::start_threads(settings, self.disk_work(settings)?)?;
+            for (number, channel) in (0..).zip(channels) {
+                if !helpers.add(mechanism, token(kind::HELPER, number), number, channel) {
+                    return Err(io::Error::other("a helper thread cannot be watched"));
+                }
+            }
+        }
+        Ok(helpers)
+    }
+
     /// A worker that reaches files as `reach` says, with helpers or, if they are given, jobs of its own.
     pub(crate) fn worker(
         self,
@@ -73,12 +89,14 @@ impl Begun {
         own: Option<OwnJobs>,
         accepts: Accepts,
     ) -> io::Result<Worker> {
-        let epoll = Epoll::new(EVENTS_MAX)?;
+        let event_mechanism = convert::mechanism(settings.event_mechanism);
+        let mut mechanism = Mechanism::new(event_mechanism, EVENTS_MAX)?;
         channel::set_nonblocking(&self.control)?;
-        epoll.add(&self.control, token(kind::CONTROL, 0), Watch::Input)?;
+        mechanism.add(&self.control, token(kind::CONTROL, 0), Watch::Input)?;
         let timer = Timer::new()?;
-        epoll.add(&timer, token(kind::TIMER, 0), Watch::Input)?;
+        mechanism.add(&timer, token(kind::TIMER, 0), Watch::Input)?;
         let now = moment();
+        let helpers = self.helpers(settings, &mut mechanism)?;
         // Under the others look-ups may wait for somebody else: they are jobs.
         let looks_up = |(folder, is_local)| (reach.under_all_roots || is_local).then_some(folder);
         let sys = LinuxSystem::new(
@@ -89,7 +107,7 @@ impl Begun {
                 &reach,
                 convert::mapped_chunks_max(settings, descriptors_max),
             ),
-            Helpers::new(settings.helpers_max, settings.helper_idle_ms, self.control.try_clone()?),
+            helpers,
             own,
             self.log,
             self.control.try_clone()?,
@@ -97,7 +115,7 @@ impl Begun {
         let mut worker = Worker {
             engine: Engine::new(convert::rules(settings, descriptors_max), now),
             sys,
-            epoll,
+            mechanism,
             timer,
             spare: Some(self.control.try_clone()?),
             control: self.control,
@@ -109,6 +127,7 @@ impl Begun {
             housekeeping_ms: now.monotonic_ms,
             refusals: Complaint::default(),
             refused: 0,
+            refusal_advice: refusal_advice(event_mechanism),
         };
         worker.listen(true)?;
         Ok(worker)
@@ -120,7 +139,7 @@ impl Worker {
     /// besides, if it does a helper's work, too.
     pub(crate) fn close(&self, settings: &Settings, work: Option<&DiskWork>) -> io::Result<InForce> {
         keep_panics_quiet();
-        let (timer, more) = (self.timer.as_fd(), more(&settings.optimizations));
+        let (timer, more) = (self.timer.as_fd(), more(settings));
         match work {
             None => {
                 let folders: Vec<_> = self.sys.roots().map(|root| (root, Rights::Read)).collect();
@@ -135,11 +154,21 @@ impl Worker {
 }
 
 /// The system calls that it needs for what it was told to do otherwise.
-fn more(optimizations: &Optimizations) -> More {
+fn more(settings: &Settings) -> More {
     More {
-        sendfile: optimizations.send == SendBy::Sendfile,
-        map_files: optimizations.send == SendBy::Mmap,
-        pread: !optimizations.residency_check,
+        sendfile: settings.optimizations.send == SendBy::Sendfile,
+        map_files: settings.optimizations.send == SendBy::Mmap,
+        pread: !settings.optimizations.residency_check,
+        mechanism: convert::mechanism(settings.event_mechanism),
+        has_threads: settings.helpers == HelperKind::Threads,
+    }
+}
+
+/// What to do about clients that had to be refused.
+fn refusal_advice(mechanism: Kind) -> &'static str {
+    match mechanism {
+        Kind::Select => "select has room for no more: take --event-mechanism epoll",
+        _ => "raise --connections or the descriptor limit (ulimit -n)",
     }
 }
 

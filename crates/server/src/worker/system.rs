@@ -125,7 +125,7 @@ impl LinuxSystem {
     /// Says that a helper died at work.
     pub(super) fn complain_of_loss(&mut self) {
         if self.lost_helpers.is_due(clock::monotonic_ms()) {
-            self.report("a helper process ended before its job was done; its requests were answered 503");
+            self.report("a helper ended before its job was done; its requests were answered 503");
         }
     }
 
@@ -226,7 +226,7 @@ impl System for LinuxSystem {
             }
             None => {
                 self.helpers.abandon(id);
-                "a helper passed its deadline and is replaced; its requests were answered 503"
+                "a helper passed its deadline and was given up; its requests were answered 503"
             }
         };
         if self.overdue.is_due(clock::monotonic_ms()) {

@@ -1,4 +1,4 @@
-//! Which system calls a process can make from now on: seccomp(2), by lists of what each role needs.
+//! Which system calls a thread can make from now on: seccomp(2), by lists of what each role needs.
 //!
 //! A call that is not on its role's list ends the process with a message (see the module's
 //! `violation`). The worker's list is the promise: nothing on it waits for a disk.
@@ -12,6 +12,7 @@ use seccompiler::{
 };
 
 use super::violation;
+use crate::prompt::mechanism;
 
 /// Whose calls.
 #[derive(Clone, Copy, Debug)]
@@ -30,14 +31,16 @@ pub enum Calls<'fd> {
         /// What it may do besides.
         more: More,
     },
-    /// A helper's.
+    /// Those of a helper that is a process.
     Helper,
+    /// Those of a helper that is a thread of its worker.
+    HelperThread,
     /// The log writer's.
     Log,
 }
 
 /// What the settings of a worker need beyond what it needs by default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct More {
     /// sendfile(2).
     pub sendfile: bool,
@@ -45,6 +48,10 @@ pub struct More {
     pub map_files: bool,
     /// pread(2), which waits.
     pub pread: bool,
+    /// What its loop waits by, besides epoll.
+    pub mechanism: mechanism::Kind,
+    /// The locks of the allocator: it shares its process with helpers.
+    pub has_threads: bool,
 }
 
 /// Forbids every call but those that the role needs. `who` names the process in the message on a
@@ -141,11 +148,25 @@ pub(crate) const SYS_CACHESTAT: i64 = 451;
 
 impl More {
     /// Those without conditions.
-    fn calls(self) -> impl Iterator<Item = i64> {
-        let sendfile = self.sendfile.then_some(libc::SYS_sendfile);
-        let mapping = self.map_files.then_some([libc::SYS_mincore, libc::SYS_munlock]);
-        let pread = self.pread.then_some(libc::SYS_pread64);
-        sendfile.into_iter().chain(mapping.into_iter().flatten()).chain(pread)
+    fn calls(self) -> Vec<i64> {
+        use mechanism::Kind;
+        let mut calls = match self.mechanism {
+            Kind::Epoll => Vec::new(),
+            Kind::Poll => vec![libc::SYS_ppoll],
+            Kind::Select => vec![libc::SYS_pselect6],
+        };
+        // The C library has these as calls of their own where the machine has.
+        #[cfg(target_arch = "x86_64")]
+        match self.mechanism {
+            Kind::Epoll => {}
+            Kind::Poll => calls.push(libc::SYS_poll),
+            Kind::Select => calls.push(libc::SYS_select),
+        }
+        calls.extend(self.sendfile.then_some(libc::SYS_sendfile));
+        calls.extend(self.map_files.then_some([libc::SYS_mincore, libc::SYS_munlock]).into_iter().flatten());
+        calls.extend(self.pread.then_some(libc::SYS_pread64));
+        calls.extend(self.has_threads.then_some(libc::SYS_futex));
+        calls
     }
 }
 
@@ -158,15 +179,13 @@ fn list(calls: Calls<'_>) -> Result<Rules> {
         Calls::Worker { .. } => &[WORKER],
         Calls::WaitingWorker { .. } => &[WORKER, HELPER, THREADS],
         Calls::Helper => &[HELPER],
+        Calls::HelperThread => &[HELPER, &[libc::SYS_futex]],
         Calls::Log => &[LOG],
     };
     let mut rules: Rules =
         COMMON.iter().chain(own.iter().copied().flatten()).map(|call| (*call, Vec::new())).collect();
-    if let Calls::Worker { more, .. } | Calls::WaitingWorker { more, .. } = calls {
-        rules.extend(more.calls().map(|call| (call, Vec::new())));
-    }
     #[cfg(target_arch = "x86_64")]
-    if !matches!(calls, Calls::Helper) {
+    if !matches!(calls, Calls::Helper | Calls::HelperThread) {
         rules.insert(libc::SYS_epoll_wait, Vec::new());
     }
     let mut allow = |call, arguments: &[Argument]| -> Result<()> {
@@ -204,5 +223,10 @@ fn list(calls: Calls<'_>) -> Result<Rules> {
         allow(libc::SYS_statx, &[(2, of_a_descriptor, libc::AT_EMPTY_PATH as u64)])?;
         allow(libc::SYS_fadvise64, &[(3, Eq, libc::POSIX_FADV_RANDOM as u64)])?;
     }
+    let more = match calls {
+        Calls::Worker { more, .. } | Calls::WaitingWorker { more, .. } => more.calls(),
+        Calls::Helper | Calls::HelperThread | Calls::Log => Vec::new(),
+    };
+    rules.extend(more.into_iter().map(|call| (call, Vec::new())));
     Ok(rules)
 }

@@ -3,6 +3,10 @@
 //!
 //! Called once by each role at its start, in this order: [`limits`], [`memory`],
 //! [`privileges`], [`paths`] (Landlock), [`calls`] (seccomp). Nothing here can be undone by the process itself.
+//!
+//! The last three hold for the thread that calls them and for those that it starts afterwards. So threads
+//! that are to have rights of their own are started after the privileges are given up, and each closes its
+//! own paths and calls.
 
 pub mod calls;
 pub mod limits;

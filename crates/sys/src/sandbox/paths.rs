@@ -73,9 +73,9 @@ impl Rights {
     }
 }
 
-/// Forbids this process to open any file but those under `folders`, to listen or connect by TCP, and
-/// to signal or connect to processes that are not under the same rules, as far as the kernel's
-/// version of Landlock can. What is open already stays so. The process must have `no_new_privs`.
+/// Forbids this thread, and those that it starts, to open any file but those under `folders`, to listen or
+/// connect by TCP, and to signal or connect to processes that are not under the same rules, as far as the
+/// kernel's version of Landlock can. What is open already stays so. It must have `no_new_privs`.
 ///
 /// Gives the version of Landlock in force, None where the kernel has none.
 ///

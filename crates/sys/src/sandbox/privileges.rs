@@ -81,8 +81,8 @@ impl Keep {
 /// Becomes `account`, or stays who it is for None, and gives up every capability but `keep`, and
 /// the way to any by executing a program.
 ///
-/// The calling thread must be the only one. The parent's death no longer ends this process after a
-/// change of user: ask for it again.
+/// It holds for the calling thread and those that it starts: it must be the only one. The parent's death no
+/// longer ends this process after a change of user: ask for it again.
 ///
 /// Errors: `EPERM` when another user is asked for without root's rights.
 pub fn become_role(account: Option<&Account>, keep: Keep) -> io::Result<()> {

@@ -1,17 +1,20 @@
 //! What happens on a system call that the role's list does not have: the process says which call it
 //! was, on standard error, and ends. Nobody else is touched.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::io;
-use std::sync::OnceLock;
 
 use syscalls::Sysno;
 
 /// The exit code of a process that was ended for a forbidden call: what a shell shows for SIGSYS.
 pub const EXIT_CODE: i32 = 128 + libc::SIGSYS;
 
-/// How the message begins: made ahead, because a signal handler may not allocate.
-static PREFIX: OnceLock<String> = OnceLock::new();
+thread_local! {
+    /// How the message begins: made ahead, because a signal handler may not allocate, and kept for good. Of
+    /// the thread, since the signal comes to the one that made the call.
+    static PREFIX: Cell<&'static str> = const { Cell::new("") };
+}
 
 const SUFFIX: &[u8] = b", which its sandbox forbids: it was ended. This is a bug in flash, or an intruder\n";
 
@@ -19,9 +22,9 @@ const SUFFIX: &[u8] = b", which its sandbox forbids: it was ended. This is a bug
 #[cfg(target_pointer_width = "64")]
 const SI_SYSCALL_OFFSET: usize = 24;
 
-/// Has forbidden calls reported in the name of `who`.
+/// Has forbidden calls of this thread reported in the name of `who`. Call it once in each.
 pub(super) fn report_as(who: &str) -> io::Result<()> {
-    let _ = PREFIX.set(format!("flash: {who} called "));
+    PREFIX.set(format!("flash: {who} called ").leak());
     // SAFETY: all fields are set; the handler calls only what signal-safety(7) allows.
     let answer = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -41,7 +44,7 @@ extern "C" fn on_violation(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut c
         usize::try_from(number).ok().and_then(Sysno::new).map_or("an unknown system call", |c| c.name());
     let mut message = [0; 256];
     let mut length = 0;
-    for part in [PREFIX.get().map_or("", String::as_str).as_bytes(), name.as_bytes(), SUFFIX] {
+    for part in [PREFIX.get().as_bytes(), name.as_bytes(), SUFFIX] {
         let n = part.len().min(message.len() - length);
         message[length..length + n].copy_from_slice(&part[..n]);
         length += n;

@@ -1,0 +1,190 @@
+//! Readiness by poll(2) or select(2), which keep no state in the kernel: the table of descriptors
+//! stands here, and all of it is handed over at each wait.
+//!
+//! For [`mechanism`](super::mechanism) alone. May not decide what is awaited: its owner says so before
+//! each wait.
+
+use std::io;
+use std::mem::MaybeUninit;
+
+use libc::{c_int, c_short, pollfd};
+use rustix::fd::{AsFd, AsRawFd, RawFd};
+
+use super::epoll::Ready;
+use super::mechanism::Awaited;
+
+/// Waits for what is asked of the table and writes down what there is; how many are ready.
+type Call = fn(&mut [pollfd], Option<u64>) -> io::Result<usize>;
+
+/// A table of descriptors and the call that it is for. A descriptor has a place in it, found by its
+/// number, so that adding and removing take the same time however many there are.
+pub struct Levels {
+    call: Call,
+    /// Numbers from here on cannot be watched.
+    numbers_max: RawFd,
+    fds: Vec<pollfd>,
+    /// The token of each.
+    tokens: Vec<u64>,
+    /// The place of each number, [`NOWHERE`] for one that is not watched.
+    places: Vec<u32>,
+}
+
+const NOWHERE: u32 = u32::MAX;
+
+impl Levels {
+    /// A table for poll(2).
+    pub(super) fn poll() -> Self {
+        Self::new(poll, RawFd::MAX)
+    }
+
+    /// A table for select(2).
+    pub(super) fn select() -> Self {
+        Self::new(select, libc::FD_SETSIZE as RawFd)
+    }
+
+    fn new(call: Call, numbers_max: RawFd) -> Self {
+        Self { call, numbers_max, fds: Vec::new(), tokens: Vec::new(), places: Vec::new() }
+    }
+
+    /// Watches `fd`. A number that is in the table already was closed unseen and has come again.
+    pub(super) fn add(&mut self, fd: impl AsFd, token: u64) -> io::Result<()> {
+        let number = fd.as_fd().as_raw_fd();
+        if number >= self.numbers_max {
+            let why = format!("select takes descriptors below {}, this is {number}", self.numbers_max);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        if let Some(place) = self.place_of(number) {
+            self.tokens[place] = token;
+            return Ok(());
+        }
+        let index = number as usize;
+        if self.places.len() <= index {
+            self.places.resize(index + 1, NOWHERE);
+        }
+        self.places[index] = self.fds.len() as u32;
+        self.fds.push(pollfd { fd: number, events: 0, revents: 0 });
+        self.tokens.push(token);
+        Ok(())
+    }
+
+    /// Stops watching `fd`.
+    pub(super) fn remove(&mut self, fd: impl AsFd) {
+        if let Some(place) = self.place_of(fd.as_fd().as_raw_fd()) {
+            self.forget(place);
+        }
+    }
+
+    /// Waits for what `awaited` says of each token; None: its descriptor is closed.
+    pub(super) fn wait(
+        &mut self,
+        timeout_ms: Option<u64>,
+        mut awaited: impl FnMut(u64) -> Option<Awaited>,
+        into: &mut Vec<Ready>,
+    ) -> io::Result<()> {
+        let mut place = 0;
+        while let Some(token) = self.tokens.get(place) {
+            match awaited(*token) {
+                Some(awaited) => {
+                    self.fds[place].events = events(awaited);
+                    place += 1;
+                }
+                None => self.forget(place),
+            }
+        }
+        match (self.call)(&mut self.fds, timeout_ms) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(e) => return Err(e),
+        }
+        let both = self.fds.iter().zip(&self.tokens);
+        into.extend(both.filter(|(fd, _)| fd.revents != 0).map(|(fd, token)| ready(fd.revents, *token)));
+        Ok(())
+    }
+
+    fn place_of(&self, number: RawFd) -> Option<usize> {
+        let place = *self.places.get(usize::try_from(number).ok()?)?;
+        (place != NOWHERE).then_some(place as usize)
+    }
+
+    fn forget(&mut self, place: usize) {
+        let gone = self.fds.swap_remove(place);
+        self.tokens.swap_remove(place);
+        self.places[gone.fd as usize] = NOWHERE;
+        if let Some(moved) = self.fds.get(place) {
+            self.places[moved.fd as usize] = place as u32;
+        }
+    }
+}
+
+fn events(awaited: Awaited) -> c_short {
+    let flag = |wanted, flag| if wanted { flag } else { 0 };
+    flag(awaited.readable, libc::POLLIN)
+        | flag(awaited.writable, libc::POLLOUT)
+        | flag(awaited.hung_up, libc::POLLRDHUP)
+}
+
+fn ready(events: c_short, token: u64) -> Ready {
+    let any = |flags| events & flags != 0;
+    Ready {
+        token,
+        readable: any(libc::POLLIN | libc::POLLRDHUP),
+        writable: any(libc::POLLOUT),
+        hung_up: any(libc::POLLRDHUP),
+        // Of a number that was closed, too: whoever it belonged to finds out.
+        broken: any(libc::POLLERR | libc::POLLHUP | libc::POLLNVAL),
+    }
+}
+
+fn poll(fds: &mut [pollfd], timeout_ms: Option<u64>) -> io::Result<usize> {
+    let timeout = timeout_ms.map_or(-1, |ms| c_int::try_from(ms).unwrap_or(c_int::MAX));
+    // SAFETY: the kernel reads and writes as many elements as the slice has; it outlives the call.
+    count(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) })
+}
+
+/// select(2), by a table in the form of poll(2). It tells of no half-close but by input.
+fn select(fds: &mut [pollfd], timeout_ms: Option<u64>) -> io::Result<usize> {
+    let (mut input, mut room) = (empty_set(), empty_set());
+    let mut highest = -1;
+    for fd in fds.iter() {
+        // SAFETY: `add` lets in only numbers that a set has room for.
+        unsafe {
+            if fd.events & libc::POLLIN != 0 {
+                libc::FD_SET(fd.fd, &raw mut input);
+            }
+            if fd.events & libc::POLLOUT != 0 {
+                libc::FD_SET(fd.fd, &raw mut room);
+            }
+        }
+        highest = highest.max(fd.fd);
+    }
+    let mut timeout = timeout_ms.map(|ms| libc::timeval {
+        tv_sec: (ms / 1000) as libc::time_t,
+        tv_usec: (ms % 1000 * 1000) as libc::suseconds_t,
+    });
+    let timeout = timeout.as_mut().map_or(std::ptr::null_mut(), |timeout| timeout);
+    // SAFETY: the sets and the timeout outlive the call, and no number is beyond a set.
+    let answer =
+        unsafe { libc::select(highest + 1, &raw mut input, &raw mut room, std::ptr::null_mut(), timeout) };
+    let count = count(answer)?;
+    for fd in fds.iter_mut() {
+        // SAFETY: as above.
+        let (readable, writable) =
+            unsafe { (libc::FD_ISSET(fd.fd, &raw const input), libc::FD_ISSET(fd.fd, &raw const room)) };
+        fd.revents = if readable { libc::POLLIN } else { 0 } | if writable { libc::POLLOUT } else { 0 };
+    }
+    Ok(count)
+}
+
+fn empty_set() -> libc::fd_set {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: FD_ZERO writes all of the set.
+    unsafe {
+        libc::FD_ZERO(set.as_mut_ptr());
+        set.assume_init()
+    }
+}
+
+fn count(answer: c_int) -> io::Result<usize> {
+    usize::try_from(answer).map_err(|_| io::Error::last_os_error())
+}
