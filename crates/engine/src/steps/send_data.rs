@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flash_http::response::Status;
 
 use super::read_file::Part as FilePart;
-use crate::answer::READ_FAILED;
+use crate::answer::{BUSY, READ_FAILED};
 use crate::cache::Content;
 use crate::connection::{Budget, Next, Phase};
 use crate::engine::{Engine, HEAD_ROOM_BYTES};
@@ -47,13 +47,16 @@ impl<S: System> Engine<S> {
             Ok(sent) => sent,
             Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
             Err(_) => {
+                self.counters.count_response(Status::OK, false);
                 let record = exchange.as_ref().map_or(&self.record, |e| &e.record);
                 self.log(sys, peer, record, Status::OK, 0, false);
                 return Next::Close;
             }
         };
+        self.counters.sends.add(sent as u64);
         budget.bytes = budget.bytes.saturating_sub(sent);
         if sent == total {
+            self.counters.count_response(Status::OK, true);
             let record = exchange.as_ref().map_or(&self.record, |e| &e.record);
             self.log(sys, peer, record, Status::OK, (total - head_bytes) as u64, true);
             return Next::Finished;
@@ -174,7 +177,7 @@ impl<S: System> Engine<S> {
                         Piece::Over(Next::Again)
                     }
                     FilePart::Changed => Piece::Changed,
-                    FilePart::Full => Piece::Fail(self.count_busy()),
+                    FilePart::Full => Piece::Fail(BUSY),
                     FilePart::Failed => Piece::Fail(READ_FAILED),
                 }
             }
@@ -212,6 +215,7 @@ impl<S: System> Engine<S> {
         } else {
             exchange.read_bytes = (exchange.read_bytes * 2).min(READ_BYTES_MAX);
         }
+        self.counters.sends.add(sent as u64);
         budget.bytes = budget.bytes.saturating_sub(sent);
         exchange.sent_bytes += sent as u64;
         let of_out = sent.min(exchange.out.len() - exchange.out_at);

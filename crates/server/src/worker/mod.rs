@@ -27,6 +27,7 @@ use system::LinuxSystem;
 
 use crate::control::{Notice, Order, receive_order};
 use crate::sandbox::InForce;
+use crate::stats::Counters;
 
 /// Ready descriptors taken from the kernel at once.
 const EVENTS_MAX: usize = 256;
@@ -82,6 +83,9 @@ impl Worker {
             batch.extend(self.epoll.wait(timeout_ms)?);
             let now = moment();
             self.engine.handle_turn(now);
+            if !batch.is_empty() {
+                self.engine.count_dispatch(batch.len());
+            }
             for ready in &batch {
                 self.dispatch(*ready)?;
             }
@@ -159,6 +163,7 @@ impl Worker {
                     // Memory for the watch ran out; nothing was received or sent yet.
                     let broken = Readiness { broken: true, ..Readiness::default() };
                     self.engine.handle_ready(&mut self.sys, key, broken);
+                    self.engine.count_refused();
                     self.refused += 1;
                 }
             }
@@ -182,6 +187,7 @@ impl Worker {
         // A client that is gone already need not be told.
         let _ = net::send(&socket, REFUSAL);
         let _ = net::end_sending(&socket);
+        self.engine.count_refused();
         self.refused += 1;
     }
 
@@ -236,6 +242,7 @@ impl Worker {
                 Ok(Order::NoHelper) => self.sys.helpers.not_started(),
                 Ok(Order::Log(channel)) => self.sys.log.connect(channel),
                 Ok(Order::Drain) => self.drain(),
+                Ok(Order::Stats(question)) => self.tell_stats(question),
                 Ok(other) => {
                     self.sys.report(&format!("a bug: the supervisor ordered {other:?} of a running worker"));
                 }
@@ -243,6 +250,12 @@ impl Worker {
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    /// What it has counted. A supervisor that has no room for it now will not wait for it, either.
+    fn tell_stats(&self, question: u64) {
+        let counters = Counters::of(&self.engine.counters(), self.sys.helpers.counts());
+        let _ = crate::control::send_notice(&self.control, &Notice::Stats(question, counters.to_json()));
     }
 
     fn drain(&mut self) {
