@@ -27,7 +27,7 @@ use std::time::Duration;
 
 pub use error::{ConfigError, ConfigErrorKind};
 pub use options::{Given, Origin, Overrides};
-pub use settings::{LogFormat, LogSettings, RunAs, SandboxMode, Settings, Site};
+pub use settings::{ControlSocket, LogFormat, LogSettings, RunAs, SandboxMode, Settings, Site};
 pub use values::{Kind, Refusal, UserName, one_of};
 
 use error::{Problem, SourceFile};
