@@ -88,7 +88,8 @@ impl<S: System> Engine<S> {
             Err(bad) => return self.refuse(key, request, exchange, (bad.status(), bad.reason())),
         };
         let mut changed = exchange.as_mut().is_some_and(|e| std::mem::take(&mut e.changed));
-        let mut deciding = Deciding { key, asked, exchange, site, path: &path, unopened: false, opened: false };
+        let mut deciding =
+            Deciding { key, asked, exchange, site, path: &path, unopened: false, opened: false };
         loop {
             let entry = match self.entry(sys, &mut deciding) {
                 Step::Ready(entry) => entry,

@@ -96,7 +96,9 @@ fn help_and_version() {
 #[test]
 fn the_help_of_serve_names_every_option() {
     let help = Folder::new().flash(&["serve", "--help"]);
-    for heading in ["Files:", "Network:", "Processes and memory:", "Limits and timeouts:", "Logs and statistics:"] {
+    for heading in
+        ["Files:", "Network:", "Processes and memory:", "Limits and timeouts:", "Logs and statistics:"]
+    {
         assert!(help.out.contains(heading), "{heading}");
     }
     for spec in OPTIONS {
@@ -335,7 +337,8 @@ fn the_example_config_file_is_right() {
     let is_key = |line: &str| line.starts_with(|first: char| first.is_ascii_lowercase());
     let lines = text.lines().map(|line| match line.strip_prefix('#') {
         Some(setting)
-            if is_key(setting) && !["log_file", "user", "control"].iter().any(|key| setting.starts_with(key)) =>
+            if is_key(setting)
+                && !["log_file", "user", "control"].iter().any(|key| setting.starts_with(key)) =>
         {
             setting
         }

@@ -228,10 +228,13 @@ mod tests {
     fn notices_arrive_and_long_reports_are_cut() {
         let (a, b) = channel::pair(CHANNEL_BYTES).expect("a pair");
         let in_force = InForce { landlock: Some(7), seccomp: true };
-        for notice in
-            [Notice::Ready(in_force), Notice::WantHelper, Notice::EndHelper(3), Notice::Report("text".into()),
-            Notice::Stats(4, vec![b'x'; STATS_BYTES_MAX])]
-        {
+        for notice in [
+            Notice::Ready(in_force),
+            Notice::WantHelper,
+            Notice::EndHelper(3),
+            Notice::Report("text".into()),
+            Notice::Stats(4, vec![b'x'; STATS_BYTES_MAX]),
+        ] {
             send_notice(&a, &notice).expect("sent");
             assert_eq!(receive_notice(&b).expect("a notice"), notice);
         }

@@ -16,6 +16,8 @@ pub(crate) struct Launch {
     words: Vec<OsString>,
     through: Vec<OsString>,
     user: Option<&'static str>,
+    /// What the environment says of the control socket.
+    control: &'static str,
 }
 
 impl Launch {
@@ -40,12 +42,24 @@ impl Launch {
     /// `flash serve` and nothing else. Started by root it stays root, without root's rights: the
     /// tests' files are its own.
     pub(crate) fn bare() -> Self {
-        Self { words: vec!["serve".into()], through: Vec::new(), user: is_root().then_some("root") }
+        Self {
+            words: vec!["serve".into()],
+            through: Vec::new(),
+            user: is_root().then_some("root"),
+            control: "none",
+        }
     }
 
     /// Started by root it becomes this user; for None, the one that it becomes by itself.
     pub(crate) fn user(mut self, user: Option<&'static str>) -> Self {
         self.user = user;
+        self
+    }
+
+    /// Its control socket is where it is by default; else there is none, since servers that are killed
+    /// would leave theirs in everybody's folder.
+    pub(crate) fn with_control(mut self) -> Self {
+        self.control = "";
         self
     }
 
@@ -64,6 +78,12 @@ impl Launch {
         self
     }
 
+    /// The same, with as many words as there are.
+    pub(crate) fn through_all(mut self, words: &[&str]) -> Self {
+        self.through = words.iter().map(OsString::from).collect();
+        self
+    }
+
     fn command(&self) -> Command {
         let flash = OsString::from(env!("CARGO_BIN_EXE_flash"));
         let user = self.user.map(|user| OsString::from(format!("--user={user}")));
@@ -78,6 +98,7 @@ impl Launch {
                 command.env_remove(name);
             }
         }
+        command.env("FLASH_CONTROL", self.control);
         // A process group of its own, so that a signal to the group is what Ctrl-C is.
         command.process_group(0);
         command

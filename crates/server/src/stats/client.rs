@@ -45,7 +45,8 @@ impl fmt::Display for AskError {
                         "nobody listens there any more; start the server again".to_owned()
                     }
                     io::ErrorKind::PermissionDenied => {
-                        "permission denied; only the user that started the server, or root, may ask".to_owned()
+                        "permission denied; only the user that started the server, or root, may ask"
+                            .to_owned()
                     }
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                         format!("it did not answer within {PATIENCE:?}; look whether it is stopped")

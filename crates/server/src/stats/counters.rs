@@ -182,10 +182,7 @@ impl Counters {
                 refused: engine.refused,
             },
             caches: Caches {
-                known: Known {
-                    lookups: engine.known_hits + engine.known_misses,
-                    hits: engine.known_hits,
-                },
+                known: Known { lookups: engine.known_hits + engine.known_misses, hits: engine.known_hits },
                 names: Names {
                     lookups: engine.name_hits + engine.name_misses,
                     hits: engine.name_hits,

@@ -38,11 +38,13 @@ impl Figures for Gauge {
     }
 }
 
-/// A group of figures: a struct of which each field is one, or a group of them.
+/// A group of figures: a struct of which each field is one, or a group of them. What an older server does
+/// not tell counts as nothing.
 macro_rules! figures {
     ($(#[$of:meta])* $name:ident { $($(#[$meta:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$of])*
         #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        #[serde(default)]
         pub struct $name {
             $($(#[$meta])* pub $field: $type,)*
         }

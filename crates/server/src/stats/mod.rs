@@ -20,8 +20,8 @@ pub use client::{ANSWER_BYTES_MAX, AskError, ask, find_running};
 pub use counters::{Caches, Counters};
 pub(crate) use place::own_socket;
 pub use place::socket_of;
-pub use states::{StateCounts, States};
 pub(crate) use states::sample;
+pub use states::{StateCounts, States};
 pub use table::{line, table};
 
 /// The request for an [`Answer`] with `stats`, a line of its own.

@@ -30,7 +30,16 @@ pub fn line(stats: Option<(&ServerStats, Option<f64>)>) -> String {
     let Some((stats, seconds)) = stats else {
         return format!(
             "{:>9} {:>11} {:>11} {:>6} {:>9} {:>10} {:>9} {:>6} {:>8} {:>8}\n",
-            "up", "requests", "sent", "open", "contents", "events", "dispatch", "queue", "runnable", "blocked"
+            "up",
+            "requests",
+            "sent",
+            "open",
+            "contents",
+            "events",
+            "dispatch",
+            "queue",
+            "runnable",
+            "blocked"
         );
     };
     let (sum, amounts) = (&stats.sum, Amounts { seconds });
@@ -40,11 +49,11 @@ pub fn line(stats: Option<(&ServerStats, Option<f64>)>) -> String {
         span(stats.uptime_ms),
         amounts.of(sum.requests),
         amounts.bytes(sum.bytes_sent()),
-        sum.connections.open.0,
+        grouped(sum.connections.open.0),
         share(sum.caches.contents.hits, sum.caches.contents.lookups),
         amounts.of(sum.dispatches.0.sum()),
         optional(sum.dispatches.0.mean()),
-        sum.queue.now.0,
+        grouped(sum.queue.now.0),
         known.0 + waiting.0,
         known.1 + waiting.1,
     )
@@ -178,7 +187,8 @@ fn distribution(
 fn jobs(out: &mut String, stats: &ServerStats, amounts: Amounts) {
     let (jobs, sum) = (&stats.sum.jobs, &stats.sum);
     let _ = writeln!(out, "\njobs            started      refused         lost");
-    for (name, job) in [("find", &jobs.find), ("list", &jobs.list), ("load", &jobs.load), ("read", &jobs.read)]
+    for (name, job) in
+        [("find", &jobs.find), ("list", &jobs.list), ("load", &jobs.load), ("read", &jobs.read)]
     {
         let [started, refused, lost] = [job.started, job.refused, job.lost].map(|count| amounts.of(count));
         let _ = writeln!(out, "{name:<10} {started:>12} {refused:>12} {lost:>12}");
@@ -186,10 +196,10 @@ fn jobs(out: &mut String, stats: &ServerStats, amounts: Amounts) {
     let _ = writeln!(
         out,
         "helpers    {} there, {} at work, {} given up; {} jobs wait; {} loads in vain",
-        sum.helpers.now.0,
-        sum.helpers.busy.0,
-        sum.helpers.given_up.0,
-        sum.queue.now.0,
+        grouped(sum.helpers.now.0),
+        grouped(sum.helpers.busy.0),
+        grouped(sum.helpers.given_up.0),
+        grouped(sum.queue.now.0),
         amounts.of(sum.loads_in_vain),
     );
     let threads = |counts: StateCounts| {
@@ -221,10 +231,10 @@ fn workers(out: &mut String, stats: &ServerStats, amounts: Amounts) {
                 " {:>12} {:>12} {:>6} {:>9} {:>9} {:>6}",
                 amounts.of(counters.requests),
                 amounts.bytes(counters.bytes_sent()),
-                counters.connections.open.0,
+                grouped(counters.connections.open.0),
                 share(counters.caches.contents.hits, counters.caches.contents.lookups),
                 optional(counters.dispatches.0.mean()),
-                counters.queue.now.0,
+                grouped(counters.queue.now.0),
             ),
         };
     }
@@ -233,7 +243,7 @@ fn workers(out: &mut String, stats: &ServerStats, amounts: Amounts) {
     }
 }
 
-/// `1,234,567`; from a billion on in billions, trillions and so on.
+/// `1,234,567`; `1.234e10` from ten billion on.
 fn grouped(number: u64) -> String {
     if number >= 10_000_000_000 {
         return format!("{:.3e}", number as f64);

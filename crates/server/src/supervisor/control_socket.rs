@@ -236,12 +236,10 @@ impl ControlSocket {
     }
 }
 
-impl Drop for ControlSocket {
+impl Drop for Listening {
     fn drop(&mut self) {
-        if let Some(Listening { path, file, .. }) = &self.listening
-            && path.symlink_metadata().is_ok_and(|found| (found.dev(), found.ino()) == *file)
-        {
-            let _ = fs::remove_file(path);
+        if self.path.symlink_metadata().is_ok_and(|found| (found.dev(), found.ino()) == self.file) {
+            let _ = fs::remove_file(&self.path);
         }
     }
 }

@@ -120,12 +120,7 @@ impl Supervisor {
                     while let Some(signal) = signal::take(&self.signals) {
                         self.on_signal(signal);
                     }
-                } else if !self.control.hear(
-                    token,
-                    clock::monotonic_ms(),
-                    &self.epoll,
-                    &mut self.numbers,
-                ) {
+                } else if !self.control.hear(token, clock::monotonic_ms(), &self.epoll, &mut self.numbers) {
                     self.hear(token);
                 }
             }
