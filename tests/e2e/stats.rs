@@ -101,7 +101,7 @@ fn the_figures_are_what_a_client_saw() {
 fn the_table_is_for_people() {
     let folder = Folder::with_hello();
     let (server, path) = start(&folder, 2);
-    (0..3).for_each(|_| drop(exchange(&server, "/hello.txt")));
+    assert!((0..3).all(|_| exchange(&server, "/hello.txt") > 0));
     let done = flash_stats(&[], &["--control", path.to_str().unwrap()]);
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
     assert!(done.out.lines().any(|line| line == "requests                3"), "{}", done.out);
@@ -233,7 +233,7 @@ fn a_reload_and_a_death_show() {
     });
     assert_eq!(stats["sum"]["requests"], 0);
     assert!(stats["workers"].as_array().unwrap().iter().all(|w| !old.iter().any(|pid| w["pid"] == *pid)));
-    (0..6).for_each(|_| drop(exchange(&server, "/hello.txt")));
+    assert!((0..6).all(|_| exchange(&server, "/hello.txt") > 0));
     assert_eq!(stats_at(&path)["sum"]["requests"], 6);
     for pid in server.role("worker") {
         kill("KILL", pid);
