@@ -26,4 +26,5 @@ mod ranges;
 mod residency;
 mod sandbox;
 mod signals;
+mod stats;
 mod vhosts;

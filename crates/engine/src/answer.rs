@@ -10,12 +10,13 @@ use flash_http::request::{Body, Method, Request};
 use flash_http::response::Status;
 use flash_http::target::decode_path;
 
-use crate::cache::{Listings, NameEntry, NameKind, Resource, Version};
+use crate::cache::{Content, Known, Listings, NameEntry, NameKind, Resource, Version};
 use crate::connection::{Budget, Next};
+use crate::counters::JobKind;
 use crate::engine::Engine;
 use crate::exchange::{Asked, Exchange, Refusal, Source};
 use crate::jobs::{JobKey, Task, Urgency};
-use crate::limits::{LISTINGS_MAX, TRIES_MAX};
+use crate::limits::{LISTINGS_MAX, SMALL_FILE_BYTES_MAX, TRIES_MAX};
 use crate::rules::SiteId;
 use crate::slab::Key;
 use crate::steps::find_file::Search;
@@ -51,6 +52,8 @@ pub(crate) struct Deciding<'a, 'b, F> {
     pub(crate) path: &'a [u8],
     /// The file of a known name is not open any more: it is looked up, known or not.
     pub(crate) unopened: bool,
+    /// Its file was opened for this request, by the worker or by a helper.
+    pub(crate) opened: bool,
 }
 
 impl<S: System> Engine<S> {
@@ -85,7 +88,8 @@ impl<S: System> Engine<S> {
             Err(bad) => return self.refuse(key, request, exchange, (bad.status(), bad.reason())),
         };
         let mut changed = exchange.as_mut().is_some_and(|e| std::mem::take(&mut e.changed));
-        let mut deciding = Deciding { key, asked, exchange, site, path: &path, unopened: false };
+        let mut deciding =
+            Deciding { key, asked, exchange, site, path: &path, unopened: false, opened: false };
         loop {
             let entry = match self.entry(sys, &mut deciding) {
                 Step::Ready(entry) => entry,
@@ -136,11 +140,10 @@ impl<S: System> Engine<S> {
         head: &[u8],
         budget: &mut Budget,
     ) -> Option<Next> {
-        let known = self.known.get(head)?;
-        if !self.is_fresh(&known.entry) || self.draining {
+        let Some((known, content)) = self.find_known(head) else {
+            self.counters.known_misses += 1;
             return None;
-        }
-        let content = Arc::clone(self.contents.get(known.version)?);
+        };
         self.counters.known_hits += 1;
         self.counters.content_hits += 1;
         self.repeat_record(&known.record);
@@ -148,30 +151,41 @@ impl<S: System> Engine<S> {
         Some(self.send_content(sys, key, &content, None, budget))
     }
 
+    /// What is known of a head and is sure, with its content.
+    #[inline]
+    fn find_known(&self, head: &[u8]) -> Option<(Arc<Known>, Arc<Content>)> {
+        let known = self.known.get(head)?;
+        if !self.is_fresh(&known.entry) || self.draining {
+            return None;
+        }
+        let content = Arc::clone(self.contents.get(known.version)?);
+        Some((known, content))
+    }
+
     /// What the path leads to.
     fn entry(&mut self, sys: &mut S, deciding: &mut Deciding<'_, '_, S::File>) -> Step<Arc<NameEntry>> {
         if let Some(entry) = deciding.exchange.as_ref().and_then(|e| e.entry.clone()) {
+            deciding.opened = true;
             return Step::Ready(entry);
         }
         let unopened = std::mem::take(&mut deciding.unopened);
         let refusal = match self.find_file(sys, deciding.key, deciding.site, deciding.path, unopened) {
             Search::Entry(entry) => return Step::Ready(entry),
+            Search::Opened(entry) => {
+                deciding.opened = true;
+                return Step::Ready(entry);
+            }
             Search::Wait(job) => {
                 let exchange = deciding.exchange.take();
                 return Step::Over(self.park(deciding.key, deciding.asked, exchange, job));
             }
             Search::Hidden => NOT_FOUND,
-            Search::Full => self.count_busy(),
+            Search::Full => BUSY,
             Search::Exhausted => EXHAUSTED,
             Search::Failed => READ_FAILED,
         };
         let exchange = deciding.exchange.take();
         Step::Over(self.refuse(deciding.key, &deciding.asked.request, exchange, refusal))
-    }
-
-    pub(crate) fn count_busy(&mut self) -> Refusal {
-        self.counters.jobs_refused += 1;
-        BUSY
     }
 
     /// Answers with a file. None when it has changed since its entry was made.
@@ -298,12 +312,12 @@ impl<S: System> Engine<S> {
             let (job_key, now_ms) = (JobKey::List(site, path.into(), json), self.now.monotonic_ms);
             self.jobs.submit(job_key, Some(key), Urgency::Bounded, now_ms, None, task)
         } else {
+            self.jobs.count(JobKind::List).refused += 1;
             None
         };
         let mut exchange = self.boxed(deciding.exchange.take());
         let Some(job) = job else {
-            let refusal = self.count_busy();
-            return self.refuse(key, &deciding.asked.request, Some(exchange), refusal);
+            return self.refuse(key, &deciding.asked.request, Some(exchange), BUSY);
         };
         exchange.entry = Some(Arc::clone(entry));
         self.park(key, deciding.asked, Some(exchange), job)
@@ -346,11 +360,15 @@ impl<S: System> Engine<S> {
         let tries = deciding.exchange.as_ref().map_or(0, |e| e.tries);
         let held =
             deciding.exchange.as_ref().and_then(|e| e.file.as_ref()).filter(|(id, _)| *id == version.id);
+        let is_first_look = held.is_none();
         // An entry that was confirmed without opening may have lost its file to the bound.
         let Some(file) = held.map(|(_, file)| Arc::clone(file)).or_else(|| self.files.get(version.id)) else {
             deciding.unopened = matches!(entry.kind, NameKind::File(_));
             return None;
         };
+        if is_first_look {
+            self.count_file(deciding.opened, version.stat.size_bytes);
+        }
         let refusal = match self.obtain(sys, deciding.key, version, &file, tries) {
             Obtained::Source(source) => return Some(Step::Ready(source)),
             Obtained::Changed => return None,
@@ -364,11 +382,19 @@ impl<S: System> Engine<S> {
                 self.jobs.leave(job, deciding.key);
                 UNSTEADY
             }
-            Obtained::Full => self.count_busy(),
+            Obtained::Full => BUSY,
             Obtained::Failed => READ_FAILED,
         };
         let exchange = deciding.exchange.take();
         Some(Step::Over(self.refuse(deciding.key, &deciding.asked.request, exchange, refusal)))
+    }
+
+    /// A file is needed for a request: its content was not in memory.
+    fn count_file(&mut self, opened: bool, size_bytes: u64) {
+        let files = if opened { &mut self.counters.file_misses } else { &mut self.counters.file_hits };
+        *files += 1;
+        self.counters.content_misses +=
+            u64::from(self.contents.is_on() && size_bytes <= SMALL_FILE_BYTES_MAX);
     }
 
     /// Whether the head that lies in front of a content fits this request.

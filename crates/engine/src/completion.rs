@@ -59,7 +59,10 @@ impl<S: System> Engine<S> {
                 Result::Content(content)
             }
             (_, Outcome::Exhausted) => Result::Refused(EXHAUSTED),
-            (_, Outcome::Lost) => Result::Refused(LOST),
+            (key, Outcome::Lost) => {
+                self.jobs.count(key.kind()).lost += 1;
+                Result::Refused(LOST)
+            }
             // A failed file system, or an answer that does not fit its question.
             _ => Result::Refused(READ_FAILED),
         }

@@ -12,6 +12,7 @@ use flash_http::response::Status;
 use crate::access_log::Record;
 use crate::cache::{Contents, KnownRequests, Names, OpenFiles, Version, VersionId, Versions};
 use crate::connection::{Connection, Next, Phase};
+use crate::counters::Counters;
 use crate::exchange::Pace;
 use crate::jobs::{Job, JobId, Jobs, Outcome};
 use crate::limits::{
@@ -31,7 +32,8 @@ use crate::timers::Timers;
 ///   [`handle_helper_gone`](Engine::handle_helper_gone),
 ///   [`handle_drain`](Engine::handle_drain), and last
 ///   [`handle_continued`](Engine::handle_continued) and
-///   [`handle_timeouts`](Engine::handle_timeouts).
+///   [`handle_timeouts`](Engine::handle_timeouts). What it cannot see itself, it is told to count:
+///   [`count_dispatch`](Engine::count_dispatch), [`count_refused`](Engine::count_refused).
 /// * Asked what is next: [`poll_next_ms`](Engine::poll_next_ms),
 ///   [`is_continued`](Engine::is_continued), [`is_drained`](Engine::is_drained).
 /// * Getters: [`counters`](Engine::counters), [`connection`](Engine::connection),
@@ -83,39 +85,6 @@ pub struct Readiness {
     pub hung_up: bool,
     /// The connection failed, or both sides are closed.
     pub broken: bool,
-}
-
-/// What an engine has done and holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Requests answered from the content cache, by one send.
-    pub content_hits: u64,
-    /// Those among them that were known by the bytes of their head.
-    pub known_hits: u64,
-    /// Look-ups answered by the name cache.
-    pub name_hits: u64,
-    /// Look-ups that it could not answer.
-    pub name_misses: u64,
-    /// Heads made for an answer. All others were kept with their contents.
-    pub heads_made: u64,
-    /// Jobs handed to helpers.
-    pub jobs_started: u64,
-    /// Requests refused because their root's share of the queue of jobs was full.
-    pub jobs_refused: u64,
-    /// Panics caught.
-    pub panics: u64,
-    /// Connections open.
-    pub connections: usize,
-    /// Names in the cache.
-    pub names: usize,
-    /// Bytes in the content cache.
-    pub content_bytes: u64,
-    /// Jobs that wait for a helper.
-    pub jobs_queued: usize,
-    /// Jobs at helpers.
-    pub jobs_running: usize,
-    /// Jobs given up whose helpers are not gone yet.
-    pub jobs_given_up: usize,
 }
 
 /// Room in front of file data for a response head, and for those of contents without one.
@@ -178,9 +147,22 @@ impl<S: System> Engine<S> {
             return Err(socket);
         }
         let key = self.connections.insert(Connection::new(socket, peer));
+        self.counters.accepted += 1;
+        self.counters.connections_most = self.counters.connections_most.max(self.connections.len());
         // The first head is due like any other: a client that says nothing is not kept idle.
         self.set_deadline(key, self.now.monotonic_ms + self.rules.timeouts.head_ms);
         Ok(key)
+    }
+
+    /// The kernel gave so many events at once, at least one.
+    #[inline]
+    pub fn count_dispatch(&mut self, events: usize) {
+        self.counters.dispatches.add(events as u64);
+    }
+
+    /// A client was refused at a limit.
+    pub fn count_refused(&mut self) {
+        self.counters.refused += 1;
     }
 
     /// A connection's socket is ready; one that is closed already is passed over.
@@ -316,6 +298,9 @@ impl<S: System> Engine<S> {
             connections: self.connections.len(),
             names: self.names.len(),
             content_bytes: self.contents.memory_bytes(),
+            files: self.files.len(),
+            jobs: self.jobs.counters,
+            queue_lengths: self.jobs.lengths,
             jobs_queued: self.jobs.queued_len(),
             jobs_running: self.jobs.running_len(),
             jobs_given_up: self.jobs.given_up_len(),
@@ -345,7 +330,6 @@ impl<S: System> Engine<S> {
             if !sys.start_job(id, &job.task, self.jobs.startable_len()) {
                 return;
             }
-            self.counters.jobs_started += 1;
             self.jobs.started(id, self.now.monotonic_ms);
         }
     }

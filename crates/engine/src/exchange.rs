@@ -224,6 +224,7 @@ impl<S: System> Engine<S> {
 
     /// Remembers of a request what its log line needs.
     pub(crate) fn begin_record(&mut self, line: &[u8], request: Option<&Request<'_>>) {
+        self.counters.requests += 1;
         let record = &mut self.record;
         for field in [&mut record.line, &mut record.host, &mut record.referer, &mut record.agent] {
             field.clear();
@@ -242,6 +243,7 @@ impl<S: System> Engine<S> {
 
     /// The same for a request whose record is known.
     pub(crate) fn repeat_record(&mut self, known: &Record) {
+        self.counters.requests += 1;
         let record = &mut self.record;
         record.line.clone_from(&known.line);
         record.started_ms = self.now.monotonic_ms;
@@ -253,7 +255,7 @@ impl<S: System> Engine<S> {
         record.agent.clone_from(&known.agent);
     }
 
-    /// Logs an exchange that went through [`Exchange`].
+    /// Counts and logs an exchange that went through [`Exchange`].
     pub(crate) fn log_ending(
         &mut self,
         sys: &mut S,
@@ -261,6 +263,7 @@ impl<S: System> Engine<S> {
         exchange: &Exchange<S::File>,
         whole: bool,
     ) {
+        self.counters.count_response(exchange.status, whole);
         let body_bytes = exchange.sent_bytes.saturating_sub(exchange.head_bytes);
         self.log(sys, peer, &exchange.record, exchange.status, body_bytes, whole);
     }

@@ -5,6 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::cache::{Version, VersionId};
+use crate::counters::{JobCounters, JobKind};
+use crate::histogram::Histogram;
 use crate::limits::JOBS_QUEUED_MAX;
 use crate::rules::SiteId;
 use crate::shares::Shares;
@@ -114,6 +116,15 @@ pub(crate) enum JobKey {
 }
 
 impl JobKey {
+    pub(crate) fn kind(&self) -> JobKind {
+        match self {
+            JobKey::Find(..) => JobKind::Find,
+            JobKey::List(..) => JobKind::List,
+            JobKey::Load(..) => JobKind::Load,
+            JobKey::Read(..) => JobKind::Read,
+        }
+    }
+
     fn site(&self) -> SiteId {
         match self {
             JobKey::Find(site, ..)
@@ -172,6 +183,10 @@ pub(crate) struct Jobs<F> {
     /// Listings among the jobs.
     listings: usize,
     timeout_ms: u64,
+    /// What became of them, in the order of [`JobKind::ALL`].
+    pub(crate) counters: [JobCounters; JobKind::ALL.len()],
+    /// How many were queued whenever one was added, that one included.
+    pub(crate) lengths: Histogram,
 }
 
 impl<F> Jobs<F> {
@@ -192,6 +207,8 @@ impl<F> Jobs<F> {
             helpers_max,
             listings: 0,
             timeout_ms,
+            counters: Default::default(),
+            lengths: Histogram::default(),
         }
     }
 
@@ -224,6 +241,9 @@ impl<F> Jobs<F> {
             Urgency::Ahead => shares.has_room(root) && shares.held(root) < shares.most() / 2,
         };
         if !has_room {
+            if urgency == Urgency::Bounded && waiter.is_some() {
+                self.count(key.kind()).refused += 1;
+            }
             return None;
         }
         self.listings += usize::from(matches!(key, JobKey::List(..)));
@@ -244,7 +264,13 @@ impl<F> Jobs<F> {
         }
         self.queues[root].push_back(id);
         self.queue_shares.take(root);
+        self.lengths.add((self.jobs.len() - self.running.len()) as u64);
         Some(id)
+    }
+
+    /// What became of jobs of this kind, to be counted on.
+    pub(crate) fn count(&mut self, kind: JobKind) -> &mut JobCounters {
+        &mut self.counters[kind as usize]
     }
 
     /// A connection no longer waits for a job. One in the queue that nobody waits for any
@@ -293,7 +319,8 @@ impl<F> Jobs<F> {
         job.running = true;
         job.since_ms = now_ms;
         job.deadline_ms = now_ms.saturating_add(self.timeout_ms);
-        let root = job.root;
+        let (root, kind) = (job.root, job.key.kind());
+        self.count(kind).started += 1;
         self.running.push(id);
         self.helper_shares.take(root);
         self.unqueue(root, id);

@@ -96,7 +96,9 @@ fn help_and_version() {
 #[test]
 fn the_help_of_serve_names_every_option() {
     let help = Folder::new().flash(&["serve", "--help"]);
-    for heading in ["Files:", "Network:", "Processes and memory:", "Limits and timeouts:", "Logs:"] {
+    for heading in
+        ["Files:", "Network:", "Processes and memory:", "Limits and timeouts:", "Logs and statistics:"]
+    {
         assert!(help.out.contains(heading), "{heading}");
     }
     for spec in OPTIONS {
@@ -209,6 +211,7 @@ fn every_flag_arrives() {
         "log_file" => "access.log",
         "event_mechanism" => "select",
         "helpers" => "threads",
+        "control" => "none",
         _ if matches!(spec.kind, Kind::Duration { .. }) => "7s",
         _ => "7",
     };
@@ -363,7 +366,7 @@ fn the_example_config_file_is_right() {
     let lines = text.lines().map(|line| match line.strip_prefix('#') {
         Some(setting)
             if is_key(setting)
-                && !["log_file", "user", "processes", "threads"]
+                && !["log_file", "user", "control", "processes", "threads"]
                     .iter()
                     .any(|key| setting.starts_with(key)) =>
         {

@@ -14,6 +14,12 @@ pub(crate) const CHANNEL_BYTES: usize = 64 * 1024;
 const ORDER_BYTES: usize = 9;
 /// The longest text of a report; the rest is cut.
 const REPORT_BYTES_MAX: usize = 4 * 1024;
+/// The longest text of what a worker has counted: enough for every bucket of its histograms.
+pub(crate) const STATS_BYTES_MAX: usize = 32 * 1024;
+/// The longest notice: its tag, a number, and a text.
+const NOTICE_BYTES_MAX: usize = 1 + 8 + STATS_BYTES_MAX;
+
+const _: () = assert!(REPORT_BYTES_MAX < STATS_BYTES_MAX && NOTICE_BYTES_MAX < CHANNEL_BYTES);
 
 /// From the supervisor to another role.
 #[derive(Debug)]
@@ -43,6 +49,8 @@ pub(crate) enum Order {
     Drain,
     /// For a log writer: open the file again.
     Reopen,
+    /// For a worker: tell what was counted, with this number.
+    Stats(u64),
 }
 
 /// From a worker or a log writer to the supervisor.
@@ -56,6 +64,8 @@ pub(crate) enum Notice {
     EndHelper(u64),
     /// Something the operator should know.
     Report(String),
+    /// What was counted, as JSON ([`Counters`](crate::stats::Counters)), with the number of the order.
+    Stats(u64, Vec<u8>),
 }
 
 mod tag {
@@ -69,11 +79,13 @@ mod tag {
     pub(super) const REOPEN: u8 = 8;
     pub(super) const LOCAL_ROOT: u8 = 9;
     pub(super) const OTHER_ROOT: u8 = 10;
+    pub(super) const STATS: u8 = 11;
 
     pub(super) const READY: u8 = 20;
     pub(super) const WANT_HELPER: u8 = 21;
     pub(super) const END_HELPER: u8 = 22;
     pub(super) const REPORT: u8 = 23;
+    pub(super) const COUNTED: u8 = 24;
 }
 
 /// Sends an order.
@@ -95,6 +107,7 @@ pub(crate) fn encode_order(order: &Order) -> ([u8; ORDER_BYTES], Option<Borrowed
         Order::NoHelper => (tag::NO_HELPER, 0, None),
         Order::Drain => (tag::DRAIN, 0, None),
         Order::Reopen => (tag::REOPEN, 0, None),
+        Order::Stats(question) => (tag::STATS, *question, None),
     };
     let mut bytes = [tag; ORDER_BYTES];
     bytes[1..].copy_from_slice(&number.to_le_bytes());
@@ -132,6 +145,7 @@ pub(crate) fn decode_order(bytes: &[u8], mut descriptors: Vec<OwnedFd>) -> io::R
         tag::NO_HELPER => Order::NoHelper,
         tag::DRAIN => Order::Drain,
         tag::REOPEN => Order::Reopen,
+        tag::STATS => Order::Stats(number),
         _ => return Err(invalid()),
     })
 }
@@ -152,12 +166,16 @@ pub(crate) fn encode_notice(notice: &Notice) -> Vec<u8> {
         Notice::Report(text) => {
             [&[tag::REPORT], &text.as_bytes()[..text.len().min(REPORT_BYTES_MAX)]].concat()
         }
+        Notice::Stats(question, json) => {
+            let json = &json[..json.len().min(STATS_BYTES_MAX)];
+            [&[tag::COUNTED], &question.to_le_bytes()[..], json].concat()
+        }
     }
 }
 
 /// Receives a notice; errors as in [`receive_order`].
 pub(crate) fn receive_notice(channel: impl AsFd) -> io::Result<Notice> {
-    let mut bytes = [0; 1 + REPORT_BYTES_MAX];
+    let mut bytes = [0; NOTICE_BYTES_MAX];
     let length = channel::recv(channel, &mut bytes, &mut Vec::new())?;
     decode_notice(&bytes[..length])
 }
@@ -174,6 +192,10 @@ pub(crate) fn decode_notice(bytes: &[u8]) -> io::Result<Notice> {
         tag::WANT_HELPER => Notice::WantHelper,
         tag::END_HELPER => Notice::EndHelper(number(rest).ok_or_else(invalid)?),
         tag::REPORT => Notice::Report(String::from_utf8_lossy(rest).into_owned()),
+        tag::COUNTED => {
+            let (question, json) = rest.split_first_chunk().ok_or_else(invalid)?;
+            Notice::Stats(u64::from_le_bytes(*question), json.to_vec())
+        }
         _ => return Err(invalid()),
     })
 }
@@ -206,9 +228,13 @@ mod tests {
     fn notices_arrive_and_long_reports_are_cut() {
         let (a, b) = channel::pair(CHANNEL_BYTES).expect("a pair");
         let in_force = InForce { landlock: Some(7), seccomp: true };
-        for notice in
-            [Notice::Ready(in_force), Notice::WantHelper, Notice::EndHelper(3), Notice::Report("text".into())]
-        {
+        for notice in [
+            Notice::Ready(in_force),
+            Notice::WantHelper,
+            Notice::EndHelper(3),
+            Notice::Report("text".into()),
+            Notice::Stats(4, vec![b'x'; STATS_BYTES_MAX]),
+        ] {
             send_notice(&a, &notice).expect("sent");
             assert_eq!(receive_notice(&b).expect("a notice"), notice);
         }

@@ -25,6 +25,7 @@ mod log_writer;
 mod protocol;
 mod role;
 mod sandbox;
+pub mod stats;
 mod supervisor;
 mod worker;
 

@@ -17,6 +17,8 @@ pub(crate) struct Launch {
     words: Vec<OsString>,
     through: Vec<OsString>,
     user: Option<&'static str>,
+    /// What the environment says of the control socket.
+    control: &'static str,
 }
 
 impl Launch {
@@ -55,7 +57,12 @@ impl Launch {
 
     /// `flash serve` and not even the suite's architecture.
     pub(crate) fn without_architecture() -> Self {
-        Self { words: vec!["serve".into()], through: Vec::new(), user: is_root().then_some("root") }
+        Self {
+            words: vec!["serve".into()],
+            through: Vec::new(),
+            user: is_root().then_some("root"),
+            control: "none",
+        }
     }
 
     /// Of another architecture than the suite's, said before anything else.
@@ -67,6 +74,13 @@ impl Launch {
     /// Started by root it becomes this user; for None, the one that it becomes by itself.
     pub(crate) fn user(mut self, user: Option<&'static str>) -> Self {
         self.user = user;
+        self
+    }
+
+    /// Its control socket is where it is by default; else there is none, since servers that are killed
+    /// would leave theirs in everybody's folder.
+    pub(crate) fn with_control(mut self) -> Self {
+        self.control = "";
         self
     }
 
@@ -85,6 +99,12 @@ impl Launch {
         self
     }
 
+    /// The same, with as many words as there are.
+    pub(crate) fn through_all(mut self, words: &[&str]) -> Self {
+        self.through = words.iter().map(OsString::from).collect();
+        self
+    }
+
     fn command(&self) -> Command {
         let flash = OsString::from(env!("CARGO_BIN_EXE_flash"));
         let user = self.user.map(|user| OsString::from(format!("--user={user}")));
@@ -99,6 +119,7 @@ impl Launch {
                 command.env_remove(name);
             }
         }
+        command.env("FLASH_CONTROL", self.control);
         // A process group of its own, so that a signal to the group is what Ctrl-C is.
         command.process_group(0);
         command

@@ -11,6 +11,6 @@ mod names;
 mod version;
 
 pub(crate) use contents::{Content, Contents, write_head};
-pub(crate) use known::KnownRequests;
+pub(crate) use known::{Known, KnownRequests};
 pub(crate) use names::{Listings, NameEntry, NameKind, Names, Resource};
 pub(crate) use version::{OpenFiles, Version, VersionId, Versions};

@@ -197,6 +197,11 @@ impl<F> OpenFiles<F> {
         self.cache.insert(id, file);
     }
 
+    /// Files held, but for those put in last.
+    pub(crate) fn len(&self) -> usize {
+        self.cache.len()
+    }
+
     pub(crate) fn remove(&mut self, id: VersionId) {
         self.cache.remove(&id);
         self.latest.retain(|(other, _)| *other != id);

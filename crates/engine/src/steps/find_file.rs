@@ -131,6 +131,8 @@ fn relative(path: &[u8]) -> &[u8] {
 pub(crate) enum Search {
     /// The name is known.
     Entry(Arc<NameEntry>),
+    /// It was not, and its file was opened just now.
+    Opened(Arc<NameEntry>),
     /// A helper looks for it.
     Wait(JobId),
     /// The name is never served, and was not looked for.
@@ -172,7 +174,7 @@ impl<S: System> Engine<S> {
         }
         self.counters.name_misses += 1;
         match self.find_cached(sys, site, path, Want::Content) {
-            Ok(finding) => Search::Entry(self.learn(site, path, finding, now_ms)),
+            Ok(finding) => Search::Opened(self.learn(site, path, finding, now_ms)),
             Err(LookUpError::WouldWait) => match self.submit_find(site, path, Some(key)) {
                 Some(job) => Search::Wait(job),
                 None => Search::Full,

@@ -77,6 +77,7 @@ impl<S: System> Engine<S> {
                 Ok(Resident::Bytes(0)) => return Obtained::Changed,
                 Ok(Resident::Bytes(n)) => filled += n as u64,
                 Ok(Resident::Absent) if tries < TRIES_MAX => {
+                    self.counters.loads_in_vain += u64::from(tries > 0);
                     return wait(self.submit_load(key, Urgency::Bounded, version, file, 0));
                 }
                 Ok(Resident::Absent | Resident::Unknown) => {
@@ -188,6 +189,7 @@ impl<S: System> Engine<S> {
     ) -> Part {
         let at = exchange.at;
         let job = if is_absent && exchange.loads < TRIES_MAX {
+            self.counters.loads_in_vain += u64::from(exchange.loads > 0);
             exchange.loads += 1;
             let job = self.submit_load(key, Urgency::UnderWay, version, file, at);
             exchange.ahead_to = exchange.ahead_to.max(at - at % LOAD_BYTES + LOAD_BYTES);

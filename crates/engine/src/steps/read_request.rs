@@ -174,7 +174,9 @@ impl<S: System> Engine<S> {
         let Some(connection) = self.connections.get_mut(key) else { return Next::Close };
         if asked.request.expect_continue {
             let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
-            match sys.send(&connection.socket, interim) {
+            let result = sys.send(&connection.socket, interim);
+            self.counters.sends.add(*result.as_ref().unwrap_or(&0) as u64);
+            match result {
                 Ok(sent) if sent == interim.len() => {}
                 // It may be left out; the client goes on after a while (RFC 9110, section 10.1.1).
                 Err(e) if e.kind() == ErrorKind::WouldBlock => connection.writable = false,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flash_http::response::Status;
 
 use super::read_file::Part;
-use crate::answer::READ_FAILED;
+use crate::answer::{BUSY, READ_FAILED};
 use crate::cache::{Content, Version, write_head};
 use crate::connection::{Budget, Next, Phase};
 use crate::engine::{Engine, HEAD_ROOM_BYTES};
@@ -96,13 +96,16 @@ impl<S: System> Engine<S> {
             Ok(sent) => sent,
             Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
             Err(_) => {
+                self.counters.count_response(Status::OK, false);
                 let record = exchange.map_or(&self.record, |e| &e.record);
                 self.log(sys, peer, record, Status::OK, 0, false);
                 return Err(Next::Close);
             }
         };
+        self.counters.sends.add(sent as u64);
         budget.bytes = budget.bytes.saturating_sub(sent);
         if sent == head_bytes + body_bytes {
+            self.counters.count_response(Status::OK, true);
             let record = exchange.map_or(&self.record, |e| &e.record);
             self.log(sys, peer, record, Status::OK, body_bytes as u64, true);
             return Err(Next::Finished);
@@ -239,7 +242,7 @@ impl<S: System> Engine<S> {
                         Piece::Over(Next::Again)
                     }
                     Part::Changed => Piece::Changed,
-                    Part::Full => Piece::Fail(self.count_busy()),
+                    Part::Full => Piece::Fail(BUSY),
                     Part::Failed => Piece::Fail(READ_FAILED),
                 }
             }
@@ -277,6 +280,7 @@ impl<S: System> Engine<S> {
         } else {
             exchange.read_bytes = (exchange.read_bytes * 2).min(READ_BYTES_MAX);
         }
+        self.counters.sends.add(sent as u64);
         budget.bytes = budget.bytes.saturating_sub(sent);
         exchange.sent_bytes += sent as u64;
         let of_out = sent.min(exchange.out.len() - exchange.out_at);

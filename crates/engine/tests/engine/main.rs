@@ -1,6 +1,7 @@
 //! The engine on a machine in memory: one module for each topic.
 
 mod changes;
+mod counters;
 mod freshness;
 mod hits;
 mod large_files;

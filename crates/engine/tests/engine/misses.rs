@@ -106,7 +106,7 @@ fn a_full_queue_is_answered_503_and_hits_go_on() {
     world.run();
     let response = clients[JOBS_QUEUED_MAX + 2].take_one();
     assert_eq!((response.status, response.field("Retry-After"), response.closes()), (503, Some("2"), false));
-    assert_eq!(world.engine.counters().jobs_refused, 1);
+    assert_eq!(world.engine.counters().jobs_refused(), 1);
     assert_eq!(world.get("/hot").text(), "hot");
     world.auto = true;
     world.run();

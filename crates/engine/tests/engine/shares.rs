@@ -120,11 +120,11 @@ fn a_site_that_hangs_delays_no_other() {
 fn its_share_of_the_queue_is_its_own_too() {
     let mut sites = Sites::new(&["a.1", "b.1"], HELPERS);
     let stuck = [sites.ask("a.1", MOST), sites.ask("a.1", JOBS_QUEUED_MAX * 3 / 4)].concat();
-    assert_eq!(sites.world.engine.counters().jobs_refused, 0);
+    assert_eq!(sites.world.engine.counters().jobs_refused(), 0);
     let refused = sites.ask("a.1", 1).remove(0).take_one();
     assert_eq!((refused.status, refused.field("Retry-After")), (503, Some("2")));
     let others = [sites.ask("b.1", RESERVE), sites.ask("b.1", JOBS_QUEUED_MAX / 4)].concat();
-    assert_eq!(sites.world.engine.counters().jobs_refused, 1);
+    assert_eq!(sites.world.engine.counters().jobs_refused(), 1);
     assert_eq!(statuses(&sites.ask("b.1", 1)), [503]);
     sites.finish("b.1");
     assert!(statuses(&others).iter().all(|status| *status == 200));
@@ -247,7 +247,7 @@ fn no_share_is_lost_whatever_becomes_of_jobs() {
         }
         sites.world.run();
         sites.ask("a.1", 1000);
-        assert!(sites.world.engine.counters().jobs_refused > 0);
+        assert!(sites.world.engine.counters().jobs_refused() > 0);
         // Given up, at helpers and in the queue.
         sites.world.advance(2 * JOB_MS);
         let counters = sites.world.engine.counters();

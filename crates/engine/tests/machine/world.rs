@@ -275,6 +275,8 @@ impl World {
         self.run();
         let counters = self.engine.counters();
         assert_eq!(counters.connections, 0);
+        assert_eq!(counters.sends.sum(), self.machine.calls.sent_bytes, "bytes miscounted");
+        assert!(counters.responses.iter().sum::<u64>() <= counters.requests, "answers to nothing");
         assert_eq!(self.machine.sockets_open.get(), 0, "sockets left open");
         assert_eq!((counters.jobs_queued, counters.jobs_running), (0, 0), "jobs left behind");
         assert_eq!(counters.panics, 0, "{:?}", self.machine.reports);

@@ -144,6 +144,10 @@ impl Run {
         }
         let counters = self.engine.counters();
         self.require(counters.connections == 0, "leaks", || format!("{} connections", counters.connections));
+        let (counted, sent) = (counters.sends.sum(), self.machine.calls.sent_bytes);
+        self.require(counted == sent, "counters", || format!("{counted} bytes counted, {sent} sent"));
+        let answers: u64 = counters.responses.iter().sum();
+        self.require(answers <= counters.requests, "counters", || format!("{answers} answers to fewer"));
         let jobs = (counters.jobs_queued, counters.jobs_running);
         self.require(jobs == (0, 0), "leaks", || format!("jobs queued and running: {jobs:?}"));
         self.require(counters.jobs_given_up == 0, "leaks", || "helpers given up and gone still count".into());

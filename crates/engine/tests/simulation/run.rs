@@ -367,12 +367,12 @@ impl Run {
         let queued_ms = self.queue_since_ms.map_or(0, |since_ms| now_ms - since_ms);
         self.behind = queued_ms >= ABANDONED_MS;
         let starved = self.queue_since_ms.is_some() && queued_ms >= self.limits.job_ms;
-        if starved || counters.jobs_refused > self.refused {
+        if starved || counters.jobs_refused() > self.refused {
             self.excuse_ms = now_ms;
         }
         let since_ms = self.queue_since_ms.unwrap_or(now_ms);
         self.queue_since_ms = (counters.jobs_queued > 0).then_some(since_ms);
-        self.refused = counters.jobs_refused;
+        self.refused = counters.jobs_refused();
     }
 
     pub(crate) fn facts(&self) -> Facts<'_> {

@@ -17,6 +17,7 @@ mod profile;
 mod report;
 mod role;
 mod serve;
+mod stats;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,8 @@ enum Command {
     Serve(serve::Serve),
     /// Check a config file and the other settings, without serving
     Check(check::Check),
+    /// Show what a running server has counted
+    Stats(stats::Stats),
     /// Make a file set with known contents
     Fileset(fileset::Fileset),
     /// Answer with one ready buffer: the least a server can cost
@@ -66,6 +69,7 @@ impl Cli {
         match self.command {
             Command::Serve(command) => command.run(),
             Command::Check(command) => command.run(),
+            Command::Stats(command) => command.run(),
             Command::Fileset(command) => command.run(),
             Command::Floor(command) => command.run(),
             Command::Load(command) => command.run(),

@@ -150,9 +150,7 @@ impl Shared {
             mechanism.wait(timeout_ms, |_| Some(Awaited::INPUT), &mut batch)?;
             let mut state = self.lock();
             state.begin_turn(false);
-            for ready in &batch {
-                state.worker.dispatch(*ready)?;
-            }
+            state.worker.dispatch(&batch)?;
             state.worker.end_turn();
             if state.worker.is_draining() {
                 // The supervisor and other workers keep theirs, and were woken for what is queued, too.
@@ -249,9 +247,10 @@ impl Thread {
         let mut state = shared.lock();
         self.handle = None;
         state.begin_turn(true);
+        state.worker.count_dispatch(batch);
         for ready in batch {
             match parts(ready.token) {
-                (kind::CONNECTION, _) => state.worker.dispatch(*ready)?,
+                (kind::CONNECTION, _) => state.worker.hear(*ready)?,
                 (kind::LISTENER, number) => self.accept(&mut state, number as usize)?,
                 _ => {
                     // Heard by one; which has room for a job in any case.

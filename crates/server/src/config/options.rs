@@ -51,7 +51,7 @@ pub enum Group {
     Limits,
     /// What its processes may do.
     Privileges,
-    /// What is written down.
+    /// What is written down and told.
     Logs,
 }
 
@@ -66,7 +66,7 @@ impl Group {
             Group::Architecture => "Architecture and optimizations",
             Group::Limits => "Limits and timeouts",
             Group::Privileges => "Privileges",
-            Group::Logs => "Logs",
+            Group::Logs => "Logs and statistics",
         }
     }
 }
@@ -276,6 +276,9 @@ options! {
         "Form of the access log: combined, json or off";
     log_file: PathBuf, Logs, PathKind, "FILE", Depends("standard output"),
         "File for the access log, or - for standard output";
+    control: PathBuf, Logs, PathKind, "PATH",
+        Depends("PID.sock in /run/flash for root, else in $XDG_RUNTIME_DIR/flash or /tmp/flash-UID"),
+        "Socket that `flash stats` asks, for this user alone, or none";
 }
 
 impl Overrides {
@@ -301,11 +304,16 @@ impl Overrides {
         {
             given.value = absolute(folder, &given.value);
         }
+        if let Some(given) = self.control.as_mut().filter(|given| given.value != Path::new(NO_SOCKET)) {
+            given.value = absolute(folder, &given.value);
+        }
     }
 }
 
 /// The name of the log file that means standard output.
 pub(super) const STANDARD_OUTPUT: &str = "-";
+/// The path of the control socket that means none.
+pub(super) const NO_SOCKET: &str = "none";
 
 /// `path` from `folder`, without the `.` in it. A `..` stays: only the system knows where it leads.
 fn absolute(folder: &Path, path: &Path) -> PathBuf {

@@ -19,8 +19,8 @@ use super::combinations;
 use super::error::{ConfigErrorKind, Problem};
 use super::file::{Draft, SiteDraft};
 use super::optimizations::Optimizations;
-use super::options::{self, Given, Origin, Overrides, STANDARD_OUTPUT};
-use super::settings::{Architecture, LogFormat, LogSettings, RunAs, Settings, Site};
+use super::options::{self, Given, NO_SOCKET, Origin, Overrides, STANDARD_OUTPUT};
+use super::settings::{Architecture, ControlSocket, LogFormat, LogSettings, RunAs, Settings, Site};
 
 /// The most workers that the default gives, however many cores there are.
 const WORKERS_BY_DEFAULT_MAX: usize = 256;
@@ -80,6 +80,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
         run_as,
         optimizations,
         log,
+        control: control(given.control),
         types: draft.types,
         sites,
     };
@@ -200,6 +201,15 @@ fn log(given: &Overrides, problems: &mut Vec<Problem>) -> LogSettings {
         check_log_file(file, problems);
     }
     LogSettings { format, file: file.map(|given| given.value.clone()) }
+}
+
+/// Whether it can be made shows only when it is.
+fn control(given: Option<Given<PathBuf>>) -> ControlSocket {
+    match given {
+        None => ControlSocket::Default,
+        Some(given) if given.value == Path::new(NO_SOCKET) => ControlSocket::Off,
+        Some(given) => ControlSocket::At(given.value),
+    }
 }
 
 /// Whether it can be opened shows only when it is: the file need not be there yet.

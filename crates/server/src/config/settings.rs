@@ -65,6 +65,8 @@ pub struct Settings {
     pub optimizations: Optimizations,
     /// The access log.
     pub log: LogSettings,
+    /// Where the supervisor is asked.
+    pub control: ControlSocket,
     /// Content types by file extension, lower case and without a dot, beside the built-in table.
     pub types: BTreeMap<String, String>,
     /// What is served, at least one. If `hosts` of the first is empty, it answers every host that
@@ -81,6 +83,18 @@ pub struct LogSettings {
     /// The absolute path of the file, or `None` for standard output.
     #[serde(with = "maybe_path", default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
+}
+
+/// Where the supervisor listens for those who ask it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ControlSocket {
+    /// In a folder of the user's own, under the number of its process; nowhere if that cannot be.
+    Default,
+    /// Nowhere.
+    Off,
+    /// At this absolute path.
+    At(#[serde(with = "path")] PathBuf),
 }
 
 /// The form of a line of the access log.
@@ -337,6 +351,7 @@ mod tests {
             run_as: Some(RunAs { name: "www-data".into(), uid: 33, gid: 33, groups: vec![33, 4] }),
             optimizations: Optimizations { send: super::super::SendBy::Mmap, ..Optimizations::default() },
             log: LogSettings { format: LogFormat::Json, file: Some("/var/log/flash.log".into()) },
+            control: ControlSocket::At("/run/flash.sock".into()),
             types: BTreeMap::from([("mjs".to_owned(), "text/javascript".to_owned())]),
             sites: vec![Site {
                 hosts: Vec::new(),
@@ -354,6 +369,7 @@ mod tests {
         assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
         settings.log.file = None;
         settings.run_as = None;
+        settings.control = ControlSocket::Default;
         settings.types.clear();
         settings.sites[0].root = OsString::from_vec(b"/srv/\xff\xfe".to_vec()).into();
         assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);

@@ -89,6 +89,7 @@ fn nothing_said_means_the_defaults() {
             residency_check: true,
         },
         log: LogSettings { format: LogFormat::Off, file: None },
+        control: ControlSocket::Default,
         types: Default::default(),
         sites: vec![Site {
             hosts: Vec::new(),
@@ -100,6 +101,16 @@ fn nothing_said_means_the_defaults() {
     };
     assert_eq!(settings, expected);
     assert_eq!(folder.load(""), expected, "an empty file changes nothing");
+}
+
+#[test]
+fn the_control_socket_is_somewhere_nowhere_or_where_it_is_by_default() {
+    let folder = Folder::new();
+    let control = |file: &str| folder.load(file).control;
+    assert_eq!(control(""), ControlSocket::Default);
+    assert_eq!(control("control = \"none\""), ControlSocket::Off);
+    assert_eq!(control("control = \"./none\""), ControlSocket::At(folder.0.join("none")));
+    assert_eq!(control("control = \"/run/x.sock\""), ControlSocket::At("/run/x.sock".into()));
 }
 
 #[test]

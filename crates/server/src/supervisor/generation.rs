@@ -38,7 +38,7 @@ pub(super) struct Role {
     pub(super) number: u64,
     /// What holds it to its part, once it has begun.
     pub(super) ready: Option<InForce>,
-    started_ms: u64,
+    pub(super) started_ms: u64,
 }
 
 #[derive(Debug)]
@@ -62,6 +62,8 @@ pub(super) enum State {
 /// The processes of one configuration.
 #[derive(Debug)]
 pub(super) struct Generation {
+    /// Counts the configurations, from 1.
+    pub(super) number: u64,
     pub(super) settings: Settings,
     settings_file: OwnedFd,
     pub(super) roots: Roots,
@@ -89,6 +91,23 @@ pub(super) struct Death {
     pub(super) last_words: Vec<String>,
 }
 
+impl Role {
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl State {
+    /// What it is called.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            State::Starting => "starting",
+            State::Serving => "serving",
+            State::Draining { .. } => "draining",
+        }
+    }
+}
+
 impl Generation {
     /// Starts the processes of `settings`. Gives what the operator should know of the roots.
     pub(super) fn start(
@@ -100,6 +119,7 @@ impl Generation {
         let (roots, news) = Roots::open(&settings.sites, epoll, numbers)?;
         let settings_file = file::memory_file(settings.to_toml().as_bytes())?;
         let mut generation = Generation {
+            number: 1,
             settings,
             settings_file,
             roots,
@@ -182,6 +202,17 @@ impl Generation {
     /// What holds the workers to their part, once they have begun.
     pub(super) fn in_force(&self) -> Option<InForce> {
         self.workers.first().and_then(|worker| worker.role.ready)
+    }
+
+    /// The processes of the workers.
+    pub(super) fn worker_pids(&self) -> impl Iterator<Item = u32> {
+        self.workers.iter().map(|worker| worker.role.pid())
+    }
+
+    /// The processes of the helpers, also of those whose workers are gone.
+    pub(super) fn helper_pids(&self) -> impl Iterator<Item = u32> {
+        let helpers = self.workers.iter().flat_map(|worker| worker.helpers.values());
+        helpers.chain(&self.orphans).map(Child::id)
     }
 
     pub(super) fn has_role(&self, number: u64) -> bool {

@@ -1,6 +1,7 @@
 //! The supervisor: binds sockets, reads the configuration, starts and restarts the other
 //! roles, hears signals. It does no request work, so it may wait.
 
+mod control_socket;
 mod generation;
 mod roots;
 mod sockets;
@@ -18,8 +19,9 @@ use flash_sys::waiting::process;
 use flash_sys::waiting::signal::{self, Signal};
 
 use crate::architecture;
-use crate::config::{LogFormat, Sources};
+use crate::config::{self, LogFormat, Sources};
 use crate::control::{Notice, Order, receive_notice, send_order};
+use control_socket::{ControlSocket, Subject};
 use generation::{Death, Generation, State};
 use sockets::Sockets;
 use starter::Starter;
@@ -48,6 +50,9 @@ pub(crate) fn serve(sources: Sources) -> ExitCode {
         epoll.add(&signals, SIGNALS, Watch::Input)?;
         let sockets = Sockets::bind(&settings.listen, architecture::sockets(&settings), &Sockets::default())?;
         let mut numbers = SIGNALS;
+        // Before there is another thread: the umask, with which it is made, is the process's.
+        let (control, warning) = ControlSocket::open(&settings.control, &epoll, &mut numbers)?;
+        warning.iter().for_each(|text| say(text));
         let (generation, news) = Generation::start(settings, &sockets, &epoll, &mut numbers)?;
         news.iter().for_each(|text| say(text));
         let supervisor = Supervisor {
@@ -57,6 +62,10 @@ pub(crate) fn serve(sources: Sources) -> ExitCode {
             starter: Starter::new()?,
             sockets,
             next_sockets: None,
+            control,
+            control_wanted: generation.settings.control.clone(),
+            configurations: generation.number,
+            started_ms: clock::monotonic_ms(),
             generations: vec![generation],
             numbers,
             stopping: None,
@@ -92,12 +101,19 @@ struct Supervisor {
     stopping: Option<bool>,
     /// Something had to be ended that was still under way.
     forced: bool,
+    control: ControlSocket,
+    /// Where it was wanted at the start.
+    control_wanted: config::ControlSocket,
+    started_ms: u64,
+    /// The number of the last one that was started.
+    configurations: u64,
 }
 
 impl Supervisor {
     fn run(mut self) -> io::Result<ExitCode> {
         loop {
-            let next_ms = self.generations.iter().filter_map(Generation::next_ms).min();
+            let generations = self.generations.iter().filter_map(Generation::next_ms);
+            let next_ms = generations.chain(self.control.next_ms()).min();
             let timeout_ms = next_ms.map(|ms| ms.saturating_sub(clock::monotonic_ms()));
             let ready: Vec<u64> = self.epoll.wait(timeout_ms)?.map(|ready| ready.token).collect();
             for token in ready {
@@ -105,13 +121,15 @@ impl Supervisor {
                     while let Some(signal) = signal::take(&self.signals) {
                         self.on_signal(signal);
                     }
-                } else {
+                } else if !self.control.hear(token, clock::monotonic_ms(), &self.epoll, &mut self.numbers) {
                     self.hear(token);
                 }
             }
             if let Some(code) = self.settle() {
                 return Ok(code);
             }
+            let subject = Subject { generations: &self.generations, started_ms: self.started_ms };
+            self.control.settle(clock::monotonic_ms(), &self.epoll, &subject);
         }
     }
 
@@ -156,6 +174,9 @@ impl Supervisor {
                 return say("the old configuration stays in force");
             }
         };
+        if settings.control != self.control_wanted {
+            say("the control socket stays where it is: --control holds from the start to the end");
+        }
         let started = Sockets::bind(&settings.listen, architecture::sockets(&settings), &self.sockets)
             .and_then(|sockets| {
                 let (generation, news) =
@@ -164,7 +185,9 @@ impl Supervisor {
                 Ok((generation, sockets))
             });
         match started {
-            Ok((generation, sockets)) => {
+            Ok((mut generation, sockets)) => {
+                self.configurations += 1;
+                generation.number = self.configurations;
                 self.generations.push(generation);
                 self.next_sockets = Some(sockets);
             }
@@ -191,6 +214,7 @@ impl Supervisor {
                 }
             }
             Ok(Notice::EndHelper(helper)) => generation.end_helper(number, helper),
+            Ok(Notice::Stats(question, json)) => self.control.take(number, question, &json),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             // It has ended, or is about to; that is seen to when it has.
             Err(_) => drop(self.epoll.remove(&role.channel)),

@@ -216,6 +216,12 @@ impl Helpers {
         }
     }
 
+    /// How many there are, and how many of them are at work.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let busy = self.helpers.values().filter(|helper| helper.job.is_some()).count();
+        (self.helpers.len(), busy)
+    }
+
     /// Whether there are helpers that will have to be let go, one is to be asked for again, or deleted
     /// files wait for one.
     pub(super) fn needs_housekeeping(&self) -> bool {

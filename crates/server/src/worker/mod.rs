@@ -35,6 +35,7 @@ use system::LinuxSystem;
 
 use crate::control::{Notice, Order, receive_order};
 use crate::sandbox::InForce;
+use crate::stats::Counters;
 
 /// Ready descriptors taken from the kernel at once.
 const EVENTS_MAX: usize = 256;
@@ -126,9 +127,7 @@ impl Worker {
             let (engine, sys) = (&self.engine, &self.sys);
             self.mechanism.wait(timeout_ms, |token| awaited(engine, sys, token), &mut batch)?;
             self.begin_turn();
-            for ready in &batch {
-                self.dispatch(*ready)?;
-            }
+            self.dispatch(&batch)?;
             self.end_turn();
             end_turn(&mut self)?;
             if self.is_over() {
@@ -193,8 +192,24 @@ impl Worker {
         self.timer.at_latest(0)
     }
 
+    /// Has everybody hear what the kernel gave at once.
+    pub(crate) fn dispatch(&mut self, batch: &[Ready]) -> io::Result<()> {
+        self.count_dispatch(batch);
+        for ready in batch {
+            self.hear(*ready)?;
+        }
+        Ok(())
+    }
+
     #[inline]
-    pub(crate) fn dispatch(&mut self, ready: Ready) -> io::Result<()> {
+    pub(crate) fn count_dispatch(&mut self, batch: &[Ready]) {
+        if !batch.is_empty() {
+            self.engine.count_dispatch(batch.len());
+        }
+    }
+
+    #[inline]
+    pub(crate) fn hear(&mut self, ready: Ready) -> io::Result<()> {
         let (kind, number) = parts(ready.token);
         match kind {
             kind::CONNECTION => {
@@ -256,6 +271,7 @@ impl Worker {
                 }
                 // Memory for the watch ran out; nothing was received or sent yet.
                 self.cut(key);
+                self.engine.count_refused();
                 self.refused += 1;
             }
             Err(socket) => self.refuse(&socket),
@@ -301,6 +317,7 @@ impl Worker {
         // A client that is gone already need not be told.
         let _ = net::send(&socket, REFUSAL);
         let _ = net::end_sending(&socket);
+        self.engine.count_refused();
         self.refused += 1;
     }
 
@@ -374,6 +391,7 @@ impl Worker {
                 Ok(Order::NoHelper) => self.sys.helpers.not_started(),
                 Ok(Order::Log(channel)) => self.sys.log.connect(channel),
                 Ok(Order::Drain) => self.drain(),
+                Ok(Order::Stats(question)) => self.tell_stats(question),
                 Ok(other) => {
                     self.sys.report(&format!("a bug: the supervisor ordered {other:?} of a running worker"));
                 }
@@ -381,6 +399,12 @@ impl Worker {
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    /// What it has counted. A supervisor that has no room for it now will not wait for it, either.
+    fn tell_stats(&self, question: u64) {
+        let counters = Counters::of(&self.engine.counters(), self.sys.helpers.counts());
+        let _ = crate::control::send_notice(&self.control, &Notice::Stats(question, counters.to_json()));
     }
 
     fn drain(&mut self) {

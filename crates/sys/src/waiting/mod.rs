@@ -2,6 +2,7 @@
 
 pub mod account;
 pub mod file;
+pub mod local;
 pub mod memory;
 pub mod process;
 pub mod program;

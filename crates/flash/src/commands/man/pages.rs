@@ -45,6 +45,17 @@ pub(super) fn before_options(command: &str) -> &'static [Section] {
             ],
             ..EMPTY
         }],
+        "stats" => &[Section {
+            heading: "DESCRIPTION",
+            paragraphs: &[
+                "Shows what the workers of a running server have counted: requests and answers, look-ups in \
+                 each cache, events of each dispatch, jobs for helpers, and what its processes are doing. The \
+                 sums come first, then each worker. Without `PID` and `--control` it asks the only server \
+                 that runs. With `--watch` it shows what came since the last look, again and again: as a \
+                 table on a terminal, else a line each time.",
+            ],
+            ..EMPTY
+        }],
         _ => &[],
     }
 }
@@ -55,6 +66,7 @@ pub(super) fn after_options(command: &str) -> &'static [Section] {
         "flash" => PROGRAM,
         "serve" => SERVE,
         "check" => CHECK,
+        "stats" => STATS,
         _ => OTHERS,
     }
 }
@@ -178,6 +190,28 @@ static CHECK: &[Section] = &[
         terms: &[
             ("flash check --config /etc/flash.toml", "Check a config file before a reload."),
             ("flash check --print", "Show what holds if nothing is set."),
+        ],
+        ..EMPTY
+    },
+    Section { heading: "SEE ALSO", paragraphs: &["`flash`(1), `flash-serve`(1)"], ..EMPTY },
+];
+
+static STATS: &[Section] = &[
+    Section {
+        heading: "EXIT STATUS",
+        terms: &[
+            ("0", "The server has told."),
+            ("1", "It could not be asked; standard error says why."),
+            ("2", "The command line is wrong, or several servers run and none was named."),
+        ],
+        ..EMPTY
+    },
+    Section {
+        heading: "EXAMPLES",
+        terms: &[
+            ("flash stats", "Show the figures of the only server that runs."),
+            ("flash stats --watch=5s", "Show every five seconds what has come."),
+            ("flash stats 4711 --json", "All of it for programs, of the server with this process."),
         ],
         ..EMPTY
     },

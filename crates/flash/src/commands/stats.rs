@@ -1,0 +1,143 @@
+//! `flash stats`: what a running server has counted.
+
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use flash_server::config::units::parse_duration_ms;
+use flash_server::stats::{self, Answer, AskError, ServerStats, VERSION};
+
+/// Looks no more often than this.
+const WATCH_LEAST_MS: u64 = 10;
+/// Exit code for a command line that leaves open which server is meant.
+const EXIT_USAGE: u8 = 2;
+
+/// Clears a terminal, from its first line on.
+const CLEAR: &str = "\x1b[H\x1b[J";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "What each figure means: docs/stats.md. TIME is such as 500ms or 5s.")]
+pub(crate) struct Stats {
+    /// The process of the server, its first one [default: the only server that runs]
+    #[arg(conflicts_with = "control")]
+    pid: Option<u32>,
+
+    /// The control socket of the server, as it was given to `flash serve`
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
+    control: Option<PathBuf>,
+
+    /// Print JSON, all of it on a line
+    #[arg(long)]
+    json: bool,
+
+    /// Again each second, or after each TIME
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1s",
+          value_parser = watch_ms)]
+    watch: Option<u64>,
+}
+
+fn watch_ms(text: &str) -> Result<u64, String> {
+    match parse_duration_ms(text)? {
+        ms if ms >= WATCH_LEAST_MS => Ok(ms),
+        _ => Err(format!("must be at least {WATCH_LEAST_MS}ms")),
+    }
+}
+
+impl Stats {
+    pub(crate) fn run(self) -> ExitCode {
+        let socket = match self.socket() {
+            Ok(socket) => socket,
+            Err(code) => return code,
+        };
+        match self.show(&socket) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Ended::Ask(error)) => {
+                eprintln!("error: {error}");
+                ExitCode::FAILURE
+            }
+            // Who reads it has seen enough.
+            Err(Ended::Write(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+            Err(Ended::Write(error)) => {
+                eprintln!("error: cannot write to standard output: {error}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn socket(&self) -> Result<PathBuf, ExitCode> {
+        if let Some(path) = &self.control {
+            return Ok(path.clone());
+        }
+        if let Some(pid) = self.pid {
+            return Ok(stats::socket_of(pid));
+        }
+        match &stats::find_running()[..] {
+            [(_, path)] => Ok(path.clone()),
+            [] => {
+                let place = stats::socket_of(0);
+                let folder = place.parent().unwrap_or(Path::new("/")).display();
+                eprintln!(
+                    "error: no server of this user is to be found: no socket in `{folder}` answers; start one \
+                     with `flash serve`, or name its socket with --control"
+                );
+                Err(ExitCode::FAILURE)
+            }
+            several => {
+                eprintln!("error: several servers run; name one:");
+                for (pid, path) in several {
+                    eprintln!("  flash stats {pid}    # {}", path.display());
+                }
+                Err(ExitCode::from(EXIT_USAGE))
+            }
+        }
+    }
+
+    fn show(&self, socket: &Path) -> Result<(), Ended> {
+        let mut out = io::stdout().lock();
+        let redraws = out.is_terminal();
+        let mut before: Option<ServerStats> = None;
+        loop {
+            let now = stats::ask(socket)?;
+            let text = match (self.json, self.watch) {
+                (true, _) => {
+                    let answer = Answer { version: VERSION, stats: Some(now.clone()), error: None };
+                    String::from_utf8_lossy(&answer.to_line()).into_owned()
+                }
+                (false, None) => stats::table(&now, None),
+                (false, Some(_)) => sample(&now, before.as_ref(), redraws),
+            };
+            out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Ended::Write)?;
+            let Some(ms) = self.watch else { return Ok(()) };
+            before = Some(now);
+            std::thread::sleep(Duration::from_millis(ms));
+        }
+    }
+}
+
+/// One look of several: at first all there is, then what came since.
+fn sample(now: &ServerStats, before: Option<&ServerStats>, redraws: bool) -> String {
+    let since = before.map(|before| now.since(before));
+    let (shown, seconds) = match &since {
+        Some((new, seconds)) => (new, Some(*seconds)),
+        None => (now, None),
+    };
+    match (redraws, seconds) {
+        (true, _) => format!("{CLEAR}{}", stats::table(shown, seconds)),
+        // What came before the first look has no rate.
+        (false, None) => stats::line(None),
+        (false, Some(_)) => stats::line(Some((shown, seconds))),
+    }
+}
+
+/// Why it ends.
+enum Ended {
+    Ask(AskError),
+    Write(io::Error),
+}
+
+impl From<AskError> for Ended {
+    fn from(error: AskError) -> Self {
+        Ended::Ask(error)
+    }
+}

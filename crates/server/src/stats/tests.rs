@@ -1,0 +1,163 @@
+//! The figures between worker, supervisor and client.
+
+use super::figures::{Gauge, Histogram};
+use super::*;
+use crate::control::STATS_BYTES_MAX;
+
+/// One whose histograms use every bucket, with counts of the largest.
+fn full() -> Counters {
+    let mut histogram = flash_engine::Histogram::default();
+    (0..1 << 18).for_each(|number| histogram.add(number));
+    histogram.add(u64::MAX - 1);
+    for _ in 0..64 {
+        histogram.merge(&histogram.clone());
+    }
+    assert_eq!(histogram.buckets().count(), flash_engine::BUCKETS);
+    let mut engine = flash_engine::Counters {
+        requests: u64::MAX,
+        sends: histogram,
+        dispatches: histogram,
+        queue_lengths: histogram,
+        ..flash_engine::Counters::default()
+    };
+    for job in &mut engine.jobs {
+        job.started = u64::MAX;
+    }
+    Counters::of(&engine, (usize::MAX, usize::MAX))
+}
+
+fn counted(requests: u64, open: u64, events: &[u64]) -> Counters {
+    let mut counters = Counters { requests, ..Counters::default() };
+    counters.connections.open = Gauge(open);
+    events.iter().for_each(|number| counters.dispatches.0.add(*number));
+    counters
+}
+
+fn worker(pid: u32, uptime_ms: u64, counters: Option<Counters>) -> WorkerStats {
+    WorkerStats { generation: 1, state: "serving".into(), place: 0, pid, uptime_ms, counters }
+}
+
+fn server(uptime_ms: u64, workers: Vec<WorkerStats>) -> ServerStats {
+    let mut stats = ServerStats { program: "1.2.3".into(), pid: 7, uptime_ms, workers, ..Default::default() };
+    stats.sum_up();
+    stats
+}
+
+#[test]
+fn what_a_worker_tells_fits_a_message_and_arrives() {
+    for counters in [full(), Counters::default(), counted(3, 2, &[1, 1, 300])] {
+        let json = counters.to_json();
+        assert!(json.len() <= STATS_BYTES_MAX, "{} bytes", json.len());
+        assert_eq!(Counters::from_json(&json), Some(counters));
+    }
+    for wrong in [&b""[..], b"{", b"7", b"{\"requests\":-1}", b"\xff"] {
+        assert_eq!(Counters::from_json(wrong), None);
+    }
+    // What an older one does not tell.
+    assert_eq!(Counters::from_json(b"{\"requests\":5,\"new\":1}"), Some(counted(5, 0, &[])));
+}
+
+#[test]
+fn the_figures_of_a_histogram_stand_beside_it() {
+    let json = serde_json::to_value(counted(0, 0, &[1, 1, 2, 40]).dispatches).expect("JSON");
+    let expected = serde_json::json!({
+        "sum": 44, "max": 40, "count": 4, "buckets": [[1, 1, 2], [2, 2, 1], [40, 40, 1]],
+        "plain": { "mean": 11.0, "p50": 1, "p90": 40, "p99": 40, "p999": 40 },
+        // (1 + 1 + 2 * 2 + 40.5 * 40.5) / 44.5, from the middle of the last bucket.
+        "weighted": { "mean": 36.994, "p50": 40, "p90": 40, "p99": 40, "p999": 40 },
+    });
+    let mut json = json;
+    // The bucket is two wide.
+    json["buckets"][2][1] = 40.into();
+    assert_eq!(json, expected);
+    let none = serde_json::to_value(Histogram::default()).expect("JSON");
+    assert_eq!(none["plain"]["mean"], serde_json::Value::Null);
+}
+
+#[test]
+fn an_answer_arrives_and_sums_up() {
+    let workers = vec![
+        worker(1, 10, Some(counted(3, 2, &[1, 2]))),
+        worker(2, 10, None),
+        worker(3, 10, Some(counted(4, 5, &[2, 9]))),
+    ];
+    let stats = server(20, workers);
+    assert_eq!(stats.sum, counted(7, 7, &[1, 2, 2, 9]));
+    let answer = Answer::of(stats);
+    let line = answer.to_line();
+    assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+    assert_eq!(serde_json::from_slice::<Answer>(&line).expect("an answer"), answer);
+}
+
+#[test]
+fn changes_are_those_of_each_process() {
+    let before = server(
+        1_000,
+        vec![
+            worker(1, 900, Some(counted(100, 9, &[1]))),
+            worker(2, 900, Some(counted(50, 0, &[]))),
+            worker(3, 900, None),
+        ],
+    );
+    let now = server(
+        3_500,
+        vec![
+            worker(1, 3_400, Some(counted(130, 4, &[1, 6, 6]))),
+            // A new process with an old number.
+            worker(2, 700, Some(counted(20, 1, &[]))),
+            // Nobody knows how much of it is new.
+            worker(3, 3_400, Some(counted(1_000_000, 1, &[]))),
+            worker(4, 100, Some(counted(5, 1, &[]))),
+        ],
+    );
+    let (new, seconds) = now.since(&before);
+    assert_eq!((new.sum.requests, new.sum.connections.open.0, seconds), (55, 6, 2.5));
+    assert_eq!(new.sum.dispatches.0.percentile(0.5), Some(6));
+    assert_eq!(new.sum.dispatches.0.count(), 2);
+    assert_eq!(now.since(&now).0.sum.requests, 0);
+}
+
+#[test]
+fn the_table_fits_a_hundred_columns() {
+    let all = |counters: Option<Counters>| {
+        const TEN_YEARS_MS: u64 = 3652 * 86_400_000;
+        let workers = (0..70).map(|n| worker(4_194_304 + n, TEN_YEARS_MS, counters.clone()));
+        let mut stats = server(TEN_YEARS_MS, workers.collect());
+        stats.settings.insert("architecture".into(), "amped".into());
+        stats
+    };
+    for (stats, seconds) in [
+        (all(Some(full())), None),
+        (all(Some(full())), Some(1_000.0)),
+        (all(None), None),
+        (server(0, Vec::new()), Some(1.0)),
+    ] {
+        let text = table(&stats, seconds) + &line(None) + &line(Some((&stats, seconds)));
+        for row in text.lines() {
+            assert!(row.chars().count() <= 100, "{} columns: {row}", row.chars().count());
+            assert_eq!(row.trim_end(), row);
+        }
+    }
+}
+
+#[test]
+fn the_table_says_what_was_counted() {
+    let mut counters = counted(1_234_567, 12, &[1, 1, 1, 2]);
+    counters.caches.contents.lookups = 1_000;
+    counters.caches.contents.hits = 995;
+    let stats = server(192_000, vec![worker(8, 61_000, Some(counters))]);
+    let text = table(&stats, None);
+    for row in [
+        "flash 1.2.3  process 7  up 3m12s  1 worker",
+        "requests        1,234,567",
+        "contents          1,000          995   99.5 %   0 B",
+        "events a dispatch                 4       1.25        1        2        2        2        2",
+    ] {
+        assert!(text.lines().any(|line| line == row), "{row:?} in\n{text}");
+    }
+    let rates = table(&stats, Some(2.0));
+    for row in ["in the last 2.0 s", "requests        617,284/s"] {
+        assert!(rates.lines().any(|line| line == row), "{row:?} in\n{rates}");
+    }
+    assert!(line(Some((&stats, Some(2.0)))).contains("617,284/s"));
+}

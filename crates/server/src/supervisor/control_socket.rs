@@ -1,0 +1,387 @@
+//! The control socket: a client sends a line that says what it wants to know, is answered by one
+//! document, and let go (`docs/stats.md`).
+//!
+//! The supervisor's loop calls it. Nothing a client does holds that loop up: no call here waits for a
+//! client or a worker, and clients, their words, their time and the questions to workers are bounded.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+
+use flash_sys::prompt::epoll::{Epoll, Watch};
+use flash_sys::waiting::local;
+
+use super::generation::Generation;
+use crate::config::ControlSocket as Wanted;
+use crate::control::{Order, send_order};
+use crate::stats::{self, Answer, Counters, REQUEST, ServerStats, States, WorkerStats};
+
+/// Clients at once.
+const CLIENTS_MAX: usize = 8;
+/// Bytes of a request, its end included.
+const REQUEST_BYTES_MAX: usize = 256;
+/// How long a client may take to ask and to take its answer, all in all.
+const CLIENT_MS: u64 = 5_000;
+/// How long workers have to tell what they have counted.
+const WORKERS_MS: u64 = 500;
+/// Workers are asked no sooner than this after they were asked last.
+const PAUSE_MS: u64 = 10;
+/// For so long no client is accepted when the system has no descriptor for one.
+const SHORTAGE_MS: u64 = 1_000;
+
+/// The socket and its clients.
+#[derive(Debug, Default)]
+pub(super) struct ControlSocket {
+    listening: Option<Listening>,
+    clients: Vec<Client>,
+    gathering: Option<Gathering>,
+    /// When workers may be asked again.
+    next_gathering_ms: u64,
+    /// The number of the last question to workers.
+    questions: u64,
+}
+
+#[derive(Debug)]
+struct Listening {
+    listener: UnixListener,
+    number: u64,
+    path: PathBuf,
+    /// Device and inode: what is at the path later may be another server's.
+    file: (u64, u64),
+    /// Not watched until then.
+    shortage_until_ms: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Client {
+    number: u64,
+    stream: UnixStream,
+    deadline_ms: u64,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Sends its request.
+    Asks(Vec<u8>),
+    /// Waits for what the workers tell.
+    Waits,
+    /// Takes its answer, of which so much was sent.
+    Takes(Vec<u8>, usize),
+}
+
+/// A question to all workers, and what has come of it.
+#[derive(Debug)]
+struct Gathering {
+    question: u64,
+    deadline_ms: u64,
+    states: States,
+    /// What each has told, by the number of its role.
+    told: Vec<(u64, Counters)>,
+    /// Who has not told yet.
+    missing: Vec<u64>,
+}
+
+/// What an answer tells of the server itself.
+pub(super) struct Subject<'a> {
+    pub(super) generations: &'a [Generation],
+    pub(super) started_ms: u64,
+}
+
+impl ControlSocket {
+    /// Listens where the settings say. What is by default and cannot be made is gone without; the
+    /// warning says so.
+    ///
+    /// Errors: the place that the settings name cannot be had.
+    pub(super) fn open(
+        wanted: &Wanted,
+        epoll: &Epoll,
+        numbers: &mut u64,
+    ) -> io::Result<(Self, Option<String>)> {
+        let listening = match wanted {
+            Wanted::Off => return Ok((Self::default(), None)),
+            Wanted::At(path) => listen(path.clone(), epoll, numbers)?,
+            Wanted::Default => {
+                let made = stats::own_socket().and_then(|path| listen(path, epoll, numbers));
+                match made {
+                    Ok(listening) => listening,
+                    Err(e) => {
+                        let warning = format!("no control socket, so no `flash stats`: {e}; see --control");
+                        return Ok((Self::default(), Some(warning)));
+                    }
+                }
+            }
+        };
+        Ok((Self { listening: Some(listening), ..Self::default() }, None))
+    }
+
+    /// Hears what has happened under `number`; false when that is nothing of the control socket's.
+    pub(super) fn hear(&mut self, number: u64, now_ms: u64, epoll: &Epoll, numbers: &mut u64) -> bool {
+        if self.listening.as_ref().is_some_and(|listening| listening.number == number) {
+            self.accept(now_ms, epoll, numbers);
+            return true;
+        }
+        let Some(at) = self.clients.iter().position(|client| client.number == number) else { return false };
+        if !self.clients[at].go_on() {
+            self.clients.swap_remove(at);
+        }
+        true
+    }
+
+    fn accept(&mut self, now_ms: u64, epoll: &Epoll, numbers: &mut u64) {
+        let Some(listening) = &mut self.listening else { return };
+        // As many as there are places for, and one that is told that there is none.
+        for _ in 0..=CLIENTS_MAX {
+            let stream = match listening.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => {
+                    // The client stays in the queue and the listener ready: it is not looked at.
+                    let _ = epoll.remove(&listening.listener);
+                    listening.shortage_until_ms = Some(now_ms + SHORTAGE_MS);
+                    return;
+                }
+            };
+            if stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            *numbers += 1;
+            let state = State::Asks(Vec::new());
+            let mut client = Client { number: *numbers, stream, deadline_ms: now_ms + CLIENT_MS, state };
+            if self.clients.len() >= CLIENTS_MAX {
+                client.answer(&Answer::refusal("there are too many clients now; ask again"));
+                continue;
+            }
+            // Told of changes only: a client that sends on while it waits is not heard all the time.
+            if epoll.add(&client.stream, client.number, Watch::Connection).is_ok() && client.go_on() {
+                self.clients.push(client);
+            }
+        }
+    }
+
+    /// A worker has told what it has counted.
+    pub(super) fn take(&mut self, worker: u64, question: u64, json: &[u8]) {
+        let Some(gathering) = self.gathering.as_mut().filter(|g| g.question == question) else { return };
+        if !gathering.missing.contains(&worker) {
+            return;
+        }
+        gathering.missing.retain(|number| *number != worker);
+        if let Some(counters) = Counters::from_json(json) {
+            gathering.told.push((worker, counters));
+        }
+    }
+
+    /// Asks workers for clients that wait, answers those when they have told, and lets clients go that
+    /// took too long.
+    pub(super) fn settle(&mut self, now_ms: u64, epoll: &Epoll, subject: &Subject<'_>) {
+        self.clients.retain(|client| client.deadline_ms > now_ms);
+        if let Some(listening) = &mut self.listening
+            && listening.shortage_until_ms.is_some_and(|ms| ms <= now_ms)
+            && epoll.add(&listening.listener, listening.number, Watch::Input).is_ok()
+        {
+            listening.shortage_until_ms = None;
+        }
+        if self.gathering.is_none() && self.has_waiting() && self.next_gathering_ms <= now_ms {
+            self.begin(now_ms, subject.generations);
+        }
+        let Some(gathering) = &mut self.gathering else { return };
+        let is_there = |number: &u64| subject.generations.iter().any(|g| g.has_role(*number));
+        gathering.missing.retain(is_there);
+        if !gathering.missing.is_empty() && now_ms < gathering.deadline_ms {
+            return;
+        }
+        if let Some(gathering) = self.gathering.take() {
+            let answer = Answer::of(sum_up(gathering, now_ms, subject));
+            for client in self.clients.iter_mut().filter(|client| matches!(client.state, State::Waits)) {
+                client.answer(&answer);
+            }
+            self.clients.retain_mut(|client| !client.is_done());
+        }
+    }
+
+    /// Looks at the processes, then asks every worker: answering would be seen, too.
+    fn begin(&mut self, now_ms: u64, generations: &[Generation]) {
+        self.questions += 1;
+        self.next_gathering_ms = now_ms + PAUSE_MS;
+        let states = States {
+            workers: stats::sample(generations.iter().flat_map(Generation::worker_pids)),
+            helpers: stats::sample(generations.iter().flat_map(Generation::helper_pids)),
+        };
+        let roles = generations.iter().flat_map(|generation| &generation.workers).map(|worker| &worker.role);
+        let asked = roles.filter(|role| send_order(&role.channel, &Order::Stats(self.questions)).is_ok());
+        self.gathering = Some(Gathering {
+            question: self.questions,
+            deadline_ms: now_ms + WORKERS_MS,
+            states,
+            told: Vec::new(),
+            missing: asked.map(|role| role.number).collect(),
+        });
+    }
+
+    /// When it wants attention, in milliseconds of the monotonic clock.
+    pub(super) fn next_ms(&self) -> Option<u64> {
+        let shortage = self.listening.as_ref().and_then(|listening| listening.shortage_until_ms);
+        let gathering = match &self.gathering {
+            Some(gathering) => Some(gathering.deadline_ms),
+            None => self.has_waiting().then_some(self.next_gathering_ms),
+        };
+        self.clients.iter().map(|client| client.deadline_ms).chain(shortage).chain(gathering).min()
+    }
+
+    fn has_waiting(&self) -> bool {
+        self.clients.iter().any(|client| matches!(client.state, State::Waits))
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if self.path.symlink_metadata().is_ok_and(|found| (found.dev(), found.ino()) == self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn listen(path: PathBuf, epoll: &Epoll, numbers: &mut u64) -> io::Result<Listening> {
+    let listener = local::listen(&path).map_err(|e| explain(&path, &e))?;
+    let found = path.symlink_metadata()?;
+    *numbers += 1;
+    epoll.add(&listener, *numbers, Watch::Input)?;
+    let file = (found.dev(), found.ino());
+    Ok(Listening { listener, number: *numbers, path, file, shortage_until_ms: None })
+}
+
+fn explain(path: &std::path::Path, error: &io::Error) -> io::Error {
+    let why = match error.kind() {
+        io::ErrorKind::AddrInUse => "another server listens there; name another path".to_owned(),
+        io::ErrorKind::AlreadyExists => "there is something else, which is left alone".to_owned(),
+        io::ErrorKind::NotFound => "its folder does not exist; make it first".to_owned(),
+        _ => error.to_string(),
+    };
+    io::Error::new(error.kind(), format!("cannot make the control socket `{}`: {why}", path.display()))
+}
+
+impl Client {
+    /// Receives or sends what it can now. False when it is to be let go.
+    fn go_on(&mut self) -> bool {
+        if let State::Asks(request) = &mut self.state {
+            let mut buffer = [0; REQUEST_BYTES_MAX];
+            loop {
+                match self.stream.read(&mut buffer) {
+                    Ok(0) => return false,
+                    Ok(bytes) => request.extend_from_slice(&buffer[..bytes]),
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(_) => return false,
+                }
+                if request.len() >= REQUEST_BYTES_MAX || request.contains(&b'\n') {
+                    break;
+                }
+            }
+            match asked(request) {
+                Asked::Nothing => return true,
+                Asked::Stats => self.state = State::Waits,
+                Asked::Wrong(why) => self.answer(&Answer::refusal(why)),
+            }
+        }
+        self.send();
+        !self.is_done()
+    }
+
+    fn answer(&mut self, answer: &Answer) {
+        self.state = State::Takes(answer.to_line(), 0);
+        self.send();
+    }
+
+    /// Sends what the client takes now.
+    fn send(&mut self) {
+        let State::Takes(answer, sent) = &mut self.state else { return };
+        while *sent < answer.len() {
+            match self.stream.write(&answer[*sent..]) {
+                Ok(bytes) => *sent += bytes,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                // It has gone.
+                Err(_) => *sent = answer.len(),
+            }
+        }
+        // Closed with unread bytes, the client could read an error in place of the end.
+        let _ = self.stream.read(&mut [0; 4 * REQUEST_BYTES_MAX]);
+    }
+
+    fn is_done(&self) -> bool {
+        matches!(&self.state, State::Takes(answer, sent) if *sent == answer.len())
+    }
+}
+
+/// What a request asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    /// It has not ended.
+    Nothing,
+    /// What the workers have counted.
+    Stats,
+    /// Nothing that there is, and why.
+    Wrong(String),
+}
+
+fn asked(request: &[u8]) -> Asked {
+    match request.split(|byte| *byte == b'\n').next() {
+        Some(line) if line.len() < request.len() => {
+            if line.strip_suffix(b"\r").unwrap_or(line) == REQUEST.as_bytes() {
+                return Asked::Stats;
+            }
+            let line = String::from_utf8_lossy(line).escape_debug().to_string();
+            Asked::Wrong(format!("unknown request `{line}`; there is `{REQUEST}`"))
+        }
+        _ if request.len() < REQUEST_BYTES_MAX => Asked::Nothing,
+        _ => Asked::Wrong(format!("a request is a line of less than {REQUEST_BYTES_MAX} bytes")),
+    }
+}
+
+fn sum_up(gathering: Gathering, now_ms: u64, subject: &Subject<'_>) -> ServerStats {
+    let Gathering { states, mut told, .. } = gathering;
+    let mut workers = Vec::new();
+    for generation in subject.generations {
+        for worker in &generation.workers {
+            let told_at = told.iter().position(|(number, _)| *number == worker.role.number);
+            workers.push(WorkerStats {
+                generation: generation.number,
+                state: generation.state.name().to_owned(),
+                place: worker.place,
+                pid: worker.role.pid(),
+                uptime_ms: now_ms.saturating_sub(worker.role.started_ms),
+                counters: told_at.map(|at| told.swap_remove(at).1),
+            });
+        }
+    }
+    workers.sort_by_key(|worker| (worker.generation, worker.place));
+    let serving = subject.generations.iter().rev().find(|g| g.state.name() == "serving");
+    let settings = serving.or(subject.generations.last()).map(|g| single_values(&g.settings));
+    let mut stats = ServerStats {
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        uptime_ms: now_ms.saturating_sub(subject.started_ms),
+        settings: settings.unwrap_or_default(),
+        states,
+        workers,
+        ..ServerStats::default()
+    };
+    stats.sum_up();
+    stats
+}
+
+/// Those settings that are numbers, words or switches.
+fn single_values(settings: &crate::config::Settings) -> serde_json::Map<String, serde_json::Value> {
+    let Ok(serde_json::Value::Object(mut all)) = serde_json::to_value(settings) else {
+        return serde_json::Map::new();
+    };
+    all.retain(|_, value| value.is_number() || value.is_string() || value.is_boolean());
+    all
+}
+
+#[cfg(test)]
+#[path = "control_socket_tests.rs"]
+mod tests;

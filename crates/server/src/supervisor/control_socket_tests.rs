@@ -1,0 +1,186 @@
+//! Clients of all kinds at a control socket without workers: `tests/e2e/stats.rs` has the rest.
+
+use super::*;
+
+const NOW_MS: u64 = 1_000_000;
+
+/// A control socket and what its supervisor would do.
+struct Bench {
+    control: ControlSocket,
+    epoll: Epoll,
+    numbers: u64,
+    path: PathBuf,
+}
+
+impl Bench {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("flash-control-{}-{name}", std::process::id()));
+        let (epoll, mut numbers) = (Epoll::new(64).expect("an epoll"), 0);
+        let wanted = Wanted::At(path.clone());
+        let (control, warning) = ControlSocket::open(&wanted, &epoll, &mut numbers).expect("a socket");
+        assert_eq!(warning, None);
+        Self { control, epoll, numbers, path }
+    }
+
+    fn connect(&self) -> UnixStream {
+        let client = UnixStream::connect(&self.path).expect("connected");
+        client.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("a timeout");
+        client
+    }
+
+    /// Hears all there is to be heard.
+    fn run(&mut self, now_ms: u64) {
+        loop {
+            let ready: Vec<u64> = self.epoll.wait(Some(0)).expect("a wait").map(|r| r.token).collect();
+            for number in &ready {
+                self.control.hear(*number, now_ms, &self.epoll, &mut self.numbers);
+            }
+            let subject = Subject { generations: &[], started_ms: NOW_MS - 5 };
+            self.control.settle(now_ms, &self.epoll, &subject);
+            if ready.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// What a client is answered that sends this.
+    fn ask(&mut self, request: &[u8]) -> Answer {
+        let mut client = self.connect();
+        client.write_all(request).expect("sent");
+        self.run(NOW_MS);
+        answer(client)
+    }
+}
+
+/// Takes an answer, which ends with the connection.
+fn answer(mut client: UnixStream) -> Answer {
+    let mut text = Vec::new();
+    client.read_to_end(&mut text).expect("an answer and its end");
+    assert_eq!(text.last(), Some(&b'\n'), "{}", text.escape_ascii());
+    serde_json::from_slice(&text).unwrap_or_else(|e| panic!("{e}: {}", text.escape_ascii()))
+}
+
+#[test]
+fn a_request_is_answered_and_the_connection_closed() {
+    let mut bench = Bench::new("answered");
+    for request in [&b"stats\n"[..], b"stats\r\n", b"stats\nmore"] {
+        let answer = bench.ask(request);
+        let stats = answer.stats.expect("figures");
+        assert_eq!((answer.version, stats.pid, stats.uptime_ms), (1, std::process::id(), 5));
+        assert!(bench.control.clients.is_empty());
+        bench.control.next_gathering_ms = 0;
+    }
+}
+
+#[test]
+fn what_is_no_request_is_told_so() {
+    let mut bench = Bench::new("wrong");
+    let mut why = |request: &[u8]| bench.ask(request).error.expect("a refusal");
+    assert_eq!(why(b"\n"), "unknown request ``; there is `stats`");
+    assert_eq!(why(b"Stats\n"), "unknown request `Stats`; there is `stats`");
+    assert_eq!(why(b"\x1b[2J\xff\0\n"), "unknown request `\\u{1b}[2J\u{fffd}\\0`; there is `stats`");
+    let long = "a request is a line of less than 256 bytes";
+    assert_eq!(why(&[b'x'; REQUEST_BYTES_MAX]), long);
+    assert_eq!(why(&[0xff; 1000]), long);
+}
+
+#[test]
+fn a_request_may_come_in_pieces() {
+    let mut bench = Bench::new("pieces");
+    let mut client = bench.connect();
+    for piece in [&b"s"[..], b"tat", b"s", b"\n"] {
+        bench.run(NOW_MS);
+        client.write_all(piece).expect("sent");
+    }
+    bench.run(NOW_MS);
+    assert!(answer(client).stats.is_some());
+}
+
+#[test]
+fn clients_that_ask_together_are_answered_by_one_question() {
+    let mut bench = Bench::new("together");
+    let mut clients: Vec<UnixStream> = (0..CLIENTS_MAX).map(|_| bench.connect()).collect();
+    clients.iter_mut().for_each(|client| client.write_all(b"stats\n").expect("sent"));
+    bench.run(NOW_MS);
+    clients.into_iter().for_each(|client| assert!(answer(client).stats.is_some()));
+    let questions = bench.control.questions;
+    assert!(questions <= CLIENTS_MAX as u64);
+    // The next one waits for its time.
+    let mut late = bench.connect();
+    late.write_all(b"stats\n").expect("sent");
+    bench.run(NOW_MS);
+    assert_eq!(bench.control.questions, questions);
+    assert_eq!(bench.control.next_ms(), Some(NOW_MS + PAUSE_MS));
+    bench.run(NOW_MS + PAUSE_MS);
+    assert!(answer(late).stats.is_some());
+}
+
+#[test]
+fn one_that_says_nothing_is_let_go_and_one_too_many_is_told() {
+    let mut bench = Bench::new("silent");
+    let mut silent: Vec<UnixStream> = (0..CLIENTS_MAX).map(|_| bench.connect()).collect();
+    bench.run(NOW_MS);
+    let why = bench.ask(b"").error.expect("a refusal");
+    assert_eq!(why, "there are too many clients now; ask again");
+    // Half a request is as good as none, and one that has left makes room at once.
+    silent[0].write_all(b"sta").expect("sent");
+    drop(silent.pop());
+    bench.run(NOW_MS + CLIENT_MS - 1);
+    assert_eq!(bench.control.clients.len(), CLIENTS_MAX - 1);
+    assert_eq!(bench.control.next_ms(), Some(NOW_MS + CLIENT_MS));
+    bench.run(NOW_MS + CLIENT_MS);
+    assert!(bench.control.clients.is_empty());
+    for mut client in silent {
+        assert_eq!(client.read_to_end(&mut Vec::new()).unwrap_or(0), 0);
+    }
+}
+
+#[test]
+fn one_that_takes_its_answer_slowly_gets_all_of_it_in_time_or_is_let_go() {
+    let mut bench = Bench::new("slow");
+    let (client, never) = (bench.connect(), bench.connect());
+    bench.run(NOW_MS);
+    let long = Answer::refusal("x".repeat(4 << 20));
+    bench.control.clients.iter_mut().for_each(|client| client.answer(&long));
+    assert!(bench.control.clients.iter().all(|client| !client.is_done()), "too long for the socket");
+    let reader = std::thread::spawn(|| answer(client));
+    while !reader.is_finished() {
+        bench.run(NOW_MS);
+        std::thread::yield_now();
+    }
+    assert_eq!(reader.join().expect("read"), long);
+    assert_eq!(bench.control.clients.len(), 1);
+    bench.run(NOW_MS + CLIENT_MS);
+    assert!(bench.control.clients.is_empty());
+    drop(never);
+}
+
+#[test]
+fn the_socket_goes_with_its_server_unless_it_is_anothers_by_then() {
+    let bench = Bench::new("goes");
+    let path = bench.path.clone();
+    assert!(path.exists());
+    drop(bench);
+    assert!(!path.exists());
+    let bench = Bench::new("goes");
+    fs::remove_file(&path).expect("removed");
+    fs::write(&path, "another's").expect("a file");
+    drop(bench);
+    assert!(path.exists());
+    fs::remove_file(&path).expect("removed");
+}
+
+#[test]
+fn a_place_that_cannot_be_had_is_an_error_that_says_why() {
+    let epoll = Epoll::new(8).expect("an epoll");
+    let why = |path: PathBuf| {
+        ControlSocket::open(&Wanted::At(path), &epoll, &mut 0).expect_err("no socket").to_string()
+    };
+    let bench = Bench::new("had");
+    assert!(why(bench.path.clone()).ends_with("another server listens there; name another path"));
+    assert!(why("/proc/self/none/x.sock".into()).contains("its folder does not exist"));
+    assert!(why(std::env::temp_dir()).ends_with("there is something else, which is left alone"));
+    assert!(why(std::env::temp_dir().join("x".repeat(200))).starts_with("cannot make the control socket"));
+    let (none, warning) = ControlSocket::open(&Wanted::Off, &epoll, &mut 0).expect("none");
+    assert!(none.listening.is_none() && warning.is_none());
+}
