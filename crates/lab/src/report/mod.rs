@@ -7,11 +7,12 @@
 mod bars;
 mod chart;
 mod levels;
-mod number;
+pub(crate) mod number;
 mod page;
 mod part;
 mod rest;
 mod scale;
+pub mod sheet;
 mod shapes;
 mod style;
 mod summary;
