@@ -41,7 +41,8 @@ fn single_file_runs_whole() {
     let run = run_json(&folder.text("out"));
     let amped = &run["subjects"][0];
     assert_eq!(amped["name"], "AMPED");
-    let levels: Vec<&str> = amped["levels"].as_array().unwrap().iter().map(|l| l["name"].as_str().unwrap()).collect();
+    let levels: Vec<&str> =
+        amped["levels"].as_array().unwrap().iter().map(|l| l["name"].as_str().unwrap()).collect();
     assert_eq!(levels, ["1.00 kB", "10.0 kB", "100 kB"]);
     for level in amped["levels"].as_array().unwrap() {
         assert!(level["counts"]["answered"].as_u64().unwrap() > 0, "{level}");
@@ -102,7 +103,8 @@ fn breakdown_runs_whole() {
 fn what_is_missing_is_named_and_the_rest_runs() {
     let folder = Folder::new();
     // An older Flash without any of the options, and no server of another make.
-    let old = folder.write("old-flash", format!("#!/bin/sh\n[ \"$2\" = --help ] && exit 0\nexec {FLASH} \"$@\"\n"));
+    let old =
+        folder.write("old-flash", format!("#!/bin/sh\n[ \"$2\" = --help ] && exit 0\nexec {FLASH} \"$@\"\n"));
     fs::set_permissions(&old, fs::Permissions::from_mode(0o755)).unwrap();
     // No programs but those that the lab itself and the script need.
     let tools = folder.text("bin");
@@ -118,9 +120,13 @@ fn what_is_missing_is_named_and_the_rest_runs() {
     let Ended { code, stdout, stderr } = start_with(words, &[("FLASH", &old), ("PATH", &tools)]).wait();
     assert_eq!(code, Some(0), "{stdout} {stderr}");
     for name in ["SPED", "MP", "MT"] {
-        assert!(stdout.contains(&format!("missing: {name}: this `flash serve` has no --architecture")), "{stdout}");
+        assert!(
+            stdout.contains(&format!("missing: {name}: this `flash serve` has no --architecture")),
+            "{stdout}"
+        );
     }
-    let is_there = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(|f| Path::new(f).join("h2o").exists()).contains(&true);
+    let is_there =
+        ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(|f| Path::new(f).join("h2o").exists()).contains(&true);
     assert!(is_there || stdout.contains("missing: h2o: cannot start h2o"), "{stdout}");
     let report = report(&folder);
     assert_eq!(report["is_whole"], false);
@@ -152,7 +158,16 @@ fn a_signal_keeps_what_there_is() {
 fn the_list_says_what_there_is_and_wrong_words_are_told() {
     let listed = flash(["experiment"]);
     assert_eq!(listed.code, Some(0), "{listed:?}");
-    for name in ["single-file", "trace", "dataset-size", "breakdown", "clients", "new-flash", "burstiness", "cpu-speed"] {
+    for name in [
+        "single-file",
+        "trace",
+        "dataset-size",
+        "breakdown",
+        "clients",
+        "new-flash",
+        "burstiness",
+        "cpu-speed",
+    ] {
         assert!(listed.stdout.lines().any(|line| line.starts_with(name)), "{name}: {listed:?}");
     }
     let planned = flash(["experiment", "clients", "--quick", "--plan"]);
@@ -172,7 +187,8 @@ fn the_list_says_what_there_is_and_wrong_words_are_told() {
     for (words, part) in cases {
         let folder = Folder::new();
         let (out, sets) = (folder.text("out"), folder.text("sets"));
-        let ended = flash(["experiment"].iter().chain(words).chain(&["--out", &out, "--sets", &sets]).copied());
+        let ended =
+            flash(["experiment"].iter().chain(words).chain(&["--out", &out, "--sets", &sets]).copied());
         assert_eq!(ended.code, Some(2), "{words:?}: {ended:?}");
         assert!(ended.stderr.contains(part), "{words:?}: {ended:?}");
         assert!(!Path::new(&out).exists(), "{words:?}");

@@ -17,7 +17,13 @@ pub(super) fn plan(scale: &Scale) -> Plan {
     let points = single_file::points(&lengths, scale.pick(3.0, 1.0));
     let scene = Scene { cpu: Some(single_file::CPU), ..Scene::of(0, points) };
     let variants = variants::combinations();
-    Plan { variants, sets: vec![Set::Lengths(lengths)], scenes: vec![scene], rounds: ROUNDS, looks_inside: false }
+    Plan {
+        variants,
+        sets: vec![Set::Lengths(lengths)],
+        scenes: vec![scene],
+        rounds: ROUNDS,
+        looks_inside: false,
+    }
 }
 
 pub(super) fn findings(data: Data<'_>, plan: &Plan) -> Vec<Finding> {

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use super::data::{Data, Measure};
 use super::finding::{Bound, Finding};
 use super::inside::{
-    Bucket, DISPATCHES, EVENTS_MAX, EVENTS_MEAN, EVENTS_P50, EVENTS_P999, IDLE_SHARE, Inside, RUNNABLE_SHARE, WEIGHTED_P50,
+    Bucket, DISPATCHES, EVENTS_MAX, EVENTS_MEAN, EVENTS_P50, EVENTS_P999, IDLE_SHARE, Inside, RUNNABLE_SHARE,
+    WEIGHTED_P50,
 };
 use super::new_flash::{CLIENTS, DEMAND, TIMES_MEMORY, points};
 use super::plan::{Plan, ROUNDS, Scale, Scene, Set};
@@ -50,7 +51,7 @@ pub(super) fn findings(data: Data<'_>, _: &Plan) -> Vec<Finding> {
         data.compare(left, right, Measure::Inside(name), Bound::AtLeast(factor * SHARE_OF_FACTOR))
     };
     let [few, many] = PROCESSES.map(mp);
-    let at = |name| (name, DEMAND);
+    let [few, many] = [(few.as_str(), DEMAND), (many.as_str(), DEMAND)];
     let idle = Measure::Inside(IDLE_SHARE);
     let events = |id: &str, paper: &str, checks| {
         Finding::new(id, "latency-and-connection-scheduling, 6.1", paper, checks)
@@ -75,13 +76,13 @@ pub(super) fn findings(data: Data<'_>, _: &Plan) -> Vec<Finding> {
             "burstiness/processes",
             "latency-and-connection-scheduling, 6.2",
             "With four times as many processes, more time passes in which all of them are blocked",
-            vec![data.difference(at(&many), at(&few), idle, Bound::AtLeast(0.0))],
+            vec![data.difference(many, few, idle, Bound::AtLeast(0.0))],
         ),
         Finding::new(
             "burstiness/idle",
             "latency-and-connection-scheduling, 6.2",
             "Under full load all processes are blocked for a good part of the time: 20 % and 40 %",
-            [few.as_str(), &many].map(|name| data.figure(at(name), idle, Bound::AtLeast(0.1))).to_vec(),
+            [few, many].map(|cell| data.figure(cell, idle, Bound::AtLeast(0.1))).to_vec(),
         ),
     ]
 }
@@ -99,10 +100,17 @@ fn distribution(weights: &BTreeMap<u64, f64>, unit: f64) -> Vec<(f64, f64)> {
 }
 
 /// Of each variant, the weights of what all of its rounds saw.
-fn lines(data: Data<'_>, unit: f64, of: impl Fn(&Inside, &mut BTreeMap<u64, f64>)) -> Vec<(String, Vec<(f64, f64)>)> {
+fn lines(
+    data: Data<'_>,
+    unit: f64,
+    of: impl Fn(&Inside, &mut BTreeMap<u64, f64>),
+) -> Vec<(String, Vec<(f64, f64)>)> {
     let line = |name: &String| {
         let mut weights = BTreeMap::new();
-        data.inside.iter().filter(|inside| inside.variant == *name).for_each(|inside| of(inside, &mut weights));
+        data.inside
+            .iter()
+            .filter(|inside| inside.variant == *name)
+            .for_each(|inside| of(inside, &mut weights));
         (name.clone(), distribution(&weights, unit))
     };
     let names = data.run.subjects.iter().map(|subject| &subject.name);
@@ -114,7 +122,10 @@ pub(super) fn plots(data: Data<'_>, _: &Plan) -> Vec<Plot> {
     const PER_MILLE: f64 = 1000.0;
     let events = |of: fn(&Bucket) -> f64| {
         lines(data, 1.0, move |inside, weights| {
-            inside.dispatches.iter().for_each(|bucket| *weights.entry(bucket.to).or_insert(0.0) += of(bucket));
+            inside
+                .dispatches
+                .iter()
+                .for_each(|bucket| *weights.entry(bucket.to).or_insert(0.0) += of(bucket));
         })
     };
     let plot = |title: &str, x: Axis, lines| Plot {
@@ -134,7 +145,11 @@ pub(super) fn plots(data: Data<'_>, _: &Plan) -> Vec<Plot> {
     let states = states.into_iter().filter(|(name, _)| PROCESSES.map(mp).contains(name)).collect();
     vec![
         plot("Dispatches with so many events", axis(), events(|bucket| bucket.count as f64)),
-        plot("Events in dispatches of so many", axis(), events(|bucket| bucket.count as f64 * bucket.to as f64)),
+        plot(
+            "Events in dispatches of so many",
+            axis(),
+            events(|bucket| bucket.count as f64 * bucket.to as f64),
+        ),
         plot(
             "Moments with so many runnable processes",
             Axis::new("share of the processes, at most", Unit::Share, Division::Share),

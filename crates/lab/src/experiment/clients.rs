@@ -51,12 +51,17 @@ pub(super) fn plan(scale: &Scale) -> Plan {
 
 pub(super) fn findings(data: Data<'_>, plan: &Plan) -> Vec<Finding> {
     let points = plan.points();
-    let has = |variant: &str, point: &&&Point| data.sample(variant, &point.name, Measure::Bandwidth).is_some();
+    let has =
+        |variant: &str, point: &&&Point| data.sample(variant, &point.name, Measure::Bandwidth).is_some();
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return Vec::new() };
     let many = name(MANY);
     // The most clients that were run: with more, a process or thread for each is too much.
     let most = |variant: &str| {
-        points.iter().rev().find(|point| has(variant, point)).map_or(last.name.as_str(), |point| point.name.as_str())
+        points
+            .iter()
+            .rev()
+            .find(|point| has(variant, point))
+            .map_or(last.name.as_str(), |point| point.name.as_str())
     };
     let compare = |variant: &str, left: &str, right: &str, bound| {
         data.compare((variant, left), (variant, right), Measure::Bandwidth, bound)

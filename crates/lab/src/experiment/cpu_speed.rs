@@ -37,7 +37,11 @@ fn scene(scale: &Scale, (set, times): (&str, f64), percent: u32) -> Scene {
         name: name(set, percent, is_demand),
         x: f64::from(percent),
         ask,
-        load: if is_demand { Load::Infinite(CLIENTS) } else { Load::Fraction(LOAD, name(set, percent, true)) },
+        load: if is_demand {
+            Load::Infinite(CLIENTS)
+        } else {
+            Load::Fraction(LOAD, name(set, percent, true))
+        },
         requests_per_connection: PER_CONNECTION,
         duration_s,
     };
@@ -47,7 +51,9 @@ fn scene(scale: &Scale, (set, times): (&str, f64), percent: u32) -> Scene {
 }
 
 pub(super) fn plan(scale: &Scale) -> Plan {
-    let scenes = SETS.iter().flat_map(|set| percent(scale).into_iter().map(move |percent| scene(scale, *set, percent)));
+    let scenes = SETS
+        .iter()
+        .flat_map(|set| percent(scale).into_iter().map(move |percent| scene(scale, *set, percent)));
     let apache = variants::peers(scale).into_iter().filter(is_apache).collect();
     Plan {
         variants: [variants::step(OLD), variants::step(NEW), apache].concat(),
@@ -68,8 +74,12 @@ pub(super) fn findings(data: Data<'_>, plan: &Plan) -> Vec<Finding> {
     let (Some(slow), Some(fast)) = (ends.clone().min(), ends.max()) else { return Vec::new() };
     let [(disk, _), (memory, _)] = SETS;
     let factor = f64::from(fast) / f64::from(slow);
-    let old_ones: Vec<&str> =
-        plan.variants.iter().filter(|variant| variant.name != NEW).map(|variant| variant.name.as_str()).collect();
+    let old_ones: Vec<&str> = plan
+        .variants
+        .iter()
+        .filter(|variant| variant.name != NEW)
+        .map(|variant| variant.name.as_str())
+        .collect();
     let scaling = |variant: &str, set, bound| {
         let [left, right] = [fast, slow].map(|percent| name(set, percent, true));
         data.compare((variant, &left), (variant, &right), Measure::Bandwidth, bound)
@@ -115,10 +125,11 @@ pub(super) fn findings(data: Data<'_>, plan: &Plan) -> Vec<Finding> {
             "At the same relative load latencies in memory are much lower than disk-bound ones",
             old_ones.iter().map(below).collect(),
         ),
-        new("cpu-speed/gain", "A faster processor shortens the new server's latency, and more than the old one's", vec![
-            latency(NEW, disk, Bound::AtLeast(1.0)),
-            gain,
-        ]),
+        new(
+            "cpu-speed/gain",
+            "A faster processor shortens the new server's latency, and more than the old one's",
+            vec![latency(NEW, disk, Bound::AtLeast(1.0)), gain],
+        ),
         new("cpu-speed/capacity", "The new server's disk-bound capacity is higher at every speed", higher),
     ]
 }
@@ -127,14 +138,28 @@ pub(super) fn plots(data: Data<'_>, plan: &Plan) -> Vec<Plot> {
     let mut plots = Vec::new();
     for (set, _) in SETS {
         let of = |is_demand: bool| -> Vec<&Point> {
-            let is_its = |point: &&Point| point.name.starts_with(set) && matches!(point.load, Load::Infinite(_)) == is_demand;
+            let is_its = |point: &&Point| {
+                point.name.starts_with(set) && matches!(point.load, Load::Infinite(_)) == is_demand
+            };
             plan.points().into_iter().filter(is_its).collect()
         };
         let axis = || Axis::new("share of a core, percent", Unit::Number, Division::Log);
         let capacity = format!("Capacity, {set}");
-        plots.push(plots::against(data, &of(true), Measure::Bandwidth, &capacity, (axis(), plots::bandwidth())));
+        plots.push(plots::against(
+            data,
+            &of(true),
+            Measure::Bandwidth,
+            &capacity,
+            (axis(), plots::bandwidth()),
+        ));
         let mean = format!("Mean latency at load {LOAD}, {set}");
-        plots.push(plots::against(data, &of(false), Measure::Mean, &mean, (axis(), plots::latency("latency"))));
+        plots.push(plots::against(
+            data,
+            &of(false),
+            Measure::Mean,
+            &mean,
+            (axis(), plots::latency("latency")),
+        ));
     }
     plots
 }

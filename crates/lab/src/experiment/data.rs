@@ -88,7 +88,10 @@ impl Sample {
 
     /// Something of both in each round that both have: what disturbs a round disturbs both.
     fn with(&self, other: &Self, of: impl Fn(f64, f64) -> f64) -> BTreeMap<u32, f64> {
-        let both = self.rounds.iter().filter_map(|(round, left)| Some((*round, of(*left, *other.rounds.get(round)?))));
+        let both = self
+            .rounds
+            .iter()
+            .filter_map(|(round, left)| Some((*round, of(*left, *other.rounds.get(round)?))));
         both.filter(|(_, value)| value.is_finite()).collect()
     }
 
@@ -137,18 +140,22 @@ impl Data<'_> {
     pub(super) fn sample(&self, variant: &str, point: &str, measure: Measure) -> Option<Sample> {
         let mut sample = Sample::default();
         if let Measure::Inside(name) = measure {
-            let found = self.inside.iter().filter(|inside| inside.variant == variant && inside.point == point);
-            sample.rounds = found.filter_map(|inside| Some((inside.round, *inside.figures.get(name)?))).collect();
+            let found =
+                self.inside.iter().filter(|inside| inside.variant == variant && inside.point == point);
+            sample.rounds =
+                found.filter_map(|inside| Some((inside.round, *inside.figures.get(name)?))).collect();
         } else {
             let subject = self.run.subjects.iter().find(|subject| subject.name == variant)?;
             // What a signal cut short is kept, and is no figure.
-            let whole = subject.rounds.iter().filter(|round| round.name == point && round.ended_early.is_none());
+            let whole =
+                subject.rounds.iter().filter(|round| round.name == point && round.ended_early.is_none());
             for measures in whole {
                 if let Some(value) = measure.of(measures) {
                     sample.rounds.insert(measures.round.unwrap_or(1), value);
                     let is_closed = measures.asked_per_s.is_none();
-                    sample.may_be_higher |=
-                        measure.is_of_capacity() && is_closed && measures.generator.busy_share > BUSY_SHARE_MAX;
+                    sample.may_be_higher |= measure.is_of_capacity()
+                        && is_closed
+                        && measures.generator.busy_share > BUSY_SHARE_MAX;
                 }
             }
         }

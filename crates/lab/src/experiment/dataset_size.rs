@@ -43,16 +43,24 @@ pub(super) fn findings(data: Data<'_>, plan: &Plan) -> Vec<Finding> {
     let points = plan.points();
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return Vec::new() };
     let (cached, disk_bound) = (first.name.as_str(), last.name.as_str());
-    let at = |point, left, right, bound| data.compare((left, point), (right, point), Measure::Bandwidth, bound);
-    let drop = |name: &str| data.compare((name, disk_bound), (name, cached), Measure::Bandwidth, Bound::AtMost(LARGE));
+    let at =
+        |point, left, right, bound| data.compare((left, point), (right, point), Measure::Bandwidth, bound);
+    let drop = |name: &str| {
+        data.compare((name, disk_bound), (name, cached), Measure::Bandwidth, Bound::AtMost(LARGE))
+    };
     let drops: Vec<Check> = plan.variants.iter().map(|variant| drop(&variant.name)).collect();
     let what = "what is left on the disk-bound set, SPED against AMPED";
     let pair = |name| ((name, disk_bound), (name, cached));
-    let sped_falls = data.compare_ratios(what, pair(SPED), pair(AMPED), Measure::Bandwidth, Bound::AtMost(CLEAR));
+    let sped_falls =
+        data.compare_ratios(what, pair(SPED), pair(AMPED), Measure::Bandwidth, Bound::AtMost(CLEAR));
     let source = "flash-1999, 6.2, Figs 9, 10";
     let new = |id: &str, paper: &str, checks| Finding::new(id, source, paper, checks);
     vec![
-        new("dataset-size/all-drop", "All servers drop significantly when the working set exceeds the memory", drops),
+        new(
+            "dataset-size/all-drop",
+            "All servers drop significantly when the working set exceeds the memory",
+            drops,
+        ),
         new(
             "dataset-size/amped-cached",
             "AMPED is very competitive with SPED on cached workloads",
@@ -85,6 +93,12 @@ pub(super) fn plots(data: Data<'_>, plan: &Plan) -> Vec<Plot> {
     let axis = || Axis::new("data set", Unit::Bytes, Division::Linear);
     vec![
         plots::against(data, &plan.points(), Measure::Bandwidth, "Bandwidth", (axis(), plots::bandwidth())),
-        plots::against(data, &plan.points(), Measure::Rate, "Rate", (axis(), plots::rate("answers per second"))),
+        plots::against(
+            data,
+            &plan.points(),
+            Measure::Rate,
+            "Rate",
+            (axis(), plots::rate("answers per second")),
+        ),
     ]
 }

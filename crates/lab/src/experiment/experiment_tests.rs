@@ -44,7 +44,11 @@ fn every_plan_can_be_carried_out() {
                 assert!(scene.set < plan.sets.len() && !scene.points.is_empty());
                 for (at, point) in scene.points.iter().enumerate() {
                     if let Load::Fraction(_, of) = &point.load {
-                        assert!(scene.points[..at].iter().any(|earlier| earlier.name == *of), "{}", point.name);
+                        assert!(
+                            scene.points[..at].iter().any(|earlier| earlier.name == *of),
+                            "{}",
+                            point.name
+                        );
                     }
                 }
             }
@@ -108,11 +112,15 @@ fn round(point: &str, number: u32, rate: f64, latency_ms: f64) -> Measures {
 }
 
 /// The findings of an experiment, of whose servers each has at each point what `of` says: a rate and a latency.
-fn findings_of(name: &str, of: impl Fn(&str, &plan::Point) -> Option<(f64, f64)>) -> Vec<(String, Verdict, String)> {
+fn findings_of(
+    name: &str,
+    of: impl Fn(&str, &plan::Point) -> Option<(f64, f64)>,
+) -> Vec<(String, Verdict, String)> {
     let plan = plan_of(name, false);
     let subject = |variant: &plan::Variant| {
         let rounds = plan.points().into_iter().filter_map(|point| Some((point, of(&variant.name, point)?)));
-        let three = rounds.flat_map(|(point, (rate, ms))| (1..=3).map(move |n| round(&point.name, n, rate, ms)));
+        let three =
+            rounds.flat_map(|(point, (rate, ms))| (1..=3).map(move |n| round(&point.name, n, rate, ms)));
         Subject { rounds: three.collect(), ..Subject::of(&variant.name, "") }
     };
     let run = Run { subjects: plan.variants.iter().map(subject).collect(), ..run_of_nothing() };
@@ -178,10 +186,13 @@ fn table_5_of_the_paper_holds_and_its_reverse_does_not() {
         let rate = if server == "old Flash" { 336.0 } else { 450.0 };
         Some((rate, latency(server, point.x)))
     });
-    for id in ["capacity", "median", "mean", "p90", "fd-pass", "no-mmap", "sendfile", "level", "tail", "inversion"] {
+    for id in
+        ["capacity", "median", "mean", "p90", "fd-pass", "no-mmap", "sendfile", "level", "tail", "inversion"]
+    {
         assert_eq!(verdict(&papers, &format!("new-flash/{id}")), Holds, "{papers:?}");
     }
-    let reverse = findings_of("new-flash", |server, _| Some((1.0, if server == "New-Flash" { 100.0 } else { 1.0 })));
+    let reverse =
+        findings_of("new-flash", |server, _| Some((1.0, if server == "New-Flash" { 100.0 } else { 1.0 })));
     for id in ["median", "mean", "p90", "sendfile", "inversion"] {
         assert_eq!(verdict(&reverse, &format!("new-flash/{id}")), DoesNotHold, "{reverse:?}");
     }
@@ -233,7 +244,8 @@ fn caches_clients_and_processors_are_judged_as_in_the_papers() {
     });
     assert_eq!(verdict(&alike, "single-file/alike"), CannotBeTold, "MT is missing");
     assert_eq!(verdict(&alike, "single-file/apache"), Holds);
-    let unlike = findings_of("single-file", |server, _| Some((if server == "MP" { 50.0 } else { 100.0 }, 1.0)));
+    let unlike =
+        findings_of("single-file", |server, _| Some((if server == "MP" { 50.0 } else { 100.0 }, 1.0)));
     assert_eq!(verdict(&unlike, "single-file/alike-10k"), DoesNotHold);
 }
 
@@ -247,7 +259,10 @@ fn logs_are_judged_only_as_what_they_are() {
         _ => 60.0,
     };
     let papers = findings_of("trace", |server, point| Some((rate(server, point), 1.0)));
-    assert!(papers.len() == 5 && papers.iter().all(|(_, verdict, _)| *verdict == Verdict::Holds), "{papers:?}");
+    assert!(
+        papers.len() == 5 && papers.iter().all(|(_, verdict, _)| *verdict == Verdict::Holds),
+        "{papers:?}"
+    );
     let real = Options { traces: vec!["a/access.log".into()], ..options("trace") };
     let plan = super::plan(find("trace").unwrap(), &real);
     assert_eq!(plan.points()[0].name, "access.log");

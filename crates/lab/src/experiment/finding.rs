@@ -133,7 +133,11 @@ impl Check {
 
     /// What could not be compared, and why.
     pub(super) fn missing(why: &str) -> Self {
-        Self { verdict: Verdict::CannotBeTold, margin: f64::NEG_INFINITY, words: format!("part missing: {why}") }
+        Self {
+            verdict: Verdict::CannotBeTold,
+            margin: f64::NEG_INFINITY,
+            words: format!("part missing: {why}"),
+        }
     }
 }
 
@@ -144,7 +148,8 @@ impl Data<'_> {
     /// The ratio of two cells, and what it is of.
     fn ratio(&self, left: Cell<'_>, right: Cell<'_>, measure: Measure) -> Result<(Sample, String), Check> {
         let find = |(variant, point): Cell<'_>| {
-            self.sample(variant, point, measure).ok_or_else(|| Check::missing(&self.why_missing(variant, point)))
+            self.sample(variant, point, measure)
+                .ok_or_else(|| Check::missing(&self.why_missing(variant, point)))
         };
         let (a, b) = (find(left)?, find(right)?);
         let ratio = a.over(&b);
@@ -199,7 +204,8 @@ impl Data<'_> {
         }
         match Sample::mean_of(&ratios) {
             Some(mean) => {
-                let what = format!("{left} over {right}, {}, mean of {} points", measure.unit(), ratios.len());
+                let what =
+                    format!("{left} over {right}, {}, mean of {} points", measure.unit(), ratios.len());
                 Check::of(&what, &mean, bound)
             }
             None => Check::missing("there are no points"),
@@ -237,7 +243,13 @@ impl Data<'_> {
     }
 
     /// The difference of two figures, against a bound.
-    pub(super) fn difference(&self, left: Cell<'_>, right: Cell<'_>, measure: Measure, bound: Bound) -> Check {
+    pub(super) fn difference(
+        &self,
+        left: Cell<'_>,
+        right: Cell<'_>,
+        measure: Measure,
+        bound: Bound,
+    ) -> Check {
         match (self.sample(left.0, left.1, measure), self.sample(right.0, right.1, measure)) {
             (Some(a), Some(b)) => {
                 let what = format!(

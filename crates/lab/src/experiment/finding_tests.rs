@@ -71,7 +71,11 @@ fn one_check_that_fails_decides_and_what_is_missing_is_named() {
     let put = |checks| Finding::new("x", "y", "z", checks);
     let all = put(vec![holds(), closer(), holds()]);
     assert_eq!(all.verdict, Verdict::Holds);
-    assert!(all.ours.starts_with("b: 2.00") && all.ours.ends_with("the closest of 3 comparisons"), "{}", all.ours);
+    assert!(
+        all.ours.starts_with("b: 2.00") && all.ours.ends_with("the closest of 3 comparisons"),
+        "{}",
+        all.ours
+    );
     let some = put(vec![holds(), missing()]);
     assert_eq!(some.verdict, Verdict::CannotBeTold);
     assert!(some.ours.contains("part missing: no such option"), "{}", some.ours);

@@ -72,8 +72,9 @@ impl Control {
         let said = output(&mut command)?;
         let document: Value = serde_json::from_slice(&said)
             .map_err(|why| Error::run(format!("`flash stats --json` gave no JSON: {why}")))?;
-        Told::read(&document)
-            .ok_or_else(|| Error::run("`flash stats --json` tells nothing of dispatches: it is of another version"))
+        Told::read(&document).ok_or_else(|| {
+            Error::run("`flash stats --json` tells nothing of dispatches: it is of another version")
+        })
     }
 }
 
@@ -132,7 +133,10 @@ impl Told {
     /// What came to it since `before`.
     fn since(&self, before: &Self) -> Vec<Bucket> {
         let then = |from: &u64| before.0.get(from).map_or(0, |bucket| bucket.count);
-        let new = |(from, bucket): (&u64, &Bucket)| Bucket { count: bucket.count.saturating_sub(then(from)), ..*bucket };
+        let new = |(from, bucket): (&u64, &Bucket)| Bucket {
+            count: bucket.count.saturating_sub(then(from)),
+            ..*bucket
+        };
         self.0.iter().map(new).filter(|bucket| bucket.count > 0).collect()
     }
 }
@@ -180,7 +184,8 @@ impl Inside {
             put(DISPATCHES, count as f64 / duration_s);
         }
         let looked = inside.moments.iter().filter(|moment| moment.all > 0);
-        let shares: Vec<f64> = looked.map(|moment| f64::from(moment.runnable) / f64::from(moment.all)).collect();
+        let shares: Vec<f64> =
+            looked.map(|moment| f64::from(moment.runnable) / f64::from(moment.all)).collect();
         if !shares.is_empty() {
             let idle = shares.iter().filter(|share| **share == 0.0).count();
             put(IDLE_SHARE, idle as f64 / shares.len() as f64);
@@ -198,7 +203,8 @@ mod tests {
     use super::*;
 
     fn told(buckets: Value) -> Told {
-        Told::read(&json!({ "version": 1, "stats": { "sum": { "dispatches": { "buckets": buckets } } } })).unwrap()
+        Told::read(&json!({ "version": 1, "stats": { "sum": { "dispatches": { "buckets": buckets } } } }))
+            .unwrap()
     }
 
     #[test]
@@ -208,7 +214,10 @@ mod tests {
         let moments = vec![Moment { runnable: 0, all: 4 }, Moment { runnable: 2, all: 4 }];
         let inside = Inside::of(Some((&before, &after)), moments, 2.0);
         let figure = |name: &str| inside.figures[name];
-        assert_eq!(inside.dispatches, [Bucket { from: 1, to: 1, count: 100 }, Bucket { from: 100, to: 103, count: 1 }]);
+        assert_eq!(
+            inside.dispatches,
+            [Bucket { from: 1, to: 1, count: 100 }, Bucket { from: 100, to: 103, count: 1 }]
+        );
         // 100 dispatches of one event and one of about 101.5.
         assert!((figure(EVENTS_MEAN) - 201.5 / 101.0).abs() < 1e-9);
         assert_eq!((figure(EVENTS_P50), figure(EVENTS_P999), figure(EVENTS_MAX)), (1.0, 103.0, 103.0));
@@ -226,7 +235,8 @@ mod tests {
 
     #[test]
     fn a_command_that_fails_says_why() {
-        let failed = output(Command::new("/bin/sh").args(["-c", "echo no such option >&2; exit 2"])).unwrap_err();
+        let failed =
+            output(Command::new("/bin/sh").args(["-c", "echo no such option >&2; exit 2"])).unwrap_err();
         assert!(failed.to_string().contains("no such option"), "{failed}");
         assert_eq!(output(Command::new("/bin/echo").arg("x")).unwrap(), b"x\n");
         output(&mut Command::new("/not/there")).unwrap_err();

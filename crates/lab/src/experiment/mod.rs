@@ -276,7 +276,8 @@ fn check(options: &Options) -> Result<()> {
     if let Some(rounds) = rounds.filter(|rounds| *rounds == 0 || *rounds > ROUNDS_MAX) {
         return usage(format!("{rounds} rounds: 1 to {ROUNDS_MAX} are possible"));
     }
-    if let Some(duration_s) = duration_s.filter(|duration_s| !(*duration_s > 0.0 && *duration_s <= 86_400.0)) {
+    if let Some(duration_s) = duration_s.filter(|duration_s| !(*duration_s > 0.0 && *duration_s <= 86_400.0))
+    {
         return usage(format!("the duration is {duration_s} s: it must be above 0 and at most a day"));
     }
     if memory_bytes < MEMORY_BYTES_MIN {

@@ -37,8 +37,9 @@ pub(super) fn points(directories: u32, levels: &[f64], duration_s: (f64, f64)) -
         duration_s,
     };
     let demand = point(DEMAND.to_owned(), f64::NAN, Load::Infinite(CLIENTS), duration_s.0);
-    let level =
-        |level: &f64| point(level_name(*level), *level, Load::Fraction(*level, DEMAND.to_owned()), duration_s.1);
+    let level = |level: &f64| {
+        point(level_name(*level), *level, Load::Fraction(*level, DEMAND.to_owned()), duration_s.1)
+    };
     [demand].into_iter().chain(levels.iter().map(level)).collect()
 }
 
@@ -85,9 +86,21 @@ pub(super) fn findings(data: Data<'_>, plan: &Plan) -> Vec<Finding> {
     let inversion = at_high(NEW, OLD, Measure::Inversion, Bound::AtMost(0.6));
     vec![
         new("new-flash/capacity", "Flash's capacity increases, by 34 % there", vec![capacity]),
-        new("new-flash/median", "The median latency improves 40 times", vec![factor(OLD, NEW, Measure::P50, 40.0)]),
-        new("new-flash/mean", "The mean latency improves 6 times", vec![factor(OLD, NEW, Measure::Mean, 6.0)]),
-        new("new-flash/p90", "The 90th percentile improves 54 times", vec![factor(OLD, NEW, Measure::P90, 54.0)]),
+        new(
+            "new-flash/median",
+            "The median latency improves 40 times",
+            vec![factor(OLD, NEW, Measure::P50, 40.0)],
+        ),
+        new(
+            "new-flash/mean",
+            "The mean latency improves 6 times",
+            vec![factor(OLD, NEW, Measure::Mean, 6.0)],
+        ),
+        new(
+            "new-flash/p90",
+            "The 90th percentile improves 54 times",
+            vec![factor(OLD, NEW, Measure::P90, 54.0)],
+        ),
         new(
             "new-flash/fd-pass",
             "Passing descriptors alone improves the median 5.8 times and the mean 3.6 times",

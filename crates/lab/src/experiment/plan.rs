@@ -160,7 +160,8 @@ impl Scene {
             return Some(String::new());
         }
         let (clients, most) = (self.clients?, variant.clients_max?);
-        (clients > most).then(|| format!("{clients} clients need as many processes or threads, and {most} are the most"))
+        (clients > most)
+            .then(|| format!("{clients} clients need as many processes or threads, and {most} are the most"))
     }
 }
 
@@ -190,7 +191,9 @@ impl Plan {
     /// How large its file sets are together.
     pub(super) fn set_bytes(&self) -> u64 {
         let bytes = |set: &Set| match set {
-            Set::Specweb99 { directories } => u64::from(*directories) * crate::fileset::layout::DIRECTORY_BYTES,
+            Set::Specweb99 { directories } => {
+                u64::from(*directories) * crate::fileset::layout::DIRECTORY_BYTES
+            }
             Set::Lengths(lengths) => lengths.iter().sum(),
             Set::Made(log) => log.dataset_bytes,
             // As large as its log says, which nobody has read yet.

@@ -30,20 +30,37 @@ pub(super) fn entry(sample: Option<Sample>) -> Entry {
 }
 
 /// A measure of every server against the points' place on the axis.
-pub(super) fn against(data: Data<'_>, points: &[&Point], measure: Measure, title: &str, axes: (Axis, Axis)) -> Plot {
+pub(super) fn against(
+    data: Data<'_>,
+    points: &[&Point],
+    measure: Measure,
+    title: &str,
+    axes: (Axis, Axis),
+) -> Plot {
     let names = || data.run.subjects.iter().map(|subject| subject.name.as_str());
-    let names: Vec<&str> = names().filter(|name| points.iter().any(|p| data.sample(name, &p.name, measure).is_some())).collect();
+    let names: Vec<&str> =
+        names().filter(|name| points.iter().any(|p| data.sample(name, &p.name, measure).is_some())).collect();
     let line = |name: &&str| {
-        let spot = |point: &&Point| (point.x, data.sample(name, &point.name, measure).map_or(f64::NAN, |s| s.median()));
+        let spot = |point: &&Point| {
+            (point.x, data.sample(name, &point.name, measure).map_or(f64::NAN, |s| s.median()))
+        };
         ((*name).to_owned(), points.iter().map(spot).collect())
     };
     let row = |point: &&Point| {
         let figures = names.iter().map(|name| entry(data.sample(name, &point.name, measure)));
         [Entry::Text(point.name.clone())].into_iter().chain(figures).collect()
     };
-    let columns = [axes.0.title.clone()].into_iter().chain(names.iter().map(|name| (*name).to_owned())).collect();
-    let grid = Grid { title: format!("{title}: {}", axes.1.title), columns, rows: points.iter().map(row).collect() };
-    Plot { title: title.to_owned(), lines: names.iter().map(line).collect(), grid: Some(grid), x: axes.0, y: axes.1 }
+    let columns =
+        [axes.0.title.clone()].into_iter().chain(names.iter().map(|name| (*name).to_owned())).collect();
+    let grid =
+        Grid { title: format!("{title}: {}", axes.1.title), columns, rows: points.iter().map(row).collect() };
+    Plot {
+        title: title.to_owned(),
+        lines: names.iter().map(line).collect(),
+        grid: Some(grid),
+        x: axes.0,
+        y: axes.1,
+    }
 }
 
 /// A table with a row for each server, and a column for each measure at a point.

@@ -105,7 +105,9 @@ pub(super) fn flash_program() -> Result<PathBuf> {
 
 /// The options that a help text names.
 fn options_of(help: &str) -> BTreeSet<&str> {
-    help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').filter(|word| word.starts_with("--")).collect()
+    help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+        .filter(|word| word.starts_with("--"))
+        .collect()
 }
 
 impl<'a> Rounds<'a> {
@@ -146,7 +148,10 @@ impl<'a> Rounds<'a> {
     /// Finds out, before hours of work, what this machine and this program can't do.
     fn find_what_is_missing(&mut self) -> Result<()> {
         if self.options.core.is_none() {
-            self.is_missing("a core for the server alone", "there is one core: what is measured is server and generator together");
+            self.is_missing(
+                "a core for the server alone",
+                "there is one core: what is measured is server and generator together",
+            );
         }
         let plan = self.plan;
         for (number, scene) in plan.scenes.iter().enumerate() {
@@ -156,7 +161,10 @@ impl<'a> Rounds<'a> {
             let is_optional = !scene.is_bounded && scene.cpu.is_some_and(|cpu| !cpu.is_needed);
             if is_optional && self.has_cpu {
                 self.has_cpu = false;
-                self.is_missing("a bounded share of a core", &format!("{why}; without it the generator may be the limit"));
+                self.is_missing(
+                    "a bounded share of a core",
+                    &format!("{why}; without it the generator may be the limit"),
+                );
             } else if !is_optional {
                 self.left_out.insert(number);
                 let points: Vec<&str> = scene.points.iter().map(|point| point.name.as_str()).collect();
@@ -166,7 +174,8 @@ impl<'a> Rounds<'a> {
         let help = output(Command::new(&self.flash).args(["serve", "--help"]))?;
         let help = String::from_utf8_lossy(&help).into_owned();
         let known = options_of(&help);
-        let can_tell = known.contains(CONTROL) && output(Command::new(&self.flash).args(["stats", "--help"])).is_ok();
+        let can_tell =
+            known.contains(CONTROL) && output(Command::new(&self.flash).args(["stats", "--help"])).is_ok();
         if plan.looks_inside && !can_tell {
             self.is_missing("events per dispatch", "this program has no `flash stats`");
         }
@@ -245,7 +254,8 @@ impl<'a> Rounds<'a> {
         let killed = turn.running.killed_for_memory();
         if killed > 0 {
             let name = &self.plan.variants[index].name;
-            self.driver.note(format!("{name}: the kernel ended {killed} of its processes for want of memory"));
+            self.driver
+                .note(format!("{name}: the kernel ended {killed} of its processes for want of memory"));
         }
         turn.running.stop()
     }
@@ -268,12 +278,15 @@ impl<'a> Rounds<'a> {
         subject.command = running.command().map(str::to_owned);
         let target = target(self.driver.options(), running.url())?;
         let served = Served { name: variant.name.clone(), target, pid: running.pid() };
-        if let Some((point, (spec, workload))) = scene.points.first().zip(self.workloads[number].first().cloned()) {
+        if let Some((point, (spec, workload))) =
+            scene.points.first().zip(self.workloads[number].first().cloned())
+        {
             self.driver.turn_to(spec, workload);
             self.driver.preflight(&served)?;
             let (clients, users) = (clients_of(point), users(point));
             if scene.warm_up_s > 0.0 {
-                let level = Level { users: Some(users), ..Level::infinite("warm-up", clients, scene.warm_up_s) };
+                let level =
+                    Level { users: Some(users), ..Level::infinite("warm-up", clients, scene.warm_up_s) };
                 self.driver.level(&served, &level)?;
             }
         }
@@ -288,9 +301,9 @@ impl<'a> Rounds<'a> {
         let mut level = match &point.load {
             Load::Infinite(clients) => Level::infinite(&point.name, *clients, point.duration_s),
             Load::Fraction(fraction, of) => {
-                let capacity = self.capacity(index, of).ok_or_else(|| {
-                    Error::run(format!("{of} gave no capacity to ask for a fraction of"))
-                })?;
+                let capacity = self
+                    .capacity(index, of)
+                    .ok_or_else(|| Error::run(format!("{of} gave no capacity to ask for a fraction of")))?;
                 Level { name: point.name.clone(), ..Level::fraction(*fraction, capacity, point.duration_s) }
             }
         };

@@ -61,7 +61,10 @@ pub(super) fn ready(set: &Set, folder: &Path, files: Option<&Path>) -> Result<Re
             fs::write(&log, lines).map_err(|why| Error::file("write", &log, &why))?;
             // Sets of other lengths are other sets.
             let name: Vec<String> = lengths.iter().map(u64::to_string).collect();
-            let root = make(&format!("lengths-{}", name.join("-")), fileset::Set::Trace { file: log, dataset_bytes: None })?;
+            let root = make(
+                &format!("lengths-{}", name.join("-")),
+                fileset::Set::Trace { file: log, dataset_bytes: None },
+            )?;
             Ok(Ready { root, log: None })
         }
         Set::Made(made) => {

@@ -3,8 +3,8 @@
 use super::data::{Data, Measure};
 use super::finding::{Bound, CLEAR, Finding, MUCH_THE_SAME};
 use super::plan::{Ask, Cpu, Load, Plan, Point, ROUNDS, Scale, Scene, Set};
-use super::variants::{self, AMPED, MP, MT, SPED};
 use super::plots;
+use super::variants::{self, AMPED, MP, MT, SPED};
 use crate::report::number::size;
 use crate::report::sheet::{Axis, Division, Plot, Unit};
 
@@ -38,14 +38,21 @@ pub(super) fn plan(scale: &Scale) -> Plan {
     let lengths = scale.pick(LENGTHS.to_vec(), LENGTHS_QUICK.to_vec());
     let scene = Scene { cpu: Some(CPU), ..Scene::of(0, points(&lengths, scale.pick(5.0, 1.5))) };
     let variants = [variants::architectures(), variants::peers(scale)].concat();
-    Plan { variants, sets: vec![Set::Lengths(lengths)], scenes: vec![scene], rounds: ROUNDS, looks_inside: false }
+    Plan {
+        variants,
+        sets: vec![Set::Lengths(lengths)],
+        scenes: vec![scene],
+        rounds: ROUNDS,
+        looks_inside: false,
+    }
 }
 
 pub(super) fn findings(data: Data<'_>, plan: &Plan) -> Vec<Finding> {
     let all: Vec<String> = plan.points().iter().map(|point| point.name.clone()).collect();
     let others = [SPED, MP, MT];
     let alike = |point: &[String]| {
-        let one = |name: &&str| data.compare_at(point, name, AMPED, Measure::Rate, Bound::Alike(MUCH_THE_SAME));
+        let one =
+            |name: &&str| data.compare_at(point, name, AMPED, Measure::Rate, Bound::Alike(MUCH_THE_SAME));
         others.iter().flat_map(one).collect()
     };
     let mean = |left: &str, right: &str, bound| data.compare_over(&all, left, right, Measure::Rate, bound);
@@ -100,6 +107,12 @@ pub(super) fn plots(data: Data<'_>, plan: &Plan) -> Vec<Plot> {
     let small: Vec<&Point> = points.iter().copied().filter(|point| point.x <= SMALL).collect();
     vec![
         plots::against(data, &points, Measure::Bandwidth, "Bandwidth", (length(), plots::bandwidth())),
-        plots::against(data, &small, Measure::Rate, "Small files", (length(), plots::rate("connections per second"))),
+        plots::against(
+            data,
+            &small,
+            Measure::Rate,
+            "Small files",
+            (length(), plots::rate("connections per second")),
+        ),
     ]
 }

@@ -133,7 +133,13 @@ mod tests {
 
     fn finding(id: &str, verdict: Verdict) -> (Finding, String) {
         let text = |text: &str| text.to_owned();
-        let finding = Finding { id: text(id), source: text("p, 1"), paper: text("a|b"), ours: text("2 against 1"), verdict };
+        let finding = Finding {
+            id: text(id),
+            source: text("p, 1"),
+            paper: text("a|b"),
+            ours: text("2 against 1"),
+            verdict,
+        };
         (finding, text("2026-11-21"))
     }
 
@@ -144,9 +150,13 @@ mod tests {
         let first = [finding("e/a", Verdict::DoesNotHold), finding("e/b", Verdict::Holds)];
         let written = replaced(&empty, &first, path).unwrap();
         let row = "| e/a | a/b (p, 1) | 2 against 1 (2026-11-21) | **does not hold** |  |\n";
-        assert!(written.starts_with("before\n") && written.ends_with("after\n") && written.contains(row), "{written}");
+        assert!(
+            written.starts_with("before\n") && written.ends_with("after\n") && written.contains(row),
+            "{written}"
+        );
 
-        let explained = written.replace("**does not hold** |  |", "**does not hold** | the disk is too fast |");
+        let explained =
+            written.replace("**does not hold** |  |", "**does not hold** | the disk is too fast |");
         let again = replaced(&explained, &first, path).unwrap();
         assert_eq!(again, explained, "the same findings leave the same text");
         let other = replaced(&explained, &[finding("e/a", Verdict::Holds)], path).unwrap();

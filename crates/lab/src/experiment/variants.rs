@@ -103,7 +103,8 @@ pub(super) fn combinations() -> Vec<Variant> {
 
 /// The servers beside Flash.
 pub(super) fn peers(scale: &Scale) -> Vec<Variant> {
-    let peer = |name: &String| Variant { name: name.clone(), kind: Kind::Peer(name.clone()), clients_max: None };
+    let peer =
+        |name: &String| Variant { name: name.clone(), kind: Kind::Peer(name.clone()), clients_max: None };
     scale.peers.iter().map(peer).collect()
 }
 
@@ -140,6 +141,9 @@ mod tests {
     fn servers_with_a_process_or_thread_for_each_client_are_told_how_many() {
         let all = architectures_for_clients();
         assert_eq!(all[2].kind, flash(MP, &["--architecture", "mp", "--processes", "{clients}"]).kind);
-        assert_eq!(all.iter().map(|variant| variant.clients_max.is_some()).collect::<Vec<_>>(), [false, false, true, true]);
+        assert_eq!(
+            all.iter().map(|variant| variant.clients_max.is_some()).collect::<Vec<_>>(),
+            [false, false, true, true]
+        );
     }
 }

@@ -70,7 +70,13 @@ fn print(findings: &[Finding], missing: &[Missing]) {
     }
 }
 
-fn sheet(experiment: &Experiment, plan: &Plan, options: &Options, came: &Came, findings: &[Finding]) -> Sheet {
+fn sheet(
+    experiment: &Experiment,
+    plan: &Plan,
+    options: &Options,
+    came: &Came,
+    findings: &[Finding],
+) -> Sheet {
     let data = Data { run: &came.run, inside: &came.inside };
     let shown = |finding: &Finding| sheet::Finding {
         source: finding.source.clone(),
@@ -103,9 +109,8 @@ fn warnings(came: &Came) -> Vec<String> {
         warnings.push("A signal ended the experiment: what it had measured by then is here.".to_owned());
     }
     warnings.extend(came.missing.iter().map(|Missing { what, why }| format!("Missing: {what}: {why}")));
-    let rounds = || {
-        came.run.subjects.iter().flat_map(|s| s.rounds.iter().map(move |round| (s.name.as_str(), round)))
-    };
+    let rounds =
+        || came.run.subjects.iter().flat_map(|s| s.rounds.iter().map(move |round| (s.name.as_str(), round)));
     let name = |(server, round): (&str, &Measures)| {
         format!("{server} at {}, round {}", round.name, round.round.unwrap_or(1))
     };
@@ -117,7 +122,8 @@ fn warnings(came: &Came) -> Vec<String> {
     let failing = rounds().filter_map(|round| {
         let counts = &round.1.counts;
         let share = counts.failures() as f64 / counts.asked.max(1) as f64;
-        (share > FAILED_SHARE_WARNED).then(|| format!("{}: {:.1} % of the requests failed", name(round), share * 100.0))
+        (share > FAILED_SHARE_WARNED)
+            .then(|| format!("{}: {:.1} % of the requests failed", name(round), share * 100.0))
     });
     warnings.extend(some(failing));
     warnings
@@ -152,11 +158,13 @@ fn facts(plan: &Plan, options: &Options, run: &Run) -> Vec<(String, String)> {
     ];
     if plan.scenes.iter().any(|scene| scene.is_bounded) {
         let Options { memory_bytes, reads_per_s, .. } = options;
-        let words = format!("{} of memory, {reads_per_s} reads of the disk a second", size(*memory_bytes as f64));
+        let words =
+            format!("{} of memory, {reads_per_s} reads of the disk a second", size(*memory_bytes as f64));
         facts.push(("each server has".to_owned(), words));
     }
     if let Some(cpu) = plan.scenes.iter().filter_map(|scene| scene.cpu).find(|cpu| !cpu.is_needed) {
-        let words = format!("{} % of a core each, so that they are the limit, not the generator", cpu.percent);
+        let words =
+            format!("{} % of a core each, so that they are the limit, not the generator", cpu.percent);
         facts.push(("servers have".to_owned(), words));
     }
     for subject in &run.subjects {

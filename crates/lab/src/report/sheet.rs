@@ -133,7 +133,9 @@ impl Axis {
 
 impl Plot {
     fn chart(&self, names: &[String]) -> Chart {
-        let of = |at: fn(&(f64, f64)) -> f64| self.lines.iter().flat_map(|(_, points)| points.iter().map(at)).collect();
+        let of = |at: fn(&(f64, f64)) -> f64| {
+            self.lines.iter().flat_map(|(_, points)| points.iter().map(at)).collect()
+        };
         let line = |(label, points): &(String, Vec<(f64, f64)>)| {
             // A server looks alike in all plots.
             let place = names.iter().position(|name| name == label).unwrap_or(0);
@@ -190,7 +192,8 @@ impl Grid {
 
     /// For programs.
     pub fn json(&self) -> Value {
-        let rows: Vec<Vec<Value>> = self.rows.iter().map(|row| row.iter().map(Entry::json).collect()).collect();
+        let rows: Vec<Vec<Value>> =
+            self.rows.iter().map(|row| row.iter().map(Entry::json).collect()).collect();
         json!({ "title": self.title, "columns": self.columns, "rows": rows })
     }
 }

@@ -291,7 +291,9 @@ fn find(mounts: &str) -> Option<Mounted> {
         let list = fs::read_to_string(Path::new(folder).join("cgroup.controllers")).unwrap_or_default();
         ["memory", "io"].iter().all(|wanted| list.split_ascii_whitespace().any(|name| name == *wanted))
     };
-    of_kind(mounts, "cgroup2").find(|(folder, _)| has_both(folder)).map(|(folder, _)| Mounted::Two(folder.into()))
+    of_kind(mounts, "cgroup2")
+        .find(|(folder, _)| has_both(folder))
+        .map(|(folder, _)| Mounted::Two(folder.into()))
 }
 
 /// Removes the empty groups of labs that are gone.
@@ -337,7 +339,10 @@ mod tests {
         assert_eq!(find(one), Some(found));
         assert_eq!(find("cgroup /a/memory cgroup rw,relatime,memory 0 0\n"), None);
         assert_eq!(controller(one, "cpu"), None, "cpuacct is another one");
-        assert_eq!(controller("cgroup /a/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n", "cpu").unwrap(), Path::new("/a/cpu,cpuacct"));
+        assert_eq!(
+            controller("cgroup /a/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n", "cpu").unwrap(),
+            Path::new("/a/cpu,cpuacct")
+        );
         assert_eq!([10, 30, 100].map(quota_us), [1_000, 3_000, 10_000]);
         assert_eq!(find("cgroup2 /not/there cgroup2 rw 0 0\n"), None);
         assert_eq!(find("nonsense\n\n"), None);

@@ -34,10 +34,13 @@ impl Moment {
         let serving = if all.len() > 1 { &all[1..] } else { &all[..] };
         let mut moment = Self { runnable: 0, all: 0 };
         for stat in serving {
-            let tasks = fs::read_dir(format!("/proc/{}/task", stat.process.pid)).into_iter().flatten().flatten();
+            let tasks =
+                fs::read_dir(format!("/proc/{}/task", stat.process.pid)).into_iter().flatten().flatten();
             for task in tasks {
                 // One that ended meanwhile is none.
-                let Some(state) = Stat::of_file(stat.process.pid, &task.path().join("stat")) else { continue };
+                let Some(state) = Stat::of_file(stat.process.pid, &task.path().join("stat")) else {
+                    continue;
+                };
                 moment.all += 1;
                 moment.runnable += u32::from(state.is_runnable);
             }
@@ -68,15 +71,15 @@ impl States {
                 let _ = program::pin_thread(&cores);
             }
             let mut moments = Vec::new();
-            while moments.len() < MOMENTS_MAX && is_over.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+            while moments.len() < MOMENTS_MAX && is_over.recv_timeout(every) == Err(RecvTimeoutError::Timeout)
+            {
                 moments.push(Moment::of(pid));
             }
             moments
         };
         let sampler = thread::Builder::new().name("states".to_owned()).spawn(sample);
-        let sampler = sampler.map_err(|why| {
-            Error::run(format!("cannot start a thread to look at process {pid}: {why}"))
-        })?;
+        let sampler = sampler
+            .map_err(|why| Error::run(format!("cannot start a thread to look at process {pid}: {why}")))?;
         Ok(Self { over: Some(over), sampler: Some(sampler) })
     }
 
@@ -95,9 +98,9 @@ mod tests {
 
     #[test]
     fn who_sleeps_is_not_runnable_and_a_supervisor_does_not_count() {
-        let script = "sh -c 'while :; do :; done' & busy=$!; sleep 60 & wait=$!; read end; kill $busy $wait; wait";
-        let mut child =
-            Command::new("/bin/sh").args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap();
+        let script =
+            "sh -c 'while :; do :; done' & busy=$!; sleep 60 & wait=$!; read end; kill $busy $wait; wait";
+        let mut child = Command::new("/bin/sh").args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap();
         let states = States::watch(child.id(), Duration::from_millis(10), &[]).unwrap();
         let seen = Moment { runnable: 1, all: 2 };
         let is_there = (0..1000).any(|_| {

@@ -108,7 +108,13 @@ mod tests {
     use super::*;
 
     fn made(name: &str, alpha: f64, median_bytes: f64) -> (Trace, String) {
-        let log = MadeLog { name: name.to_owned(), dataset_bytes: 4_000_000, median_bytes, alpha, requests_per_file: 10 };
+        let log = MadeLog {
+            name: name.to_owned(),
+            dataset_bytes: 4_000_000,
+            median_bytes,
+            alpha,
+            requests_per_file: 10,
+        };
         let path = std::env::temp_dir().join(format!("flash-lab-made-{}-{name}", std::process::id()));
         log.write(&path, 7).unwrap();
         let (trace, text) = (Trace::read(&path, None).unwrap(), std::fs::read_to_string(&path).unwrap());
