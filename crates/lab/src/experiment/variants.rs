@@ -38,9 +38,9 @@ const STEPS: [(&str, &[&str]); 5] = [
 pub(super) const CACHES: [(&str, &str); 3] =
     [("names", "--no-name-cache"), ("heads", "--no-head-cache"), ("contents", "--no-content-cache")];
 
-/// The most processes that a machine is asked for, one for each client, and threads.
-const PROCESSES_MAX: u32 = 1_000;
-const THREADS_MAX: u32 = 5_000;
+/// The most processes and threads that `flash serve` can be told to have, one for each client.
+const PROCESSES_MAX: u32 = 1_024;
+const THREADS_MAX: u32 = 1_024;
 
 fn flash(name: &str, arguments: &[&str]) -> Variant {
     let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
