@@ -167,6 +167,7 @@ fn the_list_says_what_there_is_and_wrong_words_are_told() {
         "new-flash",
         "burstiness",
         "cpu-speed",
+        "hot-cold",
     ] {
         assert!(listed.stdout.lines().any(|line| line.starts_with(name)), "{name}: {listed:?}");
     }

@@ -21,7 +21,7 @@ Exit codes: 0 done, 1 could not run, 2 bad usage, 130 interrupted (what was meas
 #[derive(Debug, clap::Args)]
 #[command(after_help = MORE)]
 pub(crate) struct Experiment {
-    /// single-file, trace, dataset-size, breakdown, clients, new-flash, burstiness or cpu-speed; `list`, or
+    /// single-file, trace, dataset-size, breakdown, clients, new-flash, burstiness, cpu-speed or hot-cold; `list`, or
     /// `table` with folders
     #[arg(value_name = "NAME", default_value = "list")]
     name: String,

@@ -23,6 +23,7 @@ pub(super) enum Measure {
     P50,
     P90,
     P95,
+    P99,
     /// Service inversion, 0 to 1.
     Inversion,
     /// What the server counts by itself, by its name in [`Inside`].
@@ -39,6 +40,7 @@ impl Measure {
             Self::P50 => "ms, median,",
             Self::P90 => "ms, 90th percentile,",
             Self::P95 => "ms, 95th percentile,",
+            Self::P99 => "ms, 99th percentile,",
             Self::Inversion => "inversion",
             Self::Inside(name) => name,
         }
@@ -54,6 +56,7 @@ impl Measure {
             Self::P50 => latency.p50_ms,
             Self::P90 => latency.p90_ms,
             Self::P95 => latency.p95_ms,
+            Self::P99 => latency.p99_ms,
             Self::Inversion => measures.inversion?,
             Self::Inside(_) => return None,
         };

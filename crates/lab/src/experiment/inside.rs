@@ -202,15 +202,15 @@ mod tests {
 
     use super::*;
 
-    fn told(buckets: Value) -> Told {
+    fn told(buckets: &Value) -> Told {
         Told::read(&json!({ "version": 1, "stats": { "sum": { "dispatches": { "buckets": buckets } } } }))
             .unwrap()
     }
 
     #[test]
     fn figures_are_of_what_came_between_two_answers() {
-        let before = told(json!([[1, 1, 10], [4, 4, 5]]));
-        let after = told(json!([[1, 1, 110], [4, 4, 5], [100, 103, 1]]));
+        let before = told(&json!([[1, 1, 10], [4, 4, 5]]));
+        let after = told(&json!([[1, 1, 110], [4, 4, 5], [100, 103, 1]]));
         let moments = vec![Moment { runnable: 0, all: 4 }, Moment { runnable: 2, all: 4 }];
         let inside = Inside::of(Some((&before, &after)), moments, 2.0);
         let figure = |name: &str| inside.figures[name];
@@ -230,7 +230,7 @@ mod tests {
         let inside = Inside::of(None, Vec::new(), 1.0);
         assert!(inside.figures.is_empty() && inside.dispatches.is_empty());
         assert_eq!(Told::read(&json!({ "stats": {} })), None);
-        assert_eq!(told(json!([[1, 1], "x", [-1, 2, 3]])), Told::default());
+        assert_eq!(told(&json!([[1, 1], "x", [-1, 2, 3]])), Told::default());
     }
 
     #[test]

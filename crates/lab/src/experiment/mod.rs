@@ -11,6 +11,7 @@ mod cpu_speed;
 mod data;
 mod dataset_size;
 mod finding;
+mod hot_cold;
 mod inside;
 mod new_flash;
 mod plan;
@@ -97,7 +98,7 @@ struct Experiment {
     grid: Option<fn(Data<'_>, &Plan) -> Grid>,
 }
 
-static EXPERIMENTS: [Experiment; 8] = [
+static EXPERIMENTS: [Experiment; 9] = [
     Experiment {
         name: "single-file",
         shows: "bandwidth and connection rate against file size, one file in memory",
@@ -169,6 +170,15 @@ static EXPERIMENTS: [Experiment; 8] = [
         findings: cpu_speed::findings,
         plots: cpu_speed::plots,
         grid: Some(cpu_speed::grid),
+    },
+    Experiment {
+        name: "hot-cold",
+        shows: "latency of requests in memory, alone and beside requests for the disk",
+        source: "Flash's promise; blocking-induced-latency, 3.5",
+        plan: hot_cold::plan,
+        findings: hot_cold::findings,
+        plots: hot_cold::plots,
+        grid: None,
     },
 ];
 

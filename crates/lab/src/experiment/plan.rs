@@ -142,6 +142,19 @@ pub(super) enum Load {
     Infinite(u32),
     /// Poisson arrivals, at a fraction of what was answered at another point, by its name.
     Fraction(f64, String),
+    /// Hot requests, alone or beside cold ones.
+    Beside(Beside),
+}
+
+/// Poisson arrivals for small files that stay in memory, and for files that are asked for once.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Beside {
+    /// Hot files are those of the first so many directories.
+    pub(super) hot_directories: u32,
+    pub(super) hot_rate_per_s: f64,
+    pub(super) cold_directories: std::ops::Range<u32>,
+    /// None for hot requests alone.
+    pub(super) cold_rate_per_s: Option<f64>,
 }
 
 impl Scene {

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use super::Options;
 use super::inside::{Control, Inside, output};
-use super::plan::{Kind, Load, Plan, Point, Scene, Variant};
+use super::plan::{Beside, Kind, Load, Plan, Point, Scene, Variant};
 use super::sets::Ready;
 use crate::compare::pool::{self, Phase};
-use crate::drive::{self, Driver, Level, Served, Users, target};
+use crate::drive::{self, Driven, Driver, Level, Served, Users, nanoseconds, target};
 use crate::error::{Error, Result};
+use crate::interfere::{HotFiles, HotMix, Streams};
 use crate::measure::times::median;
 use crate::results::{Measures, Run, Subject};
 use crate::testbed::{self, Peer, Place, Running, States, ready_made};
@@ -22,6 +23,8 @@ use crate::workload::{Spec, Workload};
 
 /// The last answers are waited for so long: a server in the middle of a disk's queue needs it.
 const DRAIN_S: f64 = 15.0;
+/// Every hot file once may take so long.
+const WARM_UP_MAX_S: f64 = 30.0;
 /// Connections at once in an open loop (blocking-induced-latency, section 2.4).
 const CONNECTIONS: u32 = 1024;
 /// How often the states of processes are looked at.
@@ -282,6 +285,12 @@ impl<'a> Rounds<'a> {
             scene.points.first().zip(self.workloads[number].first().cloned())
         {
             self.driver.turn_to(spec, workload);
+            if let Load::Beside(Beside { hot_directories, .. }) = point.load {
+                // What is hot is in memory, and nothing else is.
+                let hot = HotFiles::all(HotMix::Small, hot_directories);
+                self.driver.preflight_all(&served, hot, nanoseconds(WARM_UP_MAX_S))?;
+                return Ok(Turn { served, running, control });
+            }
             self.driver.preflight(&served)?;
             let (clients, users) = (clients_of(point), users(point));
             if scene.warm_up_s > 0.0 {
@@ -295,11 +304,13 @@ impl<'a> Rounds<'a> {
 
     /// One measurement.
     fn point(&mut self, turn: &Turn, (index, number, at): (usize, usize, usize), round: u32) -> Result<()> {
-        let point = &self.plan.scenes[number].points[at];
+        let plan = self.plan;
+        let point = &plan.scenes[number].points[at];
         let (spec, workload) = self.workloads[number][at].clone();
         self.driver.turn_to(spec, workload);
         let mut level = match &point.load {
             Load::Infinite(clients) => Level::infinite(&point.name, *clients, point.duration_s),
+            Load::Beside(beside) => return self.beside(&turn.served, (index, point), round, beside),
             Load::Fraction(fraction, of) => {
                 let capacity = self
                     .capacity(index, of)
@@ -322,10 +333,40 @@ impl<'a> Rounds<'a> {
             let variant = self.plan.variants[index].name.clone();
             self.inside.push(Inside { variant, point: point.name.clone(), round, ..inside });
         }
+        self.keep(index, driven);
+        Ok(())
+    }
+
+    fn keep(&mut self, index: usize, driven: Driven) {
         if let Some(file) = driven.measures.records.as_deref().and_then(|name| self.driver.kept(name)) {
             self.phases[index].push(Phase { file, facts: driven.facts });
         }
         self.subjects[index].rounds.push(driven.measures);
+    }
+
+    /// One measurement of hot requests, and of cold ones beside them.
+    fn beside(
+        &mut self,
+        served: &Served,
+        (index, point): (usize, &Point),
+        round: u32,
+        beside: &Beside,
+    ) -> Result<()> {
+        eprintln!("{}, round {round}: {} for {} s", served.name, point.name, point.duration_s);
+        let streams = Streams {
+            hot_mix: HotMix::Small,
+            hot_directories: beside.hot_directories,
+            hot_rate_per_s: beside.hot_rate_per_s,
+            cold_directories: beside.cold_directories.clone(),
+            cold_rate_per_s: beside.cold_rate_per_s,
+            duration_s: point.duration_s,
+            connections_max: CONNECTIONS,
+            seed: self.options.seed.wrapping_add(u64::from(round)),
+        };
+        let names = (point.name.as_str(), &*format!("{}: the cold ones", point.name));
+        for driven in streams.drive(&mut self.driver, served, &users(point), names, Some(round))? {
+            self.keep(index, driven);
+        }
         Ok(())
     }
 
@@ -404,7 +445,7 @@ fn peer_of(variant: &Variant, known: &BTreeSet<&str>, asks: bool) -> Result<Peer
 fn clients_of(point: &Point) -> u32 {
     match point.load {
         Load::Infinite(clients) => clients,
-        Load::Fraction(..) => CONNECTIONS,
+        Load::Fraction(..) | Load::Beside(_) => CONNECTIONS,
     }
 }
 
