@@ -35,7 +35,7 @@ fn assert_page(folder: &Folder) {
 #[test]
 fn single_file_runs_whole() {
     let folder = Folder::new();
-    let ended = experiment("single-file", &folder, &[&SHORT[..], &["0.3s", "--peers", "nginx"]].concat());
+    let ended = experiment("single-file", &folder, &[&SHORT[..], &["300ms", "--peers", "nginx"]].concat());
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_page(&folder);
     let run = run_json(&folder.text("out"));
@@ -79,7 +79,7 @@ fn the_table_is_filled(folder: &Folder, findings: &[Value]) {
 #[test]
 fn breakdown_runs_whole() {
     let folder = Folder::new();
-    let ended = experiment("breakdown", &folder, &[&SHORT[..], &["0.2s"]].concat());
+    let ended = experiment("breakdown", &folder, &[&SHORT[..], &["200ms"]].concat());
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_page(&folder);
     let run = run_json(&folder.text("out"));
@@ -116,7 +116,7 @@ fn what_is_missing_is_named_and_the_rest_runs() {
     }
     let (out, sets) = (folder.text("out"), folder.text("sets"));
     let common = ["experiment", "single-file", "--out", &out, "--sets", &sets, "--peers", "h2o"];
-    let words = common.iter().chain(&SHORT).chain(&["0.2s"]).copied();
+    let words = common.iter().chain(&SHORT).chain(&["200ms"]).copied();
     let Ended { code, stdout, stderr } = start_with(words, &[("FLASH", &old), ("PATH", &tools)]).wait();
     assert_eq!(code, Some(0), "{stdout} {stderr}");
     for name in ["SPED", "MP", "MT"] {

@@ -98,8 +98,6 @@ pub(super) struct Scene {
     pub(super) points: Vec<Point>,
     /// What `{clients}` stands for in arguments.
     pub(super) clients: Option<u32>,
-    /// Only these variants; all when empty.
-    pub(super) only: Vec<String>,
 }
 
 /// A share of a core.
@@ -160,18 +158,11 @@ pub(super) struct Beside {
 impl Scene {
     /// Of a set: cached, without bounds, each variant.
     pub(super) fn of(set: usize, points: Vec<Point>) -> Self {
-        Self { set, is_bounded: false, cpu: None, warm_up_s: 1.0, points, clients: None, only: Vec::new() }
+        Self { set, is_bounded: false, cpu: None, warm_up_s: 1.0, points, clients: None }
     }
 
-    fn takes_part(&self, variant: &Variant) -> bool {
-        self.only.is_empty() || self.only.contains(&variant.name)
-    }
-
-    /// Why a variant is not tried here; empty where it only takes no part.
+    /// Why a variant is not tried here.
     pub(super) fn leaves_out(&self, variant: &Variant) -> Option<String> {
-        if !self.takes_part(variant) {
-            return Some(String::new());
-        }
         let (clients, most) = (self.clients?, variant.clients_max?);
         (clients > most)
             .then(|| format!("{clients} clients need as many processes or threads, and {most} are the most"))

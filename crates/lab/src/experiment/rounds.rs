@@ -224,10 +224,6 @@ impl<'a> Rounds<'a> {
             }
             let variant = &plan.variants[index];
             let taken = match scene.leaves_out(variant) {
-                Some(why) if why.is_empty() => {
-                    self.out.insert((index, number));
-                    continue;
-                }
                 Some(why) => Err(Error::run(why)),
                 None => self.turn(index, number, round),
             };

@@ -101,15 +101,16 @@ mod tests {
         let script =
             "sh -c 'while :; do :; done' & busy=$!; sleep 60 & wait=$!; read end; kill $busy $wait; wait";
         let mut child = Command::new("/bin/sh").args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap();
-        let states = States::watch(child.id(), Duration::from_millis(10), &[]).unwrap();
         let seen = Moment { runnable: 1, all: 2 };
-        let is_there = (0..1000).any(|_| {
-            thread::sleep(Duration::from_millis(10));
-            Moment::of(child.id()) == seen
+        // Until the children are there, and the sampler got its turn beside the busy one.
+        let is_seen = (0..200).any(|_| {
+            let states = States::watch(child.id(), Duration::from_millis(5), &[]).unwrap();
+            thread::sleep(Duration::from_millis(100));
+            states.finish().contains(&seen)
         });
-        assert!(is_there, "{:?}", Moment::of(child.id()));
+        let last = Moment::of(child.id());
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert!(states.finish().contains(&seen));
+        assert!(is_seen, "{last:?}");
     }
 }

@@ -136,7 +136,7 @@ mod tests {
     fn more_locality_means_shorter_answers_for_fewer_files() {
         let share_of_top = |text: &str| {
             let top = text.lines().filter(|line| {
-                let number = line.split(['/', ' ']).skip_while(|word| *word != "GET").nth(3).unwrap();
+                let number = line.split(['/', ' ', '"']).skip_while(|word| *word != "GET").nth(3).unwrap();
                 number.parse::<u32>().unwrap() < 10
             });
             top.count() as f64 / text.lines().count() as f64
