@@ -10,6 +10,10 @@ use crate::results::{Measures, Run};
 
 /// A generator that was busier than this in a closed loop was the limit: the server may do more.
 const BUSY_SHARE_MAX: f64 = 0.95;
+/// A generator that sent one request in a hundred late by more than this share of a latency, and by more than
+/// the least, has made that latency longer than it is.
+const LATE_SHARE_MAX: f64 = 0.1;
+const LATE_LEAST_MS: f64 = 0.1;
 
 /// A figure of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +41,10 @@ impl Measure {
             Self::Bandwidth => "Mb/s",
             Self::Rate => "answers/s",
             Self::Mean => "ms on average",
-            Self::P50 => "ms, median,",
-            Self::P90 => "ms, 90th percentile,",
-            Self::P95 => "ms, 95th percentile,",
-            Self::P99 => "ms, 99th percentile,",
+            Self::P50 => "ms (median)",
+            Self::P90 => "ms (90th percentile)",
+            Self::P95 => "ms (95th percentile)",
+            Self::P99 => "ms (99th percentile)",
             Self::Inversion => "inversion",
             Self::Inside(name) => name,
         }
@@ -61,6 +65,10 @@ impl Measure {
             Self::Inside(_) => return None,
         };
         (value.is_finite() && is_answered).then_some(value)
+    }
+
+    fn is_latency(self) -> bool {
+        matches!(self, Self::Mean | Self::P50 | Self::P90 | Self::P95 | Self::P99)
     }
 
     fn is_of_capacity(self) -> bool {
@@ -159,6 +167,10 @@ impl Data<'_> {
                     sample.may_be_higher |= measure.is_of_capacity()
                         && is_closed
                         && measures.generator.busy_share > BUSY_SHARE_MAX;
+                    let late_ms = measures.generator.late_p99_ms;
+                    sample.may_be_lower |= measure.is_latency()
+                        && !is_closed
+                        && late_ms > (value * LATE_SHARE_MAX).max(LATE_LEAST_MS);
                 }
             }
         }

@@ -157,12 +157,18 @@ impl Data<'_> {
             let why = format!("{} and {} share no round with figures", left.0, right.0);
             return Err(Check::missing(&why));
         }
-        let at = if left.1 == right.1 { format!(" at {}", left.1) } else { String::new() };
-        let of = |(variant, point): Cell<'_>, sample: &Sample| {
-            let at = if left.1 == right.1 { String::new() } else { format!(" at {point}") };
-            format!("{variant} {}{at}", short(sample.median()))
+        let (left_at, right_at) = match left.1 == right.1 {
+            true => (String::new(), format!(" at {}", right.1)),
+            false => (format!(" at {}", left.1), format!(" at {}", right.1)),
         };
-        let what = format!("{} against {} {}{at}", of(left, &a), of(right, &b), measure.unit());
+        let right_name = if left.0 == right.0 { String::new() } else { format!("{} ", right.0) };
+        let what = format!(
+            "{} {}{left_at} against {right_name}{} {}{right_at}",
+            left.0,
+            short(a.median()),
+            short(b.median()),
+            measure.unit()
+        );
         Ok((ratio, what))
     }
 
@@ -302,7 +308,8 @@ fn ours(mut checks: Vec<Check>, verdict: Verdict) -> String {
         let mut words = checks.remove(0).words;
         words += &match verdict {
             Verdict::Holds => format!("; the closest of {count} comparisons"),
-            _ => format!("; so {alike} of {count} comparisons, this one most"),
+            Verdict::CannotBeTold => format!("; so {alike} of {count} comparisons"),
+            Verdict::DoesNotHold => format!("; so {alike} of {count} comparisons, this one most"),
         };
         return words;
     }

@@ -47,6 +47,16 @@ fn a_limit_of_the_generator_spoils_only_what_it_could_change() {
 }
 
 #[test]
+fn a_late_generator_makes_latencies_longer_than_they_are() {
+    let longer = |values: &[f64]| Sample { may_be_lower: true, ..sample(values) };
+    let told = |sample: &Sample, bound| Check::of("x", sample, bound).verdict;
+    let (late, exact) = (longer(&[4.0; 3]), sample(&[10.0; 3]));
+    assert_eq!(told(&late.over(&exact), Bound::AtMost(0.5)), Verdict::Holds, "it may be even less");
+    assert_eq!(told(&exact.over(&late), Bound::AtMost(2.0)), Verdict::DoesNotHold);
+    assert_eq!(told(&exact.over(&late), Bound::AtMost(3.0)), Verdict::CannotBeTold);
+}
+
+#[test]
 fn ratios_are_of_the_same_round() {
     // A noisy machine halves both in round 2; the third has only one of them.
     let (a, mut b) = (sample(&[10.0, 5.0, 10.0, 10.0]), sample(&[20.0, 10.0, 1.0, 20.0]));

@@ -25,7 +25,7 @@ const FACTOR: f64 = 3.0;
 const DELAYED: f64 = 10.0;
 
 fn name(cold_per_s: f64) -> String {
-    if cold_per_s > 0.0 { format!("beside {cold_per_s} cold requests/s") } else { "alone".to_owned() }
+    if cold_per_s > 0.0 { format!("{cold_per_s} cold requests/s") } else { "no cold requests".to_owned() }
 }
 
 fn rates(scale: &Scale) -> Vec<f64> {

@@ -359,7 +359,7 @@ impl<'a> Rounds<'a> {
             connections_max: CONNECTIONS,
             seed: self.options.seed.wrapping_add(u64::from(round)),
         };
-        let names = (point.name.as_str(), &*format!("{}: the cold ones", point.name));
+        let names = (point.name.as_str(), &*format!("{}, the cold ones", point.name));
         for driven in streams.drive(&mut self.driver, served, &users(point), names, Some(round))? {
             self.keep(index, driven);
         }

@@ -278,12 +278,18 @@ impl Sheet {
             }
         }
         let charts: Vec<Chart> = self.plots.iter().map(|plot| plot.chart(&names)).collect();
+        // One legend serves all only where all have the same lines.
+        let has_all = |chart: &Chart| chart.lines.len() == names.len();
+        let drawn: Vec<Markup> = match charts.iter().all(has_all) {
+            true => chart::together(&charts),
+            false => charts.iter().map(Chart::draw).collect(),
+        };
         html! {
             section id="figures" {
                 h2 { "Figures" }
                 div class="body" {
                     @if !charts.is_empty() {
-                        div class="charts" { @for chart in chart::together(&charts) { (chart) } }
+                        div class="charts" { @for chart in drawn { (chart) } }
                     }
                     div class="tables" { @for grid in self.all_grids() { (grid.table().draw()) } }
                 }
