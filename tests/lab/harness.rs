@@ -79,7 +79,16 @@ pub(crate) struct Running {
 
 /// Starts `flash` with these words.
 pub(crate) fn start<'a>(words: impl IntoIterator<Item = &'a str>) -> Running {
+    start_with(words, &[])
+}
+
+/// The same with these variables of the environment.
+pub(crate) fn start_with<'a>(
+    words: impl IntoIterator<Item = &'a str>,
+    variables: &[(&str, &str)],
+) -> Running {
     let mut command = Command::new(FLASH);
+    command.envs(variables.iter().copied());
     command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     fn read(mut from: impl Read + Send + 'static) -> thread::JoinHandle<String> {

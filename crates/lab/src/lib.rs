@@ -2,11 +2,13 @@
 //!
 //! The command line calls it, with one options struct and one `run` a command; the scripts in
 //! `bench/` call that. It talks to servers only over sockets and knows nothing of how Flash is
-//! built: it may not use the engine, the server, or any figure that a server says of itself.
+//! built: it may not use the engine, the server, or any figure that a server says of itself (but for the
+//! events of a dispatch, in `experiment`, which no client sees).
 
 pub mod compare;
 pub mod drive;
 pub mod error;
+pub mod experiment;
 pub mod fileset;
 pub mod floor;
 pub mod interfere;

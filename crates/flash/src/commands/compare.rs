@@ -109,7 +109,7 @@ impl Compare {
 
 /// Gives a server that is started and the generator cores of their own, where there are several and
 /// nothing else is asked for.
-fn keep_apart(server: &mut Option<usize>, generator: &mut Vec<usize>) {
+pub(super) fn keep_apart(server: &mut Option<usize>, generator: &mut Vec<usize>) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if cores == 1 {
         return;

@@ -8,6 +8,7 @@ mod check;
 mod compare;
 mod completions;
 mod drive_args;
+mod experiment;
 mod fileset;
 mod floor;
 mod interfere;
@@ -52,6 +53,8 @@ enum Command {
     Compare(compare::Compare),
     /// Measure hot requests alone and beside cold ones
     Interfere(interfere::Interfere),
+    /// Repeat the papers' experiments, and say what holds here
+    Experiment(experiment::Experiment),
     /// Draw the results of measurements as a page
     Report(report::Report),
     /// Write the man pages
@@ -76,6 +79,7 @@ impl Cli {
             Command::Profile(command) => command.run(),
             Command::Compare(command) => command.run(),
             Command::Interfere(command) => command.run(),
+            Command::Experiment(command) => command.run(),
             Command::Report(command) => command.run(),
             Command::Man(command) => command.run(),
             Command::Completions(command) => command.run(),

@@ -5,7 +5,7 @@
 //! ran at once would share the page cache. First every server's capacity is found, in as many rounds;
 //! then the levels are run.
 
-mod pool;
+pub(crate) mod pool;
 
 use crate::drive::{Driver, Ending, Level, Options, Served, target};
 use crate::error::{Error, Result};

@@ -16,18 +16,18 @@ use crate::results::Subject;
 
 /// One phase of a server.
 #[derive(Debug)]
-pub(super) struct Phase {
+pub(crate) struct Phase {
     /// The file of its records.
-    pub(super) file: PathBuf,
+    pub(crate) file: PathBuf,
     /// What else is known of it.
-    pub(super) facts: PhaseFacts,
+    pub(crate) facts: PhaseFacts,
 }
 
 /// Gives a subject its levels, each over all rounds, and what the intervals of its ratios are drawn
 /// from: for each level the rounds in their order.
 ///
 /// Errors: run, when records can't be read back or are too many.
-pub(super) fn together(subject: &mut Subject, phases: &[Phase]) -> Result<BTreeMap<String, Vec<Blocks>>> {
+pub(crate) fn together(subject: &mut Subject, phases: &[Phase]) -> Result<BTreeMap<String, Vec<Blocks>>> {
     let mut levels: Vec<(&str, Vec<&Phase>)> = Vec::new();
     for phase in phases {
         let name = phase.facts.name.as_str();

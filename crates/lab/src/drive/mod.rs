@@ -199,6 +199,24 @@ impl Driver {
         Ok(())
     }
 
+    /// Asks for something else from now on. The list of paths stays that of the first workload: keep
+    /// records only of those whose files are numbered as there.
+    pub(crate) fn turn_to(&mut self, spec: Spec, workload: Workload) {
+        (self.options.workload, self.workload) = (spec, workload);
+    }
+
+    /// Keeps the results, and gives them with whether a signal ended the run: for a command that draws
+    /// them by itself.
+    ///
+    /// Errors: run, for results that can't be written.
+    pub(crate) fn close(self) -> Result<(Run, bool)> {
+        if let Some(out) = &self.out {
+            out.save(&self.run)?;
+            out.list_paths(self.workload.catalogue())?;
+        }
+        Ok((self.run, self.stop.is_set()))
+    }
+
     /// Prints the table, writes the report, and checks the requirements on every level.
     ///
     /// Errors: run, for results that can't be written.

@@ -132,10 +132,15 @@ impl Out {
         })
     }
 
+    /// Writes the list of the paths that records are of.
+    pub(super) fn list_paths(&self, catalogue: &Catalogue) -> Result<()> {
+        let _ = fs::remove_file(self.folder.join(ROOM));
+        self.paths.write(&self.folder.join(RECORDS).join(PATHS), catalogue)
+    }
+
     /// Writes the list of paths and the report, and says where it is.
     pub(super) fn report(&self, run: &Run, catalogue: &Catalogue) -> Result<()> {
-        let _ = fs::remove_file(self.folder.join(ROOM));
-        self.paths.write(&self.folder.join(RECORDS).join(PATHS), catalogue)?;
+        self.list_paths(catalogue)?;
         let path = self.folder.join(REPORT_FILE);
         report::write(std::slice::from_ref(run), &path)?;
         println!("report: {}", path.display());

@@ -83,7 +83,8 @@ impl Driver {
             catalogue: Arc::clone(self.workload.catalogue()),
             verify: self.options.users.verify,
             connections_max: SAMPLE as usize,
-            requests_per_connection: None,
+            // A server with a process for each connection may have fewer than are asked at once.
+            requests_per_connection: Some(1),
             abort_after_ns: None,
             retries_max: 0,
             read_bytes_per_s: None,

@@ -16,7 +16,7 @@ use crate::workload::choice::{CLASS_PERCENT, FILE_PER_MILLE};
 const SMALL_CLASSES: u32 = 3;
 
 /// An endless row of hot files.
-pub(super) struct HotFiles {
+pub(crate) struct HotFiles {
     random: Xoshiro256PlusPlus,
     mix: HotMix,
     directories: u32,
@@ -28,7 +28,7 @@ impl HotFiles {
     }
 
     /// The files that the row is drawn from.
-    pub(super) fn all(mix: HotMix, directories: u32) -> Vec<u32> {
+    pub(crate) fn all(mix: HotMix, directories: u32) -> Vec<u32> {
         let classes = match mix {
             HotMix::Specweb99 => CLASSES,
             HotMix::Small => SMALL_CLASSES,

@@ -7,6 +7,7 @@
 
 mod choice;
 mod json;
+mod streams;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,13 +16,13 @@ use std::path::PathBuf;
 use crate::drive::{self, Driven, Driver, Ending, Served, Users, nanoseconds, target};
 use crate::error::{Error, Result};
 use crate::fileset::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
-use crate::load::{Pace, Stream};
 use crate::measure::bootstrap::{self, Blocks, Sample};
-use crate::measure::{PhaseFacts, SeriesBounds, Threshold};
+use crate::measure::{SeriesBounds, Threshold};
 use crate::results::{Measures, Ratio, Run, Subject};
-use crate::workload::{self, PhaseRate, Spec, poisson};
+use crate::workload::{self, Spec};
 
-use choice::{ColdFiles, HotFiles};
+pub(crate) use choice::HotFiles;
+pub(crate) use streams::Streams;
 
 /// The level of cold requests; the others are of hot ones.
 const COLD: &str = "cold";
@@ -29,9 +30,6 @@ const COLD: &str = "cold";
 const WARM_UP_S: f64 = 10.0;
 /// The highest rates, requests per second.
 const RATE_MAX_PER_S: f64 = 1e6;
-/// What is added to a seed for another row of random numbers.
-const CHOICE_SEED: u64 = 0x5eed_0001;
-const COLD_SEED: u64 = 0x5eed_0002;
 
 /// Which phases to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,27 +256,18 @@ impl Measured {
 fn phase(driver: &mut Driver, options: &Options, served: &Served, with_cold: bool) -> Result<Measured> {
     let name = if with_cold { "hot with cold" } else { "hot alone" };
     eprintln!("{name}: {} requests/s for {:.0} s", options.hot_rate_per_s, options.phase_s);
-    let setup = driver.setup(served, &driver.options().users, options.connections_max);
-    let stream = |demand| Stream { setup: setup.clone(), demand, pace: Pace::Open };
-    let rate = |rate_per_s| PhaseRate { duration_ns: nanoseconds(options.phase_s), rate_per_s };
-    // Both phases have the same hot arrivals and choices: only the cold ones differ.
-    let mut hot = HotFiles::new(options.seed ^ CHOICE_SEED, options.hot_mix, options.hot_directories);
-    let mut streams = vec![stream(poisson(options.seed, rate(options.hot_rate_per_s), move || hot.next()))];
-    let facts = |name: &str, rate_per_s, series| PhaseFacts {
-        name: name.to_owned(),
-        asked_per_s: Some(rate_per_s),
-        series,
-        duration_ns: nanoseconds(options.phase_s),
-        ..PhaseFacts::default()
+    let streams = Streams {
+        hot_mix: options.hot_mix,
+        hot_directories: options.hot_directories,
+        hot_rate_per_s: options.hot_rate_per_s,
+        cold_directories: options.cold_directories.clone(),
+        cold_rate_per_s: with_cold.then_some(options.cold_rate_per_s),
+        duration_s: options.phase_s,
+        connections_max: options.connections_max,
+        seed: options.seed,
     };
-    let mut parts = vec![facts(name, options.hot_rate_per_s, options.hot_mix.series())];
-    if with_cold {
-        let seed = options.seed ^ COLD_SEED;
-        let mut cold = ColdFiles::new(seed, options.cold_directories.clone());
-        streams.push(stream(poisson(seed, rate(options.cold_rate_per_s), move || cold.next())));
-        parts.push(facts(COLD, options.cold_rate_per_s, SeriesBounds::Quartiles));
-    }
-    let mut driven = driver.phase(served, vec![streams], options.phase_s, true, parts)?;
+    let users = driver.options().users.clone();
+    let mut driven = streams.drive(driver, served, &users, (name, COLD), None)?;
     let Driven { measures, records, .. } = driven.remove(0);
     Ok(Measured {
         hot: measures,

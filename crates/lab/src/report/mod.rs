@@ -7,12 +7,13 @@
 mod bars;
 mod chart;
 mod levels;
-mod number;
+pub(crate) mod number;
 mod page;
 mod part;
 mod rest;
 mod scale;
 mod shapes;
+pub mod sheet;
 mod style;
 mod summary;
 mod terminal;

@@ -9,7 +9,7 @@ pub(super) const NONE: &str = "–";
 const PLAIN_CHARS_MAX: usize = 2000;
 
 /// Three significant digits, at most three after the point, with commas: 0.012, 1.23, 12.3, 1,234.
-pub(super) fn figure(value: f64) -> String {
+pub(crate) fn figure(value: f64) -> String {
     let size = value.abs();
     match () {
         () if !value.is_finite() => NONE.to_owned(),
@@ -60,7 +60,7 @@ pub(super) fn percent(share: f64) -> String {
 }
 
 /// A time in the unit in which people say it: 120 µs, 1.2 ms, 3.4 s.
-pub(super) fn time(time_ms: f64) -> String {
+pub(crate) fn time(time_ms: f64) -> String {
     match () {
         () if !time_ms.is_finite() => NONE.to_owned(),
         () if time_ms == 0.0 => "0 ms".to_owned(),
@@ -71,7 +71,7 @@ pub(super) fn time(time_ms: f64) -> String {
 }
 
 /// A size with a unit of powers of ten: 102 B, 15.3 kB, 3.00 GB.
-pub(super) fn size(bytes: f64) -> String {
+pub(crate) fn size(bytes: f64) -> String {
     if !bytes.is_finite() {
         return NONE.to_owned();
     }
@@ -86,7 +86,7 @@ pub(super) fn size(bytes: f64) -> String {
 }
 
 /// Text from outside as it may be shown: no control characters, bounded.
-pub(super) fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let shown = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
     let mut plain: String = shown.take(PLAIN_CHARS_MAX).collect();
     if text.chars().nth(PLAIN_CHARS_MAX).is_some() {

@@ -18,7 +18,7 @@ const DECADES_LABELLED: i32 = 6;
 
 /// What the figures on an axis are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
+pub enum Unit {
     /// A plain number.
     Number,
     /// Milliseconds, written in the unit in which people say them.

@@ -1,8 +1,8 @@
-//! Control groups of a server: bounded memory, page cache included, and a disk held to some reads/s.
+//! Control groups of a server: bounded memory, page cache included, a disk held to some reads/s, a share of a core.
 //!
 //! [`super::running`] makes them before a server starts and removes them after its end, however that
 //! comes. Only processes that join are bounded. cgroups(7), version 1 (`memory`, `blkio`) where it
-//! has both, else version 2 (`memory`, `io`).
+//! has both, else version 2 (`memory`, `io`); `cpu` of version 1 where it is there, else of version 2.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
@@ -17,6 +17,9 @@ use crate::error::{Error, Result};
 
 /// What the names of groups begin with; the lab's process id and a number follow.
 const PREFIX: &str = "flash-lab-";
+/// The span in which a server may use its share of a core. The kernel allows no less than 1 ms in it, so
+/// this is the shortest for 10 %: who has used his share waits no longer than this for the next one.
+const CPU_PERIOD_US: u32 = 10_000;
 /// How long the last processes of a group may take to be gone.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -27,6 +30,8 @@ pub(super) struct Bounds<'a> {
     pub(super) memory_bytes: Option<u64>,
     /// Reads that reach the disk of `root`.
     pub(super) reads_per_s: Option<u32>,
+    /// Of one core.
+    pub(super) cpu_percent: Option<u32>,
     pub(super) root: &'a Path,
 }
 
@@ -66,31 +71,49 @@ impl Groups {
     /// Errors: run, when the machine does not allow it, with what is missing.
     pub(super) fn make(bounds: &Bounds<'_>) -> Result<Self> {
         let mut groups = Self { folders: Vec::new(), throttle: None };
-        if bounds.memory_bytes.is_none() && bounds.reads_per_s.is_none() {
+        let mut cpu_percent = bounds.cpu_percent;
+        let has_more = bounds.memory_bytes.is_some() || bounds.reads_per_s.is_some();
+        if !has_more && cpu_percent.is_none() {
             return Ok(groups);
         }
         if !flash_sys::sandbox::privileges::is_root() {
-            return Err(impossible("bounds of memory and disk need root"));
+            return Err(impossible("bounds of memory, disk and CPU need root"));
         }
         let mounts = fs::read_to_string("/proc/self/mounts")
             .map_err(|why| Error::file("read", Path::new("/proc/self/mounts"), &why))?;
+        let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        if let (Some(percent), Some(mount)) = (cpu_percent, controller(&mounts, "cpu")) {
+            groups.make_cpu_v1(percent, &mount, &name)?;
+            cpu_percent = None;
+        }
+        if !has_more && cpu_percent.is_none() {
+            return Ok(groups);
+        }
         let Some(mounted) = find(&mounts) else {
             return Err(impossible(
                 "neither cgroup v1 with memory and blkio nor cgroup v2 with memory and io is mounted",
             ));
         };
         let disk = bounds.reads_per_s.map(|rate| Ok((rate, disk_of(bounds.root)?))).transpose()?;
-        let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         match mounted {
+            Mounted::One { .. } if cpu_percent.is_some() => {
+                return Err(impossible("the controller cpu of cgroup v1 is not mounted"));
+            }
             Mounted::One { memory, blkio } => {
                 groups.make_v1(bounds.memory_bytes, disk, [memory, blkio], &name)?;
             }
-            Mounted::Two(mount) => groups.make_v2(bounds.memory_bytes, disk, &mount, &name)?,
+            Mounted::Two(mount) => groups.make_v2(bounds.memory_bytes, disk, cpu_percent, &mount, &name)?,
         }
         // Some machines take a bound only when it is set: better to hear it now than after a warm-up.
         groups.throttle(true)?;
         groups.throttle(false)?;
         Ok(groups)
+    }
+
+    fn make_cpu_v1(&mut self, percent: u32, mount: &Path, name: &str) -> Result<()> {
+        let folder = self.add(mount, name)?;
+        set(&folder.join("cpu.cfs_period_us"), &CPU_PERIOD_US.to_string())?;
+        set(&folder.join("cpu.cfs_quota_us"), &quota_us(percent).to_string())
     }
 
     fn make_v1(
@@ -115,11 +138,18 @@ impl Groups {
         &mut self,
         memory_bytes: Option<u64>,
         disk: Option<(u32, String)>,
+        cpu_percent: Option<u32>,
         mount: &Path,
         name: &str,
     ) -> Result<()> {
         set(&mount.join("cgroup.subtree_control"), "+memory +io")?;
+        if cpu_percent.is_some() {
+            set(&mount.join("cgroup.subtree_control"), "+cpu")?;
+        }
         let folder = self.add(mount, name)?;
+        if let Some(percent) = cpu_percent {
+            set(&folder.join("cpu.max"), &format!("{} {CPU_PERIOD_US}", quota_us(percent)))?;
+        }
         if let Some(bytes) = memory_bytes {
             set(&folder.join("memory.max"), &bytes.to_string())?;
         }
@@ -212,13 +242,18 @@ impl Drop for Groups {
     }
 }
 
+/// What a share of a core is in a period.
+fn quota_us(percent: u32) -> u64 {
+    u64::from(CPU_PERIOD_US) * u64::from(percent) / 100
+}
+
 /// Numbers the groups of this process.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 fn impossible(why: &str) -> Error {
     Error::run(format!(
         "there can be no testbed on this machine: {why}; run as root where cgroups can be changed, or do without bounds \
-         of memory and disk"
+         of memory, disk and CPU"
     ))
 }
 
@@ -231,28 +266,34 @@ fn set(path: &Path, text: &str) -> Result<()> {
     written.map_err(|why| impossible(&format!("writing '{text}' to {} failed: {why}", path.display())))
 }
 
+/// The mounts of a kind in the text of /proc/self/mounts, with their options.
+fn of_kind<'a>(mounts: &'a str, wanted: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    mounts.lines().filter_map(move |line| {
+        let mut fields = line.split(' ').skip(1);
+        let (folder, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
+        (kind == wanted).then_some((folder, options))
+    })
+}
+
+/// Where a controller of version 1 is mounted.
+fn controller(mounts: &str, name: &str) -> Option<PathBuf> {
+    let mut found =
+        of_kind(mounts, "cgroup").filter(|(_, options)| options.split(',').any(|option| option == name));
+    found.next().map(|(folder, _)| PathBuf::from(folder))
+}
+
 /// Finds the controllers in the text of /proc/self/mounts.
 fn find(mounts: &str) -> Option<Mounted> {
-    let of_kind = |wanted: &'static str| {
-        mounts.lines().filter_map(move |line| {
-            let mut fields = line.split(' ').skip(1);
-            let (folder, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
-            (kind == wanted).then_some((folder, options))
-        })
-    };
-    let controller = |name: &str| {
-        let mut found =
-            of_kind("cgroup").filter(|(_, options)| options.split(',').any(|option| option == name));
-        found.next().map(|(folder, _)| PathBuf::from(folder))
-    };
-    if let (Some(memory), Some(blkio)) = (controller("memory"), controller("blkio")) {
+    if let (Some(memory), Some(blkio)) = (controller(mounts, "memory"), controller(mounts, "blkio")) {
         return Some(Mounted::One { memory, blkio });
     }
     let has_both = |folder: &str| {
         let list = fs::read_to_string(Path::new(folder).join("cgroup.controllers")).unwrap_or_default();
         ["memory", "io"].iter().all(|wanted| list.split_ascii_whitespace().any(|name| name == *wanted))
     };
-    of_kind("cgroup2").find(|(folder, _)| has_both(folder)).map(|(folder, _)| Mounted::Two(folder.into()))
+    of_kind(mounts, "cgroup2")
+        .find(|(folder, _)| has_both(folder))
+        .map(|(folder, _)| Mounted::Two(folder.into()))
 }
 
 /// Removes the empty groups of labs that are gone.
@@ -297,6 +338,12 @@ mod tests {
         let found = Mounted::One { memory: "/a/memory".into(), blkio: "/a/blkio".into() };
         assert_eq!(find(one), Some(found));
         assert_eq!(find("cgroup /a/memory cgroup rw,relatime,memory 0 0\n"), None);
+        assert_eq!(controller(one, "cpu"), None, "cpuacct is another one");
+        assert_eq!(
+            controller("cgroup /a/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n", "cpu").unwrap(),
+            Path::new("/a/cpu,cpuacct")
+        );
+        assert_eq!([10, 30, 100].map(quota_us), [1_000, 3_000, 10_000]);
         assert_eq!(find("cgroup2 /not/there cgroup2 rw 0 0\n"), None);
         assert_eq!(find("nonsense\n\n"), None);
     }

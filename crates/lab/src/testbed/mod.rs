@@ -8,6 +8,7 @@ mod machine;
 mod peer;
 mod prepare;
 mod running;
+mod states;
 mod template;
 mod tree;
 mod watch;
@@ -22,6 +23,7 @@ use flash_sys::waiting::program;
 pub use machine::machine;
 pub use peer::{Peer, Peers, read_peers, ready_made, ready_made_names};
 pub use running::Running;
+pub use states::{Moment, States};
 pub use watch::{UsageReading, Watch};
 
 use crate::error::{Error, Result};
@@ -45,7 +47,8 @@ pub struct Wishes {
 impl Wishes {
     /// The place for a server that serves `root`.
     pub fn place(&self, root: PathBuf) -> Place {
-        Place { root, core: self.core, memory_bytes: self.memory_bytes, reads_per_s: self.reads_per_s }
+        let Self { core, memory_bytes, reads_per_s, .. } = *self;
+        Place { root, core, memory_bytes, reads_per_s, cpu_percent: None }
     }
 }
 
@@ -60,12 +63,14 @@ pub struct Place {
     pub memory_bytes: Option<u64>,
     /// Reads that the disk of `root` is held to for it, once [`Running::throttle`] says so.
     pub reads_per_s: Option<u32>,
+    /// The share of one core that it may use, percent, from 1.
+    pub cpu_percent: Option<u32>,
 }
 
 impl Place {
     /// Whether this machine allows it, without starting anything: for an error before hours of work.
     ///
-    /// Errors: usage, for a root that is not there; run, when memory or disk can't be bounded.
+    /// Errors: usage, for a root that is not there; run, when memory, disk or CPU can't be bounded.
     pub fn check(&self) -> Result<()> {
         let root = self.checked_root()?;
         self.groups(Path::new(&root))?.remove()
@@ -88,7 +93,8 @@ impl Place {
     }
 
     fn groups(&self, root: &Path) -> Result<Groups> {
-        Groups::make(&Bounds { memory_bytes: self.memory_bytes, reads_per_s: self.reads_per_s, root })
+        let Self { memory_bytes, reads_per_s, cpu_percent, .. } = *self;
+        Groups::make(&Bounds { memory_bytes, reads_per_s, cpu_percent, root })
     }
 }
 

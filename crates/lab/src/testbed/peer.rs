@@ -187,6 +187,28 @@ impl Peer {
         Self { name: name.to_owned(), note: String::new(), kind }
     }
 
+    /// The same server under another name, started with these arguments more, and without `left_out`, an
+    /// option with a value. One that runs already is only renamed.
+    pub(crate) fn with_arguments(&self, name: &str, left_out: Option<&str>, arguments: &[String]) -> Self {
+        let mut peer = Self { name: name.to_owned(), ..self.clone() };
+        if let Kind::Started(recipe) = &mut peer.kind {
+            if let Some(at) = recipe.command.iter().position(|word| Some(word.as_str()) == left_out) {
+                recipe.command.drain(at..(at + 2).min(recipe.command.len()));
+            }
+            recipe.command.extend_from_slice(arguments);
+        }
+        peer
+    }
+
+    /// The same with this value for a placeholder.
+    pub(crate) fn with_set(&self, name: &str, value: &str) -> Self {
+        let mut peer = self.clone();
+        if let Kind::Started(recipe) = &mut peer.kind {
+            recipe.set.insert(name.to_owned(), value.to_owned());
+        }
+        peer
+    }
+
     /// Where it runs already; none for one that the lab starts.
     pub fn url(&self) -> Option<&str> {
         match &self.kind {

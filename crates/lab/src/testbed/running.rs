@@ -179,6 +179,11 @@ impl Running {
         self.command.as_deref()
     }
 
+    /// The folder of its own files; none for one that ran already.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.started.as_ref().map(|started| started.folder.0.as_path())
+    }
+
     /// Its process id, when known.
     pub fn pid(&self) -> Option<u32> {
         self.pid

@@ -198,8 +198,13 @@ fn a_server_is_in_its_groups_and_they_go_with_it() {
         return;
     }
     let root = folder("groups");
-    let place =
-        Place { root: root.clone(), core: Some(0), memory_bytes: Some(64 << 20), reads_per_s: Some(150) };
+    let place = Place {
+        root: root.clone(),
+        core: Some(0),
+        memory_bytes: Some(64 << 20),
+        reads_per_s: Some(150),
+        cpu_percent: None,
+    };
     place.check().unwrap();
     let running = peer("groups", PYTHON).start(&place).unwrap();
     let pid = running.pid().unwrap();

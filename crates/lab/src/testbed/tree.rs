@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::Path;
 
 use super::machine::kib_of;
 
@@ -23,6 +24,8 @@ pub(super) struct Stat {
     pub(super) session: u32,
     /// It has ended, and nobody has asked yet how.
     pub(super) is_zombie: bool,
+    /// It runs, or waits for nothing but a core.
+    pub(super) is_runnable: bool,
     /// CPU time in clock ticks of its children that have ended and been waited for, and of theirs.
     pub(super) ended_children_ticks: u64,
 }
@@ -30,8 +33,12 @@ pub(super) struct Stat {
 impl Stat {
     /// Of one process; none when there is no such process (any more).
     pub(super) fn read(pid: u32) -> Option<Self> {
-        let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
-        Self::parse(pid, &String::from_utf8_lossy(&text))
+        Self::of_file(pid, Path::new(&format!("/proc/{pid}/stat")))
+    }
+
+    /// Of a process or of one of its threads, each of which has such a file.
+    pub(super) fn of_file(pid: u32, path: &Path) -> Option<Self> {
+        Self::parse(pid, &String::from_utf8_lossy(&fs::read(path).ok()?))
     }
 
     fn parse(pid: u32, text: &str) -> Option<Self> {
@@ -44,6 +51,7 @@ impl Stat {
             parent: number(4)? as u32,
             session: number(6)? as u32,
             // Until its other threads are gone, one whose first thread has ended still runs.
+            is_runnable: *fields.first()? == "R",
             is_zombie: matches!(*fields.first()?, "Z" | "X") && number(20)? <= 1,
             ended_children_ticks: number(16)? + number(17)?,
         })
@@ -93,7 +101,7 @@ mod tests {
 
     fn stat(pid: u32, parent: u32) -> Stat {
         let process = Process { pid, started_ticks: 1 };
-        Stat { process, parent, session: 1, is_zombie: false, ended_children_ticks: 0 }
+        Stat { process, parent, session: 1, is_zombie: false, is_runnable: false, ended_children_ticks: 0 }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! it was sent. What is left out is counted by reason.
 
 mod clf;
+pub(crate) mod made;
 mod read;
 mod replay;
 mod worldcup;

@@ -1,0 +1,244 @@
+//! What a server tells of itself: events of each dispatch, by `flash stats`, and how many of its processes could
+//! run (latency-and-connection-scheduling, sections 6.1 and 6.2).
+//!
+//! `burstiness` needs it: no client sees these figures. [`super::rounds`] asks before and after a measurement.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::testbed::Moment;
+
+/// How long `flash stats` may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+const LOOK: Duration = Duration::from_millis(10);
+/// The longest document that is read.
+const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
+
+/// Names of figures, which findings ask for.
+pub(super) const EVENTS_MEAN: &str = "events per dispatch, mean";
+pub(super) const EVENTS_P50: &str = "events per dispatch, median";
+pub(super) const EVENTS_P999: &str = "events per dispatch, 99.9th percentile";
+pub(super) const EVENTS_MAX: &str = "events per dispatch, at most";
+pub(super) const WEIGHTED_P50: &str = "events per dispatch, median of the events";
+pub(super) const DISPATCHES: &str = "dispatches in a second";
+pub(super) const IDLE_SHARE: &str = "share of moments with no runnable process";
+pub(super) const RUNNABLE_SHARE: &str = "share of processes that are runnable, mean";
+
+/// The figures of a server at a point in a round.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(super) struct Inside {
+    pub(super) variant: String,
+    pub(super) point: String,
+    pub(super) round: u32,
+    /// By the names above.
+    pub(super) figures: BTreeMap<String, f64>,
+    /// How many dispatches had so many events; empty where that is not known.
+    pub(super) dispatches: Vec<Bucket>,
+    /// The moments at which its processes were looked at.
+    pub(super) moments: Vec<Moment>,
+}
+
+/// Dispatches with so many events, from `from` to `to`.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(super) struct Bucket {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) count: u64,
+}
+
+/// What `flash stats` said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Told(BTreeMap<u64, Bucket>);
+
+/// The socket at which a server is asked.
+#[derive(Debug)]
+pub(super) struct Control(pub(super) PathBuf);
+
+impl Control {
+    /// Asks the server.
+    ///
+    /// Errors: run, when it does not tell.
+    pub(super) fn ask(&self, flash: &Path) -> Result<Told> {
+        let mut command = Command::new(flash);
+        command.arg("stats").arg("--control").arg(&self.0).arg("--json");
+        let said = output(&mut command)?;
+        let document: Value = serde_json::from_slice(&said)
+            .map_err(|why| Error::run(format!("`flash stats --json` gave no JSON: {why}")))?;
+        Told::read(&document).ok_or_else(|| {
+            Error::run("`flash stats --json` tells nothing of dispatches: it is of another version")
+        })
+    }
+}
+
+/// What a command printed, when it ended well and in time.
+///
+/// Errors: run, with what it said otherwise.
+pub(super) fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let name = format!("{command:?}");
+    let failed = |why: &str| Error::run(format!("{name} failed: {why}"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|why| failed(&why.to_string()))?;
+    let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
+    fn read(from: &mut Option<impl Read>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if let Some(from) = from {
+            // What is cut short is no document.
+            let _ = from.take(DOCUMENT_BYTES_MAX).read_to_end(&mut bytes);
+        }
+        bytes
+    }
+    let readers = (thread::spawn(move || read(&mut out)), thread::spawn(move || read(&mut err)));
+    let deadline = Instant::now() + PATIENCE;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break Some(status),
+            Ok(None) if Instant::now() < deadline => thread::sleep(LOOK),
+            _ => {
+                let _ = child.kill();
+                let _ = child.wait();
+                break None;
+            }
+        }
+    };
+    let said = readers.0.join().unwrap_or_default();
+    let why = readers.1.join().unwrap_or_default();
+    match status {
+        Some(status) if status.success() => Ok(said),
+        Some(status) => Err(failed(&format!("{status}: {}", String::from_utf8_lossy(&why).trim()))),
+        None => Err(failed(&format!("it took more than {} s", PATIENCE.as_secs()))),
+    }
+}
+
+impl Told {
+    /// Takes the histogram of dispatches out of a document.
+    fn read(document: &Value) -> Option<Self> {
+        let stats = document.get("stats").unwrap_or(document);
+        let buckets = stats.get("sum")?.get("dispatches")?.get("buckets")?.as_array()?;
+        let bucket = |value: &Value| {
+            let number = |at: usize| value.get(at)?.as_u64();
+            let bucket = Bucket { from: number(0)?, to: number(1)?, count: number(2)? };
+            Some((bucket.from, bucket))
+        };
+        Some(Self(buckets.iter().filter_map(bucket).collect()))
+    }
+
+    /// What came to it since `before`.
+    fn since(&self, before: &Self) -> Vec<Bucket> {
+        let then = |from: &u64| before.0.get(from).map_or(0, |bucket| bucket.count);
+        let new = |(from, bucket): (&u64, &Bucket)| Bucket {
+            count: bucket.count.saturating_sub(then(from)),
+            ..*bucket
+        };
+        self.0.iter().map(new).filter(|bucket| bucket.count > 0).collect()
+    }
+}
+
+impl Bucket {
+    /// About the number of events of each of its dispatches.
+    fn events(&self) -> f64 {
+        (self.from as f64 + self.to as f64) / 2.0
+    }
+}
+
+/// The smallest number of events that a share of the weight does not exceed.
+fn percentile(buckets: &[Bucket], share: f64, weight: impl Fn(&Bucket) -> f64) -> f64 {
+    let all: f64 = buckets.iter().map(&weight).sum();
+    let mut sum = 0.0;
+    for bucket in buckets {
+        sum += weight(bucket);
+        if sum >= all * share {
+            return bucket.to as f64;
+        }
+    }
+    0.0
+}
+
+impl Inside {
+    /// Computes the figures of a measurement of so many seconds.
+    pub(super) fn of(told: Option<(&Told, &Told)>, moments: Vec<Moment>, duration_s: f64) -> Self {
+        let mut inside = Self { moments, ..Self::default() };
+        let mut put = |name: &str, value: f64| {
+            if value.is_finite() {
+                inside.figures.insert(name.to_owned(), value);
+            }
+        };
+        let buckets = told.map(|(before, after)| after.since(before)).unwrap_or_default();
+        let count: u64 = buckets.iter().map(|bucket| bucket.count).sum();
+        if count > 0 {
+            let plain = |bucket: &Bucket| bucket.count as f64;
+            let weighted = |bucket: &Bucket| bucket.count as f64 * bucket.events();
+            let events: f64 = buckets.iter().map(weighted).sum();
+            put(EVENTS_MEAN, events / count as f64);
+            put(EVENTS_P50, percentile(&buckets, 0.5, plain));
+            put(EVENTS_P999, percentile(&buckets, 0.999, plain));
+            put(EVENTS_MAX, percentile(&buckets, 1.0, plain));
+            put(WEIGHTED_P50, percentile(&buckets, 0.5, weighted));
+            put(DISPATCHES, count as f64 / duration_s);
+        }
+        let looked = inside.moments.iter().filter(|moment| moment.all > 0);
+        let shares: Vec<f64> =
+            looked.map(|moment| f64::from(moment.runnable) / f64::from(moment.all)).collect();
+        if !shares.is_empty() {
+            let idle = shares.iter().filter(|share| **share == 0.0).count();
+            put(IDLE_SHARE, idle as f64 / shares.len() as f64);
+            put(RUNNABLE_SHARE, shares.iter().sum::<f64>() / shares.len() as f64);
+        }
+        inside.dispatches = buckets;
+        inside
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn told(buckets: &Value) -> Told {
+        Told::read(&json!({ "version": 1, "stats": { "sum": { "dispatches": { "buckets": buckets } } } }))
+            .unwrap()
+    }
+
+    #[test]
+    fn figures_are_of_what_came_between_two_answers() {
+        let before = told(&json!([[1, 1, 10], [4, 4, 5]]));
+        let after = told(&json!([[1, 1, 110], [4, 4, 5], [100, 103, 1]]));
+        let moments = vec![Moment { runnable: 0, all: 4 }, Moment { runnable: 2, all: 4 }];
+        let inside = Inside::of(Some((&before, &after)), moments, 2.0);
+        let figure = |name: &str| inside.figures[name];
+        assert_eq!(
+            inside.dispatches,
+            [Bucket { from: 1, to: 1, count: 100 }, Bucket { from: 100, to: 103, count: 1 }]
+        );
+        // 100 dispatches of one event and one of about 101.5.
+        assert!((figure(EVENTS_MEAN) - 201.5 / 101.0).abs() < 1e-9);
+        assert_eq!((figure(EVENTS_P50), figure(EVENTS_P999), figure(EVENTS_MAX)), (1.0, 103.0, 103.0));
+        assert_eq!((figure(WEIGHTED_P50), figure(DISPATCHES)), (103.0, 50.5));
+        assert_eq!((figure(IDLE_SHARE), figure(RUNNABLE_SHARE)), (0.5, 0.25));
+    }
+
+    #[test]
+    fn what_is_not_told_has_no_figures() {
+        let inside = Inside::of(None, Vec::new(), 1.0);
+        assert!(inside.figures.is_empty() && inside.dispatches.is_empty());
+        assert_eq!(Told::read(&json!({ "stats": {} })), None);
+        assert_eq!(told(&json!([[1, 1], "x", [-1, 2, 3]])), Told::default());
+    }
+
+    #[test]
+    fn a_command_that_fails_says_why() {
+        let failed =
+            output(Command::new("/bin/sh").args(["-c", "echo no such option >&2; exit 2"])).unwrap_err();
+        assert!(failed.to_string().contains("no such option"), "{failed}");
+        assert_eq!(output(Command::new("/bin/echo").arg("x")).unwrap(), b"x\n");
+        output(&mut Command::new("/not/there")).unwrap_err();
+    }
+}

@@ -1,0 +1,233 @@
+//! What an experiment does: which servers answer what, how often and for how long.
+//!
+//! Each experiment makes a plan; [`super::rounds`] carries it out and `flash experiment list` adds its times up.
+//! Pure.
+
+use crate::workload::trace::made::MadeLog;
+use std::path::PathBuf;
+
+/// How long a server takes to start, to answer its first requests and to end; seconds, about.
+const TURN_S: f64 = 2.5;
+/// How long the last answers of a measurement take; seconds, about.
+const DRAIN_S: f64 = 0.5;
+/// Where nothing else is said, a server gets this many turns: fewer tell nothing of noise.
+pub(super) const ROUNDS: u32 = 3;
+/// What a new file set is written with, bytes per second, about.
+const WRITTEN_BYTES_PER_S: f64 = 60e6;
+
+/// What an experiment is scaled by.
+#[derive(Clone, Debug)]
+pub(super) struct Scale {
+    /// Fewer points, shorter ones.
+    pub(super) quick: bool,
+    /// The server's memory: file sets are as much larger or smaller than it as in the papers.
+    pub(super) memory_bytes: u64,
+    /// Servers beside Flash, by the names of ready-made ones.
+    pub(super) peers: Vec<String>,
+    /// Real logs, in place of the made-up ones.
+    pub(super) traces: Vec<PathBuf>,
+}
+
+impl Scale {
+    /// One of two, by whether it is to be quick.
+    pub(super) fn pick<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// So many times the memory, in directories of a SPECweb99 set.
+    pub(super) fn directories(&self, times_memory: f64) -> u32 {
+        let bytes = (self.memory_bytes as f64 * times_memory) as u64;
+        u32::try_from(crate::fileset::layout::directories_for(bytes)).unwrap_or(u32::MAX)
+    }
+}
+
+/// The whole of an experiment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Plan {
+    pub(super) variants: Vec<Variant>,
+    pub(super) sets: Vec<Set>,
+    /// In their order, in each round.
+    pub(super) scenes: Vec<Scene>,
+    pub(super) rounds: u32,
+    /// Ask the server about its dispatches, and look at the states of its processes.
+    pub(super) looks_inside: bool,
+}
+
+/// A server in one of its forms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Variant {
+    /// In tables and legends.
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    /// It gets a process or thread for each client; with more clients than this it is not tried.
+    pub(super) clients_max: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// `flash serve` with these arguments; `{clients}` stands for the scene's number of clients.
+    Flash(Vec<String>),
+    /// A ready-made server.
+    Peer(String),
+}
+
+/// The files that a scene serves.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Set {
+    /// So many directories.
+    Specweb99 { directories: u32 },
+    /// One file of each length, in bytes.
+    Lengths(Vec<u64>),
+    /// The files of a made-up log.
+    Made(MadeLog),
+    /// The files of a log that the user has.
+    Trace(PathBuf),
+}
+
+/// What the servers get, in each of their turns.
+#[derive(Clone, Debug)]
+pub(super) struct Scene {
+    /// Its number in the plan's sets.
+    pub(super) set: usize,
+    /// Bounded memory and disk reads: the point of a scene whose files do not fit.
+    pub(super) is_bounded: bool,
+    /// Share of a core, percent.
+    pub(super) cpu: Option<Cpu>,
+    /// Asked without measuring, with the disk at its full speed.
+    pub(super) warm_up_s: f64,
+    pub(super) points: Vec<Point>,
+    /// What `{clients}` stands for in arguments.
+    pub(super) clients: Option<u32>,
+}
+
+/// A share of a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cpu {
+    pub(super) percent: u32,
+    /// Without it the scene has no point. Else it only keeps the generator from being the limit.
+    pub(super) is_needed: bool,
+}
+
+/// One measurement.
+#[derive(Clone, Debug)]
+pub(super) struct Point {
+    /// A level of the results.
+    pub(super) name: String,
+    /// Where it stands on the axis.
+    pub(super) x: f64,
+    pub(super) ask: Ask,
+    pub(super) load: Load,
+    /// After so many requests a client closes its connection.
+    pub(super) requests_per_connection: u32,
+    pub(super) duration_s: f64,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Ask {
+    /// SPECweb99's choice from the first so many directories.
+    Directories(u32),
+    /// The file with this number of a set of lengths.
+    File(usize),
+    /// The requests of a log in their order, over and over.
+    Replay,
+}
+
+/// How requests arrive.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Load {
+    /// So many clients without pause.
+    Infinite(u32),
+    /// Poisson arrivals, at a fraction of what was answered at another point, by its name.
+    Fraction(f64, String),
+    /// Hot requests, alone or beside cold ones.
+    Beside(Beside),
+}
+
+/// Poisson arrivals for small files that stay in memory, and for files that are asked for once.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Beside {
+    /// Hot files are those of the first so many directories.
+    pub(super) hot_directories: u32,
+    pub(super) hot_rate_per_s: f64,
+    pub(super) cold_directories: std::ops::Range<u32>,
+    /// None for hot requests alone.
+    pub(super) cold_rate_per_s: Option<f64>,
+}
+
+impl Scene {
+    /// Of a set: cached, without bounds, each variant.
+    pub(super) fn of(set: usize, points: Vec<Point>) -> Self {
+        Self { set, is_bounded: false, cpu: None, warm_up_s: 1.0, points, clients: None }
+    }
+
+    /// Why a variant is not tried here.
+    pub(super) fn leaves_out(&self, variant: &Variant) -> Option<String> {
+        let (clients, most) = (self.clients?, variant.clients_max?);
+        (clients > most)
+            .then(|| format!("{clients} clients need as many processes or threads, and {most} are the most"))
+    }
+}
+
+impl Plan {
+    /// Replaces the durations and rounds, where they are given.
+    pub(super) fn adjusted(mut self, rounds: Option<u32>, duration_s: Option<f64>) -> Self {
+        self.rounds = rounds.unwrap_or(self.rounds);
+        if let Some(duration_s) = duration_s {
+            for scene in &mut self.scenes {
+                scene.warm_up_s = scene.warm_up_s.min(duration_s);
+                scene.points.iter_mut().for_each(|point| point.duration_s = duration_s);
+            }
+        }
+        self
+    }
+
+    /// How long it takes, about; without making its file sets.
+    pub(super) fn run_s(&self) -> f64 {
+        let turn_s = |scene: &Scene| {
+            let points_s: f64 = scene.points.iter().map(|point| point.duration_s + DRAIN_S).sum();
+            let turns = self.variants.iter().filter(|variant| scene.leaves_out(variant).is_none()).count();
+            turns as f64 * (TURN_S + scene.warm_up_s + points_s)
+        };
+        f64::from(self.rounds) * self.scenes.iter().map(turn_s).sum::<f64>()
+    }
+
+    /// How large its file sets are together.
+    pub(super) fn set_bytes(&self) -> u64 {
+        let bytes = |set: &Set| match set {
+            Set::Specweb99 { directories } => {
+                u64::from(*directories) * crate::fileset::layout::DIRECTORY_BYTES
+            }
+            Set::Lengths(lengths) => lengths.iter().sum(),
+            Set::Made(log) => log.dataset_bytes,
+            // As large as its log says, which nobody has read yet.
+            Set::Trace(_) => 0,
+        };
+        self.sets.iter().map(bytes).sum()
+    }
+
+    /// How long it takes to make them, about.
+    pub(super) fn making_s(&self) -> f64 {
+        self.set_bytes() as f64 / WRITTEN_BYTES_PER_S
+    }
+
+    /// Every point once, by name.
+    pub(super) fn points(&self) -> Vec<&Point> {
+        let mut points: Vec<&Point> = Vec::new();
+        for point in self.scenes.iter().flat_map(|scene| &scene.points) {
+            if !points.iter().any(|known| known.name == point.name) {
+                points.push(point);
+            }
+        }
+        points
+    }
+}
+
+/// A time as people plan with it.
+pub(super) fn minutes(seconds: f64) -> String {
+    match seconds {
+        s if s < 90.0 => format!("{:.0} s", s.max(1.0)),
+        s if s < 5400.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3600.0),
+    }
+}

@@ -1,0 +1,77 @@
+//! Plots and tables of what was measured: medians of the rounds, and the least and the most of them in the tables.
+//!
+//! The experiments call it for their pages. Pure.
+
+use super::data::{Data, Measure, Sample};
+use super::plan::Point;
+use crate::report::sheet::{Axis, Division, Entry, Grid, Plot, Unit};
+
+/// The axes of most plots.
+pub(super) fn bandwidth() -> Axis {
+    Axis::new("bandwidth, Mb/s", Unit::Number, Division::Linear)
+}
+
+/// See [`bandwidth`].
+pub(super) fn rate(title: &str) -> Axis {
+    Axis::new(title, Unit::Number, Division::Linear)
+}
+
+/// See [`bandwidth`].
+pub(super) fn latency(title: &str) -> Axis {
+    Axis::new(title, Unit::Milliseconds, Division::Log)
+}
+
+/// What a table shows of a sample.
+pub(super) fn entry(sample: Option<Sample>) -> Entry {
+    sample.map_or(Entry::None, |sample| {
+        let (low, high) = sample.ends();
+        Entry::Rounds(sample.median(), low, high)
+    })
+}
+
+/// A measure of every server against the points' place on the axis.
+pub(super) fn against(
+    data: Data<'_>,
+    points: &[&Point],
+    measure: Measure,
+    title: &str,
+    axes: (Axis, Axis),
+) -> Plot {
+    let names = || data.run.subjects.iter().map(|subject| subject.name.as_str());
+    let names: Vec<&str> =
+        names().filter(|name| points.iter().any(|p| data.sample(name, &p.name, measure).is_some())).collect();
+    let line = |name: &&str| {
+        let spot = |point: &&Point| {
+            (point.x, data.sample(name, &point.name, measure).map_or(f64::NAN, |s| s.median()))
+        };
+        ((*name).to_owned(), points.iter().map(spot).collect())
+    };
+    let row = |point: &&Point| {
+        let figures = names.iter().map(|name| entry(data.sample(name, &point.name, measure)));
+        [Entry::Text(point.name.clone())].into_iter().chain(figures).collect()
+    };
+    let columns =
+        [axes.0.title.clone()].into_iter().chain(names.iter().map(|name| (*name).to_owned())).collect();
+    let grid =
+        Grid { title: format!("{title}: {}", axes.1.title), columns, rows: points.iter().map(row).collect() };
+    Plot {
+        title: title.to_owned(),
+        lines: names.iter().map(line).collect(),
+        grid: Some(grid),
+        x: axes.0,
+        y: axes.1,
+    }
+}
+
+/// A table with a row for each server, and a column for each measure at a point.
+pub(super) fn table(data: Data<'_>, title: &str, columns: &[(&str, &str, Measure)]) -> Grid {
+    let row = |name: &String| {
+        let figures = columns.iter().map(|(_, point, measure)| entry(data.sample(name, point, *measure)));
+        [Entry::Text(name.clone())].into_iter().chain(figures).collect::<Vec<_>>()
+    };
+    let names = data.run.subjects.iter().map(|subject| &subject.name);
+    let rows = names.map(row).filter(|row| row[1..].iter().any(|entry| *entry != Entry::None));
+    let heads = columns.iter().map(|(head, ..)| (*head).to_owned());
+    let rows = rows.collect();
+    Grid { title: title.to_owned(), columns: ["server".to_owned()].into_iter().chain(heads).collect(), rows }
+}

@@ -1,0 +1,146 @@
+//! The file sets of an experiment: made where they are missing, found where they are there.
+//!
+//! [`super::rounds`] asks for them before it starts a server. It waits for the disk as long as it takes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::plan::{Ask, Set};
+use crate::error::{Error, Result};
+use crate::fileset::layout::FILES_PER_DIRECTORY;
+use crate::fileset::{self, Amount, MANIFEST};
+use crate::workload::{self, Spec, Workload};
+
+/// The seed of contents and of made-up logs.
+const SEED: u64 = 1;
+
+/// A set that is there.
+#[derive(Clone, Debug)]
+pub(super) struct Ready {
+    /// The folder that servers serve.
+    pub(super) root: PathBuf,
+    /// The log that is replayed; none where files are drawn.
+    log: Option<PathBuf>,
+}
+
+/// Makes a set in the folder, or completes it. A SPECweb99 set that the user has is taken as it is.
+///
+/// Errors: run, for a full disk; usage, for a set that is too small or a log that is none.
+pub(super) fn ready(set: &Set, folder: &Path, files: Option<&Path>) -> Result<Ready> {
+    let make = |name: &str, set: fileset::Set| {
+        let root = folder.join(name);
+        fileset::run(&fileset::Options { folder: root.clone(), set, seed: SEED })?;
+        Ok(root)
+    };
+    let replayed = |name: &str, log: PathBuf| {
+        let root = make(name, fileset::Set::Trace { file: log.clone(), dataset_bytes: None })?;
+        Ok(Ready { root, log: Some(log) })
+    };
+    fs::create_dir_all(folder).map_err(|why| Error::file("make", folder, &why))?;
+    match set {
+        Set::Specweb99 { directories } => {
+            let root = files.map_or_else(|| folder.join("specweb99"), Path::to_path_buf);
+            if directories_of(&root) < *directories {
+                if files.is_some() {
+                    return Err(Error::usage(format!(
+                        "{} has fewer than the {directories} directories that the experiment needs: complete it by `flash \
+                         fileset specweb99`, or give less memory",
+                        root.display()
+                    )));
+                }
+                make("specweb99", fileset::Set::Specweb99(Amount::Directories(*directories)))?;
+            }
+            Ok(Ready { root, log: None })
+        }
+        Set::Lengths(lengths) => {
+            let log = folder.join("lengths.log");
+            let line = |(number, bytes): (usize, &u64)| {
+                format!("127.0.0.1 - - [01/Mar/1999:00:00:00 +0000] \"GET /{number} HTTP/1.0\" 200 {bytes}\n")
+            };
+            let lines: String = lengths.iter().enumerate().map(line).collect();
+            fs::write(&log, lines).map_err(|why| Error::file("write", &log, &why))?;
+            // Sets of other lengths are other sets.
+            let name: Vec<String> = lengths.iter().map(u64::to_string).collect();
+            let root = make(
+                &format!("lengths-{}", name.join("-")),
+                fileset::Set::Trace { file: log, dataset_bytes: None },
+            )?;
+            Ok(Ready { root, log: None })
+        }
+        Set::Made(made) => {
+            let name = format!("{}-{}", made.name, made.dataset_bytes);
+            let log = folder.join(format!("{name}.log"));
+            made.write(&log, SEED)?;
+            replayed(&name, log)
+        }
+        Set::Trace(log) => {
+            let stem = log.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            replayed(&format!("trace-{stem}"), log.clone())
+        }
+    }
+}
+
+/// How many directories a SPECweb99 set has; 0 for what is none.
+fn directories_of(root: &Path) -> u32 {
+    let text = fs::read_to_string(root.join(MANIFEST)).unwrap_or_default();
+    let head = workload::manifest_head("specweb99", SEED);
+    let is_specweb99 = text.lines().next().is_some_and(|first| first == head);
+    if is_specweb99 { (text.lines().count() - 1) as u32 / FILES_PER_DIRECTORY } else { 0 }
+}
+
+impl Ready {
+    /// What a point asks for of this set.
+    ///
+    /// Errors: as [`Workload::open`].
+    pub(super) fn workload(&self, ask: Ask) -> Result<(Spec, Workload)> {
+        let (spec, options) = self.options(ask);
+        let workload = Workload::open(&spec, &options)?;
+        Ok((spec, workload))
+    }
+
+    /// The same as options.
+    pub(super) fn options(&self, ask: Ask) -> (Spec, workload::Options) {
+        let manifest = Some(self.root.join(MANIFEST));
+        let plain = workload::Options { manifest, ..workload::Options::default() };
+        match ask {
+            Ask::Directories(directories) => {
+                (Spec::Specweb99, workload::Options { directories: Some(directories), ..plain })
+            }
+            Ask::File(number) => (Spec::Single { path: format!("/t/000/{number:06}") }, plain),
+            Ask::Replay => {
+                let file = self.log.clone().unwrap_or_default();
+                (Spec::Trace { file }, workload::Options { trace_loop: true, ..plain })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::trace::made::MadeLog;
+
+    #[test]
+    fn sets_are_made_once_and_asked_for() {
+        let folder = std::env::temp_dir().join(format!("flash-lab-sets-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let web = ready(&Set::Specweb99 { directories: 2 }, &folder, None).unwrap();
+        let again = ready(&Set::Specweb99 { directories: 1 }, &folder, None).unwrap();
+        assert_eq!((&again.root, directories_of(&web.root)), (&web.root, 2), "a larger one does");
+        let (spec, workload) = web.workload(Ask::Directories(1)).unwrap();
+        assert_eq!((spec, workload.catalogue().len()), (Spec::Specweb99, 36));
+        let small = ready(&Set::Specweb99 { directories: 3 }, &folder, Some(&web.root)).unwrap_err();
+        assert_eq!(small.exit_code(), 2);
+
+        let lengths = ready(&Set::Lengths(vec![100, 5_000]), &folder, None).unwrap();
+        let (_, second) = lengths.workload(Ask::File(1)).unwrap();
+        assert_eq!((second.catalogue().len(), second.catalogue().file_bytes(0)), (1, Some(5_000)));
+
+        let (name, dataset_bytes) = ("made".to_owned(), 200_000);
+        let made = MadeLog { name, dataset_bytes, median_bytes: 2_000.0, alpha: 1.0, requests_per_file: 4 };
+        let made = ready(&Set::Made(made), &folder, None).unwrap();
+        let (_, replay) = made.workload(Ask::Replay).unwrap();
+        assert!(replay.warnings().is_empty() && replay.catalogue().dataset_bytes() >= Some(200_000));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

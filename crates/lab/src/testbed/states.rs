@@ -1,0 +1,116 @@
+//! How many processes of a server could run at a moment: the burstiness of servers that have many
+//! (latency-and-connection-scheduling, section 6.2).
+//!
+//! `experiment` takes it. Its thread only reads /proc, and gives way to all others.
+
+use std::fs;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use flash_sys::waiting::{process, program};
+use serde::{Deserialize, Serialize};
+
+use super::tree::{self, Stat};
+use crate::error::{Error, Result};
+
+/// The most moments of one watch: more than an hour of them.
+const MOMENTS_MAX: usize = 20_000;
+
+/// One look at a server.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Moment {
+    /// Threads of its processes that ran or waited for a core.
+    pub runnable: u32,
+    /// All of them.
+    pub all: u32,
+}
+
+impl Moment {
+    /// Of all that descends from a process. The process itself counts only when it is alone: it is a
+    /// supervisor otherwise, and serves nobody.
+    fn of(pid: u32) -> Self {
+        let all = tree::tree(&Stat::all(), pid);
+        let serving = if all.len() > 1 { &all[1..] } else { &all[..] };
+        let mut moment = Self { runnable: 0, all: 0 };
+        for stat in serving {
+            let tasks =
+                fs::read_dir(format!("/proc/{}/task", stat.process.pid)).into_iter().flatten().flatten();
+            for task in tasks {
+                // One that ended meanwhile is none.
+                let Some(state) = Stat::of_file(stat.process.pid, &task.path().join("stat")) else {
+                    continue;
+                };
+                moment.all += 1;
+                moment.runnable += u32::from(state.is_runnable);
+            }
+        }
+        moment
+    }
+}
+
+/// Looks at a server time and again, from [`States::watch`] to [`States::finish`].
+#[derive(Debug)]
+pub struct States {
+    /// Dropped, it ends the thread.
+    over: Option<Sender<()>>,
+    sampler: Option<JoinHandle<Vec<Moment>>>,
+}
+
+impl States {
+    /// Begins to look every so often, on these cores; on any when there are none.
+    ///
+    /// Errors: run, when no thread can be started.
+    pub fn watch(pid: u32, every: Duration, cores: &[usize]) -> Result<Self> {
+        let (over, is_over) = mpsc::channel();
+        let cores = cores.to_vec();
+        let sample = move || {
+            // Where that is not allowed it still does little.
+            let _ = process::give_way();
+            if !cores.is_empty() {
+                let _ = program::pin_thread(&cores);
+            }
+            let mut moments = Vec::new();
+            while moments.len() < MOMENTS_MAX && is_over.recv_timeout(every) == Err(RecvTimeoutError::Timeout)
+            {
+                moments.push(Moment::of(pid));
+            }
+            moments
+        };
+        let sampler = thread::Builder::new().name("states".to_owned()).spawn(sample);
+        let sampler = sampler
+            .map_err(|why| Error::run(format!("cannot start a thread to look at process {pid}: {why}")))?;
+        Ok(Self { over: Some(over), sampler: Some(sampler) })
+    }
+
+    /// What was seen.
+    pub fn finish(mut self) -> Vec<Moment> {
+        self.over = None;
+        self.sampler.take().and_then(|sampler| sampler.join().ok()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn who_sleeps_is_not_runnable_and_a_supervisor_does_not_count() {
+        let script =
+            "sh -c 'while :; do :; done' & busy=$!; sleep 60 & wait=$!; read end; kill $busy $wait; wait";
+        let mut child = Command::new("/bin/sh").args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap();
+        let seen = Moment { runnable: 1, all: 2 };
+        // Until the children are there, and the sampler got its turn beside the busy one.
+        let is_seen = (0..200).any(|_| {
+            let states = States::watch(child.id(), Duration::from_millis(5), &[]).unwrap();
+            thread::sleep(Duration::from_millis(100));
+            states.finish().contains(&seen)
+        });
+        let last = Moment::of(child.id());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(is_seen, "{last:?}");
+    }
+}

@@ -1,0 +1,197 @@
+//! `flash experiment`: whole experiments on the real program, cut as short as can be, and what is missing.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::harness::{Ended, FLASH, Folder, flash, run_json, small_set, start, start_with};
+
+/// What makes an experiment short: nothing can be told from it.
+const SHORT: [&str; 4] = ["--quick", "--rounds", "1", "--duration"];
+
+fn experiment(name: &str, folder: &Folder, words: &[&str]) -> Ended {
+    let (out, sets) = (folder.text("out"), folder.text("sets"));
+    let common = ["experiment", name, "--out", &out, "--sets", &sets];
+    flash(common.iter().chain(words).copied())
+}
+
+fn report(folder: &Folder) -> Value {
+    serde_json::from_str(&fs::read_to_string(folder.path("out/report.json")).unwrap()).unwrap()
+}
+
+/// The options that this program has.
+fn has(option: &str) -> bool {
+    flash(["serve", "--help"]).stdout.contains(option)
+}
+
+#[track_caller]
+fn assert_page(folder: &Folder) {
+    let page = fs::read_to_string(folder.path("out/report.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("cannot be told") && !page.contains("NaN"));
+}
+
+#[test]
+fn single_file_runs_whole() {
+    let folder = Folder::new();
+    let ended = experiment("single-file", &folder, &[&SHORT[..], &["300ms", "--peers", "nginx"]].concat());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_page(&folder);
+    let run = run_json(&folder.text("out"));
+    let amped = &run["subjects"][0];
+    assert_eq!(amped["name"], "AMPED");
+    let levels: Vec<&str> =
+        amped["levels"].as_array().unwrap().iter().map(|l| l["name"].as_str().unwrap()).collect();
+    assert_eq!(levels, ["1.00 kB", "10.0 kB", "100 kB"]);
+    for level in amped["levels"].as_array().unwrap() {
+        assert!(level["counts"]["answered"].as_u64().unwrap() > 0, "{level}");
+        let failed = level["counts"]["failed"].as_object().unwrap();
+        assert!(failed.is_empty(), "{failed:?}");
+    }
+    let report = report(&folder);
+    let findings = report["findings"].as_array().unwrap();
+    assert!(findings.iter().any(|finding| finding["id"] == "single-file/alike-10k"));
+    for finding in findings {
+        assert_eq!(finding["verdict"], "cannot_be_told", "one round tells nothing: {finding}");
+    }
+    assert!(ended.stdout.contains("single-file/alike-10k"), "{ended:?}");
+    // The table that it began, not what another run left.
+    let again = experiment("single-file", &folder, &SHORT[..1]);
+    assert!(again.code == Some(2) && again.stderr.contains("another run"), "{again:?}");
+    the_table_is_filled(&folder, findings);
+}
+
+/// The findings go into a document, and no further.
+fn the_table_is_filled(folder: &Folder, findings: &[Value]) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let document = folder.write("doc.md", fs::read_to_string(root.join("docs/experiments.md")).unwrap());
+    let ended = flash(["experiment", "table", &folder.text("out"), "--into", &document]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let written = fs::read_to_string(&document).unwrap();
+    for finding in findings {
+        assert!(written.contains(&format!("| {} |", finding["id"].as_str().unwrap())), "{written}");
+    }
+    let printed = flash(["experiment", "table", &folder.text("out")]);
+    assert!(printed.code == Some(0) && printed.stdout.starts_with("| id |"), "{printed:?}");
+}
+
+#[test]
+fn breakdown_runs_whole() {
+    let folder = Folder::new();
+    let ended = experiment("breakdown", &folder, &[&SHORT[..], &["200ms"]].concat());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_page(&folder);
+    let run = run_json(&folder.text("out"));
+    let subjects = run["subjects"].as_array().unwrap();
+    assert_eq!(subjects.len(), 8);
+    // What this program lacks is named; what it has is measured.
+    for subject in subjects {
+        let is_whole = subject["levels"].as_array().unwrap().len() == 2;
+        assert_eq!(is_whole, subject["missing"].is_null(), "{}: {}", subject["name"], subject["missing"]);
+    }
+    let options = ["--no-name-cache", "--no-head-cache", "--no-content-cache"];
+    let lacking: Vec<&str> = options.into_iter().filter(|option| !has(option)).collect();
+    let whole = subjects.iter().filter(|subject| subject["missing"].is_null()).count();
+    assert_eq!(whole, 8 >> lacking.len(), "{lacking:?}");
+    for option in lacking {
+        assert!(ended.stdout.contains(&format!("this `flash serve` has no {option}")), "{ended:?}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_named_and_the_rest_runs() {
+    let folder = Folder::new();
+    // An older Flash without any of the options, and no server of another make.
+    let old =
+        folder.write("old-flash", format!("#!/bin/sh\n[ \"$2\" = --help ] && exit 0\nexec {FLASH} \"$@\"\n"));
+    fs::set_permissions(&old, fs::Permissions::from_mode(0o755)).unwrap();
+    // No programs but those that the lab itself and the script need.
+    let tools = folder.text("bin");
+    fs::create_dir(&tools).unwrap();
+    for tool in ["sh", "df"] {
+        let folders = ["/bin", "/usr/bin"].map(|folder| Path::new(folder).join(tool));
+        let found = folders.iter().find(|path| path.exists()).unwrap();
+        symlink(found, Path::new(&tools).join(tool)).unwrap();
+    }
+    let (out, sets) = (folder.text("out"), folder.text("sets"));
+    let common = ["experiment", "single-file", "--out", &out, "--sets", &sets, "--peers", "h2o"];
+    let words = common.iter().chain(&SHORT).chain(&["200ms"]).copied();
+    let Ended { code, stdout, stderr } = start_with(words, &[("FLASH", &old), ("PATH", &tools)]).wait();
+    assert_eq!(code, Some(0), "{stdout} {stderr}");
+    for name in ["SPED", "MP", "MT"] {
+        assert!(
+            stdout.contains(&format!("missing: {name}: this `flash serve` has no --architecture")),
+            "{stdout}"
+        );
+    }
+    let is_there =
+        ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(|f| Path::new(f).join("h2o").exists()).contains(&true);
+    assert!(is_there || stdout.contains("missing: h2o: cannot start h2o"), "{stdout}");
+    let report = report(&folder);
+    assert_eq!(report["is_whole"], false);
+    assert!(report["missing"].as_array().unwrap().len() >= 3);
+    let run = run_json(&out);
+    assert_eq!(run["subjects"][0]["levels"].as_array().unwrap().len(), 3, "AMPED was measured");
+}
+
+#[test]
+fn a_signal_keeps_what_there_is() {
+    let folder = Folder::new();
+    let (out, sets) = (folder.text("out"), folder.text("sets"));
+    let words = ["--quick", "--duration", "1s", "--peers", "none"];
+    let common = ["experiment", "single-file", "--out", &out, "--sets", &sets];
+    let running = start(common.iter().chain(&words).copied());
+    let began = std::time::Instant::now();
+    // Until something was measured.
+    while !folder.path("out/run.json").exists() && began.elapsed().as_secs() < 60 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    running.signal("INT");
+    let ended = running.wait();
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert_page(&folder);
+    assert_eq!(report(&folder)["is_whole"], false);
+}
+
+#[test]
+fn the_list_says_what_there_is_and_wrong_words_are_told() {
+    let listed = flash(["experiment"]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    for name in [
+        "single-file",
+        "trace",
+        "dataset-size",
+        "breakdown",
+        "clients",
+        "new-flash",
+        "burstiness",
+        "cpu-speed",
+        "hot-cold",
+    ] {
+        assert!(listed.stdout.lines().any(|line| line.starts_with(name)), "{name}: {listed:?}");
+    }
+    let planned = flash(["experiment", "clients", "--quick", "--plan"]);
+    assert!(planned.code == Some(0) && planned.stdout.contains("takes: about"), "{planned:?}");
+    let set = small_set();
+    let cases: [(&[&str], &str); 9] = [
+        (&["traces"], "no experiment 'traces'"),
+        (&["single-file", "--rounds", "0"], "0 rounds"),
+        (&["single-file", "--peers", "zeus"], "no server 'zeus'"),
+        (&["single-file", "--duration", "x"], "--duration"),
+        (&["clients", "--trace", "x.log"], "only the experiment `trace`"),
+        (&["clients", "--memory", "1"], "1 bytes of memory"),
+        (&["dataset-size", "--files", set], "has fewer than"),
+        (&["single-file", "more"], "for `flash experiment table`"),
+        (&["table"], "no folders"),
+    ];
+    for (words, part) in cases {
+        let folder = Folder::new();
+        let (out, sets) = (folder.text("out"), folder.text("sets"));
+        let ended =
+            flash(["experiment"].iter().chain(words).chain(&["--out", &out, "--sets", &sets]).copied());
+        assert_eq!(ended.code, Some(2), "{words:?}: {ended:?}");
+        assert!(ended.stderr.contains(part), "{words:?}: {ended:?}");
+        assert!(!Path::new(&out).exists(), "{words:?}");
+    }
+}
