@@ -66,6 +66,31 @@ fn all_four_answer_with_the_same_bytes() {
 }
 
 #[test]
+fn each_tells_what_it_did() {
+    let folder = Folder::with_hello();
+    let path = folder.path("control.sock");
+    for architecture in ALL {
+        let server = launch(&folder, architecture).arg("--control").arg(&path).start();
+        for _ in 0..20 {
+            assert_eq!(server.get("/hello.txt").status, 200);
+        }
+        assert_eq!(server.get("/unheard-of").status, 404);
+        // A process that has no core in time is left out of an answer.
+        let stats = wait_for("all workers to tell", || {
+            let stats = crate::stats::stats_at(&path);
+            let told = stats["workers"].as_array()?.iter().all(|worker| !worker["counters"].is_null());
+            told.then_some(stats)
+        });
+        let sum = &stats["sum"];
+        assert_eq!((&sum["requests"], &sum["responses"]["2xx"]), (&21.into(), &20.into()), "{architecture}");
+        assert_eq!(sum["connections"]["accepted"], 21, "{architecture}");
+        let [dispatches, events] = ["count", "sum"].map(|field| sum["dispatches"][field].as_u64());
+        assert!(dispatches > Some(0) && events >= Some(21), "{architecture}: {}", sum["dispatches"]);
+        assert_eq!(stats["settings"]["architecture"], architecture);
+    }
+}
+
+#[test]
 fn only_amped_has_helpers_and_the_start_line_says_which_it_is() {
     let folder = Folder::with_hello();
     for (architecture, said) in [
@@ -94,6 +119,7 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         ("mp", ["--workers", "4"], "its worker processes are set by `processes`"),
         ("mt", ["--helpers-max", "4"], "it has no helpers"),
         ("sped", ["--helper-idle", "4s"], "it has no helpers"),
+        ("mp", ["--event-mechanism", "poll"], "it has no loop over many connections"),
     ] {
         let launch = Launch::bare().architecture(architecture).arg(folder.path("www"));
         let (code, out, err) = launch.args(words).fail();

@@ -106,6 +106,15 @@ fn answers(server: &Server, folder: &Folder) -> Vec<Essence> {
     all
 }
 
+#[track_caller]
+fn assert_same(found: &[Essence], expected: &[Essence], options: &[&str]) {
+    assert_eq!(found.len(), expected.len());
+    for ((found, expected), n) in found.iter().zip(expected).zip(0..) {
+        let request = REQUESTS[n % REQUESTS.len()];
+        assert!(found == expected, "{options:?}: {request:?}: {:?} {:?}", found.0, found.1);
+    }
+}
+
 /// Answers of which the heads are padded, one after the other.
 fn check_padding(server: &Server) {
     use std::io::Read;
@@ -181,10 +190,7 @@ fn every_combination_answers_the_same() {
             scope.spawn(move || {
                 for (number, options) in some.iter().enumerate() {
                     let server = launch(folder, options);
-                    for ((found, expected), n) in answers(&server, folder).iter().zip(expected).zip(0..) {
-                        let request = REQUESTS[n % REQUESTS.len()];
-                        assert!(found == expected, "{options:?}: {request:?}: {:?} {:?}", found.0, found.1);
-                    }
+                    assert_same(&answers(&server, folder), expected, options);
                     if options.contains(&"--align-heads") {
                         check_padding(&server);
                     }
@@ -218,16 +224,41 @@ fn for_experiments_a_worker_may_wait_in_its_loop_and_says_so() {
             assert_eq!(server.role("helper").len(), 0);
         }
         let found = answers(&server, &folder);
-        for ((found, expected), n) in found.iter().zip(&expected).zip(0..) {
-            let request = REQUESTS[n % REQUESTS.len()];
-            assert!(found == expected, "{options:?}: {request:?}: {:?} {:?}", found.0, found.1);
-        }
+        assert_same(&found, &expected, options);
         let said = server.stderr();
         for option in ["--open-in-loop", "--no-residency-check"] {
             assert_eq!(said.contains(option), options.contains(&option), "{said}");
         }
         assert!(said.lines().all(|line| line.starts_with("flash: warning: ")), "{said}");
         check_changes(&server, &folder, "own");
+    }
+}
+
+#[test]
+fn the_other_architectures_answer_the_same_with_each_switch() {
+    let folder = steady();
+    let expected = answers(&launch(&folder, &[]), &folder);
+    let switches: [&[&str]; 8] = [
+        &["--no-name-cache"],
+        &["--no-head-cache"],
+        &["--no-content-cache"],
+        &CACHES,
+        &["--send", "sendfile", "--no-content-cache"],
+        &["--send", "mmap", "--no-content-cache"],
+        &["--send", "mmap", "--no-name-cache", "--no-head-cache"],
+        &["--align-heads"],
+    ];
+    for architecture in [&["sped"][..], &["mp", "--processes", "8"], &["mt", "--threads", "8"]] {
+        for options in switches {
+            let launch = Launch::without_architecture().arg(folder.path("www"));
+            let launch =
+                launch.args(["--listen", "127.0.0.1:0", "--freshness", "0s", "--browse", "--architecture"]);
+            let server =
+                architecture.iter().chain(options).fold(launch, |launch, word| launch.arg(word)).start();
+            assert_same(&answers(&server, &folder), &expected, &[architecture, options].concat());
+            check_changes(&server, &folder, "own");
+            assert_eq!(server.stderr(), "", "{architecture:?} {options:?}");
+        }
     }
 }
 

@@ -37,7 +37,7 @@ fn start(folder: &Folder, workers: usize) -> (Server, PathBuf) {
 
 /// The document of the server with this control socket.
 #[track_caller]
-fn stats_at(path: &Path) -> Value {
+pub(crate) fn stats_at(path: &Path) -> Value {
     let done = flash_stats(&[], &["--json", "--control", path.to_str().unwrap()]);
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{}", done.out);
     let answer: Value = serde_json::from_str(&done.out).unwrap();

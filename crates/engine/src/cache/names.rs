@@ -174,13 +174,7 @@ impl Names {
     /// At most so many bytes; 0 switches it off.
     pub(crate) fn new(bytes_max: u64) -> Self {
         let cache = || {
-            Cache::with(
-                NAMES_EXPECTED,
-                bytes_max,
-                ByMemory,
-                RandomState::new(),
-                DefaultLifecycle::default(),
-            )
+            Cache::with(NAMES_EXPECTED, bytes_max, ByMemory, RandomState::new(), DefaultLifecycle::default())
         };
         Self { cache: (bytes_max > 0).then(cache) }
     }

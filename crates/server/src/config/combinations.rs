@@ -70,7 +70,8 @@ fn check_others(given: &Overrides, problems: &mut Vec<Problem>) {
         && idle.origin != Origin::Default
     {
         let help = "leave it out, or take --helpers processes";
-        problems.push(problem("helper_idle", &idle.origin, SENSELESS, "threads are never ended").helped(help));
+        problems
+            .push(problem("helper_idle", &idle.origin, SENSELESS, "threads are never ended").helped(help));
     }
 }
 

@@ -42,11 +42,11 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     if !problems.is_empty() {
         return Err(problems);
     }
+    let optimizations = Optimizations::of(&given);
     let architecture = value(given.architecture);
     let processes = size(value(given.processes));
     let by_default = || if architecture == Architecture::Mt { 1 } else { usable_cores() };
     let workers = given.workers.map_or_else(by_default, |given| size(given.value));
-    let optimizations = Optimizations::of(&given);
     let cache_memory_bytes = || {
         if let Some(Given { value: false, .. }) = given.content_cache {
             return 0;

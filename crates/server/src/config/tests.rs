@@ -350,8 +350,16 @@ fn what_does_nothing_with_the_architecture_is_refused_where_it_was_given() {
         ),
         ("architecture = \"mt\"\nhelper_idle = \"1s\"", "`helper_idle`", "it has no helpers"),
         ("architecture = \"sped\"\nhelpers = \"processes\"", "`helpers`", "it has no helpers"),
-        ("architecture = \"mp\"\nevent_mechanism = \"poll\"", "`event_mechanism`", "^^^^^^ the architecture is `mp`"),
-        ("architecture = \"mt\"\nevent_mechanism = \"epoll\"", "`event_mechanism`", "it has no loop over many"),
+        (
+            "architecture = \"mp\"\nevent_mechanism = \"poll\"",
+            "`event_mechanism`",
+            "^^^^^^ the architecture is `mp`",
+        ),
+        (
+            "architecture = \"mt\"\nevent_mechanism = \"epoll\"",
+            "`event_mechanism`",
+            "it has no loop over many",
+        ),
         ("architecture = \"sped\"\nopen_in_loop = true", "`open_in_loop`", "it does so in any case"),
         ("architecture = \"mp\"\nresidency_check = false", "`residency_check`", "it never asks"),
         ("architecture = \"mt\"\nresidency_check = false", "`residency_check`", "its threads share a lock"),

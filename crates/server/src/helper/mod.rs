@@ -97,8 +97,10 @@ fn do_guarded(work: &DiskWork, task: &Task<OwnedFd>) -> Outcome<OwnedFd> {
         let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
         // Nobody may be reading any more.
-        let _ =
-            writeln!(io::stderr(), "flash: a bug: panic in a helper ({text}); its requests were answered 503");
+        let _ = writeln!(
+            io::stderr(),
+            "flash: a bug: panic in a helper ({text}); its requests were answered 503"
+        );
         Outcome::Lost
     })
 }
