@@ -69,6 +69,7 @@ impl Amounts {
     fn of(self, count: u64) -> String {
         match self.seconds {
             None => grouped(count),
+            Some(_) if count == 0 => "0".to_owned(),
             Some(seconds) => match count as f64 / seconds {
                 rate if rate >= 99.95 => format!("{}/s", grouped(rate.round() as u64)),
                 rate => format!("{rate:.1}/s"),
