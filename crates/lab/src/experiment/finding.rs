@@ -157,10 +157,8 @@ impl Data<'_> {
             let why = format!("{} and {} share no round with figures", left.0, right.0);
             return Err(Check::missing(&why));
         }
-        let (left_at, right_at) = match left.1 == right.1 {
-            true => (String::new(), format!(" at {}", right.1)),
-            false => (format!(" at {}", left.1), format!(" at {}", right.1)),
-        };
+        let left_at = if left.1 == right.1 { String::new() } else { format!(" at {}", left.1) };
+        let right_at = format!(" at {}", right.1);
         let right_name = if left.0 == right.0 { String::new() } else { format!("{} ", right.0) };
         let what = format!(
             "{} {}{left_at} against {right_name}{} {}{right_at}",

@@ -280,9 +280,10 @@ impl Sheet {
         let charts: Vec<Chart> = self.plots.iter().map(|plot| plot.chart(&names)).collect();
         // One legend serves all only where all have the same lines.
         let has_all = |chart: &Chart| chart.lines.len() == names.len();
-        let drawn: Vec<Markup> = match charts.iter().all(has_all) {
-            true => chart::together(&charts),
-            false => charts.iter().map(Chart::draw).collect(),
+        let drawn: Vec<Markup> = if charts.iter().all(has_all) {
+            chart::together(&charts)
+        } else {
+            charts.iter().map(Chart::draw).collect()
         };
         html! {
             section id="figures" {
