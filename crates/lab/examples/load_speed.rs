@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         target: Target::parse(url, false)?,
         catalogue: Arc::new(Catalogue::listed(vec![file])),
         verify: false,
-        connections_max: 1000,
+        connections_max: if matches!(pace, Pace::Closed { .. }) { amount as usize } else { 1000 },
         requests_per_connection: per_connection,
         abort_after_ns: None,
         retries_max: 0,
