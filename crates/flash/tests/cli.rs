@@ -241,7 +241,7 @@ fn every_flag_arrives() {
 #[test]
 fn a_number_of_helpers_is_told_where_it_belongs() {
     let folder = Folder::new();
-    let run = folder.flash(&["check", "--helpers-max", "4"]);
+    let run = folder.flash(&["check", "--helpers", "4"]);
     assert_eq!(run.code, 2);
     for part in ["'4'", "'--helpers <KIND>'", "must be processes or threads", "--helpers-max"] {
         assert!(run.err.contains(part), "{part}: {}", run.err);

@@ -371,11 +371,11 @@ fn what_does_nothing_with_the_architecture_is_refused_where_it_was_given() {
     }
     let mut sources = folder.sources("architecture = \"mt\"");
     variable(&mut sources, "FLASH_PROCESSES", "8");
-    flag(&mut sources, "helpers", &["3"]);
+    flag(&mut sources, "helpers_max", &["3"]);
     let error = sources.load().unwrap_err();
     assert_eq!(error.count(), 2, "{error}");
     let text = error.to_string();
-    assert!(text.contains("`FLASH_PROCESSES` makes") && text.contains("`--helpers` makes"), "{text}");
+    assert!(text.contains("`FLASH_PROCESSES` makes") && text.contains("`--helpers-max` makes"), "{text}");
 }
 
 #[test]

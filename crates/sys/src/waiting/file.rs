@@ -208,6 +208,8 @@ mod tests {
         assert_eq!(bytes, b"Linux");
         let file = open_to_read(&root, b"version", Want::Content).expect("found").file.expect("a file");
         let mut buffer = [0; 5];
+        assert_eq!(read_now(&file, 0, &mut buffer).expect("an answer"), Resident::Unknown);
+        let file = std::fs::File::open("/proc/version").expect("opened for reading");
         assert_eq!(read_now(&file, 0, &mut buffer).expect("read"), Resident::Bytes(5));
         assert_eq!(&buffer, b"Linux");
     }
