@@ -372,7 +372,7 @@ fn stat() -> impl Strategy<Value = FileStat> {
 fn message() -> Bytes {
     let id = || any::<u64>().prop_map(JobId::from_u64);
     let path = || vec(any::<u8>(), 0..40);
-    let file = || std::rc::Arc::new(std::fs::File::open("/dev/null").unwrap().into());
+    let file = || std::sync::Arc::new(std::fs::File::open("/dev/null").unwrap().into());
     let task = (id(), 0..4u8, any::<u16>(), path(), any::<bool>(), any::<u64>(), 0..600_000u64).prop_map(
         move |(id, kind, site, path, json, offset, length_bytes)| {
             let task = match kind {
