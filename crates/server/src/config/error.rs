@@ -108,7 +108,8 @@ impl Problem {
         let mut group = match at {
             None => Group::with_title(Level::ERROR.primary_title(format!("{}: {}", self.title, self.why))),
             Some((file, span)) => {
-                let primary = AnnotationKind::Primary.span(span).label(&self.why);
+                // Of all that would act on the terminal, a tab is what the renderer lets through in labels.
+                let primary = AnnotationKind::Primary.span(span).label(self.why.replace('\t', " "));
                 let other = self
                     .other
                     .iter()

@@ -437,6 +437,7 @@ const WRONG: &[(&str, &[&str])] = &[
         &["cannot write the log `/DIR/gone/access.log`", "`/DIR/gone`: no such file"],
     ),
     ("log_file = \"www\"", &["it is a directory"]),
+    ("log_file = \"a\\tb/c\"", &["`/DIR/a b`: no such file"]),
     ("root = \"\"", &["must not be empty"]),
     ("root = \"flash.toml\"", &["cannot serve `/DIR/flash.toml`", "^^^^^^^^^^^^ not a directory"]),
     ("config = \"x\"", &["unknown key `config`"]),
