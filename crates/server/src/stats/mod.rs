@@ -2,7 +2,7 @@
 //!
 //! A worker counts ([`Counters`]) and tells its supervisor when asked, over their control channel.
 //! The supervisor answers clients of its control socket (`supervisor/control_socket.rs`) with an
-//! [`Answer`]; `flash stats` is such a client ([`ask`], [`table`]). `docs/stats.md` has every field.
+//! [`Answer`]; `flash stats` is such a client ([`ask`], [`table()`]). `docs/stats.md` has every field.
 //! Nothing here may be relied on for serving a request.
 
 mod answer;
