@@ -2,7 +2,7 @@
 //!
 //! Each experiment is a plan (which servers answer what), findings (what the paper says, with a predicate on what
 //! was measured) and plots. What they share is here: file sets, rounds, the page. An experiment may use figures
-//! that a server tells of itself only by [`inside`]; all others are what clients saw.
+//! that a server tells of itself only by `inside`; all others are what clients saw.
 
 mod breakdown;
 mod burstiness;
