@@ -223,11 +223,7 @@ def say_all(result, arguments, names):
         result.say(f"other work on the two cores, as a share of one: median {results.median(others) * 100:.1f} %, "
                    f"most {max(others) * 100:.0f} %; {disturbed} of {len(others)} runs had more than 5 %"
                    + (": measure again on a quiet machine" if disturbed > len(others) / 10 else ""))
-    for name, about in result.data["servers"].items():
-        note = f" ({about['note']})" if about["note"] else ""
-        result.say(f"{name}{note}: {about['version']}: {about['command']}")
-    for name, why in result.data["skipped"].items():
-        result.say(f"{name}: skipped: {why}")
+    result.say_servers()
     for figure in result.data["rounds"]:
         if figure["errors"]:
             result.say(f"round {figure['round']}, {figure['server']}, {figure['size']}, "

@@ -78,7 +78,8 @@ def main():
                     runs.append(("wrk, 64 connections", wrk))
                 for name, command in runs:
                     said = run(command)
-                    result.data["rounds"].append({"run": name, "command": result.clean(" ".join(command)), "said": said})
+                    command_line = result.clean(" ".join(command))
+                    result.data["rounds"].append({"run": name, "command": command_line, "said": said})
                     result.say(f"{name}, files of {body_bytes} bytes")
                     for line in said:
                         result.say(f"  {line.strip()}")

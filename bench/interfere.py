@@ -261,11 +261,7 @@ def say_all(result, arguments, names, locked_bytes, testbed_version):
         phases = 2 * len(result.data["rounds"])
         result.say(f"the generator was late in {len(limits)} of {phases} phases: {'; '.join(limits)}")
     result.say(f"load: {result.data.get('load_command', 'none')}")
-    for name, about in result.data["servers"].items():
-        note = f" ({about['note']})" if about["note"] else ""
-        result.say(f"{name}{note}: {about['version']}: {about['command']}")
-    for name, why in result.data["skipped"].items():
-        result.say(f"{name}: skipped: {why}")
+    result.say_servers()
 
 
 def main():

@@ -153,10 +153,7 @@ def main():
                 continue
             result.data["rounds"].append(found)
             say(result, found)
-    for name, about in result.data["servers"].items():
-        result.say(f"{name}: {about['version']}: {about['command']}")
-    for name, why in result.data["skipped"].items():
-        result.say(f"{name}: skipped: {why}")
+    result.say_servers()
     if not arguments.no_keep:
         result.keep()
 

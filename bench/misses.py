@@ -26,6 +26,7 @@ def parse_arguments():
     parser.add_argument("--seconds", type=int, default=30, help="of a window (default: %(default)s)")
     parser.add_argument("--windows", type=int, default=5, help="the first fill the memory (default: %(default)s)")
     parser.add_argument("--files", default=os.environ.get("FLASH_BENCH_FILES", FILES), help="a set of `flash fileset`")
+    parser.add_argument("--note", default="", help="what is special about it, such as the build in FLASH")
     parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
     parser.add_argument("--no-keep", action="store_true", help="do not keep the result under bench/results")
     return parser.parse_args()
@@ -73,13 +74,17 @@ def main():
     process.clean_up_when_ended()
     process.raise_descriptor_limit()
     chosen, skipped = servers.choose(arguments.servers.split(","))
-    settings = {"rate_per_s": arguments.rate, "window_s": arguments.seconds, "memory_bytes": MEMORY_BYTES}
+    settings = {"rate_per_s": arguments.rate, "window_s": arguments.seconds, "memory_bytes": MEMORY_BYTES,
+                "note": arguments.note}
     result = results.Result("misses", settings)
     result.data["skipped"].update(skipped)
     result.hide(arguments.files, "$ROOT")
     if "flash" not in skipped and "flash" in arguments.servers:
         result.hide(servers.flash_binary(), "flash")
-    result.heading(f"Reads of the disk for each 1,000 answers, {arguments.rate} requests/s, windows of {arguments.seconds} s")
+    result.heading(f"Reads of the disk for each 1,000 answers, {arguments.rate} requests/s, "
+                   f"windows of {arguments.seconds} s")
+    if arguments.note:
+        result.say(arguments.note)
     result.say(f"{'server':<18}{'window':>7}{'answers':>9}{'reads':>8}{'per 1,000':>11}{'KiB each':>10}{'held MiB':>10}")
     ports = servers.Ports()
     with tempfile.TemporaryDirectory(prefix="flash-bench-") as folder:
@@ -95,10 +100,7 @@ def main():
             except (servers.Unavailable, cgroups.Impossible, OSError) as why:
                 result.data["skipped"][server.name] = str(why)
     result.say()
-    for name, about in result.data["servers"].items():
-        result.say(f"{name}: {about['version']}: {about['command']}")
-    for name, why in result.data["skipped"].items():
-        result.say(f"{name}: skipped: {why}")
+    result.say_servers()
     if not arguments.no_keep:
         result.keep()
 

@@ -61,6 +61,14 @@ class Result:
                  f"load before: {self.data['load_average_before']:.2f}")
         self.say()
 
+    def say_servers(self):
+        """Says which servers were measured, and which were not, with the reason."""
+        for name, about in self.data["servers"].items():
+            note = f" ({about['note']})" if about["note"] else ""
+            self.say(f"{name}{note}: {about['version']}: {about['command']}")
+        for name, why in self.data["skipped"].items():
+            self.say(f"{name}: skipped: {why}")
+
     def keep(self):
         """Writes both files under bench/results; gives the path of the text."""
         os.makedirs(FOLDER, exist_ok=True)

@@ -118,6 +118,12 @@ impl Client {
         Ok(Self { stream, input: Vec::new() })
     }
 
+    /// This client, which waits so long for the next bytes.
+    pub(crate) fn patient(self, how_long: Duration) -> Self {
+        self.stream.set_read_timeout(Some(how_long)).unwrap();
+        self
+    }
+
     #[track_caller]
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.try_send(bytes).unwrap_or_else(|e| panic!("cannot send: {e}"));

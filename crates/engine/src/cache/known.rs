@@ -53,7 +53,7 @@ impl KnownRequests {
         if head.len() > KNOWN_HEAD_BYTES_MAX {
             return None;
         }
-        let known = self.places.get(self.place(self.hasher.hash_one(head))?)?.known.as_ref()?;
+        let known = self.places.get(self.place(self.hasher.hash_one(head)))?.known.as_ref()?;
         (*known.head == *head).then(|| Arc::clone(known))
     }
 
@@ -63,7 +63,8 @@ impl KnownRequests {
             return;
         }
         let hash = self.hasher.hash_one(head);
-        let Some(place) = self.place(hash).and_then(|place| self.places.get_mut(place)) else { return };
+        let place = self.place(hash);
+        let Some(place) = self.places.get_mut(place) else { return };
         if std::mem::replace(&mut place.seen, hash) != hash {
             return;
         }
@@ -71,10 +72,10 @@ impl KnownRequests {
         place.known = Some(Arc::new(Known { head: head.into(), entry, version, record }));
     }
 
-    /// None without places.
+    /// The hash as a share of its range, of all places: a division would cost as much as the comparison.
     #[inline]
-    fn place(&self, hash: u64) -> Option<usize> {
-        (hash as usize).checked_rem(self.places.len())
+    fn place(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.places.len() as u128) >> 64) as usize
     }
 }
 
