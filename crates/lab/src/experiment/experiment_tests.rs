@@ -33,6 +33,13 @@ fn plan_of(name: &str, quick: bool) -> Plan {
 }
 
 #[test]
+fn settings_are_those_of_the_plan() {
+    let of = |name| plan_of(name, true).settings().map(|(_, words)| words);
+    assert_eq!(of("clients"), ["unlimited", "1.5 s"]);
+    assert_eq!(of("hot-cold"), ["1", "1 s"]);
+}
+
+#[test]
 fn every_plan_can_be_carried_out() {
     for experiment in &EXPERIMENTS {
         for quick in [false, true] {

@@ -211,6 +211,20 @@ impl Plan {
         self.set_bytes() as f64 / WRITTEN_BYTES_PER_S
     }
 
+    /// What differs from scene to scene or point to point, by name, in words: all values that there are.
+    pub(super) fn settings(&self) -> [(&'static str, String); 2] {
+        let points = self.scenes.iter().flat_map(|scene| &scene.points);
+        let kept = |point: &Point| match point.requests_per_connection {
+            u32::MAX => "unlimited".to_owned(),
+            count => count.to_string(),
+        };
+        let warm_up = |scene: &Scene| format!("{} s", scene.warm_up_s);
+        [
+            ("requests per connection", distinct(points.map(kept))),
+            ("warm-up", distinct(self.scenes.iter().map(warm_up))),
+        ]
+    }
+
     /// Every point once, by name.
     pub(super) fn points(&self) -> Vec<&Point> {
         let mut points: Vec<&Point> = Vec::new();
@@ -221,6 +235,17 @@ impl Plan {
         }
         points
     }
+}
+
+/// Each once, in their order.
+fn distinct(all: impl Iterator<Item = String>) -> String {
+    let mut once: Vec<String> = Vec::new();
+    for word in all {
+        if !once.contains(&word) {
+            once.push(word);
+        }
+    }
+    once.join(", ")
 }
 
 /// A time as people plan with it.

@@ -396,6 +396,10 @@ impl<'a> Rounds<'a> {
         }
         let run = self.driver.run_mut();
         run.subjects = self.subjects;
+        let settings = self.plan.settings().into_iter().map(|(name, words)| (name.to_owned(), words));
+        run.settings.extend(settings);
+        // Each point has as many as its load says.
+        run.settings.remove("connections at most");
         run.settings.insert("rounds".to_owned(), self.plan.rounds.to_string());
         let levels = "the pooled rounds of open loops, the middle round of infinite demand";
         run.settings.insert("levels".to_owned(), levels.to_owned());
