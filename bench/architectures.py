@@ -2,8 +2,8 @@
 """What a cached answer costs in each of Flash's four architectures, and where.
 
 Each runs alone on core 0, wrk on core 1, for one file in memory: CPU time per answer of its process tree,
-context switches and system calls per answer (perf stat), and the kernel's and Flash's functions by what they
-do (perf record on the server's core). Rounds in turn; medians. See bench/README.md; needs root, perf and wrk.
+context switches and system calls per answer (perf stat), and the kernel's functions by what they do (perf
+record on the server's core). Rounds in turn; medians. See bench/README.md; needs root, perf and wrk.
 """
 
 import argparse
@@ -17,16 +17,20 @@ import cpu
 from common import process, results, servers
 
 ARCHITECTURES = {"amped": [], "sped": [], "mp": ["--processes", "64"], "mt": ["--threads", "64"]}
-CALLS = ["futex", "epoll_wait", "epoll_ctl", "accept4", "recvfrom", "sendto", "sched_yield", "close"]
+CALLS = ["epoll_wait", "epoll_pwait", "epoll_ctl", "accept4", "recvfrom", "sendto", "sendmsg", "shutdown", "close",
+         "futex", "sched_yield"]
 EVENTS = ["context-switches"] + [f"syscalls:sys_enter_{call}" for call in CALLS]
-# What a function is there for, by its name; the first that fits.
+# Calls that are rarer than this for each answer, in all of them, have no line.
+SHOWN_MIN = 0.005
+# What a function of the kernel is there for, by its name; the first that fits.
 GROUPS = [
     ("scheduling", r"sched|switch|enqueue|dequeue|wake_up|ttwu|pick_|update_(curr|load|min)|place_entity|cpuacct|rq_|"
-                   r"load_avg|set_next|put_prev|avg_vruntime|vruntime|yield|idle|resched|reweight|clock_task|sugov|psi_"),
-    ("futex", r"futex|plist|hb_|Mutex|lock_contended"),
+                   r"load_avg|set_next|put_prev|vruntime|yield|idle|resched|reweight|clock_task|psi_"),
+    ("futex", r"futex|plist|hb_"),
     ("waiting for events", r"epoll|^ep_|poll_|eventpoll"),
     ("address spaces", r"switch_mm|tlb|load_new_mm|cr3|leave_mm"),
-    ("network", r"tcp|ip_|inet|sock|skb|net_|dev_|loopback|nf_|__copy|copy_|csum|napi|bbr|dst_|sk_|release_sock|fib_|route"),
+    ("network", r"tcp|ip_|inet|sock|skb|net_|dev_|loopback|nf_|__copy|copy_|csum|napi|bbr|dst_|sk_|release_sock|fib_|"
+                r"route"),
 ]
 
 
@@ -107,10 +111,11 @@ def profile(url, arguments, persistent, folder):
         if samples.strip().isdigit() and not re.search(r"pv_native_safe_halt|default_idle|mwait", symbol):
             functions[symbol.strip()] = functions.get(symbol.strip(), 0) + int(samples)
     total = sum(functions.values()) or 1
-    groups = dict.fromkeys([name for name, _ in GROUPS] + ["other kernel", "Flash"], 0.0)
+    groups = dict.fromkeys([name for name, _ in GROUPS] + ["other kernel", "user code"], 0.0)
     for symbol, samples in functions.items():
-        place = next((name for name, names in GROUPS if re.search(names, symbol)), None)
-        place = place or ("other kernel" if symbol.startswith("[k]") else "Flash")
+        place = "user code"
+        if symbol.startswith("[k]"):
+            place = next((name for name, names in GROUPS if re.search(names, symbol)), "other kernel")
         groups[place] += samples / total
     largest = sorted(functions.items(), key=lambda item: -item[1])[:10]
     return groups, [(symbol, samples / total) for symbol, samples in largest]
@@ -133,10 +138,11 @@ def say(result, arguments, kinds):
         result.say(f"{'':<24}" + "".join(f"{name:>12}" for name in ARCHITECTURES))
         line("answers/s", lambda row: row["counts"]["answers_per_s"], "{:>12.0f}")
         line("CPU, us", lambda row: row["counts"]["cpu_us"])
-        for name in list(GROUPS and [name for name, _ in GROUPS]) + ["other kernel", "Flash"]:
+        for name in [name for name, _ in GROUPS] + ["other kernel", "user code"]:
             line(f"  {name}, us", lambda row, name=name: row["groups"][name] * row["counts"]["cpu_us"])
         for event in ["context-switches"] + CALLS:
-            line(event, lambda row, event=event: row["counts"].get(event, 0.0))
+            if any(row["counts"].get(event, 0.0) >= SHOWN_MIN for row in rows):
+                line(event, lambda row, event=event: row["counts"].get(event, 0.0))
         result.say()
 
 
