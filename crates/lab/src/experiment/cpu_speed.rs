@@ -45,7 +45,7 @@ fn scene(scale: &Scale, (set, times): (&str, f64), percent: u32) -> Scene {
         requests_per_connection: PER_CONNECTION,
         duration_s,
     };
-    let points = vec![point(true, scale.pick(8.0, 3.0)), point(false, scale.pick(12.0, 4.0))];
+    let points = vec![point(true, scale.pick(12.0, 8.0)), point(false, scale.pick(12.0, 4.0))];
     let cpu = (percent < 100).then_some(Cpu { percent, is_needed: true });
     Scene { is_bounded: true, cpu, warm_up_s: scale.pick(5.0, 2.0), ..Scene::of(0, points) }
 }

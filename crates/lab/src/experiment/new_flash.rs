@@ -49,7 +49,8 @@ fn levels(scale: &Scale) -> Vec<f64> {
 
 pub(super) fn plan(scale: &Scale) -> Plan {
     let directories = scale.directories(TIMES_MEMORY);
-    let points = points(directories, &levels(scale), scale.pick((15.0, 20.0), (5.0, 5.0)));
+    // Under infinite demand the disk has an answer for each client to read before the rate is what it can keep up.
+    let points = points(directories, &levels(scale), scale.pick((15.0, 20.0), (12.0, 8.0)));
     let warm_up_s = scale.pick(8.0, 4.0);
     Plan {
         variants: variants::steps(),
