@@ -121,10 +121,13 @@ impl Told {
     /// Takes the histogram of dispatches out of a document.
     fn read(document: &Value) -> Option<Self> {
         let stats = document.get("stats").unwrap_or(document);
-        let buckets = stats.get("sum")?.get("dispatches")?.get("buckets")?.as_array()?;
+        let dispatches = stats.get("sum")?.get("dispatches")?;
+        let buckets = dispatches.get("buckets")?.as_array()?;
+        // The last bucket goes beyond what is ever taken at once.
+        let most = dispatches.get("max").and_then(Value::as_u64).unwrap_or(u64::MAX);
         let bucket = |value: &Value| {
             let number = |at: usize| value.get(at)?.as_u64();
-            let bucket = Bucket { from: number(0)?, to: number(1)?, count: number(2)? };
+            let bucket = Bucket { from: number(0)?, to: number(1)?.min(most), count: number(2)? };
             Some((bucket.from, bucket))
         };
         Some(Self(buckets.iter().filter_map(bucket).collect()))
@@ -223,6 +226,14 @@ mod tests {
         assert_eq!((figure(EVENTS_P50), figure(EVENTS_P999), figure(EVENTS_MAX)), (1.0, 103.0, 103.0));
         assert_eq!((figure(WEIGHTED_P50), figure(DISPATCHES)), (103.0, 50.5));
         assert_eq!((figure(IDLE_SHARE), figure(RUNNABLE_SHARE)), (0.5, 0.25));
+    }
+
+    #[test]
+    fn no_bucket_goes_beyond_the_most_there_was() {
+        let dispatches = json!({ "max": 256, "buckets": [[240, 255, 1], [256, 271, 2]] });
+        let told = Told::read(&json!({ "stats": { "sum": { "dispatches": dispatches } } })).unwrap();
+        let inside = Inside::of(Some((&Told::default(), &told)), Vec::new(), 1.0);
+        assert_eq!(inside.figures[EVENTS_MAX], 256.0);
     }
 
     #[test]
