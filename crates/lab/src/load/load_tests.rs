@@ -1,7 +1,9 @@
 //! Runs against small servers that do what real ones do on bad days.
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Barrier;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -361,10 +363,16 @@ fn connections_carry_so_many_requests_and_no_more() {
 fn a_closed_loop_has_no_more_outstanding_than_clients() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let max = Arc::clone(&most);
+    // The first requests wait for each other: however busy the machine is, all are outstanding once.
+    let all = Arc::new(Barrier::new(6));
     let target = server(move |stream| {
-        let (now, most) = (Arc::clone(&now), Arc::clone(&max));
+        let (now, most, all) = (Arc::clone(&now), Arc::clone(&max), Arc::clone(&all));
+        let is_first = Cell::new(true);
         answer_all(stream, move |id| {
             most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            if is_first.take() {
+                all.wait();
+            }
             thread::sleep(Duration::from_millis(5));
             now.fetch_sub(1, Ordering::SeqCst);
             Some(answer(id))
