@@ -4,8 +4,12 @@
 
 use std::cell::RefCell;
 
+use flash_engine::{Finding, Outcome, SiteId};
+use flash_http::negotiate::Coding;
 use flash_sys::prompt::file;
 use flash_sys::{AsFd, BorrowedFd, OwnedFd};
+
+use super::calls::{Call, timed};
 
 /// Files put aside at once, at most. With more, no helper can be had, and running out of descriptors
 /// would be worse than waiting.
@@ -20,11 +24,38 @@ thread_local! {
 pub(crate) struct SiteFile {
     /// None only while it is being dropped.
     file: Option<OwnedFd>,
+    /// Under which root and by which path it was found. None of a listing.
+    name: Option<(SiteId, Box<[u8]>)>,
+}
+
+impl SiteFile {
+    /// The site and the path of it, if it was found by one.
+    pub(crate) fn name(&self) -> Option<(SiteId, &[u8])> {
+        self.name.as_ref().map(|(site, path)| (*site, &**path))
+    }
+
+    /// It was found there.
+    pub(super) fn found_at(&mut self, site: SiteId, path: &[u8]) {
+        self.name = Some((site, path.into()));
+    }
+}
+
+/// Has the files that a job has found know where it found them.
+pub(super) fn name_found(site: SiteId, outcome: &mut Outcome<SiteFile>) {
+    let Outcome::Found(Finding::File { plain, coded, path }) = outcome else { return };
+    if let Some(file) = &mut plain.file {
+        file.found_at(site, path);
+    }
+    for (opened, coding) in coded.iter_mut().zip(Coding::ALL) {
+        if let Some(file) = opened.as_mut().and_then(|opened| opened.file.as_mut()) {
+            file.found_at(site, &[path.as_slice(), coding.extension().as_bytes()].concat());
+        }
+    }
 }
 
 impl From<OwnedFd> for SiteFile {
     fn from(file: OwnedFd) -> Self {
-        Self { file: Some(file) }
+        Self { file: Some(file), name: None }
     }
 }
 
@@ -36,16 +67,21 @@ impl AsFd for SiteFile {
 
 impl Drop for SiteFile {
     fn drop(&mut self) {
-        let Some(file) = self.file.take() else { return };
-        // Of a place, nothing may be asked, and closing it frees nothing. A file that is deleted just
-        // now, between the question and the close, is waited for.
-        if file::is_place(&file).is_ok_and(|place| !place) && file::is_deleted(&file).unwrap_or(false) {
-            ASIDE.with_borrow_mut(|aside| {
-                if aside.len() < ASIDE_MAX {
-                    aside.push(file);
-                }
-            });
+        if let Some(file) = self.file.take() {
+            timed(Call::CloseFile, || self.name(), || close(file));
         }
+    }
+}
+
+fn close(file: OwnedFd) {
+    // Of a place, nothing may be asked, and closing it frees nothing. A file that is deleted just
+    // now, between the question and the close, is waited for.
+    if file::is_place(&file).is_ok_and(|place| !place) && file::is_deleted(&file).unwrap_or(false) {
+        ASIDE.with_borrow_mut(|aside| {
+            if aside.len() < ASIDE_MAX {
+                aside.push(file);
+            }
+        });
     }
 }
 
