@@ -49,7 +49,7 @@ fn stalls_at(path: &Path) -> (u64, Vec<Value>) {
 
 #[test]
 fn a_slow_disk_shows_where_it_is_waited_for_and_nowhere_else() {
-    for (architecture, call) in [("sped", "read"), ("mp", "read"), ("mt", "job"), ("amped", "")] {
+    for architecture in ["sped", "mp", "mt", "amped"] {
         let Some((folder, mut disk)) = folder_and_disk() else { return };
         let (server, path) = start(&folder, architecture, &[]);
         disk.tell(&format!("read slow {SLOW_MS}"));
@@ -59,21 +59,28 @@ fn a_slow_disk_shows_where_it_is_waited_for_and_nowhere_else() {
         let (_, stalls) = stalls_at(&path);
         let waited: Vec<&Value> =
             stalls.iter().filter(|stall| stall["switches"].as_u64() > Some(0)).collect();
-        if call.is_empty() {
+        if architecture == "amped" {
             assert!(waited.is_empty(), "{architecture}: {waited:?}");
             continue;
         }
         for name in ["a", "b", "c"] {
             let file = folder.path(format!("mount/{name}.txt"));
-            let is_it = |stall: &&Value| stall["path"] == file.to_str().unwrap() && stall["call"] == call;
-            let found =
-                waited.iter().copied().find(is_it).unwrap_or_else(|| panic!("{architecture}: {stalls:?}"));
-            assert!(found["took_ns"].as_u64() >= Some(SLOW_MS * 1_000_000), "{found}");
-            assert!(found["began_unix_ms"].as_u64() > Some(1_700_000_000_000), "{found}");
+            let is_it = |stall: &Value| {
+                stall["path"] == file.to_str().unwrap()
+                    && ["read", "job"].contains(&stall["call"].as_str().unwrap())
+                    && stall["took_ns"].as_u64() >= Some(SLOW_MS * 1_000_000)
+                    && stall["began_unix_ms"].as_u64() > Some(1_700_000_000_000)
+            };
+            assert!(waited.iter().any(|stall| is_it(stall)), "{architecture}, {name}: {stalls:?}");
         }
-        let times = &stats_at(&path)["sum"]["calls"][call];
-        assert!(times["stalls"].as_u64() >= Some(3) && times["waited"].as_u64() >= Some(3), "{times}");
-        assert!(times["max_ns"].as_u64() >= Some(SLOW_MS * 1_000_000), "{times}");
+        let stats = stats_at(&path);
+        let calls = stats["sum"]["calls"].as_object().unwrap();
+        let sum = |field: &str| calls.values().map(|times| times[field].as_u64().unwrap()).sum::<u64>();
+        assert!(sum("stalls") >= 3 && sum("waited") >= 3, "{architecture}: {calls:?}");
+        assert!(
+            calls.values().any(|times| times["max_ns"].as_u64() >= Some(SLOW_MS * 1_000_000)),
+            "{calls:?}"
+        );
     }
 }
 
@@ -100,7 +107,8 @@ fn the_last_hundred_are_kept_all_are_counted_and_new_ones_are_shown() {
     let lines: Vec<&str> = done.out.lines().collect();
     assert_eq!(lines.len(), 2 + 100, "a heading, how many came before, and these: {}", done.out);
     assert!(lines[0].starts_with("began (UTC)") && lines[1].ends_with(" before these"), "{}", done.out);
-    assert!(lines[2].ends_with("/mount/a.txt"), "{}", lines[2]);
+    // One of its precompressed siblings was looked for, too.
+    assert!(lines[2].contains("/mount/a.txt"), "{}", lines[2]);
     // Watched, it shows what is new.
     let mut command = Command::new(env!("CARGO_BIN_EXE_flash"));
     command.args(["stats", "--stalls", "--watch=20ms", "--control"]).arg(&path);

@@ -23,7 +23,7 @@ use crate::config::Settings;
 use crate::control::CHANNEL_BYTES;
 use crate::helper::DiskWork;
 use crate::worker::{
-    Accepts, Begun, Call, OwnJobs, Socket, Worker, close_aside, kind, lap, of_job, parts, timed, token,
+    Accepts, Begun, Call, OwnJobs, Socket, Worker, close_aside_here, kind, lap, of_job, parts, timed, token,
 };
 
 /// Descriptors that a thread has for itself: two to wait with, and its connection's file.
@@ -169,7 +169,7 @@ impl Shared {
             timeout_ms = state.worker.until_next()?;
             state.pass_jobs_on(&self.bell.0);
             drop(state);
-            close_deleted();
+            close_aside_here();
         }
     }
 }
@@ -198,6 +198,7 @@ impl State {
         if self.worker.sys.own.as_mut().is_some_and(|own| std::mem::take(&mut own.refused)) {
             // Full, it is loud enough already.
             let _ = channel::send(bell, &[io::IoSlice::new(&[0])], &[]);
+            lap(Call::Message);
         }
     }
 }
@@ -230,7 +231,7 @@ impl Thread {
                 let _ = state.worker.wake_loop();
                 return;
             }
-            close_deleted();
+            close_aside_here();
         }
     }
 
@@ -311,9 +312,9 @@ fn go_on(
             drop(state);
             let do_it = || catch_unwind(AssertUnwindSafe(|| shared.work.do_task(&task)));
             let outcome = timed(Call::Job, || of_job(&task), do_it);
-            // Its file may be closed by that, which may wait.
+            // Its file may be closed by that, which may wait, as does the close of one that was deleted.
             drop(task);
-            close_deleted();
+            close_aside_here();
             state = shared.lock();
             state.begin_turn(0, true);
             state.worker.finish_own(id, outcome.unwrap_or(Outcome::Lost));
@@ -327,12 +328,4 @@ fn go_on(
             return Ok(state);
         }
     }
-}
-
-/// Closes what this thread has let go of that was deleted: that waits, so without the lock.
-fn close_deleted() {
-    close_aside(|file| {
-        drop(file);
-        Ok(())
-    });
 }

@@ -7,7 +7,7 @@ use flash_sys::waiting::file;
 
 use crate::config::Settings;
 use crate::helper::DiskWork;
-use crate::worker::{Accepts, Begun, Call, OwnJobs, Reach, Worker, close_aside, of_job, timed};
+use crate::worker::{Accepts, Begun, Call, OwnJobs, Reach, Worker, close_aside_here, of_job, timed};
 
 /// Reach as any program has them. Whether they are in memory is not asked, which is what SPED saves (section
 /// 6.1).
@@ -45,8 +45,5 @@ pub(super) fn do_job(worker: &mut Worker, work: &DiskWork) {
         worker.finish_own(id, outcome);
         worker.go_on();
     }
-    close_aside(|file| {
-        drop(file);
-        Ok(())
-    });
+    close_aside_here();
 }

@@ -146,7 +146,7 @@ pub fn stalls_table(stalls: &ServerStalls) -> String {
             date(stall.began_unix_ms),
             worker.place,
             worker.pid,
-            stall.call.escape_debug(),
+            stall.call.escape_debug().to_string(),
             time(stall.took_ns),
             stall.path.as_deref().unwrap_or_default().escape_debug(),
         );

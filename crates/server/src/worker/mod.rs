@@ -30,7 +30,7 @@ use complaint::Complaint;
 pub(crate) use log::BATCH_BYTES_MAX;
 pub(crate) use own_jobs::OwnJobs;
 pub(crate) use reach::Reach;
-pub(crate) use site_file::{SiteFile, close_aside};
+pub(crate) use site_file::{SiteFile, close_aside_here};
 pub(crate) use socket::Socket;
 pub(crate) use start::{Begun, begin};
 use system::LinuxSystem;
@@ -312,7 +312,9 @@ impl Worker {
     /// the spare one is lent to refuse one client at a time.
     pub(crate) fn accept_at_limit(&mut self, listener: impl AsFd) {
         self.spare = None;
-        if let Ok((socket, _)) = net::accept(listener) {
+        let accepted = net::accept(listener);
+        lap(Call::Accept);
+        if let Ok((socket, _)) = accepted {
             self.refuse(&socket);
         }
         self.spare = self.control.try_clone().ok();
@@ -324,6 +326,7 @@ impl Worker {
         // A client that is gone already need not be told.
         let _ = net::send(&socket, REFUSAL);
         let _ = net::end_sending(&socket);
+        lap(Call::Send);
         self.engine.count_refused();
         self.refused += 1;
     }

@@ -247,6 +247,7 @@ impl System for LinuxSystem {
             }
             None => {
                 self.helpers.abandon(id);
+                lap(Call::Message);
                 "a helper passed its deadline and was given up; its requests were answered 503"
             }
         };
