@@ -160,7 +160,7 @@ fn the_table_says_what_was_counted() {
     counters.caches.contents.hits = 995;
     let mut sends =
         CallTimes { sum_ns: 9_000_800, max_ns: 9_000_000, stalls: 1, waited: 1, ..CallTimes::default() };
-    [400, 400, 9_000_000].map(|ns| sends.counts[bucket_of(ns)] += 1);
+    [400, 400, 9_000_000].into_iter().for_each(|ns| sends.counts[bucket_of(ns)] += 1);
     counters.calls.0.insert("send".into(), sends);
     let stats = server(192_000, vec![worker(8, 61_000, Some(counters))]);
     let text = table(&stats, None);
