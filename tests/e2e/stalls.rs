@@ -24,10 +24,10 @@ fn folder_and_disk() -> Option<(Folder, Disk)> {
     Some((folder, disk))
 }
 
-/// A server of the disk, and its control socket.
-fn start(folder: &Folder, architecture: &str, words: &[&str]) -> (Server, PathBuf) {
+/// A server of a folder on the disk, and its control socket.
+fn start(folder: &Folder, root: &str, architecture: &str, words: &[&str]) -> (Server, PathBuf) {
     let path = folder.path("control.sock");
-    let launch = Launch::bare().architecture(architecture).arg(folder.path("mount"));
+    let launch = Launch::bare().architecture(architecture).arg(folder.path(root));
     let launch = launch.args(["--listen", "127.0.0.1:0"]).arg("--control").arg(&path);
     let launch = launch.args([if architecture == "mp" { "--processes" } else { "--workers" }, "1"]);
     (words.iter().fold(launch, |launch, word| launch.arg(word)).start(), path)
@@ -51,7 +51,7 @@ fn stalls_at(path: &Path) -> (u64, Vec<Value>) {
 fn a_slow_disk_shows_where_it_is_waited_for_and_nowhere_else() {
     for architecture in ["sped", "mp", "mt", "amped"] {
         let Some((folder, mut disk)) = folder_and_disk() else { return };
-        let (server, path) = start(&folder, architecture, &[]);
+        let (server, path) = start(&folder, "mount", architecture, &[]);
         disk.tell(&format!("read slow {SLOW_MS}"));
         for name in ["a", "b", "c"] {
             assert_eq!(server.get(&format!("/{name}.txt")).brief(), (200, name.into()), "{architecture}");
@@ -87,7 +87,7 @@ fn a_slow_disk_shows_where_it_is_waited_for_and_nowhere_else() {
 #[test]
 fn the_last_hundred_are_kept_all_are_counted_and_new_ones_are_shown() {
     let Some((folder, mut disk)) = folder_and_disk() else { return };
-    let (server, path) = start(&folder, "sped", &["--freshness", "0s"]);
+    let (server, path) = start(&folder, "mount", "sped", &["--freshness", "0s"]);
     disk.tell("lookup slow 2");
     let mut client = server.client();
     for _ in 0..120 {
@@ -99,10 +99,10 @@ fn the_last_hundred_are_kept_all_are_counted_and_new_ones_are_shown() {
     assert_eq!(numbers, (count - 99..=count).collect::<Vec<_>>());
     let stats = stats_at(&path);
     let calls = stats["sum"]["calls"].as_object().unwrap();
-    assert_eq!(
-        calls.values().map(|times| times["stalls"].as_u64().unwrap()).sum::<u64>(),
-        stalls_at(&path).0
-    );
+    // On a busy machine there may be more at any moment.
+    let counted = calls.values().map(|times| times["stalls"].as_u64().unwrap()).sum::<u64>();
+    let count_after = stalls_at(&path).0;
+    assert!((count..=count_after).contains(&counted), "{count}, {counted}, {count_after}");
     let done = flash_stats(&[], &["--stalls", "--control", path.to_str().unwrap()]);
     let lines: Vec<&str> = done.out.lines().collect();
     assert_eq!(lines.len(), 2 + 100, "a heading, how many came before, and these: {}", done.out);
@@ -119,6 +119,23 @@ fn the_last_hundred_are_kept_all_are_counted_and_new_ones_are_shown() {
     assert!(rows.any(|row| row.ends_with("/mount/b.txt")));
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn control_characters_in_a_path_do_not_reach_the_terminal() {
+    let folder = Folder::new();
+    folder.write("disk/\u{1b}[2J/\u{202e}\u{9b}.txt", "a");
+    let Some(mut disk) = Disk::mount(&folder.path("disk"), &folder.path("mount")) else { return };
+    let (server, path) = start(&folder, "mount/\u{1b}[2J", "sped", &[]);
+    disk.tell(&format!("read slow {SLOW_MS}"));
+    assert_eq!(server.get("/%E2%80%AE%C2%9B.txt").brief(), (200, "a".into()));
+    let file = folder.path("mount/\u{1b}[2J/\u{202e}\u{9b}.txt");
+    let (_, stalls) = stalls_at(&path);
+    assert!(stalls.iter().any(|stall| stall["path"] == file.to_str().unwrap()), "{stalls:?}");
+    let done = flash_stats(&[], &["--stalls", "--control", path.to_str().unwrap()]);
+    assert!(done.out.contains(r"/mount/\u{1b}[2J/\u{202e}\u{9b}.txt"), "{:?}", done.out);
+    let is_plain = |c: char| c == '\n' || !c.is_control() && c != '\u{202e}';
+    assert!(done.out.chars().all(is_plain), "{:?}", done.out);
 }
 
 #[test]

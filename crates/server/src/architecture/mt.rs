@@ -239,6 +239,7 @@ impl Thread {
     fn cut(&mut self) -> io::Result<()> {
         self.handle = None;
         let mut state = self.shared.lock();
+        state.begin_turn(0, false);
         if let Some(key) = self.key.take() {
             state.worker.cut(key);
         }

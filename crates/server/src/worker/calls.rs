@@ -109,6 +109,12 @@ struct Thread {
     switches: Cell<Option<u64>>,
 }
 
+/// What was known when a call began.
+struct Began {
+    at_ns: u64,
+    switches: u64,
+}
+
 static COUNTED: Counted = Counted::new();
 /// Of the sites.
 static ROOTS: OnceLock<Vec<Box<[u8]>>> = OnceLock::new();
@@ -152,10 +158,9 @@ pub(crate) fn timed<'n, T>(
     name: impl FnOnce() -> Option<(SiteId, &'n [u8])>,
     make: impl FnOnce() -> T,
 ) -> T {
-    // Others may be made in it: a file that is dropped is closed.
-    let began_ns = THREAD.with(Thread::begin);
+    let began = THREAD.with(Thread::begin);
     let result = make();
-    let took_ns = THREAD.with(|thread| thread.end(began_ns));
+    let took_ns = THREAD.with(|thread| thread.end(began));
     COUNTED.times[call as usize].count(took_ns);
     if took_ns >= LONG_NS {
         let path = if took_ns >= STALL_NS { name().map(|(site, path)| whole_path(site, path)) } else { None };
@@ -190,27 +195,28 @@ fn whole_path(site: SiteId, path: &[u8]) -> String {
 }
 
 impl Thread {
-    /// A call ends: the time since the one before it.
+    /// A call ends: the time since the one before it, in nanoseconds.
     #[inline]
     fn lap(&self) -> u64 {
-        self.end(self.last_ns.get())
+        let now_ns = clock::monotonic_ns();
+        now_ns.saturating_sub(self.last_ns.replace(now_ns))
     }
 
-    /// A call begins of which it is to be known exactly what it costs. Gives the time.
+    /// A call begins of which it is to be known exactly what it costs. Others may be made in it, as when a file is
+    /// dropped: they are not to have the switches that it cost before them, so they find none known.
     #[inline]
-    fn begin(&self) -> u64 {
-        if self.switches.get().is_none() {
-            self.switches.set(Some(usage::voluntary_switches()));
-        }
-        clock::monotonic_ns()
+    fn begin(&self) -> Began {
+        let switches = self.switches.take().unwrap_or_else(usage::voluntary_switches);
+        Began { at_ns: clock::monotonic_ns(), switches }
     }
 
-    /// A call ends that began then: how long it took.
+    /// A call ends that began so: how long it took, in nanoseconds. What others in it cost is its cost, too.
     #[inline]
-    fn end(&self, began_ns: u64) -> u64 {
+    fn end(&self, began: Began) -> u64 {
         let now_ns = clock::monotonic_ns();
         self.last_ns.set(now_ns);
-        now_ns.saturating_sub(began_ns)
+        self.switches.set(Some(began.switches));
+        now_ns.saturating_sub(began.at_ns)
     }
 
     /// The switches since they were read last in this turn, if they were.

@@ -86,13 +86,25 @@ fn a_time_begins_where_the_one_before_ended_or_with_its_own_call() {
     assert!(thread.lap() < since_boot_ns);
     assert!(thread.switches().is_none(), "not known before");
     assert_eq!(thread.switches(), Some(0));
-    thread.switches.set(None);
-    let began_ns = thread.begin();
-    assert!(thread.switches.get().is_some());
-    while clock::monotonic_ns() < began_ns + 10_000 {}
+    let began = thread.begin();
+    let at_ns = began.at_ns;
+    while clock::monotonic_ns() < at_ns + 10_000 {}
     // One that is made in it takes nothing from it.
     thread.lap();
-    assert!(thread.end(began_ns) >= 10_000);
+    assert!(thread.end(began) >= 10_000);
+}
+
+#[test]
+fn a_wait_is_not_charged_to_a_call_that_is_made_after_it_within_the_same_one() {
+    let thread = Thread { last_ns: Cell::new(0), switches: Cell::new(None) };
+    let outer = thread.begin();
+    wait();
+    let inner = thread.begin();
+    thread.end(inner);
+    assert_eq!(thread.switches(), Some(0), "the wait was before it");
+    thread.end(outer);
+    assert!(thread.switches() >= Some(1), "the wait was in it");
+    assert_eq!(thread.switches(), Some(0), "the next call");
 }
 
 #[test]
