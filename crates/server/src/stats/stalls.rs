@@ -238,9 +238,9 @@ mod tests {
         assert_eq!(
             stalls_table(&stalls).lines().collect::<Vec<_>>(),
             [
-                "2027-01-15 08:00:00.010      0        7 read                12.3 ms        2",
-                "2027-01-15 08:00:00.011      0        8 read                12.3 ms        2 /srv/file",
-                "2027-01-15 08:00:00.012      0        7 read                12.3 ms        2 \
+                "2027-01-15 08:00:00.010      0        7 read                 12.3 ms        2",
+                "2027-01-15 08:00:00.011      0        8 read                 12.3 ms        2 /srv/file",
+                "2027-01-15 08:00:00.012      0        7 read                 12.3 ms        2 \
                  /srv/\\u{1b}[2J\\r\\n\\u{202e}\\u{9b}x",
                 "worker 0 (process 9) did not answer in time",
             ]
@@ -276,6 +276,8 @@ mod tests {
 
     #[test]
     fn times_are_short() {
+        assert_eq!(date(1_800_000_000_250), "2027-01-15 08:00:00.250");
+        assert!(date(u64::MAX).ends_with(".615"), "one that no server tells");
         let texts = [0, 999, 1_000, 12_340, 999_499, 999_500, 1_500_000_000, 7_200_000_000_000].map(time);
         assert_eq!(texts, ["0 ns", "999 ns", "1.00 us", "12.3 us", "999 us", "1.00 ms", "1.50 s", "7200 s"]);
     }

@@ -110,6 +110,7 @@ struct Thread {
 }
 
 /// What was known when a call began.
+#[derive(Clone, Copy)]
 struct Began {
     at_ns: u64,
     switches: u64,
