@@ -26,5 +26,6 @@ mod ranges;
 mod residency;
 mod sandbox;
 mod signals;
+mod stalls;
 mod stats;
 mod vhosts;

@@ -14,14 +14,14 @@ use serde_json::Value;
 use crate::harness::{Folder, Launch, Server, is_root, kill, pattern, skip, wait_for, wait_until};
 
 /// What a command came to.
-struct Done {
-    code: Option<i32>,
-    out: String,
-    err: String,
+pub(crate) struct Done {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 /// Runs `flash stats` with these words, through another program if there is one.
-fn flash_stats(through: &[&str], words: &[&str]) -> Done {
+pub(crate) fn flash_stats(through: &[&str], words: &[&str]) -> Done {
     let flash = env!("CARGO_BIN_EXE_flash");
     let mut all = through.iter().chain([&flash, &"stats"]).chain(words);
     let output = Command::new(all.next().unwrap()).args(all).stdin(Stdio::null()).output().unwrap();

@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 
 use flash_server::fuzzing::{notice_again, order_again};
 
-/// The longest notice: what a worker has counted.
-const NOTICE_BYTES_MAX: usize = 1 + 8 + 32 * 1024;
+/// The longest notice: what a worker has counted or kept.
+const NOTICE_BYTES_MAX: usize = 1 + 8 + 60 * 1024;
 
 /// `input` is a message in either direction.
 pub fn control(input: &[u8]) {

@@ -418,7 +418,7 @@ fn messages_to_and_from_helpers() {
 
 #[test]
 fn messages_to_and_from_the_supervisor() {
-    let tag = select((1..=8u8).chain(20..=23).chain([0, 255]).collect::<Vec<_>>());
+    let tag = select((1..=12u8).chain(20..=25).chain([0, 255]).collect::<Vec<_>>());
     let rest = prop_oneof![vec(any::<u8>(), 8), vec(any::<u8>(), 0..20), vec(any::<u8>(), 4_090..4_100)];
     run(flash_checks::control, (tag, rest).prop_map(|(tag, rest)| [&[tag], rest.as_slice()].concat()));
 }

@@ -281,6 +281,11 @@ impl<S: System> Engine<S> {
         self.connections.get(key).map(|connection| &connection.socket)
     }
 
+    /// The site that a job under way is for.
+    pub fn site_of(&self, job: JobId) -> Option<SiteId> {
+        self.jobs.site_of(job)
+    }
+
     /// Which events of a connection the engine does not know of yet: what a loop that hears of levels, not
     /// of edges, is to ask for. None for one that is closed.
     pub fn awaited(&self, key: Key) -> Option<Readiness> {

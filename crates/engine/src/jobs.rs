@@ -394,6 +394,11 @@ impl<F> Jobs<F> {
         self.turns.iter().filter_map(|root| self.queues[*root].front())
     }
 
+    /// The site that a job is for.
+    pub(crate) fn site_of(&self, id: JobId) -> Option<SiteId> {
+        self.jobs.get(id.0).map(|job| job.key.site())
+    }
+
     pub(crate) fn is_running(&self, id: JobId) -> bool {
         self.jobs.get(id.0).is_some_and(|job| job.running)
     }

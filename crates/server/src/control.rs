@@ -14,8 +14,9 @@ pub(crate) const CHANNEL_BYTES: usize = 64 * 1024;
 const ORDER_BYTES: usize = 9;
 /// The longest text of a report; the rest is cut.
 const REPORT_BYTES_MAX: usize = 4 * 1024;
-/// The longest text of what a worker has counted: enough for every bucket of its histograms.
-pub(crate) const STATS_BYTES_MAX: usize = 32 * 1024;
+/// The longest text of what a worker has counted or kept: enough for every bucket of its histograms, and for all
+/// of its stalls.
+pub(crate) const STATS_BYTES_MAX: usize = 60 * 1024;
 /// The longest notice: its tag, a number, and a text.
 const NOTICE_BYTES_MAX: usize = 1 + 8 + STATS_BYTES_MAX;
 
@@ -51,6 +52,8 @@ pub(crate) enum Order {
     Reopen,
     /// For a worker: tell what was counted, with this number.
     Stats(u64),
+    /// For a worker: tell the last stalls, with this number.
+    Stalls(u64),
 }
 
 /// From a worker or a log writer to the supervisor.
@@ -66,6 +69,8 @@ pub(crate) enum Notice {
     Report(String),
     /// What was counted, as JSON ([`Counters`](crate::stats::Counters)), with the number of the order.
     Stats(u64, Vec<u8>),
+    /// The last stalls, as JSON ([`Stalls`](crate::stats::Stalls)), with the number of the order.
+    Stalls(u64, Vec<u8>),
 }
 
 mod tag {
@@ -80,12 +85,14 @@ mod tag {
     pub(super) const LOCAL_ROOT: u8 = 9;
     pub(super) const OTHER_ROOT: u8 = 10;
     pub(super) const STATS: u8 = 11;
+    pub(super) const STALLS: u8 = 12;
 
     pub(super) const READY: u8 = 20;
     pub(super) const WANT_HELPER: u8 = 21;
     pub(super) const END_HELPER: u8 = 22;
     pub(super) const REPORT: u8 = 23;
     pub(super) const COUNTED: u8 = 24;
+    pub(super) const STALLED: u8 = 25;
 }
 
 /// Sends an order.
@@ -108,6 +115,7 @@ pub(crate) fn encode_order(order: &Order) -> ([u8; ORDER_BYTES], Option<Borrowed
         Order::Drain => (tag::DRAIN, 0, None),
         Order::Reopen => (tag::REOPEN, 0, None),
         Order::Stats(question) => (tag::STATS, *question, None),
+        Order::Stalls(question) => (tag::STALLS, *question, None),
     };
     let mut bytes = [tag; ORDER_BYTES];
     bytes[1..].copy_from_slice(&number.to_le_bytes());
@@ -146,6 +154,7 @@ pub(crate) fn decode_order(bytes: &[u8], mut descriptors: Vec<OwnedFd>) -> io::R
         tag::DRAIN => Order::Drain,
         tag::REOPEN => Order::Reopen,
         tag::STATS => Order::Stats(number),
+        tag::STALLS => Order::Stalls(number),
         _ => return Err(invalid()),
     })
 }
@@ -166,11 +175,13 @@ pub(crate) fn encode_notice(notice: &Notice) -> Vec<u8> {
         Notice::Report(text) => {
             [&[tag::REPORT], &text.as_bytes()[..text.len().min(REPORT_BYTES_MAX)]].concat()
         }
-        Notice::Stats(question, json) => {
-            let json = &json[..json.len().min(STATS_BYTES_MAX)];
-            [&[tag::COUNTED], &question.to_le_bytes()[..], json].concat()
-        }
+        Notice::Stats(question, json) => told(tag::COUNTED, *question, json),
+        Notice::Stalls(question, json) => told(tag::STALLED, *question, json),
     }
+}
+
+fn told(tag: u8, question: u64, json: &[u8]) -> Vec<u8> {
+    [&[tag], &question.to_le_bytes()[..], &json[..json.len().min(STATS_BYTES_MAX)]].concat()
 }
 
 /// Receives a notice; errors as in [`receive_order`].
@@ -192,9 +203,10 @@ pub(crate) fn decode_notice(bytes: &[u8]) -> io::Result<Notice> {
         tag::WANT_HELPER => Notice::WantHelper,
         tag::END_HELPER => Notice::EndHelper(number(rest).ok_or_else(invalid)?),
         tag::REPORT => Notice::Report(String::from_utf8_lossy(rest).into_owned()),
-        tag::COUNTED => {
+        tag @ (tag::COUNTED | tag::STALLED) => {
             let (question, json) = rest.split_first_chunk().ok_or_else(invalid)?;
-            Notice::Stats(u64::from_le_bytes(*question), json.to_vec())
+            let (question, json) = (u64::from_le_bytes(*question), json.to_vec());
+            if tag == tag::COUNTED { Notice::Stats(question, json) } else { Notice::Stalls(question, json) }
         }
         _ => return Err(invalid()),
     })
@@ -234,6 +246,7 @@ mod tests {
             Notice::EndHelper(3),
             Notice::Report("text".into()),
             Notice::Stats(4, vec![b'x'; STATS_BYTES_MAX]),
+            Notice::Stalls(4, vec![b'x'; STATS_BYTES_MAX]),
         ] {
             send_notice(&a, &notice).expect("sent");
             assert_eq!(receive_notice(&b).expect("a notice"), notice);

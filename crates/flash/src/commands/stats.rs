@@ -1,4 +1,4 @@
-//! `flash stats`: what a running server has counted.
+//! `flash stats`: what a running server has counted, and the last calls in its loops that took long.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use flash_server::config::units::parse_duration_ms;
-use flash_server::stats::{self, Answer, AskError, ServerStats, VERSION};
+use flash_server::stats::{self, Answer, AskError, ServerStalls, ServerStats};
 
 /// Looks no more often than this.
 const WATCH_LEAST_MS: u64 = 10;
@@ -26,6 +26,10 @@ pub(crate) struct Stats {
     /// The control socket of the server, as it was given to `flash serve`
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     control: Option<PathBuf>,
+
+    /// Show the last calls in the workers' loops that took a millisecond or more
+    #[arg(long)]
+    stalls: bool,
 
     /// Print JSON, all of it on a line
     #[arg(long)]
@@ -50,7 +54,8 @@ impl Stats {
             Ok(socket) => socket,
             Err(code) => return code,
         };
-        match self.show(&socket) {
+        let shown = if self.stalls { self.show_stalls(&socket) } else { self.show(&socket) };
+        match shown {
             Ok(()) => ExitCode::SUCCESS,
             Err(Ended::Ask(error)) => {
                 eprintln!("error: {error}");
@@ -94,25 +99,52 @@ impl Stats {
     }
 
     fn show(&self, socket: &Path) -> Result<(), Ended> {
-        let mut out = io::stdout().lock();
-        let redraws = out.is_terminal();
+        let redraws = io::stdout().is_terminal();
         let mut before: Option<ServerStats> = None;
         loop {
             let now = stats::ask(socket)?;
             let text = match (self.json, self.watch) {
-                (true, _) => {
-                    let answer = Answer { version: VERSION, stats: Some(now.clone()), error: None };
-                    String::from_utf8_lossy(&answer.to_line()).into_owned()
-                }
+                (true, _) => json(&Answer::of(now.clone())),
                 (false, None) => stats::table(&now, None),
                 (false, Some(_)) => sample(&now, before.as_ref(), redraws),
             };
-            out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Ended::Write)?;
-            let Some(ms) = self.watch else { return Ok(()) };
+            print(&text)?;
             before = Some(now);
-            std::thread::sleep(Duration::from_millis(ms));
+            if !self.wait() {
+                return Ok(());
+            }
         }
     }
+
+    fn show_stalls(&self, socket: &Path) -> Result<(), Ended> {
+        let mut before: Option<ServerStalls> = None;
+        loop {
+            let now = stats::ask_stalls(socket)?;
+            print(&match &before {
+                _ if self.json => json(&Answer::of_stalls(now.clone())),
+                None => stats::stalls_heading() + &stats::stalls_table(&now),
+                Some(before) => stats::stalls_table(&now.since(before)),
+            })?;
+            before = Some(now);
+            if !self.wait() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until it is to look again; false when it is not.
+    fn wait(&self) -> bool {
+        self.watch.inspect(|ms| std::thread::sleep(Duration::from_millis(*ms))).is_some()
+    }
+}
+
+fn json(answer: &Answer) -> String {
+    String::from_utf8_lossy(&answer.to_line()).into_owned()
+}
+
+fn print(text: &str) -> Result<(), Ended> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Ended::Write)
 }
 
 /// One look of several: at first all there is, then what came since.

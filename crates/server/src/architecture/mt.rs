@@ -22,7 +22,9 @@ use super::amped::PROMPT;
 use crate::config::Settings;
 use crate::control::CHANNEL_BYTES;
 use crate::helper::DiskWork;
-use crate::worker::{Accepts, Begun, OwnJobs, Socket, Worker, close_aside, kind, parts, token};
+use crate::worker::{
+    Accepts, Begun, Call, OwnJobs, Socket, Worker, close_aside_here, kind, lap, of_job, parts, timed, token,
+};
 
 /// Descriptors that a thread has for itself: two to wait with, and its connection's file.
 pub(super) const DESCRIPTORS_OF_THREAD: usize = 3;
@@ -68,7 +70,7 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
     // One more has no connections, so that a job is done also while all others are busy with theirs.
     let spare = Epoll::new(EVENTS_MAX)?;
     spare.add(&bell.1, token(kind::BELL, 0), Watch::Input)?;
-    worker.begin_turn();
+    worker.begin_turn(0);
     let state = State { worker, listeners, going_on: 0, failure: None };
     // The threads have it for as long as there is the process.
     let shared: &Shared =
@@ -149,7 +151,7 @@ impl Shared {
             batch.clear();
             mechanism.wait(timeout_ms, |_| Some(Awaited::INPUT), &mut batch)?;
             let mut state = self.lock();
-            state.begin_turn(false);
+            state.begin_turn(batch.len(), false);
             state.worker.dispatch(&batch)?;
             state.worker.end_turn();
             if state.worker.is_draining() {
@@ -167,15 +169,15 @@ impl Shared {
             timeout_ms = state.worker.until_next()?;
             state.pass_jobs_on(&self.bell.0);
             drop(state);
-            close_deleted();
+            close_aside_here();
         }
     }
 }
 
 impl State {
-    /// Begins a turn of a thread; `has_room` is whether it can do a job after it.
-    fn begin_turn(&mut self, has_room: bool) {
-        self.worker.begin_turn();
+    /// Begins a turn of a thread with so many events; `has_room` is whether it can do a job after it.
+    fn begin_turn(&mut self, events: usize, has_room: bool) {
+        self.worker.begin_turn(events);
         if let Some(own) = &mut self.worker.sys.own {
             own.has_room = has_room;
         }
@@ -196,6 +198,7 @@ impl State {
         if self.worker.sys.own.as_mut().is_some_and(|own| std::mem::take(&mut own.refused)) {
             // Full, it is loud enough already.
             let _ = channel::send(bell, &[io::IoSlice::new(&[0])], &[]);
+            lap(Call::Message);
         }
     }
 }
@@ -228,7 +231,7 @@ impl Thread {
                 let _ = state.worker.wake_loop();
                 return;
             }
-            close_deleted();
+            close_aside_here();
         }
     }
 
@@ -236,6 +239,7 @@ impl Thread {
     fn cut(&mut self) -> io::Result<()> {
         self.handle = None;
         let mut state = self.shared.lock();
+        state.begin_turn(0, false);
         if let Some(key) = self.key.take() {
             state.worker.cut(key);
         }
@@ -246,7 +250,7 @@ impl Thread {
         let shared = self.shared;
         let mut state = shared.lock();
         self.handle = None;
-        state.begin_turn(true);
+        state.begin_turn(batch.len(), true);
         state.worker.count_dispatch(batch);
         for ready in batch {
             match parts(ready.token) {
@@ -271,7 +275,9 @@ impl Thread {
     fn accept(&mut self, state: &mut State, number: usize) -> io::Result<()> {
         let Some(listener) = state.listeners.get(number) else { return Ok(()) };
         if self.key.is_none() {
-            match net::accept(listener) {
+            let accepted = net::accept(listener);
+            lap(Call::Accept);
+            match accepted {
                 Ok((socket, peer)) => {
                     let socket = Socket::Shared(Arc::new(socket));
                     self.key = state.worker.welcome(socket, peer, Some(&self.busy));
@@ -305,29 +311,22 @@ fn go_on(
         if let Some((id, task)) = state.worker.take_job() {
             state.leave(&shared.bell.0)?;
             drop(state);
-            let outcome = catch_unwind(AssertUnwindSafe(|| shared.work.do_task(&task)));
-            // Its file may be closed by that, which may wait.
+            let do_it = || catch_unwind(AssertUnwindSafe(|| shared.work.do_task(&task)));
+            let outcome = timed(Call::Job, || of_job(&task), do_it);
+            // Its file may be closed by that, which may wait, as does the close of one that was deleted.
             drop(task);
-            close_deleted();
+            close_aside_here();
             state = shared.lock();
-            state.begin_turn(true);
+            state.begin_turn(0, true);
             state.worker.finish_own(id, outcome.unwrap_or(Outcome::Lost));
         } else if key.is_some_and(|key| state.worker.engine.is_continued(key)) {
             state.going_on += 1;
             drop(state);
             state = shared.lock_again();
             state.going_on -= 1;
-            state.begin_turn(true);
+            state.begin_turn(0, true);
         } else {
             return Ok(state);
         }
     }
-}
-
-/// Closes what this thread has let go of that was deleted: that waits, so without the lock.
-fn close_deleted() {
-    close_aside(|file| {
-        drop(file);
-        Ok(())
-    });
 }

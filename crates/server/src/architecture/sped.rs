@@ -7,7 +7,7 @@ use flash_sys::waiting::file;
 
 use crate::config::Settings;
 use crate::helper::DiskWork;
-use crate::worker::{Accepts, Begun, OwnJobs, Reach, Worker, close_aside};
+use crate::worker::{Accepts, Begun, Call, OwnJobs, Reach, Worker, close_aside_here, of_job, timed};
 
 /// Reach as any program has them. Whether they are in memory is not asked, which is what SPED saves (section
 /// 6.1).
@@ -40,13 +40,10 @@ pub(super) fn run(begun: Begun, settings: &Settings, descriptors_max: u64) -> io
 /// Does the job that the turn has left, if any: a listing, mostly. Then closes what was deleted.
 pub(super) fn do_job(worker: &mut Worker, work: &DiskWork) {
     if let Some((id, task)) = worker.take_job() {
-        let outcome = work.do_task(&task);
-        worker.begin_turn();
+        let outcome = timed(Call::Job, || of_job(&task), || work.do_task(&task));
+        worker.begin_turn(0);
         worker.finish_own(id, outcome);
         worker.go_on();
     }
-    close_aside(|file| {
-        drop(file);
-        Ok(())
-    });
+    close_aside_here();
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Counters, States};
+use super::{Counters, ServerStalls, States};
 
 /// The version of the answer's form: it changes when a field is taken out or changes its meaning, not
 /// when one is added.
@@ -16,6 +16,9 @@ pub struct Answer {
     /// The answer to the request `stats`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<ServerStats>,
+    /// The answer to the request `stalls`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalls: Option<ServerStalls>,
     /// Why there is no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -58,12 +61,24 @@ pub struct WorkerStats {
 }
 
 impl Answer {
-    pub(crate) fn of(stats: ServerStats) -> Self {
-        Self { version: VERSION, stats: Some(stats), error: None }
+    /// With what was counted.
+    #[must_use]
+    pub fn of(stats: ServerStats) -> Self {
+        Self { stats: Some(stats), ..Self::empty() }
+    }
+
+    /// With the last stalls.
+    #[must_use]
+    pub fn of_stalls(stalls: ServerStalls) -> Self {
+        Self { stalls: Some(stalls), ..Self::empty() }
     }
 
     pub(crate) fn refusal(why: impl Into<String>) -> Self {
-        Self { version: VERSION, stats: None, error: Some(why.into()) }
+        Self { error: Some(why.into()), ..Self::empty() }
+    }
+
+    fn empty() -> Self {
+        Self { version: VERSION, stats: None, stalls: None, error: None }
     }
 
     /// As one line of JSON.

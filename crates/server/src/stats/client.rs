@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flash_sys::waiting::local;
 
-use super::{Answer, REQUEST, ServerStats, VERSION, place};
+use super::{Answer, Request, ServerStalls, ServerStats, VERSION, place};
 
 /// How long a server may be silent.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -64,14 +64,27 @@ impl fmt::Display for AskError {
 
 impl std::error::Error for AskError {}
 
-/// Asks the server whose control socket is at `path`.
+/// Asks the server whose control socket is at `path` what it has counted.
 ///
 /// # Errors
 ///
 /// It cannot be reached, does not answer within seconds, or answers what this version does not know.
 pub fn ask(path: &Path) -> Result<ServerStats, AskError> {
+    answer(path, Request::Stats, |answer| answer.stats)
+}
+
+/// Asks it for its last stalls; errors as of [`ask`].
+///
+/// # Errors
+///
+/// See there.
+pub fn ask_stalls(path: &Path) -> Result<ServerStalls, AskError> {
+    answer(path, Request::Stalls, |answer| answer.stalls)
+}
+
+fn answer<T>(path: &Path, request: Request, part: impl Fn(Answer) -> Option<T>) -> Result<T, AskError> {
     let strange = |why: String| AskError::Strange { path: path.to_owned(), why };
-    let text = exchange(path).map_err(|why| AskError::Unreachable { path: path.to_owned(), why })?;
+    let text = exchange(path, request).map_err(|why| AskError::Unreachable { path: path.to_owned(), why })?;
     // Of an answer of another version the rest may mean something else.
     let any: serde_json::Value =
         serde_json::from_slice(&text).map_err(|e| strange(format!("no JSON: {e}")))?;
@@ -82,14 +95,14 @@ pub fn ask(path: &Path) -> Result<ServerStats, AskError> {
         return Err(strange("it is of another version of Flash; use that one's `flash stats`".to_owned()));
     }
     let answer: Answer = serde_json::from_value(any).map_err(|e| strange(e.to_string()))?;
-    answer.stats.ok_or_else(|| strange("an answer without `stats`".to_owned()))
+    part(answer).ok_or_else(|| strange(format!("an answer without `{}`", request.word())))
 }
 
-fn exchange(path: &Path) -> io::Result<Vec<u8>> {
+fn exchange(path: &Path, request: Request) -> io::Result<Vec<u8>> {
     let mut stream = local::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    writeln!(stream, "{REQUEST}")?;
+    writeln!(stream, "{}", request.word())?;
     let mut text = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut text)?;
     Ok(text)

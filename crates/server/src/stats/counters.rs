@@ -3,6 +3,7 @@
 
 use flash_engine::JobKind;
 
+use super::calls::Calls;
 use super::figures::{Figures, Gauge, Histogram, figures};
 
 figures! {
@@ -32,6 +33,8 @@ figures! {
         dispatches: Histogram,
         /// Bytes of each send to a client.
         sends: Histogram,
+        /// The time of each call of the loop that could wait.
+        calls: Calls,
     }
 }
 
@@ -166,8 +169,8 @@ figures! {
 }
 
 impl Counters {
-    /// Those of an engine, and how many helpers it has and how many of them are at work.
-    pub(crate) fn of(engine: &flash_engine::Counters, (helpers, busy): (usize, usize)) -> Self {
+    /// Those of an engine, how many helpers it has and how many of them are at work, and its calls.
+    pub(crate) fn of(engine: &flash_engine::Counters, (helpers, busy): (usize, usize), calls: Calls) -> Self {
         let gauge = |number: usize| Gauge(number as u64);
         let [_, of_2xx, of_3xx, of_4xx, of_5xx] = engine.responses;
         let job = |kind: JobKind| {
@@ -218,6 +221,7 @@ impl Counters {
             panics: engine.panics,
             dispatches: Histogram(engine.dispatches),
             sends: Histogram(engine.sends),
+            calls,
         }
     }
 
@@ -225,11 +229,6 @@ impl Counters {
     pub(crate) fn to_json(&self) -> Vec<u8> {
         // Numbers in structs always have a form.
         serde_json::to_vec(self).unwrap_or_default()
-    }
-
-    /// From what [`Counters::to_json`] gave.
-    pub(crate) fn from_json(json: &[u8]) -> Option<Self> {
-        serde_json::from_slice(json).ok()
     }
 
     /// Adds what another worker has counted.

@@ -5,10 +5,13 @@
 use std::fmt::Write as _;
 
 use super::figures::Histogram;
+use super::stalls::time;
 use super::{Counters, ServerStats, StateCounts, WorkerStats};
 
 /// Workers shown, each on a line; more are only counted.
 const WORKERS_SHOWN_MAX: usize = 64;
+/// Calls shown: more than there are.
+const CALLS_SHOWN_MAX: usize = 32;
 
 /// All of it: the sums first, then each worker. With `seconds`, what `stats` has counted is what came in
 /// so long, and is shown for each second.
@@ -19,6 +22,7 @@ pub fn table(stats: &ServerStats, seconds: Option<f64>) -> String {
     requests(&mut out, &stats.sum, amounts);
     caches(&mut out, &stats.sum, amounts);
     distributions(&mut out, &stats.sum, amounts);
+    calls(&mut out, &stats.sum, amounts);
     jobs(&mut out, stats, amounts);
     workers(&mut out, stats, amounts);
     out
@@ -183,6 +187,29 @@ fn distribution(
         let _ = write!(out, " {:>8}", percentile(part).map_or("-".to_owned(), grouped));
     }
     let _ = writeln!(out, " {:>8}", if mean.is_some() { grouped(max) } else { "-".to_owned() });
+}
+
+fn calls(out: &mut String, sum: &Counters, amounts: Amounts) {
+    let _ = writeln!(
+        out,
+        "\n{:<18} {:>12} {:>9} {:>9} {:>9} {:>9} {:>11} {:>11}",
+        "call of the loop", "count", "mean", "p50", "p99", "max", "stalls", "waited"
+    );
+    for (name, times) in sum.calls.0.iter().take(CALLS_SHOWN_MAX) {
+        let percentile = |part| times.percentile_ns(part).map_or("-".to_owned(), time);
+        let _ = writeln!(
+            out,
+            "{:<18.18} {:>12} {:>9} {:>9} {:>9} {:>9} {:>11} {:>11}",
+            name.escape_debug().to_string(),
+            amounts.of(times.count()),
+            times.mean_ns().map_or("-".to_owned(), time),
+            percentile(0.5),
+            percentile(0.99),
+            time(times.max_ns),
+            amounts.of(times.stalls),
+            amounts.of(times.waited),
+        );
+    }
 }
 
 fn jobs(out: &mut String, stats: &ServerStats, amounts: Amounts) {

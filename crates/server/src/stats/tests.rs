@@ -23,7 +23,16 @@ fn full() -> Counters {
     for job in &mut engine.jobs {
         job.started = u64::MAX;
     }
-    Counters::of(&engine, (usize::MAX, usize::MAX))
+    let times = CallTimes {
+        sum_ns: u64::MAX,
+        max_ns: u64::MAX,
+        stalls: u64::MAX,
+        waited: u64::MAX,
+        counts: [u64::MAX; BUCKETS],
+    };
+    // As many as there are, with the longest name.
+    let calls = (0..12).map(|n| (format!("close_connect_{n:02}"), times.clone()));
+    Counters::of(&engine, (usize::MAX, usize::MAX), Calls(calls.collect()))
 }
 
 fn counted(requests: u64, open: u64, events: &[u64]) -> Counters {
@@ -43,18 +52,22 @@ fn server(uptime_ms: u64, workers: Vec<WorkerStats>) -> ServerStats {
     stats
 }
 
+fn from_json(json: &[u8]) -> Option<Counters> {
+    serde_json::from_slice(json).ok()
+}
+
 #[test]
 fn what_a_worker_tells_fits_a_message_and_arrives() {
     for counters in [full(), Counters::default(), counted(3, 2, &[1, 1, 300])] {
         let json = counters.to_json();
         assert!(json.len() <= STATS_BYTES_MAX, "{} bytes", json.len());
-        assert_eq!(Counters::from_json(&json), Some(counters));
+        assert_eq!(from_json(&json), Some(counters));
     }
     for wrong in [&b""[..], b"{", b"7", b"{\"requests\":-1}", b"\xff"] {
-        assert_eq!(Counters::from_json(wrong), None);
+        assert_eq!(from_json(wrong), None);
     }
     // What an older one does not tell.
-    assert_eq!(Counters::from_json(b"{\"requests\":5,\"new\":1}"), Some(counted(5, 0, &[])));
+    assert_eq!(from_json(b"{\"requests\":5,\"new\":1}"), Some(counted(5, 0, &[])));
 }
 
 #[test]
@@ -145,6 +158,10 @@ fn the_table_says_what_was_counted() {
     let mut counters = counted(1_234_567, 12, &[1, 1, 1, 2]);
     counters.caches.contents.lookups = 1_000;
     counters.caches.contents.hits = 995;
+    let mut sends =
+        CallTimes { sum_ns: 9_000_800, max_ns: 9_000_000, stalls: 1, waited: 1, ..CallTimes::default() };
+    [400, 400, 9_000_000].into_iter().for_each(|ns| sends.counts[bucket_of(ns)] += 1);
+    counters.calls.0.insert("send".into(), sends);
     let stats = server(192_000, vec![worker(8, 61_000, Some(counters))]);
     let text = table(&stats, None);
     for row in [
@@ -152,6 +169,7 @@ fn the_table_says_what_was_counted() {
         "requests        1,234,567",
         "contents          1,000          995   99.5 %   0 B",
         "events a dispatch                 4       1.25        1        2        2        2        2",
+        "send                          3   3.00 ms    511 ns   9.00 ms   9.00 ms           1           1",
     ] {
         assert!(text.lines().any(|line| line == row), "{row:?} in\n{text}");
     }

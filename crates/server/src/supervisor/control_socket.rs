@@ -13,10 +13,12 @@ use std::path::PathBuf;
 use flash_sys::prompt::epoll::{Epoll, Watch};
 use flash_sys::waiting::local;
 
-use super::generation::Generation;
+use super::generation::{Generation, Worker};
 use crate::config::ControlSocket as Wanted;
 use crate::control::{Order, send_order};
-use crate::stats::{self, Answer, Counters, REQUEST, ServerStats, States, WorkerStats};
+use crate::stats::{
+    self, Answer, Counters, Request, STALL_NS, ServerStalls, ServerStats, States, WorkerStalls, WorkerStats,
+};
 
 /// Clients at once.
 const CLIENTS_MAX: usize = 8;
@@ -67,7 +69,7 @@ enum State {
     /// Sends its request.
     Asks(Vec<u8>),
     /// Waits for what the workers tell.
-    Waits,
+    Waits(Request),
     /// Takes its answer, of which so much was sent.
     Takes(Vec<u8>, usize),
 }
@@ -75,11 +77,12 @@ enum State {
 /// A question to all workers, and what has come of it.
 #[derive(Debug)]
 struct Gathering {
+    request: Request,
     question: u64,
     deadline_ms: u64,
     states: States,
-    /// What each has told, by the number of its role.
-    told: Vec<(u64, Counters)>,
+    /// What each has told, by the number of its role: JSON.
+    told: Vec<(u64, Vec<u8>)>,
     /// Who has not told yet.
     missing: Vec<u64>,
 }
@@ -162,16 +165,14 @@ impl ControlSocket {
         }
     }
 
-    /// A worker has told what it has counted.
-    pub(super) fn take(&mut self, worker: u64, question: u64, json: &[u8]) {
+    /// A worker has answered a question.
+    pub(super) fn take(&mut self, worker: u64, question: u64, json: Vec<u8>) {
         let Some(gathering) = self.gathering.as_mut().filter(|g| g.question == question) else { return };
         if !gathering.missing.contains(&worker) {
             return;
         }
         gathering.missing.retain(|number| *number != worker);
-        if let Some(counters) = Counters::from_json(json) {
-            gathering.told.push((worker, counters));
-        }
+        gathering.told.push((worker, json));
     }
 
     /// Asks workers for clients that wait, answers those when they have told, and lets clients go that
@@ -184,8 +185,10 @@ impl ControlSocket {
         {
             listening.shortage_until_ms = None;
         }
-        if self.gathering.is_none() && self.has_waiting() && self.next_gathering_ms <= now_ms {
-            self.begin(now_ms, subject.generations);
+        let wanted = self.waiting().next();
+        if let Some(request) = wanted.filter(|_| self.gathering.is_none() && self.next_gathering_ms <= now_ms)
+        {
+            self.begin(request, now_ms, subject.generations);
         }
         let Some(gathering) = &mut self.gathering else { return };
         let is_there = |number: &u64| subject.generations.iter().any(|g| g.has_role(*number));
@@ -194,8 +197,9 @@ impl ControlSocket {
             return;
         }
         if let Some(gathering) = self.gathering.take() {
-            let answer = Answer::of(sum_up(gathering, now_ms, subject));
-            for client in self.clients.iter_mut().filter(|client| matches!(client.state, State::Waits)) {
+            let request = gathering.request;
+            let answer = gathering.answer(now_ms, subject);
+            for client in self.clients.iter_mut().filter(|client| client.waits_for() == Some(request)) {
                 client.answer(&answer);
             }
             self.clients.retain_mut(|client| !client.is_done());
@@ -203,7 +207,7 @@ impl ControlSocket {
     }
 
     /// Looks at the processes, then asks every worker: answering would be seen, too.
-    fn begin(&mut self, now_ms: u64, generations: &[Generation]) {
+    fn begin(&mut self, request: Request, now_ms: u64, generations: &[Generation]) {
         self.questions += 1;
         self.next_gathering_ms = now_ms + PAUSE_MS;
         let states = States {
@@ -211,8 +215,13 @@ impl ControlSocket {
             helpers: stats::sample(generations.iter().flat_map(Generation::helper_pids)),
         };
         let roles = generations.iter().flat_map(|generation| &generation.workers).map(|worker| &worker.role);
-        let asked = roles.filter(|role| send_order(&role.channel, &Order::Stats(self.questions)).is_ok());
+        let order = match request {
+            Request::Stats => Order::Stats(self.questions),
+            Request::Stalls => Order::Stalls(self.questions),
+        };
+        let asked = roles.filter(|role| send_order(&role.channel, &order).is_ok());
         self.gathering = Some(Gathering {
+            request,
             question: self.questions,
             deadline_ms: now_ms + WORKERS_MS,
             states,
@@ -226,13 +235,14 @@ impl ControlSocket {
         let shortage = self.listening.as_ref().and_then(|listening| listening.shortage_until_ms);
         let gathering = match &self.gathering {
             Some(gathering) => Some(gathering.deadline_ms),
-            None => self.has_waiting().then_some(self.next_gathering_ms),
+            None => self.waiting().next().map(|_| self.next_gathering_ms),
         };
         self.clients.iter().map(|client| client.deadline_ms).chain(shortage).chain(gathering).min()
     }
 
-    fn has_waiting(&self) -> bool {
-        self.clients.iter().any(|client| matches!(client.state, State::Waits))
+    /// What clients wait for.
+    fn waiting(&self) -> impl Iterator<Item = Request> + '_ {
+        self.clients.iter().filter_map(Client::waits_for)
     }
 }
 
@@ -282,7 +292,7 @@ impl Client {
             }
             match asked(request) {
                 Asked::Nothing => return true,
-                Asked::Stats => self.state = State::Waits,
+                Asked::Wanted(request) => self.state = State::Waits(request),
                 Asked::Wrong(why) => self.answer(&Answer::refusal(why)),
             }
         }
@@ -311,6 +321,13 @@ impl Client {
         let _ = self.stream.read(&mut [0; 4 * REQUEST_BYTES_MAX]);
     }
 
+    fn waits_for(&self) -> Option<Request> {
+        match self.state {
+            State::Waits(request) => Some(request),
+            State::Asks(_) | State::Takes(..) => None,
+        }
+    }
+
     fn is_done(&self) -> bool {
         matches!(&self.state, State::Takes(answer, sent) if *sent == answer.len())
     }
@@ -321,8 +338,8 @@ impl Client {
 enum Asked {
     /// It has not ended.
     Nothing,
-    /// What the workers have counted.
-    Stats,
+    /// What there is.
+    Wanted(Request),
     /// Nothing that there is, and why.
     Wrong(String),
 }
@@ -330,47 +347,77 @@ enum Asked {
 fn asked(request: &[u8]) -> Asked {
     match request.split(|byte| *byte == b'\n').next() {
         Some(line) if line.len() < request.len() => {
-            if line.strip_suffix(b"\r").unwrap_or(line) == REQUEST.as_bytes() {
-                return Asked::Stats;
+            let word = line.strip_suffix(b"\r").unwrap_or(line);
+            if let Some(request) = Request::ALL.into_iter().find(|request| request.word().as_bytes() == word)
+            {
+                return Asked::Wanted(request);
             }
             let line = String::from_utf8_lossy(line).escape_debug().to_string();
-            Asked::Wrong(format!("unknown request `{line}`; there is `{REQUEST}`"))
+            let all = Request::ALL.map(|request| format!("`{}`", request.word())).join(" and ");
+            Asked::Wrong(format!("unknown request `{line}`; there are {all}"))
         }
         _ if request.len() < REQUEST_BYTES_MAX => Asked::Nothing,
         _ => Asked::Wrong(format!("a request is a line of less than {REQUEST_BYTES_MAX} bytes")),
     }
 }
 
-fn sum_up(gathering: Gathering, now_ms: u64, subject: &Subject<'_>) -> ServerStats {
-    let Gathering { states, mut told, .. } = gathering;
-    let mut workers = Vec::new();
-    for generation in subject.generations {
-        for worker in &generation.workers {
-            let told_at = told.iter().position(|(number, _)| *number == worker.role.number);
-            workers.push(WorkerStats {
-                generation: generation.number,
-                state: generation.state.name().to_owned(),
-                place: worker.place,
-                pid: worker.role.pid(),
-                uptime_ms: now_ms.saturating_sub(worker.role.started_ms),
-                counters: told_at.map(|at| told.swap_remove(at).1),
-            });
+impl Gathering {
+    fn answer(self, now_ms: u64, subject: &Subject<'_>) -> Answer {
+        match self.request {
+            Request::Stats => Answer::of(self.stats(now_ms, subject)),
+            Request::Stalls => Answer::of_stalls(self.stalls(now_ms, subject)),
         }
     }
-    workers.sort_by_key(|worker| (worker.generation, worker.place));
-    let serving = subject.generations.iter().rev().find(|g| g.state.name() == "serving");
-    let settings = serving.or(subject.generations.last()).map(|g| single_values(&g.settings));
-    let mut stats = ServerStats {
-        program: env!("CARGO_PKG_VERSION").to_owned(),
-        pid: std::process::id(),
-        uptime_ms: now_ms.saturating_sub(subject.started_ms),
-        settings: settings.unwrap_or_default(),
-        states,
-        workers,
-        ..ServerStats::default()
-    };
-    stats.sum_up();
-    stats
+
+    /// What this worker has told.
+    fn of<T: serde::de::DeserializeOwned>(&self, worker: &Worker) -> Option<T> {
+        let (_, json) = self.told.iter().find(|(number, _)| *number == worker.role.number)?;
+        serde_json::from_slice(json).ok()
+    }
+
+    fn stats(self, now_ms: u64, subject: &Subject<'_>) -> ServerStats {
+        let workers = subject.workers().map(|(generation, worker)| WorkerStats {
+            generation: generation.number,
+            state: generation.state.name().to_owned(),
+            place: worker.place,
+            pid: worker.role.pid(),
+            uptime_ms: now_ms.saturating_sub(worker.role.started_ms),
+            counters: self.of::<Counters>(worker),
+        });
+        let serving = subject.generations.iter().rev().find(|g| g.state.name() == "serving");
+        let settings = serving.or(subject.generations.last()).map(|g| single_values(&g.settings));
+        let mut stats = ServerStats {
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_ms: now_ms.saturating_sub(subject.started_ms),
+            settings: settings.unwrap_or_default(),
+            states: self.states,
+            workers: workers.collect(),
+            ..ServerStats::default()
+        };
+        stats.workers.sort_by_key(|worker| (worker.generation, worker.place));
+        stats.sum_up();
+        stats
+    }
+
+    fn stalls(self, now_ms: u64, subject: &Subject<'_>) -> ServerStalls {
+        let workers = subject.workers().map(|(generation, worker)| WorkerStalls {
+            generation: generation.number,
+            place: worker.place,
+            pid: worker.role.pid(),
+            uptime_ms: now_ms.saturating_sub(worker.role.started_ms),
+            stalls: self.of(worker),
+        });
+        let mut workers: Vec<_> = workers.collect();
+        workers.sort_by_key(|worker| (worker.generation, worker.place));
+        ServerStalls { pid: std::process::id(), stall_ns: STALL_NS, workers }
+    }
+}
+
+impl<'a> Subject<'a> {
+    fn workers(&self) -> impl Iterator<Item = (&'a Generation, &'a Worker)> {
+        self.generations.iter().flat_map(|generation| generation.workers.iter().map(move |w| (generation, w)))
+    }
 }
 
 /// Those settings that are numbers, words or switches.

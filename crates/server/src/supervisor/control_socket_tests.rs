@@ -73,12 +73,30 @@ fn a_request_is_answered_and_the_connection_closed() {
 }
 
 #[test]
+fn clients_that_want_different_things_are_answered_one_kind_after_the_other() {
+    let mut bench = Bench::new("kinds");
+    let mut clients: Vec<UnixStream> = (0..4).map(|_| bench.connect()).collect();
+    for (client, request) in clients.iter_mut().zip(["stats\n", "stalls\n", "stats\n", "stalls\n"]) {
+        client.write_all(request.as_bytes()).expect("sent");
+    }
+    bench.run(NOW_MS);
+    assert_eq!(bench.control.next_ms(), Some(NOW_MS + PAUSE_MS), "one kind is left");
+    bench.run(NOW_MS + PAUSE_MS);
+    for (number, client) in clients.into_iter().enumerate() {
+        let Answer { stats, stalls, error, .. } = answer(client);
+        assert_eq!((stats.is_some(), stalls.is_some()), (number % 2 == 0, number % 2 == 1), "{error:?}");
+        assert!(stalls.is_none_or(|stalls| stalls.stall_ns == STALL_NS && stalls.workers.is_empty()));
+    }
+}
+
+#[test]
 fn what_is_no_request_is_told_so() {
     let mut bench = Bench::new("wrong");
     let mut why = |request: &[u8]| bench.ask(request).error.expect("a refusal");
-    assert_eq!(why(b"\n"), "unknown request ``; there is `stats`");
-    assert_eq!(why(b"Stats\n"), "unknown request `Stats`; there is `stats`");
-    assert_eq!(why(b"\x1b[2J\xff\0\n"), "unknown request `\\u{1b}[2J\u{fffd}\\0`; there is `stats`");
+    let unknown = |what: &str| format!("unknown request `{what}`; there are `stats` and `stalls`");
+    assert_eq!(why(b"\n"), unknown(""));
+    assert_eq!(why(b"Stats\n"), unknown("Stats"));
+    assert_eq!(why(b"\x1b[2J\xff\0\n"), unknown("\\u{1b}[2J\u{fffd}\\0"));
     let long = "a request is a line of less than 256 bytes";
     assert_eq!(why(&[b'x'; REQUEST_BYTES_MAX]), long);
     assert_eq!(why(&[0xff; 1000]), long);

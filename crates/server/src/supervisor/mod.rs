@@ -214,7 +214,9 @@ impl Supervisor {
                 }
             }
             Ok(Notice::EndHelper(helper)) => generation.end_helper(number, helper),
-            Ok(Notice::Stats(question, json)) => self.control.take(number, question, &json),
+            Ok(Notice::Stats(question, json) | Notice::Stalls(question, json)) => {
+                self.control.take(number, question, json);
+            }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             // It has ended, or is about to; that is seen to when it has.
             Err(_) => drop(self.epoll.remove(&role.channel)),

@@ -11,6 +11,7 @@ use flash_sys::prompt::mechanism::Mechanism;
 use flash_sys::prompt::{channel, net};
 use flash_sys::{AsFd, OwnedFd};
 
+use super::calls::{Call, lap};
 use super::site_file::{SiteFile, any_aside, close_aside};
 use crate::config::HelperKind;
 use crate::control::{Notice, send_notice};
@@ -137,7 +138,9 @@ impl Helpers {
         };
         close_aside(|file| {
             // It is refused when the channel is full, or the helper has died: the next turn goes on.
-            channel::send(&helper.channel, &[IoSlice::new(&[CLOSE])], &[file.as_fd()]).map_err(|_| file)
+            let sent = channel::send(&helper.channel, &[IoSlice::new(&[CLOSE])], &[file.as_fd()]);
+            lap(Call::Message);
+            sent.map_err(|_| file)
         });
     }
 

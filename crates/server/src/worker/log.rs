@@ -5,6 +5,8 @@ use std::io::IoSlice;
 use flash_sys::OwnedFd;
 use flash_sys::prompt::channel;
 
+use super::calls::{Call, lap};
+
 /// Lines that the log writer has not taken, at most; later ones are dropped and counted.
 const BUFFER_BYTES_MAX: usize = 1024 * 1024;
 /// Lines handed over in one message.
@@ -48,7 +50,9 @@ impl LogBuffer {
         let mut done = 0;
         while done < self.lines.len() {
             let batch = whole_lines(&self.lines[done..]);
-            if channel::send(channel, &[IoSlice::new(batch)], &[]).is_err() {
+            let sent = channel::send(channel, &[IoSlice::new(batch)], &[]);
+            lap(Call::Message);
+            if sent.is_err() {
                 // Full, or the writer is being replaced: later.
                 break;
             }

@@ -4,6 +4,7 @@
 //! Nothing in this folder may wait for a disk or a peer: a house-rules test refuses whatever
 //! could. Only [`begin`] waits, for orders. What may wait is handed in, by architectures that may.
 
+mod calls;
 mod complaint;
 mod helpers;
 mod log;
@@ -24,11 +25,12 @@ use flash_sys::prompt::timer::Timer;
 use flash_sys::prompt::{clock, net};
 use flash_sys::{AsFd, OwnedFd};
 
+pub(crate) use calls::{Call, lap, of_job, timed};
 use complaint::Complaint;
 pub(crate) use log::BATCH_BYTES_MAX;
 pub(crate) use own_jobs::OwnJobs;
 pub(crate) use reach::Reach;
-pub(crate) use site_file::{SiteFile, close_aside};
+pub(crate) use site_file::{SiteFile, close_aside_here};
 pub(crate) use socket::Socket;
 pub(crate) use start::{Begun, begin};
 use system::LinuxSystem;
@@ -99,8 +101,8 @@ pub(crate) struct Worker {
     refusal_advice: &'static str,
 }
 
-fn moment() -> Moment {
-    Moment { monotonic_ms: clock::monotonic_ms(), wall_ns: clock::wall_ns() }
+fn moment(now_ns: u64) -> Moment {
+    Moment { monotonic_ms: now_ns / 1_000_000, wall_ns: clock::wall_ns() }
 }
 
 /// What poll or select is to tell of a token; None for one whose descriptor is closed.
@@ -126,7 +128,7 @@ impl Worker {
             batch.clear();
             let (engine, sys) = (&self.engine, &self.sys);
             self.mechanism.wait(timeout_ms, |token| awaited(engine, sys, token), &mut batch)?;
-            self.begin_turn();
+            self.begin_turn(batch.len());
             self.dispatch(&batch)?;
             self.end_turn();
             end_turn(&mut self)?;
@@ -136,9 +138,11 @@ impl Worker {
         }
     }
 
-    /// Reads the clock, once a turn and after each wait.
-    pub(crate) fn begin_turn(&mut self) {
-        let now = moment();
+    /// Reads the clock, once a turn and after each wait. So many `events` are to be heard.
+    pub(crate) fn begin_turn(&mut self, events: usize) {
+        let now_ns = clock::monotonic_ns();
+        calls::begin_turn(now_ns, events);
+        let now = moment(now_ns);
         self.now_ms = now.monotonic_ms;
         self.engine.handle_turn(now);
     }
@@ -235,8 +239,10 @@ impl Worker {
             if self.accepts == Accepts::OneAtATime && !self.engine.is_drained() {
                 return;
             }
-            match net::accept(fd) {
-                Ok((socket, peer)) => drop(self.welcome(Socket::Own(socket), peer, None)),
+            let accepted = net::accept(fd);
+            lap(Call::Accept);
+            match accepted {
+                Ok((socket, peer)) => drop(self.welcome(Socket::own(socket), peer, None)),
                 Err(e) => match e.kind() {
                     io::ErrorKind::WouldBlock => return,
                     io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
@@ -266,6 +272,7 @@ impl Worker {
                     Some(epoll) => epoll.add(socket, token, Watch::Connection),
                     None => self.mechanism.add(socket, token, Watch::Connection),
                 };
+                lap(Call::Watch);
                 if watched.is_ok() {
                     return Some(key);
                 }
@@ -305,7 +312,9 @@ impl Worker {
     /// the spare one is lent to refuse one client at a time.
     pub(crate) fn accept_at_limit(&mut self, listener: impl AsFd) {
         self.spare = None;
-        if let Ok((socket, _)) = net::accept(listener) {
+        let accepted = net::accept(listener);
+        lap(Call::Accept);
+        if let Ok((socket, _)) = accepted {
             self.refuse(&socket);
         }
         self.spare = self.control.try_clone().ok();
@@ -317,6 +326,7 @@ impl Worker {
         // A client that is gone already need not be told.
         let _ = net::send(&socket, REFUSAL);
         let _ = net::end_sending(&socket);
+        lap(Call::Send);
         self.engine.count_refused();
         self.refused += 1;
     }
@@ -337,7 +347,9 @@ impl Worker {
 
     fn hear_helper(&mut self, number: u64) {
         loop {
-            match self.sys.helpers.receive(number) {
+            let heard = self.sys.helpers.receive(number);
+            lap(Call::Message);
+            match heard {
                 helpers::Heard::Nothing => return,
                 helpers::Heard::Done(id, outcome) => self.finish(id, outcome),
                 helpers::Heard::Gone(job) => {
@@ -372,7 +384,10 @@ impl Worker {
         self.finish(id, outcome);
     }
 
-    fn finish(&mut self, id: JobId, outcome: Outcome<SiteFile>) {
+    fn finish(&mut self, id: JobId, mut outcome: Outcome<SiteFile>) {
+        if let Some(site) = self.engine.site_of(id) {
+            site_file::name_found(site, &mut outcome);
+        }
         if let Outcome::Failed(number) = outcome {
             self.sys.complain_of_failure(number);
         }
@@ -381,7 +396,9 @@ impl Worker {
 
     fn hear_supervisor(&mut self) -> io::Result<()> {
         loop {
-            match receive_order(&self.control) {
+            let order = receive_order(&self.control);
+            lap(Call::Message);
+            match order {
                 Ok(Order::Helper(number, channel)) => {
                     if self.sys.helpers.add(&mut self.mechanism, token(kind::HELPER, number), number, channel)
                     {
@@ -392,6 +409,9 @@ impl Worker {
                 Ok(Order::Log(channel)) => self.sys.log.connect(channel),
                 Ok(Order::Drain) => self.drain(),
                 Ok(Order::Stats(question)) => self.tell_stats(question),
+                Ok(Order::Stalls(question)) => {
+                    self.tell(&Notice::Stalls(question, calls::stalls().to_json()));
+                }
                 Ok(other) => {
                     self.sys.report(&format!("a bug: the supervisor ordered {other:?} of a running worker"));
                 }
@@ -401,10 +421,15 @@ impl Worker {
         }
     }
 
-    /// What it has counted. A supervisor that has no room for it now will not wait for it, either.
     fn tell_stats(&self, question: u64) {
-        let counters = Counters::of(&self.engine.counters(), self.sys.helpers.counts());
-        let _ = crate::control::send_notice(&self.control, &Notice::Stats(question, counters.to_json()));
+        let counters = Counters::of(&self.engine.counters(), self.sys.helpers.counts(), calls::counted());
+        self.tell(&Notice::Stats(question, counters.to_json()));
+    }
+
+    /// Answers a question. A supervisor that has no room for it now will not wait for it, either.
+    fn tell(&self, answer: &Notice) {
+        let _ = crate::control::send_notice(&self.control, answer);
+        lap(Call::Message);
     }
 
     fn drain(&mut self) {

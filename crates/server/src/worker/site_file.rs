@@ -4,27 +4,64 @@
 
 use std::cell::RefCell;
 
+use flash_engine::{Finding, Outcome, SiteId};
+use flash_http::negotiate::Coding;
 use flash_sys::prompt::file;
 use flash_sys::{AsFd, BorrowedFd, OwnedFd};
+
+use super::calls::{Call, timed};
 
 /// Files put aside at once, at most. With more, no helper can be had, and running out of descriptors
 /// would be worse than waiting.
 const ASIDE_MAX: usize = 1024;
 
 thread_local! {
-    static ASIDE: RefCell<Vec<OwnedFd>> = const { RefCell::new(Vec::new()) };
+    static ASIDE: RefCell<Vec<(OwnedFd, Name)>> = const { RefCell::new(Vec::new()) };
 }
+
+/// Under which root and by which path a file was found. None of a listing.
+type Name = Option<(SiteId, Box<[u8]>)>;
 
 /// An open file of a site, or a listing.
 #[derive(Debug)]
 pub(crate) struct SiteFile {
     /// None only while it is being dropped.
     file: Option<OwnedFd>,
+    name: Name,
+}
+
+impl SiteFile {
+    /// The site and the path of it, if it was found by one.
+    pub(crate) fn name(&self) -> Option<(SiteId, &[u8])> {
+        borrowed(&self.name)
+    }
+
+    /// It was found there.
+    pub(super) fn found_at(&mut self, site: SiteId, path: &[u8]) {
+        self.name = Some((site, path.into()));
+    }
+}
+
+fn borrowed(name: &Name) -> Option<(SiteId, &[u8])> {
+    name.as_ref().map(|(site, path)| (*site, &**path))
+}
+
+/// Has the files that a job has found know where it found them.
+pub(super) fn name_found(site: SiteId, outcome: &mut Outcome<SiteFile>) {
+    let Outcome::Found(Finding::File { plain, coded, path }) = outcome else { return };
+    if let Some(file) = &mut plain.file {
+        file.found_at(site, path);
+    }
+    for (opened, coding) in coded.iter_mut().zip(Coding::ALL) {
+        if let Some(file) = opened.as_mut().and_then(|opened| opened.file.as_mut()) {
+            file.found_at(site, &[path.as_slice(), coding.extension().as_bytes()].concat());
+        }
+    }
 }
 
 impl From<OwnedFd> for SiteFile {
     fn from(file: OwnedFd) -> Self {
-        Self { file: Some(file) }
+        Self { file: Some(file), name: None }
     }
 }
 
@@ -36,28 +73,41 @@ impl AsFd for SiteFile {
 
 impl Drop for SiteFile {
     fn drop(&mut self) {
-        let Some(file) = self.file.take() else { return };
-        // Of a place, nothing may be asked, and closing it frees nothing. A file that is deleted just
-        // now, between the question and the close, is waited for.
-        if file::is_place(&file).is_ok_and(|place| !place) && file::is_deleted(&file).unwrap_or(false) {
-            ASIDE.with_borrow_mut(|aside| {
-                if aside.len() < ASIDE_MAX {
-                    aside.push(file);
-                }
-            });
+        let (file, name) = (self.file.take(), self.name.take());
+        if let Some(file) = file {
+            let is_aside = timed(Call::CloseFile, || borrowed(&name), || close(file));
+            if let Some(file) = is_aside {
+                ASIDE.with_borrow_mut(|aside| aside.push((file, name)));
+            }
         }
     }
 }
 
+/// Closes a file, unless it is to be put aside.
+fn close(file: OwnedFd) -> Option<OwnedFd> {
+    // Of a place, nothing may be asked, and closing it frees nothing. A file that is deleted just
+    // now, between the question and the close, is waited for.
+    let is_deleted =
+        file::is_place(&file).is_ok_and(|place| !place) && file::is_deleted(&file).unwrap_or(false);
+    (is_deleted && ASIDE.with_borrow(Vec::len) < ASIDE_MAX).then_some(file)
+}
+
 /// Has `close` take files that were put aside, until it gives one back.
-pub(crate) fn close_aside(mut close: impl FnMut(OwnedFd) -> Result<(), OwnedFd>) {
+pub(super) fn close_aside(mut close: impl FnMut(OwnedFd) -> Result<(), OwnedFd>) {
     ASIDE.with_borrow_mut(|aside| {
-        while let Some(file) = aside.pop() {
+        while let Some((file, name)) = aside.pop() {
             if let Err(file) = close(file) {
-                return aside.push(file);
+                return aside.push((file, name));
             }
         }
     });
+}
+
+/// Closes them, which waits: for who has no helpers.
+pub(crate) fn close_aside_here() {
+    while let Some((file, name)) = ASIDE.with_borrow_mut(Vec::pop) {
+        timed(Call::CloseFile, || borrowed(&name), || drop(file));
+    }
 }
 
 /// Whether there are files to be closed by a helper.

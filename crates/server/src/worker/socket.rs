@@ -6,21 +6,38 @@ use std::sync::Arc;
 use flash_sys::prompt::net;
 use flash_sys::{AsFd, BorrowedFd, OwnedFd};
 
+use super::calls::{Call, lap};
+
 /// A client's socket.
 #[derive(Debug)]
 pub(crate) enum Socket {
-    /// The loop that has the engine waits on it, too.
-    Own(OwnedFd),
+    /// The loop that has the engine waits on it, too. It is closed before the other is dropped.
+    Own(OwnedFd, Closed),
     /// A thread waits on it without the engine, by a handle of its own ([`Socket::share`]).
     Shared(Arc<OwnedFd>),
 }
 
+/// Counts the closing of what was dropped before it.
+#[derive(Debug)]
+pub(crate) struct Closed;
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        lap(Call::CloseConnection);
+    }
+}
+
 impl Socket {
+    /// One that nobody but the loop waits on.
+    pub(super) fn own(socket: OwnedFd) -> Self {
+        Socket::Own(socket, Closed)
+    }
+
     /// A handle to wait on; it keeps the number from being used for another connection. None of one that is
     /// not to be shared.
     pub(crate) fn share(&self) -> Option<Arc<OwnedFd>> {
         match self {
-            Socket::Own(_) => None,
+            Socket::Own(..) => None,
             Socket::Shared(socket) => Some(Arc::clone(socket)),
         }
     }
@@ -30,7 +47,7 @@ impl AsFd for Socket {
     #[inline]
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Socket::Own(socket) => socket.as_fd(),
+            Socket::Own(socket, _) => socket.as_fd(),
             Socket::Shared(socket) => socket.as_fd(),
         }
     }

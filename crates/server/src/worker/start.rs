@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::io;
 
 use flash_engine::Engine;
-use flash_sys::prompt::channel;
 use flash_sys::prompt::epoll::Watch;
 use flash_sys::prompt::mechanism::{Kind, Mechanism};
 use flash_sys::prompt::timer::Timer;
+use flash_sys::prompt::{channel, clock};
 use flash_sys::sandbox::calls::{Calls, More};
 use flash_sys::sandbox::paths::Rights;
 use flash_sys::{AsFd, OwnedFd};
@@ -18,7 +18,7 @@ use super::log::LogBuffer;
 use super::own_jobs::OwnJobs;
 use super::reach::{Reach, Sending};
 use super::system::LinuxSystem;
-use super::{Accepts, EVENTS_MAX, Worker, kind, moment, token};
+use super::{Accepts, EVENTS_MAX, Worker, calls, kind, moment, token};
 use crate::config::{HelperKind, SendBy, Settings};
 use crate::control::{Order, receive_order};
 use crate::convert;
@@ -36,6 +36,7 @@ pub(crate) struct Begun {
 
 /// Takes the orders from `control` up to the one to begin.
 pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> {
+    calls::know_roots(settings);
     let roots = settings.sites.iter().map(|_| None).collect();
     let mut begun = Begun { control, roots, listeners: Vec::new(), log: LogBuffer::new() };
     loop {
@@ -95,7 +96,7 @@ impl Begun {
         mechanism.add(&self.control, token(kind::CONTROL, 0), Watch::Input)?;
         let timer = Timer::new()?;
         mechanism.add(&timer, token(kind::TIMER, 0), Watch::Input)?;
-        let now = moment();
+        let now = moment(clock::monotonic_ns());
         let helpers = self.helpers(settings, &mut mechanism)?;
         // Under the others look-ups may wait for somebody else: they are jobs.
         let looks_up = |(folder, is_local)| (reach.under_all_roots || is_local).then_some(folder);

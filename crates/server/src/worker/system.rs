@@ -10,6 +10,7 @@ use flash_engine::{
 use flash_sys::OwnedFd;
 use flash_sys::prompt::{clock, file, net};
 
+use super::calls::{Call, lap, timed};
 use super::complaint::Complaint;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
@@ -132,7 +133,9 @@ impl LinuxSystem {
     fn send_reports(&mut self) {
         let mut done = 0;
         for report in &self.reports {
-            if send_notice(&self.supervisor, &Notice::Report(report.clone())).is_err() {
+            let sent = send_notice(&self.supervisor, &Notice::Report(report.clone()));
+            lap(Call::Message);
+            if sent.is_err() {
                 break;
             }
             done += 1;
@@ -147,19 +150,25 @@ impl System for LinuxSystem {
 
     #[inline]
     fn recv(&mut self, socket: &Socket, buffer: &mut [u8]) -> io::Result<usize> {
-        net::recv(socket, buffer)
+        let received = net::recv(socket, buffer);
+        lap(Call::Receive);
+        received
     }
 
     #[inline]
     fn send(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
-        net::send(socket, bytes)
+        let sent = net::send(socket, bytes);
+        lap(Call::Send);
+        sent
     }
 
     fn send_both(&mut self, socket: &Socket, first: &[u8], second: &[u8]) -> io::Result<usize> {
         if first.is_empty() {
-            return net::send(socket, second);
+            return self.send(socket, second);
         }
-        net::send_parts(socket, &[IoSlice::new(first), IoSlice::new(second)])
+        let sent = net::send_parts(socket, &[IoSlice::new(first), IoSlice::new(second)]);
+        lap(Call::Send);
+        sent
     }
 
     fn send_file(
@@ -169,12 +178,13 @@ impl System for LinuxSystem {
         file: &Arc<SiteFile>,
         part: FilePart,
     ) -> io::Result<FileSent> {
-        self.sending.send(socket, head, file, part)
+        timed(Call::SendFile, || file.name(), || self.sending.send(socket, head, file, part))
     }
 
     fn end_sending(&mut self, socket: &Socket) {
         // Fails only when the connection is gone.
         let _ = net::end_sending(socket);
+        lap(Call::Send);
     }
 
     fn open_cached(
@@ -185,11 +195,18 @@ impl System for LinuxSystem {
     ) -> Result<Opened<SiteFile>, LookUpError> {
         let root =
             self.roots.get(usize::from(site.0)).and_then(Option::as_ref).ok_or(LookUpError::WouldWait)?;
-        convert::look_up((self.reach.look_up)(root, path, convert::sys_want(want)))
+        let look_up = || (self.reach.look_up)(root, path, convert::sys_want(want));
+        let found = timed(Call::LookUp, || Some((site, path)), look_up);
+        let mut opened: Opened<SiteFile> = convert::look_up(found)?;
+        if let Some(file) = &mut opened.file {
+            file.found_at(site, path);
+        }
+        Ok(opened)
     }
 
     fn read_resident(&mut self, file: &SiteFile, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
-        Ok(match (self.reach.read)(file, offset, buffer)? {
+        let read = timed(Call::Read, || file.name(), || (self.reach.read)(file, offset, buffer));
+        Ok(match read? {
             file::Resident::Bytes(bytes) => Resident::Bytes(bytes),
             file::Resident::Absent => Resident::Absent,
             file::Resident::Unknown => {
@@ -208,13 +225,17 @@ impl System for LinuxSystem {
     }
 
     fn stat(&mut self, file: &SiteFile) -> io::Result<FileStat> {
-        Ok(convert::stat(&(self.reach.stat)(file)?))
+        Ok(convert::stat(&timed(Call::Stat, || file.name(), || (self.reach.stat)(file))?))
     }
 
     fn start_job(&mut self, id: JobId, task: &Task<SiteFile>, startable: usize) -> bool {
         match &mut self.own {
             Some(own) => own.start(id, task),
-            None => self.helpers.start(id, task, startable),
+            None => {
+                let started = self.helpers.start(id, task, startable);
+                lap(Call::Message);
+                started
+            }
         }
     }
 
@@ -226,6 +247,7 @@ impl System for LinuxSystem {
             }
             None => {
                 self.helpers.abandon(id);
+                lap(Call::Message);
                 "a helper passed its deadline and was given up; its requests were answered 503"
             }
         };

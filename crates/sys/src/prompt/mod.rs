@@ -10,3 +10,4 @@ pub mod mechanism;
 pub mod net;
 pub mod sendfile;
 pub mod timer;
+pub mod usage;

@@ -115,6 +115,7 @@ const WORKER: &[i64] = &[
     libc::SYS_openat2,
     SYS_CACHESTAT,
     libc::SYS_timerfd_settime,
+    libc::SYS_getrusage,
 ];
 
 const HELPER: &[i64] = &[

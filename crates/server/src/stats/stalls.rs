@@ -1,0 +1,284 @@
+//! The stalls that the workers of a server have met last: the document, and what people see of it.
+
+use std::fmt::Write as _;
+
+use flash_http::date::iso_date;
+use serde::{Deserialize, Serialize};
+
+/// Stalls that a worker keeps: the last ones.
+pub const STALLS_MAX: usize = 100;
+/// The longest path of a stall, in bytes of JSON; of a longer one the end is kept.
+const PATH_BYTES_MAX: usize = 320;
+
+/// A call in a worker's loop that took long.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stall {
+    /// Which one it was of its worker's, from 1.
+    pub number: u64,
+    /// The name of the call, as in the counters.
+    pub call: String,
+    /// The file that it was for; None for calls on sockets.
+    pub path: Option<String>,
+    /// When it began, in milliseconds since 1970, UTC.
+    pub began_unix_ms: u64,
+    /// How long it took, in nanoseconds.
+    pub took_ns: u64,
+    /// The voluntary context switches that it cost: 0 means that the thread was kept from its core, or had that
+    /// much to do, and did not wait. None where they are not known.
+    pub switches: Option<u64>,
+}
+
+/// What a worker tells of its stalls.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stalls {
+    /// How many there were since its start.
+    pub count: u64,
+    /// The last [`STALLS_MAX`] of them, oldest first.
+    pub last: Vec<Stall>,
+}
+
+/// The stalls of a server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServerStalls {
+    /// The process of the supervisor.
+    pub pid: u32,
+    /// From how long on a call is a stall, in nanoseconds.
+    pub stall_ns: u64,
+    /// Each worker, those of older generations first.
+    pub workers: Vec<WorkerStalls>,
+}
+
+/// Those of a worker.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkerStalls {
+    /// Counts the configurations: 1 at the start, one more at each reload.
+    pub generation: u64,
+    /// Its number in its generation.
+    pub place: usize,
+    /// Its process.
+    pub pid: u32,
+    /// Since its start, in milliseconds.
+    pub uptime_ms: u64,
+    /// None when it did not answer in time.
+    pub stalls: Option<Stalls>,
+}
+
+impl Stalls {
+    /// As JSON, for the supervisor.
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        // Numbers and texts in structs always have a form.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+impl ServerStalls {
+    /// Those that are not in `before`, an earlier answer of the same server.
+    #[must_use]
+    pub fn since(&self, before: &ServerStalls) -> ServerStalls {
+        let mut new = self.clone();
+        for worker in &mut new.workers {
+            let Some(now) = &mut worker.stalls else { continue };
+            // A process that has the number of one that is gone is a younger one.
+            let is_same =
+                |other: &&WorkerStalls| other.pid == worker.pid && other.uptime_ms <= worker.uptime_ms;
+            let known = before.workers.iter().find(is_same).and_then(|other| other.stalls.as_ref());
+            let then = known.map_or(0, |stalls| stalls.count);
+            now.count = now.count.saturating_sub(then);
+            now.last.retain(|stall| stall.number > then);
+        }
+        new
+    }
+}
+
+/// What of a path is kept: all of it, or its end.
+pub(crate) fn kept_path(path: &[u8]) -> String {
+    let text = String::from_utf8_lossy(path);
+    let json_bytes = |c: char| match c {
+        '\0'..' ' => 6,
+        '"' | '\\' => 2,
+        c => c.len_utf8(),
+    };
+    if text.chars().map(json_bytes).sum::<usize>() <= PATH_BYTES_MAX {
+        return text.into_owned();
+    }
+    let mut left = PATH_BYTES_MAX - '…'.len_utf8();
+    let fits = |(_, c): &(usize, char)| {
+        let fits = json_bytes(*c) <= left;
+        left = left.saturating_sub(json_bytes(*c));
+        fits
+    };
+    let start = text.char_indices().rev().take_while(fits).last().map_or(text.len(), |(at, _)| at);
+    format!("…{}", &text[start..])
+}
+
+/// What the columns of [`stalls_table`] are.
+#[must_use]
+pub fn stalls_heading() -> String {
+    format!(
+        "{:<23} {:>6} {:>8} {:<16} {:>11} {:>8} {}\n",
+        "began (UTC)", "worker", "process", "call", "took", "switches", "file"
+    )
+}
+
+/// The stalls of all workers, oldest first, the last [`STALLS_MAX`] of them; then who did not answer, and how many
+/// were not shown.
+#[must_use]
+pub fn stalls_table(stalls: &ServerStalls) -> String {
+    let mut out = String::new();
+    let told = stalls.workers.iter().filter_map(|worker| Some((worker, worker.stalls.as_ref()?)));
+    let mut rows: Vec<_> =
+        told.clone().flat_map(|(worker, stalls)| stalls.last.iter().map(move |s| (worker, s))).collect();
+    rows.sort_by_key(|(_, stall)| stall.began_unix_ms);
+    let shown = &rows[rows.len().saturating_sub(STALLS_MAX)..];
+    let count: u64 = told.map(|(_, stalls)| stalls.count).fold(0, u64::saturating_add);
+    let unseen = count.saturating_sub(shown.len() as u64);
+    if unseen > 0 {
+        let _ = writeln!(out, "... {unseen} before these");
+    }
+    for (worker, stall) in shown {
+        let switches = stall.switches.map_or("?".to_owned(), |switches| switches.to_string());
+        let row = format!(
+            "{} {:>6} {:>8} {:<16} {:>11} {switches:>8} {}",
+            date(stall.began_unix_ms),
+            worker.place,
+            worker.pid,
+            stall.call.escape_debug().to_string(),
+            time(stall.took_ns),
+            stall.path.as_deref().unwrap_or_default().escape_debug(),
+        );
+        let _ = writeln!(out, "{}", row.trim_end());
+    }
+    for worker in stalls.workers.iter().filter(|worker| worker.stalls.is_none()) {
+        let _ = writeln!(out, "worker {} (process {}) did not answer in time", worker.place, worker.pid);
+    }
+    out
+}
+
+/// `2026-11-21 12:30:01.250`.
+fn date(unix_ms: u64) -> String {
+    let iso = iso_date(i64::try_from(unix_ms / 1000).unwrap_or(i64::MAX));
+    let text = String::from_utf8_lossy(&iso).replace('T', " ");
+    format!("{}.{:03}", text.trim_end_matches('Z'), unix_ms % 1000)
+}
+
+/// `850 ns`, `1.20 us`, `12.3 ms` or `1.50 s`.
+pub(super) fn time(ns: u64) -> String {
+    const UNITS: [&str; 3] = ["us", "ms", "s"];
+    if ns < 1000 {
+        return format!("{ns} ns");
+    }
+    let (mut value, mut unit) = (ns as f64 / 1000.0, 0);
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    match value {
+        value if value < 9.995 => format!("{value:.2} {}", UNITS[unit]),
+        value if value < 99.95 => format!("{value:.1} {}", UNITS[unit]),
+        value => format!("{value:.0} {}", UNITS[unit]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stall(number: u64, path: Option<&str>) -> Stall {
+        Stall {
+            number,
+            call: "read".into(),
+            path: path.map(str::to_owned),
+            began_unix_ms: 1_800_000_000_007 + number,
+            took_ns: 12_345_678,
+            switches: Some(2),
+        }
+    }
+
+    fn worker(pid: u32, uptime_ms: u64, count: u64, last: Vec<Stall>) -> WorkerStalls {
+        WorkerStalls { pid, uptime_ms, stalls: Some(Stalls { count, last }), ..WorkerStalls::default() }
+    }
+
+    fn server(workers: Vec<WorkerStalls>) -> ServerStalls {
+        ServerStalls { workers, ..ServerStalls::default() }
+    }
+
+    #[test]
+    fn the_longest_that_a_worker_can_tell_fits_a_message() {
+        for path in ["\u{1b}", "\"", "x", "ä", "\u{1f600}"] {
+            let path = kept_path(path.repeat(5000).as_bytes());
+            assert!(path.starts_with('…'));
+            let json = serde_json::to_string(&path).expect("JSON");
+            assert!((PATH_BYTES_MAX - 8..=PATH_BYTES_MAX + 2).contains(&json.len()), "{}", json.len());
+            let most = Stall {
+                number: u64::MAX,
+                call: "close_connection".into(),
+                path: Some(path),
+                began_unix_ms: u64::MAX,
+                took_ns: u64::MAX,
+                switches: Some(u64::MAX),
+            };
+            let json = Stalls { count: u64::MAX, last: vec![most; STALLS_MAX] }.to_json();
+            assert!(json.len() <= crate::control::STATS_BYTES_MAX, "{} bytes", json.len());
+        }
+        assert_eq!(kept_path(b"/srv/a\xffb"), "/srv/a\u{fffd}b");
+    }
+
+    #[test]
+    fn the_table_is_in_order_of_time_and_nothing_in_a_path_reaches_the_terminal() {
+        let evil = "/srv/\u{1b}[2J\r\n\u{202e}\u{9b}x";
+        let stalls = server(vec![
+            worker(7, 10, 2, vec![stall(3, None), stall(5, Some(evil))]),
+            worker(8, 10, 1, vec![stall(4, Some("/srv/file"))]),
+            WorkerStalls { pid: 9, stalls: None, ..WorkerStalls::default() },
+        ]);
+        assert_eq!(
+            stalls_table(&stalls).lines().collect::<Vec<_>>(),
+            [
+                "2027-01-15 08:00:00.010      0        7 read                 12.3 ms        2",
+                "2027-01-15 08:00:00.011      0        8 read                 12.3 ms        2 /srv/file",
+                "2027-01-15 08:00:00.012      0        7 read                 12.3 ms        2 \
+                 /srv/\\u{1b}[2J\\r\\n\\u{202e}\\u{9b}x",
+                "worker 0 (process 9) did not answer in time",
+            ]
+        );
+    }
+
+    #[test]
+    fn of_many_the_last_are_shown_and_the_others_counted() {
+        let last = |from: u64| (from..from + 100).map(|number| stall(number, None)).collect();
+        let stalls = server(vec![worker(7, 10, 150, last(51)), worker(8, 10, 100, last(1))]);
+        let text = stalls_table(&stalls);
+        assert_eq!(text.lines().count(), 1 + STALLS_MAX);
+        assert!(text.starts_with("... 150 before these\n"), "{text}");
+    }
+
+    #[test]
+    fn what_is_new_is_told_by_process_and_number() {
+        let before =
+            server(vec![worker(7, 900, 1, vec![stall(1, None)]), worker(8, 900, 9, vec![stall(9, None)])]);
+        let now = server(vec![
+            worker(7, 1900, 3, vec![stall(1, None), stall(2, None), stall(3, None)]),
+            // A new process with an old number.
+            worker(8, 100, 1, vec![stall(1, None)]),
+        ]);
+        let new = now.since(&before);
+        let numbers = |worker: &WorkerStalls| {
+            let stalls = worker.stalls.clone().expect("told");
+            (stalls.count, stalls.last.iter().map(|stall| stall.number).collect::<Vec<_>>())
+        };
+        assert_eq!(new.workers.iter().map(numbers).collect::<Vec<_>>(), [(2, vec![2, 3]), (1, vec![1])]);
+        assert!(stalls_table(&now.since(&now)).is_empty());
+    }
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!(date(1_800_000_000_250), "2027-01-15 08:00:00.250");
+        assert!(date(u64::MAX).ends_with(".615"), "one that no server tells");
+        let texts = [0, 999, 1_000, 12_340, 999_499, 999_500, 1_500_000_000, 7_200_000_000_000].map(time);
+        assert_eq!(texts, ["0 ns", "999 ns", "1.00 us", "12.3 us", "999 us", "1.00 ms", "1.50 s", "7200 s"]);
+    }
+}
