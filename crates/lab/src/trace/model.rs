@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 /// The version of the JSON file; raised when a field changes its meaning or goes.
 pub const VERSION: u32 = 1;
 
+/// A call that blocked for longer than this is a stall.
+pub const STALL_NS: u64 = 1_000_000;
+
 /// A name that is mostly known when the program is compiled, such as that of a system call.
 pub type Name = Cow<'static, str>;
 
@@ -35,7 +38,8 @@ pub struct Trace {
     pub processes: Vec<Process>,
     /// By thread id.
     pub threads: Vec<Thread>,
-    /// By process, then by time blocked, the longest first.
+    /// By process, then event loops before other threads, then by time blocked, the longest first. Complete
+    /// but for lost events, however many calls there were.
     pub calls: Vec<CallTotal>,
     /// Which files, sockets and so on blocked calls were for; the longest time blocked first.
     pub targets: Vec<TargetTotal>,
@@ -112,6 +116,14 @@ pub struct Thread {
     pub ready_max: u32,
     /// Where its time went.
     pub time: Shares,
+    /// Descriptors that were ready and waited behind blocked calls ([`Batch::held_up`]), all together; one
+    /// that waited behind two counts twice. 0 of threads that are no event loop.
+    pub held_up: u64,
+    /// How long these waited, together: those of the same batch for all of the time that the call was blocked,
+    /// those that became ready meanwhile for half of it, since nobody knows when they did.
+    pub held_up_ns: u64,
+    /// The longest time that one of them waited behind one call.
+    pub held_up_longest_ns: u64,
 }
 
 /// Where the time of a thread, or of a part of it, went.
@@ -137,11 +149,14 @@ impl Shares {
     }
 }
 
-/// All calls of one kind that a process made, and that began and ended within the trace.
+/// All calls of one kind that the event loops of a process made, or its other threads, and that began and
+/// ended within the trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallTotal {
     /// The process.
     pub pid: u32,
+    /// Made by event loops, not by other threads.
+    pub in_loop: bool,
     /// The call, such as `openat`.
     pub call: Name,
     /// It waits for events: its waiting is no blocking.
@@ -162,12 +177,10 @@ pub struct CallTotal {
     pub blocked: u64,
     /// The longest, from begin to end.
     pub longest_ns: u64,
-    /// The part of it that was blocked in event loops.
-    pub loop_blocked_ns: u64,
-    /// `loop_blocked_ns` as a part of all the time of this process's event loops, 0 to 1; 0 of calls that
-    /// wait for events.
+    /// `blocked_ns` as a part of all the time of this process's event loops, 0 to 1; 0 of other threads, and
+    /// of calls that wait for events.
     pub loop_share: f64,
-    /// For what, the longest first.
+    /// What those that blocked waited for, the longest first.
     pub reasons: Vec<ReasonTotal>,
 }
 
@@ -178,8 +191,12 @@ pub struct ReasonTotal {
     pub reason: Reason,
     /// How many calls.
     pub count: u64,
-    /// Together.
+    /// How many of them took over 1 ms ([`STALL_NS`]).
+    pub stalls: u64,
+    /// Blocked, together.
     pub blocked_ns: u64,
+    /// The longest of these calls, from begin to end.
+    pub longest_ns: u64,
 }
 
 /// What a call waited for, from the kernel's stack when it left the core.
@@ -278,6 +295,8 @@ pub enum TargetKind {
 pub struct TargetTotal {
     /// The process.
     pub pid: u32,
+    /// In event loops, not in other threads.
+    pub in_loop: bool,
     /// The call.
     pub call: Name,
     /// What it was for.
@@ -288,8 +307,8 @@ pub struct TargetTotal {
     pub blocked_ns: u64,
     /// The longest of them, from begin to end.
     pub longest_ns: u64,
-    /// The part of `blocked_ns` in event loops.
-    pub loop_blocked_ns: u64,
+    /// What they waited for, the longest first.
+    pub reasons: Vec<ReasonTotal>,
 }
 
 /// A call that left the core to wait, and was not made to wait for events.
@@ -348,10 +367,12 @@ pub struct Batch {
     /// How many others the loop turned to after the call and before it waited for events again: each had
     /// waited behind the call.
     pub behind: u32,
-    /// Those of them that are known, up to a bound, in the order in which they were served.
-    pub waiters: Vec<Waiter>,
-    /// Descriptors that the next wait for events returned at once: they had become ready meanwhile.
+    /// Descriptors that the next wait for events returned at once: they had become ready meanwhile. Of several
+    /// blocked calls in one batch only the longest has them.
     pub arrived: u32,
+    /// Those behind, then those that arrived, as far as they are known, up to a bound, in the order in which
+    /// the loop turned to them.
+    pub waiters: Vec<Waiter>,
 }
 
 impl Batch {
@@ -366,6 +387,8 @@ impl Batch {
 pub struct Waiter {
     /// The descriptor.
     pub fd: i32,
+    /// It had become ready while the call was blocked; else it was in the same batch.
+    pub arrived: bool,
     /// What is behind it.
     pub target: Option<Target>,
     /// From the beginning of the blocked call until the loop turned to it.
@@ -381,7 +404,8 @@ pub struct Timeline {
     pub tid: u32,
     /// Its process.
     pub pid: u32,
-    /// What is shorter than this was put together with its neighbours; 0 when all is there.
+    /// What is shorter than this was put together with its neighbours; 0 when all is there. What was blocked
+    /// for over 1 ms is there by itself.
     pub resolution_ns: u64,
     /// Without overlaps, by start; where there is a gap, nothing is known (lost events).
     pub segments: Vec<Segment>,
@@ -400,6 +424,8 @@ pub struct Segment {
     pub call: Option<Name>,
     /// In `Blocked`, what for.
     pub reason: Option<Reason>,
+    /// In `Blocked`, the call's place in `Trace::blocked`, if it is there.
+    pub blocked: Option<u32>,
     /// Of a stretch that was put together, where its time went.
     pub shares: Option<Shares>,
 }
