@@ -4,4 +4,14 @@
 //! The idea is DeBox's: the performance of system calls as a first-class result, here without a kernel
 //! patch. It watches any process, and knows nothing of how Flash is built.
 
+pub mod diagnosis;
+pub mod doctor;
 pub mod model;
+pub mod page;
+mod strip;
+pub mod table;
+mod verdict;
+mod words;
+
+#[cfg(test)]
+mod fixture;
