@@ -342,3 +342,7 @@ fn added(a: Shares, b: Shares) -> Shares {
 pub(super) fn per(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
+
+#[cfg(test)]
+#[path = "diagnosis_tests.rs"]
+mod tests;

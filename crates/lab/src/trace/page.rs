@@ -21,11 +21,12 @@ const TIMELINE_STYLE: &str = include_str!("page.css");
 const LOOPS_MAX: usize = 16;
 /// Rows of the tables; the JSON has more.
 const ROWS_MAX: usize = 200;
+/// So many of the longest waits stand there without being unfolded.
+const OPEN_WAITS: usize = 20;
 /// Each picture after the first shows this part of the one before.
 const CLOSER: u64 = 20;
 /// A closer look is taken while it shows what the trace still tells apart.
 const CLOSE_NS_MIN: u64 = 20_000_000;
-const CLOSE_PICTURES_MAX: usize = 2;
 
 /// The whole page.
 pub fn html(trace: &Trace) -> String {
@@ -137,19 +138,6 @@ fn legend() -> Markup {
 
 /// The whole trace of a loop, then closer and closer where it was blocked longest.
 fn pictures(trace: &Trace, timeline: &Timeline, thread: &Thread) -> Markup {
-    let whole = Window { start_ns: 0, duration_ns: trace.duration_ns.max(1) };
-    let mut windows = vec![whole];
-    let mut duration_ns = whole.duration_ns / CLOSER;
-    while windows.len() <= CLOSE_PICTURES_MAX && duration_ns >= CLOSE_NS_MIN.max(timeline.resolution_ns * CLOSER) {
-        windows.push(strip::worst(timeline, windows[windows.len() - 1], duration_ns));
-        duration_ns /= CLOSER;
-    }
-    let is_blocked = thread.time.blocked_ns > 0;
-    let caption = |index: usize, window: &Window| match index {
-        0 => format!("All of the {}", words::time(window.duration_ns)),
-        _ if is_blocked => format!("The {} in which it was blocked most", words::time(window.duration_ns)),
-        _ => format!("The {} in which it worked most", words::time(window.duration_ns)),
-    };
     let whole_ns = thread.time.total_ns();
     let share = |part_ns: u64| percent(diagnosis::per(part_ns, whole_ns));
     html! {
@@ -159,11 +147,31 @@ fn pictures(trace: &Trace, timeline: &Timeline, thread: &Thread) -> Markup {
             (share(thread.time.runnable_ns)) " without a core, " (share(thread.time.blocked_ns)) " blocked"
         }
         div class="charts" {
-            @for (index, window) in windows.iter().enumerate() {
-                (strip::draw(timeline, &trace.blocked, *window, &caption(index, window)))
+            @for (window, caption) in windows(trace, timeline, thread) {
+                (strip::draw(timeline, &trace.blocked, window, &caption))
             }
         }
     }
+}
+
+/// What is shown of a loop, with its caption.
+fn windows(trace: &Trace, timeline: &Timeline, thread: &Thread) -> Vec<(Window, String)> {
+    let whole = Window { start_ns: 0, duration_ns: trace.duration_ns.max(1) };
+    let mut windows = vec![(whole, format!("All of the {}", words::time(whole.duration_ns)))];
+    let told_apart_ns = CLOSE_NS_MIN.max(timeline.resolution_ns.saturating_mul(CLOSER));
+    let [close_ns, closest_ns] = [whole.duration_ns / CLOSER, whole.duration_ns / CLOSER / CLOSER];
+    if close_ns < told_apart_ns {
+        return windows;
+    }
+    let close = strip::worst(timeline, whole, close_ns);
+    let what = if thread.time.blocked_ns > 0 { "it was blocked most" } else { "it worked most" };
+    windows.push((close, format!("The {} in which {what}", words::time(close_ns))));
+    if closest_ns >= told_apart_ns
+        && let Some(closest) = strip::end_of_longest(timeline, &trace.blocked, close, closest_ns)
+    {
+        windows.push((closest, format!("The {} around the end of the longest wait there", words::time(closest_ns))));
+    }
+    windows
 }
 
 fn calls(trace: &Trace) -> Markup {
@@ -229,16 +237,21 @@ fn waits(trace: &Trace) -> Markup {
         "what it was for", "in the kernel",
     ];
     let listed = chosen.len() as u64 + trace.missing.blocked_dropped;
-    let waits = Table {
-        title: format!("The longest {} of {}", chosen.len().min(ROWS_MAX), count(listed)),
+    let table = |title: String, skipped: usize, most: usize| Table {
+        title,
         columns: columns(&heads),
-        rows: chosen.iter().take(ROWS_MAX).map(row).collect(),
+        rows: chosen.iter().skip(skipped).take(most).map(row).collect(),
     };
+    let longest = format!("The longest {} of {}, those of event loops first", chosen.len().min(OPEN_WAITS), count(listed));
     html! {
         section id="waits" {
             h2 { "Calls that waited" }
             @if chosen.is_empty() { p class="lead" { "No call waited for anything but events." } }
-            div class="tables wide" { (waits.draw()) (targets(trace).draw()) }
+            div class="tables" {
+                (table(longest, 0, OPEN_WAITS).draw())
+                (table("The next".to_owned(), OPEN_WAITS, ROWS_MAX).draw())
+                (targets(trace).draw())
+            }
         }
     }
 }
@@ -295,3 +308,7 @@ fn measured(trace: &Trace) -> Markup {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "page_tests.rs"]
+mod tests;

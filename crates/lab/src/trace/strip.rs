@@ -137,6 +137,22 @@ pub(super) fn worst(timeline: &Timeline, whole: Window, duration_ns: u64) -> Win
     Window { start_ns, duration_ns: duration_ns.min(whole.duration_ns) }
 }
 
+/// The stretch of this length around the end of the longest blocked call in a window: who was held up is
+/// served there.
+pub(super) fn end_of_longest(
+    timeline: &Timeline,
+    blocked: &[BlockedCall],
+    window: Window,
+    duration_ns: u64,
+) -> Option<Window> {
+    let mine = blocked.iter().filter(|call| call.tid == timeline.tid && window.touches(call));
+    let ends = |call: &BlockedCall| call.start_ns.saturating_add(call.duration_ns);
+    let longest = mine.filter(|call| ends(call) < window.end_ns()).max_by_key(|call| call.duration_ns)?;
+    let latest_ns = window.end_ns().saturating_sub(duration_ns).max(window.start_ns);
+    let start_ns = ends(longest).saturating_sub(duration_ns / 5).clamp(window.start_ns, latest_ns);
+    Some(Window { start_ns, duration_ns: duration_ns.min(window.duration_ns) })
+}
+
 /// Where the time of a segment went.
 fn shares(segment: &Segment) -> Shares {
     if let Some(shares) = segment.shares {

@@ -61,6 +61,16 @@ fn a_closer_look_is_taken_where_it_was_blocked_most() {
 }
 
 #[test]
+fn the_closest_look_is_at_the_end_of_the_longest_wait() {
+    let trace = waiting_server();
+    let of = |window: Window| end_of_longest(&trace.timelines[0], &trace.blocked, window, 50 * MS);
+    assert_eq!(of(whole(&trace)), Some(Window { start_ns: 290 * MS, duration_ns: 50 * MS }));
+    let later = Window { start_ns: 310 * MS, duration_ns: 100 * MS };
+    assert_eq!(of(later).map(|window| window.start_ns), Some(345 * MS));
+    assert_eq!(of(Window { start_ns: 400 * MS, duration_ns: 100 * MS }), None, "the pool's is none of the loop");
+}
+
+#[test]
 fn the_picture_is_bounded_and_names_what_it_shows() {
     let mut trace = waiting_server();
     let drawn = draw(&trace.timelines[0], &trace.blocked, whole(&trace), "t").into_string();
