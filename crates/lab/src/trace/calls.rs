@@ -18,6 +18,8 @@ pub(crate) struct Call {
     /// How surely it is what an event loop waits by; 0 when it waits for no events. A thread that has made one
     /// of a higher rank does not wait for its events by those of a lower one.
     pub(crate) wait_rank: u8,
+    /// It waits only when this argument has this bit.
+    pub(crate) wait_flag: Option<(u8, u64)>,
     /// Which argument says how many descriptors a wait is for, where one does.
     pub(crate) watched: Option<u8>,
     /// Which argument is the descriptor that it is for.
@@ -71,6 +73,7 @@ pub(crate) enum Turns {
 
 const NOTHING: Call = Call {
     wait_rank: 0,
+    wait_flag: None,
     watched: None,
     fd: None,
     from_fd: None,
@@ -83,7 +86,7 @@ const NOTHING: Call = Call {
 };
 
 /// epoll and io_uring are there for event loops; poll is also used to wait for one descriptor.
-const RANK_LOOP: u8 = 3;
+pub(crate) const RANK_LOOP: u8 = 3;
 const RANK_IO: u8 = 2;
 const RANK_POLL: u8 = 1;
 
@@ -91,11 +94,6 @@ impl Call {
     /// What is known of the call of this name.
     pub(crate) fn named(name: &str) -> Self {
         waits(name).or_else(|| paths(name)).or_else(|| streams(name)).unwrap_or_else(|| others(name))
-    }
-
-    /// It is one that event loops are made of, not only one that may be used to wait for one thing.
-    pub(crate) fn is_loops_own(&self) -> bool {
-        self.wait_rank == RANK_LOOP
     }
 }
 
@@ -105,7 +103,10 @@ fn waits(name: &str) -> Option<Call> {
         "epoll_wait" | "epoll_pwait" | "epoll_pwait2" => {
             Some(Call { fd: Some(0), wait_rank: RANK_LOOP, ..NOTHING })
         }
-        "io_uring_enter" => Some(Call { fd: Some(0), wait_rank: RANK_LOOP, ..NOTHING }),
+        // `IORING_ENTER_GETEVENTS`
+        "io_uring_enter" => {
+            Some(Call { fd: Some(0), wait_rank: RANK_LOOP, wait_flag: Some((3, 1)), ..NOTHING })
+        }
         "io_getevents" | "io_pgetevents" => wait(RANK_IO, None),
         "poll" | "ppoll" => wait(RANK_POLL, Some(1)),
         "select" | "pselect6" => wait(RANK_POLL, Some(0)),
@@ -166,7 +167,9 @@ fn others(name: &str) -> Call {
         "mmap" => on(4),
         "getdents64" | "fstat" | "fstatfs" | "fsync" | "fdatasync" | "sync_file_range" | "ftruncate"
         | "fallocate" | "lseek" | "fadvise64" | "readahead" | "flock" | "cachestat" | "connect" | "bind"
-        | "listen" | "setsockopt" | "getsockopt" | "ioctl" | "fcntl" | "syncfs" | "fchmod" | "fchown" => on(0),
+        | "listen" | "setsockopt" | "getsockopt" | "ioctl" | "fcntl" | "syncfs" | "fchmod" | "fchown" => {
+            on(0)
+        }
         "epoll_ctl" => on(2),
         _ => NOTHING,
     }
@@ -182,8 +185,18 @@ pub(crate) fn call(number: u64) -> Call {
     usize::try_from(number).ok().and_then(|number| table.get(number)).copied().unwrap_or_default()
 }
 
+/// Stands for a page fault, where a number of a call does.
+pub(crate) const PAGE_FAULT: u64 = u64::MAX;
+/// Stands for what is neither a call nor a page fault.
+pub(crate) const NO_CALL: u64 = u64::MAX - 1;
+
 /// Its name, or its number where it has none.
 pub(crate) fn name(number: u64) -> Name {
+    match number {
+        PAGE_FAULT => return Name::Borrowed("page fault"),
+        NO_CALL => return Name::Borrowed("no call"),
+        _ => {}
+    }
     call_name(number).map_or_else(|| Name::Owned(format!("syscall_{number}")), Name::Borrowed)
 }
 
@@ -200,8 +213,8 @@ mod tests {
     #[test]
     fn calls_are_known_by_number() {
         assert_eq!(call(number("epoll_pwait")), Call::named("epoll_pwait"));
-        assert!(call(number("epoll_pwait")).is_loops_own());
-        assert!(!call(number("ppoll")).is_loops_own());
+        assert_eq!(call(number("epoll_pwait")).wait_rank, RANK_LOOP);
+        assert_eq!(call(number("ppoll")).wait_rank, RANK_POLL);
         assert_eq!(call(number("openat")).path, Some(1));
         assert_eq!(call(number("sendfile")).from_fd, Some(1));
         assert_eq!(name(number("pread64")), "pread64");

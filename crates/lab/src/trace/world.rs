@@ -10,8 +10,9 @@ use std::path::PathBuf;
 
 use flash_sys::waiting::perf;
 
-use super::model::{Target, TargetKind};
+use super::model::{Process, Target, TargetKind};
 use super::symbols::Symbols;
+use crate::testbed::tree::Stat;
 
 /// Where a path begins that is relative to nothing else (open(2), `AT_FDCWD`).
 pub(crate) const CURRENT_FOLDER: i32 = -100;
@@ -19,6 +20,8 @@ pub(crate) const CURRENT_FOLDER: i32 = -100;
 const PATH_BYTES_MAX: usize = 4096;
 /// The longest first line of a request that is read.
 const LINE_BYTES_MAX: usize = 256;
+/// The longest command line that is kept.
+const COMMAND_BYTES_MAX: usize = 1024;
 /// The table of sockets is read no more often.
 const SOCKETS_AGE_NS: u64 = 500_000_000;
 /// Sockets in it, at most.
@@ -34,6 +37,8 @@ pub(crate) trait World {
     fn path(&mut self, pid: u32, address: u64) -> Option<String>;
     /// The first line of the HTTP request that stands at an address now.
     fn request(&mut self, pid: u32, address: u64, length: usize) -> Option<String>;
+    /// What a process is called now, and by whom it was started.
+    fn process(&mut self, pid: u32) -> Option<Process>;
     /// The function of the kernel at an address.
     fn function(&self, address: u64) -> Option<&str>;
 }
@@ -109,6 +114,15 @@ impl World for Machine {
         let is_method = (3..=8).contains(&method.len()) && method.iter().all(u8::is_ascii_uppercase);
         let is_http = !is_whole || rest.windows(8).any(|part| part.starts_with(b" HTTP/1"));
         (is_method && is_http).then(|| shown(line))
+    }
+
+    fn process(&mut self, pid: u32) -> Option<Process> {
+        let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
+        let mut command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        command.truncate(COMMAND_BYTES_MAX);
+        command.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b' ');
+        let parent = Stat::read(pid).map_or(0, |stat| stat.parent);
+        Some(Process { pid, parent, name: shown(name.trim_ascii()), command: shown(command.trim_ascii()) })
     }
 
     fn function(&self, address: u64) -> Option<&str> {

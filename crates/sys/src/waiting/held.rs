@@ -94,7 +94,10 @@ mod tests {
         let held = Held::new(Command::new("/bin/sleep")).expect("held");
         let (pid, starter) = (held.pid, held.starter);
         drop(held.go);
-        assert_eq!(starter.join().expect("no panic").expect_err("let go").raw_os_error(), Some(libc::ECANCELED));
+        assert_eq!(
+            starter.join().expect("no panic").expect_err("let go").raw_os_error(),
+            Some(libc::ECANCELED)
+        );
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     }
 }

@@ -290,8 +290,8 @@ impl AsFd for Ring {
 /// Waits until a ring wants to be read, or for `timeout`.
 ///
 /// Errors: those of ppoll(2), but no interrupting signal.
-pub fn wait(rings: &[Ring], timeout: Duration) -> io::Result<()> {
-    let mut fds: Vec<PollFd<'_>> = rings.iter().map(|ring| PollFd::new(ring, PollFlags::IN)).collect();
+pub fn wait<'a>(rings: impl Iterator<Item = &'a Ring>, timeout: Duration) -> io::Result<()> {
+    let mut fds: Vec<PollFd<'_>> = rings.map(|ring| PollFd::new(ring, PollFlags::IN)).collect();
     let timeout = Timespec { tv_sec: timeout.as_secs() as _, tv_nsec: timeout.subsec_nanos().into() };
     match poll(&mut fds, Some(&timeout)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
