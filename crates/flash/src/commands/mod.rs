@@ -20,6 +20,7 @@ mod report;
 mod role;
 mod serve;
 mod stats;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -60,6 +61,8 @@ enum Command {
     Experiment(experiment::Experiment),
     /// Draw the results of measurements as a page
     Report(report::Report),
+    /// Record which system calls of any process block, on what, and what waits behind them
+    Trace(trace::Trace),
     /// Write the man pages
     Man(man::Man),
     /// Print the completions for a shell
@@ -85,6 +88,7 @@ impl Cli {
             Command::Interfere(command) => command.run(),
             Command::Experiment(command) => command.run(),
             Command::Report(command) => command.run(),
+            Command::Trace(command) => command.run(),
             Command::Man(command) => command.run(),
             Command::Completions(command) => command.run(),
             Command::Role(command) => command.run(),

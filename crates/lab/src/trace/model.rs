@@ -70,7 +70,8 @@ pub struct Missing {
     pub events_lost: u64,
     /// Calls whose begin or end was not seen, apart from those at both ends of the trace.
     pub calls_broken: u64,
-    /// Calls that had begun before the trace did, or not ended when it did; counted nowhere else.
+    /// Calls that had begun before the trace did, or not ended when it did. Only what the latter blocked is
+    /// counted, as if they had ended then.
     pub calls_cut: u64,
     /// Calls that blocked and are not in `blocked`, which was full.
     pub blocked_dropped: u64,
@@ -157,7 +158,7 @@ pub struct CallTotal {
     pub pid: u32,
     /// Made by event loops, not by other threads.
     pub in_loop: bool,
-    /// The call, such as `openat`.
+    /// The call, such as `openat`. `page fault` and `no call` are none: what blocked outside of calls.
     pub call: Name,
     /// It waits for events: its waiting is no blocking.
     pub is_wait: bool,
@@ -349,6 +350,8 @@ pub struct BlockedCall {
     pub size_bytes: Option<u64>,
     /// What it answered; an error is negative (errno(3)).
     pub result: i64,
+    /// It had not ended when the trace did.
+    pub is_cut: bool,
     /// The request that the thread was working on, as far as it can be known: the first line of what it
     /// received last.
     pub request: Option<String>,

@@ -68,7 +68,7 @@ fn the_table_has_each_call_and_the_longest_waits_first() {
         "calls of event loops",
         "sendfile",
         "openat",
-        "epoll_wait     1,000",
+        "epoll_wait  1,000",
         "calls of other threads",
         "pread64",
         "the longest waits, those of event loops first, 3 of 3",
