@@ -7,6 +7,7 @@
 mod check;
 mod compare;
 mod completions;
+mod doctor;
 mod drive_args;
 mod experiment;
 mod fileset;
@@ -42,6 +43,8 @@ enum Command {
     Check(check::Check),
     /// Show what a running server has counted
     Stats(stats::Stats),
+    /// Say whether a running server waits for the disk in its event loop
+    Doctor(doctor::Doctor),
     /// Make a file set with known contents
     Fileset(fileset::Fileset),
     /// Answer with one ready buffer: the least a server can cost
@@ -76,6 +79,7 @@ impl Cli {
             Command::Serve(command) => command.run(),
             Command::Check(command) => command.run(),
             Command::Stats(command) => command.run(),
+            Command::Doctor(command) => command.run(),
             Command::Fileset(command) => command.run(),
             Command::Floor(command) => command.run(),
             Command::Load(command) => command.run(),

@@ -38,6 +38,10 @@ pub(crate) struct Trace {
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     json: Option<PathBuf>,
 
+    /// Draw the timeline of each event loop in this file, a page
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    html: Option<PathBuf>,
+
     /// Start this command and trace it
     #[arg(last = true, value_name = "COMMAND", value_hint = clap::ValueHint::CommandWithArguments)]
     command: Vec<String>,
@@ -57,6 +61,7 @@ impl Trace {
                 command_line: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
             },
             json: self.json,
+            html: self.html,
         };
         crate::lab::finish_run(trace::run(&options))
     }

@@ -8,19 +8,29 @@
 //! attach     which threads, and the kernel's events for them    decode     records as events
 //! recorder   takes events while it goes on                      analysis   what they mean: a `Trace`
 //! world      descriptors, paths and names, from /proc           model      the `Trace` as data
+//! table, page    what it shows                                  diagnosis, verdict    what it says in words
 //! ```
 
 mod analysis;
 mod attach;
 mod calls;
 mod decode;
+pub mod diagnosis;
+pub mod doctor;
 mod event;
 pub mod model;
+pub mod page;
 mod reason;
 mod recorder;
+mod strip;
 mod symbols;
-mod table;
+pub mod table;
+mod verdict;
+mod words;
 mod world;
+
+#[cfg(test)]
+mod fixture;
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +39,6 @@ use crate::error::{Error, Result};
 use model::{Ending, Trace};
 
 pub use recorder::{BUFFER_BYTES, RecordOptions, Subject, record};
-pub use table::table;
 
 /// What `flash trace` is asked for.
 #[derive(Clone, Debug)]
@@ -38,6 +47,8 @@ pub struct Options {
     pub record: RecordOptions,
     /// A file for all of it, as JSON.
     pub json: Option<PathBuf>,
+    /// A file for the page with the timelines.
+    pub html: Option<PathBuf>,
 }
 
 /// Records, prints a table, writes the files.
@@ -45,12 +56,13 @@ pub struct Options {
 /// Errors: those of [`record`]; run, for a file that can't be written.
 pub fn run(options: &Options) -> Result<ExitEnding> {
     // Nothing is worse than to trace first, and to find then that the result has no place.
-    for path in options.json.iter() {
+    for path in options.json.iter().chain(&options.html) {
         write(path, "")?;
     }
     let trace = record(&options.record)?;
     let written = options.json.as_ref().map_or(Ok(()), |path| write(path, &json(&trace)));
-    print(&table(&trace))?;
+    let written = written.and(options.html.as_ref().map_or(Ok(()), |path| write(path, &page::html(&trace))));
+    print(&table::table(&trace))?;
     written?;
     Ok(match trace.ending {
         Ending::Interrupted => ExitEnding::Interrupted,

@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""What `flash doctor` says of servers that wait for the disk, and whether its counts are right.
+
+The testbed of `interfere.py`: one core, bounded memory, a disk held to so many reads a second, hot requests beside cold
+ones. Each server is watched by `flash doctor` and, in the same seconds, by `perf trace -s` (first run) and `strace -c -w`
+(second run, slower). The load begins after all of them and ends before them, so all see the same calls. Needs root and
+cgroups. See bench/README.md.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from common import cgroups, process, results, servers
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DEFAULT_SERVERS = "flash,nginx,nginx-aio,h2o,apache"
+SERVER_CORE, LOAD_CORE = 0, 1
+# What watches needs so long to begin, and is given so long after the load.
+BEGIN_S, END_S = 3, 2
+# Calls that are made now and then without any load (timers): the watchers do not begin at the same instant.
+EDGE_CALLS = 4
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    default = " (default: %(default)s)"
+    parser.add_argument("--servers", default=DEFAULT_SERVERS, help="which, by commas" + default)
+    files = os.environ.get("FLASH_BENCH_FILES", os.path.join(HERE, ".cache/specweb99"))
+    parser.add_argument("--files", default=files, help="of the file set; on a real disk" + default)
+    parser.add_argument("--memory-mib", type=int, default=512, help="of a server with its page cache" + default)
+    parser.add_argument("--reads-per-s", type=int, default=150, help="that the disk is held to" + default)
+    parser.add_argument("--hot-rate", type=int, default=500, help="requests/s" + default)
+    parser.add_argument("--hot-dirs", type=int, default=20, help="directories" + default)
+    parser.add_argument("--cold-rate", type=int, default=20, help="requests/s" + default)
+    parser.add_argument("--seconds", type=int, default=10, help="of load" + default)
+    parser.add_argument("--watchers", default="perf,strace", help="to compare with, by commas" + default)
+    parser.add_argument("--pages", metavar="DIR", help="keep the HTML pages and whole traces there")
+    parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
+    parser.add_argument("--no-keep", action="store_true", help="do not keep the result under bench/results")
+    arguments = parser.parse_args()
+    arguments.files = os.path.abspath(arguments.files)
+    return arguments
+
+
+def load(arguments, running, phase, seconds, seed, directories):
+    """Runs one phase of `flash interfere` from the other core; gives its JSON."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as kept:
+        argv = [servers.flash_binary(), "interfere", running.url, "--phase", phase, "--seconds", str(seconds),
+                "--hot-dirs", str(arguments.hot_dirs), "--hot-rate", str(arguments.hot_rate), "--drain-seconds", "15",
+                "--seed", str(seed), "--json", kept.name]
+        if phase == "cold":
+            argv += ["--cold-rate", str(arguments.cold_rate), "--cold-dirs", f"{arguments.hot_dirs}..{directories}"]
+        made = process.start(argv, core=LOAD_CORE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            text, _ = made.communicate(timeout=seconds + 60)
+        finally:
+            process.stop(made)
+        if made.returncode != 0:
+            raise servers.Unavailable(text.strip())
+        return json.load(kept)["phases"][0]
+
+
+class Doctor:
+    """`flash doctor` at work."""
+
+    def __init__(self, pid, seconds, folder):
+        self.trace, self.page = (os.path.join(folder, name) for name in ("trace.json", "page.html"))
+        argv = [servers.flash_binary(), "doctor", str(pid), "--duration", f"{seconds}s", "--trace", self.trace,
+                "--html", self.page]
+        self.process = process.start(argv, core=LOAD_CORE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def finish(self, patience_s):
+        """Its words and its exit code; the trace is in `self.trace` then."""
+        words, said = self.process.communicate(timeout=patience_s)
+        if self.process.returncode not in (0, 1, 2) or not os.path.exists(self.trace):
+            raise servers.Unavailable(f"flash doctor ended with {self.process.returncode}: {said.strip()}")
+        return words, self.process.returncode
+
+    def counts(self):
+        """Calls by name: how many, and milliseconds in them."""
+        with open(self.trace) as file:
+            trace = json.load(file)
+        counts = {}
+        for total in trace["totals"]:
+            entry = counts.setdefault(total["syscall"], [0, 0.0])
+            entry[0] += total["count"]
+            entry[1] += total["duration_ns"] / 1e6
+        return counts, trace
+
+
+class PerfTrace:
+    """`perf trace -s` of the same processes."""
+
+    name = "perf trace -s"
+
+    def __init__(self, pids, folder):
+        self.out = os.path.join(folder, "perf.txt")
+        argv = [servers.find("perf"), "trace", "-s", "-o", self.out, "-p", ",".join(map(str, pids))]
+        self.process = process.start(argv, core=LOAD_CORE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def counts(self):
+        """Ends it; calls by name: how many, and milliseconds in them."""
+        interrupt(self.process)
+        counts = {}
+        line = re.compile(r"^\s+(\w+)\s+(\d+)\s+(\d+)\s+([\d.]+)\s+[\d.]+\s+[\d.]+\s+[\d.]+")
+        with open(self.out) as file:
+            for found in filter(None, map(line.match, file)):
+                entry = counts.setdefault(found.group(1), [0, 0.0])
+                entry[0] += int(found.group(2))
+                entry[1] += float(found.group(4))
+        return counts
+
+
+class Strace:
+    """`strace -f -c -w` of the same processes."""
+
+    name = "strace -f -c -w"
+
+    def __init__(self, pids, folder):
+        self.out = os.path.join(folder, "strace.txt")
+        argv = [servers.find("strace"), "-f", "-c", "-w", "-o", self.out]
+        for pid in pids:
+            argv += ["-p", str(pid)]
+        self.process = process.start(argv, core=LOAD_CORE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def counts(self):
+        """Ends it; calls by name: how many, and milliseconds in them."""
+        interrupt(self.process)
+        counts = {}
+        with open(self.out) as file:
+            for line in file:
+                words = line.split()
+                if len(words) >= 5 and re.match(r"^[\d.]+$", words[0]) and words[-1] != "total":
+                    counts[words[-1]] = [int(words[3]), float(words[1]) * 1000]
+        return counts
+
+
+WATCHERS = {"perf": PerfTrace, "strace": Strace}
+
+
+def interrupt(started):
+    """Ends a watcher as Ctrl-C would, so that it tells what it saw."""
+    started.send_signal(2)
+    try:
+        started.wait(20)
+    except subprocess.TimeoutExpired:
+        process.stop(started)
+
+
+def agreement(ours, theirs):
+    """Rows of call, our count, theirs, our milliseconds, theirs; the calls that took most time first."""
+    names = sorted(set(ours) | set(theirs), key=lambda name: -max(ours.get(name, [0, 0])[1], theirs.get(name, [0, 0])[1]))
+    nothing = [0, 0.0]
+    return [{"call": name, "doctor": ours.get(name, nothing)[0], "other": theirs.get(name, nothing)[0],
+             "doctor_ms": ours.get(name, nothing)[1], "other_ms": theirs.get(name, nothing)[1]} for name in names]
+
+
+def differences(rows):
+    """How far the counts are apart: of all calls together, and the most of any call, as shares; what few calls
+    at the edges make up is left out."""
+    both = [row for row in rows if max(row["doctor"], row["other"]) > EDGE_CALLS]
+    apart = [abs(row["doctor"] - row["other"]) for row in both]
+    whole = sum(row["other"] for row in both)
+    return {"all_share": sum(apart) / whole if whole else None,
+            "most_share": max((gap / max(row["doctor"], row["other"]) for gap, row in zip(apart, both)), default=None),
+            "other_calls": whole}
+
+
+def watch(server, arguments, watcher, folder, place):
+    """One server, loaded while `flash doctor` and one more watch it."""
+    cgroups.drop_page_cache()
+    with cgroups.make(f"flash-bench-{os.getpid()}-{place['ports'].next}", arguments.files,
+                      arguments.memory_mib << 20) as testbed:
+        running = server.start(arguments.files, place["ports"].take(), folder, core=SERVER_CORE, cgroups=testbed.groups)
+        watching = None
+        try:
+            load(arguments, running, "alone", 2, 1, place["directories"])
+            testbed.throttle(arguments.reads_per_s)
+            watching = WATCHERS[watcher](process.tree(running.process.pid), folder)
+            doctor = Doctor(running.process.pid, BEGIN_S + arguments.seconds + 15 + END_S, folder)
+            time.sleep(BEGIN_S)
+            asked = load(arguments, running, "cold", arguments.seconds, 7, place["directories"])
+            testbed.throttle(0)
+            words, code = doctor.finish(120)
+            theirs = watching.counts()
+        finally:
+            testbed.throttle(0)
+            for left in (watching, locals().get("doctor")):
+                if left:
+                    process.stop(left.process)
+            running.stop()
+    ours, trace = doctor.counts()
+    rows = agreement(ours, theirs)
+    return {"server": server.name, "watcher": WATCHERS[watcher].name, "words": words, "exit_code": code,
+            "hot_latency": asked["hot"]["latency"], "agreement": rows, "differences": differences(rows),
+            "lost_events": trace["lost_events"], "command": running.argv, "folder": folder}

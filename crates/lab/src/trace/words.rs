@@ -1,0 +1,186 @@
+//! How parts of a trace are said: times, processes, what a call was for, what is missing.
+//!
+//! `table`, `page` and `doctor` call it, so that they use the same words. Names in traces come from
+//! outside: they are cleaned of control characters and bounded here. Pure.
+
+use super::model::{BlockedCall, Ending, Missing, ReasonTotal, Target, TargetKind, Trace};
+use crate::report::number::{self, count, plain};
+
+/// The longest path or request that is shown, characters.
+pub(super) const NAME_CHARS_MAX: usize = 60;
+/// The functions of a kernel stack that are shown.
+const STACK_SHOWN: usize = 6;
+
+/// Nanoseconds in the unit in which people say them.
+pub(super) fn time(time_ns: u64) -> String {
+    number::time(time_ns as f64 / 1e6)
+}
+
+/// One noun or several: "1 call", "2,000 calls".
+pub(super) fn many(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// One of something or several, with an irregular plural.
+pub(super) fn several(number: usize, one: &str, more: &str) -> String {
+    format!("{} {}", count(number as u64), if number == 1 { one } else { more })
+}
+
+/// The name and the id of a process.
+pub(super) fn process(trace: &Trace, pid: u32) -> String {
+    match trace.processes.iter().find(|process| process.pid == pid) {
+        Some(process) if !process.name.is_empty() => format!("{} {pid}", plain(&process.name)),
+        _ => format!("process {pid}"),
+    }
+}
+
+/// The name and the id of a thread; of the first one of a process, that of the process.
+pub(super) fn thread(trace: &Trace, tid: u32) -> String {
+    match trace.threads.iter().find(|thread| thread.tid == tid) {
+        Some(thread) if thread.pid != tid && !thread.name.is_empty() => {
+            format!("{} {tid}", plain(&thread.name))
+        }
+        Some(thread) if thread.pid != tid => format!("thread {tid}"),
+        _ => process(trace, tid),
+    }
+}
+
+/// What a call was for.
+pub(super) fn on_what(call: &BlockedCall) -> String {
+    match (&call.target, &call.path, call.fd) {
+        (Some(it), ..) if !it.name.is_empty() => target(it),
+        (_, Some(path), _) => path_end(path),
+        (_, _, Some(fd)) => format!("descriptor {fd}"),
+        _ => number::NONE.to_owned(),
+    }
+}
+
+/// What is behind a descriptor; a path by its end, a connection by its peer.
+pub(super) fn target(target: &Target) -> String {
+    let doubt = if target.is_uncertain { " (?)" } else { "" };
+    let name = match target.kind {
+        TargetKind::Socket => shortened(peer(&target.name)),
+        _ => path_end(&target.name),
+    };
+    name + doubt
+}
+
+/// The peer's part of a connection's name.
+fn peer(name: &str) -> &str {
+    name.rsplit(" - ").next().unwrap_or(name)
+}
+
+/// A path that is too long loses its beginning, a folder at a time: its end tells more.
+pub(super) fn path_end(path: &str) -> String {
+    let path = plain(path);
+    if path.chars().count() <= NAME_CHARS_MAX {
+        return path;
+    }
+    let folders = path.match_indices('/').map(|(at, _)| &path[at..]);
+    let fits = |end: &&str| end.chars().count() < NAME_CHARS_MAX;
+    match folders.filter(fits).map(|end| format!("…{end}")).next() {
+        Some(end) if end.len() > "…/".len() => end,
+        _ => shortened(&path),
+    }
+}
+
+/// Text from outside, cut to what is shown.
+pub(super) fn shortened(text: &str) -> String {
+    crate::report::terminal::cut(&plain(text), NAME_CHARS_MAX)
+}
+
+/// A request without the version of the protocol.
+pub(super) fn request(line: &str) -> String {
+    let line = line.trim_end();
+    shortened(line.rsplit_once(" HTTP/").map_or(line, |(request, _)| request))
+}
+
+/// What calls waited for, the longest first.
+pub(super) fn reasons(reasons: &[ReasonTotal]) -> String {
+    match reasons {
+        [only] => only.reason.words().to_owned(),
+        _ => {
+            let each =
+                reasons.iter().map(|total| format!("{} {}", total.reason.words(), time(total.blocked_ns)));
+            each.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+/// The innermost functions of a kernel stack.
+pub(super) fn stack(call: &BlockedCall) -> String {
+    let shown: Vec<String> = call.stack.iter().take(STACK_SHOWN).map(|name| plain(name)).collect();
+    shown.join(" < ")
+}
+
+/// What must be known before any figure of the trace is believed.
+pub(super) fn warnings(trace: &Trace) -> Vec<String> {
+    let Missing { events_lost, calls_broken, blocked_dropped, targets_dropped, threads_dropped, .. } =
+        trace.missing;
+    let mut warnings = Vec::new();
+    let mut warn = |number: u64, text: String| {
+        if number > 0 {
+            warnings.push(text);
+        }
+    };
+    warn(events_lost, format!("{} lost: counts and times are too low", many(events_lost, "event")));
+    warn(calls_broken, format!("of {} only the begin or the end was seen", many(calls_broken, "call")));
+    warn(
+        blocked_dropped,
+        format!(
+            "{} that blocked, the shorter ones, are in no list; totals have them",
+            many(blocked_dropped, "call")
+        ),
+    );
+    warn(
+        targets_dropped,
+        format!("{} are in no list of files", many(targets_dropped, "file, socket or pipe")),
+    );
+    warn(threads_dropped, format!("{} were not followed", many(threads_dropped, "thread")));
+    match trace.ending {
+        Ending::Duration => {}
+        Ending::Interrupted => warnings.push("it was interrupted".to_owned()),
+        Ending::TargetEnded => warnings.push("what was traced has ended".to_owned()),
+    }
+    warnings.extend(trace.missing.notes.iter().map(|note| plain(note)));
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_path_keeps_its_end() {
+        assert_eq!(path_end("/srv/set/dir1/class0_3"), "/srv/set/dir1/class0_3");
+        let long = format!("/{}/dir1/class0_3", "x".repeat(80));
+        assert_eq!(path_end(&long), "…/dir1/class0_3");
+        assert_eq!(path_end(&"y".repeat(80)).chars().count(), NAME_CHARS_MAX);
+        assert_eq!(path_end(&format!("/{}/", "z".repeat(80))).chars().count(), NAME_CHARS_MAX);
+    }
+
+    #[test]
+    fn what_comes_from_outside_reaches_no_terminal_as_it_is() {
+        let socket = Target {
+            kind: TargetKind::Socket,
+            name: "127.0.0.1:80 - 127.0.0.1:4\u{1b}[2J".to_owned(),
+            ..Target::default()
+        };
+        assert_eq!(target(&socket), "127.0.0.1:4\u{fffd}[2J");
+        assert_eq!(request("GET /a\u{1b} HTTP/1.1\r\n"), "GET /a\u{fffd}");
+        assert_eq!(request("GET /b"), "GET /b");
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let mut trace = Trace::default();
+        assert_eq!(warnings(&trace), Vec::<String>::new());
+        trace.missing.events_lost = 1234;
+        trace.ending = Ending::Interrupted;
+        trace.missing.notes.push("no symbols".to_owned());
+        assert_eq!(
+            warnings(&trace),
+            ["1,234 events lost: counts and times are too low", "it was interrupted", "no symbols"]
+        );
+    }
+}
