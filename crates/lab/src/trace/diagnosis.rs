@@ -160,7 +160,8 @@ pub struct OthersFinding {
 
 /// What the trace says.
 pub fn diagnose(trace: &Trace) -> Diagnosis {
-    let mut loops: Vec<LoopFinding> = loop_pids(trace).into_iter().map(|pid| loop_finding(trace, pid)).collect();
+    let mut loops: Vec<LoopFinding> =
+        loop_pids(trace).into_iter().map(|pid| loop_finding(trace, pid)).collect();
     let busiest = loops.iter().map(|found| found.ready).max().unwrap_or(0);
     for found in &mut loops {
         found.is_judged = found.ready as f64 >= busiest as f64 * READY_SHARE_MIN;
@@ -211,8 +212,10 @@ fn loop_pids(trace: &Trace) -> BTreeSet<u32> {
 }
 
 fn loop_finding(trace: &Trace, pid: u32) -> LoopFinding {
-    let threads: Vec<&Thread> = trace.threads.iter().filter(|thread| thread.is_loop && thread.pid == pid).collect();
-    let sum = |of: fn(&Thread) -> u64| threads.iter().fold(0_u64, |sum, thread| sum.saturating_add(of(thread)));
+    let threads: Vec<&Thread> =
+        trace.threads.iter().filter(|thread| thread.is_loop && thread.pid == pid).collect();
+    let sum =
+        |of: fn(&Thread) -> u64| threads.iter().fold(0_u64, |sum, thread| sum.saturating_add(of(thread)));
     let time = threads.iter().fold(Shares::default(), |sum, thread| added(sum, thread.time));
     let calls: Vec<CallTotal> =
         blocking(trace).filter(|call| call.in_loop && call.pid == pid).cloned().collect();
@@ -226,7 +229,11 @@ fn loop_finding(trace: &Trace, pid: u32) -> LoopFinding {
         name: words::process(trace, pid),
         threads: threads.len() as u32,
         is_judged: true,
-        wait_call: threads.iter().find_map(|thread| thread.wait_call.clone()).unwrap_or_default().into_owned(),
+        wait_call: threads
+            .iter()
+            .find_map(|thread| thread.wait_call.clone())
+            .unwrap_or_default()
+            .into_owned(),
         waits: sum(|thread| thread.waits),
         ready: sum(|thread| thread.ready),
         ready_max: threads.iter().map(|thread| thread.ready_max).max().unwrap_or(0),
@@ -299,10 +306,17 @@ fn others(trace: &Trace) -> OthersFinding {
         .cloned()
         .collect();
     let reasons = || calls.iter().flat_map(|call| &call.reasons).filter(|total| total.reason.is_disk());
-    let is_disk = |total: &&TargetTotal| !total.in_loop && total.reasons.iter().any(|one| one.reason.is_disk());
+    let is_disk =
+        |total: &&TargetTotal| !total.in_loop && total.reasons.iter().any(|one| one.reason.is_disk());
     OthersFinding {
         threads: trace.threads.iter().filter(|thread| !thread.is_loop).count(),
-        disk_threads: trace.blocked.iter().filter(for_disk).map(|call| call.tid).collect::<BTreeSet<u32>>().len(),
+        disk_threads: trace
+            .blocked
+            .iter()
+            .filter(for_disk)
+            .map(|call| call.tid)
+            .collect::<BTreeSet<u32>>()
+            .len(),
         disk_threads_at_once: at_once(trace.blocked.iter().filter(for_disk)),
         disk_blocked: reasons().map(|total| total.count).sum(),
         disk_ns: reasons().map(|total| total.blocked_ns).sum(),

@@ -1,8 +1,8 @@
 //! A made-up trace for tests: a server with one loop that waits for the disk, and a pool of threads.
 
 use super::model::{
-    Batch, BlockedCall, CallTotal, Missing, Process, Reason, ReasonTotal, Segment, Shares, State, Target, TargetKind,
-    TargetTotal, Thread, Timeline, Trace, VERSION, Waiter,
+    Batch, BlockedCall, CallTotal, Missing, Process, Reason, ReasonTotal, Segment, Shares, State, Target,
+    TargetKind, TargetTotal, Thread, Timeline, Trace, VERSION, Waiter,
 };
 
 /// The process of the loop.
@@ -22,7 +22,13 @@ fn waiter(peer: &str, line: &str, waited_ms: u64, arrived: bool) -> Waiter {
 }
 
 /// A call of the loop that waited from `start_ms` on.
-pub(super) fn wait(call: &'static str, start_ms: u64, blocked_ms: u64, reason: Reason, name: &str) -> BlockedCall {
+pub(super) fn wait(
+    call: &'static str,
+    start_ms: u64,
+    blocked_ms: u64,
+    reason: Reason,
+    name: &str,
+) -> BlockedCall {
     BlockedCall {
         pid: PID,
         tid: PID,
@@ -106,7 +112,13 @@ pub(super) fn waiting_server() -> Trace {
     let mut pool = wait("pread64", 400, 300, Reason::DiskRead, "/srv/cold/other");
     (pool.tid, pool.in_loop, pool.batch) = (POOL, false, None);
     let blocked = vec![send, open, pool];
-    let time = Shares { waiting_ns: 700 * MS, user_ns: 20 * MS, call_ns: 30 * MS, blocked_ns: 250 * MS, runnable_ns: 0 };
+    let time = Shares {
+        waiting_ns: 700 * MS,
+        user_ns: 20 * MS,
+        call_ns: 30 * MS,
+        blocked_ns: 250 * MS,
+        runnable_ns: 0,
+    };
     let thread = Thread {
         tid: PID,
         pid: PID,
@@ -129,7 +141,12 @@ pub(super) fn waiting_server() -> Trace {
         kernel: "6.18".to_owned(),
         duration_ns: 1000 * MS,
         missing: Missing::default(),
-        processes: vec![Process { pid: PID, parent: 1, name: "nginx".to_owned(), command: "nginx: worker".to_owned() }],
+        processes: vec![Process {
+            pid: PID,
+            parent: 1,
+            name: "nginx".to_owned(),
+            command: "nginx: worker".to_owned(),
+        }],
         threads: vec![thread, pool],
         calls: vec![
             waits,
@@ -146,14 +163,15 @@ pub(super) fn waiting_server() -> Trace {
 
 /// Waits 100 ms, sendfile 200, works 5, openat 50, waits 645.
 fn timeline() -> Timeline {
-    let segment = |start_ms: u64, ms: u64, state: State, call: Option<&'static str>, reason: Option<Reason>| Segment {
-        start_ns: start_ms * MS,
-        duration_ns: ms * MS,
-        state,
-        call: call.map(Into::into),
-        reason,
-        ..Segment::default()
-    };
+    let segment =
+        |start_ms: u64, ms: u64, state: State, call: Option<&'static str>, reason: Option<Reason>| Segment {
+            start_ns: start_ms * MS,
+            duration_ns: ms * MS,
+            state,
+            call: call.map(Into::into),
+            reason,
+            ..Segment::default()
+        };
     Timeline {
         tid: PID,
         pid: PID,

@@ -62,7 +62,9 @@ pub fn html(trace: &Trace) -> String {
 
 fn title(trace: &Trace) -> String {
     match trace.processes.first() {
-        Some(first) if !first.name.is_empty() => format!("{}, process {}", words::shortened(&first.name), first.pid),
+        Some(first) if !first.name.is_empty() => {
+            format!("{}, process {}", words::shortened(&first.name), first.pid)
+        }
         Some(first) => format!("Process {}", first.pid),
         None => "No process".to_owned(),
     }
@@ -96,7 +98,9 @@ fn timelines(trace: &Trace) -> Markup {
     let mut shown: Vec<(&Timeline, &Thread)> = trace
         .timelines
         .iter()
-        .filter_map(|timeline| Some((timeline, trace.threads.iter().find(|thread| thread.tid == timeline.tid)?)))
+        .filter_map(|timeline| {
+            Some((timeline, trace.threads.iter().find(|thread| thread.tid == timeline.tid)?))
+        })
         .collect();
     shown.sort_by_key(|(_, thread)| Reverse((thread.time.blocked_ns, thread.ready)));
     let more = shown.len().saturating_sub(LOOPS_MAX);
@@ -169,7 +173,10 @@ fn windows(trace: &Trace, timeline: &Timeline, thread: &Thread) -> Vec<(Window, 
     if closest_ns >= told_apart_ns
         && let Some(closest) = strip::end_of_longest(timeline, &trace.blocked, close, closest_ns)
     {
-        windows.push((closest, format!("The {} around the end of the longest wait there", words::time(closest_ns))));
+        windows.push((
+            closest,
+            format!("The {} around the end of the longest wait there", words::time(closest_ns)),
+        ));
     }
     windows
 }
@@ -194,7 +201,15 @@ fn calls(trace: &Trace) -> Markup {
             ]
         };
         let heads = [
-            "process", "call", "count", "failed", "on CPU, ms", "blocked", "blocked, ms", "longest, ms", "loop lost",
+            "process",
+            "call",
+            "count",
+            "failed",
+            "on CPU, ms",
+            "blocked",
+            "blocked, ms",
+            "longest, ms",
+            "loop lost",
             "waited for",
         ];
         Table {
@@ -233,8 +248,17 @@ fn waits(trace: &Trace) -> Markup {
         ]
     };
     let heads = [
-        "at, s", "thread", "in", "call", "blocked, ms", "asked for", "waited for", "behind it", "came meanwhile",
-        "what it was for", "in the kernel",
+        "at, s",
+        "thread",
+        "in",
+        "call",
+        "blocked, ms",
+        "asked for",
+        "waited for",
+        "behind it",
+        "came meanwhile",
+        "what it was for",
+        "in the kernel",
     ];
     let listed = chosen.len() as u64 + trace.missing.blocked_dropped;
     let table = |title: String, skipped: usize, most: usize| Table {
@@ -242,7 +266,11 @@ fn waits(trace: &Trace) -> Markup {
         columns: columns(&heads),
         rows: chosen.iter().skip(skipped).take(most).map(row).collect(),
     };
-    let longest = format!("The longest {} of {}, those of event loops first", chosen.len().min(OPEN_WAITS), count(listed));
+    let longest = format!(
+        "The longest {} of {}, those of event loops first",
+        chosen.len().min(OPEN_WAITS),
+        count(listed)
+    );
     html! {
         section id="waits" {
             h2 { "Calls that waited" }

@@ -43,7 +43,10 @@ fn a_server_of_threads_is_told_what_a_wait_costs_there() {
     let mut trace = helped_server();
     trace.threads.retain(|thread| !thread.is_loop);
     let text = said(&trace);
-    assert!(text.starts_with("This server has no event loop, and its threads wait for the disk.\n"), "{text}");
+    assert!(
+        text.starts_with("This server has no event loop, and its threads wait for the disk.\n"),
+        "{text}"
+    );
     assert!(text.replace("\n  ", " ").contains("one of the threads for that long"), "{text}");
 }
 
@@ -55,7 +58,9 @@ fn lost_events_stand_in_plain_sight_everywhere() {
         assert!(text.contains("warning: 77 events lost"), "{text}");
     }
     let page = html(&trace);
-    assert!(page.contains("77 events lost: counts and times are too low") && page.contains("class=\"warnings\""));
+    assert!(
+        page.contains("77 events lost: counts and times are too low") && page.contains("class=\"warnings\"")
+    );
     assert!(html(&waiting_server()).contains("no event lost"));
 }
 

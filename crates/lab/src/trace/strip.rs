@@ -239,7 +239,8 @@ fn gaps(columns: &[Column], window: Window, is_whole: bool) -> Vec<(f64, f64)> {
     let mut gaps = Vec::new();
     let mut first = 0;
     while first < columns.len() && window.duration_ns > 0 && !is_whole {
-        let alike = columns[first..].iter().take_while(|other| is_gap(other) == is_gap(&columns[first])).count();
+        let alike =
+            columns[first..].iter().take_while(|other| is_gap(other) == is_gap(&columns[first])).count();
         if is_gap(&columns[first]) {
             gaps.push((LEFT + first as f64 * step, alike as f64 * step));
         }
@@ -336,7 +337,8 @@ fn held_picture(held: &[f64], most: f64, foot: f64) -> Markup {
     let mut before = 0.0;
     for (index, value) in held.iter().enumerate() {
         if (value - before).abs() > f64::EPSILON {
-            let _ = write!(path, "H{:.1}V{:.1}", LEFT + index as f64 * step, foot - value / most * HELD_HEIGHT);
+            let _ =
+                write!(path, "H{:.1}V{:.1}", LEFT + index as f64 * step, foot - value / most * HELD_HEIGHT);
             before = *value;
         }
     }

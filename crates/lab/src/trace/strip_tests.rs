@@ -67,7 +67,11 @@ fn the_closest_look_is_at_the_end_of_the_longest_wait() {
     assert_eq!(of(whole(&trace)), Some(Window { start_ns: 290 * MS, duration_ns: 50 * MS }));
     let later = Window { start_ns: 310 * MS, duration_ns: 100 * MS };
     assert_eq!(of(later).map(|window| window.start_ns), Some(345 * MS));
-    assert_eq!(of(Window { start_ns: 400 * MS, duration_ns: 100 * MS }), None, "the pool's is none of the loop");
+    assert_eq!(
+        of(Window { start_ns: 400 * MS, duration_ns: 100 * MS }),
+        None,
+        "the pool's is none of the loop"
+    );
 }
 
 #[test]
@@ -79,9 +83,8 @@ fn the_picture_is_bounded_and_names_what_it_shows() {
     assert!(!drawn.contains("pread64"), "that is another thread's");
     let one = trace.timelines[0].segments[1].clone();
     let call = trace.blocked[0].clone();
-    trace.timelines[0].segments = (0..100_000)
-        .map(|n| Segment { start_ns: n * 10_000, duration_ns: 5_000, ..one.clone() })
-        .collect();
+    trace.timelines[0].segments =
+        (0..100_000).map(|n| Segment { start_ns: n * 10_000, duration_ns: 5_000, ..one.clone() }).collect();
     trace.blocked = (0..100_000)
         .map(|n| BlockedCall { start_ns: n * 10_000, duration_ns: 5_000, ..call.clone() })
         .collect();

@@ -84,11 +84,25 @@ fn calls(trace: &Trace, in_loop: bool, title: &str) -> String {
             if call.blocked == 0 { String::new() } else { words::reasons(&call.reasons) },
         ]
     };
-    let heads =
-        ["process", "call", "count", "failed", "on CPU", "blocked", "for", "longest", "loop lost", "waited for"];
+    let heads = [
+        "process",
+        "call",
+        "count",
+        "failed",
+        "on CPU",
+        "blocked",
+        "for",
+        "longest",
+        "loop lost",
+        "waited for",
+    ];
     let rows: Vec<Vec<String>> = chosen.iter().take(CALLS_MAX).map(row).collect();
     let more = chosen.len().saturating_sub(CALLS_MAX);
-    let more = if more > 0 { format!("{} more are in the JSON\n", many(more as u64, "kind")) } else { String::new() };
+    let more = if more > 0 {
+        format!("{} more are in the JSON\n", many(more as u64, "kind"))
+    } else {
+        String::new()
+    };
     format!("\n{title}\n{}{more}", aligned(&heads, rows, &[0, 1, 9]))
 }
 
@@ -136,7 +150,8 @@ fn aligned(heads: &[&str], rows: Vec<Vec<String>>, words: &[usize]) -> String {
         for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
             let cell = cut(cell, CELL_CHARS_MAX);
             line += "  ";
-            line += &if words.contains(&column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
+            line +=
+                &if words.contains(&column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
         }
         text += line.trim_end();
         text.push('\n');

@@ -34,19 +34,26 @@ fn headline(found: &Diagnosis) -> String {
     let worst = found.loops.first();
     match found.verdict {
         Verdict::LoopWaitsForDisk => {
-            let calls = worst.map(|one| names(one.calls.iter().filter(|call| is_for_disk(call)))).unwrap_or_default();
+            let calls =
+                worst.map(|one| names(one.calls.iter().filter(|call| is_for_disk(call)))).unwrap_or_default();
             format!("This server waits for the disk in its event loop: in {calls}.")
         }
         Verdict::LoopWaits => {
             let calls = worst.map(|one| names(one.calls.iter())).unwrap_or_default();
-            format!("This server does not wait for the disk in its event loop, but for other things: in {calls}.")
+            format!(
+                "This server does not wait for the disk in its event loop, but for other things: in {calls}."
+            )
         }
-        Verdict::ThreadsWaitForDisk => "This server has no event loop, and its threads wait for the disk.".to_owned(),
+        Verdict::ThreadsWaitForDisk => {
+            "This server has no event loop, and its threads wait for the disk.".to_owned()
+        }
         Verdict::NoWait if found.loops.is_empty() => {
             "This server has no event loop, and its threads did not wait for the disk.".to_owned()
         }
         Verdict::NoWait => "This server did not wait in its event loop.".to_owned(),
-        Verdict::Unknown => format!("It cannot be told whether this server waits: {}.", found.unknown.join("; ")),
+        Verdict::Unknown => {
+            format!("It cannot be told whether this server waits: {}.", found.unknown.join("; "))
+        }
     }
 }
 
@@ -66,7 +73,9 @@ fn is_for_disk(call: &CallTotal) -> bool {
 fn stood_still(one: &LoopFinding, duration_ns: u64) -> String {
     let stalls = match one.stalls {
         0 => "none of them for more than 1 ms".to_owned(),
-        stalls => format!("{} for more than 1 ms, the longest took {}", many(stalls, "time"), time(one.longest_ns)),
+        stalls => {
+            format!("{} for more than 1 ms, the longest took {}", many(stalls, "time"), time(one.longest_ns))
+        }
     };
     format!(
         "{}: {} stood still in {} that waited, {} in {} ({} of the time); {stalls}.",
@@ -91,7 +100,8 @@ fn cost(one: &LoopFinding) -> String {
 
 /// What waits where waiting is no harm to other requests.
 fn others(found: &Diagnosis) -> String {
-    let OthersFinding { disk_threads, disk_threads_at_once, disk_blocked, disk_ns, longest_ns, .. } = found.others;
+    let OthersFinding { disk_threads, disk_threads_at_once, disk_blocked, disk_ns, longest_ns, .. } =
+        found.others;
     let who = if found.loops.is_empty() { "threads" } else { "threads besides the loop" };
     let what = format!(
         "{who} waited for the disk {} in {}, {} together, the longest {}; {disk_threads} did, at most \
@@ -133,7 +143,8 @@ pub(super) fn text(trace: &Trace, found: &Diagnosis) -> String {
             0 => "did not wait".to_owned(),
             blocked => format!("waited {} in {}", time(one.time.blocked_ns), many(blocked, "call")),
         };
-        let line = format!("{}: its loop handled {}: not judged; it {blocked}.", one.name, many(one.ready, "event"));
+        let line =
+            format!("{}: its loop handled {}: not judged; it {blocked}.", one.name, many(one.ready, "event"));
         text += &format!("\n{}", wrapped(&line));
     }
     if found.others.disk_blocked > 0 {
@@ -147,9 +158,19 @@ fn told_of_loop(text: &mut String, one: &LoopFinding) {
     let Shares { waiting_ns, user_ns, call_ns, blocked_ns, runnable_ns } = one.time;
     let whole_ns = one.time.total_ns();
     let mut line = |share_ns: u64, what: String| {
-        let _ = writeln!(text, "  {:>8}  {:>8}  {what}", time(share_ns), percent(super::diagnosis::per(share_ns, whole_ns)));
+        let _ = writeln!(
+            text,
+            "  {:>8}  {:>8}  {what}",
+            time(share_ns),
+            percent(super::diagnosis::per(share_ns, whole_ns))
+        );
     };
-    let waits = format!("{} for {} ready, at most {} at once", many(one.waits, "time"), many(one.ready, "descriptor"), one.ready_max);
+    let waits = format!(
+        "{} for {} ready, at most {} at once",
+        many(one.waits, "time"),
+        many(one.ready, "descriptor"),
+        one.ready_max
+    );
     line(waiting_ns, format!("waiting for events, {}: {waits}", one.wait_call));
     line(user_ns.saturating_add(call_ns), "at work".to_owned());
     if runnable_ns as f64 > whole_ns as f64 * RUNNABLE_SHARE_TOLD {
@@ -159,11 +180,17 @@ fn told_of_loop(text: &mut String, one: &LoopFinding) {
     if one.calls.is_empty() {
         return;
     }
-    *text += "\n  in which calls                                                                    for what\n";
+    *text +=
+        "\n  in which calls                                                                    for what\n";
     for call in one.calls.iter().take(TOLD_MAX) {
         told_of_call(text, call);
     }
-    let _ = writeln!(text, "\n  for which files, the {} longest of {}", TOLD_MAX.min(one.targets.len()), one.targets_in_all);
+    let _ = writeln!(
+        text,
+        "\n  for which files, the {} longest of {}",
+        TOLD_MAX.min(one.targets.len()),
+        one.targets_in_all
+    );
     for total in one.targets.iter().take(TOLD_MAX) {
         let _ = writeln!(
             text,
@@ -190,7 +217,12 @@ fn told_of_call(text: &mut String, call: &CallTotal) {
         [only] => vec![only.reason.words().to_owned()],
         some => some.iter().map(reason).collect(),
     };
-    let of = format!("{} of {} waited, the longest {}", call.blocked, many(call.count, "call"), time(call.longest_ns));
+    let of = format!(
+        "{} of {} waited, the longest {}",
+        call.blocked,
+        many(call.count, "call"),
+        time(call.longest_ns)
+    );
     for (index, reason) in reasons.iter().enumerate() {
         if index == 0 {
             let _ = writeln!(text, "  {:>8}  {:<10} {of:<58} {reason}", time(call.blocked_ns), call.call);
@@ -230,7 +262,8 @@ fn told_of_cost(text: &mut String, one: &LoopFinding) {
     if one.payers.is_empty() {
         return;
     }
-    *text += "\n  the connections that paid most (at most so long; one that became ready in mid-call paid less)\n";
+    *text +=
+        "\n  the connections that paid most (at most so long; one that became ready in mid-call paid less)\n";
     for payer in one.payers.iter().take(TOLD_MAX) {
         let _ = writeln!(
             text,
@@ -247,7 +280,11 @@ fn told_of_cost(text: &mut String, one: &LoopFinding) {
 }
 
 fn told_of_others(text: &mut String, trace: &Trace, others: &OthersFinding) {
-    let _ = writeln!(text, "\nthreads that are no event loop, {}: in which calls they waited for the disk", others.threads);
+    let _ = writeln!(
+        text,
+        "\nthreads that are no event loop, {}: in which calls they waited for the disk",
+        others.threads
+    );
     for call in others.calls.iter().take(TOLD_MAX) {
         told_of_call(text, call);
     }

@@ -37,7 +37,9 @@ pub(super) fn process(trace: &Trace, pid: u32) -> String {
 /// The name and the id of a thread; of the first one of a process, that of the process.
 pub(super) fn thread(trace: &Trace, tid: u32) -> String {
     match trace.threads.iter().find(|thread| thread.tid == tid) {
-        Some(thread) if thread.pid != tid && !thread.name.is_empty() => format!("{} {tid}", plain(&thread.name)),
+        Some(thread) if thread.pid != tid && !thread.name.is_empty() => {
+            format!("{} {tid}", plain(&thread.name))
+        }
         Some(thread) if thread.pid != tid => format!("thread {tid}"),
         _ => process(trace, tid),
     }
@@ -98,7 +100,8 @@ pub(super) fn reasons(reasons: &[ReasonTotal]) -> String {
     match reasons {
         [only] => only.reason.words().to_owned(),
         _ => {
-            let each = reasons.iter().map(|total| format!("{} {}", total.reason.words(), time(total.blocked_ns)));
+            let each =
+                reasons.iter().map(|total| format!("{} {}", total.reason.words(), time(total.blocked_ns)));
             each.collect::<Vec<_>>().join(", ")
         }
     }
@@ -112,7 +115,8 @@ pub(super) fn stack(call: &BlockedCall) -> String {
 
 /// What must be known before any figure of the trace is believed.
 pub(super) fn warnings(trace: &Trace) -> Vec<String> {
-    let Missing { events_lost, calls_broken, blocked_dropped, targets_dropped, threads_dropped, .. } = trace.missing;
+    let Missing { events_lost, calls_broken, blocked_dropped, targets_dropped, threads_dropped, .. } =
+        trace.missing;
     let mut warnings = Vec::new();
     let mut warn = |number: u64, text: String| {
         if number > 0 {
@@ -123,9 +127,15 @@ pub(super) fn warnings(trace: &Trace) -> Vec<String> {
     warn(calls_broken, format!("of {} only the begin or the end was seen", many(calls_broken, "call")));
     warn(
         blocked_dropped,
-        format!("{} that blocked, the shorter ones, are in no list; totals have them", many(blocked_dropped, "call")),
+        format!(
+            "{} that blocked, the shorter ones, are in no list; totals have them",
+            many(blocked_dropped, "call")
+        ),
     );
-    warn(targets_dropped, format!("{} are in no list of files", many(targets_dropped, "file, socket or pipe")));
+    warn(
+        targets_dropped,
+        format!("{} are in no list of files", many(targets_dropped, "file, socket or pipe")),
+    );
     warn(threads_dropped, format!("{} were not followed", many(threads_dropped, "thread")));
     match trace.ending {
         Ending::Duration => {}
@@ -151,7 +161,11 @@ mod tests {
 
     #[test]
     fn what_comes_from_outside_reaches_no_terminal_as_it_is() {
-        let socket = Target { kind: TargetKind::Socket, name: "127.0.0.1:80 - 127.0.0.1:4\u{1b}[2J".to_owned(), ..Target::default() };
+        let socket = Target {
+            kind: TargetKind::Socket,
+            name: "127.0.0.1:80 - 127.0.0.1:4\u{1b}[2J".to_owned(),
+            ..Target::default()
+        };
         assert_eq!(target(&socket), "127.0.0.1:4\u{fffd}[2J");
         assert_eq!(request("GET /a\u{1b} HTTP/1.1\r\n"), "GET /a\u{fffd}");
         assert_eq!(request("GET /b"), "GET /b");
@@ -164,6 +178,9 @@ mod tests {
         trace.missing.events_lost = 1234;
         trace.ending = Ending::Interrupted;
         trace.missing.notes.push("no symbols".to_owned());
-        assert_eq!(warnings(&trace), ["1,234 events lost: counts and times are too low", "it was interrupted", "no symbols"]);
+        assert_eq!(
+            warnings(&trace),
+            ["1,234 events lost: counts and times are too low", "it was interrupted", "no symbols"]
+        );
     }
 }

@@ -267,7 +267,11 @@ static TRACE: &[Section] = &[
         ],
         ..EMPTY
     },
-    Section { heading: "SEE ALSO", paragraphs: &["`flash`(1), `flash-doctor`(1), perf-trace(1), strace(1)"], ..EMPTY },
+    Section {
+        heading: "SEE ALSO",
+        paragraphs: &["`flash`(1), `flash-doctor`(1), perf-trace(1), strace(1)"],
+        ..EMPTY
+    },
 ];
 
 static DOCTOR: &[Section] = &[
@@ -276,8 +280,11 @@ static DOCTOR: &[Section] = &[
         terms: &[
             ("0", "No event loop waited, or there is none and no thread waited for the disk."),
             ("1", "It waits."),
-            ("2", "It could not be told: the command line is wrong, the process cannot be traced, it had nothing to do, or \
-                   events were lost."),
+            (
+                "2",
+                "It could not be told: the command line is wrong, the process cannot be traced, it had nothing to do, or \
+                   events were lost.",
+            ),
         ],
         ..EMPTY
     },
@@ -285,7 +292,10 @@ static DOCTOR: &[Section] = &[
         heading: "EXAMPLES",
         terms: &[
             ("flash doctor $(cat /run/nginx.pid)", "Does this nginx wait for the disk in its event loop?"),
-            ("flash doctor 4711 --duration 30s --html loop.html", "Half a minute, with a timeline of each loop."),
+            (
+                "flash doctor 4711 --duration 30s --html loop.html",
+                "Half a minute, with a timeline of each loop.",
+            ),
             ("flash doctor trace.json --json", "The diagnosis of a kept trace, for programs."),
         ],
         ..EMPTY
