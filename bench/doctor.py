@@ -18,6 +18,7 @@ import tempfile
 import time
 
 from common import cgroups, process, results, servers
+from interfere import HotLock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEFAULT_SERVERS = "flash,nginx,nginx-aio,h2o,apache"
@@ -40,7 +41,7 @@ def parse_arguments():
     parser.add_argument("--reads-per-s", type=int, default=150, help="that the disk is held to" + default)
     parser.add_argument("--hot-rate", type=int, default=500, help="requests/s" + default)
     parser.add_argument("--hot-dirs", type=int, default=20, help="directories" + default)
-    parser.add_argument("--cold-rate", type=int, default=20, help="requests/s" + default)
+    parser.add_argument("--cold-rate", type=int, default=8, help="requests/s" + default)
     parser.add_argument("--seconds", type=int, default=10, help="of load" + default)
     parser.add_argument("--watchers", default="perf,strace", help="to compare with, by commas" + default)
     parser.add_argument("--pages", metavar="DIR", help="keep the HTML pages and whole traces there")
@@ -55,8 +56,8 @@ def load(arguments, running, phase, seconds, seed, directories):
     """Runs one phase of `flash interfere` from the other core; gives its JSON."""
     with tempfile.NamedTemporaryFile(suffix=".json") as kept:
         argv = [servers.flash_binary(), "interfere", running.url, "--phase", phase, "--seconds", str(seconds),
-                "--hot-dirs", str(arguments.hot_dirs), "--hot-rate", str(arguments.hot_rate), "--drain-seconds", str(DRAIN_S),
-                "--seed", str(seed), "--json", kept.name]
+                "--hot-dirs", str(arguments.hot_dirs), "--hot-rate", str(arguments.hot_rate),
+                "--drain-seconds", str(DRAIN_S), "--seed", str(seed), "--json", kept.name]
         if phase == "cold":
             argv += ["--cold-rate", str(arguments.cold_rate), "--cold-dirs", f"{arguments.hot_dirs}..{directories}"]
         made = process.start(argv, core=LOAD_CORE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -166,21 +167,22 @@ def interrupt(started):
 
 def agreement(ours, theirs):
     """Rows of call, our count, theirs, our milliseconds, theirs; the calls that took most time first."""
-    names = sorted(set(ours) | set(theirs), key=lambda name: -max(ours.get(name, [0, 0])[1], theirs.get(name, [0, 0])[1]))
     nothing = [0, 0.0]
+    names = sorted(set(ours) | set(theirs), key=lambda name: -max(ours.get(name, nothing)[1], theirs.get(name, nothing)[1]))
     return [{"call": name, "doctor": ours.get(name, nothing)[0], "other": theirs.get(name, nothing)[0],
              "doctor_ms": ours.get(name, nothing)[1], "other_ms": theirs.get(name, nothing)[1]} for name in names]
 
 
 def differences(rows):
-    """How far the counts are apart: of all calls together, and the most of any call, as shares; what few calls
-    at the edges make up is left out."""
-    both = [row for row in rows if max(row["doctor"], row["other"]) > EDGE_CALLS]
+    """How far the counts are apart: of all calls together, and the most of any call, as shares. What few calls at the
+    edges make up is left out, and calls that the other one does not know: its table of names may be older than the kernel."""
+    both = [row for row in rows if max(row["doctor"], row["other"]) > EDGE_CALLS and row["other"] > 0]
     apart = [abs(row["doctor"] - row["other"]) for row in both]
     whole = sum(row["other"] for row in both)
     return {"all_share": sum(apart) / whole if whole else None,
             "most_share": max((gap / max(row["doctor"], row["other"]) for gap, row in zip(apart, both)), default=None),
-            "other_calls": whole}
+            "other_calls": whole,
+            "other_does_not_know": [row["call"] for row in rows if row["doctor"] > EDGE_CALLS and row["other"] == 0]}
 
 
 def watch(server, arguments, watcher, folder, place):
@@ -227,10 +229,29 @@ def tell(found, result):
     result.say(f"  {'call':<18}{'doctor':>9}{'other':>9}{'doctor ms':>12}{'other ms':>12}")
     for row in found["agreement"]:
         if max(row["doctor"], row["other"]) > EDGE_CALLS:
-            result.say(f"  {row['call']:<18}{row['doctor']:>9}{row['other']:>9}{row['doctor_ms']:>12.1f}{row['other_ms']:>12.1f}")
-    result.say(f"  counts differ by {results.cell(apart['all_share'], '.2%', 0)} of all calls, "
+            result.say(f"  {row['call']:<18}{row['doctor']:>9}{row['other']:>9}"
+                       f"{row['doctor_ms']:>12.1f}{row['other_ms']:>12.1f}")
+    result.say(f"  counts differ by {results.cell(apart['all_share'], '.2%', 0)} of {apart['other_calls']} calls, "
                f"{results.cell(apart['most_share'], '.2%', 0)} at most of one kind")
+    if apart["other_does_not_know"]:
+        result.say(f"  not known to {found['watcher']}: {', '.join(apart['other_does_not_know'])}")
     result.say()
+
+
+def run(server, arguments, watcher, place, result):
+    """One server beside one watcher; what cannot be is skipped, with its reason."""
+    with tempfile.TemporaryDirectory(prefix="flash-bench-") as folder:
+        os.chmod(folder, 0o755)
+        result.hide(folder, "$CONF")
+        try:
+            found = watch(server, arguments, watcher, folder, place)
+        except (servers.Unavailable, cgroups.Impossible, OSError, subprocess.TimeoutExpired) as why:
+            result.data["skipped"][f"{server.name}, {watcher}"] = str(why)
+            return
+        result.data["servers"][server.name] = {"version": server.version(), "note": server.note,
+                                               "command": result.clean(" ".join(found.pop("command")))}
+        result.data["rounds"].append(found)
+        tell(found, result)
 
 
 def main():
@@ -251,20 +272,11 @@ def main():
     place = {"ports": servers.Ports(), "directories": directories}
     result.heading(f"flash doctor beside others, {arguments.hot_rate} hot and {arguments.cold_rate} cold requests/s for "
                    f"{arguments.seconds} s, {arguments.memory_mib} MiB, a disk of {arguments.reads_per_s} reads/s")
-    for watcher in arguments.watchers.split(","):
-        for server in chosen:
-            with tempfile.TemporaryDirectory(prefix="flash-bench-") as folder:
-                os.chmod(folder, 0o755)
-                result.hide(folder, "$CONF")
-                try:
-                    found = watch(server, arguments, watcher, folder, place)
-                except (servers.Unavailable, cgroups.Impossible, OSError, subprocess.TimeoutExpired) as why:
-                    result.data["skipped"][f"{server.name}, {watcher}"] = str(why)
-                    continue
-                result.data["servers"][server.name] = {"version": server.version(), "note": server.note,
-                                                       "command": result.clean(" ".join(found.pop("command")))}
-                result.data["rounds"].append(found)
-                tell(found, result)
+    # Hot must mean in memory: another process holds these files there.
+    with HotLock(arguments.files, arguments.hot_dirs):
+        for watcher in arguments.watchers.split(","):
+            for server in chosen:
+                run(server, arguments, watcher, place, result)
     for name, about in result.data["servers"].items():
         result.say(f"{name}: {about['version']}: {about['command']}")
     for name, why in result.data["skipped"].items():
