@@ -175,7 +175,7 @@ def agreement(ours, theirs):
 
 def differences(rows):
     """How far the counts are apart: of all calls together, and the most of any call, as shares. What few calls at the
-    edges make up is left out, and calls that the other one does not know: its table of names may be older than the kernel."""
+    edges make up is left out, and calls that the other one does not know: its names may be older than the kernel."""
     both = [row for row in rows if max(row["doctor"], row["other"]) > EDGE_CALLS and row["other"] > 0]
     apart = [abs(row["doctor"] - row["other"]) for row in both]
     whole = sum(row["other"] for row in both)
