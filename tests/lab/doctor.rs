@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{Ended, Folder, flash};
+use crate::harness::{Ended, Folder, flash, skip};
 
 /// An event loop that is sent a byte each 2 ms by another process, and sleeps 5 ms for each tenth of them if
 /// it is told to.
@@ -41,7 +41,7 @@ impl Loop {
         let mut python = Command::new("python3");
         let spawned = python.args(["-c", LOOP, how]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let Ok(mut child) = spawned else {
-            println!("skipped: python3 is not installed");
+            skip("python3 is not installed");
             return None;
         };
         let mut line = String::new();
@@ -55,8 +55,8 @@ impl Loop {
         let pid = self.0.id().to_string();
         let words = ["doctor", &pid, "--duration", "1s"];
         let ended = flash(words.into_iter().chain(more.iter().copied()));
-        if ended.code == Some(2) && ended.stdout.is_empty() {
-            println!("skipped: no right to trace here: {}", ended.stderr);
+        if ended.code == Some(2) && ["CAP_PERFMON", "tracefs"].iter().any(|why| ended.stderr.contains(why)) {
+            skip(&format!("no right to trace here: {}", ended.stderr));
             return None;
         }
         Some(ended)
