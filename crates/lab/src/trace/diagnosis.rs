@@ -20,8 +20,6 @@ const BLOCKED_SHARE_MAX: f64 = 0.01;
 const READY_SHARE_MIN: f64 = 0.01;
 /// How many of the longest are kept in each list.
 const LONGEST_MAX: usize = 10;
-/// No more requests of one connection are named.
-const REQUESTS_MAX: usize = 3;
 
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -125,8 +123,6 @@ pub struct LoopFinding {
 pub struct Payer {
     /// The peer.
     pub name: String,
-    /// The first lines of requests of it that waited.
-    pub requests: Vec<String>,
     /// Behind how many calls it waited.
     pub times: u64,
     /// How long together, at most: one that became ready in mid-call counts the whole call.
@@ -270,7 +266,9 @@ fn longest<'a>(calls: impl Iterator<Item = &'a BlockedCall>) -> Vec<BlockedCall>
     calls.into_iter().take(LONGEST_MAX).cloned().collect()
 }
 
-/// Connections by how long they were held up. One behind two calls in a row waited for each of them no
+/// Connections by how long they were held up. Their requests are not named: a server uses its buffers again, so
+/// that what is read from one later is mostly the request of another (of nginx's waiters nine in ten had
+/// the line of another one of the same call). One behind two calls in a row waited for each of them no
 /// longer than that was blocked.
 fn payers<'a>(calls: impl Iterator<Item = &'a BlockedCall>) -> Vec<Payer> {
     let mut payers: BTreeMap<(u32, String), (Payer, u64)> = BTreeMap::new();
@@ -285,12 +283,6 @@ fn payers<'a>(calls: impl Iterator<Item = &'a BlockedCall>) -> Vec<Payer> {
             if waited_ns > *worst_ns {
                 *worst_ns = waited_ns;
                 payer.behind = format!("{} of {}", call.call, words::on_what(call));
-            }
-            if let Some(line) = &waiter.request {
-                let line = words::request(line);
-                if payer.requests.len() < REQUESTS_MAX && !payer.requests.contains(&line) {
-                    payer.requests.push(line);
-                }
             }
         }
     }

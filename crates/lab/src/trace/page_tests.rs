@@ -22,7 +22,7 @@ fn the_verdict_names_the_calls_the_files_and_who_paid() {
         "200 ms  sendfile of /srv/cold/big, 100 ms after the begin, for a read of the disk",
         "behind it: 1 of the same batch, 1 that became ready meanwhile",
         "250 ms  10.0.0.1:5, 2 times, most behind sendfile of /srv/cold/big",
-        "GET /hot\n",
+        "the request: GET /srv/cold/big\n",
     ];
     let flat = text.replace("\n  ", " ");
     for words in expected {

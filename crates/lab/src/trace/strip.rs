@@ -396,8 +396,8 @@ fn call_in_words(call: &BlockedCall) -> String {
         time(call.start_ns),
         call.reason.words()
     );
-    if let Some(request) = &call.request {
-        let _ = write!(text, "; for {}", words::request(request));
+    if let Some(request) = words::own_request(call) {
+        let _ = write!(text, "; for {request}");
     }
     if let Some(batch) = call.batch.as_ref().filter(|batch| batch.held_up() > 0) {
         let _ = write!(text, "; {} ready before and {} meanwhile were held up", batch.behind, batch.arrived);

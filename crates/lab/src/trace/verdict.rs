@@ -245,8 +245,8 @@ fn told_of_wait(text: &mut String, call: &BlockedCall) {
         words::on_what(call),
         call.reason.words(),
     );
-    if let Some(request) = &call.request {
-        let _ = writeln!(text, "            the request: {}", words::request(request));
+    if let Some(request) = words::own_request(call) {
+        let _ = writeln!(text, "            the request: {request}");
     }
     let Some(batch) = &call.batch else { return };
     if batch.held_up() > 0 {
@@ -276,9 +276,6 @@ fn told_of_cost(text: &mut String, one: &LoopFinding) {
             many(payer.times, "time"),
             payer.behind
         );
-        for request in &payer.requests {
-            let _ = writeln!(text, "            {request}");
-        }
     }
 }
 

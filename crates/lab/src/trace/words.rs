@@ -97,8 +97,17 @@ pub(super) fn shortened(text: &str) -> String {
     crate::report::terminal::cut(&plain(text), NAME_CHARS_MAX)
 }
 
+/// The request that a call was made for, where its path is the end of that of the file: the buffer that it was
+/// read from may hold another one by then.
+pub(super) fn own_request(call: &BlockedCall) -> Option<String> {
+    let line = call.request.as_deref()?;
+    let path = line.split_whitespace().nth(1)?;
+    let file = &call.target.as_ref()?.name;
+    (path.len() > 1 && file.ends_with(path)).then(|| request(line))
+}
+
 /// A request without the version of the protocol.
-pub(super) fn request(line: &str) -> String {
+fn request(line: &str) -> String {
     let line = line.trim_end();
     shortened(line.rsplit_once(" HTTP/").map_or(line, |(request, _)| request))
 }
@@ -188,6 +197,20 @@ mod tests {
         assert_eq!(target(&socket), "127.0.0.1:4\u{fffd}[2J");
         assert_eq!(request("GET /a\u{1b} HTTP/1.1\r\n"), "GET /a\u{fffd}");
         assert_eq!(request("GET /b"), "GET /b");
+    }
+
+    #[test]
+    fn a_request_is_named_only_where_it_fits_the_file() {
+        let file = |name: &str| Some(Target { name: name.to_owned(), ..Target::default() });
+        let call = |request: &str| BlockedCall {
+            request: Some(request.to_owned()),
+            target: file("/srv/dir1/a"),
+            ..BlockedCall::default()
+        };
+        assert_eq!(own_request(&call("GET /dir1/a HTTP/1.1")).as_deref(), Some("GET /dir1/a"));
+        assert_eq!(own_request(&call("GET /dir2/b HTTP/1.1")), None);
+        assert_eq!(own_request(&call("GET / HTTP/1.1")), None);
+        assert_eq!(own_request(&BlockedCall { target: None, ..call("GET /dir1/a") }), None);
     }
 
     #[test]
