@@ -1,8 +1,8 @@
 //! A made-up trace for tests: a server with one loop that waits for the disk, and a pool of threads.
 
 use super::model::{
-    Batch, BlockedCall, CallTotal, Missing, Process, Reason, ReasonTotal, Segment, Shares, State, Target,
-    TargetKind, TargetTotal, Thread, Timeline, Trace, VERSION, Waiter,
+    Batch, BlockedCall, CallTotal, Process, Reason, ReasonTotal, Segment, Shares, State, Target, TargetKind,
+    TargetTotal, Thread, Timeline, Trace, VERSION, Waiter,
 };
 
 /// The process of the loop.
@@ -140,7 +140,6 @@ pub(super) fn waiting_server() -> Trace {
         command_line: vec!["flash".to_owned(), "trace".to_owned(), PID.to_string()],
         kernel: "6.18".to_owned(),
         duration_ns: 1000 * MS,
-        missing: Missing::default(),
         processes: vec![Process {
             pid: PID,
             parent: 1,

@@ -78,10 +78,8 @@ pub(super) fn before_options(command: &str) -> &'static [Section] {
                  may wait; they are told of, but do not make the verdict, unless the server has no event loop at \
                  all. The server must have something to do meanwhile.",
                 "In place of a process it takes a file that `flash trace --json` wrote, maybe on another machine.",
-                "An event loop is a thread that waits for events of descriptors, again and again. One that handles less \
-                 than a hundredth of the events of the busiest is not judged: it looks after the others. It counts \
-                 as a wait when a call is blocked in the loop for more than 1 ms, or all of them for more than 1 % \
-                 of its time.",
+                "A loop that handles less than a hundredth of the events of the busiest is not judged. It counts as a wait \
+                 when a call is blocked for more than 1 ms, or all of them for more than 1 % of the time.",
             ],
             ..EMPTY
         }],
