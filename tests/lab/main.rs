@@ -3,6 +3,7 @@
 
 mod bad_servers;
 mod commands;
+mod doctor;
 mod experiment;
 mod harness;
 mod interfere;

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use flash_lab::trace::doctor::{self, Options, Source};
+use flash_lab::trace::{BUFFER_BYTES, RecordOptions, Subject};
+use flash_server::config::units::parse_size_bytes;
 
 use super::drive_args::seconds;
 
@@ -17,12 +19,16 @@ Exit codes: 0 no wait, 1 it waits, 2 it could not be told."
 )]
 pub(crate) struct Doctor {
     /// The first process of the server, or a file that `flash trace --json` wrote
-    #[arg(value_name = "PID|FILE", value_parser = subject)]
-    subject: Subject,
+    #[arg(value_name = "PID|FILE", value_parser = patient)]
+    patient: Patient,
 
     /// How long it is watched
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "10s")]
     duration: f64,
+
+    /// Room for what a core records until it is read
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, default_value_t = BUFFER_BYTES)]
+    buffer: u64,
 
     /// Print the diagnosis as JSON
     #[arg(long)]
@@ -39,25 +45,30 @@ pub(crate) struct Doctor {
 
 /// A number is a process, all else a file.
 #[derive(Clone, Debug)]
-enum Subject {
+enum Patient {
     Process(u32),
     File(PathBuf),
 }
 
-fn subject(text: &str) -> Result<Subject, String> {
+fn patient(text: &str) -> Result<Patient, String> {
     match text.parse() {
         Ok(0) => Err("there is no process 0".to_owned()),
-        Ok(pid) => Ok(Subject::Process(pid)),
+        Ok(pid) => Ok(Patient::Process(pid)),
         Err(_) if text.is_empty() => Err("give the id of a process, or a file".to_owned()),
-        Err(_) => Ok(Subject::File(PathBuf::from(text))),
+        Err(_) => Ok(Patient::File(PathBuf::from(text))),
     }
 }
 
 impl Doctor {
     pub(crate) fn run(self) -> ExitCode {
-        let source = match self.subject {
-            Subject::Process(pid) => Source::Process { pid, duration_ms: (self.duration * 1000.0) as u64 },
-            Subject::File(path) => Source::File(path),
+        let source = match self.patient {
+            Patient::Process(pid) => Source::Record(RecordOptions {
+                subject: Subject::Process(pid),
+                duration_s: Some(self.duration),
+                buffer_bytes: self.buffer,
+                command_line: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+            }),
+            Patient::File(path) => Source::File(path),
         };
         let options = Options { source, json: self.json, html: self.html, trace: self.trace };
         match doctor::run(&options) {

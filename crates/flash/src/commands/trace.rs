@@ -38,7 +38,7 @@ pub(crate) struct Trace {
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     json: Option<PathBuf>,
 
-    /// Draw the timeline of each event loop in this file, a page
+    /// Write the page there, with a timeline of each event loop
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     html: Option<PathBuf>,
 

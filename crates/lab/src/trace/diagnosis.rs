@@ -150,7 +150,8 @@ pub struct OthersFinding {
     pub disk_ns: u64,
     /// The longest of those calls.
     pub longest_ns: u64,
-    /// These calls, those that waited longest first; only the part for the disk is counted above.
+    /// These calls, those of all processes together (`pid` 0), those that waited longest first; only the
+    /// part for the disk is counted above.
     pub calls: Vec<CallTotal>,
     /// What they were for, likewise.
     pub targets: Vec<TargetTotal>,
@@ -301,10 +302,10 @@ fn payers<'a>(calls: impl Iterator<Item = &'a BlockedCall>) -> Vec<Payer> {
 
 fn others(trace: &Trace) -> OthersFinding {
     let for_disk = |call: &&BlockedCall| !call.in_loop && call.reason.is_disk();
-    let calls: Vec<CallTotal> = blocking(trace)
-        .filter(|call| !call.in_loop && call.reasons.iter().any(|total| total.reason.is_disk()))
-        .cloned()
-        .collect();
+    let calls = together(
+        blocking(trace)
+            .filter(|call| !call.in_loop && call.reasons.iter().any(|total| total.reason.is_disk())),
+    );
     let reasons = || calls.iter().flat_map(|call| &call.reasons).filter(|total| total.reason.is_disk());
     let is_disk =
         |total: &&TargetTotal| !total.in_loop && total.reasons.iter().any(|one| one.reason.is_disk());
@@ -325,6 +326,40 @@ fn others(trace: &Trace) -> OthersFinding {
         longest: longest(trace.blocked.iter().filter(for_disk)),
         calls,
     }
+}
+
+/// Calls of the same name, of all processes together.
+fn together<'a>(calls: impl Iterator<Item = &'a CallTotal>) -> Vec<CallTotal> {
+    let mut sums: BTreeMap<&str, CallTotal> = BTreeMap::new();
+    for call in calls {
+        let Some(sum) = sums.get_mut(&*call.call) else {
+            sums.insert(&call.call, CallTotal { pid: 0, ..call.clone() });
+            continue;
+        };
+        sum.count += call.count;
+        sum.errors += call.errors;
+        sum.duration_ns += call.duration_ns;
+        sum.on_cpu_ns += call.on_cpu_ns;
+        sum.blocked_ns += call.blocked_ns;
+        sum.runnable_ns += call.runnable_ns;
+        sum.blocked += call.blocked;
+        sum.longest_ns = sum.longest_ns.max(call.longest_ns);
+        for one in &call.reasons {
+            match sum.reasons.iter_mut().find(|total| total.reason == one.reason) {
+                Some(total) => {
+                    total.count += one.count;
+                    total.stalls += one.stalls;
+                    total.blocked_ns += one.blocked_ns;
+                    total.longest_ns = total.longest_ns.max(one.longest_ns);
+                }
+                None => sum.reasons.push(*one),
+            }
+        }
+        sum.reasons.sort_by_key(|total| Reverse(total.blocked_ns));
+    }
+    let mut calls: Vec<CallTotal> = sums.into_values().collect();
+    calls.sort_by_key(|call| Reverse(call.blocked_ns));
+    calls
 }
 
 /// The most of these calls that were under way at one moment.

@@ -37,6 +37,21 @@ fn waits_of_other_threads_are_none_of_the_loop() {
 }
 
 #[test]
+fn calls_of_several_helpers_are_told_together() {
+    let mut trace = helped_server();
+    trace.calls.push(CallTotal { pid: 99, ..total("pread64", false, Reason::DiskRead, &[400]) });
+    trace.calls.push(CallTotal { pid: 99, ..total("openat", false, Reason::Lock, &[900]) });
+    let others = diagnose(&trace).others;
+    let calls: Vec<(&str, u64, u64)> =
+        others.calls.iter().map(|call| (&*call.call, call.blocked, call.blocked_ns / MS)).collect();
+    assert_eq!(calls, [("pread64", 2, 700)]);
+    assert_eq!(
+        (others.calls[0].reasons.len(), others.calls[0].reasons[0].count, others.longest_ns),
+        (1, 2, 400 * MS)
+    );
+}
+
+#[test]
 fn waits_for_other_things_are_told_from_those_for_the_disk() {
     let mut trace = helped_server();
     trace.calls.push(total("futex", true, Reason::Futex, &[20]));

@@ -11,10 +11,8 @@ use serde::Deserialize;
 
 use super::diagnosis::{self, Verdict};
 use super::model::{Trace, VERSION};
-use super::recorder::{self, BUFFER_BYTES, RecordOptions, Subject};
-use super::{page, verdict};
+use super::{RecordOptions, Subject, page, record, verdict};
 use crate::error::{Error, Result};
-use crate::results::folder::write_whole;
 
 /// A larger file was not written by `flash trace`: its lists are bounded.
 const TRACE_BYTES_MAX: u64 = 256 << 20;
@@ -35,13 +33,8 @@ pub struct Options {
 /// Where a trace comes from.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A process and all that it started, watched now.
-    Process {
-        /// Its id.
-        pid: u32,
-        /// For how long.
-        duration_ms: u64,
-    },
+    /// It is recorded now.
+    Record(RecordOptions),
     /// A file that `flash trace --json` wrote.
     File(PathBuf),
 }
@@ -54,48 +47,35 @@ struct Head {
 
 /// Watches, writes what is to be kept, and prints the verdict.
 ///
-/// Errors: usage, for a file that is no trace; run, when the process cannot be traced or a file not be read
-/// or written.
+/// Errors: those of [`record`]; usage, for a file that is no trace; run, for one that can't be read or written.
 pub fn run(options: &Options) -> Result<Verdict> {
+    // Nothing is worse than to trace first, and to find then that the result has no place.
+    for path in options.trace.iter().chain(&options.html) {
+        super::write(path, "")?;
+    }
     let trace = match &options.source {
-        Source::Process { pid, duration_ms } => {
-            eprintln!(
-                "watching process {pid} and what it started for {} s; Ctrl-C ends it early",
-                *duration_ms as f64 / 1e3
-            );
-            record(*pid, *duration_ms)?
+        Source::Record(how) => {
+            if let (Subject::Process(pid), Some(seconds)) = (&how.subject, how.duration_s) {
+                eprintln!("watching process {pid} and what it started for {seconds} s; Ctrl-C ends it early");
+            }
+            record(how)?
         }
         Source::File(path) => read(path)?,
     };
     if let Some(path) = &options.trace {
-        write(&trace, path)?;
+        super::write(path, &super::json(&trace))?;
     }
     if let Some(path) = &options.html {
-        write_whole(path, &page::html(&trace))?;
+        super::write(path, &page::html(&trace))?;
     }
     let found = diagnosis::diagnose(&trace);
     if options.json {
-        let json = serde_json::to_string_pretty(&found);
-        println!("{}", json.map_err(|why| Error::run(format!("cannot put the diagnosis into JSON: {why}")))?);
+        // Of plain data, so it cannot fail.
+        super::print(&(serde_json::to_string_pretty(&found).unwrap_or_default() + "\n"))?;
     } else {
-        print!("{}", verdict::text(&trace, &found));
+        super::print(&verdict::text(&trace, &found))?;
     }
     Ok(found.verdict)
-}
-
-fn record(pid: u32, duration_ms: u64) -> Result<Trace> {
-    recorder::record(&RecordOptions {
-        subject: Subject::Process(pid),
-        duration_s: Some(duration_ms as f64 / 1e3),
-        buffer_bytes: BUFFER_BYTES,
-        command_line: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-    })
-}
-
-fn write(trace: &Trace, path: &Path) -> Result<()> {
-    let text = serde_json::to_string(trace)
-        .map_err(|why| Error::run(format!("cannot put the trace for {} into JSON: {why}", path.display())))?;
-    write_whole(path, &(text + "\n"))
 }
 
 /// Reads a trace that was kept.

@@ -8,7 +8,8 @@
 //! attach     which threads, and the kernel's events for them    decode     records as events
 //! recorder   takes events while it goes on                      analysis   what they mean: a `Trace`
 //! world      descriptors, paths and names, from /proc           model      the `Trace` as data
-//! table, page    what it shows                                  diagnosis, verdict    what it says in words
+//! table      what `flash trace` prints                          page       the page, with a `strip` of each loop
+//! diagnosis  does a loop wait, in what, who pays: as data       verdict    the same in words, for `doctor`
 //! ```
 
 mod analysis;
@@ -18,19 +19,18 @@ mod decode;
 pub mod diagnosis;
 pub mod doctor;
 mod event;
+#[cfg(test)]
+mod fixture;
 pub mod model;
-pub mod page;
+mod page;
 mod reason;
 mod recorder;
 mod strip;
 mod symbols;
-pub mod table;
+mod table;
 mod verdict;
 mod words;
 mod world;
-
-#[cfg(test)]
-mod fixture;
 
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,9 @@ use crate::drive::Ending as ExitEnding;
 use crate::error::{Error, Result};
 use model::{Ending, Trace};
 
+pub use page::html;
 pub use recorder::{BUFFER_BYTES, RecordOptions, Subject, record};
+pub use table::table;
 
 /// What `flash trace` is asked for.
 #[derive(Clone, Debug)]
@@ -47,7 +49,7 @@ pub struct Options {
     pub record: RecordOptions,
     /// A file for all of it, as JSON.
     pub json: Option<PathBuf>,
-    /// A file for the page with the timelines.
+    /// A file for the page.
     pub html: Option<PathBuf>,
 }
 
@@ -60,10 +62,10 @@ pub fn run(options: &Options) -> Result<ExitEnding> {
         write(path, "")?;
     }
     let trace = record(&options.record)?;
-    let written = options.json.as_ref().map_or(Ok(()), |path| write(path, &json(&trace)));
-    let written = written.and(options.html.as_ref().map_or(Ok(()), |path| write(path, &page::html(&trace))));
-    print(&table::table(&trace))?;
-    written?;
+    let kept = options.json.as_ref().map_or(Ok(()), |path| write(path, &json(&trace)));
+    let drawn = options.html.as_ref().map_or(Ok(()), |path| write(path, &html(&trace)));
+    print(&table(&trace))?;
+    kept.and(drawn)?;
     Ok(match trace.ending {
         Ending::Interrupted => ExitEnding::Interrupted,
         Ending::Duration | Ending::TargetEnded => ExitEnding::Done,

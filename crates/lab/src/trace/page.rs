@@ -47,7 +47,7 @@ pub fn html(trace: &Trace) -> String {
                     header { h1 { (title) } p class="sub" { (subtitle(trace)) } }
                     (warnings(&found))
                     ul class="findings" { @for sentence in verdict::sentences(&found) { li { (sentence) } } }
-                    (timelines(trace))
+                    (timelines(trace, &found))
                     (calls(trace))
                     (waits(trace))
                     (measured(trace))
@@ -62,10 +62,7 @@ pub fn html(trace: &Trace) -> String {
 
 fn title(trace: &Trace) -> String {
     match trace.processes.first() {
-        Some(first) if !first.name.is_empty() => {
-            format!("{}, process {}", words::shortened(&first.name), first.pid)
-        }
-        Some(first) => format!("Process {}", first.pid),
+        Some(first) => format!("{}, process {}", words::program(first), first.pid),
         None => "No process".to_owned(),
     }
 }
@@ -94,7 +91,8 @@ fn warnings(found: &Diagnosis) -> Markup {
     }
 }
 
-fn timelines(trace: &Trace) -> Markup {
+fn timelines(trace: &Trace, found: &Diagnosis) -> Markup {
+    let is_judged = |pid: u32| found.loops.iter().any(|one| one.pid == pid && one.is_judged);
     let mut shown: Vec<(&Timeline, &Thread)> = trace
         .timelines
         .iter()
@@ -103,7 +101,10 @@ fn timelines(trace: &Trace) -> Markup {
         })
         .collect();
     shown.sort_by_key(|(_, thread)| Reverse((thread.time.blocked_ns, thread.ready)));
-    let more = shown.len().saturating_sub(LOOPS_MAX);
+    let all = shown.len();
+    shown.retain(|(timeline, _)| is_judged(timeline.pid));
+    shown.truncate(LOOPS_MAX);
+    let more = all - shown.len();
     html! {
         section id="timelines" {
             h2 { "What the event loops did" }
@@ -116,8 +117,8 @@ fn timelines(trace: &Trace) -> Markup {
                      nobody. Pointing at it shows the call."
                 }
                 (legend())
-                @for (timeline, thread) in shown.iter().take(LOOPS_MAX) { (pictures(trace, timeline, thread)) }
-                @if more > 0 { p class="note" { (more) " more loops, which waited less, are in the JSON." } }
+                @for (timeline, thread) in &shown { (pictures(trace, timeline, thread)) }
+                @if more > 0 { p class="note" { (more) " more, which did next to nothing or waited less, are in the JSON." } }
             }
         }
     }
@@ -231,7 +232,8 @@ fn calls(trace: &Trace) -> Markup {
 
 fn waits(trace: &Trace) -> Markup {
     let mut chosen: Vec<&BlockedCall> = trace.blocked.iter().collect();
-    chosen.sort_by_key(|call| Reverse((call.in_loop, call.blocked_ns)));
+    // Helpers that have nothing to do wait longest, for work.
+    chosen.sort_by_key(|call| Reverse((call.in_loop, call.reason.is_disk(), call.blocked_ns)));
     let row = |call: &&BlockedCall| {
         vec![
             Cell::figure(call.start_ns as f64 / 1e9),
@@ -267,7 +269,7 @@ fn waits(trace: &Trace) -> Markup {
         rows: chosen.iter().skip(skipped).take(most).map(row).collect(),
     };
     let longest = format!(
-        "The longest {} of {}, those of event loops first",
+        "The longest {} of {}, those of event loops and for the disk first",
         chosen.len().min(OPEN_WAITS),
         count(listed)
     );

@@ -15,7 +15,7 @@ fn the_verdict_names_the_calls_the_files_and_who_paid() {
     let text = said(&waiting_server());
     let expected = [
         "This server waits for the disk in its event loop: in sendfile and openat.",
-        "nginx 71: its loop stood still in 2 calls that waited, 250 ms in 1.00 s (25.0 % of the time)",
+        "nginx 71: its loop stood still in 2 calls that waited, 250 ms of 1.00 s (25.0 %)",
         "2 times for more than 1 ms, the longest took 200 ms.",
         "3 times a connection that was ready was held up behind them, for 350 ms together, 200 ms at most.",
         "Threads besides the loop waited for the disk 1 time in pread64, 300 ms together",
@@ -73,10 +73,10 @@ fn the_table_has_each_call_and_the_longest_waits_first() {
         "calls of event loops",
         "sendfile",
         "openat",
-        "epoll_wait     1,000",
+        "epoll_wait  1,000",
         "calls of other threads",
         "pread64",
-        "the longest waits, those of event loops first, 3 of 3",
+        "the longest waits, those of event loops and for the disk first, 3 of 3",
         "/srv/cold/big",
         "/srv/cold/other",
     ];

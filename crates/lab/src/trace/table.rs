@@ -111,7 +111,8 @@ fn blocked(trace: &Trace) -> String {
     if chosen.is_empty() {
         return "\nno call waited\n".to_owned();
     }
-    chosen.sort_by_key(|call| Reverse((call.in_loop, call.blocked_ns)));
+    // Helpers that have nothing to do wait longest, for work.
+    chosen.sort_by_key(|call| Reverse((call.in_loop, call.reason.is_disk(), call.blocked_ns)));
     let row = |call: &&BlockedCall| {
         let behind = |batch: &super::model::Batch| format!("{} + {}", batch.behind, batch.arrived);
         vec![
@@ -128,7 +129,7 @@ fn blocked(trace: &Trace) -> String {
     let heads = ["at", "blocked", "where", "thread", "call", "waited for", "held up", "what it was for"];
     let rows = chosen.iter().take(BLOCKED_MAX).map(row).collect();
     format!(
-        "\nthe longest waits, those of event loops first, {} of {} (held up: of the same batch + ready meanwhile)\n{}",
+        "\nthe longest waits, those of event loops and for the disk first, {} of {} (held up: of the same batch + ready meanwhile)\n{}",
         chosen.len().min(BLOCKED_MAX),
         count(chosen.len() as u64 + trace.missing.blocked_dropped),
         aligned(&heads, rows, &[2, 3, 4, 5, 7])

@@ -19,7 +19,7 @@ const RUNNABLE_SHARE_TOLD: f64 = 0.05;
 pub(super) fn sentences(found: &Diagnosis) -> Vec<String> {
     let mut sentences = vec![headline(found)];
     for one in found.loops.iter().filter(|one| one.is_judged && one.blocked > 0) {
-        sentences.push(stood_still(one, found.duration_ns));
+        sentences.push(stood_still(one));
         if one.held_up > 0 {
             sentences.push(cost(one));
         }
@@ -50,6 +50,9 @@ fn headline(found: &Diagnosis) -> String {
         Verdict::NoWait if found.loops.is_empty() => {
             "This server has no event loop, and its threads did not wait for the disk.".to_owned()
         }
+        Verdict::NoWait if found.loops.iter().any(|one| one.is_judged && one.blocked > 0) => {
+            "This server did not wait in its event loop, but for moments.".to_owned()
+        }
         Verdict::NoWait => "This server did not wait in its event loop.".to_owned(),
         Verdict::Unknown => {
             format!("It cannot be told whether this server waits: {}.", found.unknown.join("; "))
@@ -70,7 +73,7 @@ fn is_for_disk(call: &CallTotal) -> bool {
     call.reasons.iter().any(|total| total.reason.is_disk())
 }
 
-fn stood_still(one: &LoopFinding, duration_ns: u64) -> String {
+fn stood_still(one: &LoopFinding) -> String {
     let stalls = match one.stalls {
         0 => "none of them for more than 1 ms".to_owned(),
         stalls => {
@@ -78,12 +81,12 @@ fn stood_still(one: &LoopFinding, duration_ns: u64) -> String {
         }
     };
     format!(
-        "{}: {} stood still in {} that waited, {} in {} ({} of the time); {stalls}.",
+        "{}: {} stood still in {} that waited, {} of {} ({}); {stalls}.",
         one.name,
         if one.threads == 1 { "its loop".to_owned() } else { format!("its {} loops", one.threads) },
         many(one.blocked, "call"),
         time(one.time.blocked_ns),
-        time(duration_ns),
+        time(one.time.total_ns()),
         percent(one.blocked_share),
     )
 }

@@ -3,13 +3,14 @@
 //! `table`, `page` and `doctor` call it, so that they use the same words. Names in traces come from
 //! outside: they are cleaned of control characters and bounded here. Pure.
 
-use super::model::{BlockedCall, Ending, Missing, ReasonTotal, Target, TargetKind, Trace};
+use super::model::{BlockedCall, Ending, Missing, Process, ReasonTotal, Target, TargetKind, Trace};
 use crate::report::number::{self, count, plain};
 
 /// The longest path or request that is shown, characters.
-pub(super) const NAME_CHARS_MAX: usize = 60;
-/// The functions of a kernel stack that are shown.
+pub(super) const NAME_CHARS_MAX: usize = 44;
+/// The functions of a kernel stack that are shown, without those that every wait begins with.
 const STACK_SHOWN: usize = 6;
+const OF_EVERY_WAIT: [&str; 4] = ["__schedule", "schedule", "schedule_timeout", "io_schedule"];
 
 /// Nanoseconds in the unit in which people say them.
 pub(super) fn time(time_ns: u64) -> String {
@@ -26,19 +27,26 @@ pub(super) fn several(number: usize, one: &str, more: &str) -> String {
     format!("{} {}", count(number as u64), if number == 1 { one } else { more })
 }
 
-/// The name and the id of a process.
+/// The name and the id of a process; the name is that of its program, as its command line has it.
 pub(super) fn process(trace: &Trace, pid: u32) -> String {
-    match trace.processes.iter().find(|process| process.pid == pid) {
-        Some(process) if !process.name.is_empty() => format!("{} {pid}", plain(&process.name)),
+    match trace.processes.iter().find(|process| process.pid == pid).map(program) {
+        Some(name) if !name.is_empty() => format!("{name} {pid}"),
         _ => format!("process {pid}"),
     }
+}
+
+/// The name of a process's program. One that is executed anew by /proc/self/exe is called "exe" by the kernel.
+pub(super) fn program(process: &Process) -> String {
+    let word = process.command.split_whitespace().next().unwrap_or_default();
+    let name = word.rsplit('/').next().unwrap_or_default().trim_end_matches(':');
+    shortened(if name.is_empty() { &process.name } else { name })
 }
 
 /// The name and the id of a thread; of the first one of a process, that of the process.
 pub(super) fn thread(trace: &Trace, tid: u32) -> String {
     match trace.threads.iter().find(|thread| thread.tid == tid) {
         Some(thread) if thread.pid != tid && !thread.name.is_empty() => {
-            format!("{} {tid}", plain(&thread.name))
+            format!("{} {tid}", shortened(&thread.name))
         }
         Some(thread) if thread.pid != tid => format!("thread {tid}"),
         _ => process(trace, tid),
@@ -109,7 +117,8 @@ pub(super) fn reasons(reasons: &[ReasonTotal]) -> String {
 
 /// The innermost functions of a kernel stack.
 pub(super) fn stack(call: &BlockedCall) -> String {
-    let shown: Vec<String> = call.stack.iter().take(STACK_SHOWN).map(|name| plain(name)).collect();
+    let telling = call.stack.iter().skip_while(|name| OF_EVERY_WAIT.contains(&name.as_str()));
+    let shown: Vec<String> = telling.take(STACK_SHOWN).map(|name| plain(name)).collect();
     shown.join(" < ")
 }
 
@@ -138,8 +147,7 @@ pub(super) fn warnings(trace: &Trace) -> Vec<String> {
     );
     warn(threads_dropped, format!("{} were not followed", many(threads_dropped, "thread")));
     match trace.ending {
-        Ending::Duration => {}
-        Ending::Interrupted => warnings.push("it was interrupted".to_owned()),
+        Ending::Duration | Ending::Interrupted => {}
         Ending::TargetEnded => warnings.push("what was traced has ended".to_owned()),
     }
     warnings.extend(trace.missing.notes.iter().map(|note| plain(note)));
@@ -149,6 +157,17 @@ pub(super) fn warnings(trace: &Trace) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_has_the_name_of_its_program() {
+        let called = |name: &str, command: &str| {
+            program(&Process { name: name.to_owned(), command: command.to_owned(), ..Process::default() })
+        };
+        assert_eq!(called("exe", "flash role worker"), "flash");
+        assert_eq!(called("nginx", "nginx: worker process"), "nginx");
+        assert_eq!(called("h2o", "/usr/bin/h2o -c h2o.conf"), "h2o");
+        assert_eq!(called("kthread", ""), "kthread");
+    }
 
     #[test]
     fn a_long_path_keeps_its_end() {
@@ -176,11 +195,11 @@ mod tests {
         let mut trace = Trace::default();
         assert_eq!(warnings(&trace), Vec::<String>::new());
         trace.missing.events_lost = 1234;
-        trace.ending = Ending::Interrupted;
+        trace.ending = Ending::TargetEnded;
         trace.missing.notes.push("no symbols".to_owned());
         assert_eq!(
             warnings(&trace),
-            ["1,234 events lost: counts and times are too low", "it was interrupted", "no symbols"]
+            ["1,234 events lost: counts and times are too low", "what was traced has ended", "no symbols"]
         );
     }
 }

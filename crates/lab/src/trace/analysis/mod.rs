@@ -435,7 +435,7 @@ impl Analysis {
                 self.descriptors.opened(pid, fd, Slot { kind: TargetKind::File, name });
             }
             (Effect::OpensSocket, Some(fd)) => {
-                self.descriptors.opened(pid, fd, anonymous(TargetKind::Socket))
+                self.descriptors.opened(pid, fd, anonymous(TargetKind::Socket));
             }
             (Effect::OpensAnonymous, Some(fd)) => {
                 self.descriptors.opened(pid, fd, anonymous(TargetKind::Anonymous));
