@@ -55,7 +55,7 @@ impl Story {
         let functions =
             vec![(DISK, "folio_wait_bit_common"), (FAULT, "exc_page_fault"), (TASK_WORK, "task_work_run")];
         let mut analysis = Analysis::new(START);
-        analysis.add_thread(7, 7, "server");
+        analysis.add_thread(7, 7, "server", None);
         Self { analysis, world: Table { functions, ..Table::default() }, tid: 7 }
     }
 
@@ -333,4 +333,36 @@ fn pending_calls_are_bounded() {
     let trace = story.end(PENDING_MAX as u64 * 10 + 100);
     assert_eq!(trace.missing.blocked_dropped as usize + trace.blocked.len(), PENDING_MAX + 5);
     assert_eq!(total(&trace, "fsync").blocked as usize, PENDING_MAX + 5, "sums are complete");
+}
+
+#[test]
+fn what_a_thread_was_in_when_the_trace_began() {
+    let story = |name: &str, functions: &[&str]| {
+        let mut story = Story::new();
+        let functions = functions.iter().map(|name| (*name).to_owned()).collect();
+        let in_call = InCall { call: number(name), args: [5, 0, 1, 0, 0, 0], functions };
+        story.analysis.add_thread(7, 8, "server", Some(in_call));
+        story.tid = 8;
+        story
+    };
+    let mut waits = story("epoll_pwait", &["ep_poll"]);
+    waits.on(2000).exit(2001, "epoll_pwait", 1).wait(2010, 3000, 1).wait(3010, 3500, 0);
+    let trace = waits.end(4000);
+    assert_eq!(trace.threads[1].time.total_ns(), 4 * MS, "from the beginning on");
+    assert_eq!(trace.timelines[0].segments[0].state, State::Waiting);
+    assert_eq!((trace.missing.calls_cut, total(&trace, "epoll_pwait").count), (1, 2));
+
+    let mut hangs = story("pread64", &["folio_wait_bit_common", "filemap_read"]);
+    hangs.look(1);
+    let trace = hangs.end(4000);
+    let [call] = &trace.blocked[..] else { panic!("{:?}", trace.blocked) };
+    assert!(call.is_cut && call.reason == Reason::DiskRead && call.blocked_ns == 4 * MS);
+    assert_eq!(call.target.as_ref().unwrap().name, "/5");
+
+    // An idle thread is not blocked; one whose call ended before its events began is as any other.
+    assert!(story("futex", &["futex_wait"]).end(4000).blocked.is_empty());
+    let mut late = story("futex", &["futex_wait"]);
+    late.call(1000, "read", 5, 1);
+    let trace = late.end(2000);
+    assert_eq!((trace.missing.calls_broken, trace.missing.calls_cut, total(&trace, "read").count), (0, 1, 1));
 }
