@@ -8,3 +8,4 @@ mod experiment;
 mod harness;
 mod interfere;
 mod peers;
+mod trace;

@@ -38,3 +38,12 @@ pub(crate) enum What {
     /// The core's ring was full: so many events are missing before this.
     Lost { count: u64 },
 }
+
+/// What a thread was blocked in when the trace began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InCall {
+    pub(crate) call: u64,
+    pub(crate) args: [u64; 6],
+    /// The kernel's functions, the innermost first.
+    pub(crate) functions: Vec<String>,
+}

@@ -70,8 +70,8 @@ pub struct Missing {
     pub events_lost: u64,
     /// Calls whose begin or end was not seen, apart from those at both ends of the trace.
     pub calls_broken: u64,
-    /// Calls that had begun before the trace did, or not ended when it did. Only what the latter blocked is
-    /// counted, as if they had ended then.
+    /// Calls that had begun before the trace did, or not ended when it did. Only those that blocked are counted,
+    /// for the time within it; of those from before, not what idle threads wait for.
     pub calls_cut: u64,
     /// Calls that blocked and are not in `blocked`, which was full.
     pub blocked_dropped: u64,
@@ -256,6 +256,20 @@ impl Reason {
         }
     }
 
+    /// Whether threads wait for it that have nothing to do.
+    pub fn may_be_idle(self) -> bool {
+        matches!(
+            self,
+            Self::Network
+                | Self::Pipe
+                | Self::Futex
+                | Self::Sleep
+                | Self::Child
+                | Self::Events
+                | Self::Unknown
+        )
+    }
+
     /// Whether it is the disk, or what stands before it.
     pub fn is_disk(self) -> bool {
         matches!(self, Self::DiskRead | Self::Metadata | Self::Writeback | Self::DiskQueue)
@@ -350,7 +364,7 @@ pub struct BlockedCall {
     pub size_bytes: Option<u64>,
     /// What it answered; an error is negative (errno(3)).
     pub result: i64,
-    /// It had not ended when the trace did.
+    /// It had begun before the trace, or not ended when it did: it was longer than it says here.
     pub is_cut: bool,
     /// The request that the thread was working on, as far as it can be known: the first line of what it
     /// received last.

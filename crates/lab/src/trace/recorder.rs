@@ -14,7 +14,7 @@ use super::analysis::Analysis;
 use super::attach::Attached;
 use super::event::Event;
 use super::model::{Ending, Trace};
-use super::world::Machine;
+use super::world::{Machine, in_call};
 use crate::drive::interrupt;
 use crate::error::{Error, Result};
 use crate::load::Stop;
@@ -79,7 +79,9 @@ pub fn record(options: &RecordOptions) -> Result<Trace> {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let mut analysis = Analysis::new(start_ns);
     for (pid, tid, name) in &recorder.attached.threads {
-        analysis.add_thread(*pid, *tid, name);
+        // One that is held has yet to begin.
+        let in_call = if started.held.is_some() { None } else { in_call(*pid, *tid) };
+        analysis.add_thread(*pid, *tid, name, in_call);
     }
     let child = started.go(&recorder.attached)?;
     let until_ns = options.duration_s.map(|seconds| start_ns + (seconds * 1e9) as u64);

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use flash_sys::waiting::perf;
 
+use super::event::InCall;
 use super::model::{Process, Target, TargetKind};
 use super::symbols::Symbols;
 use crate::testbed::tree::Stat;
@@ -194,6 +195,30 @@ fn unix_socket(line: &str) -> Option<(u64, String)> {
     Some((fields.get(6)?.parse().ok()?, name))
 }
 
+/// What a thread is blocked in now, from /proc/PID/task/TID (proc(5), `syscall` and `stack`); none when it runs,
+/// or was not in a call.
+pub(crate) fn in_call(pid: u32, tid: u32) -> Option<InCall> {
+    let folder = format!("/proc/{pid}/task/{tid}");
+    let (call, args) = call_of(&fs::read_to_string(format!("{folder}/syscall")).ok()?)?;
+    let stack = fs::read_to_string(format!("{folder}/stack")).unwrap_or_default();
+    let functions = stack.lines().filter_map(|line| {
+        let (_, function) = line.split_once("] ")?;
+        Some(function.split(['+', '.']).next()?.to_owned())
+    });
+    Some(InCall { call, args, functions: functions.collect() })
+}
+
+/// `NUMBER ARGUMENT...`; `running` is none, and -1 stands for no call.
+fn call_of(text: &str) -> Option<(u64, [u64; 6])> {
+    let mut words = text.split_ascii_whitespace();
+    let call = words.next()?.parse().ok()?;
+    let mut args = [0; 6];
+    for arg in &mut args {
+        *arg = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+    }
+    Some((call, args))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,6 +232,15 @@ mod tests {
         assert_eq!(tcp_socket("   0: junk"), None);
         assert_eq!(address("0000000000000000FFFF00000100007F:0050").as_deref(), Some("127.0.0.1:80"));
         assert_eq!(address("00000000000000000000000001000000:0050").as_deref(), Some("[::1]:80"));
+    }
+
+    #[test]
+    fn what_a_thread_is_blocked_in() {
+        let line = "232 0x8 0x7ffd 0x200 0xffffffffffffffff 0x0 0x1 0x7ffc 0x7fab\n";
+        assert_eq!(call_of(line), Some((232, [8, 0x7ffd, 0x200, u64::MAX, 0, 1])));
+        for other in ["running\n", "-1 0x7ffc 0x7fab\n", "", "7 0x1"] {
+            assert_eq!(call_of(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -72,6 +72,9 @@ impl Analysis {
                 continue;
             }
             let reason = self.stacks.reason(open.stack, open.call);
+            if open.began_before && reason.may_be_idle() {
+                continue;
+            }
             thread.count(&open, end_ns, 0, Some(reason));
             let before = self.next_id;
             self.blocked(tid, &open, end_ns, 0);

@@ -88,7 +88,10 @@ impl Analysis {
             descriptors.target(pid, fd, until_ns)
         };
         if let (None, Some(fd)) = (&pending.call.target, pending.call.fd) {
-            pending.call.target = find(fd, end_ns);
+            // No file: the number was used again.
+            let needs_file = pending.call.reason.is_disk() || pending.call.path.is_some();
+            pending.call.target =
+                find(fd, end_ns).filter(|target| !needs_file || target.kind == TargetKind::File);
         }
         let Some(batch) = &mut pending.call.batch else { return };
         for waiter in batch.waiters.iter_mut().filter(|waiter| waiter.target.is_none()) {

@@ -16,7 +16,7 @@ mod timeline;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::calls::{self, Call, Effect, NO_CALL, PAGE_FAULT, Turns};
-use super::event::{Event, What};
+use super::event::{Event, InCall, What};
 use super::model::{Batch, BlockedCall, Missing, Process, TargetKind, Waiter};
 use super::world::World;
 use descriptors::{Descriptors, Slot};
@@ -88,10 +88,33 @@ impl Analysis {
         }
     }
 
-    /// A thread that there is at the beginning.
-    pub(crate) fn add_thread(&mut self, pid: u32, tid: u32, name: &str) {
-        self.thread(pid, tid, name, true);
+    /// A thread that there is at the beginning, and the call that it is blocked in, if it is.
+    pub(crate) fn add_thread(&mut self, pid: u32, tid: u32, name: &str, in_call: Option<InCall>) {
         self.add_process(pid, 0);
+        let start_ns = self.start_ns;
+        let stack = in_call.as_ref().and_then(|now| self.stacks.of_functions(now.functions.clone()));
+        let Some(thread) = self.thread(pid, tid, name, true) else { return };
+        let Some(InCall { call, args, .. }) = in_call else { return };
+        let is_wait = thread.is_wait(calls::call(call), &args);
+        let open = Open::new(call, args, start_ns, is_wait);
+        thread.open = Some(Open { began_before: true, switches: 1, stack, stack_now: stack, ..open });
+        (thread.is_known, thread.mode, thread.since_ns) = (true, Mode::Waits, start_ns);
+        self.draw(tid);
+        if !is_wait {
+            self.blocked_now.insert(tid);
+        }
+    }
+
+    /// A thread that waits for events has a timeline, as long as there are not too many.
+    fn draw(&mut self, tid: u32) {
+        if let Some(thread) = self.threads.get_mut(&tid)
+            && thread.open.as_ref().is_some_and(|open| open.is_wait)
+            && thread.timeline.is_none()
+            && self.timelines < TIMELINES_MAX
+        {
+            thread.timeline = Some(Timeline::default());
+            self.timelines += 1;
+        }
     }
 
     /// Whether any of the threads still runs.
@@ -172,17 +195,17 @@ impl Analysis {
 
     fn enter(&mut self, tid: u32, now_ns: u64, number: u64, args: [u64; 6]) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
-        if thread.open.take().is_some_and(|open| !open.is_outside) {
-            self.missing.calls_broken += 1;
+        match thread.open.take() {
+            // What was seen at the beginning was over when it began.
+            Some(open) if open.began_before => self.missing.calls_cut += 1,
+            Some(open) if !open.is_outside => self.missing.calls_broken += 1,
+            _ => {}
         }
         (thread.is_known, thread.may_be_cut, thread.mode, thread.since_ns) = (true, false, Mode::On, now_ns);
         let call = calls::call(number);
         let is_wait = thread.is_wait(call, &args);
-        if is_wait && thread.timeline.is_none() && self.timelines < TIMELINES_MAX {
-            thread.timeline = Some(Timeline::default());
-            self.timelines += 1;
-        }
         thread.open = Some(Open::new(number, args, now_ns, is_wait));
+        self.draw(tid);
         // A call may block before it gets anywhere, and the descriptor has had its turn then.
         if !matches!(call.effect, Effect::OpensSocket) {
             self.turn(tid, call, &args, now_ns);
@@ -195,15 +218,19 @@ impl Analysis {
         let open = thread.open.take();
         let was_known = std::mem::replace(&mut thread.is_known, true);
         (thread.mode, thread.since_ns, thread.last_call) = (Mode::On, now_ns, Some(number));
+        let is_first = std::mem::take(&mut thread.may_be_cut);
         let Some(open) = open.filter(|open| open.call == number) else {
             // The first that is heard of a thread may be the end of a call.
-            if std::mem::take(&mut thread.may_be_cut) {
+            if is_first {
                 self.missing.calls_cut += 1;
             } else if was_known {
                 self.missing.calls_broken += 1;
             }
             return;
         };
+        if open.began_before {
+            return self.ended_from_before(tid, &open, now_ns, result);
+        }
         let reason = open.has_blocked().then(|| self.stacks.reason(open.stack, number));
         thread.count(&open, now_ns, result, reason);
         let (pid, call) = (thread.pid, calls::call(number));
@@ -220,6 +247,23 @@ impl Analysis {
         }
         if let (Some(at), Some(fd)) = (call.filled, call.fd) {
             self.received(tid, open.args[usize::from(fd)] as i32, open.args[usize::from(at)], result);
+        }
+    }
+
+    /// A call that had begun before the trace has ended. It is counted only if it has blocked on what nobody
+    /// waits for idly.
+    fn ended_from_before(&mut self, tid: u32, open: &Open, now_ns: u64, result: i64) {
+        self.missing.calls_cut += 1;
+        let reason = self.stacks.reason(open.stack, open.call);
+        if open.is_wait {
+            self.waited(tid, open, result);
+        } else if !reason.may_be_idle() {
+            self.change(tid, |thread| thread.count(open, now_ns, result, Some(reason)));
+            let id = self.next_id;
+            self.blocked(tid, open, now_ns, result);
+            if let Some(pending) = self.pending.get_mut(&id) {
+                pending.call.is_cut = true;
+            }
         }
     }
 

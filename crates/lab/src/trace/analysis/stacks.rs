@@ -42,6 +42,15 @@ impl Stacks {
         Some(number)
     }
 
+    /// The number of a stack that is known by its functions alone.
+    pub(super) fn of_functions(&mut self, functions: Vec<String>) -> Option<u32> {
+        if functions.is_empty() || self.known.len() >= STACKS_MAX {
+            return None;
+        }
+        self.known.push(Known { functions, reasons: Vec::new() });
+        Some(self.known.len() as u32 - 1)
+    }
+
     pub(super) fn functions(&self, number: Option<u32>) -> &[String] {
         number.and_then(|number| self.known.get(number as usize)).map_or(&[], |known| &known.functions)
     }

@@ -37,6 +37,8 @@ pub(super) struct Open {
     pub(super) is_wait: bool,
     /// It is a page fault or the like, and ends when the thread has a core again.
     pub(super) is_outside: bool,
+    /// It began before the trace, which is where it is counted from.
+    pub(super) began_before: bool,
     /// The longest wait, and where in the kernel.
     pub(super) longest_ns: u64,
     pub(super) stack: Option<u32>,
@@ -66,6 +68,7 @@ impl Open {
             switches: 0,
             is_wait,
             is_outside: false,
+            began_before: false,
             longest_ns: 0,
             stack: None,
             stack_now: None,
