@@ -60,6 +60,13 @@ pub(crate) enum Effect {
     Receives,
 }
 
+impl Effect {
+    /// Whether its result is a new descriptor.
+    pub(crate) fn opens(self) -> bool {
+        matches!(self, Self::OpensFile | Self::OpensSocket | Self::OpensAnonymous | Self::Duplicates)
+    }
+}
+
 /// Whether a loop that makes the call has turned to its descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Turns {

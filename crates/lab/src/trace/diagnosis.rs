@@ -266,9 +266,7 @@ fn longest<'a>(calls: impl Iterator<Item = &'a BlockedCall>) -> Vec<BlockedCall>
     calls.into_iter().take(LONGEST_MAX).cloned().collect()
 }
 
-/// Connections by how long they were held up. Their requests are not named: a server uses its buffers again, so
-/// that what is read from one later is mostly the request of another (of nginx's waiters nine in ten had
-/// the line of another one of the same call). One behind two calls in a row waited for each of them no
+/// Connections by how long they were held up: their requests are not known. One behind two calls in a row waited for each of them no
 /// longer than that was blocked.
 fn payers<'a>(calls: impl Iterator<Item = &'a BlockedCall>) -> Vec<Payer> {
     let mut payers: BTreeMap<(u32, String), (Payer, u64)> = BTreeMap::new();

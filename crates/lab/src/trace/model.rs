@@ -366,8 +366,8 @@ pub struct BlockedCall {
     pub result: i64,
     /// It had begun before the trace, or not ended when it did: it was longer than it says here.
     pub is_cut: bool,
-    /// The request that the thread was working on, as far as it can be known: the first line of what it
-    /// received last.
+    /// The request that the thread was working on, as far as it can be known: the first line of what it had
+    /// received last, if it has turned to no other descriptor since then; read while it was still blocked.
     pub request: Option<String>,
     /// What waited behind it; only in event loops.
     pub batch: Option<Batch>,
@@ -379,7 +379,7 @@ pub struct Batch {
     /// Descriptors that the last wait for events returned as ready.
     pub ready: u32,
     /// Of these, how many the loop had turned to before the call, that one included: descriptors it had
-    /// received from, sent to or accepted at.
+    /// received from, sent to or accepted at. What it opened or accepted after that wait is none of them.
     pub turned_to: u32,
     /// How many others the loop turned to after the call and before it waited for events again: each had
     /// waited behind the call.
@@ -399,7 +399,8 @@ impl Batch {
     }
 }
 
-/// A descriptor that waited behind a blocked call.
+/// A descriptor that waited behind a blocked call. What was asked by it is not known: events are read too late
+/// for buffers, which servers use again at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiter {
     /// The descriptor.
@@ -410,8 +411,6 @@ pub struct Waiter {
     pub target: Option<Target>,
     /// From the beginning of the blocked call until the loop turned to it.
     pub waited_ns: u64,
-    /// The first line of what was received from it then, when it could be read.
-    pub request: Option<String>,
 }
 
 /// What an event loop did, from begin to end.

@@ -3,10 +3,10 @@
 //! Events come late, so what is asked of the world may have changed since. It is certain when the call
 //! was still blocked after the answer; what was asked later is marked as uncertain.
 
-use super::thread::{Looked, Open};
+use super::thread::{Looked, Open, Received};
 use super::{Analysis, Descriptors};
 use crate::trace::calls;
-use crate::trace::model::{BlockedCall, Reason, Target, TargetKind};
+use crate::trace::model::{BlockedCall, Reason, Target, TargetKind, Waiter};
 use crate::trace::world::{CURRENT_FOLDER, World};
 
 /// Threads that are looked at in one go, at most: the others are by the next.
@@ -66,7 +66,8 @@ impl Analysis {
             (None, None) => None,
         };
         // Without a call there is a request, too, that waits for it.
-        let request = received.and_then(|(address, length)| world.request(pid, address, length));
+        let request =
+            received.and_then(|Received { address, length, .. }| world.request(pid, address, length));
         let at_ns = world.now_ns();
         if let (Some(fd), Some(target)) = (fd, &target) {
             self.descriptors.learnt(pid, fd, target, at_ns);
@@ -97,11 +98,12 @@ impl Analysis {
         for waiter in batch.waiters.iter_mut().filter(|waiter| waiter.target.is_none()) {
             waiter.target = find(waiter.fd, end_ns);
         }
-        for (at, address, length) in std::mem::take(&mut pending.received) {
-            if let Some(waiter) = batch.waiters.get_mut(at) {
-                waiter.request = world.request(pid, address, length);
-            }
-        }
+        // A log, say, that was open before the trace: nobody is behind it.
+        let is_file =
+            |waiter: &Waiter| waiter.target.as_ref().is_some_and(|target| target.kind == TargetKind::File);
+        batch.behind -=
+            batch.waiters.iter().filter(|waiter| !waiter.arrived && is_file(waiter)).count() as u32;
+        batch.waiters.retain(|waiter| !is_file(waiter));
     }
 
     /// It is complete.

@@ -22,7 +22,7 @@ use super::world::World;
 use descriptors::{Descriptors, Slot};
 use keep::Kept;
 use stacks::Stacks;
-use thread::{Mode, Open, ReadyBatch, Thread, is_error};
+use thread::{Mode, Open, ReadyBatch, Received, Thread, is_error};
 use timeline::Timeline;
 
 /// Threads that are followed, at most, those that have ended included.
@@ -65,8 +65,6 @@ struct Pending {
     /// Its batch goes on.
     is_open: bool,
     has_looked: bool,
-    /// What the waiters received, to be read.
-    received: Vec<(usize, u64, usize)>,
 }
 
 impl Analysis {
@@ -92,9 +90,10 @@ impl Analysis {
     pub(crate) fn add_thread(&mut self, pid: u32, tid: u32, name: &str, in_call: Option<InCall>) {
         self.add_process(pid, 0);
         let start_ns = self.start_ns;
-        let stack = in_call.as_ref().and_then(|now| self.stacks.of_functions(now.functions.clone()));
+        let blocked_in =
+            in_call.map(|InCall { call, args, functions }| (call, args, self.stacks.of_functions(functions)));
         let Some(thread) = self.thread(pid, tid, name, true) else { return };
-        let Some(InCall { call, args, .. }) = in_call else { return };
+        let Some((call, args, stack)) = blocked_in else { return };
         let is_wait = thread.is_wait(calls::call(call), &args);
         let open = Open::new(call, args, start_ns, is_wait);
         thread.open = Some(Open { began_before: true, switches: 1, stack, stack_now: stack, ..open });
@@ -207,8 +206,9 @@ impl Analysis {
         thread.open = Some(Open::new(number, args, now_ns, is_wait));
         self.draw(tid);
         // A call may block before it gets anywhere, and the descriptor has had its turn then.
-        if !matches!(call.effect, Effect::OpensSocket) {
-            self.turn(tid, call, &args, now_ns);
+        if let Some(at) = call.fd.filter(|_| call.effect != Effect::OpensSocket) {
+            let fd = args[usize::from(at)] as i32;
+            self.turn(tid, call, (fd, fd), now_ns);
         }
     }
 
@@ -241,12 +241,15 @@ impl Analysis {
             self.blocked(tid, &open, now_ns, result);
         }
         self.follow((pid, tid), now_ns, &open, call, result);
-        if call.effect == Effect::OpensSocket && result >= 0 {
-            let accepted = Call { fd: Some(0), ..call };
-            self.turn(tid, accepted, &[result.cast_unsigned(), 0, 0, 0, 0, 0], now_ns);
+        let argument = |at: u8| open.args[usize::from(at)];
+        if let (Effect::OpensSocket, Some(at), Ok(accepted @ 0..)) =
+            (call.effect, call.fd, i32::try_from(result))
+        {
+            // What was ready is the socket that it listens at; the one who waited is the new connection.
+            self.turn(tid, call, (argument(at) as i32, accepted), now_ns);
         }
         if let (Some(at), Some(fd)) = (call.filled, call.fd) {
-            self.received(tid, open.args[usize::from(fd)] as i32, open.args[usize::from(at)], result);
+            self.received(tid, argument(fd) as i32, argument(at), result);
         }
     }
 
@@ -357,6 +360,8 @@ impl Analysis {
         let ready = u32::try_from(result).unwrap_or(0);
         thread.ready += u64::from(ready);
         thread.ready_max = thread.ready_max.max(ready);
+        // What comes next is for one of these, and a buffer may be used again by then.
+        thread.received = None;
         let before = thread.batch.take();
         let mut batch = ReadyBatch { ready, ..ReadyBatch::default() };
         if let Some(mut before) = before {
@@ -414,25 +419,29 @@ impl Analysis {
         };
         let mut is_open = false;
         if let Some(batch) = &mut thread.batch {
-            let turned_to = batch.turned_to.len() as u32;
+            let turned_to = batch.ready.min(batch.turned_to.len() as u32);
             call.batch = Some(Batch { ready: batch.ready, turned_to, ..Batch::default() });
             is_open = batch.add(id);
         }
         look::arguments(&mut call, open, &self.descriptors, end_ns);
         let has_looked = call.target.is_some() || call.fd.is_none();
-        let pending = Pending { call, stack: open.stack, end_ns, is_open, has_looked, received: Vec::new() };
+        let pending = Pending { call, stack: open.stack, end_ns, is_open, has_looked };
         self.pending.insert(id, pending);
     }
 
-    /// The loop turns to a descriptor: it has waited behind whatever blocked before.
-    fn turn(&mut self, tid: u32, call: Call, args: &[u64; 6], now_ns: u64) {
-        let Some(fd) = call.fd.filter(|_| call.turns != Turns::No) else { return };
-        let fd = args[usize::from(fd)] as i32;
+    /// The loop turns to a descriptor that was ready, for another or the same one: that has waited behind
+    /// whatever blocked before.
+    fn turn(&mut self, tid: u32, call: Call, (ready, fd): (i32, i32), now_ns: u64) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
+        match call.turns {
+            Turns::No => return,
+            Turns::IfNoFile if self.descriptors.is_file(thread.pid, ready) => return,
+            Turns::IfNoFile | Turns::Yes => {}
+        }
+        // From now on it works for another one than it received from last.
+        thread.received = thread.received.filter(|received| received.fd == fd);
         let Some(batch) = &mut thread.batch else { return };
-        if call.turns == Turns::IfNoFile && self.descriptors.is_file(thread.pid, fd)
-            || !batch.turned_to.insert(fd)
-        {
+        if batch.opened.contains(&ready) || !batch.turned_to.insert(ready) {
             return;
         }
         let start_ns = self.start_ns;
@@ -456,16 +465,7 @@ impl Analysis {
         if length == 0 || self.descriptors.is_file(thread.pid, fd) {
             return;
         }
-        thread.received = Some((address, length));
-        let Some(batch) = &thread.batch else { return };
-        for id in batch.blocked.iter().copied().chain(batch.carried) {
-            let Some(pending) = self.pending.get_mut(&id) else { continue };
-            let waiters = pending.call.batch.as_ref().map_or(&[][..], |batch| &batch.waiters);
-            if let Some(at) = waiters.iter().position(|waiter| waiter.fd == fd && waiter.request.is_none()) {
-                pending.received.push((at, address, length));
-                pending.has_looked = false;
-            }
-        }
+        thread.received = Some(Received { fd, address, length });
     }
 
     /// Keeps the table of descriptors as the process has it.
@@ -486,15 +486,16 @@ impl Analysis {
             }
             (Effect::Duplicates, Some(fd)) => self.descriptors.duplicated(pid, open.args[0] as i32, fd),
             (Effect::Closes, _) => {
-                let fd = open.args[0] as i32;
-                self.descriptors.closed(pid, fd);
-                if let Some(batch) = self.threads.get_mut(&tid).and_then(|thread| thread.batch.as_mut()) {
-                    batch.turned_to.remove(&fd);
-                }
+                self.descriptors.closed(pid, open.args[0] as i32);
             }
             (Effect::ClosesRange, _) => self.descriptors.closed_range(pid, open.args[0], open.args[1]),
             // Those it brought are new numbers, which nothing is known of.
             _ => {}
+        }
+        if let Some(fd) = result_fd.filter(|_| call.effect.opens())
+            && let Some(batch) = self.threads.get_mut(&tid).and_then(|thread| thread.batch.as_mut())
+        {
+            batch.opened.insert(fd);
         }
         debug_assert!(!is_error(result) || result_fd.is_none());
     }

@@ -172,7 +172,6 @@ fn a_poll_in_a_loop_that_waits_by_epoll_blocks_it() {
 fn who_waited_behind_a_blocked_call() {
     let mut story = Story::new();
     story.world.sockets = vec![11, 12, 13, 14];
-    story.world.request = Some("GET /x HTTP/1.1");
     story.wait(0, 100, 3);
     story.call(110, "recvfrom", 11, 80);
     story.enter(120, "openat", [0, 0x2000, 0]).off(121, DISK).on(4121).exit(4122, "openat", 20);
@@ -188,11 +187,76 @@ fn who_waited_behind_a_blocked_call() {
     assert_eq!((batch.ready, batch.turned_to, batch.behind, batch.arrived), (3, 1, 2, 2));
     let waiters: Vec<_> = batch.waiters.iter().map(|w| (w.fd, w.arrived, w.waited_ns / 1000)).collect();
     assert_eq!(waiters, [(12, false, 4010), (13, false, 4030), (14, true, 4050), (11, true, 4060)]);
-    assert_eq!(batch.waiters[0].request.as_deref(), Some("GET /x HTTP/1.1"));
     assert_eq!(batch.waiters[0].target.as_ref().unwrap().name, "/12");
     let thread = &trace.threads[0];
     assert_eq!((thread.held_up, thread.held_up_ns), (4, 3 * 4 * MS));
     assert_eq!(thread.held_up_longest_ns, 4 * MS);
+}
+
+#[test]
+fn what_was_accepted_after_a_wait_was_not_ready_in_it() {
+    let mut story = Story::new();
+    story.world.sockets = vec![4, 11, 21, 22, 23];
+    let accept = |story: &mut Story, us: u64, fd: i64| {
+        story.enter(us, "accept4", [4, 0, 0]).exit(us + 1, "accept4", fd);
+    };
+    let disk = |story: &mut Story, us: u64| {
+        story.enter(us, "openat", [0, 0x2000, 0]).off(us + 1, DISK).on(us + 101).exit(us + 102, "openat", 30);
+    };
+    story.wait(0, 100, 2).call(110, "recvfrom", 11, 80);
+    disk(&mut story, 120);
+    // All at once, as with nginx's multi_accept; the last has the number of one that was ready.
+    accept(&mut story, 230, 21);
+    accept(&mut story, 232, 22);
+    story.call(234, "close", 11, 0);
+    accept(&mut story, 236, 11);
+    story.call(240, "recvfrom", 21, 80).call(250, "recvfrom", 22, 80).call(260, "recvfrom", 11, 80);
+    disk(&mut story, 300);
+    story.look(410).wait(500, 1000, 0);
+    let trace = story.end(2000);
+    let [first, second] = [0, 1].map(|at: usize| trace.blocked[at].batch.as_ref().unwrap());
+    assert_eq!((first.ready, first.turned_to, first.behind), (2, 1, 1));
+    let waiters: Vec<_> = first.waiters.iter().map(|waiter| waiter.fd).collect();
+    assert_eq!(waiters, [21], "the socket that listens had its turn, for the first of them");
+    assert_eq!((second.turned_to, second.behind), (2, 0));
+}
+
+#[test]
+fn a_file_is_none_that_waits() {
+    let mut story = Story::new();
+    story.world.sockets = vec![11, 12];
+    story.wait(0, 100, 2).call(110, "recvfrom", 11, 80);
+    story.enter(120, "openat", [0, 0x2000, 0]).off(121, DISK).on(220).exit(221, "openat", 30);
+    // 5 is a log that was open before.
+    story.call(230, "write", 5, 80).call(240, "recvfrom", 12, 80).look(250).wait(260, 500, 0);
+    let trace = story.end(2000);
+    let batch = trace.blocked[0].batch.as_ref().unwrap();
+    assert_eq!((batch.behind, batch.waiters.len(), batch.waiters[0].fd), (1, 1, 12));
+}
+
+#[test]
+fn the_request_of_a_call_is_what_its_loop_received_last_and_for_the_same_one() {
+    let blocked = |before: &dyn Fn(&mut Story)| {
+        let mut story = Story::new();
+        story.world.sockets = vec![11, 12];
+        story.world.request = Some("GET /x HTTP/1.1");
+        story.wait(0, 100, 2);
+        before(&mut story);
+        story.enter(220, "sendfile", [11, 30, 0]).off(221, DISK).look(230).on(320).exit(321, "sendfile", 9);
+        story.end(2000).blocked[0].request.clone()
+    };
+    let own = blocked(&|story| {
+        story.call(110, "recvfrom", 11, 80);
+    });
+    assert_eq!(own.as_deref(), Some("GET /x HTTP/1.1"));
+    let of_another = blocked(&|story| {
+        story.call(110, "recvfrom", 11, 80).call(120, "recvfrom", 12, 80);
+    });
+    assert_eq!(of_another, None);
+    let of_an_earlier_batch = blocked(&|story| {
+        story.call(110, "recvfrom", 11, 80).wait(130, 140, 1);
+    });
+    assert_eq!(of_an_earlier_batch, None);
 }
 
 #[test]

@@ -105,11 +105,21 @@ pub(super) struct ReasonSum {
     pub(super) longest_ns: u64,
 }
 
+/// Bytes that were received, where they stand as long as the buffer is not used again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Received {
+    pub(super) fd: i32,
+    pub(super) address: u64,
+    pub(super) length: usize,
+}
+
 /// What one wait for events returned, and how far the loop has got with it.
 #[derive(Debug, Default)]
 pub(super) struct ReadyBatch {
     pub(super) ready: u32,
     pub(super) turned_to: HashSet<i32>,
+    /// Descriptors that are newer than the wait: they were not ready in it, whatever had their numbers.
+    pub(super) opened: HashSet<i32>,
     /// The calls that blocked in it.
     pub(super) blocked: Vec<u64>,
     /// Of the batch before, the longest of these: what this wait returned had become ready meanwhile.
@@ -147,8 +157,8 @@ pub(super) struct Thread {
     pub(super) timeline: Option<Timeline>,
     pub(super) totals: HashMap<u64, Total>,
     pub(super) batch: Option<ReadyBatch>,
-    /// The buffer and length of what it received last.
-    pub(super) received: Option<(u64, usize)>,
+    /// What it received last, and since the last wait for events.
+    pub(super) received: Option<Received>,
     wait_rank: u8,
     watched_max: u64,
     pub(super) waits: u64,
