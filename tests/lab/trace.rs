@@ -21,13 +21,18 @@ fn may_trace() -> bool {
     !refused
 }
 
-/// Python, where it is installed and may be traced.
-fn has_python() -> bool {
-    if !is_installed("python3") {
-        skip("python3 is not installed");
-        return false;
+/// The interpreter itself (`python3` may be a script that starts it), where there is one and it may be traced.
+fn python() -> Option<String> {
+    let found = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
+    match found {
+        Ok(found) if found.status.success() => {
+            may_trace().then(|| String::from_utf8_lossy(&found.stdout).trim_end().to_owned())
+        }
+        _ => {
+            skip("python3 is not installed");
+            None
+        }
     }
-    may_trace()
 }
 
 #[track_caller]
@@ -61,11 +66,9 @@ os.waitpid(child, 0)
 
 #[test]
 fn each_call_of_each_thread_and_child_is_counted_as_strace_does() {
-    if !has_python() {
-        return;
-    }
+    let Some(python) = python() else { return };
     let folder = Folder::new();
-    let (_, trace) = traced(&folder, &[], &["python3", "-S", "-c", CALLS]);
+    let (_, trace) = traced(&folder, &[], &[&python, "-S", "-c", CALLS]);
     assert_eq!(trace["missing"]["events_lost"], 0, "{}", trace["missing"]);
     assert_eq!(count(&trace, "sched_yield"), 3 * 1234);
     assert_eq!(trace["ending"], "target_ended");
@@ -74,7 +77,7 @@ fn each_call_of_each_thread_and_child_is_counted_as_strace_does() {
         return skip("strace is not installed");
     }
     let summary = folder.text("strace");
-    let strace = ["-f", "-c", "-U", "name,calls", "-o", &summary, "python3", "-S", "-c", CALLS];
+    let strace = ["-f", "-c", "-U", "name,calls", "-o", &summary, &python, "-S", "-c", CALLS];
     assert!(Command::new("strace").args(strace).status().unwrap().success());
     let summary = std::fs::read_to_string(summary).unwrap();
     for call in ["openat", "read", "newfstatat", "getdents64", "wait4", "close"] {
@@ -86,16 +89,14 @@ fn each_call_of_each_thread_and_child_is_counted_as_strace_does() {
 
 #[test]
 fn who_is_blocked_on_what_is_named() {
-    if !has_python() {
-        return;
-    }
+    let Some(python) = python() else { return };
     let folder = Folder::new();
     let pipe = folder.text("the-pipe");
     // Opening it waits for the other end, which comes later.
     let script = format!(
         "import os, time\nos.mkfifo({pipe:?})\nif os.fork() == 0:\n  time.sleep(0.3)\n  open({pipe:?}, 'w')\n  os._exit(0)\nopen({pipe:?})\nos.wait()\n"
     );
-    let (_, trace) = traced(&folder, &[], &["python3", "-S", "-c", &script]);
+    let (_, trace) = traced(&folder, &[], &[&python, "-S", "-c", &script]);
     let blocked = trace["blocked"].as_array().unwrap();
     let call = blocked.iter().find(|call| call["path"] == pipe.as_str());
     let call = call.unwrap_or_else(|| panic!("{blocked:#?}"));
@@ -113,12 +114,10 @@ fn who_is_blocked_on_what_is_named() {
 
 #[test]
 fn what_found_no_room_is_counted_and_told() {
-    if !has_python() {
-        return;
-    }
+    let Some(python) = python() else { return };
     let folder = Folder::new();
     let calls = "import os\nfor _ in range(100000): os.sched_yield()";
-    let (ended, trace) = traced(&folder, &["--buffer", "4KiB"], &["python3", "-S", "-c", calls]);
+    let (ended, trace) = traced(&folder, &["--buffer", "4KiB"], &[&python, "-S", "-c", calls]);
     let lost = trace["missing"]["events_lost"].as_u64().unwrap();
     let counted = count(&trace, "sched_yield");
     assert!(lost > 0 && counted < 100_000, "{lost} lost, {counted} counted");
@@ -137,11 +136,8 @@ for turn in range(100000):
 
 #[test]
 fn a_trace_that_is_killed_harms_nobody() {
-    if !has_python() {
-        return;
-    }
-    let mut python = Command::new("python3");
-    let mut child = python.args(["-S", "-c", TURNS]).stdout(Stdio::piped()).spawn().unwrap();
+    let Some(python) = python() else { return };
+    let mut child = Command::new(python).args(["-S", "-c", TURNS]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     lines.next().unwrap().unwrap();
     let trace = start(["trace", "--duration", "60s", &child.id().to_string()]);

@@ -1,3 +1,5 @@
+//! Records as the kernel writes them (perf_event_open(2)), made by hand.
+
 use super::*;
 
 const ENTERS: Source = Source::Enter { id: 8, args: 16 };

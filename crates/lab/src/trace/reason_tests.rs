@@ -1,3 +1,5 @@
+//! What stacks say of why a thread waits.
+
 use super::*;
 
 #[track_caller]

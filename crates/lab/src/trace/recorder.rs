@@ -14,7 +14,7 @@ use super::analysis::Analysis;
 use super::attach::Attached;
 use super::event::Event;
 use super::model::{Ending, Trace};
-use super::world::{Machine, in_call};
+use super::world::{Machine, in_call, is_running};
 use crate::drive::interrupt;
 use crate::error::{Error, Result};
 use crate::load::Stop;
@@ -25,6 +25,8 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const SETTLING_NS: u64 = 300_000;
 /// After a wake-up it waits so long, so that what woke it is old enough.
 const SETTLING: Duration = Duration::from_micros(400);
+/// How often threads are looked for that have ended without an event of it, as that was lost.
+const ROLL_CALL_NS: u64 = 1_000_000_000;
 /// The longest trace.
 const DURATION_MAX_S: f64 = 3600.0;
 /// The sizes of a ring.
@@ -210,6 +212,7 @@ impl Recorder {
         until_ns: Option<u64>,
         stop: &Stop,
     ) -> Result<Ending> {
+        let mut roll_call_ns = perf::now_ns();
         loop {
             let left_ns = until_ns.map_or(u64::MAX, |until_ns| until_ns.saturating_sub(perf::now_ns()));
             let timeout = if self.waiting.is_empty() { INTERVAL } else { SETTLING };
@@ -227,6 +230,14 @@ impl Recorder {
             analysis.look(machine);
             if let Some(ending) = ending {
                 return Ok(ending);
+            }
+            if self.waiting.is_empty() && perf::now_ns() >= roll_call_ns + ROLL_CALL_NS {
+                for (pid, tid) in analysis.running() {
+                    if !is_running(pid, tid) {
+                        analysis.end(pid, tid);
+                    }
+                }
+                roll_call_ns = perf::now_ns();
             }
             if self.waiting.is_empty() && !analysis.is_anybody_left() {
                 return Ok(Ending::TargetEnded);

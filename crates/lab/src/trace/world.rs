@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use flash_sys::waiting::perf;
 
@@ -195,6 +195,12 @@ fn unix_socket(line: &str) -> Option<(u64, String)> {
     Some((fields.get(6)?.parse().ok()?, name))
 }
 
+/// Whether a thread has not ended.
+pub(crate) fn is_running(pid: u32, tid: u32) -> bool {
+    let path = format!("/proc/{pid}/task/{tid}/stat");
+    Stat::of_file(tid, Path::new(&path)).is_some_and(|stat| !stat.is_zombie)
+}
+
 /// What a thread is blocked in now, from /proc/PID/task/TID (proc(5), `syscall` and `stack`); none when it runs,
 /// or was not in a call.
 pub(crate) fn in_call(pid: u32, tid: u32) -> Option<InCall> {
@@ -260,5 +266,6 @@ mod tests {
         assert_eq!(target.name, format!("listening on {}", listener.local_addr().unwrap()));
         assert_eq!(machine.descriptor(me, CURRENT_FOLDER).unwrap().kind, TargetKind::File);
         assert_eq!(machine.descriptor(me, 9999), None);
+        assert!(is_running(me, me) && !is_running(me, 1));
     }
 }

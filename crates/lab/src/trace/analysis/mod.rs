@@ -116,6 +116,12 @@ impl Analysis {
         }
     }
 
+    /// The threads that have not ended as far as events tell: process and thread.
+    pub(crate) fn running(&self) -> Vec<(u32, u32)> {
+        let running = self.threads.iter().filter(|(_, thread)| !thread.has_ended);
+        running.map(|(tid, thread)| (thread.pid, *tid)).collect()
+    }
+
     /// Whether any of the threads still runs.
     pub(crate) fn is_anybody_left(&self) -> bool {
         self.threads.values().any(|thread| !thread.has_ended)
@@ -330,7 +336,8 @@ impl Analysis {
         }
     }
 
-    fn end(&mut self, pid: u32, tid: u32) {
+    /// A thread has ended; its event of that may be lost.
+    pub(crate) fn end(&mut self, pid: u32, tid: u32) {
         self.blocked_now.remove(&tid);
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         // exit(2) and the call that a signal ended have no end of their own.

@@ -1,3 +1,5 @@
+//! The analysis, fed with made-up sequences of events.
+
 use super::*;
 use crate::trace::calls::number;
 use crate::trace::model::{Ending, Process, Reason, State, Target, Trace};
