@@ -217,6 +217,15 @@ def watch(server, arguments, watcher, folder, place):
             "diagnosis": doctor.diagnosis(), "command": running.argv}
 
 
+def hide(result, path, name):
+    """Hides a path also where it is a link, and where `flash doctor` shows no more than its end."""
+    for whole in sorted({path, os.path.realpath(path)}):
+        result.hide(whole, name)
+        folders = whole.split(os.sep)
+        for first in range(1, len(folders)):
+            result.hide("…/" + "/".join(folders[first:]), name)
+
+
 def tell(found, result):
     """Prints what one run showed."""
     apart = found["differences"]
@@ -242,7 +251,7 @@ def run(server, arguments, watcher, place, result):
     """One server beside one watcher; what cannot be is skipped, with its reason."""
     with tempfile.TemporaryDirectory(prefix="flash-bench-") as folder:
         os.chmod(folder, 0o755)
-        result.hide(folder, "$CONF")
+        hide(result, folder, "$CONF")
         try:
             found = watch(server, arguments, watcher, folder, place)
         except (servers.Unavailable, cgroups.Impossible, OSError, subprocess.TimeoutExpired) as why:
@@ -265,9 +274,9 @@ def main():
     names = ("memory_mib", "reads_per_s", "hot_rate", "cold_rate", "seconds")
     result = results.Result("doctor", {name: getattr(arguments, name) for name in names})
     result.data["skipped"].update(skipped)
-    result.hide(arguments.files, "$ROOT")
+    hide(result, arguments.files, "$ROOT")
     if "flash" not in skipped:
-        result.hide(servers.flash_binary(), "flash")
+        hide(result, servers.flash_binary(), "flash")
     directories = sum(name.startswith("dir") for name in os.listdir(arguments.files))
     place = {"ports": servers.Ports(), "directories": directories}
     result.heading(f"flash doctor beside others, {arguments.hot_rate} hot and {arguments.cold_rate} cold requests/s for "
