@@ -92,13 +92,14 @@ class Doctor:
         argv = [servers.flash_binary(), "doctor", self.trace, "--json"]
         return json.loads(subprocess.run(argv, stdout=subprocess.PIPE, check=False).stdout)
 
-    def counts(self):
-        """Calls by name: how many, and milliseconds in them."""
+    def counts(self, pids):
+        """Calls of these processes, or of all, by name: how many, and milliseconds in them."""
         with open(self.trace) as file:
             trace = json.load(file)
         counts = {}
         for total in trace["calls"]:
-            if " " in total["call"]:  # What blocked outside of system calls.
+            # With a blank: what blocked outside of system calls.
+            if " " in total["call"] or pids is not None and total["pid"] not in pids:
                 continue
             entry = counts.setdefault(total["call"], [0, 0.0])
             entry[0] += total["count"]
@@ -110,6 +111,8 @@ class PerfTrace:
     """`perf trace -s` of the same processes."""
 
     name = "perf trace -s"
+    # It does not follow what the server starts later.
+    follows = False
 
     def __init__(self, pids, folder):
         self.out = os.path.join(folder, "perf.txt")
@@ -133,6 +136,7 @@ class Strace:
     """`strace -f -c -w` of the same processes."""
 
     name = "strace -f -c -w"
+    follows = True
 
     def __init__(self, pids, folder):
         self.out = os.path.join(folder, "strace.txt")
@@ -194,7 +198,8 @@ def watch(server, arguments, watcher, folder, place):
         try:
             load(arguments, running, "alone", 2, 1, place["directories"])
             testbed.throttle(arguments.reads_per_s)
-            watching = WATCHERS[watcher](process.tree(running.process.pid), folder)
+            pids = process.tree(running.process.pid)
+            watching = WATCHERS[watcher](pids, folder)
             doctor = Doctor(running.process.pid, folder)
             time.sleep(BEGIN_S)
             asked = load(arguments, running, "cold", arguments.seconds, 7, place["directories"])
@@ -207,7 +212,7 @@ def watch(server, arguments, watcher, folder, place):
             for left in filter(None, (watching, doctor)):
                 process.stop(left.process)
             running.stop()
-    ours, trace = doctor.counts()
+    ours, trace = doctor.counts(None if watching.follows else pids)
     rows = agreement(ours, theirs)
     if arguments.pages:
         for name in ("trace.json", "page.html"):

@@ -38,6 +38,8 @@ pub(crate) trait World {
     fn path(&mut self, pid: u32, address: u64) -> Option<String>;
     /// The first line of the HTTP request that stands at an address now.
     fn request(&mut self, pid: u32, address: u64, length: usize) -> Option<String>;
+    /// The addresses of a socket that `descriptor` could only call `socket:[INODE]`, if they have been seen since.
+    fn socket(&self, name: &str) -> Option<String>;
     /// What a process is called now, and by whom it was started.
     fn process(&mut self, pid: u32) -> Option<Process>;
     /// The function of the kernel at an address.
@@ -62,11 +64,16 @@ impl Machine {
         self.symbols.is_empty()
     }
 
-    fn socket(&mut self, pid: u32, inode: u64) -> Option<String> {
+    fn addresses(&mut self, pid: u32, inode: u64) -> Option<String> {
         if !self.sockets.contains_key(&inode) {
             let now_ns = perf::now_ns();
             if now_ns.saturating_sub(self.sockets_read_ns) >= SOCKETS_AGE_NS {
-                self.sockets = sockets(pid);
+                // Those that are closed since are remembered: an inode's number is not used again soon.
+                let found = sockets(pid);
+                if self.sockets.len() + found.len() > SOCKETS_MAX {
+                    self.sockets.clear();
+                }
+                self.sockets.extend(found);
                 // A long table is read less often.
                 self.sockets_read_ns = perf::now_ns() + 10 * (perf::now_ns() - now_ns);
             }
@@ -86,9 +93,8 @@ impl World for Machine {
             _ => PathBuf::from(format!("/proc/{pid}/fd/{fd}")),
         };
         let name = fs::read_link(link).ok()?.to_string_lossy().into_owned();
-        let inode = name.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']')?.parse().ok());
-        if let Some(inode) = inode {
-            let name = self.socket(pid, inode).unwrap_or(name);
+        if let Some(inode) = inode(&name) {
+            let name = self.addresses(pid, inode).unwrap_or(name);
             return Some(Target { kind: TargetKind::Socket, name, is_uncertain: false });
         }
         let kind = if name.starts_with('/') {
@@ -115,6 +121,10 @@ impl World for Machine {
         let is_method = (3..=8).contains(&method.len()) && method.iter().all(u8::is_ascii_uppercase);
         let is_http = !is_whole || rest.windows(8).any(|part| part.starts_with(b" HTTP/1"));
         (is_method && is_http).then(|| shown(line))
+    }
+
+    fn socket(&self, name: &str) -> Option<String> {
+        self.sockets.get(&inode(name)?).cloned()
     }
 
     fn process(&mut self, pid: u32) -> Option<Process> {
@@ -144,6 +154,11 @@ fn read(pid: u32, address: u64, length: usize) -> Option<Vec<u8>> {
     let got = memory.read_at(&mut bytes, address).ok()?;
     bytes.truncate(got);
     Some(bytes)
+}
+
+/// Of `socket:[INODE]`.
+fn inode(name: &str) -> Option<u64> {
+    name.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
 /// The sockets of the network namespace of a process (proc(5)), by inode.
@@ -264,6 +279,13 @@ mod tests {
         let target = machine.descriptor(me, fd).unwrap();
         assert_eq!(target.kind, TargetKind::Socket);
         assert_eq!(target.name, format!("listening on {}", listener.local_addr().unwrap()));
+        let later = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let raw = machine.descriptor(me, std::os::fd::AsRawFd::as_raw_fd(&later)).unwrap().name;
+        assert_eq!((inode(&raw).is_some(), machine.socket(&raw)), (true, None), "{raw}: too young");
+        machine.sockets_read_ns = 0;
+        machine.descriptor(me, std::os::fd::AsRawFd::as_raw_fd(&later)).unwrap();
+        let address = format!("listening on {}", later.local_addr().unwrap());
+        assert_eq!(machine.socket(&raw), Some(address));
         assert_eq!(machine.descriptor(me, CURRENT_FOLDER).unwrap().kind, TargetKind::File);
         assert_eq!(machine.descriptor(me, 9999), None);
         assert!(is_running(me, me) && !is_running(me, 1));

@@ -27,9 +27,10 @@ impl Analysis {
         self.release_all(world);
         let mut missing = std::mem::take(&mut self.missing);
         missing.events_lost = missing.events_lost.max(lost.unwrap_or(0));
-        let blocked = self.blocked_calls();
+        let mut blocked = self.blocked_calls();
         missing.blocked_dropped += self.kept.dropped;
-        let (targets, dropped) = self.targets();
+        let (mut targets, dropped) = self.targets();
+        name_sockets(&mut blocked, &mut targets, world);
         missing.targets_dropped = self.kept.targets_dropped + dropped;
         let places: HashMap<(u32, u64), u32> =
             blocked.iter().zip(0..).map(|(call, at)| ((call.tid, call.start_ns), at)).collect();
@@ -184,6 +185,20 @@ impl Analysis {
         };
         totals.sort_by_key(order);
         totals
+    }
+}
+
+/// A connection is often younger than the table of sockets that was read last when it is asked for; by now it
+/// may have been in one.
+fn name_sockets(blocked: &mut [model::BlockedCall], targets: &mut [TargetTotal], world: &impl World) {
+    let of_calls = blocked.iter_mut().flat_map(|call| {
+        let waiters = call.batch.iter_mut().flat_map(|batch| &mut batch.waiters);
+        call.target.iter_mut().chain(waiters.filter_map(|waiter| waiter.target.as_mut()))
+    });
+    for target in of_calls.chain(targets.iter_mut().map(|total| &mut total.target)) {
+        if let Some(name) = world.socket(&target.name) {
+            target.name = name;
+        }
     }
 }
 

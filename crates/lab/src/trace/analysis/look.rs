@@ -161,12 +161,12 @@ pub(super) fn arguments(call: &mut BlockedCall, open: &Open, descriptors: &Descr
         if let Some(target) = &mut call.target {
             target.is_uncertain |= is_late;
         }
-        // What stands there afterwards may be another path, and most likely is.
-        if is_late && known.path.is_some() {
-            call.target = None;
-        } else {
+        // What stands there afterwards may be another path or request, and most likely is.
+        if !is_late {
             call.path.clone_from(&looked.path);
             call.request.clone_from(&looked.request);
+        } else if known.path.is_some() {
+            call.target = None;
         }
     }
     if let (None, Some(fd)) = (&call.target, call.fd.filter(|_| known.path.is_none())) {

@@ -33,6 +33,9 @@ impl World for Table {
     fn request(&mut self, _: u32, _: u64, _: usize) -> Option<String> {
         self.request.map(str::to_owned)
     }
+    fn socket(&self, name: &str) -> Option<String> {
+        (name == "/12").then(|| "here - there".to_owned())
+    }
     fn process(&mut self, pid: u32) -> Option<Process> {
         Some(Process { pid, parent: 1, name: "server".to_owned(), command: "server -x".to_owned() })
     }
@@ -189,7 +192,7 @@ fn who_waited_behind_a_blocked_call() {
     assert_eq!((batch.ready, batch.turned_to, batch.behind, batch.arrived), (3, 1, 2, 2));
     let waiters: Vec<_> = batch.waiters.iter().map(|w| (w.fd, w.arrived, w.waited_ns / 1000)).collect();
     assert_eq!(waiters, [(12, false, 4010), (13, false, 4030), (14, true, 4050), (11, true, 4060)]);
-    assert_eq!(batch.waiters[0].target.as_ref().unwrap().name, "/12");
+    assert_eq!(batch.waiters[0].target.as_ref().unwrap().name, "here - there", "known at the end");
     let thread = &trace.threads[0];
     assert_eq!((thread.held_up, thread.held_up_ns), (4, 3 * 4 * MS));
     assert_eq!(thread.held_up_longest_ns, 4 * MS);
@@ -247,6 +250,11 @@ fn the_request_of_a_call_is_what_its_loop_received_last_and_for_the_same_one() {
         story.enter(220, "sendfile", [11, 30, 0]).off(221, DISK).look(230).on(320).exit(321, "sendfile", 9);
         story.end(2000).blocked[0].request.clone()
     };
+    let mut late = Story::new();
+    late.world.request = Some("GET /y HTTP/1.1");
+    late.wait(0, 100, 1).call(110, "recvfrom", 11, 80);
+    late.enter(120, "sendfile", [11, 30, 0]).off(121, DISK).look(500).on(220).exit(221, "sendfile", 9);
+    assert_eq!(late.end(2000).blocked[0].request, None, "read when it was over");
     let own = blocked(&|story| {
         story.call(110, "recvfrom", 11, 80);
     });
