@@ -3,7 +3,9 @@
 
 mod bad_servers;
 mod commands;
+mod doctor;
 mod experiment;
 mod harness;
 mod interfere;
 mod peers;
+mod trace;

@@ -20,6 +20,7 @@ pub mod report;
 pub mod results;
 pub mod target;
 pub mod testbed;
+pub mod trace;
 pub mod workload;
 
 pub use error::{Error, Result};

@@ -7,6 +7,7 @@
 mod check;
 mod compare;
 mod completions;
+mod doctor;
 mod drive_args;
 mod experiment;
 mod fileset;
@@ -19,6 +20,7 @@ mod report;
 mod role;
 mod serve;
 mod stats;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -41,6 +43,8 @@ enum Command {
     Check(check::Check),
     /// Show what a running server has counted
     Stats(stats::Stats),
+    /// Say whether a running server waits for the disk in its event loop
+    Doctor(doctor::Doctor),
     /// Make a file set with known contents
     Fileset(fileset::Fileset),
     /// Answer with one ready buffer: the least a server can cost
@@ -57,6 +61,8 @@ enum Command {
     Experiment(experiment::Experiment),
     /// Draw the results of measurements as a page
     Report(report::Report),
+    /// Record which system calls of any process block, on what, and what waits behind them
+    Trace(trace::Trace),
     /// Write the man pages
     Man(man::Man),
     /// Print the completions for a shell
@@ -73,6 +79,7 @@ impl Cli {
             Command::Serve(command) => command.run(),
             Command::Check(command) => command.run(),
             Command::Stats(command) => command.run(),
+            Command::Doctor(command) => command.run(),
             Command::Fileset(command) => command.run(),
             Command::Floor(command) => command.run(),
             Command::Load(command) => command.run(),
@@ -81,6 +88,7 @@ impl Cli {
             Command::Interfere(command) => command.run(),
             Command::Experiment(command) => command.run(),
             Command::Report(command) => command.run(),
+            Command::Trace(command) => command.run(),
             Command::Man(command) => command.run(),
             Command::Completions(command) => command.run(),
             Command::Role(command) => command.run(),

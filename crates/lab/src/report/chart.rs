@@ -12,7 +12,7 @@ use super::style::Style;
 /// A chart's width in units of its own; half a page.
 pub(super) const WIDTH: f64 = 520.0;
 /// The width of a chart that takes the whole page.
-pub(super) const WIDE: f64 = 1080.0;
+pub(crate) const WIDE: f64 = 1080.0;
 /// A line is thinned to so many points, keeping the highest of those that fall together.
 const POINTS_MAX: usize = 2000;
 /// With more lines, or longer names, names at the ends of lines run into one another.
@@ -52,26 +52,26 @@ pub(super) struct Chart {
 }
 
 /// Where the plot lies in its chart.
-pub(super) struct Frame {
-    pub(super) width: f64,
-    pub(super) height: f64,
-    pub(super) left: f64,
-    pub(super) right: f64,
-    pub(super) top: f64,
-    pub(super) bottom: f64,
+pub(crate) struct Frame {
+    pub(crate) width: f64,
+    pub(crate) height: f64,
+    pub(crate) left: f64,
+    pub(crate) right: f64,
+    pub(crate) top: f64,
+    pub(crate) bottom: f64,
 }
 
 impl Frame {
-    pub(super) fn x(&self, place: f64) -> f64 {
+    pub(crate) fn x(&self, place: f64) -> f64 {
         self.left + place * (self.width - self.left - self.right)
     }
 
-    pub(super) fn y(&self, place: f64) -> f64 {
+    pub(crate) fn y(&self, place: f64) -> f64 {
         self.height - self.bottom - place * (self.height - self.top - self.bottom)
     }
 
     /// Lines and labels of the y axis.
-    pub(super) fn y_axis(&self, scale: &Scale, title: &str) -> Markup {
+    pub(crate) fn y_axis(&self, scale: &Scale, title: &str) -> Markup {
         html! {
             @for (tick, place) in places(scale) {
                 line class=(grid_class(tick)) x1=(px(self.left)) x2=(px(self.x(1.0))) y1=(px(self.y(place))) y2=(px(self.y(place))) {}
@@ -84,7 +84,7 @@ impl Frame {
     }
 
     /// Lines and labels of the x axis.
-    pub(super) fn x_axis(&self, scale: &Scale, title: &str) -> Markup {
+    pub(crate) fn x_axis(&self, scale: &Scale, title: &str) -> Markup {
         let foot = self.y(0.0);
         html! {
             @for (tick, place) in places(scale) {
@@ -99,7 +99,7 @@ impl Frame {
 }
 
 /// A coordinate; a tenth of a pixel is exact enough.
-pub(super) fn px(value: f64) -> String {
+pub(crate) fn px(value: f64) -> String {
     format!("{value:.1}")
 }
 

@@ -5,18 +5,18 @@
 //! added. Names and texts in runs come from outside and are escaped.
 
 mod bars;
-mod chart;
+pub(crate) mod chart;
 mod levels;
 pub(crate) mod number;
-mod page;
-mod part;
+pub(crate) mod page;
+pub(crate) mod part;
 mod rest;
-mod scale;
+pub(crate) mod scale;
 mod shapes;
 pub mod sheet;
 mod style;
 mod summary;
-mod terminal;
+pub(crate) mod terminal;
 #[cfg(test)]
 mod tests;
 mod view;

@@ -3,7 +3,7 @@
 //! For tables, axes and the terminal. What is no finite number becomes [`NONE`], never "NaN". Pure.
 
 /// What stands where there is no figure.
-pub(super) const NONE: &str = "–";
+pub(crate) const NONE: &str = "–";
 
 /// The longest text from outside that is shown, characters.
 const PLAIN_CHARS_MAX: usize = 2000;
@@ -24,7 +24,7 @@ pub(crate) fn figure(value: f64) -> String {
 }
 
 /// A whole number with commas.
-pub(super) fn count(value: u64) -> String {
+pub(crate) fn count(value: u64) -> String {
     commas(&value.to_string())
 }
 
@@ -44,7 +44,7 @@ fn commas(digits: &str) -> String {
 }
 
 /// A share from 0 to 1 in percent; never "0 %" for what is more than none, nor "100 %" for less than all.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let hundredths = share * 100.0;
     match () {
         () if !share.is_finite() => NONE.to_owned(),

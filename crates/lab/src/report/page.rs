@@ -9,9 +9,9 @@ use super::summary;
 use super::view::View;
 use super::{levels, number, rest, shapes};
 
-pub(super) const STYLE: &str = include_str!("style.css");
+pub(crate) const STYLE: &str = include_str!("style.css");
 /// Opens folded tables for paper where the style alone cannot.
-pub(super) const OPEN_FOR_PRINT: &str =
+pub(crate) const OPEN_FOR_PRINT: &str =
     "addEventListener('beforeprint',()=>document.querySelectorAll('details').forEach(d=>d.open=true))";
 
 /// The parts that have something to say, in their order.

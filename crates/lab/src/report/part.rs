@@ -15,27 +15,27 @@ const ROWS_MAX: usize = 1200;
 
 /// A part of the report.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Part {
+pub(crate) struct Part {
     /// Its name in links and in JSON.
-    pub(super) id: &'static str,
-    pub(super) title: String,
+    pub(crate) id: &'static str,
+    pub(crate) title: String,
     /// How to read it.
-    pub(super) lead: String,
-    pub(super) charts: Vec<Markup>,
-    pub(super) tables: Vec<Table>,
+    pub(crate) lead: String,
+    pub(crate) charts: Vec<Markup>,
+    pub(crate) tables: Vec<Table>,
 }
 
 /// A table of figures.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Table {
-    pub(super) title: String,
+pub(crate) struct Table {
+    pub(crate) title: String,
     /// With units.
-    pub(super) columns: Vec<String>,
-    pub(super) rows: Vec<Vec<Cell>>,
+    pub(crate) columns: Vec<String>,
+    pub(crate) rows: Vec<Vec<Cell>>,
 }
 
 /// Names of columns.
-pub(super) fn columns(names: &[&str]) -> Vec<String> {
+pub(crate) fn columns(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
@@ -48,7 +48,7 @@ fn glued(column: &str) -> String {
 
 /// A cell of a table.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Cell {
+pub(crate) enum Cell {
     Text(String),
     /// The figure, and how it is written.
     Number(f64, String),
@@ -57,34 +57,34 @@ pub(super) enum Cell {
 }
 
 impl Cell {
-    pub(super) fn text(text: &str) -> Self {
+    pub(crate) fn text(text: &str) -> Self {
         Self::Text(number::plain(text))
     }
 
     /// Milliseconds, rates and the like.
-    pub(super) fn figure(value: f64) -> Self {
+    pub(crate) fn figure(value: f64) -> Self {
         Self::of(value, number::figure)
     }
 
-    pub(super) fn share(value: f64) -> Self {
+    pub(crate) fn share(value: f64) -> Self {
         Self::of(value, number::percent)
     }
 
-    pub(super) fn count(value: u64) -> Self {
+    pub(crate) fn count(value: u64) -> Self {
         Self::Number(value as f64, number::count(value))
     }
 
-    pub(super) fn bytes(value: u64) -> Self {
+    pub(crate) fn bytes(value: u64) -> Self {
         Self::Number(value as f64, number::size(value as f64))
     }
 
     /// How many times as much.
-    pub(super) fn factor(value: f64) -> Self {
+    pub(crate) fn factor(value: f64) -> Self {
         Self::of(value, |value| format!("{}×", number::figure(value)))
     }
 
     /// Nothing for none.
-    pub(super) fn maybe<T>(value: Option<T>, cell: impl Fn(T) -> Self) -> Self {
+    pub(crate) fn maybe<T>(value: Option<T>, cell: impl Fn(T) -> Self) -> Self {
         value.map_or(Self::None, cell)
     }
 
@@ -93,7 +93,7 @@ impl Cell {
     }
 
     /// As it is shown.
-    pub(super) fn shown(&self) -> &str {
+    pub(crate) fn shown(&self) -> &str {
         match self {
             Self::Text(text) | Self::Number(_, text) => text,
             Self::None => number::NONE,
@@ -111,12 +111,12 @@ impl Cell {
 
 impl Part {
     /// Whether it has nothing to say.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.charts.is_empty() && self.tables.iter().all(|table| table.rows.is_empty())
     }
 
     /// The part of the page.
-    pub(super) fn draw(&self) -> Markup {
+    pub(crate) fn draw(&self) -> Markup {
         html! {
             section id=(self.id) {
                 h2 { (self.title) }
@@ -132,7 +132,7 @@ impl Part {
     }
 
     /// The part of `report.json`.
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let tables: Vec<Value> =
             self.tables.iter().filter(|table| !table.rows.is_empty()).map(Table::json).collect();
         json!({ "id": self.id, "title": self.title, "tables": tables })
@@ -141,7 +141,7 @@ impl Part {
 
 impl Table {
     /// The table, folded when it is long; nothing without rows.
-    pub(super) fn draw(&self) -> Markup {
+    pub(crate) fn draw(&self) -> Markup {
         let is_open = self.rows.len() <= OPEN_ROWS_MAX;
         html! {
             @if self.rows.is_empty() {}
@@ -184,7 +184,7 @@ impl Table {
     }
 
     /// The table in `report.json`.
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let rows: Vec<Vec<Value>> =
             self.rows.iter().map(|row| row.iter().map(Cell::json).collect()).collect();
         json!({ "title": self.title, "columns": self.columns, "rows": rows })

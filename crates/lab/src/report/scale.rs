@@ -49,7 +49,7 @@ impl Unit {
     }
 
     /// A value in a text.
-    pub(super) fn text(self, value: f64) -> String {
+    pub(crate) fn text(self, value: f64) -> String {
         match self {
             Self::Number => number::figure(value),
             Self::Milliseconds => number::time(value),
@@ -82,24 +82,24 @@ fn trim(text: &str) -> String {
 
 /// A tick; without a label it is a line of the grid only.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Tick {
-    pub(super) value: f64,
-    pub(super) label: Option<String>,
+pub(crate) struct Tick {
+    pub(crate) value: f64,
+    pub(crate) label: Option<String>,
 }
 
 /// An axis: a range and ticks.
 #[derive(Clone, Debug)]
-pub(super) struct Scale {
+pub(crate) struct Scale {
     low: f64,
     high: f64,
     is_log: bool,
-    pub(super) unit: Unit,
-    pub(super) ticks: Vec<Tick>,
+    pub(crate) unit: Unit,
+    pub(crate) ticks: Vec<Tick>,
 }
 
 impl Scale {
     /// From `low` to at least the largest value, in round steps.
-    pub(super) fn linear(unit: Unit, low: f64, values: impl IntoIterator<Item = f64>) -> Self {
+    pub(crate) fn linear(unit: Unit, low: f64, values: impl IntoIterator<Item = f64>) -> Self {
         let most =
             values.into_iter().filter(|v| *v <= LINEAR_MAX && *v - low > LINEAR_MIN).fold(f64::NAN, f64::max);
         let high = if most.is_nan() { low + 1.0 } else { most };
@@ -114,14 +114,14 @@ impl Scale {
     }
 
     /// A share from 0 to 100 %.
-    pub(super) fn share() -> Self {
+    pub(crate) fn share() -> Self {
         let ticks =
             [0.0, 0.25, 0.5, 0.75, 1.0].map(|value| Tick { value, label: Some(Unit::Share.tick(value)) });
         Self { low: 0.0, high: 1.0, is_log: false, unit: Unit::Share, ticks: ticks.to_vec() }
     }
 
     /// A linear axis with ticks at just these values, such as load levels.
-    pub(super) fn at(unit: Unit, values: &[f64]) -> Self {
+    pub(crate) fn at(unit: Unit, values: &[f64]) -> Self {
         let mut values: Vec<f64> = values.iter().copied().filter(|v| v.abs() <= LINEAR_MAX).collect();
         values.sort_by(f64::total_cmp);
         values.dedup();
@@ -142,7 +142,7 @@ impl Scale {
     }
 
     /// A logarithmic axis around the values above zero; what is not lies at its lower end.
-    pub(super) fn log(unit: Unit, values: impl IntoIterator<Item = f64>) -> Self {
+    pub(crate) fn log(unit: Unit, values: impl IntoIterator<Item = f64>) -> Self {
         let is_real = |v: &f64| *v >= LOG_LIMITS.0 && *v <= LOG_LIMITS.1;
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.into_iter().filter(is_real) {
@@ -160,12 +160,12 @@ impl Scale {
     }
 
     /// A logarithmic axis from `low` to `high`, both powers of ten.
-    pub(super) fn decades(unit: Unit, low: f64, high: f64) -> Self {
+    pub(crate) fn decades(unit: Unit, low: f64, high: f64) -> Self {
         Self { low, high, is_log: true, unit, ticks: log_ticks(unit, low, high) }
     }
 
     /// Where a value lies, 0 to 1; beyond an end it lies at that end. None for what is no number.
-    pub(super) fn place(&self, value: f64) -> Option<f64> {
+    pub(crate) fn place(&self, value: f64) -> Option<f64> {
         if value.is_nan() {
             return None;
         }

@@ -98,7 +98,7 @@ fn aligned(mut rows: Vec<Vec<String>>, has_subjects: bool) -> String {
     text
 }
 
-fn cut(text: &str, chars_max: usize) -> String {
+pub(crate) fn cut(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {
         return text.to_owned();
     }
@@ -106,7 +106,7 @@ fn cut(text: &str, chars_max: usize) -> String {
 }
 
 /// Broken between words where it is longer than a line, the rest set in.
-fn wrapped(line: &str) -> String {
+pub(crate) fn wrapped(line: &str) -> String {
     let (mut text, mut chars) = (String::new(), 0);
     for word in line.split(' ') {
         let more = word.chars().count();

@@ -10,7 +10,7 @@ mod prepare;
 mod running;
 mod states;
 mod template;
-mod tree;
+pub(crate) mod tree;
 mod watch;
 
 use std::fs;

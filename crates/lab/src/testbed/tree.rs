@@ -10,34 +10,34 @@ use super::machine::kib_of;
 
 /// A process. Its id may be given to another one later; with its start it is that one for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Process {
-    pub(super) pid: u32,
+pub(crate) struct Process {
+    pub(crate) pid: u32,
     /// Clock ticks after boot.
-    pub(super) started_ticks: u64,
+    pub(crate) started_ticks: u64,
 }
 
 /// What /proc/PID/stat says of a process (proc(5)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) process: Process,
-    pub(super) parent: u32,
-    pub(super) session: u32,
+pub(crate) struct Stat {
+    pub(crate) process: Process,
+    pub(crate) parent: u32,
+    pub(crate) session: u32,
     /// It has ended, and nobody has asked yet how.
-    pub(super) is_zombie: bool,
+    pub(crate) is_zombie: bool,
     /// It runs, or waits for nothing but a core.
-    pub(super) is_runnable: bool,
+    pub(crate) is_runnable: bool,
     /// CPU time in clock ticks of its children that have ended and been waited for, and of theirs.
-    pub(super) ended_children_ticks: u64,
+    pub(crate) ended_children_ticks: u64,
 }
 
 impl Stat {
     /// Of one process; none when there is no such process (any more).
-    pub(super) fn read(pid: u32) -> Option<Self> {
+    pub(crate) fn read(pid: u32) -> Option<Self> {
         Self::of_file(pid, Path::new(&format!("/proc/{pid}/stat")))
     }
 
     /// Of a process or of one of its threads, each of which has such a file.
-    pub(super) fn of_file(pid: u32, path: &Path) -> Option<Self> {
+    pub(crate) fn of_file(pid: u32, path: &Path) -> Option<Self> {
         Self::parse(pid, &String::from_utf8_lossy(&fs::read(path).ok()?))
     }
 
@@ -58,7 +58,7 @@ impl Stat {
     }
 
     /// Every process of the machine that /proc shows.
-    pub(super) fn all() -> Vec<Self> {
+    pub(crate) fn all() -> Vec<Self> {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         pids.filter_map(Self::read).collect()
@@ -67,7 +67,7 @@ impl Stat {
 
 /// Of `all`, the process `root` and what descends from it, also through ended ones that are not
 /// waited for yet.
-pub(super) fn tree(all: &[Stat], root: u32) -> Vec<Stat> {
+pub(crate) fn tree(all: &[Stat], root: u32) -> Vec<Stat> {
     let mut children: HashMap<u32, Vec<&Stat>> = HashMap::new();
     for stat in all {
         children.entry(stat.parent).or_default().push(stat);
@@ -83,13 +83,13 @@ pub(super) fn tree(all: &[Stat], root: u32) -> Vec<Stat> {
 }
 
 /// Whether a process is there and has not ended.
-pub(super) fn is_alive(process: Process) -> bool {
+pub(crate) fn is_alive(process: Process) -> bool {
     Stat::read(process.pid).is_some_and(|stat| stat.process == process && !stat.is_zombie)
 }
 
 /// Resident memory of a process that is no file's: `RssAnon` and `RssShmem` of /proc/PID/status; 0
 /// when it has ended.
-pub(super) fn own_memory_bytes(pid: u32) -> u64 {
+pub(crate) fn own_memory_bytes(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let kib = |name| kib_of(&text, name).unwrap_or(0);
     (kib("RssAnon") + kib("RssShmem")) * 1024

@@ -2,8 +2,10 @@
 
 pub mod account;
 pub mod file;
+pub mod held;
 pub mod local;
 pub mod memory;
+pub mod perf;
 pub mod process;
 pub mod program;
 pub mod root;

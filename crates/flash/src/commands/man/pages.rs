@@ -56,6 +56,33 @@ pub(super) fn before_options(command: &str) -> &'static [Section] {
             ],
             ..EMPTY
         }],
+        "trace" => &[Section {
+            heading: "DESCRIPTION",
+            paragraphs: &[
+                "Records, by the kernel's perf events, each system call and each switch between threads of a process \
+                 and of all that it starts, or of a command that it runs. It prints, for each system call, how \
+                 often it was made, how long it was on a core and blocked, what it waited for, and which share of \
+                 an event loop's time that took; then the longest waits, with the file or the peer and the ready \
+                 connections that were held up. Any program can be traced, not only Flash. What is traced is not \
+                 stopped, not even when `flash trace` is killed.",
+                "It needs root or `CAP_PERFMON`.",
+            ],
+            ..EMPTY
+        }],
+        "doctor" => &[Section {
+            heading: "DESCRIPTION",
+            paragraphs: &[
+                "Does what `flash trace` does, for ten seconds unless `--duration` says otherwise, and then says in \
+                 words whether the server waits for the disk in its event loop: in which calls, for how long, for \
+                 which files, and which connections paid for that. Threads and processes that are no event loop \
+                 may wait; they are told of, but do not make the verdict, unless the server has no event loop at \
+                 all. The server must have something to do meanwhile.",
+                "In place of a process it takes a file that `flash trace --json` wrote, maybe on another machine.",
+                "A loop that handles less than a hundredth of the events of the busiest is not judged. It counts as a wait \
+                 when a call is blocked for more than 1 ms, or all of them for more than 1 % of the time.",
+            ],
+            ..EMPTY
+        }],
         _ => &[],
     }
 }
@@ -67,6 +94,8 @@ pub(super) fn after_options(command: &str) -> &'static [Section] {
         "serve" => SERVE,
         "check" => CHECK,
         "stats" => STATS,
+        "trace" => TRACE,
+        "doctor" => DOCTOR,
         _ => OTHERS,
     }
 }
@@ -216,6 +245,60 @@ static STATS: &[Section] = &[
         ..EMPTY
     },
     Section { heading: "SEE ALSO", paragraphs: &["`flash`(1), `flash-serve`(1)"], ..EMPTY },
+];
+
+static TRACE: &[Section] = &[
+    Section {
+        heading: "EXIT STATUS",
+        terms: &[
+            ("0", "It was traced."),
+            ("1", "It could not be; standard error says why."),
+            ("2", "The command line is wrong."),
+        ],
+        ..EMPTY
+    },
+    Section {
+        heading: "EXAMPLES",
+        terms: &[
+            ("flash trace 4711 --html loop.html", "What process 4711 and its children do, with a timeline."),
+            ("flash trace --json trace.json -- nginx -g 'daemon off;'", "From the start on, kept for later."),
+        ],
+        ..EMPTY
+    },
+    Section {
+        heading: "SEE ALSO",
+        paragraphs: &["`flash`(1), `flash-doctor`(1), perf-trace(1), strace(1)"],
+        ..EMPTY
+    },
+];
+
+static DOCTOR: &[Section] = &[
+    Section {
+        heading: "EXIT STATUS",
+        terms: &[
+            ("0", "No event loop waited, or there is none and no thread waited for the disk."),
+            ("1", "It waits."),
+            (
+                "2",
+                "It could not be told: the command line is wrong, the process cannot be traced, it had nothing to do, or \
+                   events were lost.",
+            ),
+        ],
+        ..EMPTY
+    },
+    Section {
+        heading: "EXAMPLES",
+        terms: &[
+            ("flash doctor $(cat /run/nginx.pid)", "Does this nginx wait for the disk in its event loop?"),
+            (
+                "flash doctor 4711 --duration 30s --html loop.html",
+                "Half a minute, with a timeline of each loop.",
+            ),
+            ("flash doctor trace.json --json", "The diagnosis of a kept trace, for programs."),
+        ],
+        ..EMPTY
+    },
+    Section { heading: "SEE ALSO", paragraphs: &["`flash`(1), `flash-trace`(1), `flash-stats`(1)"], ..EMPTY },
 ];
 
 static OTHERS: &[Section] = &[Section { heading: "SEE ALSO", paragraphs: &["`flash`(1)"], ..EMPTY }];

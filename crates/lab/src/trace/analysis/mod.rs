@@ -1,0 +1,513 @@
+//! What a sequence of events says: who waited where, for what, and who waited behind.
+//!
+//! `recorder` feeds it events in the order of their times, asks it now and then to look at the world for
+//! what events do not tell, and takes the [`Trace`](super::model::Trace) at the end. It makes no system call
+//! and reads no clock but by [`World`]. Events may be missing, and begin and end anywhere. Everything it
+//! keeps has a bound; what does not fit is counted.
+
+mod descriptors;
+mod finish;
+mod keep;
+mod look;
+mod stacks;
+mod thread;
+mod timeline;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::calls::{self, Call, Effect, NO_CALL, PAGE_FAULT, Turns};
+use super::event::{Event, InCall, What};
+use super::model::{Batch, BlockedCall, Missing, Process, TargetKind, Waiter};
+use super::world::World;
+use descriptors::{Descriptors, Slot};
+use keep::Kept;
+use stacks::Stacks;
+use thread::{Mode, Open, ReadyBatch, Received, Thread, is_error};
+use timeline::Timeline;
+
+/// Threads that are followed, at most, those that have ended included.
+const THREADS_MAX: usize = 16_384;
+/// Threads that have a timeline, at most.
+const TIMELINES_MAX: usize = 64;
+/// Processes that are remembered, at most.
+const PROCESSES_MAX: usize = 16_384;
+/// Blocked calls that wait to be completed, at most.
+const PENDING_MAX: usize = 8_192;
+/// Those that waited behind a call and are named, at most.
+const WAITERS_MAX: usize = 16;
+
+/// What is known so far.
+#[derive(Debug)]
+pub(crate) struct Analysis {
+    start_ns: u64,
+    threads: BTreeMap<u32, Thread>,
+    processes: BTreeMap<u32, Process>,
+    /// Processes whose names are to be looked up.
+    unnamed: HashSet<u32>,
+    stacks: Stacks,
+    descriptors: Descriptors,
+    /// Threads that are off their core in a call now, and nobody has looked yet.
+    blocked_now: HashSet<u32>,
+    /// Blocked calls that have ended, and whose cost or target is not known yet.
+    pending: HashMap<u64, Pending>,
+    next_id: u64,
+    kept: Kept,
+    timelines: usize,
+    missing: Missing,
+}
+
+/// A blocked call that is not complete yet.
+#[derive(Debug)]
+struct Pending {
+    call: BlockedCall,
+    stack: Option<u32>,
+    end_ns: u64,
+    /// Its batch goes on.
+    is_open: bool,
+    has_looked: bool,
+}
+
+impl Analysis {
+    /// Of a trace that begins now.
+    pub(crate) fn new(start_ns: u64) -> Self {
+        Self {
+            start_ns,
+            threads: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            unnamed: HashSet::new(),
+            stacks: Stacks::default(),
+            descriptors: Descriptors::default(),
+            blocked_now: HashSet::new(),
+            pending: HashMap::new(),
+            next_id: 0,
+            kept: Kept::default(),
+            timelines: 0,
+            missing: Missing::default(),
+        }
+    }
+
+    /// A thread that there is at the beginning, and the call that it is blocked in, if it is.
+    pub(crate) fn add_thread(&mut self, pid: u32, tid: u32, name: &str, in_call: Option<InCall>) {
+        self.add_process(pid, 0);
+        let start_ns = self.start_ns;
+        let blocked_in =
+            in_call.map(|InCall { call, args, functions }| (call, args, self.stacks.of_functions(functions)));
+        let Some(thread) = self.thread(pid, tid, name, true) else { return };
+        let Some((call, args, stack)) = blocked_in else { return };
+        let is_wait = thread.is_wait(calls::call(call), &args);
+        let open = Open::new(call, args, start_ns, is_wait);
+        thread.open = Some(Open { began_before: true, switches: 1, stack, stack_now: stack, ..open });
+        (thread.is_known, thread.mode, thread.since_ns) = (true, Mode::Waits, start_ns);
+        self.draw(tid);
+        if !is_wait {
+            self.blocked_now.insert(tid);
+        }
+    }
+
+    /// A thread that waits for events has a timeline, as long as there are not too many.
+    fn draw(&mut self, tid: u32) {
+        if let Some(thread) = self.threads.get_mut(&tid)
+            && thread.open.as_ref().is_some_and(|open| open.is_wait)
+            && thread.timeline.is_none()
+            && self.timelines < TIMELINES_MAX
+        {
+            thread.timeline = Some(Timeline::default());
+            self.timelines += 1;
+        }
+    }
+
+    /// The threads that have not ended as far as events tell: process and thread.
+    pub(crate) fn running(&self) -> Vec<(u32, u32)> {
+        let running = self.threads.iter().filter(|(_, thread)| !thread.has_ended);
+        running.map(|(tid, thread)| (thread.pid, *tid)).collect()
+    }
+
+    /// Whether any of the threads still runs.
+    pub(crate) fn is_anybody_left(&self) -> bool {
+        self.threads.values().any(|thread| !thread.has_ended)
+    }
+
+    fn add_process(&mut self, pid: u32, parent: u32) {
+        if self.processes.len() < PROCESSES_MAX && !self.processes.contains_key(&pid) {
+            self.processes.insert(pid, Process { pid, parent, ..Process::default() });
+            self.unnamed.insert(pid);
+        }
+    }
+
+    fn thread(&mut self, pid: u32, tid: u32, name: &str, may_be_cut: bool) -> Option<&mut Thread> {
+        if !self.threads.contains_key(&tid) {
+            if self.threads.len() >= THREADS_MAX {
+                self.missing.threads_dropped += 1;
+                return None;
+            }
+            self.threads.insert(tid, Thread::new(pid, name, may_be_cut));
+        }
+        self.threads.get_mut(&tid)
+    }
+
+    /// The next event.
+    pub(crate) fn feed(&mut self, event: Event, world: &impl World) {
+        let Event { time_ns, core, pid, tid, what } = event;
+        if let What::Lost { count } = what {
+            return self.lost(core, count);
+        }
+        let stacks = &mut self.stacks;
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.core = core;
+            thread.account(time_ns, |stack, call| stacks.reason(stack, call));
+        } else if self.thread(pid, tid, "", true).is_none() {
+            return;
+        } else {
+            self.add_process(pid, 0);
+        }
+        match what {
+            What::Enter { call, args } => self.enter(tid, time_ns, call, args),
+            What::Exit { call, result } => self.exit(tid, time_ns, call, result),
+            What::Stack { frames } => {
+                let number = self.stacks.number(frames, world);
+                self.change(tid, |thread| thread.stack = number);
+            }
+            What::Off { runnable } => self.off(tid, time_ns, runnable),
+            What::On => self.on(tid, time_ns),
+            What::Fork { child_pid, child_tid } => self.fork(pid, tid, child_pid, child_tid),
+            What::End => self.end(pid, tid),
+            What::Name { name, executed } => self.named(pid, tid, name, executed),
+            What::Lost { .. } => {}
+        }
+    }
+
+    fn change(&mut self, tid: u32, change: impl FnOnce(&mut Thread)) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            change(thread);
+        }
+    }
+
+    /// What threads did last on this core is not known any more.
+    fn lost(&mut self, core: u32, count: u64) {
+        self.missing.events_lost += count;
+        let mut closed = Vec::new();
+        for thread in self.threads.values_mut().filter(|thread| thread.core == core) {
+            let in_call = thread.open.take().is_some_and(|open| !open.is_outside);
+            self.missing.calls_broken += u64::from(in_call);
+            thread.is_known = false;
+            thread.mode = Mode::Unknown;
+            thread.stack = None;
+            thread.may_be_cut = false;
+            closed.extend(thread.batch.take());
+        }
+        closed.into_iter().for_each(|batch| self.close(batch));
+    }
+
+    fn enter(&mut self, tid: u32, now_ns: u64, number: u64, args: [u64; 6]) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        match thread.open.take() {
+            // What was seen at the beginning was over when it began.
+            Some(open) if open.began_before => self.missing.calls_cut += 1,
+            Some(open) if !open.is_outside => self.missing.calls_broken += 1,
+            _ => {}
+        }
+        (thread.is_known, thread.may_be_cut, thread.mode, thread.since_ns) = (true, false, Mode::On, now_ns);
+        let call = calls::call(number);
+        let is_wait = thread.is_wait(call, &args);
+        thread.open = Some(Open::new(number, args, now_ns, is_wait));
+        self.draw(tid);
+        // A call may block before it gets anywhere, and the descriptor has had its turn then.
+        if let Some(at) = call.fd.filter(|_| call.effect != Effect::OpensSocket) {
+            let fd = args[usize::from(at)] as i32;
+            self.turn(tid, call, (fd, fd), now_ns);
+        }
+    }
+
+    fn exit(&mut self, tid: u32, now_ns: u64, number: u64, result: i64) {
+        self.blocked_now.remove(&tid);
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let open = thread.open.take();
+        let was_known = std::mem::replace(&mut thread.is_known, true);
+        (thread.mode, thread.since_ns, thread.last_call) = (Mode::On, now_ns, Some(number));
+        let is_first = std::mem::take(&mut thread.may_be_cut);
+        let Some(open) = open.filter(|open| open.call == number) else {
+            // The first that is heard of a thread may be the end of a call.
+            if is_first {
+                self.missing.calls_cut += 1;
+            } else if was_known {
+                self.missing.calls_broken += 1;
+            }
+            return;
+        };
+        if open.began_before {
+            return self.ended_from_before(tid, &open, now_ns, result);
+        }
+        let reason = open.has_blocked().then(|| self.stacks.reason(open.stack, number));
+        thread.count(&open, now_ns, result, reason);
+        let (pid, call) = (thread.pid, calls::call(number));
+        if open.is_wait {
+            return self.waited(tid, &open, result);
+        }
+        if open.has_blocked() {
+            self.blocked(tid, &open, now_ns, result);
+        }
+        self.follow((pid, tid), now_ns, &open, call, result);
+        let argument = |at: u8| open.args[usize::from(at)];
+        if let (Effect::OpensSocket, Some(at), Ok(accepted @ 0..)) =
+            (call.effect, call.fd, i32::try_from(result))
+        {
+            // What was ready is the socket that it listens at; the one who waited is the new connection.
+            self.turn(tid, call, (argument(at) as i32, accepted), now_ns);
+        }
+        if let (Some(at), Some(fd)) = (call.filled, call.fd) {
+            self.received(tid, argument(fd) as i32, argument(at), result);
+        }
+    }
+
+    /// A call that had begun before the trace has ended. It is counted only if it has blocked on what nobody
+    /// waits for idly.
+    fn ended_from_before(&mut self, tid: u32, open: &Open, now_ns: u64, result: i64) {
+        self.missing.calls_cut += 1;
+        let reason = self.stacks.reason(open.stack, open.call);
+        if open.is_wait {
+            self.waited(tid, open, result);
+        } else if !reason.may_be_idle() {
+            self.change(tid, |thread| thread.count(open, now_ns, result, Some(reason)));
+            let id = self.next_id;
+            self.blocked(tid, open, now_ns, result);
+            if let Some(pending) = self.pending.get_mut(&id) {
+                pending.call.is_cut = true;
+            }
+        }
+    }
+
+    fn off(&mut self, tid: u32, now_ns: u64, runnable: bool) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let stack = thread.stack.take();
+        if !thread.is_known {
+            return;
+        }
+        if runnable {
+            thread.mode = Mode::Runnable;
+            return;
+        }
+        thread.mode = Mode::Waits;
+        let last = thread.last_call;
+        let outside = || self.stacks.outside_call(stack, last);
+        let open = thread
+            .open
+            .get_or_insert_with(|| Open { is_outside: true, ..Open::new(outside(), [0; 6], now_ns, false) });
+        open.switches += 1;
+        open.stack_now = stack;
+        if !open.is_wait && open.looked.is_none() {
+            self.blocked_now.insert(tid);
+        }
+    }
+
+    fn on(&mut self, tid: u32, now_ns: u64) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        thread.mode = Mode::On;
+        thread.since_ns = thread.since_ns.max(now_ns);
+        if thread.open.as_ref().is_some_and(|open| open.is_outside)
+            && let Some(open) = thread.open.take()
+        {
+            self.blocked_now.remove(&tid);
+            let reason = self.stacks.reason(open.stack, open.call);
+            // What follows a call was counted with it.
+            if matches!(open.call, PAGE_FAULT | NO_CALL) {
+                thread.count(&open, now_ns, 0, Some(reason));
+            } else {
+                let total = thread.totals.entry(open.call).or_default();
+                total.blocked += 1;
+                total.blocked_ns += open.blocked_ns;
+                total.duration_ns += open.blocked_ns;
+                total.longest_ns = total.longest_ns.max(open.blocked_ns);
+                total.reasons.entry(reason).or_default().add(open.blocked_ns, open.blocked_ns);
+            }
+            self.blocked(tid, &open, now_ns, 0);
+        }
+    }
+
+    fn fork(&mut self, pid: u32, tid: u32, child_pid: u32, child_tid: u32) {
+        let name = self.threads.get(&tid).map(|thread| thread.name.clone()).unwrap_or_default();
+        if self.threads.get(&child_tid).is_some_and(|thread| thread.has_ended) {
+            // The number is used again.
+            self.change(child_tid, |thread| (thread.pid, thread.has_ended) = (child_pid, false));
+        }
+        self.thread(child_pid, child_tid, &name, false);
+        if child_pid != pid {
+            self.add_process(child_pid, pid);
+            self.descriptors.forked(pid, child_pid);
+        }
+    }
+
+    /// A thread has ended; its event of that may be lost.
+    pub(crate) fn end(&mut self, pid: u32, tid: u32) {
+        self.blocked_now.remove(&tid);
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        // exit(2) and the call that a signal ended have no end of their own.
+        (thread.open, thread.is_known, thread.mode, thread.has_ended) = (None, false, Mode::Unknown, true);
+        let batch = thread.batch.take();
+        batch.into_iter().for_each(|batch| self.close(batch));
+        if pid == tid {
+            self.descriptors.forget(pid);
+        }
+    }
+
+    fn named(&mut self, pid: u32, tid: u32, name: String, executed: bool) {
+        self.change(tid, |thread| thread.name = name);
+        if executed {
+            self.descriptors.forget(pid);
+        }
+        if pid == tid {
+            self.unnamed.insert(pid);
+        }
+    }
+
+    /// A wait for events has ended.
+    fn waited(&mut self, tid: u32, open: &Open, result: i64) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        thread.waits += 1;
+        *thread.waits_by.entry(open.call).or_default() += 1;
+        let ready = u32::try_from(result).unwrap_or(0);
+        thread.ready += u64::from(ready);
+        thread.ready_max = thread.ready_max.max(ready);
+        // What comes next is for one of these, and a buffer may be used again by then.
+        thread.received = None;
+        let before = thread.batch.take();
+        let mut batch = ReadyBatch { ready, ..ReadyBatch::default() };
+        if let Some(mut before) = before {
+            let at_once = open.switches == 0 && ready > 0;
+            let longest = before
+                .blocked
+                .iter()
+                .copied()
+                .max_by_key(|id| self.pending.get(id).map_or(0, |pending| pending.call.blocked_ns));
+            if let Some(id) = longest.filter(|_| at_once) {
+                before.blocked.retain(|other| *other != id);
+                batch.carried = Some(id);
+                if let Some(batch) = self.pending.get_mut(&id).and_then(|p| p.call.batch.as_mut()) {
+                    batch.arrived = ready;
+                }
+            }
+            self.close(before);
+        }
+        self.change(tid, |thread| thread.batch = Some(batch));
+    }
+
+    /// Nothing more can wait behind the calls of a batch.
+    fn close(&mut self, batch: ReadyBatch) {
+        for id in batch.blocked.into_iter().chain(batch.carried) {
+            if let Some(pending) = self.pending.get_mut(&id) {
+                pending.is_open = false;
+            }
+        }
+    }
+
+    /// A call has blocked, and ended.
+    fn blocked(&mut self, tid: u32, open: &Open, end_ns: u64, result: i64) {
+        if self.pending.len() >= PENDING_MAX {
+            self.missing.blocked_dropped += 1;
+            return;
+        }
+        let reason = self.stacks.reason(open.stack, open.call);
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let id = self.next_id;
+        self.next_id += 1;
+        let start_ns = open.start_ns;
+        let mut call = BlockedCall {
+            pid: thread.pid,
+            tid,
+            call: calls::name(open.call),
+            start_ns: start_ns.saturating_sub(self.start_ns),
+            duration_ns: end_ns.saturating_sub(start_ns),
+            on_cpu_ns: open.on_cpu_ns,
+            blocked_ns: open.blocked_ns,
+            runnable_ns: open.runnable_ns,
+            switches: open.switches,
+            reason,
+            result,
+            ..BlockedCall::default()
+        };
+        let mut is_open = false;
+        if let Some(batch) = &mut thread.batch {
+            let turned_to = batch.ready.min(batch.turned_to.len() as u32);
+            call.batch = Some(Batch { ready: batch.ready, turned_to, ..Batch::default() });
+            is_open = batch.add(id);
+        }
+        look::arguments(&mut call, open, &self.descriptors, end_ns);
+        let has_looked = call.target.is_some() || call.fd.is_none();
+        let pending = Pending { call, stack: open.stack, end_ns, is_open, has_looked };
+        self.pending.insert(id, pending);
+    }
+
+    /// The loop turns to a descriptor that was ready, for another or the same one: that has waited behind
+    /// whatever blocked before.
+    fn turn(&mut self, tid: u32, call: Call, (ready, fd): (i32, i32), now_ns: u64) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        match call.turns {
+            Turns::No => return,
+            Turns::IfNoFile if self.descriptors.is_file(thread.pid, ready) => return,
+            Turns::IfNoFile | Turns::Yes => {}
+        }
+        // From now on it works for another one than it received from last.
+        thread.received = thread.received.filter(|received| received.fd == fd);
+        let Some(batch) = &mut thread.batch else { return };
+        if batch.opened.contains(&ready) || !batch.turned_to.insert(ready) {
+            return;
+        }
+        let start_ns = self.start_ns;
+        let behind = batch.blocked.iter().map(|id| (*id, false));
+        for (id, arrived) in behind.chain(batch.carried.map(|id| (id, true))) {
+            let Some(pending) = self.pending.get_mut(&id) else { continue };
+            let waited_ns = now_ns.saturating_sub(start_ns + pending.call.start_ns);
+            let Some(batch) = &mut pending.call.batch else { continue };
+            batch.behind += u32::from(!arrived);
+            if batch.waiters.len() < WAITERS_MAX {
+                batch.waiters.push(Waiter { fd, arrived, waited_ns, ..Waiter::default() });
+                pending.has_looked = false;
+            }
+        }
+    }
+
+    /// Bytes were received that may be a request.
+    fn received(&mut self, tid: u32, fd: i32, address: u64, result: i64) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Ok(length) = usize::try_from(result) else { return };
+        if length == 0 || self.descriptors.is_file(thread.pid, fd) {
+            return;
+        }
+        thread.received = Some(Received { fd, address, length });
+    }
+
+    /// Keeps the table of descriptors as the process has it.
+    fn follow(&mut self, (pid, tid): (u32, u32), now_ns: u64, open: &Open, call: Call, result: i64) {
+        let anonymous = |kind| Slot { kind, name: None };
+        let result_fd = i32::try_from(result).ok().filter(|fd| *fd >= 0);
+        match (call.effect, result_fd) {
+            (Effect::OpensFile, Some(fd)) => {
+                let path = open.looked.as_ref().filter(|looked| looked.at_ns <= now_ns);
+                let name = path.and_then(|looked| looked.target.as_ref()).map(|t| (t.name.clone(), now_ns));
+                self.descriptors.opened(pid, fd, Slot { kind: TargetKind::File, name });
+            }
+            (Effect::OpensSocket, Some(fd)) => {
+                self.descriptors.opened(pid, fd, anonymous(TargetKind::Socket));
+            }
+            (Effect::OpensAnonymous, Some(fd)) => {
+                self.descriptors.opened(pid, fd, anonymous(TargetKind::Anonymous));
+            }
+            (Effect::Duplicates, Some(fd)) => self.descriptors.duplicated(pid, open.args[0] as i32, fd),
+            (Effect::Closes, _) => {
+                self.descriptors.closed(pid, open.args[0] as i32);
+            }
+            (Effect::ClosesRange, _) => self.descriptors.closed_range(pid, open.args[0], open.args[1]),
+            // Those it brought are new numbers, which nothing is known of.
+            _ => {}
+        }
+        if let Some(fd) = result_fd.filter(|_| call.effect.opens())
+            && let Some(batch) = self.threads.get_mut(&tid).and_then(|thread| thread.batch.as_mut())
+        {
+            batch.opened.insert(fd);
+        }
+        debug_assert!(!is_error(result) || result_fd.is_none());
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

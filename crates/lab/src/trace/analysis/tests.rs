@@ -1,0 +1,442 @@
+//! The analysis, fed with made-up sequences of events.
+
+use super::*;
+use crate::trace::calls::number;
+use crate::trace::model::{Ending, Process, Reason, State, Target, Trace};
+
+const START: u64 = 1_000_000;
+const MS: u64 = 1_000_000;
+
+/// A world in which descriptor N of any process is `/N`, unless it is said to be something else.
+#[derive(Default)]
+struct Table {
+    now_ns: u64,
+    sockets: Vec<i32>,
+    functions: Vec<(u64, &'static str)>,
+    path: Option<&'static str>,
+    request: Option<&'static str>,
+    asked: Vec<i32>,
+}
+
+impl World for Table {
+    fn now_ns(&mut self) -> u64 {
+        self.now_ns
+    }
+    fn descriptor(&mut self, _: u32, fd: i32) -> Option<Target> {
+        self.asked.push(fd);
+        let kind = if self.sockets.contains(&fd) { TargetKind::Socket } else { TargetKind::File };
+        Some(Target { kind, name: format!("/{fd}"), is_uncertain: false })
+    }
+    fn path(&mut self, _: u32, _: u64) -> Option<String> {
+        self.path.map(str::to_owned)
+    }
+    fn request(&mut self, _: u32, _: u64, _: usize) -> Option<String> {
+        self.request.map(str::to_owned)
+    }
+    fn socket(&self, name: &str) -> Option<String> {
+        (name == "/12").then(|| "here - there".to_owned())
+    }
+    fn process(&mut self, pid: u32) -> Option<Process> {
+        Some(Process { pid, parent: 1, name: "server".to_owned(), command: "server -x".to_owned() })
+    }
+    fn function(&self, address: u64) -> Option<&str> {
+        self.functions.iter().find(|(at, _)| *at == address).map(|(_, name)| *name)
+    }
+}
+
+/// Feeds events by hand; times count in microseconds from the start.
+struct Story {
+    analysis: Analysis,
+    world: Table,
+    tid: u32,
+}
+
+const DISK: u64 = 0x10;
+const FAULT: u64 = 0x20;
+const TASK_WORK: u64 = 0x30;
+
+impl Story {
+    fn new() -> Self {
+        let functions =
+            vec![(DISK, "folio_wait_bit_common"), (FAULT, "exc_page_fault"), (TASK_WORK, "task_work_run")];
+        let mut analysis = Analysis::new(START);
+        analysis.add_thread(7, 7, "server", None);
+        Self { analysis, world: Table { functions, ..Table::default() }, tid: 7 }
+    }
+
+    fn at(&mut self, us: u64, what: What) -> &mut Self {
+        let event = Event { time_ns: START + us * 1000, core: 0, pid: 7, tid: self.tid, what };
+        self.analysis.feed(event, &self.world);
+        self
+    }
+
+    fn enter(&mut self, us: u64, name: &str, args: [u64; 3]) -> &mut Self {
+        let [a, b, c] = args;
+        self.at(us, What::Enter { call: number(name), args: [a, b, c, 0, 0, 0] })
+    }
+
+    fn exit(&mut self, us: u64, name: &str, result: i64) -> &mut Self {
+        self.at(us, What::Exit { call: number(name), result })
+    }
+
+    fn off(&mut self, us: u64, frame: u64) -> &mut Self {
+        self.at(us, What::Stack { frames: vec![frame] }).at(us, What::Off { runnable: false })
+    }
+
+    fn on(&mut self, us: u64) -> &mut Self {
+        self.at(us, What::On)
+    }
+
+    fn look(&mut self, us: u64) -> &mut Self {
+        self.world.now_ns = START + us * 1000;
+        self.analysis.look(&mut self.world);
+        self
+    }
+
+    /// A wait for events that ends after a while, with so many.
+    fn wait(&mut self, from_us: u64, to_us: u64, ready: i64) -> &mut Self {
+        self.enter(from_us, "epoll_pwait", [3, 0, 512]);
+        if to_us > from_us + 1 {
+            self.off(from_us, 0).on(to_us);
+        }
+        self.exit(to_us, "epoll_pwait", ready)
+    }
+
+    fn call(&mut self, us: u64, name: &str, fd: u64, result: i64) -> &mut Self {
+        self.enter(us, name, [fd, 0x1000, 4096]).exit(us + 1, name, result)
+    }
+
+    fn end(mut self, us: u64) -> Trace {
+        self.world.now_ns = START + us * 1000;
+        self.analysis.finish(START + us * 1000, Ending::Duration, None, &mut self.world)
+    }
+}
+
+fn total<'a>(trace: &'a Trace, call: &str) -> &'a crate::trace::model::CallTotal {
+    trace
+        .calls
+        .iter()
+        .find(|total| total.call == call)
+        .unwrap_or_else(|| panic!("no {call}: {:?}", trace.calls))
+}
+
+#[test]
+fn a_call_that_blocks_is_told_from_one_that_works_and_one_that_was_pushed_aside() {
+    let mut story = Story::new();
+    story.enter(0, "pread64", [5, 0, 4096]).off(10, DISK).look(15).on(2010).exit(2020, "pread64", 4096);
+    story.enter(2030, "pread64", [5, 0, 4096]).at(2040, What::Off { runnable: true }).on(2540);
+    story.exit(2550, "pread64", 4096);
+    story.call(2600, "pread64", 5, -11);
+    let trace = story.end(3000);
+    let total = total(&trace, "pread64");
+    assert_eq!((total.count, total.errors, total.blocked), (3, 1, 1));
+    assert_eq!((total.blocked_ns, total.runnable_ns, total.on_cpu_ns), (2 * MS, 500_000, 41_000));
+    assert_eq!(total.duration_ns, total.blocked_ns + total.runnable_ns + total.on_cpu_ns);
+    assert_eq!(total.longest_ns, 2_020_000);
+    assert_eq!((total.reasons[0].reason, total.reasons[0].stalls), (Reason::DiskRead, 1));
+    let [call] = &trace.blocked[..] else { panic!("{:?}", trace.blocked) };
+    assert_eq!((call.start_ns, call.duration_ns, call.switches), (0, 2_020_000, 1));
+    assert_eq!((call.fd, call.size_bytes, call.result), (Some(5), Some(4096), 4096));
+    let target = call.target.as_ref().unwrap();
+    assert_eq!((target.name.as_str(), target.is_uncertain), ("/5", false), "it was still blocked when asked");
+    assert_eq!(call.stack, ["folio_wait_bit_common"]);
+    assert!(!call.in_loop && call.batch.is_none());
+    assert_eq!(trace.targets[0].blocked_ns, 2 * MS);
+}
+
+#[test]
+fn waiting_for_events_is_no_blocking_and_makes_a_loop() {
+    let mut story = Story::new();
+    story.wait(0, 1000, 1).call(1010, "recvfrom", 9, 10).wait(1020, 2000, 1).call(2010, "recvfrom", 9, 10);
+    let trace = story.end(3000);
+    assert!(trace.threads[0].is_loop);
+    assert_eq!((trace.threads[0].waits, trace.threads[0].ready), (2, 2));
+    assert_eq!(trace.threads[0].wait_call.as_deref(), Some("epoll_pwait"));
+    assert!(trace.blocked.is_empty());
+    let wait = total(&trace, "epoll_pwait");
+    assert!(wait.is_wait && wait.blocked_ns == 1_980_000 && wait.loop_share == 0.0);
+    let time = trace.threads[0].time;
+    assert_eq!(time.waiting_ns, 1_980_000);
+    assert_eq!(time.total_ns(), 3 * MS);
+    let segments = &trace.timelines[0].segments;
+    assert_eq!(segments.iter().map(|segment| segment.duration_ns).sum::<u64>(), 3 * MS);
+}
+
+#[test]
+fn a_poll_in_a_loop_that_waits_by_epoll_blocks_it() {
+    let mut story = Story::new();
+    story.wait(0, 10, 1).wait(20, 30, 1);
+    story.enter(40, "ppoll", [0x1000, 1, 0]).off(41, 0).on(5041).exit(5042, "ppoll", 1).wait(5050, 5060, 0);
+    let trace = story.end(6000);
+    assert_eq!(trace.blocked[0].call, "ppoll");
+    assert!(trace.blocked[0].in_loop);
+    assert!(total(&trace, "ppoll").loop_share > 0.5);
+}
+
+#[test]
+fn who_waited_behind_a_blocked_call() {
+    let mut story = Story::new();
+    story.world.sockets = vec![11, 12, 13, 14];
+    story.wait(0, 100, 3);
+    story.call(110, "recvfrom", 11, 80);
+    story.enter(120, "openat", [0, 0x2000, 0]).off(121, DISK).on(4121).exit(4122, "openat", 20);
+    story.call(4130, "recvfrom", 12, 80).call(4140, "writev", 12, 80).call(4150, "recvfrom", 13, 80);
+    // Of the file that was opened: nothing that was ready.
+    story.call(4155, "read", 20, 80);
+    // Two more had become ready while it was blocked, and are returned at once.
+    story.wait(4160, 4161, 2).call(4170, "recvfrom", 14, 80).call(4180, "recvfrom", 11, 80).look(4185);
+    story.wait(4190, 5000, 1);
+    let trace = story.end(6000);
+    let [call] = &trace.blocked[..] else { panic!("{:?}", trace.blocked) };
+    let batch = call.batch.as_ref().unwrap();
+    assert_eq!((batch.ready, batch.turned_to, batch.behind, batch.arrived), (3, 1, 2, 2));
+    let waiters: Vec<_> = batch.waiters.iter().map(|w| (w.fd, w.arrived, w.waited_ns / 1000)).collect();
+    assert_eq!(waiters, [(12, false, 4010), (13, false, 4030), (14, true, 4050), (11, true, 4060)]);
+    assert_eq!(batch.waiters[0].target.as_ref().unwrap().name, "here - there", "known at the end");
+    let thread = &trace.threads[0];
+    assert_eq!((thread.held_up, thread.held_up_ns), (4, 3 * 4 * MS));
+    assert_eq!(thread.held_up_longest_ns, 4 * MS);
+}
+
+#[test]
+fn what_was_accepted_after_a_wait_was_not_ready_in_it() {
+    let mut story = Story::new();
+    story.world.sockets = vec![4, 11, 21, 22, 23];
+    let accept = |story: &mut Story, us: u64, fd: i64| {
+        story.enter(us, "accept4", [4, 0, 0]).exit(us + 1, "accept4", fd);
+    };
+    let disk = |story: &mut Story, us: u64| {
+        story.enter(us, "openat", [0, 0x2000, 0]).off(us + 1, DISK).on(us + 101).exit(us + 102, "openat", 30);
+    };
+    story.wait(0, 100, 2).call(110, "recvfrom", 11, 80);
+    disk(&mut story, 120);
+    // All at once, as with nginx's multi_accept; the last has the number of one that was ready.
+    accept(&mut story, 230, 21);
+    accept(&mut story, 232, 22);
+    story.call(234, "close", 11, 0);
+    accept(&mut story, 236, 11);
+    story.call(240, "recvfrom", 21, 80).call(250, "recvfrom", 22, 80).call(260, "recvfrom", 11, 80);
+    disk(&mut story, 300);
+    story.look(410).wait(500, 1000, 0);
+    let trace = story.end(2000);
+    let [first, second] = [0, 1].map(|at: usize| trace.blocked[at].batch.as_ref().unwrap());
+    assert_eq!((first.ready, first.turned_to, first.behind), (2, 1, 1));
+    let waiters: Vec<_> = first.waiters.iter().map(|waiter| waiter.fd).collect();
+    assert_eq!(waiters, [21], "the socket that listens had its turn, for the first of them");
+    assert_eq!((second.turned_to, second.behind), (2, 0));
+}
+
+#[test]
+fn a_file_is_none_that_waits() {
+    let mut story = Story::new();
+    story.world.sockets = vec![11, 12];
+    story.wait(0, 100, 2).call(110, "recvfrom", 11, 80);
+    story.enter(120, "openat", [0, 0x2000, 0]).off(121, DISK).on(220).exit(221, "openat", 30);
+    // 5 is a log that was open before.
+    story.call(230, "write", 5, 80).call(240, "recvfrom", 12, 80).look(250).wait(260, 500, 0);
+    let trace = story.end(2000);
+    let batch = trace.blocked[0].batch.as_ref().unwrap();
+    assert_eq!((batch.behind, batch.waiters.len(), batch.waiters[0].fd), (1, 1, 12));
+}
+
+#[test]
+fn the_request_of_a_call_is_what_its_loop_received_last_and_for_the_same_one() {
+    let blocked = |before: &dyn Fn(&mut Story)| {
+        let mut story = Story::new();
+        story.world.sockets = vec![11, 12];
+        story.world.request = Some("GET /x HTTP/1.1");
+        story.wait(0, 100, 2);
+        before(&mut story);
+        story.enter(220, "sendfile", [11, 30, 0]).off(221, DISK).look(230).on(320).exit(321, "sendfile", 9);
+        story.end(2000).blocked[0].request.clone()
+    };
+    let mut late = Story::new();
+    late.world.request = Some("GET /y HTTP/1.1");
+    late.wait(0, 100, 1).call(110, "recvfrom", 11, 80);
+    late.enter(120, "sendfile", [11, 30, 0]).off(121, DISK).look(500).on(220).exit(221, "sendfile", 9);
+    assert_eq!(late.end(2000).blocked[0].request, None, "read when it was over");
+    let own = blocked(&|story| {
+        story.call(110, "recvfrom", 11, 80);
+    });
+    assert_eq!(own.as_deref(), Some("GET /x HTTP/1.1"));
+    let of_another = blocked(&|story| {
+        story.call(110, "recvfrom", 11, 80).call(120, "recvfrom", 12, 80);
+    });
+    assert_eq!(of_another, None);
+    let of_an_earlier_batch = blocked(&|story| {
+        story.call(110, "recvfrom", 11, 80).wait(130, 140, 1);
+    });
+    assert_eq!(of_an_earlier_batch, None);
+}
+
+#[test]
+fn nobody_arrived_when_the_loop_had_to_wait_again() {
+    let mut story = Story::new();
+    story.wait(0, 100, 1).enter(110, "fsync", [5, 0, 0]).off(111, DISK).on(900).exit(901, "fsync", 0);
+    story.wait(910, 2000, 1).call(2010, "recvfrom", 9, 1).wait(2020, 2030, 0);
+    let trace = story.end(3000);
+    let batch = trace.blocked[0].batch.as_ref().unwrap();
+    assert_eq!((batch.behind, batch.arrived, batch.waiters.len()), (0, 0, 0));
+}
+
+#[test]
+fn a_descriptor_that_is_used_again_is_named_anew() {
+    let mut story = Story::new();
+    story.world.path = Some("/www/a");
+    story.enter(0, "openat", [0, 0x2000, 0]).off(1, DISK).look(500).on(1000).exit(1001, "openat", 5);
+    let read = |story: &mut Story, us: u64| {
+        story.enter(us, "pread64", [5, 0, 10]).off(us + 1, DISK).on(us + 100).exit(us + 101, "pread64", 10);
+    };
+    read(&mut story, 1100);
+    story.call(1300, "close", 5, 0);
+    story.enter(1400, "openat", [0, 0x2000, 0]).exit(1401, "openat", 5);
+    read(&mut story, 1500);
+    story.look(1700);
+    let trace = story.end(2000);
+    let names: Vec<_> = trace
+        .blocked
+        .iter()
+        .map(|call| call.target.as_ref().map(|t| (t.name.as_str(), t.is_uncertain)))
+        .collect();
+    // The last was asked for when it was over.
+    assert_eq!(names, [Some(("/www/a", false)), Some(("/www/a", false)), Some(("/5", true))]);
+    assert_eq!(trace.blocked[0].path.as_deref(), Some("/www/a"));
+    assert_eq!(trace.blocked[0].fd, Some(5));
+}
+
+#[test]
+fn a_path_that_was_read_too_late_is_none() {
+    let mut story = Story::new();
+    story.world.path = Some("/www/other");
+    story.enter(0, "newfstatat", [0, 0x2000, 0]).off(1, DISK).look(3000).on(1000).exit(1001, "newfstatat", 0);
+    let trace = story.end(4000);
+    assert_eq!((&trace.blocked[0].path, &trace.blocked[0].target), (&None, &None));
+}
+
+#[test]
+fn what_blocks_outside_of_calls_is_a_page_fault_or_what_a_call_left() {
+    let mut story = Story::new();
+    story.call(0, "close", 5, 0).off(10, TASK_WORK).on(2010);
+    story.off(2100, FAULT).on(5100).off(5200, FAULT).on(5300);
+    let trace = story.end(6000);
+    let fault = total(&trace, "page fault");
+    assert_eq!((fault.count, fault.blocked, fault.blocked_ns), (2, 2, 3_100_000));
+    let close = total(&trace, "close");
+    assert_eq!((close.count, close.blocked, close.blocked_ns), (1, 1, 2 * MS));
+    assert_eq!(
+        trace.blocked.iter().map(|call| call.call.as_ref()).collect::<Vec<_>>(),
+        ["close", "page fault", "page fault"]
+    );
+    assert_eq!(trace.threads[0].time.blocked_ns, 5_100_000);
+}
+
+#[test]
+fn a_thread_that_begins_and_one_that_ends_in_a_call() {
+    let mut story = Story::new();
+    // Off and on of a call that nobody saw begin.
+    story.off(0, DISK).on(1000).exit(1001, "pread64", 1);
+    story.call(1010, "pread64", 5, 1);
+    story.enter(1100, "fsync", [5, 0, 0]).off(1101, DISK);
+    let trace = story.end(9101);
+    assert_eq!(total(&trace, "pread64").count, 1);
+    assert_eq!(trace.missing.calls_cut, 2);
+    assert_eq!(trace.missing.calls_broken, 0);
+    let [call] = &trace.blocked[..] else { panic!("{:?}", trace.blocked) };
+    assert!(call.is_cut && call.call == "fsync" && call.blocked_ns == 8 * MS);
+    assert_eq!(trace.threads[0].time.total_ns(), 8_100_000, "nothing is known of before");
+}
+
+#[test]
+fn lost_events_make_a_gap_and_no_nonsense() {
+    let mut story = Story::new();
+    story.wait(0, 100, 1).wait(110, 200, 1).enter(210, "pread64", [5, 0, 10]);
+    story.at(300, What::Lost { count: 3 });
+    // What comes next is of a later call, and in its midst.
+    story.on(5000).exit(5001, "openat", 7).call(5100, "pread64", 7, 1);
+    let trace = story.end(6000);
+    assert_eq!((trace.missing.events_lost, trace.missing.calls_broken), (3, 1));
+    assert_eq!(total(&trace, "pread64").count, 1);
+    assert!(trace.blocked.is_empty());
+    let segments = &trace.timelines[0].segments;
+    assert!(segments.windows(2).any(|two| two[0].start_ns + two[0].duration_ns < two[1].start_ns), "a gap");
+    assert!(segments.iter().all(|segment| segment.state != State::Blocked));
+    assert!(trace.threads[0].time.total_ns() < 2 * MS);
+}
+
+#[test]
+fn an_end_without_its_beginning_in_the_middle_is_broken() {
+    let mut story = Story::new();
+    story.call(0, "read", 5, 1).exit(10, "read", 1).enter(20, "read", [5, 0, 1]).enter(30, "read", [5, 0, 1]);
+    let trace = story.end(100);
+    assert_eq!((trace.missing.calls_broken, trace.missing.calls_cut), (2, 1));
+    assert_eq!(total(&trace, "read").count, 1);
+}
+
+#[test]
+fn processes_and_threads_are_followed() {
+    let mut story = Story::new();
+    story.at(0, What::Fork { child_pid: 7, child_tid: 8 });
+    story.at(1, What::Fork { child_pid: 9, child_tid: 9 });
+    story.tid = 8;
+    // A child returns from the call that made it.
+    story.exit(2, "clone", 0).call(5, "getpid", 0, 7);
+    story.at(9, What::End);
+    story.look(10);
+    assert!(story.analysis.is_anybody_left());
+    for tid in [7, 9] {
+        story.tid = tid;
+        story.at(20, What::End);
+    }
+    assert!(!story.analysis.is_anybody_left());
+    let trace = story.end(30);
+    let tids: Vec<_> = trace.threads.iter().map(|thread| (thread.pid, thread.tid)).collect();
+    assert_eq!(tids, [(7, 7), (7, 8), (9, 9)]);
+    let parents: Vec<_> = trace.processes.iter().map(|process| (process.pid, process.parent)).collect();
+    assert_eq!(parents, [(7, 1), (9, 7)]);
+    assert_eq!(trace.processes[0].command, "server -x");
+    assert_eq!((trace.missing.calls_broken, trace.missing.calls_cut), (0, 0));
+}
+
+#[test]
+fn pending_calls_are_bounded() {
+    let mut story = Story::new();
+    for at in 0..PENDING_MAX as u64 + 5 {
+        let us = at * 10;
+        story.enter(us, "fsync", [5, 0, 0]).off(us + 1, DISK).on(us + 2).exit(us + 3, "fsync", 0);
+    }
+    let trace = story.end(PENDING_MAX as u64 * 10 + 100);
+    assert_eq!(trace.missing.blocked_dropped as usize + trace.blocked.len(), PENDING_MAX + 5);
+    assert_eq!(total(&trace, "fsync").blocked as usize, PENDING_MAX + 5, "sums are complete");
+}
+
+#[test]
+fn what_a_thread_was_in_when_the_trace_began() {
+    let story = |name: &str, functions: &[&str]| {
+        let mut story = Story::new();
+        let functions = functions.iter().map(|name| (*name).to_owned()).collect();
+        let in_call = InCall { call: number(name), args: [5, 0, 1, 0, 0, 0], functions };
+        story.analysis.add_thread(7, 8, "server", Some(in_call));
+        story.tid = 8;
+        story
+    };
+    let mut waits = story("epoll_pwait", &["ep_poll"]);
+    waits.on(2000).exit(2001, "epoll_pwait", 1).wait(2010, 3000, 1).wait(3010, 3500, 0);
+    let trace = waits.end(4000);
+    assert_eq!(trace.threads[1].time.total_ns(), 4 * MS, "from the beginning on");
+    assert_eq!(trace.timelines[0].segments[0].state, State::Waiting);
+    assert_eq!((trace.missing.calls_cut, total(&trace, "epoll_pwait").count), (1, 2));
+
+    let mut hangs = story("pread64", &["folio_wait_bit_common", "filemap_read"]);
+    hangs.look(1);
+    let trace = hangs.end(4000);
+    let [call] = &trace.blocked[..] else { panic!("{:?}", trace.blocked) };
+    assert!(call.is_cut && call.reason == Reason::DiskRead && call.blocked_ns == 4 * MS);
+    assert_eq!(call.target.as_ref().unwrap().name, "/5");
+
+    // An idle thread is not blocked; one whose call ended before its events began is as any other.
+    assert!(story("futex", &["futex_wait"]).end(4000).blocked.is_empty());
+    let mut late = story("futex", &["futex_wait"]);
+    late.call(1000, "read", 5, 1);
+    let trace = late.end(2000);
+    assert_eq!((trace.missing.calls_broken, trace.missing.calls_cut, total(&trace, "read").count), (0, 1, 1));
+}

@@ -1,0 +1,387 @@
+//! What a trace says of a server, as data: does it wait in its event loops, in which calls, for which
+//! files, and who paid. `flash doctor --json` prints it.
+//!
+//! `doctor` puts it into words, `page` shows its heads. Everything in it is computed from the trace. Pure.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::model::{BlockedCall, CallTotal, Shares, TargetTotal, Thread, Trace};
+use super::words;
+
+/// The version of the JSON; raised when a field changes its meaning or goes.
+const VERSION: u32 = 1;
+/// A loop that no single call stops for long still waits, when it is stopped for this share of its time.
+const BLOCKED_SHARE_MAX: f64 = 0.01;
+/// A loop that handled a smaller share of the events than this of those of the busiest loop serves nobody:
+/// it is that of a process that looks after the others.
+const READY_SHARE_MIN: f64 = 0.01;
+/// How many of the longest are kept in each list.
+const LONGEST_MAX: usize = 10;
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// No event loop waited.
+    NoWait,
+    /// An event loop waited for the disk.
+    LoopWaitsForDisk,
+    /// An event loop waited, but not for the disk.
+    LoopWaits,
+    /// There is no event loop, and threads waited for the disk.
+    ThreadsWaitForDisk,
+    /// The trace does not tell.
+    Unknown,
+}
+
+impl Verdict {
+    /// The exit status of `flash doctor`: 0 no wait, 1 waits, 2 it cannot be told.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::NoWait => 0,
+            Self::LoopWaitsForDisk | Self::LoopWaits | Self::ThreadsWaitForDisk => 1,
+            Self::Unknown => 2,
+        }
+    }
+}
+
+/// What a trace says of a server.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Diagnosis {
+    /// 1.
+    pub version: u32,
+    /// In one word.
+    pub verdict: Verdict,
+    /// Why it cannot be told; empty where it can.
+    pub unknown: Vec<String>,
+    /// What must be known before any figure is believed.
+    pub warnings: Vec<String>,
+    /// How long was watched.
+    pub duration_ns: u64,
+    /// Processes with event loops, those that lost most time first.
+    pub loops: Vec<LoopFinding>,
+    /// All threads that are no event loops, together.
+    pub others: OthersFinding,
+}
+
+/// The event loops of one process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LoopFinding {
+    /// The process.
+    pub pid: u32,
+    /// Its name and id.
+    pub name: String,
+    /// How many of its threads are event loops.
+    pub threads: u32,
+    /// It handled a share of the events that counts; if not, it is no part of the verdict.
+    pub is_judged: bool,
+    /// The call by which it waits for events.
+    pub wait_call: String,
+    /// Waits for events that ended, and descriptors that they returned as ready.
+    pub waits: u64,
+    /// See `waits`.
+    pub ready: u64,
+    /// The most that one wait returned.
+    pub ready_max: u32,
+    /// Where its time went.
+    pub time: Shares,
+    /// The share of its time in which it stood still in calls, 0 to 1.
+    pub blocked_share: f64,
+    /// How many of its calls blocked.
+    pub blocked: u64,
+    /// And how many of them for over 1 ms.
+    pub stalls: u64,
+    /// Of `stalls`, those for the disk.
+    pub disk_stalls: u64,
+    /// Of the time blocked, that for the disk.
+    pub disk_ns: u64,
+    /// The longest of those calls, from begin to end.
+    pub longest_ns: u64,
+    /// The calls that blocked, those that cost most first.
+    pub calls: Vec<CallTotal>,
+    /// What they were for, likewise; the longest of them.
+    pub targets: Vec<TargetTotal>,
+    /// How many there are.
+    pub targets_in_all: usize,
+    /// The longest blocked calls.
+    pub longest: Vec<BlockedCall>,
+    /// How often a ready descriptor was held up by them (`Thread::held_up`).
+    pub held_up: u64,
+    /// For how long, together.
+    pub held_up_ns: u64,
+    /// The longest time that one waited behind one call.
+    pub held_up_longest_ns: u64,
+    /// The connections that paid most, as far as they are known.
+    pub payers: Vec<Payer>,
+}
+
+/// A connection that waited behind blocked calls of the loop that served it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Payer {
+    /// The peer.
+    pub name: String,
+    /// Behind how many calls it waited.
+    pub times: u64,
+    /// How long together, at most: one that became ready in mid-call counts the whole call.
+    pub waited_ns: u64,
+    /// The call that it waited for longest, and what that was for.
+    pub behind: String,
+}
+
+/// The threads that are no event loops.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct OthersFinding {
+    /// How many.
+    pub threads: usize,
+    /// How many of them waited for the disk, as far as the list of blocked calls goes.
+    pub disk_threads: usize,
+    /// The most of them that waited for the disk at one moment, likewise.
+    pub disk_threads_at_once: usize,
+    /// How many of their calls waited for the disk.
+    pub disk_blocked: u64,
+    /// How long, together.
+    pub disk_ns: u64,
+    /// The longest of those calls.
+    pub longest_ns: u64,
+    /// These calls, those of all processes together (`pid` 0), those that waited longest first; only the
+    /// part for the disk is counted above.
+    pub calls: Vec<CallTotal>,
+    /// What they were for, likewise.
+    pub targets: Vec<TargetTotal>,
+    /// The longest blocked calls for the disk.
+    pub longest: Vec<BlockedCall>,
+}
+
+/// What the trace says.
+pub fn diagnose(trace: &Trace) -> Diagnosis {
+    let mut loops: Vec<LoopFinding> =
+        loop_pids(trace).into_iter().map(|pid| loop_finding(trace, pid)).collect();
+    let busiest = loops.iter().map(|found| found.ready).max().unwrap_or(0);
+    for found in &mut loops {
+        found.is_judged = found.ready as f64 >= busiest as f64 * READY_SHARE_MIN;
+    }
+    loops.sort_by_key(|found| Reverse((found.is_judged, found.time.blocked_ns)));
+    let others = others(trace);
+    let (verdict, unknown) = judge(trace, &loops, &others);
+    Diagnosis {
+        version: VERSION,
+        verdict,
+        unknown,
+        warnings: words::warnings(trace),
+        duration_ns: trace.duration_ns,
+        loops,
+        others,
+    }
+}
+
+fn judge(trace: &Trace, loops: &[LoopFinding], others: &OthersFinding) -> (Verdict, Vec<String>) {
+    let judged = || loops.iter().filter(|found| found.is_judged);
+    let counts = |stalls: u64, ns: u64, found: &LoopFinding| {
+        stalls > 0 || ns as f64 > found.time.total_ns() as f64 * BLOCKED_SHARE_MAX
+    };
+    if judged().any(|found| counts(found.disk_stalls, found.disk_ns, found)) {
+        return (Verdict::LoopWaitsForDisk, Vec::new());
+    }
+    if judged().any(|found| counts(found.stalls, found.time.blocked_ns, found)) {
+        return (Verdict::LoopWaits, Vec::new());
+    }
+    if loops.is_empty() && others.disk_blocked > 0 {
+        return (Verdict::ThreadsWaitForDisk, Vec::new());
+    }
+    let mut unknown = Vec::new();
+    if trace.missing.events_lost > 0 {
+        unknown.push("no wait was seen, but events were lost: ask again with a larger --buffer".to_owned());
+    }
+    if trace.calls.iter().all(|call| call.count == 0) {
+        unknown.push("it made no system call at all: ask again while it has something to do".to_owned());
+    } else if !loops.is_empty() && loops.iter().all(|found| found.ready == 0) {
+        unknown.push("its event loops had nothing to do: ask again while it is loaded".to_owned());
+    }
+    let verdict = if unknown.is_empty() { Verdict::NoWait } else { Verdict::Unknown };
+    (verdict, unknown)
+}
+
+fn loop_pids(trace: &Trace) -> BTreeSet<u32> {
+    trace.threads.iter().filter(|thread| thread.is_loop).map(|thread| thread.pid).collect()
+}
+
+fn loop_finding(trace: &Trace, pid: u32) -> LoopFinding {
+    let threads: Vec<&Thread> =
+        trace.threads.iter().filter(|thread| thread.is_loop && thread.pid == pid).collect();
+    let sum =
+        |of: fn(&Thread) -> u64| threads.iter().fold(0_u64, |sum, thread| sum.saturating_add(of(thread)));
+    let time = threads.iter().fold(Shares::default(), |sum, thread| added(sum, thread.time));
+    let calls: Vec<CallTotal> =
+        blocking(trace).filter(|call| call.in_loop && call.pid == pid).cloned().collect();
+    let reasons = || calls.iter().flat_map(|call| &call.reasons);
+    let disk = || reasons().filter(|total| total.reason.is_disk());
+    let mine = |call: &&BlockedCall| call.in_loop && call.pid == pid;
+    let targets: Vec<TargetTotal> =
+        trace.targets.iter().filter(|total| total.in_loop && total.pid == pid).cloned().collect();
+    LoopFinding {
+        pid,
+        name: words::process(trace, pid),
+        threads: threads.len() as u32,
+        is_judged: true,
+        wait_call: threads
+            .iter()
+            .find_map(|thread| thread.wait_call.clone())
+            .unwrap_or_default()
+            .into_owned(),
+        waits: sum(|thread| thread.waits),
+        ready: sum(|thread| thread.ready),
+        ready_max: threads.iter().map(|thread| thread.ready_max).max().unwrap_or(0),
+        time,
+        blocked_share: per(time.blocked_ns, time.total_ns()),
+        blocked: calls.iter().map(|call| call.blocked).sum(),
+        stalls: reasons().map(|total| total.stalls).sum(),
+        disk_stalls: disk().map(|total| total.stalls).sum(),
+        disk_ns: disk().map(|total| total.blocked_ns).sum(),
+        longest_ns: reasons().map(|total| total.longest_ns).max().unwrap_or(0),
+        targets_in_all: targets.len(),
+        targets: targets.into_iter().take(LONGEST_MAX).collect(),
+        longest: longest(trace.blocked.iter().filter(mine)),
+        held_up: sum(|thread| thread.held_up),
+        held_up_ns: sum(|thread| thread.held_up_ns),
+        held_up_longest_ns: threads.iter().map(|thread| thread.held_up_longest_ns).max().unwrap_or(0),
+        payers: payers(trace.blocked.iter().filter(mine)),
+        calls,
+    }
+}
+
+/// The calls that blocked and are not there to wait, those that cost most first.
+fn blocking(trace: &Trace) -> impl Iterator<Item = &CallTotal> {
+    let mut calls: Vec<&CallTotal> =
+        trace.calls.iter().filter(|call| !call.is_wait && call.blocked_ns > 0).collect();
+    calls.sort_by_key(|call| Reverse(call.blocked_ns));
+    calls.into_iter()
+}
+
+fn longest<'a>(calls: impl Iterator<Item = &'a BlockedCall>) -> Vec<BlockedCall> {
+    let mut calls: Vec<&BlockedCall> = calls.collect();
+    calls.sort_by_key(|call| Reverse(call.blocked_ns));
+    calls.into_iter().take(LONGEST_MAX).cloned().collect()
+}
+
+/// Connections by how long they were held up: their requests are not known. One behind two calls in a row waited for each of them no
+/// longer than that was blocked.
+fn payers<'a>(calls: impl Iterator<Item = &'a BlockedCall>) -> Vec<Payer> {
+    let mut payers: BTreeMap<(u32, String), (Payer, u64)> = BTreeMap::new();
+    for call in calls {
+        for waiter in call.batch.iter().flat_map(|batch| &batch.waiters) {
+            let Some(target) = &waiter.target else { continue };
+            let waited_ns = waiter.waited_ns.min(call.blocked_ns);
+            let (payer, worst_ns) = payers.entry((call.tid, target.name.clone())).or_default();
+            payer.name = words::target(target);
+            payer.times += 1;
+            payer.waited_ns += waited_ns;
+            if waited_ns > *worst_ns {
+                *worst_ns = waited_ns;
+                payer.behind = format!("{} of {}", call.call, words::on_what(call));
+            }
+        }
+    }
+    let mut payers: Vec<Payer> = payers.into_values().map(|(payer, _)| payer).collect();
+    payers.sort_by_key(|payer| Reverse(payer.waited_ns));
+    payers.truncate(LONGEST_MAX);
+    payers
+}
+
+fn others(trace: &Trace) -> OthersFinding {
+    let for_disk = |call: &&BlockedCall| !call.in_loop && call.reason.is_disk();
+    let calls = together(
+        blocking(trace)
+            .filter(|call| !call.in_loop && call.reasons.iter().any(|total| total.reason.is_disk())),
+    );
+    let reasons = || calls.iter().flat_map(|call| &call.reasons).filter(|total| total.reason.is_disk());
+    let is_disk =
+        |total: &&TargetTotal| !total.in_loop && total.reasons.iter().any(|one| one.reason.is_disk());
+    OthersFinding {
+        threads: trace.threads.iter().filter(|thread| !thread.is_loop).count(),
+        disk_threads: trace
+            .blocked
+            .iter()
+            .filter(for_disk)
+            .map(|call| call.tid)
+            .collect::<BTreeSet<u32>>()
+            .len(),
+        disk_threads_at_once: at_once(trace.blocked.iter().filter(for_disk)),
+        disk_blocked: reasons().map(|total| total.count).sum(),
+        disk_ns: reasons().map(|total| total.blocked_ns).sum(),
+        longest_ns: reasons().map(|total| total.longest_ns).max().unwrap_or(0),
+        targets: trace.targets.iter().filter(is_disk).take(LONGEST_MAX).cloned().collect(),
+        longest: longest(trace.blocked.iter().filter(for_disk)),
+        calls,
+    }
+}
+
+/// Calls of the same name, of all processes together.
+fn together<'a>(calls: impl Iterator<Item = &'a CallTotal>) -> Vec<CallTotal> {
+    let mut sums: BTreeMap<&str, CallTotal> = BTreeMap::new();
+    for call in calls {
+        let Some(sum) = sums.get_mut(&*call.call) else {
+            sums.insert(&call.call, CallTotal { pid: 0, ..call.clone() });
+            continue;
+        };
+        sum.count += call.count;
+        sum.errors += call.errors;
+        sum.duration_ns += call.duration_ns;
+        sum.on_cpu_ns += call.on_cpu_ns;
+        sum.blocked_ns += call.blocked_ns;
+        sum.runnable_ns += call.runnable_ns;
+        sum.blocked += call.blocked;
+        sum.longest_ns = sum.longest_ns.max(call.longest_ns);
+        for one in &call.reasons {
+            match sum.reasons.iter_mut().find(|total| total.reason == one.reason) {
+                Some(total) => {
+                    total.count += one.count;
+                    total.stalls += one.stalls;
+                    total.blocked_ns += one.blocked_ns;
+                    total.longest_ns = total.longest_ns.max(one.longest_ns);
+                }
+                None => sum.reasons.push(*one),
+            }
+        }
+        sum.reasons.sort_by_key(|total| Reverse(total.blocked_ns));
+    }
+    let mut calls: Vec<CallTotal> = sums.into_values().collect();
+    calls.sort_by_key(|call| Reverse(call.blocked_ns));
+    calls
+}
+
+/// The most of these calls that were under way at one moment.
+fn at_once<'a>(calls: impl Iterator<Item = &'a BlockedCall>) -> usize {
+    let mut edges: Vec<(u64, isize)> = calls
+        .flat_map(|call| [(call.start_ns, 1), (call.start_ns.saturating_add(call.duration_ns), -1)])
+        .collect();
+    // At the same moment ends come first.
+    edges.sort_unstable();
+    let (mut now, mut most) = (0_isize, 0_isize);
+    for (_, step) in edges {
+        now += step;
+        most = most.max(now);
+    }
+    most.unsigned_abs()
+}
+
+fn added(a: Shares, b: Shares) -> Shares {
+    Shares {
+        waiting_ns: a.waiting_ns + b.waiting_ns,
+        user_ns: a.user_ns + b.user_ns,
+        call_ns: a.call_ns + b.call_ns,
+        blocked_ns: a.blocked_ns + b.blocked_ns,
+        runnable_ns: a.runnable_ns + b.runnable_ns,
+    }
+}
+
+/// A share, 0 of nothing.
+pub(super) fn per(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+#[cfg(test)]
+#[path = "diagnosis_tests.rs"]
+mod tests;

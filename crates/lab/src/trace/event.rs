@@ -1,0 +1,49 @@
+//! What the kernel records, decoded: what the analysis is fed with.
+//!
+//! `decode` makes them from records, tests by hand. Times are of `CLOCK_MONOTONIC`, in nanoseconds.
+
+/// One thing that happened to one thread, or to a core's ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// When.
+    pub(crate) time_ns: u64,
+    /// The core that it happened on.
+    pub(crate) core: u32,
+    /// The process of the thread; 0 in `Lost`.
+    pub(crate) pid: u32,
+    /// The thread; 0 in `Lost`.
+    pub(crate) tid: u32,
+    pub(crate) what: What,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A system call begins.
+    Enter { call: u64, args: [u64; 6] },
+    /// It ends.
+    Exit { call: u64, result: i64 },
+    /// The thread is about to leave its core to wait, here in the kernel; innermost first.
+    Stack { frames: Vec<u64> },
+    /// It leaves its core, to wait or although it could run.
+    Off { runnable: bool },
+    /// It has a core.
+    On,
+    /// It starts a thread or a process.
+    Fork { child_pid: u32, child_tid: u32 },
+    /// It ends.
+    End,
+    /// It has a name; also when it begins another program.
+    Name { name: String, executed: bool },
+    /// The core's ring was full: so many events are missing before this.
+    Lost { count: u64 },
+}
+
+/// What a thread was blocked in when the trace began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InCall {
+    pub(crate) call: u64,
+    pub(crate) args: [u64; 6],
+    /// The kernel's functions, the innermost first.
+    pub(crate) functions: Vec<String>,
+}

@@ -1,0 +1,196 @@
+//! A made-up trace for tests: a server with one loop that waits for the disk, and a pool of threads.
+
+use super::model::{
+    Batch, BlockedCall, CallTotal, Process, Reason, ReasonTotal, Segment, Shares, State, Target, TargetKind,
+    TargetTotal, Thread, Timeline, Trace, VERSION, Waiter,
+};
+
+/// The process of the loop.
+pub(super) const PID: u32 = 71;
+/// A thread of the pool.
+pub(super) const POOL: u32 = 80;
+pub(super) const MS: u64 = 1_000_000;
+
+fn file(name: &str) -> Target {
+    Target { kind: TargetKind::File, name: name.to_owned(), is_uncertain: false }
+}
+
+fn waiter(peer: &str, waited_ms: u64, arrived: bool) -> Waiter {
+    let target =
+        Target { kind: TargetKind::Socket, name: format!("127.0.0.1:80 - {peer}"), is_uncertain: false };
+    Waiter { fd: 9, arrived, target: Some(target), waited_ns: waited_ms * MS }
+}
+
+/// A call of the loop that waited from `start_ms` on.
+pub(super) fn wait(
+    call: &'static str,
+    start_ms: u64,
+    blocked_ms: u64,
+    reason: Reason,
+    name: &str,
+) -> BlockedCall {
+    BlockedCall {
+        pid: PID,
+        tid: PID,
+        in_loop: true,
+        call: call.into(),
+        start_ns: start_ms * MS,
+        duration_ns: blocked_ms * MS,
+        blocked_ns: blocked_ms * MS,
+        switches: 1,
+        reason,
+        stack: vec!["io_schedule".to_owned(), "folio_wait_bit_common".to_owned()],
+        fd: Some(12),
+        target: Some(file(name)),
+        request: Some(format!("GET {name} HTTP/1.1")),
+        batch: Some(Batch::default()),
+        ..BlockedCall::default()
+    }
+}
+
+pub(super) fn total(call: &'static str, in_loop: bool, reason: Reason, blocked_ms: &[u64]) -> CallTotal {
+    let sum = blocked_ms.iter().sum::<u64>() * MS;
+    let longest_ns = blocked_ms.iter().max().unwrap_or(&0) * MS;
+    let stalls = blocked_ms.iter().filter(|ms| **ms > 1).count() as u64;
+    let count = blocked_ms.len() as u64;
+    CallTotal {
+        pid: PID,
+        in_loop,
+        call: call.into(),
+        count: 1000,
+        duration_ns: sum + 2 * MS,
+        on_cpu_ns: 2 * MS,
+        blocked_ns: sum,
+        blocked: count,
+        longest_ns,
+        loop_share: if in_loop { sum as f64 / 1e9 } else { 0.0 },
+        reasons: vec![ReasonTotal { reason, count, stalls, blocked_ns: sum, longest_ns }],
+        ..CallTotal::default()
+    }
+}
+
+fn target_of(call: &BlockedCall) -> TargetTotal {
+    TargetTotal {
+        pid: PID,
+        in_loop: call.in_loop,
+        call: call.call.clone(),
+        target: call.target.clone().unwrap_or_default(),
+        blocked: 1,
+        blocked_ns: call.blocked_ns,
+        longest_ns: call.duration_ns,
+        reasons: vec![ReasonTotal {
+            reason: call.reason,
+            count: 1,
+            stalls: 1,
+            blocked_ns: call.blocked_ns,
+            longest_ns: call.duration_ns,
+        }],
+    }
+}
+
+/// A second of a loop that waited 200 ms in sendfile and 50 ms in openat, and of a pool that waited 300 ms.
+pub(super) fn waiting_server() -> Trace {
+    let mut send = wait("sendfile", 100, 200, Reason::DiskRead, "/srv/cold/big");
+    send.batch = Some(Batch {
+        ready: 2,
+        turned_to: 1,
+        behind: 1,
+        arrived: 1,
+        waiters: vec![waiter("10.0.0.1:5", 260, false), waiter("10.0.0.2:6", 150, true)],
+    });
+    let mut open = wait("openat", 305, 50, Reason::Metadata, "/srv/cold/deep/name");
+    open.batch = Some(Batch {
+        ready: 2,
+        turned_to: 1,
+        behind: 1,
+        waiters: vec![waiter("10.0.0.1:5", 52, false)],
+        ..Batch::default()
+    });
+    let mut pool = wait("pread64", 400, 300, Reason::DiskRead, "/srv/cold/other");
+    (pool.tid, pool.in_loop, pool.batch) = (POOL, false, None);
+    let blocked = vec![send, open, pool];
+    let time = Shares {
+        waiting_ns: 700 * MS,
+        user_ns: 20 * MS,
+        call_ns: 30 * MS,
+        blocked_ns: 250 * MS,
+        runnable_ns: 0,
+    };
+    let thread = Thread {
+        tid: PID,
+        pid: PID,
+        name: "nginx".to_owned(),
+        is_loop: true,
+        wait_call: Some("epoll_wait".into()),
+        waits: 90,
+        ready: 100,
+        ready_max: 2,
+        time,
+        held_up: 3,
+        held_up_ns: 350 * MS,
+        held_up_longest_ns: 200 * MS,
+    };
+    let pool = Thread { tid: POOL, pid: PID, name: "nginx".to_owned(), ..Thread::default() };
+    let waits = CallTotal { is_wait: true, ..total("epoll_wait", true, Reason::Events, &[700]) };
+    Trace {
+        version: VERSION,
+        command_line: vec!["flash".to_owned(), "trace".to_owned(), PID.to_string()],
+        kernel: "6.18".to_owned(),
+        duration_ns: 1000 * MS,
+        processes: vec![Process {
+            pid: PID,
+            parent: 1,
+            name: "nginx".to_owned(),
+            command: "nginx: worker".to_owned(),
+        }],
+        threads: vec![thread, pool],
+        calls: vec![
+            waits,
+            total("sendfile", true, Reason::DiskRead, &[200]),
+            total("openat", true, Reason::Metadata, &[50]),
+            total("pread64", false, Reason::DiskRead, &[300]),
+        ],
+        targets: blocked.iter().map(target_of).collect(),
+        timelines: vec![timeline()],
+        blocked,
+        ..Trace::default()
+    }
+}
+
+/// Waits 100 ms, sendfile 200, works 5, openat 50, waits 645.
+fn timeline() -> Timeline {
+    let segment =
+        |start_ms: u64, ms: u64, state: State, call: Option<&'static str>, reason: Option<Reason>| Segment {
+            start_ns: start_ms * MS,
+            duration_ns: ms * MS,
+            state,
+            call: call.map(Into::into),
+            reason,
+            ..Segment::default()
+        };
+    Timeline {
+        tid: PID,
+        pid: PID,
+        resolution_ns: 0,
+        segments: vec![
+            segment(0, 100, State::Waiting, Some("epoll_wait"), None),
+            segment(100, 200, State::Blocked, Some("sendfile"), Some(Reason::DiskRead)),
+            segment(300, 5, State::User, None, None),
+            segment(305, 50, State::Blocked, Some("openat"), Some(Reason::Metadata)),
+            segment(355, 645, State::Waiting, Some("epoll_wait"), None),
+        ],
+    }
+}
+
+/// The same server, when only its pool waits.
+pub(super) fn helped_server() -> Trace {
+    let mut trace = waiting_server();
+    trace.blocked.retain(|call| !call.in_loop);
+    trace.calls.retain(|call| !call.in_loop || call.is_wait);
+    trace.targets.retain(|total| !total.in_loop);
+    let thread = &mut trace.threads[0];
+    thread.time.waiting_ns += thread.time.blocked_ns;
+    (thread.time.blocked_ns, thread.held_up, thread.held_up_ns, thread.held_up_longest_ns) = (0, 0, 0, 0);
+    trace.timelines[0].segments.retain(|segment| segment.state != State::Blocked);
+    trace
+}

@@ -1,0 +1,251 @@
+//! Why a call waits, by the functions of the kernel that it waits in.
+//!
+//! A pure function of names. The names are those of Linux 5.15 to 6.18; one that is not known any more
+//! makes a reason [`Reason::Unknown`], never a wrong one.
+
+use super::model::Reason;
+
+/// Frames, from the innermost, in which the primitive stands that a thread sleeps by.
+const SLEEP_FRAMES: usize = 8;
+
+/// What stands for what, by the beginning of a function's name; the first that is found decides.
+type Rules = &'static [(Reason, &'static [&'static str])];
+
+/// What somebody sleeps by, in the innermost frames alone: further out stands what it was all for.
+const SLEEPS: Rules = &[
+    (Reason::RemoteFileSystem, &["fuse_", "request_wait_answer", "nfs_", "nfs4_", "rpc_", "cifs_", "p9_"]),
+    (Reason::Futex, &["futex_wait", "futex_do_wait", "futex_lock"]),
+    (
+        Reason::Sleep,
+        &[
+            "hrtimer_nanosleep",
+            "do_nanosleep",
+            "do_sigtimedwait",
+            "__do_sys_rt_sigsuspend",
+            "sigsuspend",
+            "do_pause",
+        ],
+    ),
+    (Reason::Child, &["do_wait", "kernel_wait4", "kernel_waitid"]),
+    (
+        Reason::Events,
+        &[
+            "ep_poll",
+            "do_epoll_wait",
+            "do_sys_poll",
+            "do_poll",
+            "do_select",
+            "core_sys_select",
+            "read_events",
+            "io_cqring_wait",
+        ],
+    ),
+    (
+        Reason::Pipe,
+        &[
+            "pipe_read",
+            "pipe_write",
+            "anon_pipe_",
+            "fifo_pipe_",
+            "pipe_wait",
+            "wait_for_partner",
+            "splice_pipe_",
+        ],
+    ),
+    (
+        Reason::Network,
+        &[
+            "sk_wait_data",
+            "sk_stream_wait_",
+            "inet_csk_accept",
+            "inet_csk_wait_",
+            "inet_wait_for_connect",
+            "unix_stream_",
+            "unix_dgram_",
+            "unix_wait_for_peer",
+            "__skb_wait_for_more",
+            "sock_alloc_send_pskb",
+            "sock_wait_for_wmem",
+            "tcp_recvmsg",
+            "__lock_sock",
+            "tty_",
+            "n_tty_",
+        ],
+    ),
+    (
+        Reason::DiskQueue,
+        &[
+            "blk_mq_get_tag",
+            "rq_qos_wait",
+            "wbt_wait",
+            "blk_queue_enter",
+            "__bio_queue_enter",
+            "ioc_rqos_throttle",
+            "iolatency_",
+        ],
+    ),
+    // These sleep with locks held or for one, on behalf of the file system: told apart from plain locks.
+    (
+        Reason::Metadata,
+        &["d_alloc_parallel", "d_wait_lookup", "wait_on_inode", "__wait_on_freeing_inode", "find_inode"],
+    ),
+    (
+        Reason::Lock,
+        &[
+            "__mutex_lock",
+            "mutex_lock",
+            "rwsem_down_",
+            "down_read",
+            "down_write",
+            "__down",
+            "percpu_rwsem_wait",
+            "__percpu_down_read",
+            "rt_mutex_",
+            "rwbase_",
+            "flock_lock_inode_wait",
+            "posix_lock_inode_wait",
+            "locks_lock_inode_wait",
+            "inode_dio_wait",
+        ],
+    ),
+];
+
+/// What it was all for, in all frames.
+const WORK: Rules = &[
+    (
+        Reason::MemoryReclaim,
+        &[
+            "try_to_free_",
+            "shrink_",
+            "do_try_to_free_pages",
+            "mem_cgroup_handle_over_high",
+            "throttle_direct_reclaim",
+            "reclaim_throttle",
+            "mem_cgroup_oom",
+            "out_of_memory",
+        ],
+    ),
+    (
+        Reason::Writeback,
+        &[
+            "balance_dirty_pages",
+            "jbd2_log_wait_commit",
+            "jbd2_journal_commit",
+            "wait_transaction_",
+            "start_this_handle",
+            "add_transaction_credits",
+            "do_get_write_access",
+            "folio_wait_writeback",
+            "folio_wait_stable",
+            "wait_on_page_writeback",
+            "__filemap_fdatawait",
+            "filemap_fdatawait",
+            "file_write_and_wait",
+            "blkdev_issue_flush",
+            "xlog_",
+            "xfs_log_",
+            "wb_wait_for_completion",
+            "sync_inodes_sb",
+        ],
+    ),
+    (
+        Reason::Metadata,
+        &[
+            "__wait_on_buffer",
+            "wait_on_buffer",
+            "__bread",
+            "bdev_getblk",
+            "ext4_bread",
+            "ext4_sb_bread",
+            "ext4_read_bh",
+            "ext4_get_inode_loc",
+            "__ext4_get_inode_loc",
+            "ext4_read_inode_bitmap",
+            "ext4_read_block_bitmap",
+            "ext4_find_extent",
+            "ext4_ext_",
+            "ext4_find_entry",
+            "ext4_readdir",
+            "iterate_dir",
+            "xfs_buf_",
+            "xfs_iread_",
+            "xfs_dir",
+            "btrfs_search_slot",
+            "btrfs_lookup_",
+            "read_extent_buffer",
+            "read_tree_block",
+            "evict",
+            "truncate_inode_pages",
+        ],
+    ),
+    (
+        Reason::DiskRead,
+        &[
+            "filemap_read",
+            "filemap_get_pages",
+            "filemap_update_page",
+            "filemap_fault",
+            "filemap_splice_read",
+            "generic_file_splice_read",
+            "__folio_lock",
+            "folio_wait_bit",
+            "page_cache_",
+            "force_page_cache_",
+            "force_page_cache",
+            "read_pages",
+            "ondemand_readahead",
+            "do_read_cache_",
+            "mpage_read",
+            "ext4_mpage_readpages",
+            "iomap_read",
+            "iomap_dio_rw",
+            "__iomap_dio_rw",
+            "blkdev_direct_IO",
+            "__blkdev_direct_IO",
+            "do_swap_page",
+            "swap_read",
+            "dio_await",
+            "submit_bio_wait",
+            "wait_on_page_bit",
+            "read_cache_",
+        ],
+    ),
+    // A look-up that waits in a function without a name here is still one.
+    (
+        Reason::Metadata,
+        &["lookup_slow", "__lookup_slow", "lookup_open", "walk_component", "path_openat", "vfs_statx"],
+    ),
+    // The innermost of all that waits for a device.
+    (Reason::DiskRead, &["io_schedule"]),
+];
+
+/// What the kernel itself has around every wait.
+const FRAME_OF_ALL: &[&str] = &["schedule", "__schedule", "io_schedule", "preempt_schedule"];
+
+/// The reason of a wait with these functions, the innermost first; `call` is what the thread had called.
+pub(crate) fn reason(functions: &[&str], call: &str) -> Reason {
+    let inner = &functions[..functions.len().min(SLEEP_FRAMES)];
+    if let Some(found) = find(SLEEPS, inner).or_else(|| find(WORK, functions)) {
+        return found;
+    }
+    match call {
+        _ if !functions.iter().all(|name| FRAME_OF_ALL.contains(name)) => Reason::Unknown,
+        // Without symbols the call says what it is, where it can only be one thing.
+        "futex" => Reason::Futex,
+        "nanosleep" | "clock_nanosleep" | "pause" | "rt_sigsuspend" | "rt_sigtimedwait" => Reason::Sleep,
+        "wait4" | "waitid" => Reason::Child,
+        "recvfrom" | "recvmsg" | "sendto" | "sendmsg" | "accept" | "accept4" | "connect" => Reason::Network,
+        _ => Reason::Unknown,
+    }
+}
+
+fn find(rules: Rules, functions: &[&str]) -> Option<Reason> {
+    let holds = |starts: &[&str]| {
+        functions.iter().any(|function| starts.iter().any(|start| function.starts_with(start)))
+    };
+    rules.iter().find(|(_, starts)| holds(starts)).map(|(reason, _)| *reason)
+}
+
+#[cfg(test)]
+#[path = "reason_tests.rs"]
+mod tests;

@@ -1,0 +1,265 @@
+//! Records what processes do, and has it analysed while it goes on: [`record`].
+//!
+//! One thread, the caller's: it sleeps until a ring wants to be read or somebody waits for a disk, takes what
+//! there is, and hands it over in the order of time. It waits for files of /proc, never for whom it traces.
+
+use std::process::{Child, Command};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use flash_sys::waiting::held::Held;
+use flash_sys::waiting::perf;
+use flash_sys::waiting::program::{Signal, signal};
+
+use super::analysis::Analysis;
+use super::attach::Attached;
+use super::event::Event;
+use super::model::{Ending, Trace};
+use super::world::{Machine, in_call, is_running};
+use crate::drive::interrupt;
+use crate::error::{Error, Result};
+use crate::load::Stop;
+
+/// How often rings are read at least.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// What is younger waits for the next time: an older event may still be about to be written on another core.
+const SETTLING_NS: u64 = 300_000;
+/// After a wake-up it waits so long, so that what woke it is old enough.
+const SETTLING: Duration = Duration::from_micros(400);
+/// How often threads are looked for that have ended without an event of it, as that was lost.
+const ROLL_CALL_NS: u64 = 1_000_000_000;
+/// The longest trace.
+const DURATION_MAX_S: f64 = 3600.0;
+/// The sizes of a ring.
+const BUFFER_BYTES_MIN: u64 = 4096;
+const BUFFER_BYTES_MAX: u64 = 256 << 20;
+/// How long a command that was started here has to end after TERM.
+const COMMAND_END_MAX: Duration = Duration::from_secs(5);
+
+/// What is traced.
+#[derive(Clone, Debug)]
+pub enum Subject {
+    /// A process that runs, and all that descends from it.
+    Process(u32),
+    /// A command that is started for it: the program and its arguments.
+    Command(Vec<String>),
+}
+
+/// How it is recorded.
+#[derive(Clone, Debug)]
+pub struct RecordOptions {
+    /// What.
+    pub subject: Subject,
+    /// How long, in seconds; none is until the command ends.
+    pub duration_s: Option<f64>,
+    /// The buffer of each core between the kernel and this process, in bytes; rounded up to a power of two.
+    pub buffer_bytes: u64,
+    /// The command line, for the results.
+    pub command_line: Vec<String>,
+}
+
+/// The buffer of a core, when nothing else is asked for.
+pub const BUFFER_BYTES: u64 = 8 << 20;
+
+/// Records, and says what it means. A signal ends it early, with what there is.
+///
+/// Errors: usage, for options that make no sense; run, without the right to trace (the message says what is
+/// needed), without the process, or for a command that can't be started.
+pub fn record(options: &RecordOptions) -> Result<Trace> {
+    check(options)?;
+    let buffer_bytes = options.buffer_bytes as usize;
+    // Before any thread is started.
+    let stop = interrupt::watch()?;
+    let mut machine = Machine::new();
+    let started = match &options.subject {
+        Subject::Process(pid) => Started { pid: *pid, held: None },
+        Subject::Command(words) => Started::held(words)?,
+    };
+    let attached = Attached::new(started.pid, buffer_bytes, started.held.is_some())?;
+    let mut recorder = Recorder::new(attached);
+    let start_ns = perf::now_ns();
+    let started_unix_ms =
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let mut analysis = Analysis::new(start_ns);
+    for (pid, tid, name) in &recorder.attached.threads {
+        // One that is held has yet to begin.
+        let in_call = if started.held.is_some() { None } else { in_call(*pid, *tid) };
+        analysis.add_thread(*pid, *tid, name, in_call);
+    }
+    let child = started.go(&recorder.attached)?;
+    let until_ns = options.duration_s.map(|seconds| start_ns + (seconds * 1e9) as u64);
+    let ending = recorder.run(&mut analysis, &mut machine, until_ns, &stop)?;
+    let end_ns = until_ns.map_or_else(perf::now_ns, |until_ns| until_ns.min(perf::now_ns()));
+    let lost = recorder.attached.lost();
+    let mut trace = analysis.finish(end_ns, ending, lost, &mut machine);
+    trace.command_line.clone_from(&options.command_line);
+    trace.kernel =
+        std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+    trace.started_unix_ms = started_unix_ms;
+    note(&mut trace, &recorder, &machine, options);
+    // Nothing is recorded of its end.
+    drop(recorder);
+    if let Some(child) = child {
+        end(child);
+    }
+    Ok(trace)
+}
+
+fn check(options: &RecordOptions) -> Result<()> {
+    if let Some(seconds) = options.duration_s
+        && !(seconds > 0.0 && seconds <= DURATION_MAX_S)
+    {
+        let text = format!("a duration of {seconds} s: it must be above 0 and at most {DURATION_MAX_S} s");
+        return Err(Error::usage(text));
+    }
+    if !(BUFFER_BYTES_MIN..=BUFFER_BYTES_MAX).contains(&options.buffer_bytes) {
+        return Err(Error::usage(format!(
+            "a buffer of {} bytes: it must be of {BUFFER_BYTES_MIN} to {BUFFER_BYTES_MAX}",
+            options.buffer_bytes
+        )));
+    }
+    match &options.subject {
+        Subject::Process(pid) if *pid == std::process::id() => Err(Error::usage("flash cannot trace itself")),
+        Subject::Command(words) if words.is_empty() => Err(Error::usage("name a command after --")),
+        _ => Ok(()),
+    }
+}
+
+/// What the numbers do not say by themselves.
+fn note(trace: &mut Trace, recorder: &Recorder, machine: &Machine, options: &RecordOptions) {
+    let missing = &mut trace.missing;
+    missing.threads_dropped += recorder.attached.threads_dropped;
+    if machine.hides_symbols() {
+        let note = "the kernel hides its symbols (kptr_restrict): reasons are guessed from calls";
+        missing.notes.push(note.to_owned());
+    }
+    let (wanted, got) = (options.buffer_bytes, recorder.attached.ring_bytes as u64);
+    if got < wanted {
+        let note = format!(
+            "the buffer of each core is of {got} bytes, not of {wanted}: more may not be locked \
+             (perf_event_mlock_kb)"
+        );
+        missing.notes.push(note);
+    }
+    if recorder.attached.decoder.broken > 0 {
+        missing.notes.push(format!("{} records made no sense", recorder.attached.decoder.broken));
+    }
+}
+
+/// What is to be traced.
+struct Started {
+    pid: u32,
+    held: Option<(Held, String)>,
+}
+
+impl Started {
+    fn held(words: &[String]) -> Result<Self> {
+        let Some((program, arguments)) = words.split_first() else {
+            return Err(Error::usage("name a command after --"));
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let held = Held::new(command).map_err(|why| Error::run(format!("cannot start {program}: {why}")))?;
+        Ok(Self { pid: held.pid(), held: Some((held, program.clone())) })
+    }
+
+    /// From now on it is recorded. One that was held begins, and its events with it.
+    fn go(self, attached: &Attached) -> Result<Option<Child>> {
+        match self.held {
+            None => attached.enable().map(|()| None),
+            Some((held, program)) => {
+                let child = held.go();
+                child.map(Some).map_err(|why| Error::run(format!("cannot start {program}: {why}")))
+            }
+        }
+    }
+}
+
+/// A command that outlives its trace is asked to end, as it was started for the trace. It is never killed.
+fn end(mut child: Child) {
+    if matches!(child.try_wait(), Ok(Some(_))) {
+        return;
+    }
+    let pid = child.id();
+    let _ = signal(pid, Signal::TERM);
+    let step = Duration::from_millis(20);
+    let mut waited = Duration::ZERO;
+    while waited < COMMAND_END_MAX {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(step);
+        waited += step;
+    }
+    eprintln!("warning: process {pid} was sent TERM when the trace was over, and still runs");
+}
+
+struct Recorder {
+    attached: Attached,
+    bytes: Vec<u8>,
+    /// Events that are not handed over yet, by time.
+    waiting: Vec<Event>,
+}
+
+impl Recorder {
+    fn new(attached: Attached) -> Self {
+        Self { attached, bytes: Vec::new(), waiting: Vec::new() }
+    }
+
+    fn run(
+        &mut self,
+        analysis: &mut Analysis,
+        machine: &mut Machine,
+        until_ns: Option<u64>,
+        stop: &Stop,
+    ) -> Result<Ending> {
+        let mut roll_call_ns = perf::now_ns();
+        loop {
+            let left_ns = until_ns.map_or(u64::MAX, |until_ns| until_ns.saturating_sub(perf::now_ns()));
+            let timeout = if self.waiting.is_empty() { INTERVAL } else { SETTLING };
+            let rings = self.attached.rings.iter().map(|(_, ring)| ring);
+            perf::wait(rings, timeout.min(Duration::from_nanos(left_ns)))
+                .map_err(|why| Error::run(format!("cannot wait for events: {why}")))?;
+            let ending = if until_ns.is_some_and(|until_ns| perf::now_ns() >= until_ns) {
+                Some(Ending::Duration)
+            } else if stop.is_set() {
+                Some(Ending::Interrupted)
+            } else {
+                None
+            };
+            self.take(analysis, machine, if ending.is_some() { 0 } else { SETTLING_NS }, until_ns);
+            analysis.look(machine);
+            if let Some(ending) = ending {
+                return Ok(ending);
+            }
+            if self.waiting.is_empty() && perf::now_ns() >= roll_call_ns + ROLL_CALL_NS {
+                for (pid, tid) in analysis.running() {
+                    if !is_running(pid, tid) {
+                        analysis.end(pid, tid);
+                    }
+                }
+                roll_call_ns = perf::now_ns();
+            }
+            if self.waiting.is_empty() && !analysis.is_anybody_left() {
+                return Ok(Ending::TargetEnded);
+            }
+        }
+    }
+
+    /// Hands over what there is and is at least `settling_ns` old, and not of after the end.
+    fn take(&mut self, analysis: &mut Analysis, machine: &Machine, settling_ns: u64, until_ns: Option<u64>) {
+        // What is older than this was written before the rings are read.
+        let settled_ns = perf::now_ns().saturating_sub(settling_ns);
+        for (core, ring) in &mut self.attached.rings {
+            self.bytes.clear();
+            ring.take(&mut self.bytes);
+            self.attached.decoder.decode(*core, &self.bytes, &mut self.waiting);
+        }
+        self.waiting.sort_by_key(|event| event.time_ns);
+        let ready = self.waiting.partition_point(|event| event.time_ns <= settled_ns);
+        for event in self.waiting.drain(..ready) {
+            if until_ns.is_none_or(|until_ns| event.time_ns <= until_ns) {
+                analysis.feed(event, machine);
+            }
+        }
+    }
+}

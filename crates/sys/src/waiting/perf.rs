@@ -1,0 +1,312 @@
+//! Events of other processes as the kernel records them: perf_event_open(2) and its ring buffers.
+//!
+//! The lab's `trace` uses it: tracepoints, for one thread and what it starts, on one core each, all of a
+//! core into one ring. It decodes nothing: a record is given as its bytes. The kernel closes an event with
+//! its descriptor, so a tracer that is killed leaves nothing behind in whom it traced.
+//!
+//! Ours rather than `perf-event2`: two calls, five ioctls and the reading of a ring are all that is
+//! needed, and that crate has no ring that many events share.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::param::page_size;
+
+/// What a sample holds (`PERF_SAMPLE_*`), in this order in a record: identifier, thread, time, then the stack
+/// where one is asked for, then the fields of the tracepoint.
+const SAMPLE: u64 = SAMPLE_IDENTIFIER | SAMPLE_TID | SAMPLE_TIME | SAMPLE_RAW;
+const SAMPLE_TID: u64 = 1 << 1;
+const SAMPLE_TIME: u64 = 1 << 2;
+const SAMPLE_CALLCHAIN: u64 = 1 << 5;
+const SAMPLE_RAW: u64 = 1 << 10;
+const SAMPLE_IDENTIFIER: u64 = 1 << 16;
+
+const TYPE_SOFTWARE: u32 = 1;
+const TYPE_TRACEPOINT: u32 = 2;
+const COUNT_SW_DUMMY: u64 = 9;
+const FORMAT_LOST: u64 = 1 << 4;
+const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
+
+// The bits of `Attributes::flags`.
+const DISABLED: u64 = 1 << 0;
+const INHERIT: u64 = 1 << 1;
+const COMM: u64 = 1 << 9;
+const ENABLE_ON_EXEC: u64 = 1 << 12;
+const TASK: u64 = 1 << 13;
+const WATERMARK: u64 = 1 << 14;
+const SAMPLE_ID_ALL: u64 = 1 << 18;
+const EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
+const COMM_EXEC: u64 = 1 << 24;
+const USE_CLOCKID: u64 = 1 << 25;
+const CONTEXT_SWITCH: u64 = 1 << 26;
+
+// ioctl(2) numbers: `_IO('$', n)`, and those that take a pointer, of all machines but mips, powerpc and sparc.
+const IOC_ENABLE: u64 = 0x2400;
+const IOC_SET_OUTPUT: u64 = 0x2405;
+const IOC_SET_FILTER: u64 = 0x4008_2406;
+const IOC_ID: u64 = 0x8008_2407;
+
+/// Kernel frames that a stack has at most; those of the file system and of the disk fit.
+const STACK_FRAMES_MAX: u16 = 48;
+
+/// `struct perf_event_attr` as of its size `PERF_ATTR_SIZE_VER5` (Linux 4.1).
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup: u32,
+    bp_type: u32,
+    config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clockid: i32,
+    sample_regs_intr: u64,
+    aux_watermark: u32,
+    sample_max_stack: u16,
+    reserved: u16,
+}
+
+const _: () = assert!(size_of::<Attributes>() == 112);
+
+/// Which tracepoint, and what else its event tells.
+#[derive(Clone, Copy, Debug)]
+pub struct Tracepoint<'a> {
+    /// The tracepoint's number (`events/GROUP/NAME/id` in tracefs).
+    pub id: u64,
+    /// Only records for which this holds, such as `prev_state & 2` (the kernel's trace/events.rst).
+    pub filter: Option<&'a str>,
+    /// With the kernel's stack.
+    pub stack: bool,
+    /// The reader is woken by each record, not only when the ring fills.
+    pub wakes: bool,
+    /// It also records context switches, new and ended threads, and names.
+    pub tasks: bool,
+    /// It begins when the thread executes a program, not when it is enabled.
+    pub from_exec: bool,
+}
+
+/// One tracepoint of one thread, and of the threads and processes that it starts, on one core. Disabled at
+/// first.
+#[derive(Debug)]
+pub struct Event {
+    fd: OwnedFd,
+    id: u64,
+    tells_lost: bool,
+}
+
+impl Event {
+    /// Opens a tracepoint of the thread `tid` on `core`, recording into `ring`, which is of this core.
+    ///
+    /// Errors: `EACCES` or `EPERM` without the right to (`CAP_PERFMON`), `ESRCH` when the thread is gone,
+    /// `EMFILE`, `EINVAL` for a filter that the kernel does not take.
+    pub fn open(tracepoint: Tracepoint<'_>, tid: u32, core: u32, ring: &Ring) -> io::Result<Self> {
+        let flag = |wanted, flags| if wanted { flags } else { 0 };
+        let mut attributes = Attributes {
+            kind: TYPE_TRACEPOINT,
+            config: tracepoint.id,
+            sample_period: 1,
+            sample_type: SAMPLE | flag(tracepoint.stack, SAMPLE_CALLCHAIN),
+            read_format: FORMAT_LOST,
+            flags: DISABLED
+                | INHERIT
+                | SAMPLE_ID_ALL
+                | flag(tracepoint.tasks, COMM | COMM_EXEC | TASK | CONTEXT_SWITCH)
+                | flag(tracepoint.stack, EXCLUDE_CALLCHAIN_USER)
+                | flag(tracepoint.from_exec, ENABLE_ON_EXEC)
+                | flag(!tracepoint.wakes, WATERMARK),
+            wakeup: if tracepoint.wakes { 1 } else { ring.watermark_bytes() },
+            sample_max_stack: if tracepoint.stack { STACK_FRAMES_MAX } else { 0 },
+            ..Attributes::default()
+        };
+        let tid = i32::try_from(tid).map_err(|_| io::Error::from(rustix::io::Errno::SRCH))?;
+        let mut opened = open(attributes, tid, core);
+        let tells_lost = !matches!(&opened, Err(e) if e.raw_os_error() == Some(libc::EINVAL));
+        if !tells_lost {
+            // Before Linux 6.0.
+            attributes.read_format = 0;
+            opened = open(attributes, tid, core);
+        }
+        let fd = opened?;
+        if let Some(filter) = tracepoint.filter {
+            let text = std::ffi::CString::new(filter)?;
+            // SAFETY: the kernel reads the text, which outlives the call.
+            check(unsafe { libc::ioctl(fd.as_raw_fd(), IOC_SET_FILTER as _, text.as_ptr()) })?;
+        }
+        // SAFETY: both descriptors are open events; nothing is read or written.
+        check(unsafe { libc::ioctl(fd.as_raw_fd(), IOC_SET_OUTPUT as _, ring.fd.as_raw_fd()) })?;
+        let mut id = 0_u64;
+        // SAFETY: the kernel writes the number to `id`, which outlives the call.
+        check(unsafe { libc::ioctl(fd.as_raw_fd(), IOC_ID as _, &raw mut id) })?;
+        Ok(Self { fd, id, tells_lost })
+    }
+
+    /// What its records, and those of the events that were inherited from it, have as their identifier.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// From now on it records, and so do those that were inherited from it.
+    pub fn enable(&self) -> io::Result<()> {
+        // SAFETY: an ioctl on an open event that takes no pointer.
+        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_ENABLE as _, 0) })
+    }
+
+    /// How many of its records the kernel has dropped since the ring was full; none where it does not tell
+    /// (before Linux 6.0).
+    pub fn lost(&self) -> Option<u64> {
+        let mut answer = [0_u8; 16];
+        let whole = matches!(rustix::io::read(&self.fd, &mut answer), Ok(16));
+        (self.tells_lost && whole).then(|| u64::from_ne_bytes(answer[8..].try_into().unwrap_or_default()))
+    }
+}
+
+fn open(mut attributes: Attributes, tid: i32, core: u32) -> io::Result<OwnedFd> {
+    attributes.size = size_of::<Attributes>() as u32;
+    attributes.flags |= USE_CLOCKID;
+    attributes.clockid = libc::CLOCK_MONOTONIC;
+    let (no_group, core) = (-1, core as libc::c_int);
+    // SAFETY: the kernel reads the attributes, which are as long as they say and outlive the call, and the
+    // descriptor that it gives is owned by nobody else.
+    unsafe {
+        let fd = libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            tid,
+            core,
+            no_group,
+            FLAG_FD_CLOEXEC,
+        );
+        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+fn check(answer: libc::c_int) -> io::Result<()> {
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Where the kernel puts the records of one core until they are read. What finds no room is lost, and counted
+/// by the kernel.
+#[derive(Debug)]
+pub struct Ring {
+    fd: OwnedFd,
+    /// One page that the kernel and the reader share for their positions, then the records.
+    address: NonNull<libc::c_void>,
+    data_bytes: usize,
+}
+
+// SAFETY: the mapping belongs to the process, and only `&mut self` reads records from it.
+unsafe impl Send for Ring {}
+
+/// Places of fields in `struct perf_event_mmap_page`.
+const DATA_HEAD: usize = 1024;
+const DATA_TAIL: usize = 1032;
+
+impl Ring {
+    /// A ring for `core`, of `bytes`: a power of two, and at least a page.
+    ///
+    /// Errors: those of [`Event::open`]; `EPERM` for more memory than may be locked
+    /// (`/proc/sys/kernel/perf_event_mlock_kb`, `CAP_IPC_LOCK`), `EINVAL` for another size.
+    pub fn new(core: u32, bytes: usize) -> io::Result<Self> {
+        if !bytes.is_power_of_two() || bytes < page_size() || bytes > 1 << 30 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let every_thread = -1;
+        let attributes = Attributes {
+            kind: TYPE_SOFTWARE,
+            config: COUNT_SW_DUMMY,
+            sample_type: SAMPLE,
+            flags: WATERMARK | SAMPLE_ID_ALL,
+            wakeup: (bytes / 4) as u32,
+            ..Attributes::default()
+        };
+        let fd = open(attributes, every_thread, core)?;
+        let length = page_size() + bytes;
+        // SAFETY: the kernel chooses where, so nothing that is in use is replaced.
+        let address = unsafe {
+            mmap(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &fd, 0)?
+        };
+        let address = NonNull::new(address).ok_or(rustix::io::Errno::NOMEM)?;
+        Ok(Self { fd, address, data_bytes: bytes })
+    }
+
+    fn watermark_bytes(&self) -> u32 {
+        (self.data_bytes / 4) as u32
+    }
+
+    fn position(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: the first page of the mapping is `struct perf_event_mmap_page`, with an aligned u64 at this
+        // offset, which the kernel writes as a whole; it stays mapped as long as `self`.
+        unsafe { &*self.address.as_ptr().byte_add(offset).cast::<AtomicU64>() }
+    }
+
+    /// Moves the records that there are to the end of `into`, as they are (`struct perf_event_header` first),
+    /// and makes room for others.
+    pub fn take(&mut self, into: &mut Vec<u8>) {
+        let head = self.position(DATA_HEAD).load(Ordering::Acquire);
+        let tail = self.position(DATA_TAIL).load(Ordering::Relaxed);
+        let length = head.wrapping_sub(tail).min(self.data_bytes as u64) as usize;
+        let start = (tail % self.data_bytes as u64) as usize;
+        let first = length.min(self.data_bytes - start);
+        into.reserve(length);
+        // SAFETY: both parts lie in the mapping and between tail and head, where the kernel writes nothing
+        // until the tail moves; they are copied before it does.
+        unsafe {
+            let data = self.address.as_ptr().cast::<u8>().add(page_size());
+            into.extend_from_slice(std::slice::from_raw_parts(data.add(start), first));
+            into.extend_from_slice(std::slice::from_raw_parts(data, length - first));
+        }
+        fence(Ordering::SeqCst);
+        self.position(DATA_TAIL).store(head, Ordering::Release);
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this ring's alone, and nothing refers to it any more.
+        let _ = unsafe { munmap(self.address.as_ptr(), page_size() + self.data_bytes) };
+    }
+}
+
+impl AsFd for Ring {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Waits until a ring wants to be read, or for `timeout`.
+///
+/// Errors: those of ppoll(2), but no interrupting signal.
+pub fn wait<'a>(rings: impl Iterator<Item = &'a Ring>, timeout: Duration) -> io::Result<()> {
+    let mut fds: Vec<PollFd<'_>> = rings.map(|ring| PollFd::new(ring, PollFlags::IN)).collect();
+    let timeout = Timespec { tv_sec: timeout.as_secs() as _, tv_nsec: timeout.subsec_nanos().into() };
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// The clock that the times in records are of (clock_gettime(2), `CLOCK_MONOTONIC`), in nanoseconds.
+pub fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The name of a system call of this machine, by its number.
+pub fn call_name(number: u64) -> Option<&'static str> {
+    let number = usize::try_from(number).ok()?;
+    Some(syscalls::Sysno::new(number)?.name())
+}
