@@ -121,9 +121,9 @@ def profile(url, arguments, persistent, folder):
     return groups, [(symbol, samples / total) for symbol, samples in largest]
 
 
-def say(result, arguments, kinds):
+def say(result, arguments):
     """The tables: medians over the rounds."""
-    for persistent in kinds:
+    for persistent in (True, False):
         rows = [row for row in result.data["rounds"] if row["persistent"] == persistent]
         result.say(f"{'persistent connections' if persistent else 'a connection for each request'}, "
                    f"{arguments.connections} at once; for each answer")
@@ -146,43 +146,43 @@ def say(result, arguments, kinds):
         result.say()
 
 
+def run_one(name, arguments, place, result):
+    """The figures of one architecture in one round, on both kinds of connections."""
+    server = architecture(name)
+    folder = tempfile.mkdtemp(dir=place["folder"])
+    running = server.start(place["root"], place["ports"].take(), folder, core=cpu.SERVER_CORE)
+    try:
+        result.data["servers"].setdefault(name, {
+            "version": server.version(), "note": "", "command": result.clean(" ".join(running.argv))})
+        url = f"{running.url}/{arguments.size}"
+        cpu.run_wrk(url, arguments.connections, 1)
+        for persistent in (True, False):
+            counts = count(running, url, arguments, persistent)
+            groups, largest = profile(url, arguments, persistent, folder)
+            yield {"server": name, "persistent": persistent, "counts": counts, "groups": groups, "largest": largest}
+    finally:
+        running.stop()
+
+
 def main():
     """Measures, prints, keeps."""
     arguments = parse_arguments()
-    if not arguments.no_build:
-        servers.build_flash()
-    process.clean_up_when_ended()
-    settings = dict(vars(arguments))
-    result = results.Result("architectures", settings)
+    servers.prepare(arguments)
+    result = results.Result("architectures", dict(vars(arguments)))
     result.heading(f"A file of {arguments.size} in memory, by the four architectures; medians of {arguments.rounds} "
                    f"rounds of {arguments.seconds} s")
     result.hide(servers.flash_binary(), "flash")
-    ports, kinds = servers.Ports(), (True, False)
+    names = list(ARCHITECTURES)
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        root = cpu.make_files(folder)
-        result.hide(root, "$ROOT")
+        place = {"folder": folder, "root": cpu.make_files(folder), "ports": servers.Ports()}
+        result.hide(place["root"], "$ROOT")
         for number in range(arguments.rounds):
-            names = list(ARCHITECTURES)
             turn = number % len(names)
             for name in names[turn:] + names[:turn]:
-                server = architecture(name)
-                running = server.start(root, ports.take(), tempfile.mkdtemp(dir=folder), core=cpu.SERVER_CORE)
-                try:
-                    command = result.clean(" ".join(running.argv))
-                    result.data["servers"].setdefault(
-                        name, {"version": server.version(), "note": "", "command": command})
-                    url = f"{running.url}/{arguments.size}"
-                    cpu.run_wrk(url, arguments.connections, 1)
-                    for persistent in kinds:
-                        counts = count(running, url, arguments, persistent)
-                        groups, largest = profile(url, arguments, persistent, folder)
-                        result.data["rounds"].append({
-                            "round": number + 1, "server": name, "persistent": persistent, "counts": counts,
-                            "groups": groups, "largest": largest})
-                finally:
-                    running.stop()
-    say(result, arguments, kinds)
+                for figure in run_one(name, arguments, place, result):
+                    result.data["rounds"].append({"round": number + 1, **figure})
+    say(result, arguments)
     result.say_servers()
     if not arguments.no_keep:
         result.keep()

@@ -241,9 +241,7 @@ def main():
         raise SystemExit("error: wrk is not installed; on Debian: apt-get install wrk")
     if len(os.sched_getaffinity(0)) < 2:
         raise SystemExit("error: a server and its load need two cores, and this machine gives one")
-    if not arguments.no_build:
-        servers.build_flash()
-    process.clean_up_when_ended()
+    servers.prepare(arguments)
     process.raise_descriptor_limit()
     names = arguments.servers.split(",")
     chosen, skipped = servers.choose(names)

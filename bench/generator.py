@@ -56,10 +56,9 @@ def run(command):
 def main():
     """Measures, prints, keeps."""
     arguments = parse_arguments()
+    servers.prepare(arguments)
     if not arguments.no_build:
-        servers.build_flash()
         build()
-    process.clean_up_when_ended()
     process.raise_descriptor_limit()
     result = results.Result("generator", {"seconds": arguments.seconds})
     result.hide(servers.flash_binary(), "flash")

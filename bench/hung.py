@@ -236,11 +236,10 @@ def say_all(result, arguments):
 def main():
     """Checks, measures, prints, keeps."""
     arguments = parse_arguments()
+    servers.prepare(arguments)
     if not arguments.no_build:
-        servers.build_flash()
         argv = ["cargo", "build", "--release", "-p", "flash", "--example", "hanging_fs"]
         subprocess.run(argv, cwd=servers.REPOSITORY, check=True)
-    process.clean_up_when_ended()
     result = results.Result("hung", vars(arguments))
     result.hide(servers.flash_binary(), "flash")
     if machine.load_average() > 0.5:

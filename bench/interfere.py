@@ -267,9 +267,7 @@ def say_all(result, arguments, names, locked_bytes, testbed_version):
 def main():
     """Checks, measures, prints, keeps."""
     arguments = parse_arguments()
-    if not arguments.no_build:
-        servers.build_flash()
-    process.clean_up_when_ended()
+    servers.prepare(arguments)
     process.raise_descriptor_limit()
     names = arguments.servers.split(",")
     chosen, skipped = servers.choose(names)

@@ -132,9 +132,7 @@ def say(result, found):
 def main():
     """Measures, prints, keeps."""
     arguments = parse_arguments()
-    if not arguments.no_build:
-        servers.build_flash()
-    process.clean_up_when_ended()
+    servers.prepare(arguments)
     process.raise_descriptor_limit()
     os.sched_setaffinity(0, {LOAD_CORE} & os.sched_getaffinity(0) or os.sched_getaffinity(0))
     chosen, skipped = servers.choose(arguments.servers.split(","))

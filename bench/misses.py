@@ -69,9 +69,7 @@ def measure(server, arguments, folder, port, result):
 def main():
     """Measures, prints, keeps."""
     arguments = parse_arguments()
-    if not arguments.no_build:
-        servers.build_flash()
-    process.clean_up_when_ended()
+    servers.prepare(arguments)
     process.raise_descriptor_limit()
     chosen, skipped = servers.choose(arguments.servers.split(","))
     settings = {"rate_per_s": arguments.rate, "window_s": arguments.seconds, "memory_bytes": MEMORY_BYTES,
@@ -85,7 +83,8 @@ def main():
                    f"windows of {arguments.seconds} s")
     if arguments.note:
         result.say(arguments.note)
-    result.say(f"{'server':<18}{'window':>7}{'answers':>9}{'reads':>8}{'per 1,000':>11}{'KiB each':>10}{'held MiB':>10}")
+    result.say(f"{'server':<18}{'window':>7}{'answers':>9}{'reads':>8}{'per 1,000':>11}{'KiB each':>10}"
+               f"{'held MiB':>10}")
     ports = servers.Ports()
     with tempfile.TemporaryDirectory(prefix="flash-bench-") as folder:
         os.chmod(folder, 0o755)

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 
-from common import process, results, servers
+from common import results, servers
 
 SERVER_CORE, LOAD_CORE = 0, 1
 # After this a server has looked at a name again: Flash after 1 s, nginx's open_file_cache after 60 s.
@@ -131,9 +131,7 @@ def measure(server, arguments, folder, ports, result):
 def main():
     """Measures, prints, keeps."""
     arguments = parse_arguments()
-    if not arguments.no_build:
-        servers.build_flash()
-    process.clean_up_when_ended()
+    servers.prepare(arguments)
     os.sched_setaffinity(0, {LOAD_CORE} & os.sched_getaffinity(0) or os.sched_getaffinity(0))
     chosen, skipped = servers.choose(arguments.servers.split(","))
     result = results.Result("replaced", {name: value for name, value in vars(arguments).items() if name != "files"})

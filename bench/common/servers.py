@@ -41,6 +41,13 @@ def build_flash():
         raise SystemExit(f"error: `{' '.join(command)}` failed; set FLASH to use a program that is built already")
 
 
+def prepare(arguments):
+    """Builds Flash, unless --no-build is given, and has the script end what it starts however it ends itself."""
+    if not arguments.no_build:
+        build_flash()
+    process.clean_up_when_ended()
+
+
 def flash_binary():
     """Flash's own program: $FLASH, or the release build of this repository."""
     path = os.environ.get("FLASH") or os.path.join(REPOSITORY, "target", "release", "flash")
