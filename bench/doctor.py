@@ -271,9 +271,7 @@ def run(server, arguments, watcher, place, result):
 def main():
     """Measures, prints, keeps."""
     arguments = parse_arguments()
-    if not arguments.no_build:
-        servers.build_flash()
-    process.clean_up_when_ended()
+    servers.prepare(arguments)
     process.raise_descriptor_limit()
     chosen, skipped = servers.choose(arguments.servers.split(","))
     names = ("memory_mib", "reads_per_s", "hot_rate", "cold_rate", "seconds")
