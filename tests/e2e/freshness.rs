@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use crate::harness::{
-    Broken, Client, Folder, Launch, Server, film_bytes, is, pattern, unlike_before, wait_until, workers,
-    write_aside,
+    Broken, Client, Folder, Launch, Page, Server, film_bytes, is, pattern, unlike_before, wait_for,
+    wait_until, workers, write_aside,
 };
 
 fn quick(folder: &Folder) -> Server {
     Launch::new(folder).args(["--freshness", "100ms"]).start()
 }
 
-/// Waits until a target is answered like this.
+/// Waits until a target is answered like this, which it need not be by other processes yet.
 #[track_caller]
-fn becomes(server: &Server, target: &str, status: u16, text: &str) {
+fn becomes(server: &Server, target: &str, status: u16, text: &str) -> Page {
     let what = format!("{target} to become {status} {text:?}");
-    wait_until(&what, || server.get(target).brief() == (status, text.to_owned()));
+    wait_for(&what, || Some(server.get(target)).filter(|page| page.brief() == (status, text.to_owned())))
 }
 
 #[track_caller]
@@ -177,8 +177,7 @@ fn two_contents_never_share_a_tag() {
     let server = quick(&folder);
     let first = server.get("/page.txt");
     write("other");
-    becomes(&server, "/page.txt", 200, "other");
-    let other = server.get("/page.txt");
+    let other = becomes(&server, "/page.txt", 200, "other");
     assert_ne!(first.must("ETag"), other.must("ETag"), "for {} and {}", first.text(), other.text());
 }
 
