@@ -214,6 +214,9 @@ pub enum Reason {
     DiskQueue,
     /// A lock of the kernel that another one holds.
     Lock,
+    /// Every core, to have left what it does in the kernel (RCU), as when several threads share a table of descriptors
+    /// and it grows.
+    GracePeriod,
     /// Memory that must be freed first.
     MemoryReclaim,
     /// A peer on the network: data, or room in a socket.
@@ -244,6 +247,7 @@ impl Reason {
             Self::Writeback => "writeback",
             Self::DiskQueue => "room in the disk's queue",
             Self::Lock => "a lock in the kernel",
+            Self::GracePeriod => "every core to leave the kernel once (RCU)",
             Self::MemoryReclaim => "memory to be freed",
             Self::Network => "the network",
             Self::Pipe => "a pipe",

@@ -84,6 +84,10 @@ const SLEEPS: Rules = &[
             "iolatency_",
         ],
     ),
+    (
+        Reason::GracePeriod,
+        &["synchronize_rcu", "__wait_rcu_gp", "synchronize_srcu", "__synchronize_srcu", "rcu_barrier"],
+    ),
     // These sleep with locks held or for one, on behalf of the file system: told apart from plain locks.
     (
         Reason::Metadata,
@@ -215,6 +219,8 @@ const WORK: Rules = &[
         Reason::Metadata,
         &["lookup_slow", "__lookup_slow", "lookup_open", "walk_component", "path_openat", "vfs_statx"],
     ),
+    // After vfork(2), until the child executes a program.
+    (Reason::Child, &["kernel_clone"]),
     // The innermost of all that waits for a device.
     (Reason::DiskRead, &["io_schedule"]),
 ];

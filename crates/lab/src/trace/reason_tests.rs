@@ -19,6 +19,18 @@ fn what_a_stack_that_was_recorded_waits_for() {
          __handle_mm_fault handle_mm_fault exc_page_fault asm_exc_page_fault",
     );
     is(
+        Reason::GracePeriod,
+        "accept4",
+        "__schedule schedule schedule_timeout wait_for_completion synchronize_rcu_normal expand_files alloc_fd \
+         __sys_accept4 __x64_sys_accept4 do_syscall_64 entry_SYSCALL_64_after_hwframe",
+    );
+    is(
+        Reason::Child,
+        "clone3",
+        "__schedule schedule schedule_timeout __wait_for_common wait_for_completion_state kernel_clone \
+         __do_sys_clone3 do_syscall_64 entry_SYSCALL_64_after_hwframe",
+    );
+    is(
         Reason::DiskRead,
         "pread64",
         "__schedule schedule io_schedule folio_wait_bit_common filemap_get_pages filemap_read vfs_read \
