@@ -337,6 +337,10 @@ fn helper_threads_are_there_from_the_start_and_each_is_held_to_its_part() {
         assert_eq!(field("Seccomp:"), if is_held { "2" } else { "0" }, "{name}");
         assert_eq!(field("NoNewPrivs:"), "1", "{name}");
     }
+    // A table of descriptors that threads share would grow in the loop, which waits for all cores then.
+    let status = fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
+    let room = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+    assert!(room.trim().parse::<u32>().unwrap() >= 512, "{room}");
     let mut client = server.client();
     for n in 0..50 {
         assert_eq!(client.get(&format!("/unheard-of-{n}")).status, 404);

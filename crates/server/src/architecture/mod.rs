@@ -19,17 +19,23 @@ use std::io;
 
 use flash_engine::limits::FILES_OF_NAME_MAX;
 use flash_sys::OwnedFd;
-use flash_sys::waiting::file;
+use flash_sys::waiting::{file, process};
 
 use crate::config::{Architecture, HelperKind, Optimizations, Settings};
 use crate::worker::{self, Reach};
 
 /// What a helper thread can take besides its job: its stack, its buffers, an arena of the allocator.
 const HELPER_THREAD_BYTES: u64 = 16 << 20;
+/// Descriptors that a worker with threads has room for from the start, at most: more than that costs memory that few
+/// will use.
+const ROOM_DESCRIPTORS_MAX: u64 = 1 << 16;
 
 /// Runs a worker on the orders from `control`.
 pub(crate) fn run(control: OwnedFd, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
     let begun = worker::begin(control, settings)?;
+    if has_threads(settings) {
+        process::make_room_for_descriptors(descriptors_max.min(ROOM_DESCRIPTORS_MAX))?;
+    }
     match settings.architecture {
         Architecture::Amped => {
             amped::run(begun, settings, descriptors_max, amped_reach(&settings.optimizations))
@@ -37,6 +43,15 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, descriptors_max: u64) -
         Architecture::Sped => sped::run(begun, settings, descriptors_max),
         Architecture::Mp => mp::run(begun, settings, descriptors_max),
         Architecture::Mt => mt::run(begun, settings, descriptors_max),
+    }
+}
+
+/// Whether a worker has more threads than that of its loop.
+fn has_threads(settings: &Settings) -> bool {
+    match settings.architecture {
+        Architecture::Amped => settings.helpers == HelperKind::Threads,
+        Architecture::Sped | Architecture::Mp => false,
+        Architecture::Mt => true,
     }
 }
 

@@ -52,6 +52,17 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
     Ok(wanted)
 }
 
+/// Gives this process a table for so many descriptors, which must be within its limit. Of a process with several threads
+/// a table grows only after every core has left the kernel once (`synchronize_rcu`): 15 ms on two cores, in
+/// whatever call needs the first number that does not fit.
+///
+/// Errors: those of fcntl(2), `F_DUPFD`.
+pub fn make_room_for_descriptors(count: u64) -> io::Result<()> {
+    let last = i32::try_from(count.saturating_sub(1)).unwrap_or(i32::MAX);
+    rustix::io::fcntl_dupfd_cloexec(io::stdin(), last)?;
+    Ok(())
+}
+
 /// Makes this process give way to those that answer requests: it does not preempt them when it
 /// wakes, and gets a tenth of their share when all have work (sched(7), `SCHED_BATCH`).
 pub fn give_way() -> io::Result<()> {
@@ -68,4 +79,23 @@ pub fn preempt_nobody() -> io::Result<()> {
     // SAFETY: the call reads `parameters`, which outlives it, and changes only this thread.
     let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_room_before_there_are_descriptors() {
+        let size = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+            line.unwrap().trim().parse::<u64>().unwrap()
+        };
+        // The next power of two: this process has at least one table of the least size.
+        let wanted = size() * 2;
+        make_room_for_descriptors(wanted).unwrap();
+        assert!(size() >= wanted, "{} for {wanted}", size());
+        assert!(make_room_for_descriptors(u64::MAX).is_err(), "beyond the limit");
+    }
 }
