@@ -29,6 +29,8 @@ BEGIN_S, END_S = 2, 1
 DRAIN_S, WATCH_MAX_S = 15, 120
 # Calls that are made now and then without any load (timers): the watchers do not begin at the same instant.
 EDGE_CALLS = 4
+# Of a kind of which there are fewer, those at the edges would be a share by themselves.
+KIND_CALLS_MIN = 100
 
 
 def parse_arguments():
@@ -178,13 +180,14 @@ def agreement(ours, theirs):
 
 
 def differences(rows):
-    """How far the counts are apart: of all calls together, and the most of any call, as shares. What few calls at the
+    """How far the counts are apart: of all calls together, and the most of any kind, as shares. What few calls at the
     edges make up is left out, and calls that the other one does not know: its names may be older than the kernel."""
     both = [row for row in rows if max(row["doctor"], row["other"]) > EDGE_CALLS and row["other"] > 0]
     apart = [abs(row["doctor"] - row["other"]) for row in both]
     whole = sum(row["other"] for row in both)
     return {"all_share": sum(apart) / whole if whole else None,
-            "most_share": max((gap / max(row["doctor"], row["other"]) for gap, row in zip(apart, both)), default=None),
+            "most_share": max((gap / row["other"] for gap, row in zip(apart, both) if row["other"] >= KIND_CALLS_MIN),
+                              default=None),
             "other_calls": whole,
             "other_does_not_know": [row["call"] for row in rows if row["doctor"] > EDGE_CALLS and row["other"] == 0]}
 
@@ -246,7 +249,7 @@ def tell(found, result):
             result.say(f"  {row['call']:<18}{row['doctor']:>9}{row['other']:>9}"
                        f"{row['doctor_ms']:>12.1f}{row['other_ms']:>12.1f}")
     result.say(f"  counts differ by {results.cell(apart['all_share'], '.2%', 0)} of {apart['other_calls']} calls, "
-               f"{results.cell(apart['most_share'], '.2%', 0)} at most of one kind")
+               f"{results.cell(apart['most_share'], '.2%', 0)} at most of a kind with {KIND_CALLS_MIN} or more")
     if apart["other_does_not_know"]:
         result.say(f"  not known to {found['watcher']}: {', '.join(apart['other_does_not_know'])}")
     result.say()
@@ -289,10 +292,7 @@ def main():
         for watcher in arguments.watchers.split(","):
             for server in chosen:
                 run(server, arguments, watcher, place, result)
-    for name, about in result.data["servers"].items():
-        result.say(f"{name}: {about['version']}: {about['command']}")
-    for name, why in result.data["skipped"].items():
-        result.say(f"{name}: skipped: {why}")
+    result.say_servers()
     if not arguments.no_keep:
         result.keep()
 
