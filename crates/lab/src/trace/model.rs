@@ -14,6 +14,10 @@ pub const VERSION: u32 = 1;
 /// A call that blocked for longer than this is a stall.
 pub const STALL_NS: u64 = 1_000_000;
 
+/// A loop that handled a smaller share of the events than this of those of the busiest loop serves nobody:
+/// it is that of a process that looks after the others.
+pub(super) const READY_SHARE_MIN: f64 = 0.01;
+
 /// A name that is mostly known when the program is compiled, such as that of a system call.
 pub type Name = Cow<'static, str>;
 
@@ -429,6 +433,8 @@ pub struct Requests {
     pub seen: u64,
     /// Of these, those whose clients went on, though the begin of the answer was not seen: they are in no total.
     pub answers_missed: u64,
+    /// Those of which nobody knows which thread served them.
+    pub unattributed: u64,
     /// By process; those that no event loop answered, or nobody knows which, have process 0.
     pub totals: Vec<RequestTotal>,
     /// Those that paid most: by how long the loop stood still, then by how long they waited; the first of them.

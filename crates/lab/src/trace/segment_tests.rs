@@ -37,17 +37,17 @@ fn line(payload: &[u8]) -> Option<String> {
 fn a_request_is_from_its_client_and_an_answer_from_the_server() {
     for options in [false, true] {
         let request = Segment::decode(&packet(false, options, GET), false).unwrap();
-        assert_eq!((request.server.to_string(), request.client.to_string().as_str()), (
-            "10.0.0.1:8080".to_owned(),
-            "10.0.0.9:40000"
-        ));
+        assert_eq!(
+            (request.server.to_string(), request.client.to_string().as_str()),
+            ("10.0.0.1:8080".to_owned(), "10.0.0.9:40000")
+        );
         assert_eq!((request.sequence, request.wanted), (7, 0xffff_fff0));
         assert_eq!(request.begins, Begins::Request("GET /a/b?c".to_owned()));
         let answer = Segment::decode(&packet(true, options, b"HTTP/1.1 200 OK\r\n"), true).unwrap();
-        assert_eq!((answer.server.to_string(), answer.client.to_string().as_str()), (
-            "[fe80::1]:40000".to_owned(),
-            "[::1]:8080"
-        ));
+        assert_eq!(
+            (answer.server.to_string(), answer.client.to_string().as_str()),
+            ("[fe80::1]:40000".to_owned(), "[::1]:8080")
+        );
         assert_eq!(answer.begins, Begins::Answer);
     }
 }
@@ -58,7 +58,9 @@ fn a_line_is_without_its_version_and_fit_to_be_printed() {
     assert_eq!(line(b"GET /\x1b[2J\xff HTTP/1.1\r\n").as_deref(), Some("GET /\u{fffd}[2J\u{fffd}"));
     let long = [b"GET /".as_slice(), &[b'x'; 1000]].concat();
     assert_eq!(line(&long).map(|line| line.len()), Some(LINE_BYTES_MAX), "cut short, as the packet may be");
-    for other in [&b"GET /a\r\n"[..], b"get / HTTP/1.1\r\n", b"GETTING /", b"GET", b"", b"\x16\x03\x01 HTTP/1.1"] {
+    for other in
+        [&b"GET /a\r\n"[..], b"get / HTTP/1.1\r\n", b"GETTINGON /", b"GET", b"", b"\x16\x03\x01 HTTP/1.1"]
+    {
         assert_eq!(line(other), None, "{other:?}");
     }
     let interim = packet(false, false, b"HTTP/1.1 100 Continue\r\n\r\n");

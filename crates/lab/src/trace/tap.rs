@@ -90,7 +90,9 @@ fn packets(pid: u32) -> std::io::Result<Packets> {
 /// Whether one listens at this address, or at all of them with this port.
 fn is_listening(listeners: &HashSet<SocketAddr>, address: SocketAddr) -> bool {
     let at = |ip: IpAddr| listeners.contains(&SocketAddr::new(ip, address.port()));
-    at(address.ip()) || address.is_ipv4() && at(Ipv4Addr::UNSPECIFIED.into()) || at(Ipv6Addr::UNSPECIFIED.into())
+    at(address.ip())
+        || address.is_ipv4() && at(Ipv4Addr::UNSPECIFIED.into())
+        || at(Ipv6Addr::UNSPECIFIED.into())
 }
 
 #[cfg(test)]

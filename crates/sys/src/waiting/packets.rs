@@ -186,8 +186,7 @@ impl Packets {
             let packet = unsafe {
                 let at = usize::from((*header).network_at).min(FRAME_BYTES);
                 let length = ((*header).kept as usize).min(FRAME_BYTES - at);
-                let came_ns =
-                    u64::from((*header).seconds) * 1_000_000_000 + u64::from((*header).nanoseconds);
+                let came_ns = u64::from((*header).seconds) * 1_000_000_000 + u64::from((*header).nanoseconds);
                 Packet {
                     time_ns: now_ns.saturating_sub(real_ns.saturating_sub(came_ns)),
                     is_outgoing: *frame.add(KIND_AT) == libc::PACKET_OUTGOING,
@@ -260,7 +259,9 @@ enum To {
 /// goes from here to here, which passes twice, comes once, and what this machine asks of others does not.
 fn filter() -> Vec<sock_filter> {
     use To::{Drop, Keep, Next, Skip};
-    use libc::{BPF_ABS, BPF_ADD, BPF_ALU, BPF_B, BPF_H, BPF_IMM, BPF_IND, BPF_JA, BPF_JEQ, BPF_JMP, BPF_JSET};
+    use libc::{
+        BPF_ABS, BPF_ADD, BPF_ALU, BPF_B, BPF_H, BPF_IMM, BPF_IND, BPF_JA, BPF_JEQ, BPF_JMP, BPF_JSET,
+    };
     use libc::{BPF_K, BPF_LD, BPF_LDX, BPF_LSH, BPF_MISC, BPF_MSH, BPF_RET, BPF_RSH, BPF_TAX, BPF_W, BPF_X};
     let about = |what: libc::c_int| (libc::SKF_AD_OFF + what) as u32;
     let load = |bytes: u32, at: u32| (BPF_LD | BPF_ABS | bytes, at, Next, Next);

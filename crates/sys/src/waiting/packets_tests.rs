@@ -40,7 +40,11 @@ fn seen(packets: &mut Packets, port: u16, wanted: usize) -> Vec<(bool, Vec<u8>, 
         packets.take(|packet| {
             let (from, to, payload) = parts(packet.bytes);
             if from == port || to == port {
-                assert_eq!(packet.is_outgoing, payload.starts_with(b"HTTP"), "requests come in, answers go out");
+                assert_eq!(
+                    packet.is_outgoing,
+                    payload.starts_with(b"HTTP"),
+                    "requests come in, answers go out"
+                );
                 found.push((packet.is_outgoing, payload, packet.time_ns));
             }
         });

@@ -2,17 +2,16 @@
 //! the thread stood still.
 //!
 //! The analysis tells it of each segment, in the order of times between the events of threads. An answer leaves
-//! in the call that sends it: so the thread that is in such a call at that moment is the one that serves the
-//! connection. Where several are, it is the one that has served it before; where nobody ever has, nobody is
-//! named.
+//! in the call that sends it: so the thread that is in such a call at that moment, on a core, is the one that
+//! serves the connection. Where several are, it is the one that has served it before, else nobody is named.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 
 use hdrhistogram::Histogram;
 
-use super::thread::Thread;
-use crate::trace::model::{self, Request, RequestTotal, STALL_NS, Times};
+use super::thread::{Mode, Thread};
+use crate::trace::model::{self, READY_SHARE_MIN, Request, RequestTotal, STALL_NS, Times};
 use crate::trace::segment::{Begins, Segment};
 
 /// Connections that are remembered, at most.
@@ -38,6 +37,7 @@ pub(super) struct Requests {
     costliest: Vec<Request>,
     seen: u64,
     answers_missed: u64,
+    unattributed: u64,
     pub(super) dropped: u64,
 }
 
@@ -123,24 +123,27 @@ impl Requests {
             .collect();
         let awaited = Awaited { line, start_ns: now_ns, answer: segment.wanted, stood_still_ns };
         self.awaited += 1;
-        self.connections
-            .insert(key, Connection { sequence: segment.sequence, tid, awaited: Some(awaited) });
+        self.connections.insert(key, Connection { sequence: segment.sequence, tid, awaited: Some(awaited) });
     }
 
     fn answered(&mut self, segment: &Segment, now_ns: u64, threads: Threads<'_>) {
         let Some(connection) = self.connections.get_mut(&(segment.server, segment.client)) else { return };
         // Numbers begin anew after 2^32 (RFC 9293, section 3.4): what is less than half of that ahead is later.
-        let is_its =
-            |awaited: &Awaited| segment.sequence.wrapping_sub(awaited.answer) <= u32::MAX / 2;
+        let is_its = |awaited: &Awaited| segment.sequence.wrapping_sub(awaited.answer) <= u32::MAX / 2;
         if !connection.awaited.as_ref().is_some_and(is_its) {
             return;
         }
         let Some(awaited) = connection.awaited.take() else { return };
         self.awaited -= 1;
-        let sender = only(&self.sending);
-        self.answerers.extend(sender);
-        connection.tid = sender.or(connection.tid).or_else(|| only(&self.answerers));
+        // One that waits in its call sends nothing.
+        let sends = |tid: &&u32| threads.all.get(*tid).is_some_and(|thread| thread.mode == Mode::On);
+        let senders = || self.sending.iter().filter(sends);
+        let sender = only(senders());
+        // A queue of the network may have kept it until after the call.
+        let nobody = || if senders().next().is_none() { sole_server(&self.answerers, threads) } else { None };
+        connection.tid = sender.or(connection.tid).or_else(nobody);
         let tid = connection.tid;
+        self.answerers.extend(sender);
         self.done((segment.server, segment.client), awaited, tid, (now_ns, true), threads);
     }
 
@@ -153,6 +156,7 @@ impl Requests {
         (end_ns, is_answered): (u64, bool),
         threads: Threads<'_>,
     ) {
+        self.unattributed += u64::from(tid.is_none());
         let served = tid.and_then(|tid| Some((tid, threads.all.get(&tid)?)));
         let of_loop = served.filter(|(tid, thread)| threads.loops.contains(tid) && thread.is_loop());
         let stood_still_ns = of_loop.map_or(0, |(tid, thread)| {
@@ -186,17 +190,16 @@ impl Requests {
     }
 
     fn cut(&mut self) {
-        self.costliest
-            .sort_by_key(|request| std::cmp::Reverse((request.stood_still_ns, request.waited_ns)));
+        self.costliest.sort_by_key(|request| std::cmp::Reverse((request.stood_still_ns, request.waited_ns)));
         self.costliest.truncate(COSTLIEST_MAX);
     }
 
     /// All of it, for a trace from `start_ns` to `end_ns`.
     pub(super) fn finish(&mut self, start_ns: u64, end_ns: u64, threads: Threads<'_>) -> model::Requests {
-        let only = only(&self.answerers);
+        let sole = sole_server(&self.answerers, threads);
         for (key, connection) in std::mem::take(&mut self.connections) {
             if let Some(awaited) = connection.awaited {
-                self.done(key, awaited, connection.tid.or(only), (end_ns, false), threads);
+                self.done(key, awaited, connection.tid.or(sole), (end_ns, false), threads);
             }
         }
         self.cut();
@@ -207,15 +210,26 @@ impl Requests {
         model::Requests {
             seen: self.seen,
             answers_missed: self.answers_missed,
+            unattributed: self.unattributed,
             totals: self.sums.iter().map(|(pid, sums)| sums.total(*pid)).collect(),
             costliest,
         }
     }
 }
 
+/// The thread that serves all requests, where only one has sent answers and no other loop handles a share of the
+/// events that counts.
+fn sole_server(answerers: &HashSet<u32>, threads: Threads<'_>) -> Option<u32> {
+    let sole = only(answerers.iter())?;
+    let ready = |tid: &u32| threads.all.get(tid).map_or(0, |thread| thread.ready) as f64;
+    let mut others = threads.loops.iter().filter(|tid| **tid != sole);
+    others.all(|tid| ready(tid) < ready(&sole) * READY_SHARE_MIN).then_some(sole)
+}
+
 /// The one that there is.
-fn only(tids: &HashSet<u32>) -> Option<u32> {
-    tids.iter().next().copied().filter(|_| tids.len() == 1)
+fn only<'a>(mut tids: impl Iterator<Item = &'a u32>) -> Option<u32> {
+    let first = tids.next().copied();
+    first.filter(|_| tids.next().is_none())
 }
 
 impl Sums {
