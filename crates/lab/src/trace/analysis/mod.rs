@@ -157,7 +157,7 @@ impl Analysis {
             What::Lost { count } => return self.lost(core, count),
             What::Passed(segment) => {
                 let threads = Threads { all: &self.threads, loops: &self.timelines };
-                return self.requests.passed(*segment, time_ns, threads);
+                return self.requests.passed(&segment, time_ns, threads);
             }
             _ => {}
         }

@@ -80,14 +80,14 @@ pub(super) struct Threads<'a> {
 
 impl Requests {
     /// A segment has passed.
-    pub(super) fn passed(&mut self, segment: Segment, now_ns: u64, threads: Threads<'_>) {
-        match segment.begins {
-            Begins::Request(ref line) => self.asked(&segment, line.clone(), now_ns, threads),
-            Begins::Answer => self.answered(&segment, now_ns, threads),
+    pub(super) fn passed(&mut self, segment: &Segment, now_ns: u64, threads: Threads<'_>) {
+        match &segment.begins {
+            Begins::Request(line) => self.asked(segment, line, now_ns, threads),
+            Begins::Answer => self.answered(segment, now_ns, threads),
         }
     }
 
-    fn asked(&mut self, segment: &Segment, line: String, now_ns: u64, threads: Threads<'_>) {
+    fn asked(&mut self, segment: &Segment, line: &str, now_ns: u64, threads: Threads<'_>) {
         let key = (segment.server, segment.client);
         let known = self.connections.get_mut(&key);
         let mut tid = None;
@@ -121,7 +121,8 @@ impl Requests {
             .iter()
             .filter_map(|tid| Some((*tid, threads.all.get(tid)?.stood_still_ns(now_ns))))
             .collect();
-        let awaited = Awaited { line, start_ns: now_ns, answer: segment.wanted, stood_still_ns };
+        let awaited =
+            Awaited { line: line.to_owned(), start_ns: now_ns, answer: segment.wanted, stood_still_ns };
         self.awaited += 1;
         self.connections.insert(key, Connection { sequence: segment.sequence, tid, awaited: Some(awaited) });
     }

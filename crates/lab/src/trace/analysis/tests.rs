@@ -471,7 +471,9 @@ impl Story {
 }
 
 /// Line, when, how long, whether it was answered, by whom and for how much of it that one stood still, in microseconds.
-fn told(trace: &Trace) -> Vec<(&str, u64, u64, bool, Option<u32>, u64)> {
+type Told<'a> = (&'a str, u64, u64, bool, Option<u32>, u64);
+
+fn told(trace: &Trace) -> Vec<Told<'_>> {
     let one = |request: &'_ model::Request| {
         (request.start_ns / 1000, request.waited_ns / 1000, request.stood_still_ns / 1000)
     };
