@@ -100,9 +100,18 @@ pub(crate) const RANK_LOOP: u8 = 3;
 const RANK_IO: u8 = 2;
 const RANK_POLL: u8 = 1;
 
-/// Calls in which an answer leaves.
-const SENDS: [&str; 8] =
-    ["sendto", "sendmsg", "sendmmsg", "write", "writev", "sendfile", "splice", "io_uring_enter"];
+/// Calls in which an answer leaves; setsockopt(2), when it takes the cork out (tcp(7), `TCP_CORK`).
+const SENDS: [&str; 9] = [
+    "sendto",
+    "sendmsg",
+    "sendmmsg",
+    "write",
+    "writev",
+    "sendfile",
+    "splice",
+    "io_uring_enter",
+    "setsockopt",
+];
 
 impl Call {
     /// What is known of the call of this name.

@@ -494,7 +494,7 @@ pub struct Request {
     pub waited_ns: u64,
     /// It was answered.
     pub is_answered: bool,
-    /// The thread that answered; none when it is not known.
+    /// The event loop that served it, or the thread that answered where there is none; none when it is not known.
     pub tid: Option<u32>,
     /// For how much of that time this thread stood still in calls that blocked; 0 when it is no event loop.
     pub stood_still_ns: u64,

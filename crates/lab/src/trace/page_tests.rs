@@ -62,6 +62,10 @@ fn a_server_whose_helpers_wait_is_told_that_its_loop_does_not() {
     let text = said(&helped_server());
     assert!(text.starts_with("This server did not wait in its event loop.\n"), "{text}");
     assert!(text.contains("That is where waits belong"), "{text}");
+    assert!(
+        text.contains("nginx 71: none of 2 requests waited while it stood still for over 1 ms."),
+        "{text}"
+    );
     assert!(!text.contains("held up"), "{text}");
 }
 

@@ -22,8 +22,10 @@ const RUNNABLE_SHARE_TOLD: f64 = 0.05;
 /// The answer in a few sentences, the first of them the verdict.
 pub(super) fn sentences(found: &Diagnosis) -> Vec<String> {
     let mut sentences = vec![headline(found)];
-    for one in found.loops.iter().filter(|one| one.is_judged && one.blocked > 0) {
-        sentences.push(stood_still(one));
+    for one in found.loops.iter().filter(|one| one.is_judged) {
+        if one.blocked > 0 {
+            sentences.push(stood_still(one));
+        }
         if one.held_up > 0 {
             sentences.push(cost(one));
         }

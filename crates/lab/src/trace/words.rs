@@ -166,10 +166,7 @@ pub(super) fn warnings(trace: &Trace) -> Vec<String> {
     );
     warn(requests_dropped, format!("{} were not followed", many(requests_dropped, "request")));
     warn(answers_missed, format!("of {} no answer was seen to begin", many(answers_missed, "request")));
-    warn(
-        unattributed,
-        format!("of {} it is not known which thread served it", many(unattributed, "request")),
-    );
+    warn(unattributed, format!("the thread that served {} is not known", many(unattributed, "request")));
     match trace.ending {
         Ending::Duration | Ending::Interrupted => {}
         Ending::TargetEnded => warnings.push("what was traced has ended".to_owned()),

@@ -3,7 +3,8 @@
 //!
 //! The analysis tells it of each segment, in the order of times between the events of threads. An answer leaves
 //! in the call that sends it: so the thread that is in such a call at that moment, on a core, is the one that
-//! serves the connection. Where several are, it is the one that has served it before, else nobody is named.
+//! serves the connection, or works for the one loop of its process that does. Where several are in such a call, it
+//! is the one that has served the connection before, else nobody is named.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -30,11 +31,13 @@ pub(super) struct Requests {
     awaited: usize,
     /// Threads that are in a call that may send.
     pub(super) sending: HashSet<u32>,
-    /// Threads that have sent an answer.
+    /// Threads that have served a request.
     answerers: HashSet<u32>,
     /// By process; 0 where no event loop answered.
     sums: BTreeMap<u32, Sums>,
     costliest: Vec<Request>,
+    /// What paid less than this is not among them: how long its loop stood still, and how long it waited.
+    least_ns: (u64, u64),
     seen: u64,
     answers_missed: u64,
     unattributed: u64,
@@ -45,7 +48,7 @@ pub(super) struct Requests {
 struct Connection {
     /// The number of the first byte of its last request.
     sequence: u32,
-    /// The thread that answered last.
+    /// The thread that served it last.
     tid: Option<u32>,
     awaited: Option<Awaited>,
 }
@@ -76,6 +79,22 @@ struct Sums {
 pub(super) struct Threads<'a> {
     pub(super) all: &'a BTreeMap<u32, Thread>,
     pub(super) loops: &'a [u32],
+}
+
+impl Threads<'_> {
+    fn is_loop(self, tid: u32) -> bool {
+        self.loops.contains(&tid) && self.all.get(&tid).is_some_and(Thread::is_loop)
+    }
+
+    /// Who serves the requests whose answers this thread sends: the loop that it works for, where its process has
+    /// one and no more, or itself.
+    fn server(self, tid: u32) -> u32 {
+        let Some(thread) = self.all.get(&tid).filter(|_| !self.is_loop(tid)) else { return tid };
+        let is_beside = |other: &&u32| {
+            self.is_loop(**other) && self.all.get(*other).is_some_and(|beside| beside.pid == thread.pid)
+        };
+        only(self.loops.iter().filter(is_beside)).unwrap_or(tid)
+    }
 }
 
 impl Requests {
@@ -139,7 +158,7 @@ impl Requests {
         // One that waits in its call sends nothing.
         let sends = |tid: &&u32| threads.all.get(*tid).is_some_and(|thread| thread.mode == Mode::On);
         let senders = || self.sending.iter().filter(sends);
-        let sender = only(senders());
+        let sender = only(senders()).map(|tid| threads.server(tid));
         // A queue of the network may have kept it until after the call.
         let nobody = || if senders().next().is_none() { sole_server(&self.answerers, threads) } else { None };
         connection.tid = sender.or(connection.tid).or_else(nobody);
@@ -158,8 +177,8 @@ impl Requests {
         threads: Threads<'_>,
     ) {
         self.unattributed += u64::from(tid.is_none());
-        let served = tid.and_then(|tid| Some((tid, threads.all.get(&tid)?)));
-        let of_loop = served.filter(|(tid, thread)| threads.loops.contains(tid) && thread.is_loop());
+        let of_loop =
+            tid.filter(|tid| threads.is_loop(*tid)).and_then(|tid| Some((tid, threads.all.get(&tid)?)));
         let stood_still_ns = of_loop.map_or(0, |(tid, thread)| {
             let before = awaited.stood_still_ns.iter().find(|(other, _)| *other == tid);
             // Where it is not known how it was before, nothing is claimed.
@@ -174,6 +193,9 @@ impl Requests {
         } else {
             sums.unanswered += 1;
             sums.unanswered_held_up += u64::from(is_held_up);
+        }
+        if (stood_still_ns, waited_ns) < self.least_ns {
+            return;
         }
         self.costliest.push(Request {
             connection: format!("{server} - {client}"),
@@ -193,6 +215,9 @@ impl Requests {
     fn cut(&mut self) {
         self.costliest.sort_by_key(|request| std::cmp::Reverse((request.stood_still_ns, request.waited_ns)));
         self.costliest.truncate(COSTLIEST_MAX);
+        if let Some(last) = self.costliest.get(COSTLIEST_MAX - 1) {
+            self.least_ns = (last.stood_still_ns, last.waited_ns);
+        }
     }
 
     /// All of it, for a trace from `start_ns` to `end_ns`.

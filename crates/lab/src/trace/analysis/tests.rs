@@ -536,6 +536,17 @@ fn of_two_loops_the_one_that_sends_the_answer_served_it() {
 }
 
 #[test]
+fn a_request_whose_answer_a_pool_sends_waits_for_the_loop() {
+    let mut story = Story::new();
+    story.analysis.add_thread(7, 8, "pool", None);
+    story.wait(0, 10, 1).wait(20, 100, 1).at(100, asks(1, 1, 1, "GET /a")).stands_still(200, 5200);
+    story.tid = 8;
+    story.answers(6000, 1, 1);
+    let trace = story.end(7000);
+    assert_eq!(told(&trace), [("GET /a", 100, 5901, true, Some(7), 5000)]);
+}
+
+#[test]
 fn what_is_seen_twice_or_not_at_all_is_no_answer() {
     let mut story = Story::new();
     story.wait(0, 10, 1).wait(20, 100, 1);
