@@ -127,10 +127,19 @@ pub struct LoopFinding {
 pub struct Paid {
     /// The request.
     pub request: Request,
-    /// The call that kept it waiting for longest, and what that was for.
-    pub behind: String,
-    /// How long.
-    pub behind_ns: u64,
+    /// What it waited for.
+    pub behind: Behind,
+}
+
+/// The blocked calls of its loop that a request waited for, as far as they are in the list.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Behind {
+    /// How many.
+    pub calls: u64,
+    /// The one that kept it waiting for longest, and what that was for.
+    pub longest: String,
+    /// For how long that did.
+    pub longest_ns: u64,
 }
 
 /// A connection that waited behind blocked calls of the loop that served it.
@@ -287,19 +296,27 @@ fn longest<'a>(calls: impl Iterator<Item = &'a BlockedCall>) -> Vec<BlockedCall>
 fn paid(trace: &Trace, is_of: impl Fn(u32) -> bool) -> Vec<Paid> {
     let held_up = |request: &&Request| request.stood_still_ns > STALL_NS && request.tid.is_some_and(&is_of);
     let chosen = trace.requests.costliest.iter().filter(held_up).take(LONGEST_MAX);
-    let told = |request: &Request| {
-        let (behind, behind_ns) = behind(trace, request).unwrap_or_default();
-        Paid { request: request.clone(), behind, behind_ns }
-    };
+    let told = |request: &Request| Paid { request: request.clone(), behind: behind(trace, request) };
     chosen.map(told).collect()
 }
 
-/// The call that kept a request waiting for longest, in words, and for how long; of those that are in the list.
-pub(super) fn behind(trace: &Trace, request: &Request) -> Option<(String, u64)> {
+/// The calls that a request waited for.
+pub(super) fn behind(trace: &Trace, request: &Request) -> Behind {
     let of_its = trace.blocked.iter().filter(|call| call.in_loop && Some(call.tid) == request.tid);
-    let (call, both_ns) = of_its.map(|call| (call, both_ns(call, request))).max_by_key(|(_, ns)| *ns)?;
-    (both_ns > 0)
-        .then(|| (format!("{} of {}", call.call, words::on_what(call)), both_ns.min(call.blocked_ns)))
+    let kept_it = of_its.filter_map(|call| {
+        let both_ns = both_ns(call, request).min(call.blocked_ns);
+        (both_ns > 0).then_some((call, both_ns))
+    });
+    let (calls, longest) =
+        kept_it.fold((0, None), |(calls, longest): (u64, Option<(_, u64)>), (call, ns)| {
+            let is_longer = longest.is_none_or(|(_, longest_ns)| ns > longest_ns);
+            (calls + 1, if is_longer { Some((call, ns)) } else { longest })
+        });
+    longest.map_or_else(Behind::default, |(call, longest_ns)| Behind {
+        calls,
+        longest: format!("{} of {}", call.call, words::on_what(call)),
+        longest_ns,
+    })
 }
 
 /// Requests of the list that waited while this call did, and that it was not made for; those that paid most first.

@@ -24,17 +24,19 @@ fn a_loop_that_waits_for_the_disk_is_found_with_its_calls_files_and_cost() {
         one.payers.iter().map(|payer| (payer.name.as_str(), payer.times, payer.waited_ns / MS)).collect();
     assert_eq!(payers, [("10.0.0.1:5", 2, 250), ("10.0.0.2:6", 1, 150)]);
     assert_eq!(one.payers[0].behind, "sendfile of /srv/cold/big");
-    let paid: Vec<(&str, &str, u64)> = one
+    let paid: Vec<(&str, u64, &str, u64)> = one
         .paid
         .iter()
-        .map(|paid| (paid.request.line.as_str(), paid.behind.as_str(), paid.behind_ns / MS))
+        .map(|Paid { request, behind }| {
+            (request.line.as_str(), behind.calls, behind.longest.as_str(), behind.longest_ns / MS)
+        })
         .collect();
     assert_eq!(
         paid,
         [
-            ("GET /hot/a", "sendfile of /srv/cold/big", 200),
+            ("GET /hot/a", 2, "sendfile of /srv/cold/big", 200),
             // It came when the call had begun.
-            ("GET /hot/b", "openat of /srv/cold/deep/name", 30)
+            ("GET /hot/b", 1, "openat of /srv/cold/deep/name", 30)
         ]
     );
     assert_eq!(one.requests.count(), 4);

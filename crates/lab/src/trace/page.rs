@@ -319,20 +319,22 @@ fn requests(trace: &Trace) -> Markup {
             Cell::text(if request.is_answered { "yes" } else { "not yet" }),
             Cell::figure(request.stood_still_ns as f64 / 1e6),
             Cell::maybe(request.tid, |tid| Cell::text(&words::thread(trace, tid))),
-            Cell::maybe(behind.as_ref(), |(call, _)| Cell::text(call)),
-            Cell::maybe(behind.as_ref(), |(_, ns)| Cell::figure(*ns as f64 / 1e6)),
+            Cell::count(behind.calls),
+            Cell::text(&behind.longest),
+            Cell::figure(behind.longest_ns as f64 / 1e6),
         ]
     };
     let heads = [
         "at, s",
         "request",
         "from",
-        "to the first byte, ms",
+        "waited, ms",
         "answered",
-        "loop stood still, ms",
+        "stood still, ms",
         "thread",
+        "calls",
         "longest behind",
-        "ms of it",
+        "for, ms",
     ];
     let chosen = &trace.requests.costliest;
     let table = |title: String, skipped: usize, most: usize| Table {
@@ -345,8 +347,12 @@ fn requests(trace: &Trace) -> Markup {
         @if !chosen.is_empty() {
             section id="requests" {
                 h2 { "Requests that paid" }
+                p class="lead" {
+                    "A request waits from when it comes to this machine until the first byte of its answer leaves. Those are first \
+                     before whose answers their loop stood still longest, in calls that waited."
+                }
                 div class="tables" {
-                    (table(format!("{open} of {all}, those first before whose answers the loop stood still longest"), 0, OPEN_WAITS).draw())
+                    (table(format!("The {open} that paid most, of {all}"), 0, OPEN_WAITS).draw())
                     (table("The next".to_owned(), OPEN_WAITS, ROWS_MAX).draw())
                 }
             }

@@ -26,7 +26,8 @@ fn the_verdict_names_the_calls_the_files_and_who_paid() {
         "1 had no answer when the trace ended.",
         "waited meanwhile: GET /hot/a, GET /hot/b",
         "270 ms  GET /hot/a, 95.0 ms after the begin, from 10.0.0.1:95\n",
-        "the loop stood still for 250 ms, 200 ms of it in sendfile of /srv/cold/big",
+        "the loop stood still for 30.0 ms, in openat of /srv/cold/deep/name\n",
+        "the loop stood still for 250 ms in 2 calls; 200 ms in sendfile of /srv/cold/big",
         "the request: GET /srv/cold/big\n",
     ];
     let flat = text.replace("\n  ", " ");

@@ -336,7 +336,7 @@ fn told_of_cost(text: &mut String, one: &LoopFinding) {
     }
 }
 
-fn told_of_request(text: &mut String, Paid { request, behind, behind_ns }: &Paid) {
+fn told_of_request(text: &mut String, Paid { request, behind }: &Paid) {
     let until = if request.is_answered { "" } else { ", not answered" };
     let _ = writeln!(
         text,
@@ -346,11 +346,12 @@ fn told_of_request(text: &mut String, Paid { request, behind, behind_ns }: &Paid
         time(request.start_ns),
         words::shortened(words::peer(&request.connection)),
     );
-    let most = match *behind_ns {
+    let calls = match behind.calls {
         0 => String::new(),
-        ns => format!(", {} of it in {behind}", time(ns)),
+        1 => format!(", in {}", behind.longest),
+        calls => format!(" in {calls} calls; {} in {}", time(behind.longest_ns), behind.longest),
     };
-    let _ = writeln!(text, "            the loop stood still for {}{most}", time(request.stood_still_ns));
+    let _ = writeln!(text, "            the loop stood still for {}{calls}", time(request.stood_still_ns));
 }
 
 fn told_of_others(text: &mut String, trace: &Trace, others: &OthersFinding) {
