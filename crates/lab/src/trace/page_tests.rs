@@ -27,7 +27,7 @@ fn the_verdict_names_the_calls_the_files_and_who_paid() {
         "waited meanwhile: GET /hot/a, GET /hot/b",
         "270 ms  GET /hot/a, 95.0 ms after the begin, from 10.0.0.1:95\n",
         "the loop stood still for 30.0 ms, in openat of /srv/cold/deep/name\n",
-        "the loop stood still for 250 ms in 2 calls; 200 ms in sendfile of /srv/cold/big",
+        "the loop stood still for 250 ms in 2 calls; most, 200 ms, in sendfile of /srv/cold/big",
         "the request: GET /srv/cold/big\n",
     ];
     let flat = text.replace("\n  ", " ");
@@ -51,6 +51,11 @@ fn requests_have_a_table_each() {
     let mut trace = waiting_server();
     let text = table::table(&trace);
     assert!(text.contains("the requests that paid most, 4 of 4"), "{text}");
+    assert!(text.contains("nginx 71: 2 of 4 requests waited while it stood still"), "{text}");
+    let mut of_threads = helped_server();
+    of_threads.requests.totals[0].pid = 0;
+    let other = table::table(&of_threads).replace("\n  ", " ");
+    assert!(other.contains("no event loop that is known: 2 requests. Half of them waited"), "{other}");
     assert!(text.lines().any(|line| line.contains("270 ms") && line.contains("GET /hot/a")), "{text}");
     trace.requests.costliest[0].line = "GET /<script>alert(1)\u{1b}".to_owned();
     let page = html(&trace);

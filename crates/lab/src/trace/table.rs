@@ -28,7 +28,7 @@ pub fn table(trace: &Trace) -> String {
     }
     for total in &trace.requests.totals {
         let who = match total.pid {
-            0 => "requests that no event loop answered".to_owned(),
+            0 => "no event loop that is known".to_owned(),
             pid => words::process(trace, pid),
         };
         text += &wrapped(&format!("{who}: {}", verdict::requests(total)));

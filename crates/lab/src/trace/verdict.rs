@@ -115,6 +115,7 @@ pub(super) fn requests(total: &RequestTotal) -> String {
     let RequestTotal { held_up, others, unanswered, unanswered_held_up, .. } = total;
     let all = many(total.count(), "request");
     let mut text = match held_up.count + unanswered_held_up {
+        _ if total.pid == 0 => format!("{all}."),
         0 => format!("none of {all} waited while it stood still for over 1 ms."),
         some => format!("{} of {all} waited while it stood still for over 1 ms.", count(some)),
     };
@@ -349,7 +350,7 @@ fn told_of_request(text: &mut String, Paid { request, behind }: &Paid) {
     let calls = match behind.calls {
         0 => String::new(),
         1 => format!(", in {}", behind.longest),
-        calls => format!(" in {calls} calls; {} in {}", time(behind.longest_ns), behind.longest),
+        calls => format!(" in {calls} calls; most, {}, in {}", time(behind.longest_ns), behind.longest),
     };
     let _ = writeln!(text, "            the loop stood still for {}{calls}", time(request.stood_still_ns));
 }

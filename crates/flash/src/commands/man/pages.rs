@@ -65,10 +65,8 @@ pub(super) fn before_options(command: &str) -> &'static [Section] {
                  an event loop's time that took; then the longest waits, with the file or the peer and the ready \
                  connections that were held up. Any program can be traced, not only Flash. What is traced is not \
                  stopped, not even when `flash trace` is killed.",
-                "Requests are seen on the network, where HTTP/1 passes in the clear: when they came, when the first byte of \
-                 their answers left, and for how much of that time the loop that served them stood still.",
-                "It needs root, or `CAP_PERFMON`, `CAP_SYS_PTRACE` and `CAP_DAC_READ_SEARCH`; to see requests, `CAP_NET_RAW`, \
-                 and `CAP_SYS_ADMIN` if the server has a network namespace of its own.",
+                "Requests are seen on the network, where HTTP/1 passes in the clear. It needs root, or `CAP_PERFMON`, \
+                 `CAP_SYS_PTRACE` and `CAP_DAC_READ_SEARCH`; to see requests, `CAP_NET_RAW`.",
             ],
             ..EMPTY
         }],
