@@ -9,10 +9,11 @@ use flash_server::config::units::parse_size_bytes;
 use super::drive_args::seconds;
 
 const MORE: &str = "\
-Traces the process and all that descends from it, each thread, by the kernel's perf events. Needs root, or
-CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH. It slows down what it traces, some, and nobody else;
-when it is killed, nothing stays behind. A command after -- is traced until it ends; one that still runs when
-the time is over, or after Ctrl-C, is sent TERM, and never killed.
+Traces the process and all that descends from it, each thread, by the kernel's perf events, and sees the begins
+of its requests and answers on the network. Needs root, or CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH;
+to see requests, CAP_NET_RAW. It slows down what it traces, some, and others by what a filter costs each of
+their packets; when it is killed, nothing stays behind. A command after -- is traced until it ends; one that
+still runs when the time is over, or after Ctrl-C, is sent TERM, and never killed.
 TIME is a number and a unit, such as 500ms or 10s; SIZE such as 8MiB.
 Exit codes: 0 done, 1 could not run, 2 bad usage, 130 interrupted (what was recorded is shown).";
 

@@ -37,6 +37,8 @@ pub(crate) struct Call {
     pub(crate) effect: Effect,
     /// It is how a loop turns to a ready descriptor.
     pub(crate) turns: Turns,
+    /// It may send to a peer.
+    pub(crate) sends: bool,
 }
 
 /// What a call does to the table of descriptors of its process.
@@ -90,6 +92,7 @@ const NOTHING: Call = Call {
     filled: None,
     effect: Effect::None,
     turns: Turns::No,
+    sends: false,
 };
 
 /// epoll and io_uring are there for event loops; poll is also used to wait for one descriptor.
@@ -97,10 +100,24 @@ pub(crate) const RANK_LOOP: u8 = 3;
 const RANK_IO: u8 = 2;
 const RANK_POLL: u8 = 1;
 
+/// Calls in which an answer leaves; setsockopt(2), when it takes the cork out (tcp(7), `TCP_CORK`).
+const SENDS: [&str; 9] = [
+    "sendto",
+    "sendmsg",
+    "sendmmsg",
+    "write",
+    "writev",
+    "sendfile",
+    "splice",
+    "io_uring_enter",
+    "setsockopt",
+];
+
 impl Call {
     /// What is known of the call of this name.
     pub(crate) fn named(name: &str) -> Self {
-        waits(name).or_else(|| paths(name)).or_else(|| streams(name)).unwrap_or_else(|| others(name))
+        let known = waits(name).or_else(|| paths(name)).or_else(|| streams(name));
+        Self { sends: SENDS.contains(&name), ..known.unwrap_or_else(|| others(name)) }
     }
 }
 
@@ -224,6 +241,7 @@ mod tests {
         assert_eq!(call(number("ppoll")).wait_rank, RANK_POLL);
         assert_eq!(call(number("openat")).path, Some(1));
         assert_eq!(call(number("sendfile")).from_fd, Some(1));
+        assert!(call(number("sendfile")).sends && !call(number("recvfrom")).sends);
         assert_eq!(name(number("pread64")), "pread64");
     }
 

@@ -8,16 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::model::{BlockedCall, CallTotal, Shares, TargetTotal, Thread, Trace};
+use super::model::{
+    BlockedCall, CallTotal, READY_SHARE_MIN, Request, RequestTotal, STALL_NS, Shares, TargetTotal, Thread,
+    Trace,
+};
 use super::words;
 
 /// The version of the JSON; raised when a field changes its meaning or goes.
 const VERSION: u32 = 1;
 /// A loop that no single call stops for long still waits, when it is stopped for this share of its time.
 const BLOCKED_SHARE_MAX: f64 = 0.01;
-/// A loop that handled a smaller share of the events than this of those of the busiest loop serves nobody:
-/// it is that of a process that looks after the others.
-const READY_SHARE_MIN: f64 = 0.01;
 /// How many of the longest are kept in each list.
 const LONGEST_MAX: usize = 10;
 
@@ -116,6 +116,30 @@ pub struct LoopFinding {
     pub held_up_longest_ns: u64,
     /// The connections that paid most, as far as they are known.
     pub payers: Vec<Payer>,
+    /// What that did to requests, as far as they were seen; all 0 where none was.
+    pub requests: RequestTotal,
+    /// The requests that paid most: by how long the loop stood still before they were answered.
+    pub paid: Vec<Paid>,
+}
+
+/// A request that was held up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Paid {
+    /// The request.
+    pub request: Request,
+    /// What it waited for.
+    pub behind: Behind,
+}
+
+/// The blocked calls of its loop that a request waited for, as far as they are in the list.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Behind {
+    /// How many.
+    pub calls: u64,
+    /// The one that kept it waiting for longest, and what that was for.
+    pub longest: String,
+    /// For how long that did.
+    pub longest_ns: u64,
 }
 
 /// A connection that waited behind blocked calls of the loop that served it.
@@ -248,6 +272,8 @@ fn loop_finding(trace: &Trace, pid: u32) -> LoopFinding {
         held_up_ns: sum(|thread| thread.held_up_ns),
         held_up_longest_ns: threads.iter().map(|thread| thread.held_up_longest_ns).max().unwrap_or(0),
         payers: payers(trace.blocked.iter().filter(mine)),
+        requests: trace.requests.totals.iter().find(|total| total.pid == pid).cloned().unwrap_or_default(),
+        paid: paid(trace, |tid| threads.iter().any(|thread| thread.tid == tid)),
         calls,
     }
 }
@@ -266,7 +292,50 @@ fn longest<'a>(calls: impl Iterator<Item = &'a BlockedCall>) -> Vec<BlockedCall>
     calls.into_iter().take(LONGEST_MAX).cloned().collect()
 }
 
-/// Connections by how long they were held up: their requests are not known. One behind two calls in a row waited for each of them no
+/// The requests that these threads held up for longest.
+fn paid(trace: &Trace, is_of: impl Fn(u32) -> bool) -> Vec<Paid> {
+    let held_up = |request: &&Request| request.stood_still_ns > STALL_NS && request.tid.is_some_and(&is_of);
+    let chosen = trace.requests.costliest.iter().filter(held_up).take(LONGEST_MAX);
+    let told = |request: &Request| Paid { request: request.clone(), behind: behind(trace, request) };
+    chosen.map(told).collect()
+}
+
+/// The calls that a request waited for.
+pub(super) fn behind(trace: &Trace, request: &Request) -> Behind {
+    let of_its = trace.blocked.iter().filter(|call| call.in_loop && Some(call.tid) == request.tid);
+    let kept_it = of_its.filter_map(|call| {
+        let both_ns = both_ns(call, request).min(call.blocked_ns);
+        (both_ns > 0).then_some((call, both_ns))
+    });
+    let (calls, longest) =
+        kept_it.fold((0, None), |(calls, longest): (u64, Option<(_, u64)>), (call, ns)| {
+            let is_longer = longest.is_none_or(|(_, longest_ns)| ns > longest_ns);
+            (calls + 1, if is_longer { Some((call, ns)) } else { longest })
+        });
+    longest.map_or_else(Behind::default, |(call, longest_ns)| Behind {
+        calls,
+        longest: format!("{} of {}", call.call, words::on_what(call)),
+        longest_ns,
+    })
+}
+
+/// Requests of the list that waited while this call did, and that it was not made for; those that paid most first.
+pub(super) fn meanwhile<'a>(trace: &'a Trace, call: &'a BlockedCall) -> impl Iterator<Item = &'a Request> {
+    let own = words::own_request(call);
+    let others = trace.requests.costliest.iter().filter(|request| Some(call.tid) == request.tid);
+    others.filter(move |request| {
+        both_ns(call, request) > 0 && own.as_ref() != Some(&words::request(&request.line))
+    })
+}
+
+/// For how long there were both.
+fn both_ns(call: &BlockedCall, request: &Request) -> u64 {
+    let end_ns = call.start_ns.saturating_add(call.duration_ns);
+    let until_ns = end_ns.min(request.start_ns.saturating_add(request.waited_ns));
+    until_ns.saturating_sub(call.start_ns.max(request.start_ns))
+}
+
+/// Connections by how long they were held up, for when their requests are not known. One behind two calls in a row waited for each of them no
 /// longer than that was blocked.
 fn payers<'a>(calls: impl Iterator<Item = &'a BlockedCall>) -> Vec<Payer> {
     let mut payers: BTreeMap<(u32, String), (Payer, u64)> = BTreeMap::new();

@@ -24,6 +24,27 @@ fn a_loop_that_waits_for_the_disk_is_found_with_its_calls_files_and_cost() {
         one.payers.iter().map(|payer| (payer.name.as_str(), payer.times, payer.waited_ns / MS)).collect();
     assert_eq!(payers, [("10.0.0.1:5", 2, 250), ("10.0.0.2:6", 1, 150)]);
     assert_eq!(one.payers[0].behind, "sendfile of /srv/cold/big");
+    let paid: Vec<(&str, u64, &str, u64)> = one
+        .paid
+        .iter()
+        .map(|Paid { request, behind }| {
+            (request.line.as_str(), behind.calls, behind.longest.as_str(), behind.longest_ns / MS)
+        })
+        .collect();
+    assert_eq!(
+        paid,
+        [
+            ("GET /hot/a", 2, "sendfile of /srv/cold/big", 200),
+            // It came when the call had begun.
+            ("GET /hot/b", 1, "openat of /srv/cold/deep/name", 30)
+        ]
+    );
+    assert_eq!(one.requests.count(), 4);
+    let trace = waiting_server();
+    let meanwhile = |call: usize| {
+        meanwhile(&trace, &trace.blocked[call]).map(|request| request.line.as_str()).collect::<Vec<_>>()
+    };
+    assert_eq!((meanwhile(0), meanwhile(1)), (vec!["GET /hot/a"], vec!["GET /hot/a", "GET /hot/b"]));
 }
 
 #[test]

@@ -1,17 +1,19 @@
 //! What the kernel records, decoded: what the analysis is fed with.
 //!
-//! `decode` makes them from records, tests by hand. Times are of `CLOCK_MONOTONIC`, in nanoseconds.
+//! `decode` makes them from records and `tap` from packets, tests by hand. Times are of `CLOCK_MONOTONIC`, in nanoseconds.
 
-/// One thing that happened to one thread, or to a core's ring.
+use super::segment::Segment;
+
+/// One thing that happened to one thread, to a core's ring or on the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     /// When.
     pub(crate) time_ns: u64,
-    /// The core that it happened on.
+    /// The core that it happened on; 0 in `Passed`.
     pub(crate) core: u32,
-    /// The process of the thread; 0 in `Lost`.
+    /// The process of the thread; 0 in `Lost` and `Passed`.
     pub(crate) pid: u32,
-    /// The thread; 0 in `Lost`.
+    /// The thread; 0 in `Lost` and `Passed`.
     pub(crate) tid: u32,
     pub(crate) what: What,
 }
@@ -37,6 +39,8 @@ pub(crate) enum What {
     Name { name: String, executed: bool },
     /// The core's ring was full: so many events are missing before this.
     Lost { count: u64 },
+    /// A request came, or an answer left.
+    Passed(Box<Segment>),
 }
 
 /// What a thread was blocked in when the trace began.

@@ -1,8 +1,8 @@
 //! A made-up trace for tests: a server with one loop that waits for the disk, and a pool of threads.
 
 use super::model::{
-    Batch, BlockedCall, CallTotal, Process, Reason, ReasonTotal, Segment, Shares, State, Target, TargetKind,
-    TargetTotal, Thread, Timeline, Trace, VERSION, Waiter,
+    Batch, BlockedCall, CallTotal, Process, Reason, ReasonTotal, Request, RequestTotal, Requests, Segment,
+    Shares, State, Target, TargetKind, TargetTotal, Thread, Timeline, Times, Trace, VERSION, Waiter,
 };
 
 /// The process of the loop.
@@ -152,9 +152,45 @@ pub(super) fn waiting_server() -> Trace {
         ],
         targets: blocked.iter().map(target_of).collect(),
         timelines: vec![timeline()],
+        requests: requests(),
         blocked,
         ..Trace::default()
     }
+}
+
+/// One request waited behind both calls, one behind the second, one behind none and one for its answer still.
+fn requests() -> Requests {
+    let request = |line: &str, start_ms: u64, waited_ms: u64, still_ms: u64| Request {
+        connection: format!("127.0.0.1:80 - 10.0.0.1:{start_ms}"),
+        line: line.to_owned(),
+        start_ns: start_ms * MS,
+        waited_ns: waited_ms * MS,
+        is_answered: true,
+        tid: Some(PID),
+        stood_still_ns: still_ms * MS,
+    };
+    let times = |count: u64, p50_ms: u64, longest_ms: u64| Times {
+        count,
+        p50_ns: p50_ms * MS,
+        p99_ns: longest_ms * MS,
+        longest_ns: longest_ms * MS,
+    };
+    let total = RequestTotal {
+        pid: PID,
+        held_up: times(2, 60, 270),
+        held_up_ns: 330 * MS,
+        stood_still_ns: 280 * MS,
+        others: times(1, 1, 1),
+        unanswered: 1,
+        unanswered_held_up: 0,
+    };
+    let costliest = vec![
+        request("GET /hot/a", 95, 270, 250),
+        request("GET /hot/b", 325, 60, 30),
+        Request { is_answered: false, ..request("GET /late", 990, 10, 0) },
+        request("GET /hot/c", 500, 1, 0),
+    ];
+    Requests { seen: 4, answers_missed: 0, unattributed: 0, totals: vec![total], costliest }
 }
 
 /// Waits 100 ms, sendfile 200, works 5, openat 50, waits 645.
@@ -190,6 +226,9 @@ pub(super) fn helped_server() -> Trace {
     trace.targets.retain(|total| !total.in_loop);
     let thread = &mut trace.threads[0];
     thread.time.waiting_ns += thread.time.blocked_ns;
+    let requests = &mut trace.requests;
+    requests.costliest.retain(|request| request.stood_still_ns == 0);
+    requests.totals[0].held_up = Times::default();
     (thread.time.blocked_ns, thread.held_up, thread.held_up_ns, thread.held_up_longest_ns) = (0, 0, 0, 0);
     trace.timelines[0].segments.retain(|segment| segment.state != State::Blocked);
     trace

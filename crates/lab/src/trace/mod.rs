@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! attach     which threads, and the kernel's events for them    decode     records as events
+//! tap        requests and answers on the network, as events     segment    packets, decoded
 //! recorder   takes events while it goes on                      analysis   what they mean: a `Trace`
 //! world      descriptors, paths and names, from /proc           model      the `Trace` as data
 //! table      what `flash trace` prints                          page       the page, with a `strip` of each loop
@@ -25,9 +26,11 @@ pub mod model;
 mod page;
 mod reason;
 mod recorder;
+mod segment;
 mod strip;
 mod symbols;
 mod table;
+mod tap;
 mod verdict;
 mod words;
 mod world;

@@ -14,6 +14,10 @@ pub const VERSION: u32 = 1;
 /// A call that blocked for longer than this is a stall.
 pub const STALL_NS: u64 = 1_000_000;
 
+/// A loop that handled a smaller share of the events than this of those of the busiest loop serves nobody:
+/// it is that of a process that looks after the others.
+pub(super) const READY_SHARE_MIN: f64 = 0.01;
+
 /// A name that is mostly known when the program is compiled, such as that of a system call.
 pub type Name = Cow<'static, str>;
 
@@ -48,6 +52,9 @@ pub struct Trace {
     pub blocked: Vec<BlockedCall>,
     /// One for each thread that is an event loop, by thread id.
     pub timelines: Vec<Timeline>,
+    /// HTTP/1 requests in the clear that came over TCP.
+    #[serde(default)]
+    pub requests: Requests,
 }
 
 /// Why a trace ended.
@@ -79,6 +86,12 @@ pub struct Missing {
     pub targets_dropped: u64,
     /// Threads that were not followed, because there were too many.
     pub threads_dropped: u64,
+    /// Packets that the kernel dropped because the buffer was full: each was the begin of a request or of an answer.
+    #[serde(default)]
+    pub packets_lost: u64,
+    /// Requests that were not followed, because too many waited for their answers at once.
+    #[serde(default)]
+    pub requests_dropped: u64,
     /// What could not be found out, in words for the operator, such as that the kernel hides its symbols.
     pub notes: Vec<String>,
 }
@@ -403,8 +416,7 @@ impl Batch {
     }
 }
 
-/// A descriptor that waited behind a blocked call. What was asked by it is not known: events are read too late
-/// for buffers, which servers use again at once.
+/// A descriptor that waited behind a blocked call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiter {
     /// The descriptor.
@@ -415,6 +427,81 @@ pub struct Waiter {
     pub target: Option<Target>,
     /// From the beginning of the blocked call until the loop turned to it.
     pub waited_ns: u64,
+}
+
+/// The requests that came while the trace went on, as the network showed them. Of those that a client sends before
+/// it has the answer to its last (pipelining) only the first is told of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requests {
+    /// How many.
+    pub seen: u64,
+    /// Of these, those whose clients went on, though the begin of the answer was not seen: they are in no total.
+    pub answers_missed: u64,
+    /// Those of which nobody knows which thread served them.
+    pub unattributed: u64,
+    /// By process; those that no event loop answered, or nobody knows which, have process 0.
+    pub totals: Vec<RequestTotal>,
+    /// Those that paid most: by how long the loop stood still, then by how long they waited; the first of them.
+    pub costliest: Vec<Request>,
+}
+
+/// Requests that the event loops of a process answered. How long: from their arrival until the first byte of the
+/// answer left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestTotal {
+    /// The process, or 0.
+    pub pid: u32,
+    /// Those that were held up: before they were answered the loop stood still for over 1 ms ([`STALL_NS`]).
+    pub held_up: Times,
+    /// How long these waited, together.
+    pub held_up_ns: u64,
+    /// And for how much of that the loop stood still.
+    pub stood_still_ns: u64,
+    /// The others.
+    pub others: Times,
+    /// Those that had no answer when the trace ended; their clients may have gone.
+    pub unanswered: u64,
+    /// And how many of them were held up.
+    pub unanswered_held_up: u64,
+}
+
+impl RequestTotal {
+    /// All requests, answered or not.
+    pub fn count(&self) -> u64 {
+        self.held_up.count + self.others.count + self.unanswered
+    }
+}
+
+/// How long some requests waited for the first byte of their answers; times as they are told apart by three digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Times {
+    /// How many.
+    pub count: u64,
+    /// Half of them waited no longer.
+    pub p50_ns: u64,
+    /// 99 % of them waited no longer.
+    pub p99_ns: u64,
+    /// The longest.
+    pub longest_ns: u64,
+}
+
+/// A request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// `LOCAL - PEER`, as [`Target::name`] has it.
+    pub connection: String,
+    /// Its first line without the version, or the begin of it.
+    pub line: String,
+    /// When it came to this machine.
+    pub start_ns: u64,
+    /// Until the first byte of its answer left; where there was none, until the trace ended.
+    pub waited_ns: u64,
+    /// It was answered.
+    pub is_answered: bool,
+    /// The event loop that served it, or the thread that answered where there is none; none when it is not known.
+    pub tid: Option<u32>,
+    /// For how much of that time this thread stood still in calls that blocked; 0 when it is no event loop.
+    pub stood_still_ns: u64,
 }
 
 /// What an event loop did, from begin to end.

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::diagnosis::{self, Diagnosis};
-use super::model::{BlockedCall, CallTotal, TargetTotal, Thread, Timeline, Trace};
+use super::model::{BlockedCall, CallTotal, Request, TargetTotal, Thread, Timeline, Trace};
 use super::strip::{self, Shade, Window};
 use super::{verdict, words};
 use crate::report::number::{count, percent};
@@ -50,6 +50,7 @@ pub fn html(trace: &Trace) -> String {
                     (timelines(trace, &found))
                     (calls(trace))
                     (waits(trace))
+                    (requests(trace))
                     (measured(trace))
                     footer { "Made by Flash from the kernel's own events. Time blocked is time off the core inside a call, until a core was had again." }
                 }
@@ -304,6 +305,58 @@ fn targets(trace: &Trace) -> Table {
         title: "Files, sockets and so on that were waited for".to_owned(),
         columns: columns(&["what", "in", "call", "waits", "blocked, ms", "longest, ms", "waited for"]),
         rows: chosen.into_iter().take(ROWS_MAX).map(row).collect(),
+    }
+}
+
+fn requests(trace: &Trace) -> Markup {
+    let row = |request: &Request| {
+        let behind = diagnosis::behind(trace, request);
+        vec![
+            Cell::figure(request.start_ns as f64 / 1e9),
+            Cell::text(&words::request(&request.line)),
+            Cell::text(&words::shortened(words::peer(&request.connection))),
+            Cell::figure(request.waited_ns as f64 / 1e6),
+            Cell::text(if request.is_answered { "yes" } else { "not yet" }),
+            Cell::figure(request.stood_still_ns as f64 / 1e6),
+            Cell::maybe(request.tid, |tid| Cell::text(&words::thread(trace, tid))),
+            Cell::count(behind.calls),
+            Cell::text(&behind.longest),
+            Cell::figure(behind.longest_ns as f64 / 1e6),
+        ]
+    };
+    let heads = [
+        "at, s",
+        "request",
+        "from",
+        "waited, ms",
+        "answered",
+        "stood still, ms",
+        "thread",
+        "calls",
+        "longest behind",
+        "for, ms",
+    ];
+    let chosen = &trace.requests.costliest;
+    let table = |title: String, skipped: usize, most: usize| Table {
+        title,
+        columns: columns(&heads),
+        rows: chosen.iter().skip(skipped).take(most).map(row).collect(),
+    };
+    let (open, all) = (chosen.len().min(OPEN_WAITS), count(trace.requests.seen));
+    html! {
+        @if !chosen.is_empty() {
+            section id="requests" {
+                h2 { "Requests that paid" }
+                p class="lead" {
+                    "A request waits from when it comes to this machine until the first byte of its answer leaves. Those are first \
+                     before whose answers their loop stood still longest, in calls that waited."
+                }
+                div class="tables" {
+                    (table(format!("The {open} that paid most, of {all}"), 0, OPEN_WAITS).draw())
+                    (table("The next".to_owned(), OPEN_WAITS, ROWS_MAX).draw())
+                }
+            }
+        }
     }
 }
 

@@ -21,7 +21,13 @@ fn the_verdict_names_the_calls_the_files_and_who_paid() {
         "Threads besides the loop waited for the disk 1 time in pread64, 300 ms together",
         "200 ms  sendfile of /srv/cold/big, 100 ms after the begin, for a read of the disk",
         "behind it: 1 of the same batch, 1 that became ready meanwhile",
-        "250 ms  10.0.0.1:5, 2 times, most behind sendfile of /srv/cold/big",
+        "2 of 4 requests waited while it stood still for over 1 ms. Half of them waited 60.0 ms or longer for the first byte of the answer, 270 ms at most; for 84.8 % of that time, all together, it stood still.",
+        "Half of the others waited 1.00 ms or longer",
+        "1 had no answer when the trace ended.",
+        "waited meanwhile: GET /hot/a, GET /hot/b",
+        "270 ms  GET /hot/a, 95.0 ms after the begin, from 10.0.0.1:95\n",
+        "the loop stood still for 30.0 ms, in openat of /srv/cold/deep/name\n",
+        "the loop stood still for 250 ms in 2 calls; most, 200 ms, in sendfile of /srv/cold/big",
         "the request: GET /srv/cold/big\n",
     ];
     let flat = text.replace("\n  ", " ");
@@ -31,10 +37,41 @@ fn the_verdict_names_the_calls_the_files_and_who_paid() {
 }
 
 #[test]
+fn where_requests_are_not_known_connections_are_told() {
+    let mut trace = waiting_server();
+    trace.requests = Default::default();
+    let text = said(&trace);
+    assert!(text.contains("250 ms  10.0.0.1:5, 2 times, most behind sendfile of /srv/cold/big"), "{text}");
+    assert!(!text.contains("GET /hot") && !text.contains(" requests"), "{text}");
+    assert!(!html(&trace).contains("Requests that paid"));
+}
+
+#[test]
+fn requests_have_a_table_each() {
+    let mut trace = waiting_server();
+    let text = table::table(&trace);
+    assert!(text.contains("the requests that paid most, 4 of 4"), "{text}");
+    assert!(text.contains("nginx 71: 2 of 4 requests waited while it stood still"), "{text}");
+    let mut of_threads = helped_server();
+    of_threads.requests.totals[0].pid = 0;
+    let other = table::table(&of_threads).replace("\n  ", " ");
+    assert!(other.contains("no event loop that is known: 2 requests. Half of them waited"), "{other}");
+    assert!(text.lines().any(|line| line.contains("270 ms") && line.contains("GET /hot/a")), "{text}");
+    trace.requests.costliest[0].line = "GET /<script>alert(1)\u{1b}".to_owned();
+    let page = html(&trace);
+    assert!(page.contains("Requests that paid") && page.contains("GET /hot/b"));
+    assert!(!page.contains("<script>alert") && !page.contains('\u{1b}'));
+}
+
+#[test]
 fn a_server_whose_helpers_wait_is_told_that_its_loop_does_not() {
     let text = said(&helped_server());
     assert!(text.starts_with("This server did not wait in its event loop.\n"), "{text}");
     assert!(text.contains("That is where waits belong"), "{text}");
+    assert!(
+        text.contains("nginx 71: none of 2 requests waited while it stood still for over 1 ms."),
+        "{text}"
+    );
     assert!(!text.contains("held up"), "{text}");
 }
 
@@ -108,6 +145,7 @@ fn a_trace_of_nothing_and_one_of_nonsense_have_a_page() {
     trace.timelines[0].segments[2].duration_ns = u64::MAX / 4;
     trace.timelines[0].segments[4].start_ns = u64::MAX / 2;
     trace.blocked[0].start_ns = u64::MAX - 5;
+    trace.requests.costliest[0].waited_ns = u64::MAX;
     let text = html(&trace) + &table::table(&trace) + &said(&trace);
     assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
 }

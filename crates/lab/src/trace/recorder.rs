@@ -14,6 +14,7 @@ use super::analysis::Analysis;
 use super::attach::Attached;
 use super::event::Event;
 use super::model::{Ending, Trace};
+use super::tap::Tap;
 use super::world::{Machine, in_call, is_running};
 use crate::drive::interrupt;
 use crate::error::{Error, Result};
@@ -75,7 +76,7 @@ pub fn record(options: &RecordOptions) -> Result<Trace> {
         Subject::Command(words) => Started::held(words)?,
     };
     let attached = Attached::new(started.pid, buffer_bytes, started.held.is_some())?;
-    let mut recorder = Recorder::new(attached);
+    let mut recorder = Recorder::new(attached, Tap::open(started.pid));
     let start_ns = perf::now_ns();
     let started_unix_ms =
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
@@ -85,6 +86,7 @@ pub fn record(options: &RecordOptions) -> Result<Trace> {
         let in_call = if started.held.is_some() { None } else { in_call(*pid, *tid) };
         analysis.add_thread(*pid, *tid, name, in_call);
     }
+    recorder.tap.look(recorder.attached.threads.iter().map(|(pid, ..)| *pid));
     let child = started.go(&recorder.attached)?;
     let until_ns = options.duration_s.map(|seconds| start_ns + (seconds * 1e9) as u64);
     let ending = recorder.run(&mut analysis, &mut machine, until_ns, &stop)?;
@@ -95,7 +97,7 @@ pub fn record(options: &RecordOptions) -> Result<Trace> {
     trace.kernel =
         std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
     trace.started_unix_ms = started_unix_ms;
-    note(&mut trace, &recorder, &machine, options);
+    note(&mut trace, &mut recorder, &machine, options);
     // Nothing is recorded of its end.
     drop(recorder);
     if let Some(child) = child {
@@ -125,9 +127,17 @@ fn check(options: &RecordOptions) -> Result<()> {
 }
 
 /// What the numbers do not say by themselves.
-fn note(trace: &mut Trace, recorder: &Recorder, machine: &Machine, options: &RecordOptions) {
+fn note(trace: &mut Trace, recorder: &mut Recorder, machine: &Machine, options: &RecordOptions) {
     let missing = &mut trace.missing;
     missing.threads_dropped += recorder.attached.threads_dropped;
+    missing.packets_lost = recorder.tap.lost();
+    missing.notes.extend(recorder.tap.note());
+    let held_up = trace.threads.iter().any(|thread| thread.held_up > 0);
+    if held_up && trace.requests.seen == 0 && recorder.tap.has_listeners() {
+        let note = "no request was seen on the network in the clear (TLS, HTTP/2, a UNIX socket?): who paid is \
+                    told by connection";
+        missing.notes.push(note.to_owned());
+    }
     if machine.hides_symbols() {
         let note = "the kernel hides its symbols (kptr_restrict): reasons are guessed from calls";
         missing.notes.push(note.to_owned());
@@ -195,14 +205,15 @@ fn end(mut child: Child) {
 
 struct Recorder {
     attached: Attached,
+    tap: Tap,
     bytes: Vec<u8>,
     /// Events that are not handed over yet, by time.
     waiting: Vec<Event>,
 }
 
 impl Recorder {
-    fn new(attached: Attached) -> Self {
-        Self { attached, bytes: Vec::new(), waiting: Vec::new() }
+    fn new(attached: Attached, tap: Tap) -> Self {
+        Self { attached, tap, bytes: Vec::new(), waiting: Vec::new() }
     }
 
     fn run(
@@ -232,7 +243,9 @@ impl Recorder {
                 return Ok(ending);
             }
             if self.waiting.is_empty() && perf::now_ns() >= roll_call_ns + ROLL_CALL_NS {
-                for (pid, tid) in analysis.running() {
+                let running = analysis.running();
+                self.tap.look(running.iter().map(|(pid, _)| *pid));
+                for (pid, tid) in running {
                     if !is_running(pid, tid) {
                         analysis.end(pid, tid);
                     }
@@ -254,6 +267,7 @@ impl Recorder {
             ring.take(&mut self.bytes);
             self.attached.decoder.decode(*core, &self.bytes, &mut self.waiting);
         }
+        self.tap.take(&mut self.waiting);
         self.waiting.sort_by_key(|event| event.time_ns);
         let ready = self.waiting.partition_point(|event| event.time_ns <= settled_ns);
         for event in self.waiting.drain(..ready) {

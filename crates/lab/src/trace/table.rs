@@ -5,9 +5,9 @@
 
 use std::cmp::Reverse;
 
-use super::diagnosis;
-use super::model::{BlockedCall, CallTotal, Thread, Trace};
+use super::model::{BlockedCall, CallTotal, Request, Thread, Trace};
 use super::words::{self, many, time};
+use super::{diagnosis, verdict};
 use crate::report::number::{NONE, count, percent};
 use crate::report::terminal::{cut, wrapped};
 
@@ -15,6 +15,8 @@ use crate::report::terminal::{cut, wrapped};
 const CALLS_MAX: usize = 20;
 /// And so many blocked calls.
 const BLOCKED_MAX: usize = 15;
+/// And so many requests.
+const REQUESTS_MAX: usize = 10;
 /// No column is wider, characters.
 const CELL_CHARS_MAX: usize = 64;
 
@@ -24,13 +26,20 @@ pub fn table(trace: &Trace) -> String {
     for thread in trace.threads.iter().filter(|thread| thread.is_loop) {
         text += &wrapped(&of_loop(trace, thread));
     }
+    for total in &trace.requests.totals {
+        let who = match total.pid {
+            0 => "no event loop that is known".to_owned(),
+            pid => words::process(trace, pid),
+        };
+        text += &wrapped(&format!("{who}: {}", verdict::requests(total)));
+    }
     for warning in words::warnings(trace) {
         text += &wrapped(&format!("warning: {warning}"));
     }
     for (in_loop, title) in [(true, "calls of event loops"), (false, "calls of other threads")] {
         text += &calls(trace, in_loop, title);
     }
-    text + &blocked(trace)
+    text + &blocked(trace) + &requests(trace)
 }
 
 fn head(trace: &Trace) -> String {
@@ -133,6 +142,30 @@ fn blocked(trace: &Trace) -> String {
         chosen.len().min(BLOCKED_MAX),
         count(chosen.len() as u64 + trace.missing.blocked_dropped),
         aligned(&heads, rows, &[2, 3, 4, 5, 7])
+    )
+}
+
+fn requests(trace: &Trace) -> String {
+    let chosen = &trace.requests.costliest;
+    if chosen.is_empty() {
+        return String::new();
+    }
+    let row = |request: &Request| {
+        vec![
+            time(request.start_ns),
+            time(request.waited_ns) + if request.is_answered { "" } else { " +" },
+            time(request.stood_still_ns),
+            request.tid.map_or_else(|| NONE.to_owned(), |tid| words::thread(trace, tid)),
+            words::request(&request.line),
+            words::shortened(words::peer(&request.connection)),
+        ]
+    };
+    let heads = ["at", "waited", "loop stood still", "thread", "request", "from"];
+    format!(
+        "\nthe requests that paid most, {} of {} (waited: until the first byte of the answer; +: there was none yet)\n{}",
+        chosen.len().min(REQUESTS_MAX),
+        count(trace.requests.seen),
+        aligned(&heads, chosen.iter().take(REQUESTS_MAX).map(row).collect(), &[3, 4, 5])
     )
 }
 

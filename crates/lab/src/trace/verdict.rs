@@ -4,24 +4,33 @@
 
 use std::fmt::Write as _;
 
-use super::diagnosis::{Diagnosis, LoopFinding, OthersFinding, Verdict};
-use super::model::{BlockedCall, CallTotal, Reason, ReasonTotal, Shares, Trace};
+use super::diagnosis::{self, Diagnosis, LoopFinding, OthersFinding, Paid, Verdict};
+use super::model::{BlockedCall, CallTotal, Reason, ReasonTotal, RequestTotal, Shares, Times, Trace};
 use super::words::{self, many, time};
-use crate::report::number::percent;
+use crate::report::number::{count, percent};
 use crate::report::terminal::wrapped;
 
 /// So many of the longest are told; the JSON has more.
 const TOLD_MAX: usize = 5;
+/// From so many on, one in a hundred is more than one.
+const SHARE_TOLD_MIN: u64 = 200;
+/// Requests that waited meanwhile are told by so many examples.
+const EXAMPLES_MAX: usize = 3;
 /// From this share of a loop's time on, a core that others had is worth a word.
 const RUNNABLE_SHARE_TOLD: f64 = 0.05;
 
 /// The answer in a few sentences, the first of them the verdict.
 pub(super) fn sentences(found: &Diagnosis) -> Vec<String> {
     let mut sentences = vec![headline(found)];
-    for one in found.loops.iter().filter(|one| one.is_judged && one.blocked > 0) {
-        sentences.push(stood_still(one));
+    for one in found.loops.iter().filter(|one| one.is_judged) {
+        if one.blocked > 0 {
+            sentences.push(stood_still(one));
+        }
         if one.held_up > 0 {
             sentences.push(cost(one));
+        }
+        if one.requests.count() > 0 {
+            sentences.push(format!("{}: {}", one.name, requests(&one.requests)));
         }
     }
     if found.others.disk_blocked > 0 {
@@ -101,6 +110,38 @@ fn cost(one: &LoopFinding) -> String {
     )
 }
 
+/// What standing still did to the requests of a process.
+pub(super) fn requests(total: &RequestTotal) -> String {
+    let RequestTotal { held_up, others, unanswered, unanswered_held_up, .. } = total;
+    let all = many(total.count(), "request");
+    let mut text = match held_up.count + unanswered_held_up {
+        _ if total.pid == 0 => format!("{all}."),
+        0 => format!("none of {all} waited while it stood still for over 1 ms."),
+        some => format!("{} of {all} waited while it stood still for over 1 ms.", count(some)),
+    };
+    if held_up.count > 0 {
+        let share = percent(diagnosis::per(total.stood_still_ns, total.held_up_ns));
+        text +=
+            &format!(" {}; for {share} of that time, all together, it stood still.", waited(held_up, "them"));
+    }
+    if others.count > 0 {
+        text += &format!(" {}.", waited(others, if held_up.count > 0 { "the others" } else { "them" }));
+    }
+    if *unanswered > 0 {
+        text += &format!(" {} had no answer when the trace ended.", count(*unanswered));
+    }
+    text
+}
+
+fn waited(times: &Times, whom: &str) -> String {
+    let Times { count, p50_ns, p99_ns, longest_ns } = *times;
+    let most = match count {
+        ..SHARE_TOLD_MIN => format!("{} at most", time(longest_ns)),
+        _ => format!("one in a hundred {} or longer", time(p99_ns)),
+    };
+    format!("Half of {whom} waited {} or longer for the first byte of the answer, {most}", time(p50_ns))
+}
+
 /// What waits where waiting is no harm to other requests.
 fn others(found: &Diagnosis) -> String {
     let OthersFinding { disk_threads, disk_threads_at_once, disk_blocked, disk_ns, longest_ns, .. } =
@@ -139,7 +180,7 @@ pub(super) fn text(trace: &Trace, found: &Diagnosis) -> String {
         text += &wrapped(&format!("warning: {warning}"));
     }
     for one in found.loops.iter().filter(|one| one.is_judged) {
-        told_of_loop(&mut text, one);
+        told_of_loop(&mut text, trace, one);
     }
     for one in found.loops.iter().filter(|one| !one.is_judged) {
         let blocked = match one.blocked {
@@ -156,7 +197,7 @@ pub(super) fn text(trace: &Trace, found: &Diagnosis) -> String {
     text
 }
 
-fn told_of_loop(text: &mut String, one: &LoopFinding) {
+fn told_of_loop(text: &mut String, trace: &Trace, one: &LoopFinding) {
     let _ = writeln!(text, "\n{}: where the time of its event loop went", one.name);
     let Shares { waiting_ns, user_ns, call_ns, blocked_ns, runnable_ns } = one.time;
     let whole_ns = one.time.total_ns();
@@ -206,7 +247,7 @@ fn told_of_loop(text: &mut String, one: &LoopFinding) {
     }
     *text += "\n  the longest of these waits\n";
     for call in one.longest.iter().take(TOLD_MAX) {
-        told_of_wait(text, call);
+        told_of_wait(text, trace, call);
     }
     told_of_cost(text, one);
 }
@@ -235,7 +276,7 @@ fn told_of_call(text: &mut String, call: &CallTotal) {
     }
 }
 
-fn told_of_wait(text: &mut String, call: &BlockedCall) {
+fn told_of_wait(text: &mut String, trace: &Trace, call: &BlockedCall) {
     let at = time(call.start_ns);
     let _ = writeln!(
         text,
@@ -256,12 +297,29 @@ fn told_of_wait(text: &mut String, call: &BlockedCall) {
             batch.behind, batch.arrived
         );
     }
+    let mut examples: Vec<String> = Vec::new();
+    for request in diagnosis::meanwhile(trace, call) {
+        let line = words::request(&request.line);
+        if examples.len() < EXAMPLES_MAX && !examples.contains(&line) {
+            examples.push(line);
+        }
+    }
+    if !examples.is_empty() {
+        let _ = writeln!(text, "            waited meanwhile: {}", examples.join(", "));
+    }
     if call.reason == Reason::Unknown && !call.stack.is_empty() {
         let _ = writeln!(text, "            in the kernel: {}", words::stack(call));
     }
 }
 
 fn told_of_cost(text: &mut String, one: &LoopFinding) {
+    if !one.paid.is_empty() {
+        *text += "\n  the requests that paid most\n";
+        for paid in one.paid.iter().take(TOLD_MAX) {
+            told_of_request(text, paid);
+        }
+        return;
+    }
     if one.payers.is_empty() {
         return;
     }
@@ -277,6 +335,24 @@ fn told_of_cost(text: &mut String, one: &LoopFinding) {
             payer.behind
         );
     }
+}
+
+fn told_of_request(text: &mut String, Paid { request, behind }: &Paid) {
+    let until = if request.is_answered { "" } else { ", not answered" };
+    let _ = writeln!(
+        text,
+        "  {:>8}  {}, {} after the begin, from {}{until}",
+        time(request.waited_ns),
+        words::request(&request.line),
+        time(request.start_ns),
+        words::shortened(words::peer(&request.connection)),
+    );
+    let calls = match behind.calls {
+        0 => String::new(),
+        1 => format!(", in {}", behind.longest),
+        calls => format!(" in {calls} calls; most, {}, in {}", time(behind.longest_ns), behind.longest),
+    };
+    let _ = writeln!(text, "            the loop stood still for {}{calls}", time(request.stood_still_ns));
 }
 
 fn told_of_others(text: &mut String, trace: &Trace, others: &OthersFinding) {

@@ -3,7 +3,7 @@
 //! `table`, `page` and `doctor` call it, so that they use the same words. Names in traces come from
 //! outside: they are cleaned of control characters and bounded here. Pure.
 
-use super::model::{BlockedCall, Ending, Missing, Process, ReasonTotal, Target, TargetKind, Trace};
+use super::model::{BlockedCall, Ending, Missing, Process, ReasonTotal, Requests, Target, TargetKind, Trace};
 use crate::report::number::{self, count, plain};
 
 /// The longest path or request that is shown, characters.
@@ -74,7 +74,7 @@ pub(super) fn target(target: &Target) -> String {
 }
 
 /// The peer's part of a connection's name.
-fn peer(name: &str) -> &str {
+pub(super) fn peer(name: &str) -> &str {
     name.rsplit(" - ").next().unwrap_or(name)
 }
 
@@ -107,7 +107,7 @@ pub(super) fn own_request(call: &BlockedCall) -> Option<String> {
 }
 
 /// A request without the version of the protocol.
-fn request(line: &str) -> String {
+pub(super) fn request(line: &str) -> String {
     let line = line.trim_end();
     shortened(line.rsplit_once(" HTTP/").map_or(line, |(request, _)| request))
 }
@@ -135,6 +135,8 @@ pub(super) fn stack(call: &BlockedCall) -> String {
 pub(super) fn warnings(trace: &Trace) -> Vec<String> {
     let Missing { events_lost, calls_broken, blocked_dropped, targets_dropped, threads_dropped, .. } =
         trace.missing;
+    let Missing { packets_lost, requests_dropped, .. } = trace.missing;
+    let Requests { answers_missed, unattributed, .. } = trace.requests;
     let mut warnings = Vec::new();
     let mut warn = |number: u64, text: String| {
         if number > 0 {
@@ -155,6 +157,16 @@ pub(super) fn warnings(trace: &Trace) -> Vec<String> {
         format!("{} are in no list of files", many(targets_dropped, "file, socket or pipe")),
     );
     warn(threads_dropped, format!("{} were not followed", many(threads_dropped, "thread")));
+    warn(
+        packets_lost,
+        format!(
+            "{} lost that began a request or an answer: not all requests are told of",
+            many(packets_lost, "packet")
+        ),
+    );
+    warn(requests_dropped, format!("{} were not followed", many(requests_dropped, "request")));
+    warn(answers_missed, format!("of {} no answer was seen to begin", many(answers_missed, "request")));
+    warn(unattributed, format!("the thread that served {} is not known", many(unattributed, "request")));
     match trace.ending {
         Ending::Duration | Ending::Interrupted => {}
         Ending::TargetEnded => warnings.push("what was traced has ended".to_owned()),
@@ -218,11 +230,17 @@ mod tests {
         let mut trace = Trace::default();
         assert_eq!(warnings(&trace), Vec::<String>::new());
         trace.missing.events_lost = 1234;
+        trace.missing.packets_lost = 1;
         trace.ending = Ending::TargetEnded;
         trace.missing.notes.push("no symbols".to_owned());
         assert_eq!(
             warnings(&trace),
-            ["1,234 events lost: counts and times are too low", "what was traced has ended", "no symbols"]
+            [
+                "1,234 events lost: counts and times are too low",
+                "1 packet lost that began a request or an answer: not all requests are told of",
+                "what was traced has ended",
+                "no symbols"
+            ]
         );
     }
 }

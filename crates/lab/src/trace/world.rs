@@ -3,8 +3,10 @@
 //! The analysis asks by the trait [`World`]; tests answer by a table. Everything here may fail at any time:
 //! the process may be gone. Nothing is kept but the table of sockets.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +27,8 @@ const LINE_BYTES_MAX: usize = 256;
 const COMMAND_BYTES_MAX: usize = 1024;
 /// The table of sockets is read no more often.
 const SOCKETS_AGE_NS: u64 = 500_000_000;
+/// Descriptors of a process among which its listening sockets are looked for: they are opened early.
+const DESCRIPTORS_MAX: usize = 4096;
 /// Sockets in it, at most.
 const SOCKETS_MAX: usize = 1 << 17;
 
@@ -142,7 +146,7 @@ impl World for Machine {
 }
 
 /// Text from another process, fit to be printed.
-fn shown(bytes: &[u8]) -> String {
+pub(super) fn shown(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
@@ -173,11 +177,33 @@ fn sockets(pid: u32) -> HashMap<u64, String> {
     found
 }
 
+/// The state of a listening socket in the tables of sockets.
+const LISTENING: &str = "0A";
+
+/// The addresses that a process listens at for TCP, as far as its descriptors can be read.
+pub(super) fn listeners(pid: u32) -> HashSet<SocketAddr> {
+    let mut listening = HashMap::new();
+    for table in ["tcp", "tcp6"] {
+        let Ok(file) = File::open(format!("/proc/{pid}/net/{table}")) else { continue };
+        // Those that listen come first.
+        let lines = BufReader::new(file).lines().map_while(std::io::Result::ok).skip(1);
+        listening.extend(lines.map_while(|line| listener(&line)).take(SOCKETS_MAX));
+    }
+    let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().take(DESCRIPTORS_MAX);
+    let names = fds.filter_map(|fd| fs::read_link(fd.path()).ok());
+    names.filter_map(|name| listening.get(&inode(name.to_str()?)?).copied()).collect()
+}
+
+fn listener(line: &str) -> Option<(u64, SocketAddr)> {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    let found = || Some((fields.get(9)?.parse().ok()?, address(fields.get(1)?)?));
+    if *fields.get(3)? == LISTENING { found() } else { None }
+}
+
 fn tcp_socket(line: &str) -> Option<(u64, String)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let inode = fields.get(9)?.parse().ok()?;
     let local = address(fields.get(1)?)?;
-    const LISTENING: &str = "0A";
     let name = match *fields.get(3)? {
         LISTENING => format!("listening on {local}"),
         _ => format!("{local} - {}", address(fields.get(2)?)?),
@@ -186,7 +212,7 @@ fn tcp_socket(line: &str) -> Option<(u64, String)> {
 }
 
 /// `0100007F:1F90`: words of an address in the machine's byte order, and a port.
-fn address(text: &str) -> Option<String> {
+fn address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
     let words = address.as_bytes().chunks(8).map(|word| {
@@ -194,14 +220,11 @@ fn address(text: &str) -> Option<String> {
         Some(word.to_ne_bytes())
     });
     let bytes: Vec<u8> = words.collect::<Option<Vec<_>>>()?.concat();
-    if let Ok(four) = <[u8; 4]>::try_from(bytes.as_slice()) {
-        return Some(format!("{}:{port}", std::net::Ipv4Addr::from(four)));
-    }
-    let six = std::net::Ipv6Addr::from(<[u8; 16]>::try_from(bytes.as_slice()).ok()?);
-    Some(match six.to_ipv4_mapped() {
-        Some(four) => format!("{four}:{port}"),
-        None => format!("[{six}]:{port}"),
-    })
+    let address = match <[u8; 4]>::try_from(bytes.as_slice()) {
+        Ok(four) => IpAddr::from(four),
+        Err(_) => IpAddr::from(<[u8; 16]>::try_from(bytes.as_slice()).ok()?).to_canonical(),
+    };
+    Some(SocketAddr::new(address, port))
 }
 
 fn unix_socket(line: &str) -> Option<(u64, String)> {
@@ -251,8 +274,11 @@ mod tests {
         let line = line.replace(" 01 ", " 0A ");
         assert_eq!(tcp_socket(&line), Some((4242, "listening on 127.0.0.1:8080".to_owned())));
         assert_eq!(tcp_socket("   0: junk"), None);
-        assert_eq!(address("0000000000000000FFFF00000100007F:0050").as_deref(), Some("127.0.0.1:80"));
-        assert_eq!(address("00000000000000000000000001000000:0050").as_deref(), Some("[::1]:80"));
+        assert_eq!(listener(&line), Some((4242, "127.0.0.1:8080".parse().unwrap())));
+        assert_eq!(listener(&line.replace(" 0A ", " 01 ")), None);
+        let shown = |text: &str| address(text).map(|address| address.to_string());
+        assert_eq!(shown("0000000000000000FFFF00000100007F:0050").as_deref(), Some("127.0.0.1:80"));
+        assert_eq!(shown("00000000000000000000000001000000:0050").as_deref(), Some("[::1]:80"));
     }
 
     #[test]
@@ -279,6 +305,7 @@ mod tests {
         let target = machine.descriptor(me, fd).unwrap();
         assert_eq!(target.kind, TargetKind::Socket);
         assert_eq!(target.name, format!("listening on {}", listener.local_addr().unwrap()));
+        assert!(listeners(me).contains(&listener.local_addr().unwrap()));
         let later = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let raw = machine.descriptor(me, std::os::fd::AsRawFd::as_raw_fd(&later)).unwrap().name;
         assert_eq!((inode(&raw).is_some(), machine.socket(&raw)), (true, None), "{raw}: too young");

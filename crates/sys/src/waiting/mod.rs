@@ -5,6 +5,7 @@ pub mod file;
 pub mod held;
 pub mod local;
 pub mod memory;
+pub mod packets;
 pub mod perf;
 pub mod process;
 pub mod program;

@@ -65,7 +65,8 @@ pub(super) fn before_options(command: &str) -> &'static [Section] {
                  an event loop's time that took; then the longest waits, with the file or the peer and the ready \
                  connections that were held up. Any program can be traced, not only Flash. What is traced is not \
                  stopped, not even when `flash trace` is killed.",
-                "It needs root or `CAP_PERFMON`.",
+                "Requests are seen on the network, where HTTP/1 passes in the clear. It needs root, or `CAP_PERFMON`, \
+                 `CAP_SYS_PTRACE` and `CAP_DAC_READ_SEARCH`; to see requests, `CAP_NET_RAW`.",
             ],
             ..EMPTY
         }],
@@ -74,9 +75,9 @@ pub(super) fn before_options(command: &str) -> &'static [Section] {
             paragraphs: &[
                 "Does what `flash trace` does, for ten seconds unless `--duration` says otherwise, and then says in \
                  words whether the server waits for the disk in its event loop: in which calls, for how long, for \
-                 which files, and which connections paid for that. Threads and processes that are no event loop \
-                 may wait; they are told of, but do not make the verdict, unless the server has no event loop at \
-                 all. The server must have something to do meanwhile.",
+                 which files, and which requests paid for that, or which connections, where no request can be seen. \
+                 Threads and processes that are no event loop may wait; they are told of, but do not make the \
+                 verdict, unless the server has no event loop at all. The server must have something to do meanwhile.",
                 "In place of a process it takes a file that `flash trace --json` wrote, maybe on another machine.",
                 "A loop that handles less than a hundredth of the events of the busiest is not judged. It counts as a wait \
                  when a call is blocked for more than 1 ms, or all of them for more than 1 % of the time.",

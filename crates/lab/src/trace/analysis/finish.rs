@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::Analysis;
+use super::requests::Threads;
 use super::thread::{ReasonSum, Thread, Total};
 use crate::trace::calls;
 use crate::trace::model::{
@@ -25,12 +26,15 @@ impl Analysis {
     ) -> Trace {
         self.cut(end_ns);
         self.release_all(world);
+        let threads = Threads { all: &self.threads, loops: &self.timelines };
+        let requests = self.requests.finish(self.start_ns, end_ns, threads);
         let mut missing = std::mem::take(&mut self.missing);
         missing.events_lost = missing.events_lost.max(lost.unwrap_or(0));
         let mut blocked = self.blocked_calls();
         missing.blocked_dropped += self.kept.dropped;
         let (mut targets, dropped) = self.targets();
         name_sockets(&mut blocked, &mut targets, world);
+        missing.requests_dropped = self.requests.dropped;
         missing.targets_dropped = self.kept.targets_dropped + dropped;
         let places: HashMap<(u32, u64), u32> =
             blocked.iter().zip(0..).map(|(call, at)| ((call.tid, call.start_ns), at)).collect();
@@ -56,6 +60,7 @@ impl Analysis {
             processes: self.processes.into_values().collect(),
             targets,
             blocked,
+            requests,
             ..Trace::default()
         }
     }

@@ -9,6 +9,7 @@ mod descriptors;
 mod finish;
 mod keep;
 mod look;
+mod requests;
 mod stacks;
 mod thread;
 mod timeline;
@@ -21,6 +22,7 @@ use super::model::{Batch, BlockedCall, Missing, Process, TargetKind, Waiter};
 use super::world::World;
 use descriptors::{Descriptors, Slot};
 use keep::Kept;
+use requests::{Requests, Threads};
 use stacks::Stacks;
 use thread::{Mode, Open, ReadyBatch, Received, Thread, is_error};
 use timeline::Timeline;
@@ -52,7 +54,9 @@ pub(crate) struct Analysis {
     pending: HashMap<u64, Pending>,
     next_id: u64,
     kept: Kept,
-    timelines: usize,
+    /// Threads that have a timeline.
+    timelines: Vec<u32>,
+    requests: Requests,
     missing: Missing,
 }
 
@@ -81,7 +85,8 @@ impl Analysis {
             pending: HashMap::new(),
             next_id: 0,
             kept: Kept::default(),
-            timelines: 0,
+            timelines: Vec::new(),
+            requests: Requests::default(),
             missing: Missing::default(),
         }
     }
@@ -109,10 +114,10 @@ impl Analysis {
         if let Some(thread) = self.threads.get_mut(&tid)
             && thread.open.as_ref().is_some_and(|open| open.is_wait)
             && thread.timeline.is_none()
-            && self.timelines < TIMELINES_MAX
+            && self.timelines.len() < TIMELINES_MAX
         {
             thread.timeline = Some(Timeline::default());
-            self.timelines += 1;
+            self.timelines.push(tid);
         }
     }
 
@@ -148,8 +153,13 @@ impl Analysis {
     /// The next event.
     pub(crate) fn feed(&mut self, event: Event, world: &impl World) {
         let Event { time_ns, core, pid, tid, what } = event;
-        if let What::Lost { count } = what {
-            return self.lost(core, count);
+        match what {
+            What::Lost { count } => return self.lost(core, count),
+            What::Passed(segment) => {
+                let threads = Threads { all: &self.threads, loops: &self.timelines };
+                return self.requests.passed(&segment, time_ns, threads);
+            }
+            _ => {}
         }
         let stacks = &mut self.stacks;
         if let Some(thread) = self.threads.get_mut(&tid) {
@@ -172,7 +182,7 @@ impl Analysis {
             What::Fork { child_pid, child_tid } => self.fork(pid, tid, child_pid, child_tid),
             What::End => self.end(pid, tid),
             What::Name { name, executed } => self.named(pid, tid, name, executed),
-            What::Lost { .. } => {}
+            What::Lost { .. } | What::Passed(_) => {}
         }
     }
 
@@ -186,6 +196,7 @@ impl Analysis {
     fn lost(&mut self, core: u32, count: u64) {
         self.missing.events_lost += count;
         let mut closed = Vec::new();
+        self.requests.sending.clear();
         for thread in self.threads.values_mut().filter(|thread| thread.core == core) {
             let in_call = thread.open.take().is_some_and(|open| !open.is_outside);
             self.missing.calls_broken += u64::from(in_call);
@@ -212,14 +223,20 @@ impl Analysis {
         thread.open = Some(Open::new(number, args, now_ns, is_wait));
         self.draw(tid);
         // A call may block before it gets anywhere, and the descriptor has had its turn then.
+        self.requests.sending.remove(&tid);
         if let Some(at) = call.fd.filter(|_| call.effect != Effect::OpensSocket) {
             let fd = args[usize::from(at)] as i32;
+            let pid = self.threads.get(&tid).map_or(0, |thread| thread.pid);
+            if call.sends && !self.descriptors.is_file(pid, fd) {
+                self.requests.sending.insert(tid);
+            }
             self.turn(tid, call, (fd, fd), now_ns);
         }
     }
 
     fn exit(&mut self, tid: u32, now_ns: u64, number: u64, result: i64) {
         self.blocked_now.remove(&tid);
+        self.requests.sending.remove(&tid);
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let open = thread.open.take();
         let was_known = std::mem::replace(&mut thread.is_known, true);
@@ -339,6 +356,7 @@ impl Analysis {
     /// A thread has ended; its event of that may be lost.
     pub(crate) fn end(&mut self, pid: u32, tid: u32) {
         self.blocked_now.remove(&tid);
+        self.requests.sending.remove(&tid);
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         // exit(2) and the call that a signal ended have no end of their own.
         (thread.open, thread.is_known, thread.mode, thread.has_ended) = (None, false, Mode::Unknown, true);

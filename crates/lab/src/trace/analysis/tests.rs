@@ -1,8 +1,11 @@
 //! The analysis, fed with made-up sequences of events.
 
+use std::net::SocketAddr;
+
 use super::*;
 use crate::trace::calls::number;
-use crate::trace::model::{Ending, Process, Reason, State, Target, Trace};
+use crate::trace::model::{self, Ending, Process, Reason, State, Target, Trace};
+use crate::trace::segment::{Begins, Segment};
 
 const START: u64 = 1_000_000;
 const MS: u64 = 1_000_000;
@@ -439,4 +442,147 @@ fn what_a_thread_was_in_when_the_trace_began() {
     late.call(1000, "read", 5, 1);
     let trace = late.end(2000);
     assert_eq!((trace.missing.calls_broken, trace.missing.calls_cut, total(&trace, "read").count), (0, 1, 1));
+}
+
+/// A request of a client at this port, or the answer to it.
+fn passed(port: u16, sequence: u32, wanted: u32, begins: Begins) -> What {
+    let client = SocketAddr::from(([127, 0, 0, 1], port));
+    let server = SocketAddr::from(([127, 0, 0, 1], 80));
+    What::Passed(Box::new(Segment { server, client, sequence, wanted, begins }))
+}
+
+fn asks(port: u16, sequence: u32, wanted: u32, line: &str) -> What {
+    passed(port, sequence, wanted, Begins::Request(line.to_owned()))
+}
+
+fn answers(port: u16, sequence: u32) -> What {
+    passed(port, sequence, 0, Begins::Answer)
+}
+
+impl Story {
+    /// A loop's openat that waits for the disk.
+    fn stands_still(&mut self, from_us: u64, to_us: u64) -> &mut Self {
+        self.enter(from_us, "openat", [0, 0x1000, 0]).off(from_us, DISK).on(to_us).exit(to_us, "openat", 5)
+    }
+
+    fn answers(&mut self, us: u64, port: u16, sequence: u32) -> &mut Self {
+        self.enter(us, "sendto", [9, 0, 100]).at(us + 1, answers(port, sequence)).exit(us + 2, "sendto", 100)
+    }
+}
+
+/// Line, when, how long, whether it was answered, by whom and for how much of it that one stood still, in microseconds.
+type Told<'a> = (&'a str, u64, u64, bool, Option<u32>, u64);
+
+fn told(trace: &Trace) -> Vec<Told<'_>> {
+    let one = |request: &'_ model::Request| {
+        (request.start_ns / 1000, request.waited_ns / 1000, request.stood_still_ns / 1000)
+    };
+    let all = trace.requests.costliest.iter();
+    all.map(|request| {
+        let (start_us, waited_us, still_us) = one(request);
+        (request.line.as_str(), start_us, waited_us, request.is_answered, request.tid, still_us)
+    })
+    .collect()
+}
+
+#[test]
+fn a_request_is_held_up_for_as_long_as_its_loop_stands_still_before_its_answer() {
+    let mut story = Story::new();
+    story.wait(0, 10, 1).wait(20, 100, 1);
+    // It comes while the loop stands still, and again before a second wait; another one after both.
+    story.enter(200, "openat", [0, 0x1000, 0]).off(200, DISK).at(4200, asks(1, 50, 90, "GET /a"));
+    story.on(10_200).exit(10_200, "openat", 5).stands_still(11_000, 13_000);
+    story.at(14_000, asks(2, 7, 7, "GET /b")).answers(14_100, 1, 90).answers(14_200, 2, 7);
+    story.wait(14_300, 15_000, 0);
+    let trace = story.end(16_000);
+    assert_eq!(
+        told(&trace),
+        [("GET /a", 4200, 9901, true, Some(7), 8000), ("GET /b", 14_000, 201, true, Some(7), 0)]
+    );
+    assert_eq!(trace.requests.costliest[0].connection, "127.0.0.1:80 - 127.0.0.1:1");
+    let [total] = &trace.requests.totals[..] else { panic!("{:?}", trace.requests.totals) };
+    assert_eq!((total.pid, total.held_up.count, total.others.count, total.unanswered), (7, 1, 1, 0));
+    assert_eq!((total.held_up_ns, total.stood_still_ns), (9_901_000, 8_000_000));
+    // As exact as three digits.
+    assert_eq!([total.held_up.p50_ns, total.held_up.longest_ns].map(|ns| ns / 10_000), [990, 990]);
+    assert_eq!((trace.requests.seen, trace.requests.answers_missed), (2, 0));
+}
+
+#[test]
+fn of_two_loops_the_one_that_sends_the_answer_served_it() {
+    let mut story = Story::new();
+    story.analysis.add_thread(7, 8, "server", None);
+    for tid in [7, 8] {
+        story.tid = tid;
+        story.wait(0, 10, 1).wait(20, 100, 1);
+    }
+    story.at(200, asks(1, 1, 1, "GET /a"));
+    // 7 waits for the disk in a call that sends, while 8 answers.
+    story.tid = 7;
+    story.enter(300, "sendfile", [9, 4, 0]).off(301, DISK);
+    story.tid = 8;
+    story.answers(5000, 1, 1);
+    // Both are in such calls: it is known who served this connection before, but not who a new one.
+    story.at(6000, asks(1, 30, 2, "GET /b")).at(6001, asks(2, 1, 1, "GET /c"));
+    story.enter(6100, "sendto", [9, 0, 1]);
+    story.tid = 7;
+    story.on(6101).at(6102, answers(1, 2)).at(6103, answers(2, 1));
+    let trace = story.end(7000);
+    let mut by: Vec<_> = told(&trace).iter().map(|(line, .., tid, still)| (*line, *tid, *still)).collect();
+    by.sort_unstable();
+    assert_eq!(by, [("GET /a", Some(8), 0), ("GET /b", Some(8), 0), ("GET /c", None, 0)]);
+    assert_eq!(trace.requests.totals.iter().map(|total| total.pid).collect::<Vec<_>>(), [0, 7]);
+    assert_eq!(trace.requests.unattributed, 1);
+}
+
+#[test]
+fn a_request_whose_answer_a_pool_sends_waits_for_the_loop() {
+    let mut story = Story::new();
+    story.analysis.add_thread(7, 8, "pool", None);
+    story.wait(0, 10, 1).wait(20, 100, 1).at(100, asks(1, 1, 1, "GET /a")).stands_still(200, 5200);
+    story.tid = 8;
+    story.answers(6000, 1, 1);
+    let trace = story.end(7000);
+    assert_eq!(told(&trace), [("GET /a", 100, 5901, true, Some(7), 5000)]);
+}
+
+#[test]
+fn what_is_seen_twice_or_not_at_all_is_no_answer() {
+    let mut story = Story::new();
+    story.wait(0, 10, 1).wait(20, 100, 1);
+    story.at(100, asks(1, 10, u32::MAX, "GET /a"));
+    // By another interface; then one more before the answer.
+    story.at(101, asks(1, 10, u32::MAX, "GET /a")).at(102, asks(1, 30, u32::MAX, "GET /pipelined"));
+    // What was sent before it, and begins like an answer, is none.
+    story.answers(200, 1, u32::MAX - 5).answers(300, 1, 4).answers(310, 1, 4).answers(320, 2, 4);
+    // Its answer is missed, so the next one is not taken for it.
+    story.at(400, asks(1, 50, 20, "GET /missed")).at(500, asks(1, 70, 40, "GET /b")).answers(600, 1, 40);
+    story.at(700, asks(1, 90, 60, "GET /never"));
+    story.stands_still(8000, 10_000);
+    let trace = story.end(10_000);
+    let lines: Vec<_> = told(&trace).iter().map(|(line, _, us, is, ..)| (*line, *us, *is)).collect();
+    assert_eq!(lines, [("GET /never", 9300, false), ("GET /a", 201, true), ("GET /b", 101, true)]);
+    assert_eq!((trace.requests.seen, trace.requests.answers_missed), (4, 1));
+    let total = &trace.requests.totals[0];
+    assert_eq!((total.unanswered, total.unanswered_held_up, total.others.count), (1, 1, 2));
+}
+
+#[test]
+fn requests_beyond_the_bound_are_counted() {
+    let mut story = Story::new();
+    let sent = 40_000_u32;
+    for number in 0..sent {
+        let client = SocketAddr::from(([10, 0, (number >> 8) as u8, number as u8], 5));
+        let server = SocketAddr::from(([10, 0, 0, 1], 80));
+        let begins = Begins::Request(format!("GET /{number}"));
+        let segment = Segment { server, client, sequence: 1, wanted: 1, begins };
+        story.at(u64::from(number), What::Passed(Box::new(segment)));
+    }
+    let trace = story.end(50_000);
+    let followed = trace.requests.totals[0].unanswered;
+    assert_eq!(followed + trace.missing.requests_dropped, u64::from(sent));
+    assert!(trace.missing.requests_dropped > 0);
+    // The longest are kept.
+    assert_eq!(trace.requests.costliest.len(), 2048);
+    assert!(trace.requests.costliest.iter().any(|request| request.line == "GET /0"));
 }

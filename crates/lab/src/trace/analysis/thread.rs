@@ -242,6 +242,13 @@ impl Thread {
         timeline.push(from_ns, now_ns, kind);
     }
 
+    /// How long it has been blocked until `now_ns`, which is not before its last event.
+    pub(super) fn stood_still_ns(&self, now_ns: u64) -> u64 {
+        let is_blocked = self.is_known && self.mode == Mode::Waits;
+        let now = self.open.as_ref().filter(|open| is_blocked && !open.is_wait);
+        self.time.blocked_ns + now.map_or(0, |_| now_ns.saturating_sub(self.since_ns))
+    }
+
     /// Adds a call that has ended to the sums; `reason` of one that has blocked.
     pub(super) fn count(&mut self, open: &Open, end_ns: u64, result: i64, reason: Option<Reason>) {
         let duration_ns = end_ns.saturating_sub(open.start_ns);
