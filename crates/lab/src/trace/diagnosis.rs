@@ -314,7 +314,7 @@ pub(super) fn behind(trace: &Trace, request: &Request) -> Behind {
         });
     longest.map_or_else(Behind::default, |(call, longest_ns)| Behind {
         calls,
-        longest: format!("{} of {}", call.call, words::on_what(call)),
+        longest: words::call_on_what(call),
         longest_ns,
     })
 }
@@ -349,7 +349,7 @@ fn payers<'a>(calls: impl Iterator<Item = &'a BlockedCall>) -> Vec<Payer> {
             payer.waited_ns += waited_ns;
             if waited_ns > *worst_ns {
                 *worst_ns = waited_ns;
-                payer.behind = format!("{} of {}", call.call, words::on_what(call));
+                payer.behind = words::call_on_what(call);
             }
         }
     }

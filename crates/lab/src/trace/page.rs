@@ -11,7 +11,7 @@ use super::diagnosis::{self, Diagnosis};
 use super::model::{BlockedCall, CallTotal, Request, TargetTotal, Thread, Timeline, Trace};
 use super::strip::{self, Shade, Window};
 use super::{verdict, words};
-use crate::report::number::{count, percent};
+use crate::report::number::{NONE, count, percent};
 use crate::report::page::{OPEN_FOR_PRINT, STYLE};
 use crate::report::part::{Cell, Table, columns};
 
@@ -246,7 +246,7 @@ fn waits(trace: &Trace) -> Markup {
             Cell::text(call.reason.words()),
             Cell::maybe(call.batch.as_ref(), |batch| Cell::count(u64::from(batch.behind))),
             Cell::maybe(call.batch.as_ref(), |batch| Cell::count(u64::from(batch.arrived))),
-            Cell::text(&words::on_what(call)),
+            Cell::text(&words::on_what(call).unwrap_or_else(|| NONE.to_owned())),
             Cell::text(&words::stack(call)),
         ]
     };

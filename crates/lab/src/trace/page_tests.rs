@@ -1,6 +1,6 @@
 //! What the words, the table and the page say of made-up traces.
 
-use super::super::diagnosis::diagnose;
+use super::super::diagnosis::{LoopFinding, diagnose};
 use super::super::fixture::{helped_server, waiting_server};
 use super::super::model::Trace;
 use super::super::{table, verdict};
@@ -34,6 +34,32 @@ fn the_verdict_names_the_calls_the_files_and_who_paid() {
     for words in expected {
         assert!(text.contains(words) || flat.contains(words), "no '{words}' in\n{text}");
     }
+}
+
+#[test]
+fn many_processes_with_loops_are_told_of_together() {
+    let trace = waiting_server();
+    let mut found = diagnose(&trace);
+    for pid in 2..=4 {
+        found.loops.push(LoopFinding { pid, name: format!("nginx {pid}"), ..found.loops[0].clone() });
+    }
+    let text = verdict::text(&trace, &found).replace("\n  ", " ");
+    let together = "2 more processes with an event loop stood still in 4 calls, 500 ms together, the longest took 200 ms.";
+    assert!(text.contains("nginx 2: ") && text.contains(together), "{text}");
+    assert!(!text.contains("nginx 3"), "{text}");
+}
+
+#[test]
+fn a_call_that_is_for_no_descriptor_is_named_alone() {
+    let mut trace = waiting_server();
+    trace.blocked.retain(|call| call.in_loop);
+    for call in &mut trace.blocked {
+        (call.call, call.target, call.fd, call.path) = ("futex".into(), None, None, None);
+    }
+    trace.targets.clear();
+    let text = said(&trace);
+    assert!(text.contains("  futex, 100 ms after the begin"), "{text}");
+    assert!(!text.contains("futex of") && !text.contains("for which files"), "{text}");
 }
 
 #[test]

@@ -388,9 +388,8 @@ fn details(call: &BlockedCall, window: Window, foot: f64) -> Markup {
 
 fn call_in_words(call: &BlockedCall) -> String {
     let mut text = format!(
-        "{} of {}: blocked for {}, {} in all, at {}; it waited for {}",
-        call.call,
-        words::on_what(call),
+        "{}: blocked for {}, {} in all, at {}; it waited for {}",
+        words::call_on_what(call),
         time(call.blocked_ns),
         time(call.duration_ns),
         time(call.start_ns),

@@ -132,7 +132,7 @@ fn blocked(trace: &Trace) -> String {
             call.call.to_string(),
             call.reason.words().to_owned(),
             call.batch.as_ref().map_or_else(|| NONE.to_owned(), behind),
-            words::on_what(call),
+            words::on_what(call).unwrap_or_else(|| NONE.to_owned()),
         ]
     };
     let heads = ["at", "blocked", "where", "thread", "call", "waited for", "held up", "what it was for"];

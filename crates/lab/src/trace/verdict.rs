@@ -12,6 +12,8 @@ use crate::report::terminal::wrapped;
 
 /// So many of the longest are told; the JSON has more.
 const TOLD_MAX: usize = 5;
+/// Processes with event loops are told of one by one up to so many, those that lost most time first.
+const LOOPS_TOLD_MAX: usize = 2;
 /// From so many on, one in a hundred is more than one.
 const SHARE_TOLD_MIN: u64 = 200;
 /// Requests that waited meanwhile are told by so many examples.
@@ -22,7 +24,8 @@ const RUNNABLE_SHARE_TOLD: f64 = 0.05;
 /// The answer in a few sentences, the first of them the verdict.
 pub(super) fn sentences(found: &Diagnosis) -> Vec<String> {
     let mut sentences = vec![headline(found)];
-    for one in found.loops.iter().filter(|one| one.is_judged) {
+    let (told, more) = judged(found);
+    for one in told {
         if one.blocked > 0 {
             sentences.push(stood_still(one));
         }
@@ -33,10 +36,31 @@ pub(super) fn sentences(found: &Diagnosis) -> Vec<String> {
             sentences.push(format!("{}: {}", one.name, requests(&one.requests)));
         }
     }
+    if !more.is_empty() {
+        sentences.push(more_loops(&more));
+    }
     if found.others.disk_blocked > 0 {
         sentences.push(others(found));
     }
     sentences
+}
+
+/// The loops that are judged: those to be told of one by one, and the others.
+fn judged(found: &Diagnosis) -> (Vec<&LoopFinding>, Vec<&LoopFinding>) {
+    let mut told: Vec<&LoopFinding> = found.loops.iter().filter(|one| one.is_judged).collect();
+    let more = told.split_off(told.len().min(LOOPS_TOLD_MAX));
+    (told, more)
+}
+
+fn more_loops(loops: &[&LoopFinding]) -> String {
+    let sum = |of: fn(&LoopFinding) -> u64| loops.iter().map(|one| of(one)).fold(0, u64::saturating_add);
+    format!(
+        "{} with an event loop stood still in {}, {} together, the longest took {}.",
+        words::several(loops.len(), "more process", "more processes"),
+        many(sum(|one| one.blocked), "call"),
+        time(sum(|one| one.time.blocked_ns)),
+        time(loops.iter().map(|one| one.longest_ns).max().unwrap_or(0)),
+    )
 }
 
 fn headline(found: &Diagnosis) -> String {
@@ -179,7 +203,7 @@ pub(super) fn text(trace: &Trace, found: &Diagnosis) -> String {
     for warning in &found.warnings {
         text += &wrapped(&format!("warning: {warning}"));
     }
-    for one in found.loops.iter().filter(|one| one.is_judged) {
+    for one in judged(found).0 {
         told_of_loop(&mut text, trace, one);
     }
     for one in found.loops.iter().filter(|one| !one.is_judged) {
@@ -229,12 +253,10 @@ fn told_of_loop(text: &mut String, trace: &Trace, one: &LoopFinding) {
     for call in one.calls.iter().take(TOLD_MAX) {
         told_of_call(text, call);
     }
-    let _ = writeln!(
-        text,
-        "\n  for which files, the {} longest of {}",
-        TOLD_MAX.min(one.targets.len()),
-        one.targets_in_all
-    );
+    if !one.targets.is_empty() {
+        let told = TOLD_MAX.min(one.targets.len());
+        let _ = writeln!(text, "\n  for which files, the {told} longest of {}", one.targets_in_all);
+    }
     for total in one.targets.iter().take(TOLD_MAX) {
         let _ = writeln!(
             text,
@@ -280,10 +302,9 @@ fn told_of_wait(text: &mut String, trace: &Trace, call: &BlockedCall) {
     let at = time(call.start_ns);
     let _ = writeln!(
         text,
-        "  {:>8}  {} of {}, {at} after the begin, for {}",
+        "  {:>8}  {}, {at} after the begin, for {}",
         time(call.blocked_ns),
-        call.call,
-        words::on_what(call),
+        words::call_on_what(call),
         call.reason.words(),
     );
     if let Some(request) = words::own_request(call) {
@@ -368,10 +389,9 @@ fn told_of_others(text: &mut String, trace: &Trace, others: &OthersFinding) {
     for call in others.longest.iter().take(TOLD_MAX) {
         let _ = writeln!(
             text,
-            "  {:>8}  {} of {}, in {}, for {}",
+            "  {:>8}  {}, in {}, for {}",
             time(call.blocked_ns),
-            call.call,
-            words::on_what(call),
+            words::call_on_what(call),
             words::thread(trace, call.tid),
             call.reason.words(),
         );

@@ -53,13 +53,21 @@ pub(super) fn thread(trace: &Trace, tid: u32) -> String {
     }
 }
 
-/// What a call was for.
-pub(super) fn on_what(call: &BlockedCall) -> String {
+/// What a call was for, where it was for something.
+pub(super) fn on_what(call: &BlockedCall) -> Option<String> {
     match (&call.target, &call.path, call.fd) {
-        (Some(it), ..) if !it.name.is_empty() => target(it),
-        (_, Some(path), _) => path_end(path),
-        (_, _, Some(fd)) => format!("descriptor {fd}"),
-        _ => number::NONE.to_owned(),
+        (Some(it), ..) if !it.name.is_empty() => Some(target(it)),
+        (_, Some(path), _) => Some(path_end(path)),
+        (_, _, Some(fd)) => Some(format!("descriptor {fd}")),
+        _ => None,
+    }
+}
+
+/// A call and what it was for.
+pub(super) fn call_on_what(call: &BlockedCall) -> String {
+    match on_what(call) {
+        Some(what) => format!("{} of {what}", call.call),
+        None => call.call.clone().into_owned(),
     }
 }
 
