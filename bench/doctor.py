@@ -43,7 +43,7 @@ def parse_arguments():
     parser.add_argument("--reads-per-s", type=int, default=150, help="that the disk is held to" + default)
     parser.add_argument("--hot-rate", type=int, default=500, help="requests/s" + default)
     parser.add_argument("--hot-dirs", type=int, default=20, help="directories" + default)
-    parser.add_argument("--cold-rate", type=int, default=8, help="requests/s" + default)
+    parser.add_argument("--cold-rate", type=int, default=20, help="requests/s" + default)
     parser.add_argument("--seconds", type=int, default=10, help="of load" + default)
     parser.add_argument("--watchers", default="perf,strace", help="to compare with, by commas" + default)
     parser.add_argument("--pages", metavar="DIR", help="keep the HTML pages and whole traces there")
@@ -90,9 +90,13 @@ class Doctor:
         return words, self.process.returncode
 
     def diagnosis(self):
-        """What it found, as data."""
+        """What it found, as data; its lists of the longest are in its words."""
         argv = [servers.flash_binary(), "doctor", self.trace, "--json"]
-        return json.loads(subprocess.run(argv, stdout=subprocess.PIPE, check=False).stdout)
+        found = json.loads(subprocess.run(argv, stdout=subprocess.PIPE, check=False).stdout)
+        for part in (*found["loops"], found["others"]):
+            for name in ("targets", "longest", "payers", "paid"):
+                part.pop(name, None)
+        return found
 
     def counts(self, pids):
         """Calls of these processes, or of all, by name: how many, and milliseconds in them."""

@@ -89,9 +89,10 @@ impl Tracepoints {
         [
             (Tracepoint { tasks: true, ..plain(self.enter.0) }, self.enter.1),
             (plain(self.exit.0), self.exit.1),
-            // Who waits for a disk (state D) is looked at while it does; other waits are common.
+            // Who waits for a disk (state D) is looked at while it does; other waits (S) are common. Stops (T, t) are
+            // told from waits by their stacks.
             (stack("prev_state & 2", true), Source::Switch),
-            (stack("prev_state & 1", false), Source::Switch),
+            (stack("prev_state & 13", false), Source::Switch),
         ]
     }
 }

@@ -299,7 +299,7 @@ impl Analysis {
         if !thread.is_known {
             return;
         }
-        if runnable {
+        if runnable || self.stacks.is_stop(stack) {
             thread.mode = Mode::Runnable;
             return;
         }

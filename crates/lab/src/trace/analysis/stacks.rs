@@ -69,6 +69,12 @@ impl Stacks {
         found
     }
 
+    /// Whether a thread does not wait in it, but was stopped: by a debugger, by strace, by a signal.
+    pub(super) fn is_stop(&self, number: Option<u32>) -> bool {
+        const STOPS: [&str; 2] = ["ptrace_stop", "do_signal_stop"];
+        self.functions(number).iter().any(|function| STOPS.contains(&function.as_str()))
+    }
+
     /// What a thread is in that waits in this stack outside of a call, after the call `last`.
     pub(super) fn outside_call(&self, number: Option<u32>, last: Option<u64>) -> u64 {
         let has = |name: &str| self.functions(number).iter().any(|function| function.contains(name));

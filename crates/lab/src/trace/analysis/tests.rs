@@ -57,11 +57,16 @@ struct Story {
 const DISK: u64 = 0x10;
 const FAULT: u64 = 0x20;
 const TASK_WORK: u64 = 0x30;
+const STOP: u64 = 0x40;
 
 impl Story {
     fn new() -> Self {
-        let functions =
-            vec![(DISK, "folio_wait_bit_common"), (FAULT, "exc_page_fault"), (TASK_WORK, "task_work_run")];
+        let functions = vec![
+            (DISK, "folio_wait_bit_common"),
+            (FAULT, "exc_page_fault"),
+            (TASK_WORK, "task_work_run"),
+            (STOP, "ptrace_stop"),
+        ];
         let mut analysis = Analysis::new(START);
         analysis.add_thread(7, 7, "server", None);
         Self { analysis, world: Table { functions, ..Table::default() }, tid: 7 }
@@ -314,6 +319,18 @@ fn a_path_that_was_read_too_late_is_none() {
     story.enter(0, "newfstatat", [0, 0x2000, 0]).off(1, DISK).look(3000).on(1000).exit(1001, "newfstatat", 0);
     let trace = story.end(4000);
     assert_eq!((&trace.blocked[0].path, &trace.blocked[0].target), (&None, &None));
+}
+
+#[test]
+fn who_is_stopped_does_not_wait() {
+    let mut story = Story::new();
+    story.call(0, "close", 5, 0).off(10, STOP).on(2010);
+    story.enter(2100, "read", [5, 0x1000, 10]).off(2110, STOP).on(3110).exit(3120, "read", 10);
+    let trace = story.end(4000);
+    assert!(trace.blocked.is_empty(), "{:?}", trace.blocked);
+    let read = total(&trace, "read");
+    assert_eq!((read.blocked, read.runnable_ns), (0, MS));
+    assert_eq!((trace.threads[0].time.blocked_ns, trace.threads[0].time.runnable_ns), (0, 3 * MS));
 }
 
 #[test]
