@@ -14,8 +14,9 @@ const EXIT_UNKNOWN: u8 = 2;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Any server, not only Flash. Needs root or CAP_PERFMON. How to read it: docs/what-blocks.md. \
-Exit codes: 0 no wait, 1 it waits, 2 it could not be told."
+    after_help = "Any server, not only Flash. Needs root, or CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; to name requests, \
+CAP_NET_RAW. How to read it: docs/what-blocks.md. Exit codes: 0 no wait, 1 it waits, 2 it could not be told. Ctrl-C ends \
+it early, with the verdict of what was seen."
 )]
 pub(crate) struct Doctor {
     /// The first process of the server, or a file that `flash trace --json` wrote

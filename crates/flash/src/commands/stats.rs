@@ -122,6 +122,9 @@ impl Stats {
             let now = stats::ask_stalls(socket)?;
             print(&match &before {
                 _ if self.json => json(&Answer::of_stalls(now.clone())),
+                None if now.is_calm() && self.watch.is_none() => {
+                    "no call took 1 ms or more until now\n".to_owned()
+                }
                 None => stats::stalls_heading() + &stats::stalls_table(&now),
                 Some(before) => stats::stalls_table(&now.since(before)),
             })?;

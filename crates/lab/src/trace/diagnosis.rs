@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::model::{
-    BlockedCall, CallTotal, READY_SHARE_MIN, Request, RequestTotal, STALL_NS, Shares, TargetTotal, Thread,
-    Trace,
+    BlockedCall, CallTotal, Ending, READY_SHARE_MIN, Reason, Request, RequestTotal, STALL_NS, Shares,
+    TargetTotal, Thread, Trace,
 };
 use super::words;
 
@@ -183,9 +183,13 @@ pub struct OthersFinding {
 pub fn diagnose(trace: &Trace) -> Diagnosis {
     let mut loops: Vec<LoopFinding> =
         loop_pids(trace).into_iter().map(|pid| loop_finding(trace, pid)).collect();
+    let has_requests = loops.iter().any(|found| found.requests.count() > 0);
     let busiest = loops.iter().map(|found| found.ready).max().unwrap_or(0);
     for found in &mut loops {
-        found.is_judged = found.ready as f64 >= busiest as f64 * READY_SHARE_MIN;
+        let serves = found.requests.count() > 0 || !has_requests;
+        let is_busy = found.ready as f64 >= busiest as f64 * READY_SHARE_MIN;
+        // One that stands still handles nothing, as it stands still.
+        found.is_judged = serves && is_busy || is_over(found.disk_ns, found);
     }
     loops.sort_by_key(|found| Reverse((found.is_judged, found.time.blocked_ns)));
     let others = others(trace);
@@ -203,19 +207,30 @@ pub fn diagnose(trace: &Trace) -> Diagnosis {
 
 fn judge(trace: &Trace, loops: &[LoopFinding], others: &OthersFinding) -> (Verdict, Vec<String>) {
     let judged = || loops.iter().filter(|found| found.is_judged);
-    let counts = |stalls: u64, ns: u64, found: &LoopFinding| {
-        stalls > 0 || ns as f64 > found.time.total_ns() as f64 * BLOCKED_SHARE_MAX
-    };
+    let counts = |stalls: u64, ns: u64, found: &LoopFinding| stalls > 0 || is_over(ns, found);
     if judged().any(|found| counts(found.disk_stalls, found.disk_ns, found)) {
         return (Verdict::LoopWaitsForDisk, Vec::new());
     }
-    if judged().any(|found| counts(found.stalls, found.time.blocked_ns, found)) {
+    // What nobody waits behind may be a wait for work.
+    let is_idle = |found: &LoopFinding| {
+        let reasons = || found.calls.iter().flat_map(|call| &call.reasons);
+        found.held_up == 0 && reasons().all(|total| total.reason == Reason::Futex)
+    };
+    if judged().any(|found| counts(found.stalls, found.time.blocked_ns, found) && !is_idle(found)) {
         return (Verdict::LoopWaits, Vec::new());
     }
     if loops.is_empty() && others.disk_blocked > 0 {
         return (Verdict::ThreadsWaitForDisk, Vec::new());
     }
     let mut unknown = Vec::new();
+    if trace.ending == Ending::TargetEnded {
+        unknown.push("no wait was seen, but it ended: ask again while it runs".to_owned());
+    }
+    if trace.missing.threads_dropped > 0 {
+        unknown.push(
+            "no wait was seen, but not all of its threads: allow more descriptors (ulimit -n)".to_owned(),
+        );
+    }
     if trace.missing.events_lost > 0 {
         unknown.push("no wait was seen, but events were lost: ask again with a larger --buffer".to_owned());
     }
@@ -228,6 +243,11 @@ fn judge(trace: &Trace, loops: &[LoopFinding], others: &OthersFinding) -> (Verdi
     (verdict, unknown)
 }
 
+/// Whether a loop is stopped for more than what is let pass.
+fn is_over(ns: u64, found: &LoopFinding) -> bool {
+    ns as f64 > found.time.total_ns() as f64 * BLOCKED_SHARE_MAX
+}
+
 fn loop_pids(trace: &Trace) -> BTreeSet<u32> {
     trace.threads.iter().filter(|thread| thread.is_loop).map(|thread| thread.pid).collect()
 }
@@ -237,12 +257,17 @@ fn loop_finding(trace: &Trace, pid: u32) -> LoopFinding {
         trace.threads.iter().filter(|thread| thread.is_loop && thread.pid == pid).collect();
     let sum =
         |of: fn(&Thread) -> u64| threads.iter().fold(0_u64, |sum, thread| sum.saturating_add(of(thread)));
-    let time = threads.iter().fold(Shares::default(), |sum, thread| added(sum, thread.time));
-    let calls: Vec<CallTotal> =
-        blocking(trace).filter(|call| call.in_loop && call.pid == pid).cloned().collect();
+    let mut time = threads.iter().fold(Shares::default(), |sum, thread| added(sum, thread.time));
+    // Loops that share the work of a process, as those of Go and Tokio, wait for it by a futex when they have none.
+    let is_idle = |reason: Reason| reason == Reason::Futex && threads.len() > 1;
+    let of_loop = blocking(trace).filter(|call| call.in_loop && call.pid == pid);
+    let (calls, idle_ns) = without(of_loop, is_idle);
+    let idle_ns = idle_ns.min(time.blocked_ns);
+    (time.blocked_ns, time.waiting_ns) = (time.blocked_ns - idle_ns, time.waiting_ns + idle_ns);
     let reasons = || calls.iter().flat_map(|call| &call.reasons);
     let disk = || reasons().filter(|total| total.reason.is_disk());
-    let mine = |call: &&BlockedCall| call.in_loop && call.pid == pid;
+    let mine = |call: &&BlockedCall| call.in_loop && call.pid == pid && !is_idle(call.reason);
+    let held_up = held_up(&threads, trace.blocked.iter().filter(mine));
     let targets: Vec<TargetTotal> =
         trace.targets.iter().filter(|total| total.in_loop && total.pid == pid).cloned().collect();
     LoopFinding {
@@ -268,14 +293,52 @@ fn loop_finding(trace: &Trace, pid: u32) -> LoopFinding {
         targets_in_all: targets.len(),
         targets: targets.into_iter().take(LONGEST_MAX).collect(),
         longest: longest(trace.blocked.iter().filter(mine)),
-        held_up: sum(|thread| thread.held_up),
-        held_up_ns: sum(|thread| thread.held_up_ns),
-        held_up_longest_ns: threads.iter().map(|thread| thread.held_up_longest_ns).max().unwrap_or(0),
+        held_up: held_up.0,
+        held_up_ns: held_up.1,
+        held_up_longest_ns: held_up.2,
         payers: payers(trace.blocked.iter().filter(mine)),
         requests: trace.requests.totals.iter().find(|total| total.pid == pid).cloned().unwrap_or_default(),
         paid: paid(trace, |tid| threads.iter().any(|thread| thread.tid == tid)),
         calls,
     }
+}
+
+/// These calls without what they waited for idly, and how long that was.
+fn without<'a>(
+    calls: impl Iterator<Item = &'a CallTotal>,
+    is_idle: impl Fn(Reason) -> bool,
+) -> (Vec<CallTotal>, u64) {
+    let (mut kept, mut idle_ns) = (Vec::new(), 0);
+    for call in calls {
+        let mut call = call.clone();
+        for idle in call.reasons.extract_if(.., |total| is_idle(total.reason)) {
+            call.blocked = call.blocked.saturating_sub(idle.count);
+            call.blocked_ns = call.blocked_ns.saturating_sub(idle.blocked_ns);
+            idle_ns += idle.blocked_ns;
+        }
+        if call.blocked > 0 {
+            kept.push(call);
+        }
+    }
+    (kept, idle_ns)
+}
+
+/// How often a descriptor was held up, for how long together and at most. Of several loops, by the calls that are
+/// kept: an idle one holds nobody up.
+fn held_up<'a>(threads: &[&Thread], calls: impl Iterator<Item = &'a BlockedCall>) -> (u64, u64, u64) {
+    if let [thread] = threads {
+        return (thread.held_up, thread.held_up_ns, thread.held_up_longest_ns);
+    }
+    calls.filter_map(|call| Some((call, call.batch.as_ref()?))).filter(|(_, batch)| batch.held_up() > 0).fold(
+        (0, 0, 0),
+        |(times, ns, longest_ns), (call, batch)| {
+            (
+                times + u64::from(batch.held_up()),
+                ns + batch.held_up_ns(call.blocked_ns),
+                longest_ns.max(call.blocked_ns),
+            )
+        },
+    )
 }
 
 /// The calls that blocked and are not there to wait, those that cost most first.
@@ -321,7 +384,7 @@ pub(super) fn behind(trace: &Trace, request: &Request) -> Behind {
 
 /// Requests of the list that waited while this call did, and that it was not made for; those that paid most first.
 pub(super) fn meanwhile<'a>(trace: &'a Trace, call: &'a BlockedCall) -> impl Iterator<Item = &'a Request> {
-    let own = words::own_request(call);
+    let own = call.request.as_deref().map(words::request);
     let others = trace.requests.costliest.iter().filter(|request| Some(call.tid) == request.tid);
     others.filter(move |request| {
         both_ns(call, request) > 0 && own.as_ref() != Some(&words::request(&request.line))

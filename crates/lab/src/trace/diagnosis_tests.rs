@@ -1,7 +1,7 @@
 //! Which verdict a trace gets, and what stands in the diagnosis.
 
 use super::super::fixture::{MS, PID, POOL, helped_server, total, wait, waiting_server};
-use super::super::model::{Reason, Trace};
+use super::super::model::{Reason, Requests, Trace};
 use super::*;
 
 fn verdict(trace: &Trace) -> Verdict {
@@ -76,6 +76,8 @@ fn waits_for_other_things_are_told_from_those_for_the_disk() {
     let mut trace = helped_server();
     trace.calls.push(total("futex", true, Reason::Futex, &[20]));
     trace.threads[0].time.blocked_ns = 20 * MS;
+    assert_eq!(verdict(&trace), Verdict::NoWait, "nobody was behind it: it may have had nothing to do");
+    trace.threads[0].held_up = 1;
     assert_eq!(verdict(&trace), Verdict::LoopWaits);
     // Short ones that are few do not make a verdict; many do.
     let mut trace = helped_server();
@@ -127,7 +129,43 @@ fn a_process_that_looks_after_the_others_is_not_judged() {
     assert!(found.loops[0].is_judged && !found.loops[1].is_judged);
     // One that serves counts, however many serve more.
     trace.threads[0].ready = 1;
+    assert_eq!(diagnose(&trace).verdict, Verdict::NoWait, "it serves no request, and others do");
+    trace.requests = Requests::default();
     assert_eq!(diagnose(&trace).verdict, Verdict::LoopWaits);
+    // One that stands still for the disk has handled nothing because of that.
+    trace.threads[0].ready = 0;
+    assert_eq!(diagnose(&trace).verdict, Verdict::NoWait);
+    trace.calls.push(CallTotal { pid: 70, ..total("read", true, Reason::DiskRead, &[500]) });
+    assert_eq!(diagnose(&trace).verdict, Verdict::LoopWaitsForDisk);
+}
+
+#[test]
+fn loops_that_share_their_work_may_wait_for_some_by_a_futex() {
+    let mut trace = helped_server();
+    let mut other = trace.threads[0].clone();
+    other.tid = 72;
+    trace.threads.insert(1, other);
+    trace.calls.push(total("futex", true, Reason::Futex, &[500]));
+    let mut call = total("write", true, Reason::Futex, &[100]);
+    call.reasons.extend(total("write", true, Reason::Lock, &[1]).reasons);
+    (call.blocked, call.blocked_ns) = (2, 101 * MS);
+    trace.calls.push(call);
+    for thread in &mut trace.threads[..2] {
+        (thread.time.blocked_ns, thread.held_up) = (301 * MS, 9);
+    }
+    let one = &diagnose(&trace).loops[0];
+    let calls: Vec<_> = one.calls.iter().map(|call| (&*call.call, call.blocked, call.blocked_ns)).collect();
+    assert_eq!(calls, [("write", 1, MS)]);
+    assert_eq!((one.time.blocked_ns, one.stalls, one.held_up), (2 * MS, 0, 0));
+}
+
+#[test]
+fn what_was_not_all_seen_or_has_ended_is_not_acquitted() {
+    let mut trace = helped_server();
+    trace.missing.threads_dropped = 1;
+    assert_eq!(verdict(&trace), Verdict::Unknown);
+    let trace = Trace { ending: Ending::TargetEnded, ..helped_server() };
+    assert_eq!(verdict(&trace), Verdict::Unknown);
 }
 
 #[test]

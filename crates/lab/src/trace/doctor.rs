@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::diagnosis::{self, Verdict};
-use super::model::{Trace, VERSION};
+use super::model::{Shares, Trace, VERSION};
 use super::{RecordOptions, Subject, page, record, verdict};
 use crate::error::{Error, Result};
 
 /// A larger file was not written by `flash trace`: its lists are bounded.
 const TRACE_BYTES_MAX: u64 = 256 << 20;
+/// No time or count in a trace is larger: an hour of all threads that are followed.
+const TIME_NS_MAX: u64 = 1 << 57;
 
 /// What `flash doctor` is asked for.
 #[derive(Clone, Debug)]
@@ -49,10 +51,7 @@ struct Head {
 ///
 /// Errors: those of [`record`]; usage, for a file that is no trace; run, for one that can't be read or written.
 pub fn run(options: &Options) -> Result<Verdict> {
-    // Nothing is worse than to trace first, and to find then that the result has no place.
-    for path in options.trace.iter().chain(&options.html) {
-        super::write(path, "")?;
-    }
+    super::check_places(&[options.trace.as_deref(), options.html.as_deref()])?;
     let trace = match &options.source {
         Source::Record(how) => {
             if let (Subject::Process(pid), Some(seconds)) = (&how.subject, how.duration_s) {
@@ -102,5 +101,87 @@ pub fn read(path: &Path) -> Result<Trace> {
             head.version
         )));
     }
-    serde_json::from_slice(&bytes).map_err(other)
+    let trace: Trace = serde_json::from_slice(&bytes).map_err(other)?;
+    match nonsense(&trace) {
+        None => Ok(trace),
+        Some(what) => {
+            Err(Error::usage(format!("{} was not written by `flash trace --json`: {what}", path.display())))
+        }
+    }
+}
+
+/// What no trace has: times that make sums overflow and pictures endless, and names of calls with which a
+/// terminal could be told something.
+fn nonsense(trace: &Trace) -> Option<&'static str> {
+    let is_time = |ns: u64| ns <= TIME_NS_MAX;
+    let shares = |time: &Shares| {
+        [time.waiting_ns, time.user_ns, time.call_ns, time.blocked_ns, time.runnable_ns]
+            .into_iter()
+            .all(is_time)
+    };
+    let times = [
+        is_time(trace.duration_ns),
+        trace.threads.iter().all(|of| shares(&of.time) && is_time(of.held_up_ns) && is_time(of.held_up)),
+        trace.calls.iter().all(|of| is_time(of.duration_ns) && is_time(of.blocked_ns) && is_time(of.count)),
+        trace.calls.iter().all(|of| is_time(of.on_cpu_ns) && is_time(of.runnable_ns) && is_time(of.blocked)),
+        trace
+            .blocked
+            .iter()
+            .all(|of| is_time(of.start_ns) && is_time(of.duration_ns) && is_time(of.blocked_ns)),
+        trace.targets.iter().all(|of| is_time(of.blocked_ns) && is_time(of.blocked)),
+        trace
+            .timelines
+            .iter()
+            .flat_map(|of| &of.segments)
+            .all(|of| is_time(of.start_ns) && is_time(of.duration_ns)),
+        trace.requests.costliest.iter().all(|of| is_time(of.start_ns) && is_time(of.waited_ns)),
+        trace.requests.totals.iter().all(|of| is_time(of.held_up_ns) && is_time(of.stood_still_ns)),
+    ];
+    if times.contains(&false) {
+        return Some("a time or a count in it is too large");
+    }
+    let is_name =
+        |name: &str| name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b' '));
+    let calls = trace.calls.iter().map(|of| &of.call).chain(trace.blocked.iter().map(|of| &of.call));
+    let calls = calls.chain(trace.targets.iter().map(|of| &of.call));
+    let all =
+        calls.chain(trace.threads.iter().filter_map(|of| of.wait_call.as_ref())).all(|name| is_name(name));
+    if all { None } else { Some("a system call in it has a name that none has") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::waiting_server;
+    use super::super::model::Name;
+    use super::*;
+
+    #[test]
+    fn a_trace_that_no_trace_can_be_is_refused() {
+        assert_eq!(nonsense(&waiting_server()), None);
+        let mut endless = waiting_server();
+        endless.timelines[0].segments[0].start_ns = u64::MAX;
+        assert!(nonsense(&endless).is_some());
+        let mut hostile = waiting_server();
+        hostile.calls[0].call = Name::Borrowed("read\u{1b}[2J");
+        assert!(nonsense(&hostile).is_some());
+    }
+
+    #[test]
+    fn a_result_may_replace_what_it_is_made_from_and_nothing_is_lost_before() {
+        let folder = std::env::temp_dir().join(format!("flash-doctor-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("trace.json");
+        let text = super::super::json(&waiting_server());
+        std::fs::write(&path, &text).unwrap();
+        let again =
+            Options { source: Source::File(path.clone()), json: true, html: None, trace: Some(path.clone()) };
+        run(&again).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        let twice = Options { html: Some(path.clone()), ..again };
+        assert!(run(&twice).unwrap_err().to_string().contains("two results"));
+        let none = Options { source: Source::File(folder.join("none")), html: None, ..twice };
+        assert!(run(&none).is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

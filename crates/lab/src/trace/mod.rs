@@ -60,10 +60,7 @@ pub struct Options {
 ///
 /// Errors: those of [`record`]; run, for a file that can't be written.
 pub fn run(options: &Options) -> Result<ExitEnding> {
-    // Nothing is worse than to trace first, and to find then that the result has no place.
-    for path in options.json.iter().chain(&options.html) {
-        write(path, "")?;
-    }
+    check_places(&[options.json.as_deref(), options.html.as_deref()])?;
     let trace = record(&options.record)?;
     let kept = options.json.as_ref().map_or(Ok(()), |path| write(path, &json(&trace)));
     let drawn = options.html.as_ref().map_or(Ok(()), |path| write(path, &html(&trace)));
@@ -81,6 +78,24 @@ pub fn json(trace: &Trace) -> String {
     let mut text = serde_json::to_string(trace).unwrap_or_default();
     text.push('\n');
     text
+}
+
+/// Nothing is worse than to trace first, and to find then that the result has no place. What stands there stays until
+/// there is something new.
+///
+/// Errors: run, for a file that cannot be written; usage, for one that is asked for twice.
+fn check_places(paths: &[Option<&Path>]) -> Result<()> {
+    let mut places: Vec<PathBuf> = Vec::new();
+    for path in paths.iter().flatten() {
+        let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        opened.map_err(|why| Error::file("write", path, &why))?;
+        let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        if places.contains(&place) && path.is_file() {
+            return Err(Error::usage(format!("{} is named for two results", path.display())));
+        }
+        places.push(place);
+    }
+    Ok(())
 }
 
 /// In place: who asked for it may have it open, or it is a pipe.

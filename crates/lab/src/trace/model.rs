@@ -287,9 +287,12 @@ impl Reason {
         )
     }
 
-    /// Whether it is the disk, or what stands before it.
+    /// Whether it is the disk, what stands before it, or who serves files in its place.
     pub fn is_disk(self) -> bool {
-        matches!(self, Self::DiskRead | Self::Metadata | Self::Writeback | Self::DiskQueue)
+        matches!(
+            self,
+            Self::DiskRead | Self::Metadata | Self::Writeback | Self::DiskQueue | Self::RemoteFileSystem
+        )
     }
 }
 
@@ -410,6 +413,12 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// How long together those were held up behind a call that was blocked for so long: in the mean, who became ready
+    /// meanwhile waited for half of it.
+    pub fn held_up_ns(&self, blocked_ns: u64) -> u64 {
+        blocked_ns * u64::from(self.behind) + blocked_ns / 2 * u64::from(self.arrived)
+    }
+
     /// All whose turn came later because of the call.
     pub fn held_up(&self) -> u32 {
         self.behind + self.arrived

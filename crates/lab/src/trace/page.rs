@@ -386,7 +386,7 @@ fn measured(trace: &Trace) -> Markup {
             dl {
                 dt { "command" } dd { code { (words::shortened(&trace.command_line.join(" "))) } }
                 dt { "kernel" } dd { (words::shortened(&trace.kernel)) }
-                dt { "calls cut" } dd { (count(trace.missing.calls_cut)) " calls had begun before or ended after; they are counted nowhere" }
+                dt { "calls cut" } dd { (count(trace.missing.calls_cut)) " calls had begun before or ended after; counted are those that blocked, for the time in it" }
             }
         }
     }

@@ -25,9 +25,9 @@ fn the_verdict_names_the_calls_the_files_and_who_paid() {
         "Half of the others waited 1.00 ms or longer",
         "1 had no answer when the trace ended.",
         "waited meanwhile: GET /hot/a, GET /hot/b",
-        "270 ms  GET /hot/a, 95.0 ms after the begin, from 10.0.0.1:95\n",
-        "the loop stood still for 30.0 ms, in openat of /srv/cold/deep/name\n",
-        "the loop stood still for 250 ms in 2 calls; most, 200 ms, in sendfile of /srv/cold/big",
+        "250 ms  GET /hot/a, 95.0 ms after the begin, from 10.0.0.1:95\n",
+        "it waited 60.0 ms for the answer; behind openat of /srv/cold/deep/name\n",
+        "it waited 270 ms for the answer; behind 2 calls, longest, 200 ms, sendfile of /srv/cold/big",
         "the request: GET /srv/cold/big\n",
     ];
     let flat = text.replace("\n  ", " ");
@@ -107,7 +107,7 @@ fn a_server_of_threads_is_told_what_a_wait_costs_there() {
     trace.threads.retain(|thread| !thread.is_loop);
     let text = said(&trace);
     assert!(
-        text.starts_with("This server has no event loop, and its threads wait for the disk.\n"),
+        text.starts_with("No event loop of this server was seen, and threads of it wait for the disk.\n"),
         "{text}"
     );
     assert!(text.replace("\n  ", " ").contains("one of the threads for that long"), "{text}");

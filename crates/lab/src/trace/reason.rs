@@ -68,8 +68,6 @@ const SLEEPS: Rules = &[
             "sock_wait_for_wmem",
             "tcp_recvmsg",
             "__lock_sock",
-            "tty_",
-            "n_tty_",
         ],
     ),
     (
@@ -120,7 +118,12 @@ const WORK: Rules = &[
         Reason::MemoryReclaim,
         &[
             "try_to_free_",
-            "shrink_",
+            "shrink_node",
+            "shrink_lruvec",
+            "shrink_folio",
+            "shrink_slab",
+            "shrink_many",
+            "shrink_one",
             "do_try_to_free_pages",
             "mem_cgroup_handle_over_high",
             "throttle_direct_reclaim",
@@ -221,18 +224,27 @@ const WORK: Rules = &[
     ),
     // After vfork(2), until the child executes a program.
     (Reason::Child, &["kernel_clone"]),
-    // The innermost of all that waits for a device.
-    (Reason::DiskRead, &["io_schedule"]),
 ];
 
 /// What the kernel itself has around every wait.
 const FRAME_OF_ALL: &[&str] = &["schedule", "__schedule", "io_schedule", "preempt_schedule"];
+
+/// How the names of calls begin that are there to write.
+const WRITES: &[&str] = &["write", "pwrite", "fsync", "fdatasync", "sync", "msync", "fallocate"];
 
 /// The reason of a wait with these functions, the innermost first; `call` is what the thread had called.
 pub(crate) fn reason(functions: &[&str], call: &str) -> Reason {
     let inner = &functions[..functions.len().min(SLEEP_FRAMES)];
     if let Some(found) = find(SLEEPS, inner).or_else(|| find(WORK, functions)) {
         return found;
+    }
+    // For a device, and for nothing that is known here.
+    if functions.contains(&"io_schedule") {
+        return if WRITES.iter().any(|name| call.starts_with(name)) {
+            Reason::Writeback
+        } else {
+            Reason::DiskRead
+        };
     }
     match call {
         _ if !functions.iter().all(|name| FRAME_OF_ALL.contains(name)) => Reason::Unknown,

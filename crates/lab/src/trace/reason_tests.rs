@@ -8,6 +8,14 @@ fn is(expected: Reason, call: &str, functions: &str) {
     assert_eq!(reason(&functions, call), expected, "{call}: {functions:?}");
 }
 
+#[test]
+fn what_waits_for_a_device_reads_or_writes_by_its_call() {
+    is(Reason::DiskRead, "read", "__schedule schedule io_schedule some_driver_waits");
+    is(Reason::Writeback, "pwritev2", "__schedule schedule io_schedule some_driver_waits");
+    is(Reason::Unknown, "write", "__schedule schedule tty_write");
+    is(Reason::Unknown, "rmdir", "__schedule schedule shrink_dcache_parent");
+}
+
 /// Recorded by `flash trace` on Linux 6.18 (x86-64, ext4 without a journal): of nginx and Flash under cold load
 /// with a slow disk, and of a program that waits in many ways.
 #[test]

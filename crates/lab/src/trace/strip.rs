@@ -122,9 +122,9 @@ pub(super) fn worst(timeline: &Timeline, whole: Window, duration_ns: u64) -> Win
     // A window that begins a little before a segment and takes in all that begin in it.
     let lead_ns = duration_ns / 20;
     let (mut first, mut sum, mut most, mut begin_ns) = (0, 0_u64, 0_u64, whole.start_ns);
-    for (start_ns, ns) in &costs {
+    for (index, (start_ns, ns)) in costs.iter().enumerate() {
         sum = sum.saturating_add(*ns);
-        while costs[first].0.saturating_add(duration_ns - lead_ns) <= *start_ns {
+        while first < index && costs[first].0.saturating_add(duration_ns - lead_ns) <= *start_ns {
             sum = sum.saturating_sub(costs[first].1);
             first += 1;
         }

@@ -54,6 +54,10 @@ fn judged(found: &Diagnosis) -> (Vec<&LoopFinding>, Vec<&LoopFinding>) {
 
 fn more_loops(loops: &[&LoopFinding]) -> String {
     let sum = |of: fn(&LoopFinding) -> u64| loops.iter().map(|one| of(one)).fold(0, u64::saturating_add);
+    if sum(|one| one.blocked) == 0 {
+        let who = words::several(loops.len(), "more process", "more processes");
+        return format!("{who} with an event loop did not stand still.");
+    }
     format!(
         "{} with an event loop stood still in {}, {} together, the longest took {}.",
         words::several(loops.len(), "more process", "more processes"),
@@ -64,24 +68,23 @@ fn more_loops(loops: &[&LoopFinding]) -> String {
 }
 
 fn headline(found: &Diagnosis) -> String {
-    let worst = found.loops.first();
+    let judged_calls = || found.loops.iter().filter(|one| one.is_judged).flat_map(|one| &one.calls);
     match found.verdict {
         Verdict::LoopWaitsForDisk => {
-            let calls =
-                worst.map(|one| names(one.calls.iter().filter(|call| is_for_disk(call)))).unwrap_or_default();
+            let calls = names(judged_calls().filter(|call| is_for_disk(call)));
             format!("This server waits for the disk in its event loop: in {calls}.")
         }
         Verdict::LoopWaits => {
-            let calls = worst.map(|one| names(one.calls.iter())).unwrap_or_default();
+            let calls = names(judged_calls());
             format!(
                 "This server does not wait for the disk in its event loop, but for other things: in {calls}."
             )
         }
         Verdict::ThreadsWaitForDisk => {
-            "This server has no event loop, and its threads wait for the disk.".to_owned()
+            "No event loop of this server was seen, and threads of it wait for the disk.".to_owned()
         }
         Verdict::NoWait if found.loops.is_empty() => {
-            "This server has no event loop, and its threads did not wait for the disk.".to_owned()
+            "No event loop of this server was seen, and no thread of it waited for the disk.".to_owned()
         }
         Verdict::NoWait if found.loops.iter().any(|one| one.is_judged && one.blocked > 0) => {
             "This server did not wait in its event loop, but for moments.".to_owned()
@@ -95,7 +98,12 @@ fn headline(found: &Diagnosis) -> String {
 
 /// "sendfile, openat and read".
 fn names<'a>(calls: impl Iterator<Item = &'a CallTotal>) -> String {
-    let mut names: Vec<&str> = calls.map(|call| &*call.call).take(TOLD_MAX).collect();
+    let mut names: Vec<&str> = Vec::new();
+    for name in calls.map(|call| &*call.call) {
+        if names.len() < TOLD_MAX && !names.contains(&name) {
+            names.push(name);
+        }
+    }
     match names.pop() {
         Some(last) if !names.is_empty() => format!("{} and {last}", names.join(", ")),
         last => last.unwrap_or("no call that is known").to_owned(),
@@ -287,7 +295,7 @@ fn told_of_call(text: &mut String, call: &CallTotal) {
         "{} of {} waited, the longest {}",
         call.blocked,
         many(call.count, "call"),
-        time(call.longest_ns)
+        time(call.reasons.iter().map(|total| total.longest_ns).max().unwrap_or(0))
     );
     for (index, reason) in reasons.iter().enumerate() {
         if index == 0 {
@@ -335,7 +343,7 @@ fn told_of_wait(text: &mut String, trace: &Trace, call: &BlockedCall) {
 
 fn told_of_cost(text: &mut String, one: &LoopFinding) {
     if !one.paid.is_empty() {
-        *text += "\n  the requests that paid most\n";
+        *text += "\n  the requests that paid most: so long the loop stood still meanwhile\n";
         for paid in one.paid.iter().take(TOLD_MAX) {
             told_of_request(text, paid);
         }
@@ -359,21 +367,21 @@ fn told_of_cost(text: &mut String, one: &LoopFinding) {
 }
 
 fn told_of_request(text: &mut String, Paid { request, behind }: &Paid) {
-    let until = if request.is_answered { "" } else { ", not answered" };
     let _ = writeln!(
         text,
-        "  {:>8}  {}, {} after the begin, from {}{until}",
-        time(request.waited_ns),
+        "  {:>8}  {}, {} after the begin, from {}",
+        time(request.stood_still_ns),
         words::request(&request.line),
         time(request.start_ns),
         words::shortened(words::peer(&request.connection)),
     );
+    let until = if request.is_answered { "for the answer" } else { "in vain" };
     let calls = match behind.calls {
         0 => String::new(),
-        1 => format!(", in {}", behind.longest),
-        calls => format!(" in {calls} calls; most, {}, in {}", time(behind.longest_ns), behind.longest),
+        1 => format!("; behind {}", behind.longest),
+        calls => format!("; behind {calls} calls, longest, {}, {}", time(behind.longest_ns), behind.longest),
     };
-    let _ = writeln!(text, "            the loop stood still for {}{calls}", time(request.stood_still_ns));
+    let _ = writeln!(text, "            it waited {} {until}{calls}", time(request.waited_ns));
 }
 
 fn told_of_others(text: &mut String, trace: &Trace, others: &OthersFinding) {

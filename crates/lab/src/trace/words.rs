@@ -105,11 +105,11 @@ pub(super) fn shortened(text: &str) -> String {
     crate::report::terminal::cut(&plain(text), NAME_CHARS_MAX)
 }
 
-/// The request that a call was made for, where its path is the end of that of the file: the buffer that it was
-/// read from may hold another one by then.
+/// The request that a call was made for, where its path, without a query, is the end of that of the file: the buffer
+/// that it was read from may hold another one by then.
 pub(super) fn own_request(call: &BlockedCall) -> Option<String> {
     let line = call.request.as_deref()?;
-    let path = line.split_whitespace().nth(1)?;
+    let path = line.split_whitespace().nth(1)?.split('?').next()?;
     let file = &call.target.as_ref()?.name;
     (path.len() > 1 && file.ends_with(path)).then(|| request(line))
 }
@@ -228,6 +228,7 @@ mod tests {
             ..BlockedCall::default()
         };
         assert_eq!(own_request(&call("GET /dir1/a HTTP/1.1")).as_deref(), Some("GET /dir1/a"));
+        assert_eq!(own_request(&call("GET /dir1/a?x=1 HTTP/1.1")).as_deref(), Some("GET /dir1/a?x=1"));
         assert_eq!(own_request(&call("GET /dir2/b HTTP/1.1")), None);
         assert_eq!(own_request(&call("GET / HTTP/1.1")), None);
         assert_eq!(own_request(&BlockedCall { target: None, ..call("GET /dir1/a") }), None);

@@ -76,6 +76,12 @@ impl Stalls {
 }
 
 impl ServerStalls {
+    /// All workers have told, and none has met one.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        self.workers.iter().all(|worker| worker.stalls.as_ref().is_some_and(|stalls| stalls.count == 0))
+    }
+
     /// Those that are not in `before`, an earlier answer of the same server.
     #[must_use]
     pub fn since(&self, before: &ServerStalls) -> ServerStalls {

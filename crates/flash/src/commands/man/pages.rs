@@ -255,6 +255,7 @@ static TRACE: &[Section] = &[
             ("0", "It was traced."),
             ("1", "It could not be; standard error says why."),
             ("2", "The command line is wrong."),
+            ("130", "It was interrupted; what was recorded is shown."),
         ],
         ..EMPTY
     },

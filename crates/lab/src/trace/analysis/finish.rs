@@ -82,11 +82,7 @@ impl Analysis {
                 continue;
             }
             thread.count(&open, end_ns, 0, Some(reason));
-            let before = self.next_id;
-            self.blocked(tid, &open, end_ns, 0);
-            if let Some(pending) = self.pending.get_mut(&before) {
-                pending.call.is_cut = true;
-            }
+            self.blocked(tid, &open, (end_ns, 0), true);
         }
     }
 

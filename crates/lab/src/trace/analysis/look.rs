@@ -4,7 +4,7 @@
 //! was still blocked after the answer; what was asked later is marked as uncertain.
 
 use super::thread::{Looked, Open, Received};
-use super::{Analysis, Descriptors};
+use super::{Analysis, Descriptors, Pending};
 use crate::trace::calls;
 use crate::trace::model::{BlockedCall, Reason, Target, TargetKind, Waiter};
 use crate::trace::world::{CURRENT_FOLDER, World};
@@ -108,22 +108,25 @@ impl Analysis {
 
     /// It is complete.
     fn release(&mut self, id: u64) {
-        let Some(pending) = self.pending.remove(&id) else { return };
-        let mut call = pending.call;
+        if let Some(pending) = self.pending.remove(&id) {
+            self.keep(pending);
+        }
+    }
+
+    pub(super) fn keep(&mut self, Pending { mut call, stack, .. }: Pending) {
         let Some(thread) = self.threads.get_mut(&call.tid) else { return };
         let in_loop = thread.is_loop();
         if let Some(batch) = &call.batch {
             let blocked_ns = call.blocked_ns;
             thread.held_up += u64::from(batch.held_up());
-            thread.held_up_ns +=
-                blocked_ns * u64::from(batch.behind) + blocked_ns / 2 * u64::from(batch.arrived);
+            thread.held_up_ns += batch.held_up_ns(blocked_ns);
             if batch.held_up() > 0 {
                 thread.held_up_longest_ns = thread.held_up_longest_ns.max(blocked_ns);
             }
         }
         // Which of several threads is a loop may show only later.
         call.in_loop = in_loop;
-        self.kept.add(call, pending.stack, in_loop);
+        self.kept.add(call, stack, in_loop);
     }
 
     /// Lets go of all that there are, at the end.

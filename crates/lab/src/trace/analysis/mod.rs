@@ -197,13 +197,15 @@ impl Analysis {
         self.missing.events_lost += count;
         let mut closed = Vec::new();
         self.requests.sending.clear();
-        for thread in self.threads.values_mut().filter(|thread| thread.core == core) {
+        // One that has no core may have had this one meanwhile.
+        let may_be_there = |thread: &&mut Thread| thread.core == core || thread.mode != Mode::On;
+        for thread in self.threads.values_mut().filter(may_be_there) {
             let in_call = thread.open.take().is_some_and(|open| !open.is_outside);
             self.missing.calls_broken += u64::from(in_call);
             thread.is_known = false;
             thread.mode = Mode::Unknown;
             thread.stack = None;
-            thread.may_be_cut = false;
+            (thread.may_be_cut, thread.sends) = (false, false);
             closed.extend(thread.batch.take());
         }
         closed.into_iter().for_each(|batch| self.close(batch));
@@ -218,6 +220,7 @@ impl Analysis {
             _ => {}
         }
         (thread.is_known, thread.may_be_cut, thread.mode, thread.since_ns) = (true, false, Mode::On, now_ns);
+        thread.sends = false;
         let call = calls::call(number);
         let is_wait = thread.is_wait(call, &args);
         thread.open = Some(Open::new(number, args, now_ns, is_wait));
@@ -229,6 +232,7 @@ impl Analysis {
             let pid = self.threads.get(&tid).map_or(0, |thread| thread.pid);
             if call.sends && !self.descriptors.is_file(pid, fd) {
                 self.requests.sending.insert(tid);
+                self.change(tid, |thread| thread.sends = true);
             }
             self.turn(tid, call, (fd, fd), now_ns);
         }
@@ -242,6 +246,7 @@ impl Analysis {
         let was_known = std::mem::replace(&mut thread.is_known, true);
         (thread.mode, thread.since_ns, thread.last_call) = (Mode::On, now_ns, Some(number));
         let is_first = std::mem::take(&mut thread.may_be_cut);
+        thread.sends = false;
         let Some(open) = open.filter(|open| open.call == number) else {
             // The first that is heard of a thread may be the end of a call.
             if is_first {
@@ -261,7 +266,7 @@ impl Analysis {
             return self.waited(tid, &open, result);
         }
         if open.has_blocked() {
-            self.blocked(tid, &open, now_ns, result);
+            self.blocked(tid, &open, (now_ns, result), false);
         }
         self.follow((pid, tid), now_ns, &open, call, result);
         let argument = |at: u8| open.args[usize::from(at)];
@@ -285,17 +290,15 @@ impl Analysis {
             self.waited(tid, open, result);
         } else if !reason.may_be_idle() {
             self.change(tid, |thread| thread.count(open, now_ns, result, Some(reason)));
-            let id = self.next_id;
-            self.blocked(tid, open, now_ns, result);
-            if let Some(pending) = self.pending.get_mut(&id) {
-                pending.call.is_cut = true;
-            }
+            self.blocked(tid, open, (now_ns, result), true);
         }
     }
 
     fn off(&mut self, tid: u32, now_ns: u64, runnable: bool) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let stack = thread.stack.take();
+        // Who has no core sends nothing.
+        self.requests.sending.remove(&tid);
         if !thread.is_known {
             return;
         }
@@ -320,6 +323,9 @@ impl Analysis {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         thread.mode = Mode::On;
         thread.since_ns = thread.since_ns.max(now_ns);
+        if thread.sends {
+            self.requests.sending.insert(tid);
+        }
         if thread.open.as_ref().is_some_and(|open| open.is_outside)
             && let Some(open) = thread.open.take()
         {
@@ -336,7 +342,7 @@ impl Analysis {
                 total.longest_ns = total.longest_ns.max(open.blocked_ns);
                 total.reasons.entry(reason).or_default().add(open.blocked_ns, open.blocked_ns);
             }
-            self.blocked(tid, &open, now_ns, 0);
+            self.blocked(tid, &open, (now_ns, 0), false);
         }
     }
 
@@ -382,7 +388,11 @@ impl Analysis {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         thread.waits += 1;
         *thread.waits_by.entry(open.call).or_default() += 1;
-        let ready = u32::try_from(result).unwrap_or(0);
+        let ready = match calls::call(open.call).wait_flag {
+            None => u32::try_from(result).unwrap_or(0),
+            // io_uring_enter(2) tells what it submitted; at least one completion was there.
+            Some(_) => 1,
+        };
         thread.ready += u64::from(ready);
         thread.ready_max = thread.ready_max.max(ready);
         // What comes next is for one of these, and a buffer may be used again by then.
@@ -418,11 +428,7 @@ impl Analysis {
     }
 
     /// A call has blocked, and ended.
-    fn blocked(&mut self, tid: u32, open: &Open, end_ns: u64, result: i64) {
-        if self.pending.len() >= PENDING_MAX {
-            self.missing.blocked_dropped += 1;
-            return;
-        }
+    fn blocked(&mut self, tid: u32, open: &Open, (end_ns, result): (u64, i64), is_cut: bool) {
         let reason = self.stacks.reason(open.stack, open.call);
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let id = self.next_id;
@@ -440,6 +446,7 @@ impl Analysis {
             switches: open.switches,
             reason,
             result,
+            is_cut,
             ..BlockedCall::default()
         };
         let mut is_open = false;
@@ -451,7 +458,13 @@ impl Analysis {
         look::arguments(&mut call, open, &self.descriptors, end_ns);
         let has_looked = call.target.is_some() || call.fd.is_none();
         let pending = Pending { call, stack: open.stack, end_ns, is_open, has_looked };
-        self.pending.insert(id, pending);
+        if !is_open && has_looked {
+            self.keep(pending);
+        } else if self.pending.len() < PENDING_MAX {
+            self.pending.insert(id, pending);
+        } else {
+            self.missing.blocked_dropped += 1;
+        }
     }
 
     /// The loop turns to a descriptor that was ready, for another or the same one: that has waited behind
@@ -466,7 +479,8 @@ impl Analysis {
         // From now on it works for another one than it received from last.
         thread.received = thread.received.filter(|received| received.fd == fd);
         let Some(batch) = &mut thread.batch else { return };
-        if batch.opened.contains(&ready) || !batch.turned_to.insert(ready) {
+        // Where none was ready it goes on with what it had begun.
+        if batch.ready == 0 || batch.opened.contains(&ready) || !batch.turned_to.insert(ready) {
             return;
         }
         let start_ns = self.start_ns;

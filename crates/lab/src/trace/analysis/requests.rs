@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 use hdrhistogram::Histogram;
 
-use super::thread::{Mode, Thread};
+use super::thread::Thread;
 use crate::trace::model::{self, READY_SHARE_MIN, Request, RequestTotal, STALL_NS, Times};
 use crate::trace::segment::{Begins, Segment};
 
@@ -29,7 +29,7 @@ const TIME_NS: (u64, u64, u8) = (1_000, 3_600_000_000_000, 3);
 pub(super) struct Requests {
     connections: HashMap<(SocketAddr, SocketAddr), Connection>,
     awaited: usize,
-    /// Threads that are in a call that may send.
+    /// Threads that are in a call that may send, on a core.
     pub(super) sending: HashSet<u32>,
     /// Threads that have served a request.
     answerers: HashSet<u32>,
@@ -155,12 +155,9 @@ impl Requests {
         }
         let Some(awaited) = connection.awaited.take() else { return };
         self.awaited -= 1;
-        // One that waits in its call sends nothing.
-        let sends = |tid: &&u32| threads.all.get(*tid).is_some_and(|thread| thread.mode == Mode::On);
-        let senders = || self.sending.iter().filter(sends);
-        let sender = only(senders()).map(|tid| threads.server(tid));
+        let sender = only(self.sending.iter()).map(|tid| threads.server(tid));
         // A queue of the network may have kept it until after the call.
-        let nobody = || if senders().next().is_none() { sole_server(&self.answerers, threads) } else { None };
+        let nobody = || if self.sending.is_empty() { sole_server(&self.answerers, threads) } else { None };
         connection.tid = sender.or(connection.tid).or_else(nobody);
         let tid = connection.tid;
         self.answerers.extend(sender);

@@ -154,6 +154,10 @@ pub(super) struct Thread {
     /// Where in the kernel it is about to leave its core.
     pub(super) stack: Option<u32>,
     pub(super) time: Shares,
+    /// Of the time blocked, that for locks and conditions of the program, which may be for want of work.
+    futex_ns: u64,
+    /// It is in a call that may send.
+    pub(super) sends: bool,
     pub(super) timeline: Option<Timeline>,
     pub(super) totals: HashMap<u64, Total>,
     pub(super) batch: Option<ReadyBatch>,
@@ -231,6 +235,9 @@ impl Thread {
             }
         };
         *share(&mut self.time, state) += passed_ns;
+        if why == Some(Reason::Futex) {
+            self.futex_ns += passed_ns;
+        }
         let Some(timeline) = &mut self.timeline else { return };
         let open = self.open.as_ref().filter(|_| !matches!(state, State::User | State::Runnable));
         let kind = Kind {
@@ -242,11 +249,12 @@ impl Thread {
         timeline.push(from_ns, now_ns, kind);
     }
 
-    /// How long it has been blocked until `now_ns`, which is not before its last event.
+    /// How long it has been blocked until `now_ns`, which is not before its last event, but for
+    /// [`Reason::Futex`] as far as that is over.
     pub(super) fn stood_still_ns(&self, now_ns: u64) -> u64 {
         let is_blocked = self.is_known && self.mode == Mode::Waits;
         let now = self.open.as_ref().filter(|open| is_blocked && !open.is_wait);
-        self.time.blocked_ns + now.map_or(0, |_| now_ns.saturating_sub(self.since_ns))
+        self.time.blocked_ns - self.futex_ns + now.map_or(0, |_| now_ns.saturating_sub(self.since_ns))
     }
 
     /// Adds a call that has ended to the sums; `reason` of one that has blocked.
