@@ -154,6 +154,8 @@ impl Generation {
             .try_for_each(|place| self.start_worker(place, sockets, epoll, numbers))
     }
 
+    /// Starts a log writer or a worker. What is sent to a worker before it begins may be more than its channel holds,
+    /// and it takes it in its time: so that waits, and the channel does not wait only after that.
     fn start_role(&self, part: Part, epoll: &Epoll, numbers: &mut u64) -> io::Result<Role> {
         let name = part.name();
         let (ours, theirs) = channel::pair(CHANNEL_BYTES)?;
@@ -162,9 +164,11 @@ impl Generation {
             .map_err(|e| io::Error::new(e.kind(), format!("cannot start a {name} process: {e}")))?;
         *numbers += 1;
         let number = *numbers;
-        let given = if part == Part::Worker { if_there(self.roots.give(&ours)) } else { Ok(()) };
-        let watched = given.and_then(|()| epoll.add(&ours, number, Watch::Input));
-        if let Err(e) = watched.and_then(|()| channel::set_nonblocking(&ours)) {
+        let given = match part {
+            Part::Worker => if_there(self.roots.give(&ours)),
+            Part::Log | Part::Helper => channel::set_nonblocking(&ours),
+        };
+        if let Err(e) = given.and_then(|()| epoll.add(&ours, number, Watch::Input)) {
             end(child);
             return Err(e);
         }
@@ -183,7 +187,8 @@ impl Generation {
         let role = self.start_role(Part::Worker, epoll, numbers)?;
         let told = listeners.try_for_each(|order| order_if_there(&role, &order));
         let told = told.and_then(|()| self.log.as_ref().map_or(Ok(()), |log| connect_log(log, &role)));
-        match told.and_then(|()| order_if_there(&role, &Order::Begin)) {
+        let told = told.and_then(|()| order_if_there(&role, &Order::Begin));
+        match told.and_then(|()| channel::set_nonblocking(&role.channel)) {
             Ok(()) => self.workers.push(Worker { role, place, helpers: HashMap::new() }),
             Err(e) => {
                 end(role.child);
