@@ -258,8 +258,9 @@ fn loop_finding(trace: &Trace, pid: u32) -> LoopFinding {
     let sum =
         |of: fn(&Thread) -> u64| threads.iter().fold(0_u64, |sum, thread| sum.saturating_add(of(thread)));
     let mut time = threads.iter().fold(Shares::default(), |sum, thread| added(sum, thread.time));
-    // Loops that share the work of a process, as those of Go and Tokio, wait for it by a futex when they have none.
-    let is_idle = |reason: Reason| reason == Reason::Futex && threads.len() > 1;
+    // Loops that share the work of a process, as those of Go and Tokio, wait for it by a futex or a nap when they have
+    // none.
+    let is_idle = |reason: Reason| matches!(reason, Reason::Futex | Reason::Sleep) && threads.len() > 1;
     let of_loop = blocking(trace).filter(|call| call.in_loop && call.pid == pid);
     let (calls, idle_ns) = without(of_loop, is_idle);
     let idle_ns = idle_ns.min(time.blocked_ns);
