@@ -6,7 +6,7 @@
 use std::process::{Child, Command};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use flash_sys::waiting::held::Held;
+use flash_sys::waiting::held::{Held, Parent};
 use flash_sys::waiting::perf;
 use flash_sys::waiting::program::{Signal, signal};
 
@@ -87,7 +87,7 @@ pub fn record(options: &RecordOptions) -> Result<Trace> {
         analysis.add_thread(*pid, *tid, name, in_call);
     }
     recorder.tap.look(recorder.attached.threads.iter().map(|(pid, ..)| *pid));
-    let child = started.go(&recorder.attached)?;
+    let running = started.go(&recorder.attached)?;
     let until_ns = options.duration_s.map(|seconds| start_ns + (seconds * 1e9) as u64);
     let ending = recorder.run(&mut analysis, &mut machine, until_ns, &stop)?;
     let end_ns = until_ns.map_or_else(perf::now_ns, |until_ns| until_ns.min(perf::now_ns()));
@@ -100,7 +100,7 @@ pub fn record(options: &RecordOptions) -> Result<Trace> {
     note(&mut trace, &mut recorder, &machine, options);
     // Nothing is recorded of its end.
     drop(recorder);
-    if let Some(child) = child {
+    if let Some((child, _parent)) = running {
         end(child);
     }
     Ok(trace)
@@ -173,12 +173,12 @@ impl Started {
     }
 
     /// From now on it is recorded. One that was held begins, and its events with it.
-    fn go(self, attached: &Attached) -> Result<Option<Child>> {
+    fn go(self, attached: &Attached) -> Result<Option<(Child, Parent)>> {
         match self.held {
             None => attached.enable().map(|()| None),
             Some((held, program)) => {
-                let child = held.go();
-                child.map(Some).map_err(|why| Error::run(format!("cannot start {program}: {why}")))
+                let running = held.go();
+                running.map(Some).map_err(|why| Error::run(format!("cannot start {program}: {why}")))
             }
         }
     }
