@@ -11,7 +11,7 @@ use flash_sys::waiting::perf;
 use flash_sys::waiting::program::{Signal, signal};
 
 use super::analysis::Analysis;
-use super::attach::Attached;
+use super::attach::{Attached, ring_bytes};
 use super::event::Event;
 use super::model::{Ending, Trace};
 use super::tap::Tap;
@@ -144,10 +144,13 @@ fn note(trace: &mut Trace, recorder: &mut Recorder, machine: &Machine, options: 
     }
     let (wanted, got) = (options.buffer_bytes, recorder.attached.ring_bytes as u64);
     if got < wanted {
-        let note = format!(
-            "the buffer of each core is of {got} bytes, not of {wanted}: more may not be locked \
-             (perf_event_mlock_kb)"
-        );
+        let all_cores = got == ring_bytes(wanted as usize, recorder.attached.rings.len()) as u64;
+        let why = if all_cores {
+            "those of all cores have a bound"
+        } else {
+            "more may not be locked (perf_event_mlock_kb)"
+        };
+        let note = format!("the buffer of each core is of {got} bytes, not of {wanted}: {why}");
         missing.notes.push(note);
     }
     if recorder.attached.decoder.broken > 0 {
