@@ -123,7 +123,61 @@ fn what_found_no_room_is_counted_and_told() {
     assert!(lost > 0 && counted < 100_000, "{lost} lost, {counted} counted");
     // Two events for each call; some are of other calls.
     assert!(lost / 2 + counted <= 110_000, "{lost} lost, {counted} counted");
+    // A call that is not counted lacks at least one of them. Before Linux 6.0 those that were lost last are not known.
+    let kernel = trace["kernel"].as_str().unwrap();
+    let version: u32 = kernel.split('.').next().unwrap().parse().unwrap();
+    eprintln!("LOST {lost} COUNTED {counted}");
+    assert!(version < 6 || lost + counted >= 100_000, "{lost} lost, {counted} counted");
     assert!(ended.stdout.contains("lost: counts and times are too low"), "{ended:?}");
+}
+
+/// Its first thread waits for a second one, which executes a program that makes so many calls after a while.
+const EXECUTES: &str = "
+import os, sys, threading
+calls = 'import os, time; time.sleep(0.3); [os.sched_yield() for _ in range(1234)]'
+def execute():
+    sys.stdin.readline()
+    os.execv(sys.executable, [sys.executable, '-S', '-c', calls])
+thread = threading.Thread(target=execute)
+thread.start(); thread.join()
+";
+
+#[test]
+fn a_program_that_another_thread_than_the_first_one_executes_is_traced_to_its_end() {
+    let Some(python) = python() else { return };
+    let folder = Folder::new();
+    let (ended, trace) = traced(&folder, &[], &[&python, "-S", "-c", EXECUTES]);
+    assert_eq!((&trace["ending"], count(&trace, "sched_yield")), (&Value::from("target_ended"), 1234));
+    assert_eq!(ended.stderr, "");
+}
+
+#[test]
+fn it_is_traced_to_its_end_as_well_when_it_was_running_before() {
+    let Some(python) = python() else { return };
+    let folder = Folder::new();
+    let mut child = Command::new(python).args(["-S", "-c", EXECUTES]).stdin(Stdio::piped()).spawn().unwrap();
+    let tasks = format!("/proc/{}/task", child.id());
+    while std::fs::read_dir(&tasks).unwrap().count() < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let json = folder.text("trace.json");
+    let trace = start(["trace", "--duration", "60s", "--json", &json, &child.id().to_string()]);
+    // Nothing tells from outside whether it is under way; one that comes late misses the calls.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"go\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(trace.wait().code, Some(0));
+    let trace: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!((&trace["ending"], count(&trace, "sched_yield")), (&Value::from("target_ended"), 1234));
+}
+
+#[test]
+fn a_command_that_still_runs_when_the_time_is_over_hears_of_it() {
+    if !may_trace() {
+        return;
+    }
+    let ended = flash(["trace", "--duration", "200ms", "--", "sleep", "600"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
 }
 
 /// Counts its turns aloud.
