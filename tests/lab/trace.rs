@@ -121,20 +121,20 @@ fn what_found_no_room_is_counted_and_told() {
     let lost = trace["missing"]["events_lost"].as_u64().unwrap();
     let counted = count(&trace, "sched_yield");
     assert!(lost > 0 && counted < 100_000, "{lost} lost, {counted} counted");
-    // Two events for each call; some are of other calls.
-    assert!(lost / 2 + counted <= 110_000, "{lost} lost, {counted} counted");
-    // A call that is not counted lacks at least one of them. Before Linux 6.0 those that were lost last are not known.
+    // Two events for each call; some are of other calls. Before Linux 6.0 those that were lost last are not known.
     let kernel = trace["kernel"].as_str().unwrap();
-    let version: u32 = kernel.split('.').next().unwrap().parse().unwrap();
-    eprintln!("LOST {lost} COUNTED {counted}");
-    assert!(version < 6 || lost + counted >= 100_000, "{lost} lost, {counted} counted");
+    let counts_all = kernel.split('.').next().unwrap().parse::<u32>().unwrap() >= 6;
+    let calls = lost / 2 + counted;
+    assert!(calls <= 110_000, "{lost} lost, {counted} counted");
+    assert!(!counts_all || calls >= 90_000, "{lost} lost, {counted} counted");
     assert!(ended.stdout.contains("lost: counts and times are too low"), "{ended:?}");
 }
 
-/// Its first thread waits for a second one, which executes a program that makes so many calls after a while.
+/// Its first thread waits for a second one, which executes a program that makes so many calls: later than somebody
+/// looks for threads that have ended unheard.
 const EXECUTES: &str = "
 import os, sys, threading
-calls = 'import os, time; time.sleep(0.3); [os.sched_yield() for _ in range(1234)]'
+calls = 'import os, time; time.sleep(2.5); [os.sched_yield() for _ in range(1234)]'
 def execute():
     sys.stdin.readline()
     os.execv(sys.executable, [sys.executable, '-S', '-c', calls])

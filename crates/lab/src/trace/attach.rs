@@ -2,7 +2,7 @@
 //!
 //! `recorder` calls it once. Events are opened for each thread on each core, those of a core share its ring,
 //! and threads and processes that are started inherit them: so nobody else is recorded, and nothing that is
-//! started is missed. Others pay a little all the same: as long as anybody's calls are traced, the kernel has
+//! started is missed. Others pay something all the same: as long as anybody's calls are traced, the kernel has
 //! every thread of the machine take the longer way into and out of each call (`syscall_regfunc`).
 
 use std::collections::HashSet;
