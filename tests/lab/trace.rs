@@ -2,7 +2,7 @@
 //! harmed.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
@@ -156,10 +156,7 @@ fn it_is_traced_to_its_end_as_well_when_it_was_running_before() {
     let Some(python) = python() else { return };
     let folder = Folder::new();
     let mut child = Command::new(python).args(["-S", "-c", EXECUTES]).stdin(Stdio::piped()).spawn().unwrap();
-    let tasks = format!("/proc/{}/task", child.id());
-    while std::fs::read_dir(&tasks).unwrap().count() < 2 {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    wait_for_two_threads(&mut child);
     let json = folder.text("trace.json");
     let trace = start(["trace", "--duration", "60s", "--json", &json, &child.id().to_string()]);
     // Nothing tells from outside whether it is under way; one that comes late misses the calls.
@@ -169,6 +166,36 @@ fn it_is_traced_to_its_end_as_well_when_it_was_running_before() {
     assert_eq!(trace.wait().code, Some(0));
     let trace: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
     assert_eq!((&trace["ending"], count(&trace, "sched_yield")), (&Value::from("target_ended"), 1234));
+}
+
+fn wait_for_two_threads(child: &mut Child) {
+    while std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count() < 2 {
+        assert_eq!(child.try_wait().unwrap(), None);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn threads_that_cannot_be_followed_are_counted_and_nothing_is_said_of_them() {
+    let Some(python) = python() else { return };
+    let folder = Folder::new();
+    let script =
+        "import threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); time.sleep(600)";
+    let mut child = Command::new(python).args(["-S", "-c", script]).spawn().unwrap();
+    wait_for_two_threads(&mut child);
+    // Descriptors for the events of one thread, and 256 for other things.
+    let limited = "ulimit -n $((256 + 4 * $(getconf _NPROCESSORS_ONLN))); exec \"$@\"";
+    let json = folder.text("trace.json");
+    let (pid, trace) = (child.id().to_string(), [FLASH, "trace", "--duration", "100ms", "--json", &json]);
+    let traced = Command::new("sh").args(["-c", limited, "sh"]).args(trace).arg(pid).output().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(traced.status.success(), "{traced:?}");
+    let trace: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(
+        (&trace["missing"]["threads_dropped"], trace["threads"].as_array().unwrap().len()),
+        (&Value::from(1), 1)
+    );
 }
 
 #[test]

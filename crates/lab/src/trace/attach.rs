@@ -28,7 +28,7 @@ const LISTINGS_MAX: u32 = 5;
 /// The least size of a ring that is tried.
 const RING_BYTES_MIN: usize = 64 * 1024;
 /// The rings of all cores together, at most: memory that cannot be swapped out.
-const RINGS_BYTES_MAX: usize = 256 << 20;
+pub(super) const RINGS_BYTES_MAX: usize = 256 << 20;
 
 /// Tracepoints that are recorded, and where their fields are.
 struct Tracepoints {

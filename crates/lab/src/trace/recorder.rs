@@ -12,7 +12,7 @@ use flash_sys::waiting::perf;
 use flash_sys::waiting::program::{Signal, signal};
 
 use super::analysis::Analysis;
-use super::attach::{Attached, ring_bytes};
+use super::attach::{Attached, RINGS_BYTES_MAX, ring_bytes};
 use super::event::Event;
 use super::model::{Ending, Trace};
 use super::roll_call::RollCall;
@@ -81,7 +81,8 @@ pub fn record(options: &RecordOptions) -> Result<Trace> {
     for pid in pids {
         recorder.tap.look(pid);
     }
-    // One that is held has yet to begin; for others it begins when all of it records, soon after they were looked at.
+    // One that is held has yet to begin. The trace of others begins when all of it records, soon after they were
+    // looked at.
     let threads = &recorder.attached.threads;
     let in_call = |pid, tid| if started.held.is_some() { None } else { in_call(pid, tid) };
     let in_calls: Vec<_> = threads.iter().map(|(pid, tid, _)| in_call(*pid, *tid)).collect();
@@ -152,11 +153,11 @@ fn note(trace: &mut Trace, recorder: &mut Recorder, machine: &Machine, options: 
     }
     let (wanted, got) = (options.buffer_bytes, recorder.attached.ring_bytes as u64);
     if got < wanted {
-        let all_cores = got == ring_bytes(wanted as usize, recorder.attached.rings.len()) as u64;
-        let why = if all_cores {
-            "those of all cores have a bound"
+        let is_shared = got == ring_bytes(wanted as usize, recorder.attached.rings.len()) as u64;
+        let why = if is_shared {
+            format!("all cores together get {RINGS_BYTES_MAX} at most")
         } else {
-            "more may not be locked (perf_event_mlock_kb)"
+            "more may not be locked (perf_event_mlock_kb)".to_owned()
         };
         let note = format!("the buffer of each core is of {got} bytes, not of {wanted}: {why}");
         missing.notes.push(note);

@@ -76,12 +76,16 @@ mod tests {
         let gone = (1 << 22)..(1 << 22) + 2 * THREADS_MAX as u32;
         gone.clone().for_each(|tid| analysis.add_thread(tid, tid, "gone", None));
         let mut tap = Tap::open(me);
+        let _listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut roll_call = RollCall::new();
         roll_call.next_ns = 0;
         for portion in 1..=3 {
             roll_call.go_on(&mut analysis, &mut tap, 0);
             assert_eq!(roll_call.threads.len(), (gone.len() + 1).saturating_sub(portion * THREADS_MAX));
         }
+        // One process in a portion: this one comes at any time.
+        (0..gone.len()).for_each(|_| roll_call.go_on(&mut analysis, &mut tap, 0));
+        assert!(tap.has_listeners());
         assert_eq!(analysis.running().len(), gone.len() + 1, "events of before may still come");
         roll_call.go_on(&mut analysis, &mut tap, u64::MAX);
         assert_eq!(analysis.running(), [(me, me)]);
