@@ -2,7 +2,7 @@
 //! harmed.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
@@ -121,9 +121,90 @@ fn what_found_no_room_is_counted_and_told() {
     let lost = trace["missing"]["events_lost"].as_u64().unwrap();
     let counted = count(&trace, "sched_yield");
     assert!(lost > 0 && counted < 100_000, "{lost} lost, {counted} counted");
-    // Two events for each call; some are of other calls.
-    assert!(lost / 2 + counted <= 110_000, "{lost} lost, {counted} counted");
+    // Two events for each call; some are of other calls. Before Linux 6.0 those that were lost last are not known.
+    let kernel = trace["kernel"].as_str().unwrap();
+    let counts_all = kernel.split('.').next().unwrap().parse::<u32>().unwrap() >= 6;
+    let calls = lost / 2 + counted;
+    assert!(calls <= 110_000, "{lost} lost, {counted} counted");
+    assert!(!counts_all || calls >= 90_000, "{lost} lost, {counted} counted");
     assert!(ended.stdout.contains("lost: counts and times are too low"), "{ended:?}");
+}
+
+/// Its first thread waits for a second one, which executes a program that makes so many calls: later than somebody
+/// looks for threads that have ended unheard.
+const EXECUTES: &str = "
+import os, sys, threading
+calls = 'import os, time; time.sleep(2.5); [os.sched_yield() for _ in range(1234)]'
+def execute():
+    sys.stdin.readline()
+    os.execv(sys.executable, [sys.executable, '-S', '-c', calls])
+thread = threading.Thread(target=execute)
+thread.start(); thread.join()
+";
+
+#[test]
+fn a_program_that_another_thread_than_the_first_one_executes_is_traced_to_its_end() {
+    let Some(python) = python() else { return };
+    let folder = Folder::new();
+    let (ended, trace) = traced(&folder, &[], &[&python, "-S", "-c", EXECUTES]);
+    assert_eq!((&trace["ending"], count(&trace, "sched_yield")), (&Value::from("target_ended"), 1234));
+    assert_eq!(ended.stderr, "");
+}
+
+#[test]
+fn it_is_traced_to_its_end_as_well_when_it_was_running_before() {
+    let Some(python) = python() else { return };
+    let folder = Folder::new();
+    let mut child = Command::new(python).args(["-S", "-c", EXECUTES]).stdin(Stdio::piped()).spawn().unwrap();
+    wait_for_two_threads(&mut child);
+    let json = folder.text("trace.json");
+    let trace = start(["trace", "--duration", "60s", "--json", &json, &child.id().to_string()]);
+    // Nothing tells from outside whether it is under way; one that comes late misses the calls.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"go\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(trace.wait().code, Some(0));
+    let trace: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!((&trace["ending"], count(&trace, "sched_yield")), (&Value::from("target_ended"), 1234));
+}
+
+fn wait_for_two_threads(child: &mut Child) {
+    while std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count() < 2 {
+        assert_eq!(child.try_wait().unwrap(), None);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn threads_that_cannot_be_followed_are_counted_and_nothing_is_said_of_them() {
+    let Some(python) = python() else { return };
+    let folder = Folder::new();
+    let script =
+        "import threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); time.sleep(600)";
+    let mut child = Command::new(python).args(["-S", "-c", script]).spawn().unwrap();
+    wait_for_two_threads(&mut child);
+    // Descriptors for the events of one thread, and 256 for other things.
+    let limited = "ulimit -n $((256 + 4 * $(getconf _NPROCESSORS_ONLN))); exec \"$@\"";
+    let json = folder.text("trace.json");
+    let (pid, trace) = (child.id().to_string(), [FLASH, "trace", "--duration", "100ms", "--json", &json]);
+    let traced = Command::new("sh").args(["-c", limited, "sh"]).args(trace).arg(pid).output().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(traced.status.success(), "{traced:?}");
+    let trace: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(
+        (&trace["missing"]["threads_dropped"], trace["threads"].as_array().unwrap().len()),
+        (&Value::from(1), 1)
+    );
+}
+
+#[test]
+fn a_command_that_still_runs_when_the_time_is_over_hears_of_it() {
+    if !may_trace() {
+        return;
+    }
+    let ended = flash(["trace", "--duration", "200ms", "--", "sleep", "600"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
 }
 
 /// Counts its turns aloud.

@@ -27,7 +27,7 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "10s")]
     duration: f64,
 
-    /// Room for what a core records until it is read
+    /// Room for what a core records until it is read; at most 256MiB for all cores together
     #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, default_value_t = BUFFER_BYTES)]
     buffer: u64,
 

@@ -11,8 +11,9 @@ use super::drive_args::seconds;
 const MORE: &str = "\
 Traces the process and all that descends from it, each thread, by the kernel's perf events, and sees the begins
 of its requests and answers on the network. Needs root, or CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH;
-to see requests, CAP_NET_RAW. It slows down what it traces, some, and others by what a filter costs each of
-their packets; when it is killed, nothing stays behind. A command after -- is traced until it ends; one that
+to see requests, CAP_NET_RAW. It slows down what it traces, some, and others by less: the kernel has every
+thread of the machine take a longer way into each call, and a filter looks at each of their packets. When it
+is killed, nothing stays behind. A command after -- is traced until it ends; one that
 still runs when the time is over, or after Ctrl-C, is sent TERM, and never killed.
 TIME is a number and a unit, such as 500ms or 10s; SIZE such as 8MiB.
 Exit codes: 0 done, 1 could not run, 2 bad usage, 130 interrupted (what was recorded is shown).";
@@ -31,7 +32,7 @@ pub(crate) struct Trace {
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     duration: Option<f64>,
 
-    /// Room for what a core records until it is read
+    /// Room for what a core records until it is read; at most 256MiB for all cores together
     #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, default_value_t = BUFFER_BYTES)]
     buffer: u64,
 

@@ -1,9 +1,11 @@
 //! Which threads are traced, and the kernel's events for them.
 //!
 //! `recorder` calls it once. Events are opened for each thread on each core, those of a core share its ring,
-//! and threads and processes that are started inherit them: so nobody else on the machine is slowed, and
-//! nothing that is started is missed.
+//! and threads and processes that are started inherit them: so nobody else is recorded, and nothing that is
+//! started is missed. Others pay something all the same: as long as anybody's calls are traced, the kernel has
+//! every thread of the machine take the longer way into and out of each call (`syscall_regfunc`).
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -25,6 +27,8 @@ const DESCRIPTORS_SPARE: u64 = 256;
 const LISTINGS_MAX: u32 = 5;
 /// The least size of a ring that is tried.
 const RING_BYTES_MIN: usize = 64 * 1024;
+/// The rings of all cores together, at most: memory that cannot be swapped out.
+pub(super) const RINGS_BYTES_MAX: usize = 256 << 20;
 
 /// Tracepoints that are recorded, and where their fields are.
 struct Tracepoints {
@@ -103,7 +107,7 @@ pub(super) struct Attached {
     pub(super) rings: Vec<(u32, Ring)>,
     pub(super) decoder: Decoder,
     events: Vec<Event>,
-    /// Process, thread and name.
+    /// Process, thread and name of those that are followed.
     pub(super) threads: Vec<(u32, u32, String)>,
     pub(super) threads_dropped: u64,
     pub(super) ring_bytes: usize,
@@ -120,7 +124,7 @@ impl Attached {
         }
         let tracepoints = Tracepoints::find()?;
         let cores = cores();
-        let (rings, ring_bytes) = rings(&cores, ring_bytes)?;
+        let (rings, ring_bytes) = rings(&cores, ring_bytes, pid)?;
         let descriptors = raise_descriptor_limit().unwrap_or(1024).saturating_sub(DESCRIPTORS_SPARE);
         let mut attached = Self {
             rings,
@@ -131,10 +135,10 @@ impl Attached {
             ring_bytes,
         };
         let events_max = EVENTS_MAX.min(descriptors as usize);
+        // Those that are not followed as well.
+        let mut known = HashSet::new();
         for _ in 0..LISTINGS_MAX {
-            let known: std::collections::HashSet<u32> =
-                attached.threads.iter().map(|(_, tid, _)| *tid).collect();
-            let new: Vec<_> = threads(pid).into_iter().filter(|(_, tid, _)| !known.contains(tid)).collect();
+            let new: Vec<_> = threads(pid).into_iter().filter(|(_, tid, _)| known.insert(*tid)).collect();
             if new.is_empty() {
                 break;
             }
@@ -161,7 +165,6 @@ impl Attached {
         }
         if self.events.len() + self.rings.len() * tracepoints.len() > events_max {
             self.threads_dropped += 1;
-            self.threads.push((pid, tid, name));
             return Ok(());
         }
         for (core, ring) in &self.rings {
@@ -177,6 +180,7 @@ impl Attached {
                 }
             }
         }
+        self.decoder.follow(tid);
         self.threads.push((pid, tid, name));
         Ok(())
     }
@@ -210,17 +214,26 @@ fn refused(why: &std::io::Error, pid: u32) -> Error {
     Error::run(format!("cannot trace process {pid}: perf_event_open: {why}"))
 }
 
-/// A ring for each core. Where the kernel refuses the memory, smaller ones.
-fn rings(cores: &[u32], wanted_bytes: usize) -> Result<(Vec<(u32, Ring)>, usize)> {
-    let mut bytes = wanted_bytes.next_power_of_two().max(4096);
+/// A ring for each core, to trace the process `pid`. Where the kernel refuses the memory, smaller ones.
+fn rings(cores: &[u32], wanted_bytes: usize, pid: u32) -> Result<(Vec<(u32, Ring)>, usize)> {
+    let mut bytes = ring_bytes(wanted_bytes, cores.len());
     loop {
         let made = cores.iter().map(|core| Ok((*core, Ring::new(*core, bytes)?)));
         match made.collect::<std::io::Result<Vec<_>>>() {
             Ok(rings) => return Ok((rings, bytes)),
             Err(why) if why.kind() == ErrorKind::PermissionDenied && bytes > RING_BYTES_MIN => bytes /= 2,
-            Err(why) => return Err(refused(&why, std::process::id())),
+            Err(why) => return Err(refused(&why, pid)),
         }
     }
+}
+
+/// The size of a ring that is tried first, when one of `wanted_bytes` is asked for.
+pub(super) fn ring_bytes(wanted_bytes: usize, cores: usize) -> usize {
+    let mut bytes = wanted_bytes.next_power_of_two().max(4096);
+    while bytes > RING_BYTES_MIN && bytes.saturating_mul(cores) > RINGS_BYTES_MAX {
+        bytes /= 2;
+    }
+    bytes
 }
 
 /// The cores that are online, from a list such as `0-3,5`.
@@ -256,4 +269,19 @@ fn is_of_32_bits(pid: u32) -> bool {
     let read = exe.and_then(|mut file| std::io::Read::read_exact(&mut file, &mut head));
     const CLASS_32: u8 = 1;
     read.is_ok() && head.starts_with(b"\x7fELF") && head[4] == CLASS_32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rings_of_all_cores_share_what_there_is() {
+        assert_eq!(ring_bytes(8 << 20, 2), 8 << 20);
+        assert_eq!(ring_bytes((8 << 20) + 1, 1), 16 << 20, "a power of two");
+        assert_eq!(ring_bytes(8 << 20, 128), 2 << 20);
+        assert_eq!(ring_bytes(256 << 20, 3), 64 << 20);
+        assert_eq!(ring_bytes(1, 1 << 20), 4096, "as asked for");
+        assert_eq!(ring_bytes(8 << 20, 1 << 20), RING_BYTES_MIN);
+    }
 }

@@ -39,8 +39,12 @@ pub(crate) enum Source {
 pub(crate) struct Decoder {
     sources: HashMap<u64, (Source, u32)>,
     /// Of each thread, the thread whose events it is followed by. One that is started while events are being
-    /// opened may have inherited some and then got its own: only the first ones count.
+    /// opened has inherited some, and then got its own: only those count. What it starts has both, and is followed
+    /// as it is. Where nobody knows, the first ones that are heard of count.
     roots: HashMap<u32, u32>,
+    /// Who executed a program as the last record told, and whose events it was followed by before. Of one that is
+    /// followed twice the next record tells it again.
+    executed: Option<(u32, Option<u32>)>,
     /// Records that made no sense.
     pub(crate) broken: u64,
 }
@@ -52,6 +56,11 @@ impl Decoder {
     /// Records with `identifier` are of `source`, opened for the thread `root`.
     pub(crate) fn add(&mut self, identifier: u64, source: Source, root: u32) {
         self.sources.insert(identifier, (source, root));
+    }
+
+    /// The thread has all of its own events, whatever it has inherited.
+    pub(crate) fn follow(&mut self, tid: u32) {
+        self.roots.insert(tid, tid);
     }
 
     /// The events of whole records that were taken from the ring of `core`, appended to `into`.
@@ -67,9 +76,10 @@ impl Decoder {
                 return;
             }
             let body = &rest[8..size];
+            let executed = self.executed.take();
             let event = match kind.unwrap_or(0) {
                 SAMPLE => self.sample(core, body),
-                kind => self.other(core, kind, misc.unwrap_or(0), body),
+                kind => self.other(core, kind, misc.unwrap_or(0), body, executed),
             };
             match event {
                 Some(Some(event)) => into.push(event),
@@ -118,7 +128,14 @@ impl Decoder {
         Some(Some(Event { time_ns, core, pid, tid, what }))
     }
 
-    fn other(&mut self, core: u32, kind: u32, misc: u16, body: &[u8]) -> Option<Option<Event>> {
+    fn other(
+        &mut self,
+        core: u32,
+        kind: u32,
+        misc: u16,
+        body: &[u8],
+        executed: Option<(u32, Option<u32>)>,
+    ) -> Option<Option<Event>> {
         if !matches!(kind, LOST | COMM | EXIT | FORK | SWITCH | THROTTLE) {
             return Some(None);
         }
@@ -137,20 +154,27 @@ impl Decoder {
             THROTTLE => return event(0, 0, What::Lost { count: 1 }),
             _ => {}
         }
-        let root = self.sources.get(&identifier).map(|(_, root)| *root);
+        let Some(root) = self.sources.get(&identifier).map(|(_, root)| *root) else { return Some(None) };
         if kind == FORK || kind == EXIT {
             let (of_pid, parent_pid) = (fields.u32()?, fields.u32()?);
             let (of_tid, parent_tid) = (fields.u32()?, fields.u32()?);
             let about = if kind == FORK { parent_tid } else { of_tid };
-            if root.is_none_or(|root| !self.is_of(about, root)) {
+            if !self.is_of(about, root) {
                 return Some(None);
             }
-            return match kind {
-                FORK => event(parent_pid, parent_tid, What::Fork { child_pid: of_pid, child_tid: of_tid }),
-                _ => event(of_pid, of_tid, What::End),
-            };
+            if kind == FORK {
+                // Whoever had the number before.
+                self.set_root(of_tid, root);
+                return event(parent_pid, parent_tid, What::Fork { child_pid: of_pid, child_tid: of_tid });
+            }
+            self.roots.remove(&of_tid);
+            return event(of_pid, of_tid, What::End);
         }
-        if root.is_none_or(|root| !self.is_of(tid, root)) {
+        let executes = kind == COMM && misc & MISC_OUT_OR_EXEC != 0;
+        if executes {
+            self.executes(tid, root, executed);
+        }
+        if !self.is_of(tid, root) {
             return Some(None);
         }
         match kind {
@@ -158,7 +182,7 @@ impl Decoder {
                 let name = body.get(8..body.len() - 24)?;
                 let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
                 let name = String::from_utf8_lossy(name).into_owned();
-                event(pid, tid, What::Name { name, executed: misc & MISC_OUT_OR_EXEC != 0 })
+                event(pid, tid, What::Name { name, executed: executes })
             }
             _ if misc & MISC_OUT_OR_EXEC != 0 => {
                 event(pid, tid, What::Off { runnable: misc & MISC_PREEMPT != 0 })
@@ -167,14 +191,32 @@ impl Decoder {
         }
     }
 
-    fn is_of(&mut self, tid: u32, root: u32) -> bool {
-        if let Some(first) = self.roots.get(&tid) {
-            return *first == root;
+    /// A thread that executes a program becomes the first one of its process: from now on it has that one's
+    /// number, and still its own events.
+    fn executes(&mut self, tid: u32, root: u32, executed: Option<(u32, Option<u32>)>) {
+        match executed.filter(|(of, _)| *of == tid) {
+            // It was the first one already.
+            Some((_, before)) if before == Some(root) => self.set_root(tid, root),
+            Some(_) => {}
+            None => {
+                self.executed = Some((tid, self.roots.get(&tid).copied()));
+                self.set_root(tid, root);
+            }
         }
-        if self.roots.len() < ROOTS_MAX {
+    }
+
+    fn is_of(&mut self, tid: u32, root: u32) -> bool {
+        if let Some(known) = self.roots.get(&tid) {
+            return *known == root;
+        }
+        self.set_root(tid, root);
+        true
+    }
+
+    fn set_root(&mut self, tid: u32, root: u32) {
+        if self.roots.len() < ROOTS_MAX || self.roots.contains_key(&tid) {
             self.roots.insert(tid, root);
         }
-        true
     }
 }
 

@@ -65,11 +65,81 @@ fn samples_are_calls_and_stacks() {
 #[test]
 fn a_thread_that_is_followed_twice_counts_once() {
     let mut decoder = decoder();
-    let raw = [0, 17, 0, 0, 0, 0, 0, 0];
-    let mut bytes = sample(1, 71, &raw);
-    bytes.extend(sample(11, 71, &raw));
-    bytes.extend(sample(99, 71, &raw));
+    let mut bytes = sample(1, 71, &RAW);
+    bytes.extend(sample(11, 71, &RAW));
+    bytes.extend(sample(99, 71, &RAW));
     assert_eq!(decode(&mut decoder, &bytes).len(), 1);
+}
+
+const RAW: [u64; 8] = [0, 17, 0, 0, 0, 0, 0, 0];
+
+/// A record about threads, from an event of that number.
+fn of_task(kind: u32, misc: u16, front: &[u64], tid: u32, identifier: u64) -> Vec<u8> {
+    record(kind, misc, &[words(front), words(&[two(7, tid), 1000, identifier])].concat())
+}
+
+fn forks(parent: u32, child: u32, identifier: u64) -> Vec<u8> {
+    of_task(FORK, 0, &[two(7, 7), two(child, parent), 1000], parent, identifier)
+}
+
+fn executes(tid: u32, identifier: u64) -> Vec<u8> {
+    let name = u64::from_ne_bytes(*b"nginx\0\0\0");
+    of_task(COMM, MISC_OUT_OR_EXEC, &[two(7, tid), name], tid, identifier)
+}
+
+/// How many events there are.
+fn count(decoder: &mut Decoder, bytes: &[Vec<u8>]) -> usize {
+    decode(decoder, &bytes.concat()).len()
+}
+
+#[test]
+fn a_thread_that_has_all_of_its_own_events_is_not_followed_by_those_it_has_inherited() {
+    let mut decoder = decoder();
+    decoder.follow(80);
+    assert_eq!(count(&mut decoder, &[sample(1, 80, &RAW)]), 0, "inherited, on some cores only");
+    assert_eq!(count(&mut decoder, &[sample(11, 80, &RAW)]), 1);
+    // What it starts has both, and inherits the choice.
+    assert_eq!(count(&mut decoder, &[forks(80, 81, 1), forks(80, 81, 11)]), 1);
+    assert_eq!(count(&mut decoder, &[sample(1, 81, &RAW), sample(11, 81, &RAW)]), 1);
+    assert_eq!(count(&mut decoder, &[sample(11, 81, &RAW)]), 1);
+}
+
+#[test]
+fn a_number_that_is_used_again_is_followed_as_whoever_started_it_is() {
+    let mut decoder = decoder();
+    decoder.follow(70);
+    decoder.follow(80);
+    assert_eq!(count(&mut decoder, &[forks(70, 71, 1), sample(1, 71, &RAW)]), 2);
+    // Its end was lost.
+    assert_eq!(count(&mut decoder, &[forks(80, 71, 11), sample(11, 71, &RAW)]), 2);
+    let end = of_task(EXIT, 0, &[two(7, 1), two(71, 1), 1000], 71, 11);
+    // The new one's begin as well.
+    assert_eq!(count(&mut decoder, &[end, sample(1, 71, &RAW)]), 2);
+}
+
+#[test]
+fn a_thread_that_executes_a_program_takes_its_events_to_its_new_number() {
+    for end_is_known in [true, false] {
+        let mut decoder = decoder();
+        decoder.follow(70);
+        decoder.follow(80);
+        let end = of_task(EXIT, 0, &[two(7, 1), two(70, 1), 1000], 70, 1);
+        if end_is_known {
+            assert_eq!(count(&mut decoder, &[end]), 1);
+        }
+        assert_eq!(count(&mut decoder, &[executes(70, 11), sample(11, 70, &RAW)]), 2);
+    }
+}
+
+#[test]
+fn one_that_is_followed_twice_and_executes_a_program_counts_once() {
+    for twice in [[executes(80, 11), executes(80, 1)], [executes(80, 1), executes(80, 11)]] {
+        let mut decoder = decoder();
+        decoder.follow(80);
+        count(&mut decoder, &twice);
+        assert_eq!(count(&mut decoder, &[sample(1, 80, &RAW), sample(11, 80, &RAW)]), 1);
+        assert_eq!(count(&mut decoder, &[sample(11, 80, &RAW)]), 1, "its own");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! attach     which threads, and the kernel's events for them    decode     records as events
 //! tap        requests and answers on the network, as events     segment    packets, decoded
 //! recorder   takes events while it goes on                      analysis   what they mean: a `Trace`
+//! roll_call  who is still there, and where they listen by now
 //! world      descriptors, paths and names, from /proc           model      the `Trace` as data
 //! table      what `flash trace` prints                          page       the page, with a `strip` of each loop
 //! diagnosis  does a loop wait, in what, who pays: as data       verdict    the same in words, for `doctor`
@@ -26,6 +27,7 @@ pub mod model;
 mod page;
 mod reason;
 mod recorder;
+mod roll_call;
 mod segment;
 mod strip;
 mod symbols;

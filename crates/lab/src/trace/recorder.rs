@@ -3,19 +3,21 @@
 //! One thread, the caller's: it sleeps until a ring wants to be read or somebody waits for a disk, takes what
 //! there is, and hands it over in the order of time. It waits for files of /proc, never for whom it traces.
 
+use std::collections::HashSet;
 use std::process::{Child, Command};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use flash_sys::waiting::held::Held;
+use flash_sys::waiting::held::{Held, Parent};
 use flash_sys::waiting::perf;
 use flash_sys::waiting::program::{Signal, signal};
 
 use super::analysis::Analysis;
-use super::attach::Attached;
+use super::attach::{Attached, RINGS_BYTES_MAX, ring_bytes};
 use super::event::Event;
 use super::model::{Ending, Trace};
+use super::roll_call::RollCall;
 use super::tap::Tap;
-use super::world::{Machine, in_call, is_running};
+use super::world::{Machine, in_call};
 use crate::drive::interrupt;
 use crate::error::{Error, Result};
 use crate::load::Stop;
@@ -26,8 +28,6 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const SETTLING_NS: u64 = 300_000;
 /// After a wake-up it waits so long, so that what woke it is old enough.
 const SETTLING: Duration = Duration::from_micros(400);
-/// How often threads are looked for that have ended without an event of it, as that was lost.
-const ROLL_CALL_NS: u64 = 1_000_000_000;
 /// The longest trace.
 const DURATION_MAX_S: f64 = 3600.0;
 /// The sizes of a ring.
@@ -77,17 +77,26 @@ pub fn record(options: &RecordOptions) -> Result<Trace> {
     };
     let attached = Attached::new(started.pid, buffer_bytes, started.held.is_some())?;
     let mut recorder = Recorder::new(attached, Tap::open(started.pid));
+    let pids: HashSet<u32> = recorder.attached.threads.iter().map(|(pid, ..)| *pid).collect();
+    for pid in pids {
+        recorder.tap.look(pid);
+    }
+    // One that is held has yet to begin. The trace of others begins when all of it records, soon after they were
+    // looked at.
+    let threads = &recorder.attached.threads;
+    let in_call = |pid, tid| if started.held.is_some() { None } else { in_call(pid, tid) };
+    let in_calls: Vec<_> = threads.iter().map(|(pid, tid, _)| in_call(*pid, *tid)).collect();
+    if started.held.is_none() {
+        recorder.attached.enable()?;
+    }
     let start_ns = perf::now_ns();
     let started_unix_ms =
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let mut analysis = Analysis::new(start_ns);
-    for (pid, tid, name) in &recorder.attached.threads {
-        // One that is held has yet to begin.
-        let in_call = if started.held.is_some() { None } else { in_call(*pid, *tid) };
+    for ((pid, tid, name), in_call) in threads.iter().zip(in_calls) {
         analysis.add_thread(*pid, *tid, name, in_call);
     }
-    recorder.tap.look(recorder.attached.threads.iter().map(|(pid, ..)| *pid));
-    let child = started.go(&recorder.attached)?;
+    let running = started.go()?;
     let until_ns = options.duration_s.map(|seconds| start_ns + (seconds * 1e9) as u64);
     let ending = recorder.run(&mut analysis, &mut machine, until_ns, &stop)?;
     let end_ns = until_ns.map_or_else(perf::now_ns, |until_ns| until_ns.min(perf::now_ns()));
@@ -100,7 +109,7 @@ pub fn record(options: &RecordOptions) -> Result<Trace> {
     note(&mut trace, &mut recorder, &machine, options);
     // Nothing is recorded of its end.
     drop(recorder);
-    if let Some(child) = child {
+    if let Some((child, _parent)) = running {
         end(child);
     }
     Ok(trace)
@@ -144,10 +153,13 @@ fn note(trace: &mut Trace, recorder: &mut Recorder, machine: &Machine, options: 
     }
     let (wanted, got) = (options.buffer_bytes, recorder.attached.ring_bytes as u64);
     if got < wanted {
-        let note = format!(
-            "the buffer of each core is of {got} bytes, not of {wanted}: more may not be locked \
-             (perf_event_mlock_kb)"
-        );
+        let is_shared = got == ring_bytes(wanted as usize, recorder.attached.rings.len()) as u64;
+        let why = if is_shared {
+            format!("all cores together get {RINGS_BYTES_MAX} at most")
+        } else {
+            "more may not be locked (perf_event_mlock_kb)".to_owned()
+        };
+        let note = format!("the buffer of each core is of {got} bytes, not of {wanted}: {why}");
         missing.notes.push(note);
     }
     if recorder.attached.decoder.broken > 0 {
@@ -172,15 +184,10 @@ impl Started {
         Ok(Self { pid: held.pid(), held: Some((held, program.clone())) })
     }
 
-    /// From now on it is recorded. One that was held begins, and its events with it.
-    fn go(self, attached: &Attached) -> Result<Option<Child>> {
-        match self.held {
-            None => attached.enable().map(|()| None),
-            Some((held, program)) => {
-                let child = held.go();
-                child.map(Some).map_err(|why| Error::run(format!("cannot start {program}: {why}")))
-            }
-        }
+    /// One that was held begins, and its events with it.
+    fn go(self) -> Result<Option<(Child, Parent)>> {
+        let Some((held, program)) = self.held else { return Ok(None) };
+        held.go().map(Some).map_err(|why| Error::run(format!("cannot start {program}: {why}")))
     }
 }
 
@@ -223,7 +230,7 @@ impl Recorder {
         until_ns: Option<u64>,
         stop: &Stop,
     ) -> Result<Ending> {
-        let mut roll_call_ns = perf::now_ns();
+        let mut roll_call = RollCall::new();
         loop {
             let left_ns = until_ns.map_or(u64::MAX, |until_ns| until_ns.saturating_sub(perf::now_ns()));
             let timeout = if self.waiting.is_empty() { INTERVAL } else { SETTLING };
@@ -237,29 +244,28 @@ impl Recorder {
             } else {
                 None
             };
-            self.take(analysis, machine, if ending.is_some() { 0 } else { SETTLING_NS }, until_ns);
+            let settled_ns =
+                self.take(analysis, machine, if ending.is_some() { 0 } else { SETTLING_NS }, until_ns);
             analysis.look(machine);
             if let Some(ending) = ending {
                 return Ok(ending);
             }
-            if self.waiting.is_empty() && perf::now_ns() >= roll_call_ns + ROLL_CALL_NS {
-                let running = analysis.running();
-                self.tap.look(running.iter().map(|(pid, _)| *pid));
-                for (pid, tid) in running {
-                    if !is_running(pid, tid) {
-                        analysis.end(pid, tid);
-                    }
-                }
-                roll_call_ns = perf::now_ns();
-            }
+            roll_call.go_on(analysis, &mut self.tap, settled_ns);
             if self.waiting.is_empty() && !analysis.is_anybody_left() {
                 return Ok(Ending::TargetEnded);
             }
         }
     }
 
-    /// Hands over what there is and is at least `settling_ns` old, and not of after the end.
-    fn take(&mut self, analysis: &mut Analysis, machine: &Machine, settling_ns: u64, until_ns: Option<u64>) {
+    /// Hands over what there is and is at least `settling_ns` old, and not of after the end: gives from when on
+    /// there may be more.
+    fn take(
+        &mut self,
+        analysis: &mut Analysis,
+        machine: &Machine,
+        settling_ns: u64,
+        until_ns: Option<u64>,
+    ) -> u64 {
         // What is older than this was written before the rings are read.
         let settled_ns = perf::now_ns().saturating_sub(settling_ns);
         for (core, ring) in &mut self.attached.rings {
@@ -275,5 +281,6 @@ impl Recorder {
                 analysis.feed(event, machine);
             }
         }
+        settled_ns
     }
 }

@@ -47,6 +47,18 @@ pub fn watch() -> io::Result<OwnedFd> {
     }
 }
 
+/// Blocks no signal in the calling thread any more. For a process that is about to execute a program that is not
+/// ours: it would inherit what [`watch`] blocks, and never hear of it.
+pub(super) fn unblock_all() -> io::Result<()> {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `set` is initialised by sigemptyset before its other use, and each pointer is valid for its call.
+    let answer = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut())
+    };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Waits until a signal is pending on the descriptor of [`watch`].
 pub fn wait(fd: &OwnedFd) -> io::Result<()> {
     loop {

@@ -5,6 +5,7 @@
 //! and reads no clock but by [`World`]. Events may be missing, and begin and end anywhere. Everything it
 //! keeps has a bound; what does not fit is counted.
 
+mod begin;
 mod descriptors;
 mod finish;
 mod keep;
@@ -17,7 +18,7 @@ mod timeline;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::calls::{self, Call, Effect, NO_CALL, PAGE_FAULT, Turns};
-use super::event::{Event, InCall, What};
+use super::event::{Event, What};
 use super::model::{Batch, BlockedCall, Missing, Process, TargetKind, Waiter};
 use super::world::World;
 use descriptors::{Descriptors, Slot};
@@ -29,6 +30,8 @@ use timeline::Timeline;
 
 /// Threads that are followed, at most, those that have ended included.
 const THREADS_MAX: usize = 16_384;
+/// Threads that are not followed and counted, at most.
+const DROPPED_MAX: usize = 1 << 17;
 /// Threads that have a timeline, at most.
 const TIMELINES_MAX: usize = 64;
 /// Processes that are remembered, at most.
@@ -50,6 +53,8 @@ pub(crate) struct Analysis {
     descriptors: Descriptors,
     /// Threads that are off their core in a call now, and nobody has looked yet.
     blocked_now: HashSet<u32>,
+    /// Threads that are not followed, as there are too many.
+    dropped: HashSet<u32>,
     /// Blocked calls that have ended, and whose cost or target is not known yet.
     pending: HashMap<u64, Pending>,
     next_id: u64,
@@ -82,30 +87,13 @@ impl Analysis {
             stacks: Stacks::default(),
             descriptors: Descriptors::default(),
             blocked_now: HashSet::new(),
+            dropped: HashSet::new(),
             pending: HashMap::new(),
             next_id: 0,
             kept: Kept::default(),
             timelines: Vec::new(),
             requests: Requests::default(),
             missing: Missing::default(),
-        }
-    }
-
-    /// A thread that there is at the beginning, and the call that it is blocked in, if it is.
-    pub(crate) fn add_thread(&mut self, pid: u32, tid: u32, name: &str, in_call: Option<InCall>) {
-        self.add_process(pid, 0);
-        let start_ns = self.start_ns;
-        let blocked_in =
-            in_call.map(|InCall { call, args, functions }| (call, args, self.stacks.of_functions(functions)));
-        let Some(thread) = self.thread(pid, tid, name, true) else { return };
-        let Some((call, args, stack)) = blocked_in else { return };
-        let is_wait = thread.is_wait(calls::call(call), &args);
-        let open = Open::new(call, args, start_ns, is_wait);
-        thread.open = Some(Open { began_before: true, switches: 1, stack, stack_now: stack, ..open });
-        (thread.is_known, thread.mode, thread.since_ns) = (true, Mode::Waits, start_ns);
-        self.draw(tid);
-        if !is_wait {
-            self.blocked_now.insert(tid);
         }
     }
 
@@ -142,7 +130,9 @@ impl Analysis {
     fn thread(&mut self, pid: u32, tid: u32, name: &str, may_be_cut: bool) -> Option<&mut Thread> {
         if !self.threads.contains_key(&tid) {
             if self.threads.len() >= THREADS_MAX {
-                self.missing.threads_dropped += 1;
+                if self.dropped.len() < DROPPED_MAX && self.dropped.insert(tid) {
+                    self.missing.threads_dropped += 1;
+                }
                 return None;
             }
             self.threads.insert(tid, Thread::new(pid, name, may_be_cut));
@@ -153,6 +143,7 @@ impl Analysis {
     /// The next event.
     pub(crate) fn feed(&mut self, event: Event, world: &impl World) {
         let Event { time_ns, core, pid, tid, what } = event;
+        let has_begun = time_ns >= self.start_ns;
         match what {
             What::Lost { count } => return self.lost(core, count),
             What::Passed(segment) => {
@@ -171,6 +162,9 @@ impl Analysis {
             self.add_process(pid, 0);
         }
         match what {
+            What::Enter { .. } | What::Exit { .. } | What::Off { .. } | What::On if !has_begun => {
+                self.before(tid, &what);
+            }
             What::Enter { call, args } => self.enter(tid, time_ns, call, args),
             What::Exit { call, result } => self.exit(tid, time_ns, call, result),
             What::Stack { frames } => {
@@ -377,6 +371,8 @@ impl Analysis {
         self.change(tid, |thread| thread.name = name);
         if executed {
             self.descriptors.forget(pid);
+            // Another thread than the first one executes it: that one has ended, and this has its number now.
+            self.change(tid, |thread| thread.has_ended = false);
         }
         if pid == tid {
             self.unnamed.insert(pid);

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use super::*;
 use crate::trace::calls::number;
+use crate::trace::event::InCall;
 use crate::trace::model::{self, Ending, Process, Reason, State, Target, Trace};
 use crate::trace::segment::{Begins, Segment};
 
@@ -602,4 +603,55 @@ fn requests_beyond_the_bound_are_counted() {
     // The longest are kept.
     assert_eq!(trace.requests.costliest.len(), 2048);
     assert!(trace.requests.costliest.iter().any(|request| request.line == "GET /0"));
+}
+
+#[test]
+fn what_comes_before_it_begins_tells_where_a_thread_is_and_counts_for_nothing() {
+    let mut story = Story::new();
+    let early = |what| Event { time_ns: START - 1000, core: 0, pid: 7, tid: 7, what };
+    let enter = |name: &str| early(What::Enter { call: number(name), args: [5, 0, 4096, 0, 0, 0] });
+    let exit = |name: &str| early(What::Exit { call: number(name), result: 1 });
+    // It waits for the disk in one call, and is off its core in another when it begins.
+    let stack = || early(What::Stack { frames: vec![DISK] });
+    let off = || early(What::Off { runnable: false });
+    for event in
+        [enter("read"), stack(), off(), early(What::On), exit("read"), enter("pread64"), stack(), off()]
+    {
+        story.analysis.feed(event, &story.world);
+    }
+    story.look(10).on(2000).exit(2000, "pread64", 4096);
+    let trace = story.end(2000);
+    let counts: Vec<_> =
+        trace.calls.iter().map(|total| (&*total.call, total.count, total.blocked_ns)).collect();
+    assert_eq!(counts, [("pread64", 1, 2 * MS)]);
+    assert_eq!((trace.blocked.len(), trace.blocked[0].is_cut), (1, true));
+    assert_eq!((trace.blocked[0].start_ns, trace.blocked[0].duration_ns), (0, 2 * MS));
+    assert_eq!((trace.missing.calls_cut, trace.missing.calls_broken), (1, 0));
+    assert_eq!(trace.threads[0].time.total_ns(), 2 * MS);
+}
+
+#[test]
+fn one_that_executes_a_program_has_not_ended_though_its_number_has() {
+    let mut story = Story::new();
+    story.at(1, What::Fork { child_pid: 7, child_tid: 8 });
+    story.at(5, What::End);
+    story.at(6, What::Name { name: "server".to_owned(), executed: true });
+    story.analysis.end(7, 8);
+    assert_eq!(story.analysis.running(), [(7, 7)]);
+    story.exit(7, "execve", 0).call(10, "pread64", 5, 1);
+    let trace = story.end(20);
+    assert_eq!(total(&trace, "pread64").count, 1);
+    assert_eq!(trace.missing.calls_broken, 0);
+}
+
+#[test]
+fn threads_that_are_too_many_are_counted_not_their_events() {
+    let mut story = Story::new();
+    for tid in 8..THREADS_MAX as u32 + 10 {
+        story.tid = tid;
+        story.call(1, "getpid", 0, 1).call(2, "getpid", 0, 1);
+    }
+    let trace = story.end(10);
+    assert_eq!(trace.threads.len(), THREADS_MAX);
+    assert_eq!(trace.missing.threads_dropped, 3);
 }
