@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use flash_lab::trace::doctor::{self, Options, Source};
-use flash_lab::trace::{BUFFER_BYTES, RecordOptions, Subject};
+use flash_lab::trace::{BUFFER, RecordOptions, Subject};
 use flash_server::config::units::parse_size_bytes;
 
 use super::drive_args::seconds;
@@ -28,7 +28,7 @@ pub(crate) struct Doctor {
     duration: f64,
 
     /// Room for what a core records until it is read; at most 256MiB for all cores together
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, default_value_t = BUFFER_BYTES)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, default_value = BUFFER)]
     buffer: u64,
 
     /// Print the diagnosis as JSON

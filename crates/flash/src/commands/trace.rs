@@ -3,26 +3,32 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use flash_lab::trace::{self, BUFFER_BYTES, Options, RecordOptions, Subject};
+use flash_lab::trace::{self, BUFFER, Options, RecordOptions, Subject};
 use flash_server::config::units::parse_size_bytes;
 
 use super::drive_args::seconds;
 
 const MORE: &str = "\
-Traces the process and all that descends from it, each thread, by the kernel's perf events, and sees the begins
-of its requests and answers on the network. Needs root, or CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH;
-to see requests, CAP_NET_RAW. It slows down what it traces, some, and others by less: the kernel has every
-thread of the machine take a longer way into each call, and a filter looks at each of their packets. When it
-is killed, nothing stays behind. A command after -- is traced until it ends; one that
-still runs when the time is over, or after Ctrl-C, is sent TERM, and never killed.
-TIME is a number and a unit, such as 500ms or 10s; SIZE such as 8MiB.
-Exit codes: 0 done, 1 could not run, 2 bad usage, 130 interrupted (what was recorded is shown).";
+Traces the process and all that descends from it, each thread, by the kernel's perf events, and sees the begins of \
+its requests and answers on the network. Needs root, or CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; to see \
+requests, CAP_NET_RAW. It slows down what it traces, some, and others by less: the kernel has every thread of the \
+machine take a longer way into each call, and a filter looks at each of their packets. When it is killed, nothing \
+stays behind.
+
+A command after -- is traced until it ends; one that still runs when the time is over, or after Ctrl-C, is sent TERM, \
+and never killed.
+
+TIME is a number and a unit, such as 500ms or 10s; SIZE such as 8MiB. Exit codes: 0 done, 1 could not run, 2 bad \
+usage, 130 interrupted (what was recorded is shown).";
 
 /// How long a process is traced when nothing else is asked for, seconds.
 const DURATION_S: f64 = 10.0;
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = MORE)]
+#[command(
+    after_help = MORE,
+    override_usage = "flash trace [OPTIONS] <PID>\n       flash trace [OPTIONS] -- <COMMAND>..."
+)]
 pub(crate) struct Trace {
     /// The process
     #[arg(required_unless_present = "command", conflicts_with = "command")]
@@ -33,7 +39,7 @@ pub(crate) struct Trace {
     duration: Option<f64>,
 
     /// Room for what a core records until it is read; at most 256MiB for all cores together
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, default_value_t = BUFFER_BYTES)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, default_value = BUFFER)]
     buffer: u64,
 
     /// Keep all of it in this file as JSON

@@ -44,7 +44,7 @@ use crate::error::{Error, Result};
 use model::{Ending, Trace};
 
 pub use page::html;
-pub use recorder::{BUFFER_BYTES, RecordOptions, Subject, record};
+pub use recorder::{BUFFER, RecordOptions, Subject, record};
 pub use table::table;
 
 /// What `flash trace` is asked for.

@@ -17,7 +17,7 @@ use super::event::Event;
 use super::model::{Ending, Trace};
 use super::roll_call::RollCall;
 use super::tap::Tap;
-use super::world::{Machine, in_call};
+use super::world::{Machine, in_call, is_hidden};
 use crate::drive::interrupt;
 use crate::error::{Error, Result};
 use crate::load::Stop;
@@ -59,7 +59,7 @@ pub struct RecordOptions {
 }
 
 /// The buffer of a core, when nothing else is asked for.
-pub const BUFFER_BYTES: u64 = 8 << 20;
+pub const BUFFER: &str = "8MiB";
 
 /// Records, and says what it means. A signal ends it early, with what there is.
 ///
@@ -141,6 +141,11 @@ fn note(trace: &mut Trace, recorder: &mut Recorder, machine: &Machine, options: 
     missing.threads_dropped += recorder.attached.threads_dropped;
     missing.packets_lost = recorder.tap.lost();
     missing.notes.extend(recorder.tap.note());
+    if trace.processes.iter().any(|process| is_hidden(process.pid)) {
+        let note = "what is behind descriptors may not be read: files, connections and requests are not known; it \
+                    needs root or CAP_SYS_PTRACE";
+        missing.notes.push(note.to_owned());
+    }
     let held_up = trace.threads.iter().any(|thread| thread.held_up > 0);
     if held_up && trace.requests.seen == 0 && recorder.tap.has_listeners() {
         let note = "no request was seen on the network in the clear (TLS, HTTP/2, a UNIX socket?): who paid is \

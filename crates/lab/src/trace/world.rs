@@ -194,6 +194,17 @@ pub(super) fn listeners(pid: u32) -> HashSet<SocketAddr> {
     names.filter_map(|name| listening.get(&inode(name.to_str()?)?).copied()).collect()
 }
 
+/// Whether what is behind the descriptors of a process is kept from this one.
+pub(super) fn is_hidden(pid: u32) -> bool {
+    let is_refused = |why: &std::io::Error| why.kind() == std::io::ErrorKind::PermissionDenied;
+    match fs::read_dir(format!("/proc/{pid}/fd")) {
+        Ok(mut fds) => fds
+            .next()
+            .is_some_and(|fd| fd.and_then(|fd| fs::read_link(fd.path())).is_err_and(|why| is_refused(&why))),
+        Err(why) => is_refused(&why),
+    }
+}
+
 fn listener(line: &str) -> Option<(u64, SocketAddr)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let found = || Some((fields.get(9)?.parse().ok()?, address(fields.get(1)?)?));
