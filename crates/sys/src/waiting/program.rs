@@ -14,6 +14,8 @@ use rustix::process::{
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use super::signal::unblock_all;
+
 pub use rustix::process::Signal;
 
 /// Where a program is from its first instruction on; what it starts inherits all but the signal.
@@ -53,7 +55,8 @@ pub fn start(command: &mut Command, place: Place) -> io::Result<Child> {
             rustix::io::write(group, b"0")?;
         }
         allow_descriptors(place.descriptors);
-        Ok(())
+        // Who starts it may watch signals itself.
+        unblock_all()
     };
     // SAFETY: between fork and exec the closure makes nothing but system calls, on memory made
     // before; it takes no lock and allocates nothing (an error is a number).
