@@ -455,7 +455,9 @@ fn what_a_thread_was_in_when_the_trace_began() {
     assert_eq!(call.target.as_ref().unwrap().name, "/5");
 
     // An idle thread is not blocked; one whose call ended before its events began is as any other.
-    assert!(story("futex", &["futex_wait"]).end(4000).blocked.is_empty());
+    let idle = story("futex", &["futex_wait"]).end(4000);
+    assert!(idle.blocked.is_empty());
+    assert_eq!((idle.threads[1].time.blocked_ns, idle.threads[1].time.waiting_ns), (0, 4 * MS));
     let mut late = story("futex", &["futex_wait"]);
     late.call(1000, "read", 5, 1);
     let trace = late.end(2000);

@@ -229,8 +229,14 @@ impl Thread {
                 if open.is_wait {
                     State::Waiting
                 } else {
-                    why = Some(reason(open.stack_now, open.call));
-                    State::Blocked
+                    let found = reason(open.stack_now, open.call);
+                    // What an idle thread had begun to wait for is counted nowhere.
+                    if open.began_before && found.may_be_idle() {
+                        State::Waiting
+                    } else {
+                        why = Some(found);
+                        State::Blocked
+                    }
                 }
             }
         };
