@@ -28,17 +28,18 @@ mod tests {
         assert!(ours.read(&mut [0]).is_err(), "nothing to be read");
         assert!(voluntary_switches() > before);
         drop(theirs);
-        let here = voluntary_switches();
         let others = std::thread::spawn(|| {
             let before = voluntary_switches();
-            std::thread::sleep(Duration::from_millis(5));
+            (0..50).for_each(|_| std::thread::sleep(Duration::from_micros(100)));
             voluntary_switches() - before
         });
+        let here = voluntary_switches();
         while !others.is_finished() {
             std::hint::spin_loop();
         }
         let spun = voluntary_switches();
-        assert!(others.join().expect("ended") >= 1);
-        assert_eq!(spun, here, "it only spun");
+        assert!(others.join().expect("ended") >= 50);
+        // A page fault may wait for the memory of the process, which other tests change.
+        assert!(spun - here < 10, "it only spun: {}", spun - here);
     }
 }
