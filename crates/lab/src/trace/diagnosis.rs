@@ -304,6 +304,23 @@ fn loop_finding(trace: &Trace, pid: u32) -> LoopFinding {
     }
 }
 
+/// Kinds of calls, of event loops or of other threads, those that were blocked longest first. What waits for events
+/// comes last: its waiting is no loss.
+pub(super) fn kinds(trace: &Trace, in_loop: bool) -> Vec<&CallTotal> {
+    let is_one = |call: &&CallTotal| call.in_loop == in_loop && call.count > 0;
+    let mut kinds: Vec<&CallTotal> = trace.calls.iter().filter(is_one).collect();
+    kinds.sort_by_key(|call| (call.is_wait, Reverse((call.blocked_ns, call.on_cpu_ns))));
+    kinds
+}
+
+/// Calls that blocked, those of event loops and for the disk first: helpers that have nothing to do wait longest, for
+/// work.
+pub(super) fn waits(trace: &Trace) -> Vec<&BlockedCall> {
+    let mut waits: Vec<&BlockedCall> = trace.blocked.iter().collect();
+    waits.sort_by_key(|call| Reverse((call.in_loop, call.reason.is_disk(), call.blocked_ns)));
+    waits
+}
+
 /// These calls without what they waited for idly, and how long that was.
 fn without<'a>(
     calls: impl Iterator<Item = &'a CallTotal>,

@@ -185,9 +185,7 @@ fn windows(trace: &Trace, timeline: &Timeline, thread: &Thread) -> Vec<(Window, 
 
 fn calls(trace: &Trace) -> Markup {
     let table = |in_loop: bool, title: &str| {
-        let mut chosen: Vec<&CallTotal> =
-            trace.calls.iter().filter(|call| call.in_loop == in_loop && call.count > 0).collect();
-        chosen.sort_by_key(|call| (call.is_wait, Reverse((call.blocked_ns, call.on_cpu_ns))));
+        let chosen = diagnosis::kinds(trace, in_loop);
         let row = |call: &&CallTotal| {
             vec![
                 Cell::text(&words::process(trace, call.pid)),
@@ -232,9 +230,7 @@ fn calls(trace: &Trace) -> Markup {
 }
 
 fn waits(trace: &Trace) -> Markup {
-    let mut chosen: Vec<&BlockedCall> = trace.blocked.iter().collect();
-    // Helpers that have nothing to do wait longest, for work.
-    chosen.sort_by_key(|call| Reverse((call.in_loop, call.reason.is_disk(), call.blocked_ns)));
+    let chosen = diagnosis::waits(trace);
     let row = |call: &&BlockedCall| {
         vec![
             Cell::figure(call.start_ns as f64 / 1e9),

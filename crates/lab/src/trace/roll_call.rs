@@ -12,7 +12,7 @@ use super::world::is_running;
 
 /// How often it begins anew.
 const INTERVAL_NS: u64 = 1_000_000_000;
-/// Threads in a portion. One takes about 10 us.
+/// Threads in a portion; for each a file of /proc is read.
 const THREADS_MAX: usize = 64;
 
 /// How far it has got.

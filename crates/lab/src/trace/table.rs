@@ -3,8 +3,6 @@
 //!
 //! `flash trace` calls it. Pure.
 
-use std::cmp::Reverse;
-
 use super::model::{BlockedCall, CallTotal, Request, Thread, Trace};
 use super::words::{self, many, time};
 use super::{diagnosis, verdict};
@@ -72,13 +70,10 @@ fn of_loop(trace: &Trace, thread: &Thread) -> String {
 }
 
 fn calls(trace: &Trace, in_loop: bool, title: &str) -> String {
-    let mut chosen: Vec<&CallTotal> =
-        trace.calls.iter().filter(|call| call.in_loop == in_loop && call.count > 0).collect();
+    let chosen = diagnosis::kinds(trace, in_loop);
     if chosen.is_empty() {
         return String::new();
     }
-    // What waits for events comes last: its waiting is no loss.
-    chosen.sort_by_key(|call| (call.is_wait, Reverse((call.blocked_ns, call.on_cpu_ns))));
     let row = |call: &&CallTotal| {
         vec![
             words::process(trace, call.pid),
@@ -116,12 +111,10 @@ fn calls(trace: &Trace, in_loop: bool, title: &str) -> String {
 }
 
 fn blocked(trace: &Trace) -> String {
-    let mut chosen: Vec<&BlockedCall> = trace.blocked.iter().collect();
+    let chosen = diagnosis::waits(trace);
     if chosen.is_empty() {
         return "\nno call waited\n".to_owned();
     }
-    // Helpers that have nothing to do wait longest, for work.
-    chosen.sort_by_key(|call| Reverse((call.in_loop, call.reason.is_disk(), call.blocked_ns)));
     let row = |call: &&BlockedCall| {
         let behind = |batch: &super::model::Batch| format!("{} + {}", batch.behind, batch.arrived);
         vec![

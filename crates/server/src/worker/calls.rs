@@ -25,7 +25,8 @@ use crate::config::Settings;
 use crate::stats::{BUCKETS, CallTimes, Calls, STALL_NS, STALLS_MAX, Stall, Stalls, bucket_of, kept_path};
 
 /// After a call of this length the switches are read: a shorter one is not known to have waited, and what it
-/// cost may be counted for the next one of the turn. Reading them takes less than a two-hundredth of it.
+/// cost may be counted for the next one of the turn. Reading them is a
+/// call that copies a number, little beside this.
 const LONG_NS: u64 = 50_000;
 /// They are read at the beginning of a turn when the loop has been idle for this long: 10,000 times a second at
 /// most.

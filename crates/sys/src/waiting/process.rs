@@ -53,7 +53,7 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
 }
 
 /// Gives this process a table for so many descriptors, which must be within its limit. Of a process with several threads
-/// a table grows only after every core has left the kernel once (`synchronize_rcu`): 15 ms on two cores, in
+/// a table grows only after every core has left the kernel once (`synchronize_rcu`): milliseconds, in
 /// whatever call needs the first number that does not fit.
 ///
 /// Errors: those of fcntl(2), `F_DUPFD`.
