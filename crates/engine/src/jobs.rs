@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use crate::cache::{Version, VersionId};
 use crate::counters::{JobCounters, JobKind};
+use crate::find::Finding;
 use crate::histogram::Histogram;
 use crate::limits::JOBS_QUEUED_MAX;
 use crate::rules::SiteId;
 use crate::shares::Shares;
 use crate::slab::{Key, Slab};
-use crate::steps::find_file::Finding;
 use crate::system::FileStat;
 
 /// One job, as the worker and its helpers name it.

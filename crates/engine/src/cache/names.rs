@@ -8,9 +8,9 @@ use quick_cache::unsync::{Cache, DefaultLifecycle};
 use quick_cache::{Equivalent, Weighter};
 
 use super::version::Version;
+use crate::find::Finding;
 use crate::limits::{NAME_ENTRY_BYTES, NAMES_EXPECTED, VERSION_BYTES};
 use crate::rules::SiteId;
-use crate::steps::find_file::Finding;
 
 /// What a path leads to.
 #[derive(Debug)]

@@ -1,131 +1,19 @@
 //! Find file: from a path to the file that answers it.
 //!
-//! [`find`] is the one description of how a path is looked up. The worker runs it with
-//! look-ups that never wait, a helper with look-ups that may.
+//! Paths are looked up by [`find`], here with look-ups that never wait.
 
 use std::sync::Arc;
 
 use flash_http::negotiate::Coding;
 use flash_http::target::is_hidden;
-use flash_http::types::{TypeTable, compressible};
 
 use crate::cache::{Listings, NameEntry, NameKind, Resource, Version};
 use crate::engine::Engine;
+use crate::find::{Finding, find};
 use crate::jobs::{JobId, JobKey, Task, Urgency};
-use crate::rules::{SiteId, SiteRules};
+use crate::rules::SiteId;
 use crate::slab::Key;
-use crate::system::{FileStat, Kind, LookUpError, Opened, System, Want};
-
-/// What a path was found to lead to.
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "each is made once and taken apart at once")]
-pub enum Finding<F> {
-    /// A regular file.
-    File {
-        /// The file.
-        plain: Opened<F>,
-        /// Its precompressed siblings, in the order of [`Coding::ALL`].
-        coded: [Option<Opened<F>>; 3],
-        /// The path of the file, which for a directory is that of its index.
-        path: Vec<u8>,
-    },
-    /// A directory named without its slash.
-    Redirect,
-    /// A directory without index, to be listed.
-    Listing,
-    /// Nothing, or nothing that is served.
-    Missing,
-    /// A file that may not be read, or not a file.
-    Denied,
-}
-
-/// Looks up what `path`, decoded and beginning with a slash, leads to. A path that ends with a
-/// slash names a directory.
-///
-/// # Errors
-/// Those of `look_up`, but for `Missing` and `Denied`, which are findings.
-pub fn find<F>(
-    path: &[u8],
-    site: &SiteRules,
-    types: &TypeTable,
-    want: Want,
-    mut look_up: impl FnMut(&[u8], Want) -> Result<Opened<F>, LookUpError>,
-) -> Result<Finding<F>, LookUpError> {
-    let mut file_path = path.to_vec();
-    let plain = if path.ends_with(b"/") {
-        match find_index(&mut file_path, site, want, &mut look_up)? {
-            Some(plain) => plain,
-            None => return find_listing(path, site, &mut look_up),
-        }
-    } else {
-        match look_up(relative(path), want) {
-            Ok(found) => match found.stat.kind {
-                Kind::File => found,
-                Kind::Directory => return Ok(Finding::Redirect),
-                Kind::Special => return Ok(Finding::Denied),
-            },
-            Err(LookUpError::Missing) => return Ok(Finding::Missing),
-            Err(LookUpError::Denied) => return Ok(Finding::Denied),
-            Err(e) => return Err(e),
-        }
-    };
-    let mut coded = [None, None, None];
-    if site.precompressed && compressible(&types.lookup(&file_path)) {
-        for (place, coding) in coded.iter_mut().zip(Coding::ALL) {
-            let sibling = [&file_path[..], coding.extension().as_bytes()].concat();
-            *place = match look_up(relative(&sibling), want) {
-                Ok(found) => (found.stat.kind == Kind::File).then_some(found),
-                // A sibling that may not be read is as good as none: there is the plain file.
-                Err(LookUpError::Missing | LookUpError::Denied) => None,
-                Err(e) => return Err(e),
-            };
-        }
-    }
-    Ok(Finding::File { plain, coded, path: file_path })
-}
-
-/// The first index file that is there; `path` then names it.
-fn find_index<F>(
-    path: &mut Vec<u8>,
-    site: &SiteRules,
-    want: Want,
-    look_up: &mut impl FnMut(&[u8], Want) -> Result<Opened<F>, LookUpError>,
-) -> Result<Option<Opened<F>>, LookUpError> {
-    let directory_bytes = path.len();
-    for name in &site.index {
-        path.extend_from_slice(name.as_bytes());
-        match look_up(relative(path), want) {
-            Ok(found) if found.stat.kind == Kind::File => return Ok(Some(found)),
-            Ok(_) | Err(LookUpError::Missing | LookUpError::Denied) => path.truncate(directory_bytes),
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(None)
-}
-
-fn find_listing<F>(
-    path: &[u8],
-    site: &SiteRules,
-    look_up: &mut impl FnMut(&[u8], Want) -> Result<Opened<F>, LookUpError>,
-) -> Result<Finding<F>, LookUpError> {
-    if !site.browse {
-        return Ok(Finding::Missing);
-    }
-    match look_up(relative(path), Want::Stat) {
-        Ok(found) if found.stat.kind == Kind::Directory => Ok(Finding::Listing),
-        Ok(_) | Err(LookUpError::Missing) => Ok(Finding::Missing),
-        Err(LookUpError::Denied) => Ok(Finding::Denied),
-        Err(e) => Err(e),
-    }
-}
-
-/// A path as openat2(2) wants it under a root.
-fn relative(path: &[u8]) -> &[u8] {
-    match path.strip_prefix(b"/") {
-        Some(rest) if !rest.is_empty() => rest,
-        _ => b".",
-    }
-}
+use crate::system::{FileStat, LookUpError, Opened, System, Want};
 
 /// How far the worker came by itself.
 pub(crate) enum Search {
@@ -346,62 +234,5 @@ impl<S: System> Engine<S> {
             self.contents.remove(version.id);
             self.files.remove(version.id);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SITE: &[(&str, Kind)] = &[
-        ("page.html", Kind::File),
-        ("page.html.gz", Kind::File),
-        ("image.png", Kind::File),
-        ("image.png.gz", Kind::File),
-        (".", Kind::Directory),
-        ("with", Kind::Directory),
-        ("with/", Kind::Directory),
-        ("with/index.html", Kind::File),
-        ("without", Kind::Directory),
-        ("without/", Kind::Directory),
-        ("fifo", Kind::Special),
-    ];
-
-    fn run(path: &str, browse: bool) -> Finding<()> {
-        let index = vec!["index.html".into()];
-        let site = SiteRules { root: "/".into(), hosts: vec![], index, browse, precompressed: true };
-        let look_up = |path: &[u8], _| {
-            let name = std::str::from_utf8(path).expect("a test's path");
-            let (_, kind) = SITE.iter().find(|(n, _)| *n == name).ok_or(LookUpError::Missing)?;
-            let stat =
-                FileStat { kind: *kind, device: 0, inode: 0, size_bytes: 0, modified_ns: 0, changed_ns: 0 };
-            Ok(Opened { stat, file: None })
-        };
-        find(path.as_bytes(), &site, &TypeTable::new([]), Want::Stat, look_up).expect("nothing fails here")
-    }
-
-    #[test]
-    fn files_and_their_siblings() {
-        let Finding::File { coded, .. } = run("/page.html", false) else { panic!("not a file") };
-        assert_eq!(coded.map(|c| c.is_some()), [false, false, true]);
-        let Finding::File { coded, .. } = run("/image.png", false) else { panic!("not a file") };
-        assert!(coded.iter().all(Option::is_none), "an image is not looked for in compressed form");
-    }
-
-    #[test]
-    fn directories() {
-        assert!(matches!(run("/with", false), Finding::Redirect));
-        let Finding::File { path, .. } = run("/with/", false) else { panic!("not a file") };
-        assert_eq!(path, b"/with/index.html");
-        assert!(matches!(run("/without/", false), Finding::Missing));
-        assert!(matches!(run("/without/", true), Finding::Listing));
-        assert!(matches!(run("/", true), Finding::Listing));
-    }
-
-    #[test]
-    fn what_is_not_there_or_not_a_file() {
-        assert!(matches!(run("/none", true), Finding::Missing));
-        assert!(matches!(run("/none/", true), Finding::Missing));
-        assert!(matches!(run("/fifo", true), Finding::Denied));
     }
 }
