@@ -12,7 +12,7 @@ use crate::histogram::Histogram;
 pub struct Counters {
     /// Requests begun: every head that was read whole, or refused.
     pub requests: u64,
-    /// Requests answered from the content cache, by one send.
+    /// Requests answered from the content cache.
     pub content_hits: u64,
     /// Files small enough for the content cache that were not in it.
     pub content_misses: u64,
@@ -51,10 +51,16 @@ pub struct Counters {
     pub accepted: u64,
     /// Connections refused at a limit.
     pub refused: u64,
+    /// Idle connections closed to make room for another one.
+    pub evicted: u64,
     /// The most connections that were open at once.
     pub connections_most: usize,
     /// Connections open.
     pub connections: usize,
+    /// Requests that wait, or whose answers are being sent piece by piece.
+    pub exchanges: usize,
+    /// Bytes of input that connections hold.
+    pub input_bytes: usize,
     /// Names in the cache.
     pub names: usize,
     /// Bytes in the content cache.
@@ -80,11 +86,14 @@ pub enum JobKind {
     Load,
     /// Hand bytes over.
     Read,
+    /// Close a deleted file.
+    Close,
 }
 
 impl JobKind {
     /// All of them.
-    pub const ALL: [JobKind; 4] = [JobKind::Find, JobKind::List, JobKind::Load, JobKind::Read];
+    pub const ALL: [JobKind; 5] =
+        [JobKind::Find, JobKind::List, JobKind::Load, JobKind::Read, JobKind::Close];
 
     /// What it is called.
     pub fn name(self) -> &'static str {
@@ -93,6 +102,7 @@ impl JobKind {
             JobKind::List => "list",
             JobKind::Load => "load",
             JobKind::Read => "read",
+            JobKind::Close => "close",
         }
     }
 }

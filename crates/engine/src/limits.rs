@@ -15,12 +15,31 @@ pub const REQUEST_BODY_BYTES_MAX: u64 = 1024 * 1024;
 /// Bytes received at once, over all pipelined requests of a connection.
 pub const RECEIVE_BYTES: usize = 64 * 1024;
 
+/// Bytes of input, unfinished request heads above all, that a worker holds for all clients together; the connection that
+/// goes beyond is
+/// answered 503, if it asks for something, and closed.
+pub const HEADS_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The same for one client address (an IPv6 /64).
+pub const HEADS_BYTES_PER_CLIENT_MAX: usize = 8 * 1024 * 1024;
+/// Connections looked at, when there are as many as allowed, to find an idle one to close.
+pub const EVICTION_LOOKS_MAX: usize = 256;
+
+/// Bytes of one field of an access-log line, escapes included; a longer one is cut.
+pub const LOG_FIELD_BYTES_MAX: usize = 6 * 1024;
+/// Bytes of an access-log line: four fields, and what stands between them.
+pub const LOG_LINE_BYTES_MAX: usize = 4 * LOG_FIELD_BYTES_MAX + 1024;
+
 /// Requests that one connection may have answered in one turn of the loop.
 pub const REQUESTS_PER_TURN_MAX: u32 = 16;
 /// Bytes that one connection may send in one turn of the loop.
 pub const SEND_BYTES_PER_TURN_MAX: usize = 128 * 1024;
-/// Connections that continue in one turn because their last turn used up its bound.
+/// Connections that continue in one turn because their last turn used up its bound, or because their job is done.
 pub const CONTINUED_PER_TURN_MAX: usize = 256;
+/// Deadlines of connections acted on in one turn, and idle connections closed in one turn of a drain.
+pub const DEADLINES_PER_TURN_MAX: usize = 256;
+
+/// Jobs given up in one turn because their deadlines have passed.
+pub const OVERDUE_PER_TURN_MAX: usize = 64;
 
 /// Heads are padded to a multiple of this where that is asked for (Flash 1999, section 5.5).
 pub const HEAD_ALIGN_BYTES: usize = 32;
@@ -43,6 +62,8 @@ pub const TRIES_MAX: u8 = 3;
 /// Jobs that wait for a helper, shared by the roots of the sites; one more is answered 503. Each
 /// root may have one, also where the roots are more than this.
 pub const JOBS_QUEUED_MAX: usize = 1024;
+/// Those among them that the requests of one client address have made.
+pub const JOBS_PER_CLIENT_MAX: usize = JOBS_QUEUED_MAX / 2;
 /// A job whose clients have all closed their side is dropped if it has waited longer than this
 /// when its turn comes.
 pub const ABANDONED_MS: u64 = 1_000;
@@ -64,9 +85,17 @@ pub const KNOWN_REQUESTS_MAX: usize = 4096;
 pub const KNOWN_HEAD_BYTES_MAX: usize = 1024;
 /// Files kept open for later requests.
 pub const OPEN_FILES_MAX: usize = 1024;
-/// Files that one name leads to: the plain one and one in each coding. So many are open besides
-/// those of [`OPEN_FILES_MAX`].
+/// Files that one name leads to: the plain one and one in each coding. This many are open besides those of
+/// [`OPEN_FILES_MAX`].
 pub const FILES_OF_NAME_MAX: usize = 1 + flash_http::negotiate::Coding::ALL.len();
+/// A file that nobody has asked for in this time is closed.
+pub const FILE_IDLE_MS: u64 = 30_000;
+/// How often open files are looked at for that.
+pub const FILE_SWEEP_MS: u64 = 1_000;
+/// Files looked at each time.
+pub const FILES_SWEPT_AT_ONCE: usize = 128;
+/// Precompressed siblings that are not there are looked for no more often than this.
+pub const SIBLINGS_MS: u64 = 10_000;
 /// Listings in memory at once, counting those still being sent.
 pub const LISTINGS_MAX: usize = 64;
 
@@ -92,6 +121,12 @@ const _: () = {
     assert!(SMALL_FILE_BYTES_MAX <= LOAD_BYTES);
     assert!(SMALL_FILE_BYTES_MAX as usize <= READ_BYTES_MAX);
     assert!(SMALL_FILE_BYTES_MAX <= HAND_OVER_BYTES_MAX);
+    // No client fills the queue alone.
+    assert!(JOBS_PER_CLIENT_MAX < JOBS_QUEUED_MAX);
+    // An unused file is closed within a minute, even when as many are open as allowed.
+    assert!(FILE_IDLE_MS + OPEN_FILES_MAX.div_ceil(FILES_SWEPT_AT_ONCE) as u64 * FILE_SWEEP_MS * 2 < 60_000);
+    // One head always fits.
+    assert!(HEAD_BYTES_MAX < HEADS_BYTES_PER_CLIENT_MAX && HEADS_BYTES_PER_CLIENT_MAX < HEADS_BYTES_MAX);
     // Reads and hand-overs divide blocks, so they never cross from one into the next.
     assert!(LOAD_BYTES.is_multiple_of(READ_BYTES_MAX as u64));
     assert!(LOAD_BYTES.is_multiple_of(HAND_OVER_BYTES_MAX));

@@ -77,6 +77,9 @@ pub struct Rules {
     pub types: TypeTable,
     /// How long an entry is believed, in milliseconds.
     pub freshness_ms: u64,
+    /// How much longer it is served while a helper checks it, where checking without a helper would wait; after that the
+    /// request waits for the check.
+    pub stale_ms: u64,
     /// Bound of the content cache; 0 switches it off.
     pub cache_memory_bytes: u64,
     /// What is optimized.

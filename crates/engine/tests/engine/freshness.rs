@@ -2,6 +2,7 @@
 
 use crate::machine::World;
 use crate::machine::world::FRESHNESS_MS;
+use flash_engine::limits::SIBLINGS_MS;
 
 #[test]
 fn an_entry_is_checked_once_a_freshness() {
@@ -85,7 +86,7 @@ fn a_precompressed_sibling_that_appears_is_noticed() {
         assert_eq!((response.text(), response.field("Vary")), ("plain".into(), None));
     }
     world.machine.files.add("a.html.gz", "zipped");
-    world.advance(FRESHNESS_MS + 1);
+    world.advance(SIBLINGS_MS + FRESHNESS_MS + 1);
     for _ in 0..3 {
         let (_, response) = world.ask(request);
         assert_eq!((response.text(), response.field("Content-Encoding")), ("zipped".into(), Some("gzip")));

@@ -27,9 +27,15 @@ pub(crate) struct Wire {
     wants_room: bool,
     /// Room makes an event only when there is so much of it, as with a kernel's send buffer.
     pub(crate) room_event_bytes: usize,
-    /// What the client has been sent.
+    /// What the client has been sent and has not looked at.
     sent: Vec<u8>,
+    /// All that it has been sent.
+    sent_bytes: u64,
     pub(crate) server_ended: bool,
+    /// The server had what was not received discarded.
+    pub(crate) was_reset: bool,
+    /// Bytes that were sent and that the client's machine does not acknowledge.
+    pub(crate) unacknowledged: u64,
     closed: bool,
     /// What the next turn will be told.
     edge: Readiness,
@@ -49,7 +55,10 @@ impl Wire {
             wants_room: false,
             room_event_bytes: 1,
             sent: Vec::new(),
+            sent_bytes: 0,
             server_ended: false,
+            was_reset: false,
+            unacknowledged: 0,
             closed: false,
             edge: Readiness { writable: true, ..Readiness::default() },
             panic_on_recv: false,
@@ -107,6 +116,7 @@ impl Wire {
             }
             taken += n;
         }
+        self.sent_bytes += taken as u64;
         self.wants_room |= taken < offered;
         if taken == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(taken) }
     }
@@ -136,6 +146,10 @@ impl Wire {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
+    }
+
+    pub(crate) fn unacknowledged_bytes(&self) -> u64 {
+        self.unacknowledged.min(self.sent_bytes)
     }
 }
 

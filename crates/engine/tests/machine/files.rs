@@ -7,7 +7,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
-use flash_engine::{FileStat, Kind, LookUpError, Opened, Resident, SiteId, Want};
+use flash_engine::{FileKind, FileStat, LookUpError, Opened, Resident, SiteId, Want};
 
 use super::{Count, Counted, START_WALL_NS};
 
@@ -233,7 +233,7 @@ impl Files {
         self.now_ns += 100_000_000;
     }
 
-    fn new_stat(&mut self, kind: Kind, size_bytes: u64) -> FileStat {
+    fn new_stat(&mut self, kind: FileKind, size_bytes: u64) -> FileStat {
         self.inodes += 1;
         FileStat {
             kind,
@@ -260,7 +260,7 @@ impl Files {
 
     /// A file without a name.
     pub(crate) fn anonymous(&mut self, content: Content) -> FileHandle {
-        let stat = self.new_stat(Kind::File, content.len());
+        let stat = self.new_stat(FileKind::Regular, content.len());
         let size_max_bytes = content.len();
         let inode = Inode { content, stat, residency: Residency::All, fails: false, size_max_bytes };
         FileHandle { inode: Rc::new(RefCell::new(inode)), _counted: self.open.up() }
@@ -274,7 +274,7 @@ impl Files {
     }
 
     pub(crate) fn add_directory(&mut self, path: &str) {
-        let stat = self.new_stat(Kind::Directory, 4096);
+        let stat = self.new_stat(FileKind::Directory, 4096);
         self.put(path, Node::Directory(stat));
         // A final slash asks for a directory.
         if path != "." {
@@ -283,7 +283,7 @@ impl Files {
     }
 
     pub(crate) fn add_special(&mut self, path: &str) {
-        let stat = self.new_stat(Kind::Special, 0);
+        let stat = self.new_stat(FileKind::Special, 0);
         self.put(path, Node::Special(stat));
     }
 

@@ -1,7 +1,5 @@
 //! Helpers: what was started, and what the tasks come to.
 
-use std::sync::Arc;
-
 use flash_engine::limits::{HAND_OVER_BYTES_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX};
 use flash_engine::{Finding, JobId, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
 use flash_http::types::TypeTable;
@@ -48,7 +46,7 @@ impl Helpers {
         self.idle -= 1;
         self.started += 1;
         self.history.push(describe(task));
-        self.running.push((id, copy(task)));
+        self.running.push((id, task.clone()));
         true
     }
 
@@ -84,7 +82,7 @@ impl Helpers {
 
     /// The task of a running job.
     pub(crate) fn task(&self, id: JobId) -> Option<Task<FileHandle>> {
-        self.running.iter().find(|(other, _)| *other == id).map(|(_, task)| copy(task))
+        self.running.iter().find(|(other, _)| *other == id).map(|(_, task)| task.clone())
     }
 
     fn take(&mut self, id: JobId) -> Task<FileHandle> {
@@ -123,6 +121,7 @@ impl Helpers {
                 }
                 Outcome::Loaded
             }
+            Task::Close { .. } => Outcome::Closed,
             Task::Read { file, offset, length_bytes } => match file.read(*offset, *length_bytes) {
                 Ok(bytes) => Outcome::Bytes(bytes, file.stat()),
                 Err(e) => Outcome::Failed(e.raw_os_error().unwrap_or(0)),
@@ -169,19 +168,6 @@ fn describe(task: &Task<FileHandle>) -> String {
             assert!((1..=HAND_OVER_BYTES_MAX).contains(length_bytes), "a hand-over of {length_bytes} bytes");
             format!("read {offset}+{length_bytes}")
         }
-    }
-}
-
-/// `Task` is only `Clone` where the file is.
-fn copy(task: &Task<FileHandle>) -> Task<FileHandle> {
-    match task {
-        Task::Find { site, path } => Task::Find { site: *site, path: path.clone() },
-        Task::List { site, path, json } => Task::List { site: *site, path: path.clone(), json: *json },
-        Task::Load { file, offset, length_bytes } => {
-            Task::Load { file: Arc::clone(file), offset: *offset, length_bytes: *length_bytes }
-        }
-        Task::Read { file, offset, length_bytes } => {
-            Task::Read { file: Arc::clone(file), offset: *offset, length_bytes: *length_bytes }
-        }
+        Task::Close { number } => format!("close {number}"),
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Peer {
     /// The server said that this is the end.
     pub(crate) last_heard: bool,
     pub(crate) closed: bool,
+    /// Closed to make room for another.
+    pub(crate) evicted: bool,
     /// When it last sent or was answered something.
     pub(crate) active_ms: u64,
     /// When it was answered last, by turn.
@@ -71,6 +73,7 @@ impl Peer {
             reset: false,
             last_heard: false,
             closed: false,
+            evicted: false,
             active_ms: now_ms,
             answered_turn: 0,
             answers: 0,

@@ -102,6 +102,8 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         cache_parts: 1,
         helpers_max: plan.helpers.max(1),
         freshness_ms: rng.pick(&[0, 20, 300, 1_000, 60_000]),
+        // What is in memory is served from a disk that answers nothing for as long as the stale bound.
+        stale_ms: if plan.frozen { 100_000_000 } else { rng.pick(&[0, 500, 10_000]) },
         cache_memory_bytes,
         optimizations: Optimizations::default(),
         connections_max: rng.pick(&[4, 12, 100, 100]) + plan.crowd as usize,

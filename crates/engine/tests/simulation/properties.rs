@@ -93,7 +93,7 @@ impl Run {
     /// Whether the server may have closed this connection now.
     pub(crate) fn judge_close(&self, peer: &Peer) -> Result<(), String> {
         let facts = self.facts();
-        if peer.reset || (peer.last_heard && !peer.has_part()) {
+        if peer.reset || peer.evicted || (peer.last_heard && !peer.has_part()) {
             return Ok(());
         }
         let idle_ms = facts.now_ms - peer.active_ms;

@@ -455,6 +455,7 @@ impl Run {
                 Task::Find { site, path } | Task::List { site, path, .. } => {
                     Subject::Path(*site, path.clone())
                 }
+                Task::Close { .. } => panic!("the machine of the tests sets nothing aside"),
                 Task::Load { file, .. } | Task::Read { file, .. } => Subject::Inode(file.stat().inode),
             };
             let health = self.health;

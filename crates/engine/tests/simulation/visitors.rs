@@ -71,13 +71,45 @@ impl Run {
         let (socket, wire) = pair(number as u64, self.machine.sockets_open.up());
         self.engine.handle_turn(self.machine.now);
         let open = self.engine.counters().connections;
-        let taken = self.engine.handle_accept(socket, SocketAddr::from(([127, 0, 0, 1], 9))).ok();
-        self.require(taken.is_some() == (open < self.limits.connections_max), "connections", || {
-            format!("{open} connections open, one more taken: {}", taken.is_some())
+        let evicted = self.engine.counters().evicted;
+        let taken = self.engine.handle_accept(&mut self.machine, socket, address(number)).ok();
+        let evicted = self.engine.counters().evicted - evicted;
+        let is_full = open >= self.limits.connections_max;
+        self.require(taken.is_some() == (!is_full || evicted == 1), "connections", || {
+            format!("{open} connections open, one more taken: {}, {evicted} evicted", taken.is_some())
         });
+        self.require(evicted == 0 || is_full, "eviction", || format!("{evicted} with room for more"));
+        if is_full {
+            self.note_evicted(evicted as usize);
+        }
         let client = Client::new(taken?, wire);
         self.peers.push(Peer::new(client, hot, self.now_ms()));
         Some(number)
+    }
+
+    /// Sees who was closed to make room: somebody who is idle, or nobody when nobody is.
+    fn note_evicted(&mut self, evicted: usize) {
+        let mut closed = 0;
+        let mut idle = 0;
+        for number in 0..self.peers.len() {
+            let peer = &self.peers[number];
+            if peer.closed || peer.reset {
+                continue;
+            }
+            let has_asked = peer.asks.iter().any(|ask| ask.first_ms != u64::MAX);
+            if peer.client.is_closed() {
+                closed += 1;
+                let unheard = peer.asks.iter().all(|ask| ask.whole_turn.is_none_or(|turn| turn > self.turn));
+                self.require(unheard && !peer.has_part(), "eviction", || {
+                    format!("client {number} was not idle")
+                });
+                self.peers[number].evicted = true;
+            } else if !has_asked && !peer.ended && !peer.last_heard {
+                idle += 1;
+            }
+        }
+        self.require(closed == evicted, "eviction", || format!("{closed} closed, {evicted} counted"));
+        self.require(closed == 1 || idle == 0, "eviction", || format!("nobody was evicted with {idle} idle"));
     }
 
     pub(crate) fn any_ask(&mut self) -> Ask {
@@ -171,7 +203,7 @@ impl Run {
         self.after(gap_ms, Event::Hot(slot));
         let open = self.hot[slot].filter(|peer| {
             let peer = &self.peers[*peer];
-            !peer.closed && !peer.last_heard
+            !peer.closed && !peer.last_heard && !peer.evicted
         });
         if open.is_none() && self.drained {
             return;
@@ -201,7 +233,7 @@ impl Run {
             };
             let bytes = self.disk.in_memory(&self.machine, ask).or_else(|| self.in_cache(ask));
             let turn = bytes.map(|bytes| self.turn + Limits::turns(bytes));
-            self.peers[number].promised_turn = turn.filter(|_| !peer.closed && !peer.reset);
+            self.peers[number].promised_turn = turn.filter(|_| !peer.closed && !peer.reset && !peer.evicted);
         }
     }
 
@@ -235,4 +267,9 @@ impl Run {
             });
         }
     }
+}
+
+/// Clients come from a few addresses.
+fn address(number: usize) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1 + (number % 5) as u8], 9))
 }

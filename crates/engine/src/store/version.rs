@@ -1,30 +1,36 @@
-//! One state of one file, with all that its responses say of it; and the files kept open.
+//! One state of one file, with everything its responses say of it.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use flash_http::date::http_date;
 use flash_http::etag::etag;
 use flash_http::negotiate::Coding;
-use quick_cache::UnitWeighter;
-use quick_cache::unsync::{Cache, DefaultLifecycle};
+use quick_cache::unsync::Cache;
 
-use crate::limits::{FILES_OF_NAME_MAX, OPEN_FILES_MAX, RACY_NS};
+use crate::limits::RACY_NS;
+use crate::machine::{FileStat, Moment};
 use crate::rules::SiteId;
-use crate::system::{FileStat, Moment};
+use crate::slab::VersionId;
 
-/// The number of a version; never used twice in a worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct VersionId(pub(crate) u64);
+/// Where a version comes from, and how it is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VersionOrigin {
+    /// The site on whose disk it is read.
+    pub(crate) site: SiteId,
+    /// The coding of a precompressed sibling.
+    pub(crate) coding: Option<Coding>,
+    /// Has siblings in other codings, or is one.
+    pub(crate) varies: bool,
+}
 
 /// One state of one file. Content, length, validators and head all come from here, so they
 /// always belong together.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) id: VersionId,
-    /// On whose disk it is read.
+    /// The site on whose disk it is read.
     pub(crate) site: SiteId,
     pub(crate) stat: FileStat,
     /// Changed so shortly before it was seen that another change could go unnoticed.
@@ -36,20 +42,19 @@ pub(crate) struct Version {
     pub(crate) modified_s: i64,
     pub(crate) content_type: String,
     is_listing: bool,
-    /// What [`Version::fields`] gives; None where heads are not kept.
+    /// [`Version::lines`], where heads are kept.
     kept_fields: Option<Vec<u8>>,
 }
 
 impl Version {
     pub(crate) fn of_file(
         id: VersionId,
-        site: SiteId,
+        origin: VersionOrigin,
         stat: FileStat,
         content_type: &str,
-        coding: Option<Coding>,
-        varies: bool,
         now: Moment,
     ) -> Self {
+        let VersionOrigin { site, coding, varies } = origin;
         // Never later than the answer itself (RFC 9110, section 8.8.2.1).
         let modified_s = stat.modified_ns.min(now.wall_ns).div_euclid(1_000_000_000) as i64;
         let etag = etag(stat.size_bytes, stat.modified_ns, stat.changed_ns, coding);
@@ -92,30 +97,42 @@ impl Version {
         Self { kept_fields, ..self }
     }
 
-    /// Header lines of a 200 and a 206, from `ETag` to `Accept-Ranges`, without `Content-Type` and
-    /// `Content-Length`.
-    pub(crate) fn fields(&self) -> Cow<'_, [u8]> {
+    /// The fields of a 200 and a 206, without `Content-Type` and `Content-Length`, each given to `field`.
+    pub(crate) fn each_field(&self, mut field: impl FnMut(&'static str, &[u8])) {
+        if self.is_listing {
+            field("X-Content-Type-Options", b"nosniff");
+            field("Cache-Control", b"no-cache");
+            return field("Vary", b"Accept");
+        }
+        field("ETag", self.etag.as_bytes());
+        field("Last-Modified", &http_date(self.modified_s));
+        field("Accept-Ranges", b"bytes");
+        field("X-Content-Type-Options", b"nosniff");
+        if let Some(coding) = self.coding {
+            field("Content-Encoding", coding.token().as_bytes());
+        }
+        if self.varies {
+            field("Vary", b"Accept-Encoding");
+        }
+    }
+
+    /// The validators and `Vary`, which a 304 repeats (RFC 9110, section 15.4.5).
+    pub(crate) fn each_validator(&self, mut field: impl FnMut(&'static str, &[u8])) {
+        field("ETag", self.etag.as_bytes());
+        field("Last-Modified", &http_date(self.modified_s));
+        if self.varies {
+            field("Vary", b"Accept-Encoding");
+        }
+    }
+
+    /// The lines of [`Version::each_field`] as HTTP/1 has them.
+    pub(crate) fn lines(&self) -> Cow<'_, [u8]> {
         self.kept_fields.as_deref().map_or_else(|| self.make_fields().into(), Cow::Borrowed)
     }
 
     fn make_fields(&self) -> Vec<u8> {
         let mut fields = Vec::with_capacity(192);
-        if self.is_listing {
-            push_line(&mut fields, "X-Content-Type-Options", b"nosniff");
-            push_line(&mut fields, "Cache-Control", b"no-cache");
-            push_line(&mut fields, "Vary", b"Accept");
-            return fields;
-        }
-        push_line(&mut fields, "ETag", self.etag.as_bytes());
-        push_line(&mut fields, "Last-Modified", &http_date(self.modified_s));
-        push_line(&mut fields, "Accept-Ranges", b"bytes");
-        push_line(&mut fields, "X-Content-Type-Options", b"nosniff");
-        if let Some(coding) = self.coding {
-            push_line(&mut fields, "Content-Encoding", coding.token().as_bytes());
-        }
-        if self.varies {
-            push_line(&mut fields, "Vary", b"Accept-Encoding");
-        }
+        self.each_field(|name, value| push_line(&mut fields, name, value));
         fields
     }
 
@@ -140,8 +157,8 @@ impl Versions {
     }
 
     /// The version that was seen last of the file with this state.
-    pub(crate) fn get(&self, site: SiteId, stat: &FileStat, coding: Option<Coding>) -> Option<&Arc<Version>> {
-        self.0.as_ref()?.get(&(site, stat.device, stat.inode, coding))
+    pub(crate) fn get(&self, origin: VersionOrigin, stat: &FileStat) -> Option<&Arc<Version>> {
+        self.0.as_ref()?.get(&(origin.site, stat.device, stat.inode, origin.coding))
     }
 
     /// Puts a version in and gives the one that it replaces.
@@ -157,54 +174,6 @@ impl Versions {
 fn push_line(fields: &mut Vec<u8>, name: &str, value: &[u8]) {
     for part in [name.as_bytes(), b": ", value, b"\r\n"] {
         fields.extend_from_slice(part);
-    }
-}
-
-/// Files kept open by version.
-#[derive(Debug)]
-pub(crate) struct OpenFiles<F> {
-    cache: Cache<VersionId, Arc<F>, UnitWeighter, IdHashing>,
-    /// Those put in last: a small cache may let go of a file at once, and of all siblings that were
-    /// found together the one that is asked for must still be there.
-    latest: VecDeque<(VersionId, Arc<F>)>,
-}
-
-impl<F> OpenFiles<F> {
-    pub(crate) fn new(files_max: usize) -> Self {
-        let files_max = files_max.clamp(1, OPEN_FILES_MAX);
-        Self {
-            cache: Cache::with(
-                files_max,
-                files_max as u64,
-                UnitWeighter,
-                IdHashing::default(),
-                DefaultLifecycle::default(),
-            ),
-            latest: VecDeque::with_capacity(FILES_OF_NAME_MAX),
-        }
-    }
-
-    pub(crate) fn get(&self, id: VersionId) -> Option<Arc<F>> {
-        let latest = || self.latest.iter().find(|(other, _)| *other == id).map(|(_, file)| file);
-        self.cache.get(&id).or_else(latest).cloned()
-    }
-
-    pub(crate) fn insert(&mut self, id: VersionId, file: Arc<F>) {
-        if self.latest.len() == FILES_OF_NAME_MAX {
-            self.latest.pop_front();
-        }
-        self.latest.push_back((id, Arc::clone(&file)));
-        self.cache.insert(id, file);
-    }
-
-    /// Files held, but for those put in last.
-    pub(crate) fn len(&self) -> usize {
-        self.cache.len()
-    }
-
-    pub(crate) fn remove(&mut self, id: VersionId) {
-        self.cache.remove(&id);
-        self.latest.retain(|(other, _)| *other != id);
     }
 }
 

@@ -8,19 +8,19 @@ use quick_cache::unsync::{Cache, DefaultLifecycle};
 use quick_cache::{Equivalent, Weighter};
 
 use super::version::Version;
-use crate::find::Finding;
 use crate::limits::{NAME_ENTRY_BYTES, NAMES_EXPECTED, VERSION_BYTES};
+use crate::machine::Finding;
 use crate::rules::SiteId;
 
-/// What a path leads to.
+/// The file, directory or nothing that a path leads to.
 #[derive(Debug)]
-pub(crate) enum NameKind {
+pub(crate) enum Resolved {
     /// A file.
     File(Resource),
     /// A directory named without its slash.
     Redirect,
     /// A directory to be listed.
-    Listing(Listings),
+    Listing(ListingForms),
     /// Nothing, or nothing that is served.
     Missing,
     /// A file that may not be read.
@@ -37,9 +37,16 @@ pub(crate) struct Resource {
 
 /// Listings made of a directory, as HTML and as JSON.
 #[derive(Debug, Default)]
-pub(crate) struct Listings {
-    pub(crate) html: Made,
-    pub(crate) json: Made,
+pub(crate) struct ListingForms {
+    html: Made,
+    json: Made,
+}
+
+impl ListingForms {
+    /// The listing as JSON, or else as HTML.
+    pub(crate) fn of(&self, json: bool) -> &Made {
+        if json { &self.json } else { &self.html }
+    }
 }
 
 /// A listing in one form, once it is made.
@@ -74,23 +81,31 @@ impl MomentMs {
 /// What a path leads to, and since when that is known.
 #[derive(Debug)]
 pub(crate) struct NameEntry {
-    pub(crate) kind: NameKind,
+    pub(crate) resolved: Resolved,
     /// Since when this is believed without another look.
     pub(crate) believed_ms: MomentMs,
     /// When this was last seen to be true; earlier, when a look would have had to wait.
     pub(crate) confirmed_ms: MomentMs,
+    /// When siblings that are not there were last looked for.
+    pub(crate) siblings_ms: MomentMs,
 }
 
 impl NameEntry {
-    pub(crate) fn new(kind: NameKind, now_ms: u64) -> Arc<Self> {
+    pub(crate) fn new(resolved: Resolved, now_ms: u64) -> Arc<Self> {
         let now = || MomentMs(AtomicU64::new(now_ms));
-        Arc::new(Self { kind, believed_ms: now(), confirmed_ms: now() })
+        Arc::new(Self { resolved, believed_ms: now(), confirmed_ms: now(), siblings_ms: now() })
+    }
+
+    /// Whether this was true so lately that it is believed.
+    #[inline]
+    pub(crate) fn is_fresh(&self, now_ms: u64, freshness_ms: u64) -> bool {
+        now_ms.saturating_sub(self.believed_ms.get()) <= freshness_ms
     }
 
     /// Whether a new look-up found what this entry says.
     pub(crate) fn confirmed_by<F>(&self, finding: &Finding<F>) -> bool {
-        match (&self.kind, finding) {
-            (NameKind::File(resource), Finding::File { plain, coded, .. }) => {
+        match (&self.resolved, finding) {
+            (Resolved::File(resource), Finding::File { plain, coded, .. }) => {
                 resource.plain.matches(&plain.stat)
                     && resource.coded.iter().zip(coded).all(|(known, found)| match (known, found) {
                         (None, None) => true,
@@ -98,9 +113,9 @@ impl NameEntry {
                         _ => false,
                     })
             }
-            (NameKind::Redirect, Finding::Redirect)
-            | (NameKind::Missing, Finding::Missing)
-            | (NameKind::Denied, Finding::Denied) => true,
+            (Resolved::Redirect, Finding::Redirect)
+            | (Resolved::Missing, Finding::Missing)
+            | (Resolved::Denied, Finding::Denied) => true,
             // A listing is made anew: what it shows may change without its directory.
             _ => false,
         }
@@ -108,11 +123,11 @@ impl NameEntry {
 
     /// The versions of files that this entry leads to.
     pub(crate) fn versions(&self) -> Vec<Arc<Version>> {
-        match &self.kind {
-            NameKind::File(resource) => {
+        match &self.resolved {
+            Resolved::File(resource) => {
                 resource.coded.iter().flatten().chain([&resource.plain]).map(Arc::clone).collect()
             }
-            NameKind::Listing(listings) => {
+            Resolved::Listing(listings) => {
                 [&listings.html, &listings.json].into_iter().filter_map(Made::get).collect()
             }
             _ => Vec::new(),
@@ -154,10 +169,10 @@ struct ByMemory;
 
 impl Weighter<Name, Arc<NameEntry>> for ByMemory {
     fn weight(&self, name: &Name, entry: &Arc<NameEntry>) -> u64 {
-        let versions = match &entry.kind {
-            NameKind::File(resource) => 1 + resource.coded.iter().flatten().count(),
-            NameKind::Listing(_) => 2,
-            NameKind::Redirect | NameKind::Missing | NameKind::Denied => 0,
+        let versions = match &entry.resolved {
+            Resolved::File(resource) => 1 + resource.coded.iter().flatten().count(),
+            Resolved::Listing(_) => 2,
+            Resolved::Redirect | Resolved::Missing | Resolved::Denied => 0,
         };
         (name.path.len() + NAME_ENTRY_BYTES + versions * VERSION_BYTES) as u64
     }

@@ -1,5 +1,5 @@
-//! Contents of small files, each in one buffer with its response head in front, so that a hit
-//! is one receive and one send; without the head where heads are not kept.
+//! Contents of small files, each in one buffer with its response head in front, so that a hit is one receive and one
+//! send; without the head where heads are not kept.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,8 @@ use flash_http::response::{HeadWriter, Status};
 use quick_cache::Weighter;
 use quick_cache::unsync::{Cache, DefaultLifecycle};
 
-use super::version::{IdHashing, Version, VersionId};
+use super::version::{IdHashing, Version};
+use crate::slab::VersionId;
 
 /// A small file, ready to be sent.
 #[derive(Debug)]
@@ -50,6 +51,11 @@ impl Content {
         send(&dated.bytes)
     }
 
+    /// The head from `at` on; nothing when `at` is behind it.
+    pub(crate) fn head_from(&self, at: usize) -> Vec<u8> {
+        self.dated().bytes[at.min(self.head_bytes)..self.head_bytes].to_vec()
+    }
+
     /// Calls `send` with the body's bytes from `at` to `end`.
     pub(crate) fn with_body<R>(&self, at: usize, end: usize, send: impl FnOnce(&[u8]) -> R) -> R {
         send(&self.dated().bytes[self.head_bytes + at..self.head_bytes + end])
@@ -58,10 +64,6 @@ impl Content {
     #[inline]
     pub(crate) fn head_bytes(&self) -> usize {
         self.head_bytes
-    }
-
-    pub(crate) fn body_bytes(&self) -> usize {
-        self.dated().bytes.len() - self.head_bytes
     }
 
     fn memory_bytes(&self) -> u64 {
@@ -82,7 +84,7 @@ pub(crate) fn write_head(out: &mut Vec<u8>, version: &Version, date: &[u8; 29], 
     let mut head = HeadWriter::start(out, Status::OK, date);
     head.field("Content-Type", version.content_type.as_bytes());
     head.length(version.stat.size_bytes);
-    head.raw(&version.fields());
+    head.raw(&version.lines());
     head.finish(false, align_bytes)
 }
 

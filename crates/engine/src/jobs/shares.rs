@@ -2,7 +2,7 @@
 //! Each root has a reserve that the others cannot take, and the rest is common to all, so that a
 //! root whose disk hangs takes no more than its share.
 //!
-//! Used by [`jobs`](crate::jobs); decides nothing but who has room.
+//! Used by [`jobs`](crate::jobs); decides only which root has room.
 
 /// Shares of a number of places.
 #[derive(Debug)]

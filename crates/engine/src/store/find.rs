@@ -4,31 +4,8 @@
 use flash_http::negotiate::Coding;
 use flash_http::types::{TypeTable, compressible};
 
+use crate::machine::{FileKind, Finding, LookUpError, Opened, Want};
 use crate::rules::SiteRules;
-use crate::system::{Kind, LookUpError, Opened, Want};
-
-/// What a path was found to lead to.
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "each is made once and taken apart at once")]
-pub enum Finding<F> {
-    /// A regular file.
-    File {
-        /// The file.
-        plain: Opened<F>,
-        /// Its precompressed siblings, in the order of [`Coding::ALL`].
-        coded: [Option<Opened<F>>; 3],
-        /// The path of the file, which for a directory is that of its index.
-        path: Vec<u8>,
-    },
-    /// A directory named without its slash.
-    Redirect,
-    /// A directory without index, to be listed.
-    Listing,
-    /// Nothing, or nothing that is served.
-    Missing,
-    /// A file that may not be read, or not a file.
-    Denied,
-}
 
 /// Looks up what `path`, decoded and beginning with a slash, leads to. A path that ends with a
 /// slash names a directory.
@@ -51,9 +28,9 @@ pub fn find<F>(
     } else {
         match look_up(relative(path), want) {
             Ok(found) => match found.stat.kind {
-                Kind::File => found,
-                Kind::Directory => return Ok(Finding::Redirect),
-                Kind::Special => return Ok(Finding::Denied),
+                FileKind::Regular => found,
+                FileKind::Directory => return Ok(Finding::Redirect),
+                FileKind::Special => return Ok(Finding::Denied),
             },
             Err(LookUpError::Missing) => return Ok(Finding::Missing),
             Err(LookUpError::Denied) => return Ok(Finding::Denied),
@@ -65,7 +42,7 @@ pub fn find<F>(
         for (place, coding) in coded.iter_mut().zip(Coding::ALL) {
             let sibling = [&file_path[..], coding.extension().as_bytes()].concat();
             *place = match look_up(relative(&sibling), want) {
-                Ok(found) => (found.stat.kind == Kind::File).then_some(found),
+                Ok(found) => (found.stat.kind == FileKind::Regular).then_some(found),
                 // A sibling that may not be read is as good as none: there is the plain file.
                 Err(LookUpError::Missing | LookUpError::Denied) => None,
                 Err(e) => return Err(e),
@@ -86,7 +63,7 @@ fn find_index<F>(
     for name in &site.index {
         path.extend_from_slice(name.as_bytes());
         match look_up(relative(path), want) {
-            Ok(found) if found.stat.kind == Kind::File => return Ok(Some(found)),
+            Ok(found) if found.stat.kind == FileKind::Regular => return Ok(Some(found)),
             Ok(_) | Err(LookUpError::Missing | LookUpError::Denied) => path.truncate(directory_bytes),
             Err(e) => return Err(e),
         }
@@ -103,7 +80,7 @@ fn find_listing<F>(
         return Ok(Finding::Missing);
     }
     match look_up(relative(path), Want::Stat) {
-        Ok(found) if found.stat.kind == Kind::Directory => Ok(Finding::Listing),
+        Ok(found) if found.stat.kind == FileKind::Directory => Ok(Finding::Listing),
         Ok(_) | Err(LookUpError::Missing) => Ok(Finding::Missing),
         Err(LookUpError::Denied) => Ok(Finding::Denied),
         Err(e) => Err(e),
@@ -121,20 +98,20 @@ fn relative(path: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::system::FileStat;
+    use crate::machine::FileStat;
 
-    const SITE: &[(&str, Kind)] = &[
-        ("page.html", Kind::File),
-        ("page.html.gz", Kind::File),
-        ("image.png", Kind::File),
-        ("image.png.gz", Kind::File),
-        (".", Kind::Directory),
-        ("with", Kind::Directory),
-        ("with/", Kind::Directory),
-        ("with/index.html", Kind::File),
-        ("without", Kind::Directory),
-        ("without/", Kind::Directory),
-        ("fifo", Kind::Special),
+    const SITE: &[(&str, FileKind)] = &[
+        ("page.html", FileKind::Regular),
+        ("page.html.gz", FileKind::Regular),
+        ("image.png", FileKind::Regular),
+        ("image.png.gz", FileKind::Regular),
+        (".", FileKind::Directory),
+        ("with", FileKind::Directory),
+        ("with/", FileKind::Directory),
+        ("with/index.html", FileKind::Regular),
+        ("without", FileKind::Directory),
+        ("without/", FileKind::Directory),
+        ("fifo", FileKind::Special),
     ];
 
     fn run(path: &str, browse: bool) -> Finding<()> {

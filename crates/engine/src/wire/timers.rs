@@ -8,6 +8,17 @@ use std::cell::Cell;
 use crate::limits::{TICK_MS, TICKS};
 use crate::slab::Key;
 
+/// What a search of the timers makes of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// The search is over.
+    Found,
+    /// It stays where it is.
+    Pass,
+    /// It is stale.
+    Gone,
+}
+
 #[derive(Debug)]
 pub(crate) struct Timers {
     wheel: Vec<Vec<Key>>,
@@ -54,6 +65,29 @@ impl Timers {
             }
         }
         None
+    }
+
+    /// Goes through the entries in the order of their ticks, a bounded number of them, until `look` says that its search is
+    /// over.
+    pub(crate) fn search(&mut self, looks_max: usize, mut look: impl FnMut(Key, u64) -> Look) {
+        let mut left = looks_max;
+        for tick in self.next_tick..self.next_tick + TICKS as u64 {
+            let mut place = 0;
+            while let Some(key) = self.wheel[tick as usize % TICKS].get(place).copied() {
+                if left == 0 {
+                    return;
+                }
+                left -= 1;
+                match look(key, tick) {
+                    Look::Found => return,
+                    Look::Pass => place += 1,
+                    Look::Gone => {
+                        self.wheel[tick as usize % TICKS].swap_remove(place);
+                        self.entries -= 1;
+                    }
+                }
+            }
+        }
     }
 
     /// When the next entry comes up, in milliseconds of the monotonic clock.
