@@ -129,7 +129,7 @@ fn measure(request: &[u8], log_format: LogFormat) -> f64 {
     let mut engine = Engine::new(rules(log_format), now);
     let mut machine = OneFile { request: request.to_vec(), pending: false };
     let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-    let mut connect = |engine: &mut Engine<OneFile>, machine: &mut OneFile| {
+    let connect = |engine: &mut Engine<OneFile>, machine: &mut OneFile| {
         engine.handle_accept(machine, (), peer).unwrap_or_else(|()| panic!("no room"))
     };
     let mut keys: Vec<_> = (0..64).map(|_| connect(&mut engine, &mut machine)).collect();

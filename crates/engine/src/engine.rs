@@ -177,7 +177,9 @@ impl<M: Machine> Engine<M> {
     /// for never.
     pub fn poll_next_ms(&self) -> Option<u64> {
         let next = [self.wires.next_ms(), self.core.jobs.next_ms(), self.core.store.files.next_ms()];
-        next.into_iter().flatten().min()
+        let next_ms = next.into_iter().flatten().min()?;
+        // More was due in this turn than one turn does.
+        Some(if next_ms <= self.core.clock.ms() { 0 } else { next_ms })
     }
 
     /// Whether a connection has used up its turn and goes on in the next one.

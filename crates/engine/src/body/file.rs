@@ -11,7 +11,7 @@ use crate::jobs::{JobKey, Urgency, Wanted};
 use crate::limits::{
     BLOCKS_AHEAD, HAND_OVER_BYTES_MAX, LOAD_BYTES, READ_BYTES_MAX, READ_BYTES_MIN, TRIES_MAX,
 };
-use crate::machine::{FilePart, JobId, Machine, Resident, Task};
+use crate::machine::{FilePart, FileStat, JobId, Machine, Resident, Task};
 use crate::store::Version;
 
 /// A part of a file that is being sent.
@@ -19,6 +19,8 @@ use crate::store::Version;
 pub(crate) struct FileBody<F> {
     version: Arc<Version>,
     file: Arc<F>,
+    /// The file's state at the last look.
+    seen: FileStat,
     /// The bytes that are still to be taken.
     range: Range<u64>,
     /// Bytes that a helper has handed over, shared with everybody who waited, and where they begin.
@@ -36,6 +38,7 @@ pub(crate) struct FileBody<F> {
 impl<F> FileBody<F> {
     pub(super) fn new(version: Arc<Version>, file: Arc<F>, range: Range<u64>) -> Self {
         Self {
+            seen: version.stat,
             version,
             file,
             range,
@@ -86,7 +89,7 @@ impl<F> FileBody<F> {
             Ok(Resident::Bytes(0)) => Pulled::Changed,
             // After the read: a change made while it went on shows in the state.
             Ok(Resident::Bytes(bytes)) => match machine.stat(&self.file) {
-                Ok(stat) if stat.continues(&self.version.stat) => Pulled::Bytes(&core.file_buffer[..bytes]),
+                Ok(stat) if self.note_seen(stat) => Pulled::Bytes(&core.file_buffer[..bytes]),
                 _ => Pulled::Changed,
             },
             Ok(Resident::Absent) => {
@@ -98,11 +101,18 @@ impl<F> FileBody<F> {
         }
     }
 
+    /// Whether the file is at most longer than at the last look, as a log is.
+    fn note_seen(&mut self, stat: FileStat) -> bool {
+        let continues = stat.continues(&self.seen);
+        self.seen = stat;
+        continues
+    }
+
     /// The next part for the machine to send. The look at whether the file is still the same comes before, for what is
     /// sent cannot be taken back: a change in between is seen before the next part.
     fn part<M: Machine<File = F>>(&mut self, machine: &mut M) -> Pulled<'_, F> {
         match machine.stat(&self.file) {
-            Ok(stat) if stat.continues(&self.version.stat) => {}
+            Ok(stat) if self.note_seen(stat) => {}
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Pulled::Wait(self.hand_over()),
             _ => return Pulled::Changed,
         }

@@ -38,6 +38,17 @@ pub(crate) struct Named {
     pub(crate) failing: bool,
     /// It has had more than one state.
     pub(crate) changed: bool,
+    /// How the present file is written to: one that is rewritten and grows between two looks cannot be told from one that
+    /// only grows, so a file does one or the other.
+    writes: Writes,
+}
+
+/// How a file is written to in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writes {
+    NotYet,
+    Append,
+    Rewrite,
 }
 
 /// What an address leads to.
@@ -123,6 +134,7 @@ impl Disk {
             excuse_ms: 0,
             failing: false,
             changed: false,
+            writes: Writes::NotYet,
         });
         if let Some(size_bytes) = size {
             self.replace(machine, rng, place, size_bytes);
@@ -169,6 +181,7 @@ impl Disk {
         self.settle_file(machine, place);
         self.set_failing(machine, place, false);
         let content = Self::content(rng, size_bytes);
+        self.named[place].writes = Writes::NotYet;
         let path = self.named[place].path.clone();
         let (normal_ns, stamp_ns) = (machine.files.now_ns, self.stamp(machine, rng));
         machine.files.now_ns = stamp_ns;
@@ -190,13 +203,17 @@ impl Disk {
     pub(crate) fn write(&mut self, machine: &mut Machine, rng: &mut Rng, place: usize) {
         self.settle_file(machine, place);
         let Some((mut stat, old)) = self.now(place).file.clone() else { return };
+        let may_append = self.named[place].writes != Writes::Rewrite;
+        let may_rewrite = self.named[place].writes != Writes::Append;
         let content = match (rng.below(5), &old) {
-            (0, Content::Noise(at, len)) => Content::Noise(*at, rng.below(*len + 1)),
-            (1, Content::Noise(at, len)) if at + (*len as usize) + 5_000 < NOISE_BYTES => {
+            (0, Content::Noise(at, len)) if may_rewrite => Content::Noise(*at, rng.below(*len + 1)),
+            (1..3, Content::Noise(at, len)) if may_append && at + (*len as usize) + 5_000 < NOISE_BYTES => {
                 Content::Noise(*at, len + rng.between(1, 5_000))
             }
-            _ => Self::content(rng, old.len()),
+            _ if may_rewrite => Self::content(rng, old.len()),
+            _ => return,
         };
+        self.named[place].writes = if content.len() > old.len() { Writes::Append } else { Writes::Rewrite };
         let now_ns = self.stamp(machine, rng);
         let path = self.named[place].path.clone();
         stat.size_bytes = content.len();

@@ -3,8 +3,8 @@
 //!
 //! An answer from a file has to be of one state of that file, head and every byte; the state must
 //! have been true while the request was under way or up to the freshness before it. Where a name had
-//! left memory, or a look at it failed, an older state may be believed for longer, so there any
-//! earlier state will do. An error needs an excuse: something that happened to this file, to its
+//! left memory, or a look at it failed, an older state may be believed up to the stale bound, and as long as
+//! the job that finds it may take. An error needs an excuse: something that happened to this file, to its
 //! path, or to all, since the request began.
 
 use std::collections::VecDeque;
@@ -31,6 +31,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) disk: &'a Disk,
     pub(crate) now_ms: u64,
     pub(crate) freshness_ms: u64,
+    /// No state that ended longer than this before a request is served, whatever the disk does.
+    pub(crate) old_ms: u64,
     pub(crate) head_ms: u64,
     /// Something that concerns all requests happened at this time.
     pub(crate) excuse_ms: u64,
@@ -138,7 +140,8 @@ impl Facts<'_> {
 
     /// The states under a name that this request may be answered from.
     fn candidates<'d>(&'d self, ask: &Ask, place: usize, strict: bool) -> Vec<Option<Candidate<'d>>> {
-        let since_ms = if strict { ask.first_ms.saturating_sub(self.freshness_ms) } else { 0 };
+        let known_ms = if strict { self.freshness_ms } else { self.old_ms };
+        let since_ms = ask.first_ms.saturating_sub(known_ms);
         let states = self.disk.named[place].states.iter();
         states
             .filter(|state| state.until_ms >= since_ms && state.until_ms > 0)

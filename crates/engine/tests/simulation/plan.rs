@@ -82,6 +82,9 @@ impl Plan {
     }
 }
 
+/// Longer than a run, jumps of the clock aside.
+pub(crate) const STALE_WITHOUT_END_MS: u64 = 100_000_000;
+
 pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
     let site = |rng: &mut Rng, root: &str, hosts: Vec<String>| SiteRules {
         hosts,
@@ -102,8 +105,12 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         cache_parts: 1,
         helpers_max: plan.helpers.max(1),
         freshness_ms: rng.pick(&[0, 20, 300, 1_000, 60_000]),
-        // What is in memory is served from a disk that answers nothing for as long as the stale bound.
-        stale_ms: if plan.frozen { 100_000_000 } else { rng.pick(&[0, 500, 10_000]) },
+        // Contents are served beside a disk that answers nothing for as long as the stale bound.
+        stale_ms: if plan.frozen {
+            STALE_WITHOUT_END_MS
+        } else {
+            rng.pick(&[0, 500, 10_000, STALE_WITHOUT_END_MS])
+        },
         cache_memory_bytes,
         optimizations: Optimizations::default(),
         connections_max: rng.pick(&[4, 12, 100, 100]) + plan.crowd as usize,

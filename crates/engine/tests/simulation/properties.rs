@@ -12,6 +12,7 @@ use crate::run::Run;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) freshness_ms: u64,
+    pub(crate) stale_ms: u64,
     pub(crate) head_ms: u64,
     pub(crate) idle_ms: u64,
     pub(crate) job_ms: u64,

@@ -380,6 +380,7 @@ impl Run {
             disk: &self.disk,
             now_ms: self.now_ms(),
             freshness_ms: self.limits.freshness_ms,
+            old_ms: self.limits.freshness_ms + self.limits.stale_ms + 2 * self.limits.job_ms,
             head_ms: self.limits.head_ms,
             excuse_ms: self.excuse_ms,
             draining: self.drained,
@@ -540,6 +541,7 @@ impl Limits {
     fn new(rules: &Rules) -> Self {
         Self {
             freshness_ms: rules.freshness_ms,
+            stale_ms: rules.stale_ms,
             head_ms: rules.timeouts.head_ms,
             idle_ms: rules.timeouts.idle_ms,
             job_ms: rules.timeouts.job_ms,

@@ -93,7 +93,7 @@ impl Run {
         let mut idle = 0;
         for number in 0..self.peers.len() {
             let peer = &self.peers[number];
-            if peer.closed || peer.reset {
+            if peer.closed || peer.reset || peer.evicted {
                 continue;
             }
             let has_asked = peer.asks.iter().any(|ask| ask.first_ms != u64::MAX);
@@ -240,7 +240,9 @@ impl Run {
     /// Whether the answer is in the content cache: it was there, and nothing ever leaves it. Without the
     /// name cache nothing leads there.
     pub(crate) fn in_cache(&self, ask: &Ask) -> Option<u64> {
-        let keeps = self.plan.ample && self.limits.name_cache;
+        let keeps = self.plan.ample
+            && self.limits.name_cache
+            && self.limits.stale_ms == crate::plan::STALE_WITHOUT_END_MS;
         let target = ask.target.filter(|target| keeps && self.warm.contains(target))?;
         let Lead::File { plain, .. } = self.disk.targets[target].lead else { return None };
         let stat = self.disk.now(plain).file.as_ref()?.0;
