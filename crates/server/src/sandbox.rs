@@ -3,17 +3,17 @@
 //! A role calls [`enter`] first thing, opens what it needs, and then [`close`]. ARCHITECTURE.md shows
 //! the result as a table.
 
-use std::fmt;
 use std::io;
 
-use flash_sys::prompt::mechanism::SELECT_DESCRIPTORS_MAX;
-use flash_sys::sandbox::calls::{self, Calls};
-use flash_sys::sandbox::limits::{self, Limits};
-use flash_sys::sandbox::memory;
-use flash_sys::sandbox::paths::{self, Rights};
-use flash_sys::sandbox::privileges::{self, Keep};
-use flash_sys::waiting::process;
-use flash_sys::{AsFd, OwnedFd};
+use flash_prompt::mechanism::SELECT_DESCRIPTORS_MAX;
+use flash_prompt::{AsFd, OwnedFd};
+use flash_waiting::process;
+use flash_waiting::sandbox::calls::{self, Calls};
+use flash_waiting::sandbox::limits::{self, Limits};
+use flash_waiting::sandbox::memory;
+use flash_waiting::sandbox::paths::{self, Rights};
+use flash_waiting::sandbox::privileges::{self, Keep};
+use flash_worker::control::InForce;
 
 use crate::architecture;
 use crate::config::{EventMechanism, SandboxMode, Settings};
@@ -133,22 +133,4 @@ pub(crate) fn close(
         Err(e) => return Err(e),
     };
     Ok(InForce { landlock, seccomp })
-}
-
-/// What holds a process to its part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct InForce {
-    /// The version of Landlock.
-    pub(crate) landlock: Option<u8>,
-    pub(crate) seccomp: bool,
-}
-
-impl fmt::Display for InForce {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.landlock {
-            Some(version) => write!(f, "Landlock {version}")?,
-            None => f.write_str("no Landlock")?,
-        }
-        f.write_str(if self.seccomp { ", seccomp" } else { ", no seccomp" })
-    }
 }

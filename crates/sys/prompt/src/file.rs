@@ -1,0 +1,277 @@
+//! Files without waiting: look-ups in the dentry cache, reads from the page cache.
+//!
+//! The facts behind this module were measured (DESIGN.md, "What the kernel really promises"):
+//! `RESOLVE_CACHED` never waits on a local file system; `preadv2(RWF_NOWAIT)` may wait on a miss,
+//! because it submits readahead itself, so `cachestat` is asked first and the descriptor is marked
+//! `POSIX_FADV_RANDOM`. On others open, close and even statx may wait for somebody else: of those
+//! a worker has no descriptors but places (`O_PATH`), on which only [`is_place`] is called.
+
+use std::io::{self, IoSliceMut};
+
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{self, Advice, AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+
+/// What a path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A device, socket or FIFO: never opened for reading.
+    Special,
+}
+
+/// What statx(2) says of a file, as far as Flash cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// What it is.
+    pub kind: Kind,
+    /// Device, major in the upper half.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Length in bytes.
+    pub size_bytes: u64,
+    /// Last change of the content, nanoseconds since 1970.
+    pub modified_ns: i128,
+    /// Last change of content or metadata, nanoseconds since 1970.
+    pub changed_ns: i128,
+}
+
+/// A path that was found.
+#[derive(Debug)]
+pub struct Found {
+    /// What statx said of it.
+    pub stat: Stat,
+    /// Open for reading when it is a regular file that was asked for with content.
+    pub file: Option<OwnedFd>,
+}
+
+/// How far a look-up may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// Only what statx says.
+    Stat,
+    /// A regular file also opened for reading.
+    Content,
+}
+
+/// Looks `path` up under `root`, which is on a local file system, without waiting.
+///
+/// `path` is relative (`.` is the root itself). The look-up does not leave `root`, also not
+/// by symlink, and follows no magic link (openat2(2)).
+///
+/// Errors: `WouldBlock` when the answer is not in the dentry cache, and for a path that leaves the
+/// root or goes to another file system, which the kernel does not tell apart; `NotFound`;
+/// `PermissionDenied`; others of openat2(2).
+pub fn open_cached(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
+    let resolve = BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
+    let open = |flags| Ok(fs::openat2(&root, path, flags, Mode::empty(), resolve)?);
+    look_up_by(want, open, |file| stat(file)).map_err(would_wait_elsewhere)
+}
+
+/// Every look-up has these: it stays beneath the root and follows no magic link (openat2(2)).
+pub const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+
+/// The error of a look-up that stays on one file system, such that a helper looks at a path to another.
+pub fn would_wait_elsewhere(error: io::Error) -> io::Error {
+    match Errno::from_io_error(&error) {
+        Some(Errno::XDEV) => Errno::AGAIN.into(),
+        _ => error,
+    }
+}
+
+/// What every kind of look-up does, by an `open` of the path and a `stat` that may wait or not: which of
+/// them, the caller decides.
+///
+/// Errors: those of `open` and `stat`.
+pub fn look_up_by(
+    want: Want,
+    open: impl Fn(OFlags) -> io::Result<OwnedFd>,
+    stat: impl Fn(&OwnedFd) -> io::Result<Stat>,
+) -> io::Result<Found> {
+    // Looked at before it is opened for reading: opening a device has side effects, and
+    // opening a FIFO waits for a writer.
+    let found = stat(&open(OFlags::PATH | OFlags::CLOEXEC)?)?;
+    if found.kind != Kind::File || want == Want::Stat {
+        return Ok(Found { stat: found, file: None });
+    }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = open(flags)?;
+    let opened = stat(&file)?;
+    if opened.kind != Kind::File {
+        // Replaced between the two opens; NONBLOCK has kept it from hanging.
+        return Ok(Found { stat: opened, file: None });
+    }
+    mark_random(&file)?;
+    Ok(Found { stat: opened, file: Some(file) })
+}
+
+/// What statx says of an open file, from memory (`AT_STATX_DONT_SYNC`: no network round trip).
+#[inline]
+pub fn stat(file: impl AsFd) -> io::Result<Stat> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::from_bits_retain(libc::AT_STATX_DONT_SYNC as u32);
+    Ok(stat_from(&fs::statx(file, c"", flags, STAT_MASK)?))
+}
+
+/// What is asked of statx(2) for a [`Stat`].
+pub const STAT_MASK: StatxFlags = StatxFlags::TYPE
+    .union(StatxFlags::SIZE)
+    .union(StatxFlags::INO)
+    .union(StatxFlags::MTIME)
+    .union(StatxFlags::CTIME);
+
+/// The part of statx's answer that Flash needs.
+#[inline]
+pub fn stat_from(s: &fs::Statx) -> Stat {
+    let kind = match fs::FileType::from_raw_mode(s.stx_mode.into()) {
+        fs::FileType::RegularFile => Kind::File,
+        fs::FileType::Directory => Kind::Directory,
+        _ => Kind::Special,
+    };
+    let time_ns = |t: &fs::StatxTimestamp| i128::from(t.tv_sec) * 1_000_000_000 + i128::from(t.tv_nsec);
+    Stat {
+        kind,
+        device: u64::from(s.stx_dev_major) << 32 | u64::from(s.stx_dev_minor),
+        inode: s.stx_ino,
+        size_bytes: s.stx_size,
+        modified_ns: time_ns(&s.stx_mtime),
+        changed_ns: time_ns(&s.stx_ctime),
+    }
+}
+
+/// Whether an open file has no name any more, so that its last close frees its blocks.
+pub fn is_deleted(file: impl AsFd) -> io::Result<bool> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::from_bits_retain(libc::AT_STATX_DONT_SYNC as u32);
+    Ok(fs::statx(file, c"", flags, StatxFlags::NLINK)?.stx_nlink == 0)
+}
+
+/// Whether an open file is only a place in a file system (`O_PATH`): it can be neither read nor
+/// asked without waiting for somebody else (see `flash_waiting::file::open`).
+#[inline]
+pub fn is_place(file: impl AsFd) -> io::Result<bool> {
+    Ok(fs::fcntl_getfl(file)?.contains(OFlags::PATH))
+}
+
+/// Marks a descriptor so that reading through it starts no readahead of its own.
+pub fn mark_random(file: impl AsFd) -> io::Result<()> {
+    Ok(fs::fadvise(file, 0, None, Advice::Random)?)
+}
+
+/// What came of a read that was not to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resident {
+    /// So many bytes were in memory and were read; 0 is the end of the file.
+    Bytes(usize),
+    /// The first byte is not in memory.
+    Absent,
+    /// The kernel will not tell, or the file system cannot read without waiting: `cachestat`
+    /// answered `EPERM`, `ENOSYS` or, for a place, `EBADF`, or `preadv2` answered `EOPNOTSUPP`.
+    Unknown,
+}
+
+/// Reads what is in memory of `buffer.len()` bytes at `offset`, as far as it is there without
+/// a gap. Never starts I/O, never waits.
+///
+/// Errors: those of preadv2(2) other than "would wait".
+pub fn read_resident(file: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
+    let length = match resident_start(&file, offset, buffer.len())? {
+        Resident::Bytes(length) => length,
+        other => return Ok(other),
+    };
+    let mut parts = [IoSliceMut::new(&mut buffer[..length])];
+    match rustix::io::preadv2(&file, &mut parts, offset, ReadWriteFlags::NOWAIT) {
+        Ok(n) => Ok(Resident::Bytes(n)),
+        // Counted by cachestat, but its read is still under way.
+        Err(Errno::AGAIN) => Ok(Resident::Absent),
+        Err(Errno::OPNOTSUPP) => Ok(Resident::Unknown),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// How much of a part of a file is in memory, or on its way, from its start on: all of it, or about
+/// half, and so on.
+///
+/// Errors: those of cachestat(2) that do not mean "the kernel will not tell".
+pub fn resident_start(file: impl AsFd, offset: u64, mut length: usize) -> io::Result<Resident> {
+    loop {
+        match resident(&file, offset, length) {
+            Ok(true) => return Ok(Resident::Bytes(length)),
+            Ok(false) if length <= PAGE_BYTES => return Ok(Resident::Absent),
+            // Halving finds a resident start in a few calls; the rest is for a helper.
+            Ok(false) => length = (length / 2).next_multiple_of(PAGE_BYTES),
+            Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::BADF) => return Ok(Resident::Unknown),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Whether the kernel tells what of a file is in memory.
+///
+/// Errors: `EPERM` for a file of another owner, `ENOSYS` before Linux 6.5.
+pub fn tells_residency(file: impl AsFd) -> io::Result<()> {
+    resident(file, 0, 1)?;
+    Ok(())
+}
+
+/// The number of cachestat(2), on all machines; it is newer than the libc crate's list.
+pub const SYS_CACHESTAT: i64 = 451;
+
+/// The smallest page of any machine that Flash runs on; the kernel counts residency in pages.
+const PAGE_BYTES: usize = 4096;
+
+/// Whether the page cache holds every page of a range, read or on its way (cachestat(2)).
+///
+/// Errors: as in [`tells_residency`].
+pub fn resident(file: impl AsFd, offset: u64, length: usize) -> Result<bool, Errno> {
+    #[repr(C)]
+    struct Range {
+        offset: u64,
+        length: u64,
+    }
+    #[repr(C)]
+    #[derive(Default)]
+    struct Counts {
+        cached: u64,
+        dirty: u64,
+        writeback: u64,
+        evicted: u64,
+        recently_evicted: u64,
+    }
+    let range = Range { offset, length: length as u64 };
+    let mut counts = Counts::default();
+    // SAFETY: cachestat(2) reads one `Range` and writes one `Counts`; both outlive the call
+    // and have the kernel's layout (include/uapi/linux/mman.h).
+    let answer = unsafe {
+        libc::syscall(SYS_CACHESTAT, file.as_fd().as_raw_fd(), &raw const range, &raw mut counts, 0)
+    };
+    if answer != 0 {
+        return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::NOSYS));
+    }
+    let page = PAGE_BYTES as u64;
+    let pages = (offset + range.length).div_ceil(page) - offset / page;
+    Ok(counts.cached >= pages)
+}
+
+/// Errors of look-ups that `std::io::ErrorKind` does not tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// `ELOOP`: symlinks in a circle, or a magic link.
+    Loop,
+    /// `EMFILE`, `ENFILE`: descriptors ran out.
+    Exhausted,
+    /// Anything else, with its number; 0 when it has none.
+    Other(i32),
+}
+
+/// Tells what kind of trouble `error` is.
+pub fn classify(error: &io::Error) -> Trouble {
+    match Errno::from_io_error(error) {
+        Some(Errno::LOOP) => Trouble::Loop,
+        Some(Errno::MFILE | Errno::NFILE) => Trouble::Exhausted,
+        Some(other) => Trouble::Other(other.raw_os_error()),
+        None => Trouble::Other(0),
+    }
+}
