@@ -28,7 +28,7 @@ const SETUID: Call = ("setuid", "105:0");
 const UNLINK: Call = ("unlink", "87:s/etc/passwd");
 
 /// What can wait for a disk, or lead out of the process.
-const FORBIDDEN_TO_A_WORKER: [Call; 20] = [
+const FORBIDDEN_TO_A_WORKER: [Call; 21] = [
     OPENAT_PASSWD,
     OPEN,
     EXECVE,
@@ -47,8 +47,10 @@ const FORBIDDEN_TO_A_WORKER: [Call; 20] = [
     ("read", "0:0:0:0"),
     // Without RWF_NOWAIT.
     ("preadv2", "327:0:0:0:0:0:0"),
-    // Of a path, not of a descriptor.
+    // They follow a path: the state of an open file is asked by fstat.
     ("statx", "332:-100:s/etc/passwd:0:1:0"),
+    // The flag AT_EMPTY_PATH does not keep a path from being followed.
+    ("statx", "332:-100:s/etc/passwd:0x1000:1:0"),
     // Of a file: touching it would wait.
     ("mmap", "9:0:4096:1:2:0:0"),
     ("fsync", "74:0"),

@@ -46,11 +46,11 @@ pub enum Call {
     Send,
     /// A part of a file to a client: sendfile(2), or sendmsg(2) from a mapping, with its questions.
     SendFile,
-    /// Looking up and opening a file: openat2(2), statx(2), fadvise(2).
+    /// Looking up and opening a file: openat2(2), fstat(2), fadvise(2).
     LookUp,
     /// A part of a file into memory: cachestat(2) and preadv2(2), or pread(2).
     Read,
-    /// The state of an open file: statx(2).
+    /// The state of an open file: fstat(2).
     Stat,
     /// Closing a file, and the question before it whether it has a name.
     CloseFile,

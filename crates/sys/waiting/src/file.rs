@@ -5,12 +5,12 @@ use std::num::NonZeroU64;
 use std::path::Path;
 
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{self, Advice, AtFlags, Dir, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, Advice, Dir, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use flash_prompt::file::{
-    self as prompt, BENEATH, Found, Kind, Resident, STAT_MASK, Stat, Want, is_place, look_up_by, resident,
-    stat_from, would_wait_elsewhere,
+    self as prompt, BENEATH, Found, Kind, Resident, Stat, Want, is_place, look_up_by, resident,
+    would_wait_elsewhere,
 };
 use flash_prompt::sendfile::{Sent, send_behind_by};
 
@@ -61,9 +61,9 @@ pub fn open_in_loop(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Foun
     open_on_same(root, path, want).map_err(would_wait_elsewhere)
 }
 
-/// What statx says of an open file, asking whoever knows.
+/// What fstat(2) says of an open file, asking whoever knows.
 pub fn stat(file: impl AsFd) -> io::Result<Stat> {
-    Ok(stat_from(&fs::statx(file, c"", AtFlags::EMPTY_PATH, STAT_MASK)?))
+    prompt::stat(file)
 }
 
 /// Opens what `file` has open once more, with other flags. It is only to be had through /proc.

@@ -114,6 +114,7 @@ const WORKER: &[i64] = &[
     libc::SYS_sendto,
     libc::SYS_shutdown,
     libc::SYS_openat2,
+    libc::SYS_fstat,
     SYS_CACHESTAT,
     libc::SYS_timerfd_settime,
     libc::SYS_getrusage,
@@ -122,7 +123,7 @@ const WORKER: &[i64] = &[
 const HELPER: &[i64] = &[
     libc::SYS_openat2,
     libc::SYS_openat,
-    libc::SYS_statx,
+    libc::SYS_fstat,
     libc::SYS_fstatfs,
     libc::SYS_pread64,
     libc::SYS_getdents64,
@@ -218,8 +219,6 @@ fn list(calls: Calls<'_>) -> Result<Rules> {
     }
     if matches!(calls, Calls::Worker { .. }) {
         allow(libc::SYS_write, &[(0, Eq, libc::STDERR_FILENO as u64)])?;
-        let of_a_descriptor = MaskedEq(libc::AT_EMPTY_PATH as u64);
-        allow(libc::SYS_statx, &[(2, of_a_descriptor, libc::AT_EMPTY_PATH as u64)])?;
         allow(libc::SYS_fadvise64, &[(3, Eq, libc::POSIX_FADV_RANDOM as u64)])?;
     }
     let more = match calls {
