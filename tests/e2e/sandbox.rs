@@ -28,7 +28,7 @@ const SETUID: Call = ("setuid", "105:0");
 const UNLINK: Call = ("unlink", "87:s/etc/passwd");
 
 /// What can wait for a disk, or lead out of the process.
-const FORBIDDEN_TO_A_WORKER: [Call; 21] = [
+const FORBIDDEN_TO_A_WORKER: [Call; 22] = [
     OPENAT_PASSWD,
     OPEN,
     EXECVE,
@@ -54,6 +54,8 @@ const FORBIDDEN_TO_A_WORKER: [Call; 21] = [
     // Of a file: touching it would wait.
     ("mmap", "9:0:4096:1:2:0:0"),
     ("fsync", "74:0"),
+    // F_SETFL with O_DIRECT: reads would go to the disk.
+    ("fcntl", "72:0:4:0x4000"),
 ];
 
 const FORBIDDEN_TO_A_HELPER: [Call; 9] =

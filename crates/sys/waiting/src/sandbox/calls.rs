@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fs::OFlags;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
@@ -202,9 +203,13 @@ fn list(calls: Calls<'_>) -> Result<Rules> {
     allow(libc::SYS_mmap, &[not_to_be_executed.clone(), anonymous])?;
     allow(libc::SYS_mprotect, &[not_to_be_executed])?;
     allow(libc::SYS_tgkill, &[(0, Eq, std::process::id().into())])?;
-    for command in [libc::F_GETFD, libc::F_GETFL, libc::F_SETFL, libc::F_DUPFD_CLOEXEC] {
+    for command in [libc::F_GETFD, libc::F_GETFL, libc::F_DUPFD_CLOEXEC] {
         allow(libc::SYS_fcntl, &[(1, Eq, command as u64)])?;
     }
+    // Not O_DIRECT, with which a read goes to the disk, nor O_ASYNC or O_APPEND.
+    let flags = OFlags::NONBLOCK | OFlags::NOATIME | OFlags::ACCMODE | OFlags::LARGEFILE;
+    let others = u64::from(!flags.bits());
+    allow(libc::SYS_fcntl, &[(1, Eq, libc::F_SETFL as u64), (2, MaskedEq(others), 0)])?;
     // For the message on a violation.
     #[cfg(target_arch = "x86_64")]
     allow(libc::SYS_poll, &[(2, Eq, 0)])?;
