@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::net::{
@@ -151,7 +152,107 @@ pub fn end(fd: impl AsFd) -> io::Result<()> {
     Ok(net::shutdown(fd, Shutdown::Both)?)
 }
 
+/// Has the close of a TCP socket that comes next end its connection at once: the client gets a reset, and the
+/// kernel drops what it holds for it, instead of sending that for as long as the client takes (socket(7),
+/// `SO_LINGER` of 0 seconds).
+///
+/// Errors: `ENOTSOCK`.
+pub fn reset(socket: impl AsFd) -> io::Result<()> {
+    Ok(sockopt::set_socket_linger(socket, Some(Duration::ZERO))?)
+}
+
+/// Bytes that a TCP socket holds for its peer: sent but not acknowledged by it, and not sent yet (tcp(7),
+/// `SIOCOUTQ`). The end of the sending side counts as one more.
+///
+/// Errors: `EINVAL` for a listening socket, `ENOTTY` for what is no socket.
+pub fn unsent_bytes(socket: impl AsFd) -> io::Result<usize> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request writes one int, which outlives the call.
+    let answer = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if answer == 0 { Ok(usize::try_from(bytes).unwrap_or(0)) } else { Err(io::Error::last_os_error()) }
+}
+
 fn socket(family: AddressFamily) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Ok(net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// An accepted socket, and the client that reads nothing yet.
+    fn connection() -> (OwnedFd, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+        client.set_read_timeout(Some(Duration::from_secs(15))).expect("set");
+        let (server, _) = listener.accept().expect("accepted");
+        (server.into(), client)
+    }
+
+    /// Sends until there is no more room: how many bytes.
+    fn fill(server: &OwnedFd) -> usize {
+        let mut sent = 0;
+        loop {
+            match send(server, &[7; 64 * 1024]) {
+                Ok(n) => sent += n,
+                Err(e) => {
+                    assert_eq!(e.kind(), io::ErrorKind::WouldBlock);
+                    return sent;
+                }
+            }
+        }
+    }
+
+    /// How many bytes the client gets, and how that ends.
+    fn read_out(mut client: TcpStream) -> (usize, Option<io::ErrorKind>) {
+        let (mut received, mut buffer) = (0, vec![0; 64 * 1024]);
+        loop {
+            match client.read(&mut buffer) {
+                Ok(0) => return (received, None),
+                Ok(n) => received += n,
+                Err(e) => return (received, Some(e.kind())),
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_that_is_reset_keeps_nothing_for_its_client() {
+        let (server, client) = connection();
+        let sent = fill(&server);
+        drop(server);
+        assert_eq!(read_out(client), (sent, None), "the kernel goes on after a close");
+        let (server, client) = connection();
+        let sent = fill(&server);
+        reset(&server).expect("set");
+        drop(server);
+        let (received, end) = read_out(client);
+        assert_eq!(end, Some(io::ErrorKind::ConnectionReset));
+        assert!(received < sent, "{received} of {sent}");
+    }
+
+    #[test]
+    fn what_a_client_has_not_taken_is_told() {
+        let (server, mut client) = connection();
+        assert_eq!(unsent_bytes(&server).expect("told"), 0);
+        let sent = fill(&server);
+        let unsent = unsent_bytes(&server).expect("told");
+        assert!(0 < unsent && unsent < sent, "{unsent} of {sent}: some are in the client's own buffer");
+        client.read_exact(&mut vec![0; sent]).expect("all of it");
+        let started = Instant::now();
+        while unsent_bytes(&server).expect("told") > 0 {
+            assert!(started.elapsed() < Duration::from_secs(15), "never acknowledged");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn only_sockets_have_something_unsent() {
+        let file = std::fs::File::open("/dev/null").expect("/dev/null");
+        assert!(unsent_bytes(&file).is_err() && reset(&file).is_err());
+    }
 }
