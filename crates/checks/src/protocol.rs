@@ -4,11 +4,9 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
+use crate::messages::{Encoded, MESSAGE_BYTES_MAX, decode_outcome, decode_task, encode_outcome, encode_task};
 use flash_engine::limits::{HAND_OVER_BYTES_MAX, LOAD_BYTES};
 use flash_engine::{Finding, Outcome, Task};
-use flash_server::fuzzing::{
-    Encoded, MESSAGE_BYTES_MAX, decode_outcome, decode_task, encode_outcome, encode_task,
-};
 
 /// The most descriptors that a message of the protocol has: a file and its three siblings.
 const DESCRIPTORS_MAX: usize = 4;

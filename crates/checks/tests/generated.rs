@@ -381,7 +381,7 @@ fn message() -> Bytes {
                 2 => Task::Load { file: file(), offset, length_bytes },
                 _ => Task::Read { file: file(), offset, length_bytes },
             };
-            flash_server::fuzzing::encode_task(id, &task)
+            flash_checks::messages::encode_task(id, &task)
         },
     );
     let opened = || {
@@ -404,7 +404,7 @@ fn message() -> Bytes {
                 (7, _) => Outcome::Exhausted,
                 _ => Outcome::Lost,
             };
-            flash_server::fuzzing::encode_outcome(id, &outcome)
+            flash_checks::messages::encode_outcome(id, &outcome)
         });
     prop_oneof![task, outcome]
         .prop_map(|(bytes, needed)| [&[needed as u8], bytes.as_slice()].concat())

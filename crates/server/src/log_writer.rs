@@ -5,17 +5,17 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-use flash_sys::OwnedFd;
-use flash_sys::prompt::channel;
-use flash_sys::prompt::epoll::{Epoll, Watch};
-use flash_sys::sandbox::calls::Calls;
-use flash_sys::sandbox::paths::Rights;
-use flash_sys::waiting::file;
+use flash_prompt::OwnedFd;
+use flash_prompt::channel;
+use flash_prompt::epoll::{Epoll, Watch};
+use flash_waiting::file;
+use flash_waiting::sandbox::calls::Calls;
+use flash_waiting::sandbox::paths::Rights;
 
 use crate::config::Settings;
-use crate::control::{Notice, Order, receive_order, send_notice};
 use crate::sandbox::{self, Role};
-use crate::worker::BATCH_BYTES_MAX;
+use flash_worker::BATCH_BYTES_MAX;
+use flash_worker::control::{Notice, Order, receive_order, send_notice};
 
 const CONTROL: u64 = u64::MAX;
 /// Messages taken from one worker before the next has its turn.

@@ -7,13 +7,13 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 
-use flash_sys::OwnedFd;
-use flash_sys::waiting::{process, signal};
+use flash_prompt::OwnedFd;
+use flash_waiting::{process, signal};
 
 use crate::config::Settings;
-use crate::control::{Order, receive_order};
 use crate::sandbox::{self, Role};
 use crate::{architecture, helper, log_writer};
+use flash_worker::control::{Order, receive_order};
 
 /// The exit code of a helper that was asked for a root that it does not have, or that is gone.
 pub(crate) const STALE_ROOT: u8 = 75;

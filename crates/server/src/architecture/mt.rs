@@ -12,19 +12,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
 use flash_engine::{Key, Outcome};
-use flash_sys::OwnedFd;
-use flash_sys::prompt::epoll::{Epoll, Ready, Watch};
-use flash_sys::prompt::mechanism::{Awaited, Kind, Mechanism};
-use flash_sys::prompt::{channel, net};
-use flash_sys::waiting::process;
-
-use super::amped::PROMPT;
-use crate::config::Settings;
-use crate::control::CHANNEL_BYTES;
-use crate::helper::DiskWork;
-use crate::worker::{
-    Accepts, Begun, Call, OwnJobs, Socket, Worker, close_aside_here, kind, lap, of_job, parts, timed, token,
+use flash_prompt::OwnedFd;
+use flash_prompt::epoll::{Epoll, Ready, Watch};
+use flash_prompt::mechanism::{Awaited, Kind, Mechanism};
+use flash_prompt::{channel, net};
+use flash_waiting::process;
+use flash_worker::amped::PROMPT;
+use flash_worker::control::CHANNEL_BYTES;
+use flash_worker::{
+    Accepts, Call, OwnJobs, Socket, Worker, close_aside_here, kind, lap, of_job, parts, timed, token,
 };
+
+use crate::config::Settings;
+use crate::helper::DiskWork;
+use crate::start::{Begun, close};
 
 /// Descriptors that a thread has for itself: two to wait with, and its connection's file.
 pub(super) const DESCRIPTORS_OF_THREAD: usize = 3;
@@ -81,7 +82,7 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
     })?;
     {
         let state = shared.lock();
-        state.worker.ready(state.worker.close(settings, Some(&shared.work))?)?;
+        state.worker.ready(close(&state.worker, settings, Some(&shared.work))?)?;
         // Only now: who serves before it is ready would not count as serving. Edge-triggered: of several
         // threads that wait on it, one is woken.
         for (number, listener) in state.listeners.iter().enumerate() {
@@ -106,7 +107,7 @@ fn start_threads(shared: &'static Shared, settings: &Settings, spare: Epoll, idl
         thread::Builder::new().name("connection".into()).stack_size(STACK_BYTES).spawn(move || {
             // Where it may not, threads are switched more often than they need be.
             let _ = process::preempt_nobody();
-            let in_force = shared.lock().worker.close(&settings, Some(&shared.work));
+            let in_force = close(&shared.lock().worker, &settings, Some(&shared.work));
             let is_closed = in_force.is_ok();
             // The main thread is there for as long as the process.
             let _ = closed.send(in_force);

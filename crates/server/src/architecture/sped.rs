@@ -3,11 +3,12 @@
 
 use std::io;
 
-use flash_sys::waiting::file;
+use flash_waiting::file;
+use flash_worker::{Accepts, Call, OwnJobs, Reach, Worker, close_aside_here, of_job, timed};
 
 use crate::config::Settings;
 use crate::helper::DiskWork;
-use crate::worker::{Accepts, Begun, Call, OwnJobs, Reach, Worker, close_aside_here, of_job, timed};
+use crate::start::{Begun, close};
 
 /// Reach as any program has them. Whether they are in memory is not asked, which is what SPED saves (section
 /// 6.1).
@@ -30,7 +31,7 @@ pub(super) fn own_jobs() -> OwnJobs {
 pub(super) fn run(begun: Begun, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
     let work = begun.disk_work(settings)?;
     let worker = begun.worker(settings, descriptors_max, WAITING, Some(own_jobs()), Accepts::All)?;
-    worker.ready(worker.close(settings, Some(&work))?)?;
+    worker.ready(close(&worker, settings, Some(&work))?)?;
     worker.run(|worker| {
         do_job(worker, &work);
         Ok(())

@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use flash_sys::waiting::memory::usable_bytes;
-use flash_sys::waiting::root::{Unopened, open_roots};
+use flash_waiting::memory::usable_bytes;
+use flash_waiting::root::{Unopened, open_roots};
 
 use super::ROOT_PATIENCE;
 use super::account;

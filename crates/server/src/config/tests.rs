@@ -182,7 +182,7 @@ fn every_key_is_read() {
         [types]
         MJS = "text/javascript"
         "#
-        .replace("UID", &flash_sys::sandbox::privileges::user().to_string())
+        .replace("UID", &flash_waiting::sandbox::privileges::user().to_string())
         .as_str(),
     );
     assert_eq!((settings.workers, settings.cache_memory_bytes), (16, 1 << 20));

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use flash_http::date::iso_date;
 use flash_http::error_page::{escape_html, escape_json};
 use flash_http::target::encode_path;
-use flash_sys::OwnedFd;
-use flash_sys::prompt::file::{Kind, Want};
-use flash_sys::waiting::file;
+use flash_prompt::OwnedFd;
+use flash_prompt::file::{Kind, Want};
+use flash_waiting::file;
 
 /// How long entries are looked at one by one; those after it are listed by name alone, so that
 /// a huge directory on a slow disk is listed before the job's deadline.

@@ -12,18 +12,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use flash_engine::{JobId, Outcome, Task};
-use flash_sys::OwnedFd;
-use flash_sys::prompt::channel;
-use flash_sys::sandbox::calls::Calls;
-use flash_sys::sandbox::paths::Rights;
+use flash_prompt::OwnedFd;
+use flash_prompt::channel;
+use flash_waiting::sandbox::calls::Calls;
+use flash_waiting::sandbox::paths::Rights;
 
 pub(crate) use threads::start as start_threads;
 pub(crate) use work::DiskWork;
 
 use crate::config::Settings;
-use crate::control::{Order, receive_order};
-use crate::protocol::{CLOSE, MESSAGE_BYTES_MAX, decode_task, encode_outcome};
 use crate::sandbox::{self, Role};
+use flash_worker::control::{Order, receive_order};
+use flash_worker::protocol::{CLOSE, MESSAGE_BYTES_MAX, decode_task, encode_outcome};
 
 /// How old a helper without some root is at least when it makes room for one with it: a root that
 /// hangs or fails must not make every request of its site start a process.

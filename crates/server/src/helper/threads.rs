@@ -13,15 +13,15 @@ use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use flash_sys::OwnedFd;
-use flash_sys::prompt::channel;
-use flash_sys::sandbox::calls::Calls;
-use flash_sys::sandbox::memory;
-use flash_sys::waiting::process;
+use flash_prompt::OwnedFd;
+use flash_prompt::channel;
+use flash_waiting::process;
+use flash_waiting::sandbox::calls::Calls;
+use flash_waiting::sandbox::memory;
 
 use super::{DiskWork, close, serve};
 use crate::config::Settings;
-use crate::protocol::MESSAGE_BYTES_MAX;
+use flash_worker::protocol::MESSAGE_BYTES_MAX;
 
 /// Starts all helpers that a worker may have, which share what `work` needs. Gives the worker's ends of their
 /// channels once each is held to its part.

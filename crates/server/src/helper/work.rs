@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use flash_engine::limits::SMALL_FILE_BYTES_MAX;
 use flash_engine::{FileStat, Finding, Kind, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
 use flash_http::types::TypeTable;
-use flash_sys::prompt::file::is_place;
-use flash_sys::waiting::file;
-use flash_sys::{AsFd, OwnedFd};
+use flash_prompt::file::is_place;
+use flash_prompt::{AsFd, OwnedFd};
+use flash_waiting::file;
 
 use super::listing;
 use crate::config::{self, Settings};
@@ -83,7 +83,9 @@ impl DiskWork {
         let Some((rules, root)) = self.rooted(site)? else {
             return Ok(Outcome::Lost);
         };
-        let look_up = |path: &[u8], want| convert::look_up(file::open(root, path, convert::sys_want(want)));
+        let look_up = |path: &[u8], want| {
+            flash_worker::convert::look_up(file::open(root, path, flash_worker::convert::sys_want(want)))
+        };
         let finding = match find(path, rules, &self.types, Want::Content, look_up) {
             Ok(finding) => finding,
             Err(LookUpError::Failed(number)) => return Ok(Outcome::Failed(number)),
@@ -142,5 +144,5 @@ const GONE: FileStat =
     FileStat { kind: Kind::File, device: 0, inode: 0, size_bytes: 0, modified_ns: 0, changed_ns: 0 };
 
 fn state(file: impl AsFd) -> io::Result<FileStat> {
-    Ok(convert::stat(&file::stat(file)?))
+    Ok(flash_worker::convert::stat(&file::stat(file)?))
 }

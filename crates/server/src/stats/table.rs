@@ -4,9 +4,9 @@
 
 use std::fmt::Write as _;
 
-use super::figures::Histogram;
 use super::stalls::time;
 use super::{Counters, ServerStats, StateCounts, WorkerStats};
+use flash_worker::stats::Histogram;
 
 /// Workers shown, each on a line; more are only counted.
 const WORKERS_SHOWN_MAX: usize = 64;

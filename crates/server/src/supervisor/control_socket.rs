@@ -10,15 +10,15 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
-use flash_sys::prompt::epoll::{Epoll, Watch};
-use flash_sys::waiting::local;
+use flash_prompt::epoll::{Epoll, Watch};
+use flash_waiting::local;
 
 use super::generation::{Generation, Worker};
 use crate::config::ControlSocket as Wanted;
-use crate::control::{Order, send_order};
 use crate::stats::{
     self, Answer, Counters, Request, STALL_NS, ServerStalls, ServerStats, States, WorkerStalls, WorkerStats,
 };
+use flash_worker::control::{Order, send_order};
 
 /// Clients at once.
 const CLIENTS_MAX: usize = 8;

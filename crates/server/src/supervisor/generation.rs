@@ -4,20 +4,21 @@ use std::collections::HashMap;
 use std::io;
 use std::process::{Child, ExitStatus};
 
-use flash_sys::OwnedFd;
-use flash_sys::prompt::epoll::{Epoll, Watch};
-use flash_sys::prompt::{channel, clock};
-use flash_sys::waiting::{file, process};
+use flash_prompt::OwnedFd;
+use flash_prompt::epoll::{Epoll, Watch};
+use flash_prompt::{channel, clock};
+use flash_waiting::{file, process};
 
 use super::roots::Roots;
 use super::sockets::Sockets;
 use super::starter::Starter;
 use crate::architecture;
 use crate::config::{LogFormat, Settings};
-use crate::control::{CHANNEL_BYTES, Notice, Order, receive_notice, send_order};
-use crate::protocol::MESSAGE_BYTES_MAX;
 use crate::role::STALE_ROOT;
-use crate::sandbox::{InForce, Role as Part};
+use crate::sandbox::Role as Part;
+use flash_worker::control::InForce;
+use flash_worker::control::{CHANNEL_BYTES, Notice, Order, receive_notice, send_order};
+use flash_worker::protocol::MESSAGE_BYTES_MAX;
 
 /// A worker or log writer that ends sooner than this after its start is started again after a pause.
 const STEADY_MS: u64 = 1_000;
@@ -434,7 +435,7 @@ fn start_helper_process(
 
 /// Gives a worker and the log writer the two ends of a channel.
 fn connect_log(log: &Role, worker: &Role) -> io::Result<()> {
-    let (to_log, from_worker) = channel::pair(8 * crate::worker::BATCH_BYTES_MAX)?;
+    let (to_log, from_worker) = channel::pair(8 * flash_worker::BATCH_BYTES_MAX)?;
     order_if_there(log, &Order::Log(from_worker))?;
     order_if_there(worker, &Order::Log(to_log))
 }

@@ -11,17 +11,17 @@ mod starter;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use flash_sys::OwnedFd;
-use flash_sys::prompt::clock;
-use flash_sys::prompt::epoll::{Epoll, Watch};
-use flash_sys::sandbox::{VIOLATION_EXIT_CODE, privileges};
-use flash_sys::waiting::process;
-use flash_sys::waiting::signal::{self, Signal};
+use flash_prompt::OwnedFd;
+use flash_prompt::clock;
+use flash_prompt::epoll::{Epoll, Watch};
+use flash_waiting::process;
+use flash_waiting::sandbox::{VIOLATION_EXIT_CODE, privileges};
+use flash_waiting::signal::{self, Signal};
 
 use crate::architecture;
 use crate::config::{self, LogFormat, Sources};
-use crate::control::{Notice, Order, receive_notice, send_order};
 use control_socket::{ControlSocket, Subject};
+use flash_worker::control::{Notice, Order, receive_notice, send_order};
 use generation::{Death, Generation, State};
 use sockets::Sockets;
 use starter::Starter;

@@ -6,12 +6,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use flash_sys::prompt::epoll::{Epoll, Watch};
-use flash_sys::waiting::root::{Opening, Root, Unopened, open_roots};
-use flash_sys::{AsFd, OwnedFd};
+use flash_prompt::epoll::{Epoll, Watch};
+use flash_prompt::{AsFd, OwnedFd};
+use flash_waiting::root::{Opening, Root, Unopened, open_roots};
 
 use crate::config::{ROOT_PATIENCE, Site};
-use crate::control::{Order, send_order};
+use flash_worker::control::{Order, send_order};
 
 /// Roots are opened anew no sooner than this after the last time.
 const RENEWAL_PAUSE_MS: u64 = 1_000;
