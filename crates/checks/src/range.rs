@@ -39,6 +39,10 @@ pub fn range(input: &[u8]) {
 
 /// In `u128`, so that nothing has to be held at a bound.
 fn expected(field: &[u8], file_bytes: u64) -> Ranges {
+    // As nginx and Apache do; a `Content-Range` can name no part of it.
+    if file_bytes == 0 {
+        return Ranges::Whole;
+    }
     let lower = field.to_ascii_lowercase();
     let Some(set) = lower.strip_prefix(b"bytes=") else { return Ranges::Whole };
     let specs: Vec<&[u8]> = elements(set).filter(|spec| !spec.is_empty()).collect();

@@ -266,7 +266,8 @@ impl Ask {
     /// The parts of a file of this size that are asked for; None when all of it is, and an empty
     /// list when what is asked for is not there.
     pub(crate) fn parts(&self, size_bytes: u64) -> Option<Vec<(u64, u64)>> {
-        if self.ranges.is_empty() || self.method != Method::Get {
+        // An empty file is always sent whole.
+        if self.ranges.is_empty() || self.method != Method::Get || size_bytes == 0 {
             return None;
         }
         let mut parts: Vec<(u64, u64)> = Vec::new();
