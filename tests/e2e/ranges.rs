@@ -191,29 +191,39 @@ fn ranges_that_overlap_or_touch_are_one() {
 }
 
 #[test]
-fn at_most_sixteen_ranges_and_never_more_than_the_file() {
+fn at_most_two_hundred_ranges_and_never_more_than_the_file() {
     let folder = Folder::new();
     let content = pattern(100_000, 4);
     folder.www("data.bin", &content);
     let server = Launch::new(&folder).start();
-    let some = |count: usize| {
-        let specs: Vec<String> = (0..count).map(|n| format!("{}-{}", n * 1000, n * 1000 + 99)).collect();
+    let some = |count: usize, length: usize| {
+        let specs: Vec<String> =
+            (0..count).map(|n| format!("{}-{}", n * 450, n * 450 + length - 1)).collect();
         ranged(&server, "/data.bin", &format!("bytes={}", specs.join(",")))
     };
-    let page = some(16);
-    let found = parts(&page);
-    assert_eq!(found.len(), 16);
-    for (n, (_, bytes)) in found.iter().enumerate() {
-        assert!(*bytes == content[n * 1000..n * 1000 + 100], "part {n}");
+    for count in [16, 17, 200] {
+        let page = some(count, 100);
+        assert!(page.body.len() < content.len(), "{count}");
+        let found = parts(&page);
+        assert_eq!(found.len(), count);
+        for (n, (_, bytes)) in found.iter().enumerate() {
+            assert!(*bytes == content[n * 450..n * 450 + 100], "part {n} of {count}");
+        }
     }
-    for count in [17, 200] {
-        let page = some(count);
+    // One too many, and parts that with their heads are longer than the file.
+    for (count, length) in [(201, 100), (200, 449)] {
+        let page = some(count, length);
         assert!(page.status == 200 && page.body == content, "{count}: {}", page.status);
     }
     // However often the file is asked for, its bytes go out once.
-    let all = ["0-"; 16].join(",");
+    let all = ["0-"; 200].join(",");
     let page = ranged(&server, "/data.bin", &format!("bytes={all}"));
     assert!(page.status == 206 && page.body == content);
+    // A few are parts even so.
+    folder.www("short.txt", "0123456789".repeat(10));
+    let specs = |count: usize| (0..count).map(|n| format!("{0}-{0}", n * 2)).collect::<Vec<_>>().join(",");
+    assert_eq!(parts(&ranged(&server, "/short.txt", &format!("bytes={}", specs(16)))).len(), 16);
+    assert_eq!(ranged(&server, "/short.txt", &format!("bytes={}", specs(17))).status, 200);
 }
 
 #[test]
