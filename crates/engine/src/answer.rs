@@ -219,7 +219,7 @@ impl<S: System> Engine<S> {
         }
         let ranges = match request.range {
             Some(field) if range_applies(request, &validators, self.wall_s()) => {
-                parse_range(field, version.stat.size_bytes)
+                parse_range(field, version.stat.size_bytes, &version.content_type)
             }
             _ => Ranges::Whole,
         };
