@@ -75,5 +75,5 @@ fn unescape(segment: &[u8]) -> Option<Vec<u8>> {
         name.push(u8::from_str_radix(digits, 16).ok().filter(|_| is_hex)?);
         name.extend_from_slice(&part[2..]);
     }
-    name.iter().all(|byte| *byte != b'/' && !byte.is_ascii_control()).then_some(name)
+    name.iter().all(|byte| *byte != b'/' && *byte != 0).then_some(name)
 }

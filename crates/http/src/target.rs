@@ -19,8 +19,8 @@ pub enum BadPath {
     Escape,
     /// An encoded `/`, which would be a separator to the file system and none to the client.
     EncodedSlash,
-    /// A control byte, NUL among them, encoded or not.
-    ControlByte,
+    /// A NUL, which no name holds and at which a C library would end it.
+    Nul,
     /// `..` above the root.
     AboveRoot,
 }
@@ -37,7 +37,7 @@ impl BadPath {
             Self::NotAbsolute => "The path does not begin with a slash",
             Self::Escape => "The path has a malformed percent-escape",
             Self::EncodedSlash => "The path has an encoded slash",
-            Self::ControlByte => "The path has a control byte",
+            Self::Nul => "The path has a NUL",
             Self::AboveRoot => "The path leads above the root",
         }
     }
@@ -58,6 +58,9 @@ impl std::error::Error for BadPath {}
 /// and ends with one if the path named a directory: by a final `/`, `/.` or `/..`. It borrows `raw`
 /// when nothing had to change.
 ///
+/// The result may hold every byte that a file name may, control characters and bytes that are no
+/// UTF-8 among them. Whoever shows it escapes it; in a head or a link it goes through [`encode_path`].
+///
 /// # Errors
 /// [`BadPath`], which is a 400.
 pub fn decode_path(raw: &[u8]) -> Result<Cow<'_, [u8]>, BadPath> {
@@ -66,10 +69,7 @@ pub fn decode_path(raw: &[u8]) -> Result<Cow<'_, [u8]>, BadPath> {
     };
     // Without an early exit, and over pairs of neighbours, so that it is done many bytes at a time.
     let special = raw.iter().zip(segments).fold(false, |special, (&before, &byte)| {
-        special
-            | (byte == b'%')
-            | byte.is_ascii_control()
-            | ((before == b'/') & ((byte == b'/') | (byte == b'.')))
+        special | (byte == b'%') | (byte == 0) | ((before == b'/') & ((byte == b'/') | (byte == b'.')))
     });
     if special {
         return decode_segments(segments).map(Cow::Owned);
@@ -122,7 +122,7 @@ fn decode_segment(segment: &[u8], path: &mut Vec<u8>) -> Result<(), BadPath> {
         };
         match byte {
             b'/' => return Err(BadPath::EncodedSlash),
-            _ if byte.is_ascii_control() => return Err(BadPath::ControlByte),
+            0 => return Err(BadPath::Nul),
             _ => path.push(byte),
         }
     }
@@ -209,6 +209,10 @@ mod tests {
             ("/..a/b", "/..a/b"),
             ("/%C3%A9", "/é"),
             ("/a%3Fb%23c%5C", "/a?b#c\\"),
+            ("/%01a", "/\u{1}a"),
+            ("/a%0Ab", "/a\nb"),
+            ("/%0D%0AX:y", "/\r\nX:y"),
+            ("/%7f/%1B[2J", "/\u{7f}/\u{1b}[2J"),
             ("/.", "/"),
             ("//", "/"),
         ] {
@@ -233,12 +237,10 @@ mod tests {
             ("/a%2Fb", EncodedSlash),
             ("/a%2fb", EncodedSlash),
             ("/..%2f..%2fetc", EncodedSlash),
-            ("/a%00", ControlByte),
-            ("/%0a", ControlByte),
-            ("/%7F", ControlByte),
-            ("/a\0", ControlByte),
-            ("/a\u{7f}b", ControlByte),
-            ("/./\t", ControlByte),
+            ("/a%00", Nul),
+            ("/%00/..", Nul),
+            ("/a\0", Nul),
+            ("/./\0", Nul),
             ("/%", Escape),
             ("/%2", Escape),
             ("/%/a", Escape),
@@ -249,6 +251,12 @@ mod tests {
         ] {
             assert_eq!(decoded(raw), Err(expected), "{raw:?}");
         }
+    }
+
+    #[test]
+    fn names_need_not_be_text() {
+        assert_eq!(decode_path(b"/%FF").as_deref(), Ok(&b"/\xff"[..]));
+        assert_eq!(decode_path(b"/%80/%c0%af").as_deref(), Ok(&b"/\x80/\xc0\xaf"[..]));
     }
 
     #[test]
@@ -272,6 +280,7 @@ mod tests {
         assert_eq!(encode_path(b"///"), "/");
         assert_eq!(encode_path(b"/\\evil"), "/%5Cevil");
         assert_eq!(encode_path(b"a b"), "a%20b");
+        assert_eq!(encode_path(b"/\r\nX: y\0\x7f\x80\xff"), "/%0D%0AX%3A%20y%00%7F%80%FF");
         assert_eq!(encode_path(b""), "");
     }
 
@@ -298,7 +307,7 @@ mod tests {
             if let Ok(path) = decode_path(&raw) {
                 prop_assert!(path.starts_with(b"/"));
                 prop_assert!(!path.windows(2).any(|pair| pair == b"//"));
-                prop_assert!(!path.iter().any(u8::is_ascii_control));
+                prop_assert!(!path.contains(&0));
                 prop_assert!(path.len() <= raw.len());
                 for segment in path.split(|&byte| byte == b'/') {
                     prop_assert!(segment != b"." && segment != b"..");
