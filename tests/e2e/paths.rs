@@ -95,11 +95,10 @@ fn wrong_escapes_and_ways_out_are_400() {
             ("/%00", 400, ""),
             ("/hello.txt%00", 400, ""),
             ("/hello.txt%00.html", 400, ""),
-            ("/%2F", 400, ""),
-            ("/%2f", 400, ""),
-            ("/sub%2Fx.txt", 400, ""),
-            ("/sub%2fx.txt", 400, ""),
             ("/..%2Fsecret.txt", 400, ""),
+            ("/%2e%2E%2fsecret.txt", 400, ""),
+            ("/sub%2F..%2F..%2Fsecret.txt", 400, ""),
+            ("/%2F..%2Fsecret.txt", 400, ""),
             ("/%", 400, ""),
             ("/%4", 400, ""),
             ("/%zz", 400, ""),
@@ -124,6 +123,54 @@ fn wrong_escapes_and_ways_out_are_400() {
             ("/%c0%ae%c0%ae/secret.txt", 404, ""),
         ],
     );
+}
+
+/// As nginx has it, for one, or as an operator wants it.
+#[test]
+fn an_encoded_slash_is_a_slash_or_an_error() {
+    let folder = Folder::with_hello();
+    folder.www("@scope/name", "package");
+    folder.www("sub/.hidden", "hidden");
+    folder.www(".git/config", "hidden");
+    folder.www("evil.example/index.html", "index");
+    let root = folder.path("www");
+    let config = format!(
+        "root = {root:?}\nlisten = [\"127.0.0.1:0\"]\n[[site]]\nhosts = [\"strict.test\"]\nroot = {root:?}\nencoded_slash = \"refuse\"\n"
+    );
+    let server = Launch::configured(&folder, &config).start();
+    let table = [
+        ("/@scope%2Fname", 200, "package"),
+        ("/@scope%2fname", 200, "package"),
+        ("/%40scope%2F%2Fname", 200, "package"),
+        ("/%2Fhello.txt", 200, "hello\n"),
+        ("/@scope%2F..%2Fhello.txt", 200, "hello\n"),
+        ("/%2F", 404, ""),
+        ("/@scope%2Fname%2F", 404, ""),
+        ("/@scope%252Fname", 404, ""),
+        ("/sub%2F.hidden", 404, ""),
+        ("/sub%2F%2Ehidden", 404, ""),
+        ("/%2F.git%2Fconfig", 404, ""),
+        ("/@scope%2F%2e%2e%2F.git%2Fconfig", 404, ""),
+    ];
+    check(&server, &table);
+    // No address of another server comes of it.
+    for target in ["/%2Fevil.example", "/%2F%2Fevil.example", "//%2Fevil.example"] {
+        let page = server.get(target);
+        assert_eq!((page.status, page.must("Location")), (301, "/evil.example/"), "{target}");
+    }
+    let mut client = server.client();
+    let mut strict = |target: &str| {
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: strict.test\r\n\r\n"));
+        client.page()
+    };
+    for (target, _, _) in table {
+        let status = if target == "/@scope%252Fname" { 404 } else { 400 };
+        assert_eq!(strict(target).status, status, "{target}");
+    }
+    assert_eq!(strict("/@scope/name").text(), "package");
+    drop(server);
+    let server = Launch::new(&folder).args(["--encoded-slash", "refuse"]).start();
+    assert_eq!(server.get("/@scope%2Fname").status, 400);
 }
 
 /// Whatever bytes a name holds, its file is served. Only in a head and in a page they are escaped.

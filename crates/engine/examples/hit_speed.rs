@@ -13,6 +13,7 @@ use flash_engine::{
     Engine, FilePart, FileSent, FileStat, JobId, Kind, LogFormat, LookUpError, Moment, Opened, Optimizations,
     Readiness, Resident, Rules, SiteId, SiteRules, System, Task, Timeouts, Want,
 };
+use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
 const ROUNDS: usize = 15;
@@ -83,7 +84,14 @@ impl System for OneFile {
 
 fn rules() -> Rules {
     let index = vec!["index.html".into()];
-    let site = SiteRules { root: "/".into(), hosts: vec![], index, browse: false, precompressed: true };
+    let site = SiteRules {
+        root: "/".into(),
+        hosts: vec![],
+        index,
+        browse: false,
+        precompressed: true,
+        encoded_slash: EncodedSlash::Decode,
+    };
     Rules {
         sites: vec![site],
         types: TypeTable::new([]),

@@ -120,6 +120,8 @@ fn relative(path: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
+    use flash_http::EncodedSlash;
+
     use super::*;
     use crate::system::FileStat;
 
@@ -139,7 +141,14 @@ mod tests {
 
     fn run(path: &str, browse: bool) -> Finding<()> {
         let index = vec!["index.html".into()];
-        let site = SiteRules { root: "/".into(), hosts: vec![], index, browse, precompressed: true };
+        let site = SiteRules {
+            root: "/".into(),
+            hosts: vec![],
+            index,
+            browse,
+            precompressed: true,
+            encoded_slash: EncodedSlash::Decode,
+        };
         let look_up = |path: &[u8], _| {
             let name = std::str::from_utf8(path).expect("a test's path");
             let (_, kind) = SITE.iter().find(|(n, _)| *n == name).ok_or(LookUpError::Missing)?;

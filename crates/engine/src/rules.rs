@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
 use crate::access_log::LogFormat;
@@ -27,6 +28,8 @@ pub struct SiteRules {
     pub browse: bool,
     /// Whether `.br`, `.zst` and `.gz` siblings are looked for.
     pub precompressed: bool,
+    /// What `%2F` in a path is taken for.
+    pub encoded_slash: EncodedSlash,
 }
 
 /// How long the engine waits, in milliseconds.
@@ -184,6 +187,7 @@ mod tests {
             index: vec![],
             browse: false,
             precompressed: false,
+            encoded_slash: EncodedSlash::Decode,
         }
     }
 

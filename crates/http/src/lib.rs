@@ -26,5 +26,5 @@ pub use negotiate::{Acceptable, Choice, Coding};
 pub use range::{ByteRange, Ranges};
 pub use request::{BadHead, Body, Head, HeadLimits, Method, Request, Version, head_end, parse_head};
 pub use response::{HeadWriter, Status};
-pub use target::{BadPath, decode_path};
+pub use target::{BadPath, EncodedSlash, decode_path};
 pub use types::TypeTable;

@@ -17,7 +17,7 @@ pub enum BadPath {
     NotAbsolute,
     /// A `%` without two hexadecimal digits.
     Escape,
-    /// An encoded `/`, which would be a separator to the file system and none to the client.
+    /// An encoded `/`, where [`EncodedSlash::Refuse`] says so.
     EncodedSlash,
     /// A NUL, which no name holds and at which a C library would end it.
     Nul,
@@ -43,6 +43,17 @@ impl BadPath {
     }
 }
 
+/// What an encoded slash (`%2F`) in a path is taken for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EncodedSlash {
+    /// A slash like any other, as nginx takes it. Mirrors of npm need it: `/@scope%2Fname`.
+    #[default]
+    Decode,
+    /// An error: RFC 3986 section 2.2 lets it stand for data within a segment, which no file name can
+    /// hold, and a proxy in front that guards paths may not have seen it as a separator.
+    Refuse,
+}
+
 impl fmt::Display for BadPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.reason())
@@ -54,7 +65,7 @@ impl std::error::Error for BadPath {}
 /// Decodes and normalises the path of a request target, once and strictly.
 ///
 /// Repeated slashes become one, `.` segments go, `..` takes the segment before it along (RFC 3986
-/// section 5.2.4, after decoding, so that `%2e%2e` is no way around it). The result begins with `/`,
+/// section 5.2.4, after decoding, so that neither `%2e%2e` nor `..%2f` is a way around it). The result begins with `/`,
 /// and ends with one if the path named a directory: by a final `/`, `/.` or `/..`. It borrows `raw`
 /// when nothing had to change.
 ///
@@ -63,7 +74,7 @@ impl std::error::Error for BadPath {}
 ///
 /// # Errors
 /// [`BadPath`], which is a 400.
-pub fn decode_path(raw: &[u8]) -> Result<Cow<'_, [u8]>, BadPath> {
+pub fn decode_path(raw: &[u8], encoded_slash: EncodedSlash) -> Result<Cow<'_, [u8]>, BadPath> {
     let [b'/', segments @ ..] = raw else {
         return Err(BadPath::NotAbsolute);
     };
@@ -72,45 +83,20 @@ pub fn decode_path(raw: &[u8]) -> Result<Cow<'_, [u8]>, BadPath> {
         special | (byte == b'%') | (byte == 0) | ((before == b'/') & ((byte == b'/') | (byte == b'.')))
     });
     if special {
-        return decode_segments(segments).map(Cow::Owned);
+        return decode_segments(segments, encoded_slash).map(Cow::Owned);
     }
     Ok(Cow::Borrowed(raw))
 }
 
-/// The general case of [`decode_path`], after the first slash. Only a raw `/` separates: an encoded
-/// one is refused, so the segments can be cut before they are decoded.
-fn decode_segments(segments: &[u8]) -> Result<Vec<u8>, BadPath> {
-    // Always ends with '/' between segments.
+/// The general case of [`decode_path`], after the first slash.
+fn decode_segments(segments: &[u8], encoded_slash: EncodedSlash) -> Result<Vec<u8>, BadPath> {
     let mut path = Vec::with_capacity(segments.len() + 1);
     path.push(b'/');
+    let mut segment_start = path.len();
     let mut rest = segments;
-    loop {
-        let end = memchr::memchr(b'/', rest).unwrap_or(rest.len());
-        let start = path.len();
-        decode_segment(&rest[..end], &mut path)?;
-        let is_last = end == rest.len();
-        match &path[start..] {
-            b"" => {}
-            b"." => path.truncate(start),
-            b".." => {
-                path.truncate(start - 1);
-                let parent = memchr::memrchr(b'/', &path).ok_or(BadPath::AboveRoot)?;
-                path.truncate(parent + 1);
-            }
-            _ if is_last => {}
-            _ => path.push(b'/'),
-        }
-        if is_last {
-            return Ok(path);
-        }
-        rest = &rest[end + 1..];
-    }
-}
-
-fn decode_segment(segment: &[u8], path: &mut Vec<u8>) -> Result<(), BadPath> {
-    let mut rest = segment;
     while let [first, after @ ..] = rest {
-        let byte = if *first == b'%' {
+        let is_encoded = *first == b'%';
+        let byte = if is_encoded {
             let [high, low, after @ ..] = after else {
                 return Err(BadPath::Escape);
             };
@@ -121,10 +107,32 @@ fn decode_segment(segment: &[u8], path: &mut Vec<u8>) -> Result<(), BadPath> {
             *first
         };
         match byte {
-            b'/' => return Err(BadPath::EncodedSlash),
             0 => return Err(BadPath::Nul),
+            b'/' if is_encoded && encoded_slash == EncodedSlash::Refuse => return Err(BadPath::EncodedSlash),
+            b'/' => {
+                end_segment(&mut path, segment_start, false)?;
+                segment_start = path.len();
+            }
             _ => path.push(byte),
         }
+    }
+    end_segment(&mut path, segment_start, true)?;
+    Ok(path)
+}
+
+/// Takes out the decoded segment that begins at `start`, if it is no name. All of `path` before it
+/// is normalised and ends with a slash, also afterwards, except after the name that `is_last`.
+fn end_segment(path: &mut Vec<u8>, start: usize, is_last: bool) -> Result<(), BadPath> {
+    match &path[start..] {
+        b"" => {}
+        b"." => path.truncate(start),
+        b".." => {
+            path.truncate(start - 1);
+            let parent = memchr::memrchr(b'/', path).ok_or(BadPath::AboveRoot)?;
+            path.truncate(parent + 1);
+        }
+        _ if is_last => {}
+        _ => path.push(b'/'),
     }
     Ok(())
 }
@@ -179,13 +187,19 @@ mod tests {
     use proptest::prelude::*;
 
     fn decoded(raw: &str) -> Result<String, BadPath> {
-        decode_path(raw.as_bytes()).map(|path| String::from_utf8(path.into_owned()).unwrap())
+        decoded_with(raw, EncodedSlash::Decode)
+    }
+
+    fn decoded_with(raw: &str, encoded_slash: EncodedSlash) -> Result<String, BadPath> {
+        let path = decode_path(raw.as_bytes(), encoded_slash);
+        path.map(|path| String::from_utf8(path.into_owned()).unwrap())
     }
 
     #[test]
     fn plain_paths_are_borrowed() {
         for raw in ["/", "/a", "/a/", "/a.b/c..d/e.", "/a/b-c_d~e!$&'()*+,;=:@"] {
-            assert!(matches!(decode_path(raw.as_bytes()), Ok(Cow::Borrowed(path)) if path == raw.as_bytes()));
+            let path = decode_path(raw.as_bytes(), EncodedSlash::Decode);
+            assert!(matches!(path, Ok(Cow::Borrowed(path)) if path == raw.as_bytes()));
         }
     }
 
@@ -234,9 +248,11 @@ mod tests {
             ("/a/%2e%2e/%2e%2e/etc/passwd", AboveRoot),
             ("/./..", AboveRoot),
             ("//..", AboveRoot),
-            ("/a%2Fb", EncodedSlash),
-            ("/a%2fb", EncodedSlash),
-            ("/..%2f..%2fetc", EncodedSlash),
+            ("/..%2f..%2fetc", AboveRoot),
+            ("/a/..%2F..", AboveRoot),
+            ("/%2E%2E%2Fetc", AboveRoot),
+            ("/a%2F%2e%2e%2F%2E./b", AboveRoot),
+            ("/%2F..", AboveRoot),
             ("/a%00", Nul),
             ("/%00/..", Nul),
             ("/a\0", Nul),
@@ -254,9 +270,37 @@ mod tests {
     }
 
     #[test]
+    fn an_encoded_slash_separates_or_is_refused() {
+        for (raw, expected) in [
+            ("/a%2Fb", "/a/b"),
+            ("/@scope%2fname", "/@scope/name"),
+            ("/%2F", "/"),
+            ("/a%2F", "/a/"),
+            ("/a%2F/%2f%2Fb", "/a/b"),
+            ("/a%2F.", "/a/"),
+            ("/a%2F.%2Fb", "/a/b"),
+            ("/a%2F..%2Fb", "/b"),
+            ("/a/b%2F%2e%2E", "/a/"),
+            ("/a%2F.hidden", "/a/.hidden"),
+            // Once only.
+            ("/a%252Fb", "/a%2Fb"),
+        ] {
+            assert_eq!(decoded(raw).as_deref(), Ok(expected), "{raw}");
+            let refused = (!raw.contains("%25")).then_some(BadPath::EncodedSlash);
+            assert_eq!(decoded_with(raw, EncodedSlash::Refuse).err(), refused, "{raw}");
+        }
+        assert_eq!(decoded_with("/a/./b", EncodedSlash::Refuse).as_deref(), Ok("/a/b"));
+        assert_eq!(decoded_with("/..%2Fetc", EncodedSlash::Refuse), Err(BadPath::EncodedSlash));
+        assert!(is_hidden(decoded("/a%2F.hidden").unwrap().as_bytes()));
+        assert!(is_hidden(decoded("/%2F%2Ehidden%2Fx").unwrap().as_bytes()));
+        assert!(is_hidden(decoded("/.well-known%2F.x").unwrap().as_bytes()));
+    }
+
+    #[test]
     fn names_need_not_be_text() {
-        assert_eq!(decode_path(b"/%FF").as_deref(), Ok(&b"/\xff"[..]));
-        assert_eq!(decode_path(b"/%80/%c0%af").as_deref(), Ok(&b"/\x80/\xc0\xaf"[..]));
+        let decoded = |raw| decode_path(raw, EncodedSlash::Decode).map(Cow::into_owned);
+        assert_eq!(decoded(b"/%FF").as_deref(), Ok(&b"/\xff"[..]));
+        assert_eq!(decoded(b"/%80/%c0%af").as_deref(), Ok(&b"/\x80/\xc0\xaf"[..]));
     }
 
     #[test]
@@ -303,8 +347,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoded_paths_are_safe(raw in tricky()) {
-            if let Ok(path) = decode_path(&raw) {
+        fn decoded_paths_are_safe(raw in tricky(), refuse: bool) {
+            let encoded_slash = if refuse { EncodedSlash::Refuse } else { EncodedSlash::Decode };
+            if let Ok(path) = decode_path(&raw, encoded_slash) {
                 prop_assert!(path.starts_with(b"/"));
                 prop_assert!(!path.windows(2).any(|pair| pair == b"//"));
                 prop_assert!(!path.contains(&0));
@@ -317,10 +362,10 @@ mod tests {
 
         #[test]
         fn encoding_is_undone_by_decoding(raw in tricky()) {
-            if let Ok(path) = decode_path(&raw) {
+            if let Ok(path) = decode_path(&raw, EncodedSlash::Decode) {
                 let encoded = encode_path(&path);
                 prop_assert!(encoded.is_ascii() && !encoded.contains(['"', '\'', '<', '&', ' ']));
-                let again = decode_path(encoded.as_bytes());
+                let again = decode_path(encoded.as_bytes(), EncodedSlash::Refuse);
                 prop_assert_eq!(again.as_deref(), Ok(path.as_ref()));
             }
         }
@@ -329,7 +374,7 @@ mod tests {
         fn no_link_leads_to_a_host(path in proptest::collection::vec(any::<u8>(), 0..20)) {
             let encoded = encode_path(&path);
             prop_assert!(!encoded.starts_with("//"));
-            let _ = decode_path(&path);
+            let _ = decode_path(&path, EncodedSlash::Decode);
             let _ = is_hidden(&path);
         }
     }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use flash_engine::{
     Engine, JobId, Key, LogFormat, Optimizations, Outcome, Readiness, Rules, SiteRules, Timeouts,
 };
+use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
 use super::client::{Client, Wire, pair};
@@ -32,6 +33,7 @@ pub(crate) fn rules() -> Rules {
             index: vec!["index.html".into()],
             browse: true,
             precompressed: true,
+            encoded_slash: EncodedSlash::Decode,
         }],
         types: TypeTable::new([]),
         freshness_ms: FRESHNESS_MS,

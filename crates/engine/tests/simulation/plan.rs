@@ -2,6 +2,7 @@
 
 use flash_engine::limits::JOBS_QUEUED_MAX;
 use flash_engine::{LogFormat, Optimizations, Rules, SiteRules, Timeouts};
+use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
 use crate::disk::{CODINGS, Disk, Lead, Target, add_obstacles};
@@ -89,6 +90,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         index: vec!["index.html".into()],
         browse: rng.chance(70),
         precompressed: rng.chance(75),
+        encoded_slash: EncodedSlash::Decode,
     };
     let first = if plan.default_site { vec![] } else { vec!["h".into()] };
     let cache_memory_bytes =

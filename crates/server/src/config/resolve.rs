@@ -145,6 +145,7 @@ fn site(hosts: Vec<String>, root: PathBuf, given: Overrides) -> Site {
         index: value(given.index),
         browse: value(given.browse),
         precompressed: value(given.precompressed),
+        encoded_slash: value(given.encoded_slash),
     }
 }
 

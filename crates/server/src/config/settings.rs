@@ -240,6 +240,27 @@ pub struct Site {
     pub browse: bool,
     /// Whether `.br`, `.zst` and `.gz` siblings are served to clients that accept them.
     pub precompressed: bool,
+    /// What `%2F` in a path is taken for.
+    pub encoded_slash: EncodedSlash,
+}
+
+/// What `%2F` in a path is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EncodedSlash {
+    /// A slash.
+    Decode,
+    /// An error.
+    Refuse,
+}
+
+impl EncodedSlash {
+    /// The names in the file, on the command line and in the environment.
+    pub(super) const WORDS: &'static [&'static str] = &["decode", "refuse"];
+}
+
+impl Choice for EncodedSlash {
+    const ALL: &'static [Self] = &[EncodedSlash::Decode, EncodedSlash::Refuse];
 }
 
 impl Settings {
@@ -359,6 +380,7 @@ mod tests {
                 index: vec!["index.html".to_owned()],
                 browse: false,
                 precompressed: true,
+                encoded_slash: EncodedSlash::Refuse,
             }],
         }
     }

@@ -97,6 +97,7 @@ fn nothing_said_means_the_defaults() {
             index: vec!["index.html".to_owned()],
             browse: false,
             precompressed: true,
+            encoded_slash: EncodedSlash::Decode,
         }],
     };
     assert_eq!(settings, expected);
@@ -158,6 +159,7 @@ fn every_key_is_read() {
         index = ["a.html", "b.html"]
         browse = true
         precompressed = false
+        encoded_slash = "refuse"
         listen = ["[::]:80"]
         workers = 0x10
         helpers_max = 1
@@ -210,6 +212,7 @@ fn every_key_is_read() {
     let site = &settings.sites[0];
     assert_eq!((site.root.clone(), site.browse, site.precompressed), (folder.0.join("www"), true, false));
     assert_eq!(site.index, ["a.html", "b.html"]);
+    assert_eq!(site.encoded_slash, EncodedSlash::Refuse);
     assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
 }
 
