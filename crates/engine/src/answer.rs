@@ -83,7 +83,8 @@ impl<S: System> Engine<S> {
         let Some(site) = self.router.route(request.host) else {
             return self.refuse(key, request, exchange, NO_SITE);
         };
-        let path = match decode_path(request.path) {
+        let encoded_slash = self.rules.sites[usize::from(site.0)].encoded_slash;
+        let path = match decode_path(request.path, encoded_slash) {
             Ok(path) => path,
             Err(bad) => return self.refuse(key, request, exchange, (bad.status(), bad.reason())),
         };
