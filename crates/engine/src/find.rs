@@ -5,7 +5,7 @@ use flash_http::negotiate::Coding;
 use flash_http::types::{TypeTable, compressible};
 
 use crate::rules::SiteRules;
-use crate::system::{Kind, LookUpError, Opened, Want};
+use crate::system::{FileStat, Kind, LookUpError, Opened, Want};
 
 /// What a path was found to lead to.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub fn find<F>(
         for (place, coding) in coded.iter_mut().zip(Coding::ALL) {
             let sibling = [&file_path[..], coding.extension().as_bytes()].concat();
             *place = match look_up(relative(&sibling), want) {
-                Ok(found) => (found.stat.kind == Kind::File).then_some(found),
+                Ok(found) => stands_for(&found.stat, &plain.stat).then_some(found),
                 // A sibling that may not be read is as good as none: there is the plain file.
                 Err(LookUpError::Missing | LookUpError::Denied) => None,
                 Err(e) => return Err(e),
@@ -73,6 +73,18 @@ pub fn find<F>(
         }
     }
     Ok(Finding::File { plain, coded, path: file_path })
+}
+
+/// Whether a precompressed sibling may be sent in place of its file. One that is empty was not finished,
+/// and one that is older was made from what the file was before: a client would be sent nothing, or
+/// the old page for ever.
+fn stands_for(sibling: &FileStat, plain: &FileStat) -> bool {
+    const SECOND_NS: i128 = 1_000_000_000;
+    // pigz, for one, gives what it makes the time of the file, but in whole seconds.
+    let same_second = sibling.modified_ns == plain.modified_ns.div_euclid(SECOND_NS) * SECOND_NS;
+    sibling.kind == Kind::File
+        && (sibling.size_bytes > 0 || plain.size_bytes == 0)
+        && (sibling.modified_ns >= plain.modified_ns || same_second)
 }
 
 /// The first index file that is there; `path` then names it.
@@ -123,7 +135,6 @@ mod tests {
     use flash_http::EncodedSlash;
 
     use super::*;
-    use crate::system::FileStat;
 
     const SITE: &[(&str, Kind)] = &[
         ("page.html", Kind::File),
@@ -152,9 +163,7 @@ mod tests {
         let look_up = |path: &[u8], _| {
             let name = std::str::from_utf8(path).expect("a test's path");
             let (_, kind) = SITE.iter().find(|(n, _)| *n == name).ok_or(LookUpError::Missing)?;
-            let stat =
-                FileStat { kind: *kind, device: 0, inode: 0, size_bytes: 0, modified_ns: 0, changed_ns: 0 };
-            Ok(Opened { stat, file: None })
+            Ok(Opened { stat: stat(*kind, 0, 0), file: None })
         };
         find(path.as_bytes(), &site, &TypeTable::new([]), Want::Stat, look_up).expect("nothing fails here")
     }
@@ -165,6 +174,32 @@ mod tests {
         assert_eq!(coded.map(|c| c.is_some()), [false, false, true]);
         let Finding::File { coded, .. } = run("/image.png", false) else { panic!("not a file") };
         assert!(coded.iter().all(Option::is_none), "an image is not looked for in compressed form");
+    }
+
+    fn stat(kind: Kind, size_bytes: u64, modified_ns: i128) -> FileStat {
+        FileStat { kind, device: 0, inode: 0, size_bytes, modified_ns, changed_ns: 0 }
+    }
+
+    #[test]
+    fn a_sibling_that_is_empty_or_older_than_its_file_is_not_taken() {
+        let file = |size_bytes, modified_ns| stat(Kind::File, size_bytes, modified_ns);
+        let plain = file(5, 7_000_000_009);
+        for (sibling, expected) in [
+            (file(3, 7_000_000_009), true),
+            (file(9, 8_000_000_000), true),
+            (file(3, 7_000_000_008), false),
+            // Its time in whole seconds, as some tools copy it.
+            (file(3, 7_000_000_000), true),
+            (file(3, 6_000_000_000), false),
+            (file(0, 8_000_000_000), false),
+            (stat(Kind::Directory, 3, 8_000_000_000), false),
+        ] {
+            assert_eq!(stands_for(&sibling, &plain), expected, "{sibling:?}");
+        }
+        assert!(stands_for(&file(0, 1), &file(0, 1)));
+        assert!(stands_for(&file(20, 1), &file(0, 1)));
+        assert!(stands_for(&file(1, -1_000_000_000), &file(1, -999_999_999)));
+        assert!(!stands_for(&file(1, -1_000_000_001), &file(1, -999_999_999)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use flash_engine::{FileStat, LookUpError, SiteId};
 use crate::ask::Ask;
 use crate::machine::files::{NOISE_BYTES, Residency};
 use crate::machine::{Content, Files, KIB, Machine, Meddling};
+use crate::oracle::stands_for;
 use crate::rng::Rng;
 
 /// Extensions of precompressed siblings, and their names in `Content-Encoding`: the server's
@@ -298,7 +299,11 @@ impl Disk {
         if !there {
             return Some(0);
         }
-        let coding = ask.coding(coded.map(|place| place.is_some())).unwrap_or(3);
+        let plain_stat = self.now(*plain).file.as_ref()?.0;
+        let is_taken = |place: usize| {
+            self.now(place).file.as_ref().is_some_and(|(stat, _)| stands_for(stat, &plain_stat))
+        };
+        let coding = ask.coding(coded.map(|place| place.is_some_and(is_taken))).unwrap_or(3);
         let place = coded.get(coding).copied().flatten().unwrap_or(*plain);
         let path = &self.named[place].path;
         let size_bytes = self.now(place).file.as_ref()?.0.size_bytes;
