@@ -4,7 +4,8 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::{Folder, Launch, Page, Server, wait_until};
+use crate::harness::{Folder, Launch, Page, Server, skip, wait_until};
+use crate::paths::can_run_flash;
 
 const AS_JSON: &str = "Accept: application/json";
 
@@ -302,4 +303,59 @@ fn a_huge_directory_hurts_nobody() {
         assert_eq!(as_json.join().unwrap(), NAMES);
     });
     assert_eq!(server.stderr(), "");
+}
+
+/// Served by a user who may not read all of it, as by the `nobody` that a server started by root becomes.
+#[test]
+fn what_may_not_be_read_is_not_listed() {
+    let folder = Folder::with_hello();
+    folder.www("private.txt", "private");
+    folder.www("unlisted/x.txt", "x");
+    folder.www("unlisted/sub/y.txt", "y");
+    folder.www("closed/x.txt", "x");
+    folder.www("index/index.html", "index");
+    folder.www("index/x.txt", "x");
+    symlink("private.txt", folder.served("link")).unwrap();
+    symlink("hello.txt", folder.served("good")).unwrap();
+    symlink(folder.served("hello.txt"), folder.served("absolute")).unwrap();
+    for (name, mode) in
+        [("private.txt", "000"), ("unlisted", "711"), ("closed", "600"), ("index/index.html", "600")]
+    {
+        assert!(Command::new("chmod").arg(mode).arg(folder.served(name)).status().unwrap().success());
+    }
+    if std::fs::read(folder.served("private.txt")).is_err() {
+        return skip("needs root, to run the server as somebody else");
+    }
+    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+    if !can_run_flash(&nobody) {
+        return skip("setpriv is not there, or the program is out of reach for others");
+    }
+    let server = Launch::new(&folder).arg("--browse").user(None).through(nobody).start();
+    let expected = ["./index/", "./unlisted/", "./good", "./hello.txt"];
+    assert_eq!(links(&server.get("/")), expected);
+    assert_eq!(entries(&json(&server, "/")).len(), expected.len());
+    let mut client = server.client();
+    for (target, status) in [
+        ("/private.txt", 403),
+        ("/link", 403),
+        ("/closed/", 403),
+        ("/closed/x.txt", 403),
+        // What lies in it is served to whoever knows its name.
+        ("/unlisted/", 403),
+        ("/unlisted/x.txt", 200),
+        ("/unlisted/sub/", 200),
+        ("/index/", 403),
+        ("/index/x.txt", 200),
+        // Only relative links are followed.
+        ("/absolute", 404),
+    ] {
+        for fields in [&[][..], &[AS_JSON]] {
+            assert_eq!(client.request("GET", target, fields).status, status, "{target}");
+        }
+    }
+    client.assert_kept();
+    assert_eq!(server.stderr(), "");
+    // It is listed once it may be.
+    assert!(Command::new("chmod").arg("755").arg(folder.served("unlisted")).status().unwrap().success());
+    wait_until("the listing", || server.get("/unlisted/").status == 200);
 }

@@ -44,9 +44,12 @@ pub fn find<F>(
 ) -> Result<Finding<F>, LookUpError> {
     let mut file_path = path.to_vec();
     let plain = if path.ends_with(b"/") {
-        match find_index(&mut file_path, site, want, &mut look_up)? {
-            Some(plain) => plain,
-            None => return find_listing(path, site, &mut look_up),
+        match find_index(&mut file_path, site, want, &mut look_up) {
+            Ok(Some(plain)) => plain,
+            Ok(None) => return find_listing(path, site, &mut look_up),
+            // It stands in the place of a listing: whoever hides it does not want one.
+            Err(LookUpError::Denied) => return Ok(Finding::Denied),
+            Err(e) => return Err(e),
         }
     } else {
         match look_up(relative(path), want) {
@@ -99,7 +102,7 @@ fn find_index<F>(
         path.extend_from_slice(name.as_bytes());
         match look_up(relative(path), want) {
             Ok(found) if found.stat.kind == Kind::File => return Ok(Some(found)),
-            Ok(_) | Err(LookUpError::Missing | LookUpError::Denied) => path.truncate(directory_bytes),
+            Ok(_) | Err(LookUpError::Missing) => path.truncate(directory_bytes),
             Err(e) => return Err(e),
         }
     }
@@ -148,7 +151,10 @@ mod tests {
         ("without", Kind::Directory),
         ("without/", Kind::Directory),
         ("fifo", Kind::Special),
+        ("closed/", Kind::Directory),
     ];
+    /// What may not be read.
+    const CLOSED: &[&str] = &["closed/index.html", "private"];
 
     fn run(path: &str, browse: bool) -> Finding<()> {
         let index = vec!["index.html".into()];
@@ -162,6 +168,9 @@ mod tests {
         };
         let look_up = |path: &[u8], _| {
             let name = std::str::from_utf8(path).expect("a test's path");
+            if CLOSED.contains(&name) {
+                return Err(LookUpError::Denied);
+            }
             let (_, kind) = SITE.iter().find(|(n, _)| *n == name).ok_or(LookUpError::Missing)?;
             Ok(Opened { stat: stat(*kind, 0, 0), file: None })
         };
@@ -217,5 +226,12 @@ mod tests {
         assert!(matches!(run("/none", true), Finding::Missing));
         assert!(matches!(run("/none/", true), Finding::Missing));
         assert!(matches!(run("/fifo", true), Finding::Denied));
+        assert!(matches!(run("/private", true), Finding::Denied));
+    }
+
+    #[test]
+    fn an_index_that_may_not_be_read_is_not_passed_over() {
+        assert!(matches!(run("/closed/", true), Finding::Denied));
+        assert!(matches!(run("/closed/", false), Finding::Denied));
     }
 }

@@ -150,7 +150,8 @@ pub(crate) fn stat(stat: &file::Stat) -> FileStat {
     }
 }
 
-fn look_up_error(error: &io::Error) -> LookUpError {
+/// Why a look-up failed, in the engine's terms.
+pub(crate) fn look_up_error(error: &io::Error) -> LookUpError {
     use io::ErrorKind;
     match error.kind() {
         ErrorKind::WouldBlock => LookUpError::WouldWait,

@@ -10,7 +10,7 @@ use flash_http::date::iso_date;
 use flash_http::error_page::{escape_html, escape_json};
 use flash_http::target::encode_path;
 use flash_sys::OwnedFd;
-use flash_sys::prompt::file::{Kind, Want};
+use flash_sys::prompt::file::Kind;
 use flash_sys::waiting::file;
 
 /// How long entries are looked at one by one; those after it are listed by name alone, so that
@@ -60,8 +60,12 @@ fn look(root: &OwnedFd, directory: &[u8], name: Vec<u8>, started: Instant) -> Op
         return Some(Entry { name, directory: false, size_bytes: None, modified_s: None });
     }
     let path = [directory, b"/", name.as_slice()].concat();
-    // What cannot be looked at, a symlink out of the root above all, cannot be served either.
-    let stat = file::open(root, &path, Want::Stat).ok()?.stat;
+    // What cannot be looked at, a symlink out of the root above all, cannot be served either, nor can
+    // what this user may not read.
+    let (stat, is_readable) = file::look(root, &path).ok()?;
+    if !is_readable {
+        return None;
+    }
     let directory = match stat.kind {
         Kind::File => false,
         Kind::Directory => true,

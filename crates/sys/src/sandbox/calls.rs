@@ -122,6 +122,7 @@ const HELPER: &[i64] = &[
     libc::SYS_openat2,
     libc::SYS_openat,
     libc::SYS_statx,
+    libc::SYS_faccessat2,
     libc::SYS_fstatfs,
     libc::SYS_pread64,
     libc::SYS_getdents64,
