@@ -25,8 +25,8 @@ use crate::system::System;
 
 pub(crate) const METHOD_REFUSED: &str = "This server answers GET, HEAD and OPTIONS.";
 pub(crate) const METHOD_UNKNOWN: &str = "The method is not known here.";
-const NOT_FOUND: Refusal = (Status::NOT_FOUND, "There is nothing under this address.");
-const DENIED: Refusal = (Status::FORBIDDEN, "This may not be read.");
+pub(crate) const NOT_FOUND: Refusal = (Status::NOT_FOUND, "There is nothing under this address.");
+pub(crate) const DENIED: Refusal = (Status::FORBIDDEN, "This may not be read.");
 const NO_SITE: Refusal = (Status::MISDIRECTED, "No site is configured for this host.");
 const NOT_ACCEPTABLE: Refusal =
     (Status::NOT_ACCEPTABLE, "No coding of this file is acceptable to the client.");

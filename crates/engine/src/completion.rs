@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::answer::{EXHAUSTED, LOST, READ_FAILED};
+use crate::answer::{DENIED, EXHAUSTED, LOST, NOT_FOUND, READ_FAILED};
 use crate::cache::{Content, NameEntry, NameKind, Version};
 use crate::engine::Engine;
 use crate::exchange::{Exchange, Refusal};
+use crate::find::Finding;
 use crate::jobs::{Job, JobId, JobKey, Outcome};
 use crate::rules::SiteId;
 use crate::slab::Key;
@@ -44,6 +45,9 @@ impl<S: System> Engine<S> {
             (JobKey::List(site, path, json), Outcome::Listed(file, stat)) => {
                 self.keep_listing(*site, path, *json, file, stat)
             }
+            // A directory that may not be listed, or that went away before it was.
+            (JobKey::List(..), Outcome::Found(Finding::Denied)) => Result::Refused(DENIED),
+            (JobKey::List(..), Outcome::Found(Finding::Missing)) => Result::Refused(NOT_FOUND),
             (JobKey::Load(..), Outcome::Loaded) => Result::Loaded,
             (JobKey::Read(_, _, offset, length), Outcome::Bytes(bytes, stat)) => {
                 let Some(version) = &job.version else { return Result::Refused(READ_FAILED) };
