@@ -95,6 +95,7 @@ fn rules() -> Rules {
     Rules {
         sites: vec![site],
         types: TypeTable::new([]),
+        etag_of_change: false,
         freshness_ms: 1000,
         cache_memory_bytes: 64 << 20,
         optimizations: Optimizations::default(),

@@ -78,6 +78,8 @@ pub struct Rules {
     pub sites: Vec<SiteRules>,
     /// Content types by extension.
     pub types: TypeTable,
+    /// Whether tags hold the time of change beside length and time of modification.
+    pub etag_of_change: bool,
     /// How long an entry is believed, in milliseconds.
     pub freshness_ms: u64,
     /// Bound of the content cache; 0 switches it off.

@@ -209,6 +209,7 @@ fn every_flag_arrives() {
         "architecture" => "sped",
         "send" => "mmap",
         "encoded_slash" => "refuse",
+        "etag" => "changed",
         "log_file" => "access.log",
         "event_mechanism" => "select",
         "helpers" => "threads",

@@ -43,6 +43,7 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
     Rules {
         sites: settings.sites.iter().map(site_rules).collect(),
         types: types(settings),
+        etag_of_change: settings.etag == config::EtagTime::Changed,
         freshness_ms: settings.freshness_ms,
         cache_memory_bytes: settings.cache_memory_bytes,
         optimizations: Optimizations {

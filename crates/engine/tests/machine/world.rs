@@ -36,6 +36,7 @@ pub(crate) fn rules() -> Rules {
             encoded_slash: EncodedSlash::Decode,
         }],
         types: TypeTable::new([]),
+        etag_of_change: false,
         freshness_ms: FRESHNESS_MS,
         cache_memory_bytes: 16 * 1024 * 1024,
         optimizations: Optimizations::default(),

@@ -73,6 +73,8 @@ pub(crate) struct Target {
 pub(crate) struct Disk {
     pub(crate) named: Vec<Named>,
     pub(crate) targets: Vec<Target>,
+    /// Whether tags hold the time of change.
+    pub(crate) etag_of_change: bool,
     /// The name under which each inode is or was.
     inodes: BTreeMap<u64, usize>,
     /// Makes every time stamp unlike any other.
@@ -335,6 +337,14 @@ impl Disk {
                 target.excuse_ms = now_ms;
             }
         }
+    }
+
+    /// The tag of a state of a file, in a coding by place in [`CODINGS`]: length, modification and, where
+    /// the rules say so, change.
+    pub(crate) fn etag(&self, stat: &FileStat, coding: usize) -> String {
+        let change = if self.etag_of_change { format!("-{:x}", stat.changed_ns) } else { String::new() };
+        let suffix = CODINGS.get(coding).map(|(_, name)| format!("-{name}")).unwrap_or_default();
+        format!("\"{:x}-{:x}{change}{suffix}\"", stat.size_bytes, stat.modified_ns)
     }
 
     /// The names that a target may be answered from.

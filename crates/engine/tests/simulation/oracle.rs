@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use flash_engine::FileStat;
 
-use crate::ask::{Ask, Condition, Method, date, etag, listing, seconds};
+use crate::ask::{Ask, Condition, Method, date, listing, seconds};
 use crate::disk::{CODINGS, Disk, Lead};
 use crate::machine::Content;
 use crate::machine::response::Response;
@@ -210,7 +210,7 @@ impl Facts<'_> {
         let candidates = self.candidates(ask, place, strict);
         let mut why = "no state of the file has this tag".to_owned();
         for candidate in candidates.iter().flatten() {
-            let tag = etag(candidate.stat, coding);
+            let tag = self.disk.etag(candidate.stat, coding);
             // Against a clock that was behind the file's time, dates say little.
             let fuzzy = candidate.stat.modified_ns + 2_000_000_000 > self.wall_min_ns;
             let verdict = verdict(ask, candidate.stat, &tag);
