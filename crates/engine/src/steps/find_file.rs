@@ -215,7 +215,8 @@ impl<S: System> Engine<S> {
             return Arc::clone(known);
         }
         let id = self.next_version();
-        let version = Version::of_file(id, site, *stat, content_type, coding, varies, self.now);
+        let version = Version::of_file(id, site, *stat, content_type, coding, varies, self.now)
+            .tagged_by_change(self.rules.etag_of_change);
         let version = Arc::new(version.keeping_fields(self.rules.optimizations.head_cache));
         if let Some(old) = self.versions_by_file.insert(&version) {
             self.contents.remove(old.id);
