@@ -168,17 +168,41 @@ fn a_file_of_the_same_length_and_time_is_another_file() {
 }
 
 #[test]
-fn two_contents_never_share_a_tag() {
+fn two_contents_never_share_a_tag_that_holds_the_time_of_change() {
     // A strong tag changes with the content (RFC 9110, section 8.8.1): with a shared one a client
     // keeps what is old for ever, or joins a part of one file to a part of another by `If-Range`.
     let folder = Folder::new();
     let write = |text: &str| put_with_old_time(&folder, text);
     write("first");
-    let server = quick(&folder);
+    let server = Launch::new(&folder).args(["--freshness", "100ms", "--etag", "changed"]).start();
     let first = server.get("/page.txt");
     write("other");
     let other = becomes(&server, "/page.txt", 200, "other");
     assert_ne!(first.must("ETag"), other.must("ETag"), "for {} and {}", first.text(), other.text());
+}
+
+/// A download that one mirror began goes on at another, and a cache in front of both keeps one copy.
+#[test]
+fn mirrors_of_one_file_give_the_same_tag() {
+    let mirrors = [(); 2].map(|()| {
+        let folder = Folder::new();
+        put_with_old_time(&folder, "content");
+        unlike_before();
+        folder
+    });
+    let plain = mirrors.each_ref().map(|folder| quick(folder).get("/page.txt").must("ETag").to_owned());
+    assert_eq!(plain[0], plain[1]);
+    let server = quick(&mirrors[1]);
+    let page = server.get_with("/page.txt", &["Range: bytes=3-", &format!("If-Range: {}", plain[0])]);
+    assert_eq!(page.brief(), (206, "tent".to_owned()));
+    let page = server.get_with("/page.txt", &[&format!("If-None-Match: {}", plain[0])]);
+    assert_eq!(page.status, 304);
+    let strong = mirrors.each_ref().map(|folder| {
+        let server = Launch::new(folder).args(["--etag", "changed"]).start();
+        server.get("/page.txt").must("ETag").to_owned()
+    });
+    assert_ne!(strong[0], strong[1]);
+    assert_ne!(strong[0], plain[0]);
 }
 
 #[test]

@@ -226,11 +226,21 @@ fn small_or_any() -> BoxedStrategy<String> {
 
 #[test]
 fn ranges() {
-    let file_bytes = prop_oneof![3 => 0..50u64, 1 => 900..1_100u64, 1 => u64::MAX - 3..=u64::MAX];
+    let file_bytes = prop_oneof![
+        3 => 0..50u64,
+        1 => 900..1_100u64,
+        // About as long as the parts are together.
+        2 => 1_500..30_000u64,
+        1 => u64::MAX - 3..=u64::MAX,
+    ];
+    // Apart from each other, so that many are left once they are joined.
+    let apart = (0..3_000u64, 0..3u64).prop_map(|(at, more)| format!("{}-{}", 5 * at, 5 * at + more));
     let forwards = (0..60u64, 0..12u64).prop_map(|(first, more)| format!("{first}-{}", first + more));
     let any = (small_or_any(), small_or_any()).prop_map(|(first, last)| format!("{first}-{last}"));
     let other = select(vec!["", "", "x", "5", "1 - 2", "--"]).prop_map(str::to_owned);
-    let set = vec(prop_oneof![30 => forwards, 2 => any, 1 => other], 0..19);
+    let few = vec(prop_oneof![30 => forwards, 2 => any, 1 => other], 0..19);
+    let many = prop_oneof![4 => vec(apart.clone(), 12..60), 1 => vec(apart, 190..210)];
+    let set = prop_oneof![2 => few, 1 => many];
     let separator = select(vec![",", ",", ", ", ",\t,"]);
     let unit = select(vec!["bytes=", "bytes=", "bytes=", "ByTeS=", "items=", ""]);
     run(

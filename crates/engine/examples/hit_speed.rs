@@ -14,6 +14,7 @@ use flash_engine::{
     Machine, Moment, Net, Opened, Optimizations, Readiness, Resident, Rules, SiteId, SiteRules, Task,
     Timeouts, Want,
 };
+use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
 const ROUNDS: usize = 15;
@@ -105,10 +106,18 @@ impl Machine for OneFile {
 
 fn rules(log_format: LogFormat) -> Rules {
     let index = vec!["index.html".into()];
-    let site = SiteRules { root: "/".into(), hosts: vec![], index, browse: false, precompressed: true };
+    let site = SiteRules {
+        root: "/".into(),
+        hosts: vec![],
+        index,
+        browse: false,
+        precompressed: true,
+        encoded_slash: EncodedSlash::Decode,
+    };
     Rules {
         sites: vec![site],
         types: TypeTable::new([]),
+        etag_of_change: false,
         freshness_ms: 1000,
         stale_ms: 10_000,
         cache_memory_bytes: 64 << 20,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
 use crate::access_log::LogFormat;
@@ -27,6 +28,8 @@ pub struct SiteRules {
     pub browse: bool,
     /// Whether `.br`, `.zst` and `.gz` siblings are looked for.
     pub precompressed: bool,
+    /// What `%2F` in a path is taken for.
+    pub encoded_slash: EncodedSlash,
 }
 
 /// How long the engine waits, in milliseconds.
@@ -75,6 +78,8 @@ pub struct Rules {
     pub sites: Vec<SiteRules>,
     /// Content types by extension.
     pub types: TypeTable,
+    /// Whether tags hold the time of change beside length and time of modification.
+    pub etag_of_change: bool,
     /// How long an entry is believed, in milliseconds.
     pub freshness_ms: u64,
     /// How much longer it is served while a helper checks it, where checking without a helper would wait; after that the
@@ -187,6 +192,7 @@ mod tests {
             index: vec![],
             browse: false,
             precompressed: false,
+            encoded_slash: EncodedSlash::Decode,
         }
     }
 

@@ -28,5 +28,5 @@ pub use range::{ByteRange, Ranges};
 pub use request::{BadHead, Body, Head, HeadLimits, Method, Request, Version, head_end, parse_head};
 pub use request_buf::RequestBuf;
 pub use response::{HeadWriter, Status};
-pub use target::{BadPath, decode_path};
+pub use target::{BadPath, EncodedSlash, decode_path};
 pub use types::TypeTable;

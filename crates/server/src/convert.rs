@@ -37,6 +37,7 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
     Rules {
         sites: settings.sites.iter().map(site_rules).collect(),
         types: types(settings),
+        etag_of_change: settings.etag == config::EtagTime::Changed,
         freshness_ms: settings.freshness_ms,
         cache_memory_bytes: settings.cache_memory_bytes,
         optimizations: Optimizations {
@@ -110,6 +111,10 @@ pub(crate) fn site_rules(site: &config::Site) -> SiteRules {
         index: site.index.clone(),
         browse: site.browse,
         precompressed: site.precompressed,
+        encoded_slash: match site.encoded_slash {
+            config::EncodedSlash::Decode => flash_http::EncodedSlash::Decode,
+            config::EncodedSlash::Refuse => flash_http::EncodedSlash::Refuse,
+        },
     }
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::{Exchange, Exchanges, Halt, Opener, State, Wake};
 use crate::desk::Core;
-use crate::handler::{EXHAUSTED, Held, LOST, READ_FAILED, Refusal, content};
+use crate::handler::{DENIED, EXHAUSTED, Held, LOST, NOT_FOUND, READ_FAILED, Refusal, content};
 use crate::jobs::{Job, JobKey};
-use crate::machine::{JobId, Outcome};
+use crate::machine::{Finding, JobId, Outcome};
 use crate::slab::ExchangeKey;
 use crate::store::{Content, LookedUp, MadeListing, NameEntry, Version};
 
@@ -57,6 +57,9 @@ fn keep_result<F>(core: &mut Core<F>, job: Job<F, Arc<Version>>, outcome: Outcom
             let (version, file) = core.store.keep_listing(listing, now.monotonic_ms);
             News::Listing(version, file)
         }
+        // A directory that the server lacks the permission to list, or that went away before it was listed.
+        (JobKey::List(..), Outcome::Found(Finding::Denied)) => News::Refused(DENIED),
+        (JobKey::List(..), Outcome::Found(Finding::Missing)) => News::Refused(NOT_FOUND),
         (JobKey::Load(..), Outcome::Loaded) | (JobKey::Close(..), Outcome::Closed) => News::Loaded,
         (JobKey::Read(_, _, offset, length), Outcome::Bytes(bytes, stat)) => {
             let Some(version) = job.subject else { return News::Refused(READ_FAILED) };

@@ -15,8 +15,8 @@ use crate::limits::RETRY_AFTER_S;
 /// Why a request is not answered as asked: the status, and a sentence for the page.
 pub(crate) type Refusal = (Status, &'static str);
 
-pub(super) const NOT_FOUND: Refusal = (Status::NOT_FOUND, "There is nothing under this address.");
-pub(super) const DENIED: Refusal = (Status::FORBIDDEN, "The server is not permitted to read this.");
+pub(crate) const NOT_FOUND: Refusal = (Status::NOT_FOUND, "There is nothing under this address.");
+pub(crate) const DENIED: Refusal = (Status::FORBIDDEN, "The server is not permitted to read this.");
 pub(super) const NO_SITE: Refusal = (Status::MISDIRECTED, "No site is configured for this host.");
 pub(super) const NOT_ACCEPTABLE: Refusal =
     (Status::NOT_ACCEPTABLE, "No coding of this file is acceptable to the client.");

@@ -70,7 +70,7 @@ pub(super) fn answer<M: Machine>(
     let size_bytes = version.stat.size_bytes;
     let ranges = match request.range {
         Some(field) if range_applies(request, &validators, desk.core.clock.wall_s) => {
-            parse_range(field, size_bytes)
+            parse_range(field, size_bytes, &version.content_type)
         }
         _ => Ranges::Whole,
     };

@@ -17,7 +17,8 @@ use flash_http::response::Status;
 use flash_http::target::decode_path;
 
 pub(crate) use error_page::{
-    BUSY, EXHAUSTED, LOST, READ_FAILED, REQUEST_LATE, Refusal, TOO_LARGE, UNSTEADY, error_page, malformed,
+    BUSY, DENIED, EXHAUSTED, LOST, NOT_FOUND, READ_FAILED, REQUEST_LATE, Refusal, TOO_LARGE, UNSTEADY,
+    error_page, malformed,
 };
 pub(crate) use files::content;
 pub(crate) use response::{About, Extent, Response};
@@ -110,7 +111,7 @@ pub(crate) fn answer<M: Machine>(
     let Some(site) = desk.core.router.route(request.host) else {
         return refuse(request, error_page::NO_SITE);
     };
-    let path = match decode_path(request.path) {
+    let path = match decode_path(request.path, desk.core.rules.sites[usize::from(site.0)].encoded_slash) {
         Ok(path) => path,
         Err(bad) => return refuse(request, (bad.status(), bad.reason())),
     };
@@ -152,7 +153,8 @@ pub(crate) fn answer<M: Machine>(
 /// Forgets what a path was found to lead to, for the file has changed since.
 pub(crate) fn forget<M: Machine>(desk: &mut Desk<'_, M>, request: &Request<'_>) {
     let Some(site) = desk.core.router.route(request.host) else { return };
-    let Ok(path) = decode_path(request.path) else { return };
+    let encoded_slash = desk.core.rules.sites[usize::from(site.0)].encoded_slash;
+    let Ok(path) = decode_path(request.path, encoded_slash) else { return };
     let entry = desk.core.store.names.get(site, &path).map(Arc::clone);
     if let Some(entry) = entry {
         desk.core.store.forget(site, &path, &entry);

@@ -43,6 +43,7 @@ pub(crate) struct Store<F> {
     versions: u64,
     types: TypeTable,
     keeps_heads: bool,
+    tags_by_change: bool,
 }
 
 /// A name that was looked up, and when.
@@ -66,6 +67,7 @@ impl<F> Store<F> {
             versions: 0,
             types: rules.types.clone(),
             keeps_heads: rules.optimizations.head_cache,
+            tags_by_change: rules.etag_of_change,
         }
     }
 
@@ -162,7 +164,8 @@ impl<F> Store<F> {
             return Arc::clone(known);
         }
         let id = self.next_version();
-        let version = Version::of_file(id, origin, *stat, content_type, versioning.now);
+        let version = Version::of_file(id, origin, *stat, content_type, versioning.now)
+            .tagged_by_change(self.tags_by_change);
         let version = Arc::new(version.keeping_fields(self.keeps_heads));
         if let Some(old) = self.versions_by_file.insert(&version) {
             self.forget_version(old.id);

@@ -57,7 +57,7 @@ impl Version {
         let VersionOrigin { site, coding, varies } = origin;
         // Never later than the answer itself (RFC 9110, section 8.8.2.1).
         let modified_s = stat.modified_ns.min(now.wall_ns).div_euclid(1_000_000_000) as i64;
-        let etag = etag(stat.size_bytes, stat.modified_ns, stat.changed_ns, coding);
+        let etag = etag(stat.size_bytes, stat.modified_ns, None, coding);
         Self {
             id,
             site,
@@ -71,6 +71,17 @@ impl Version {
             is_listing: false,
             kept_fields: None,
         }
+    }
+
+    /// The same, whose tag also holds the time of change where that is asked for. To be called before
+    /// [`Version::keeping_fields`].
+    pub(crate) fn tagged_by_change(self, is_asked: bool) -> Self {
+        if !is_asked {
+            return self;
+        }
+        let stat = &self.stat;
+        let etag = etag(stat.size_bytes, stat.modified_ns, Some(stat.changed_ns), self.coding);
+        Self { etag, ..self }
     }
 
     /// A listing, made by a helper: it has no validators.

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use flash_engine::{
     Engine, JobId, Key, LogFormat, Optimizations, Outcome, Readiness, Rules, SiteRules, Timeouts,
 };
+use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
 use super::client::{Client, Wire, pair};
@@ -33,8 +34,10 @@ pub(crate) fn rules() -> Rules {
             index: vec!["index.html".into()],
             browse: true,
             precompressed: true,
+            encoded_slash: EncodedSlash::Decode,
         }],
         types: TypeTable::new([]),
+        etag_of_change: false,
         freshness_ms: FRESHNESS_MS,
         stale_ms: STALE_MS,
         cache_memory_bytes: 16 * 1024 * 1024,

@@ -1,9 +1,8 @@
 //! What a client asks for: how it is worded, and by the RFCs' rules what it means for a given file.
 
-use crate::disk::{CODINGS, Disk};
+use crate::disk::Disk;
 use crate::machine::Content;
 use crate::rng::Rng;
-use flash_engine::FileStat;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
@@ -160,7 +159,7 @@ impl Ask {
             ask.ranges = random_ranges(rng, size_bytes);
             if rng.chance(30) {
                 ask.if_range = any(rng).map(|stat| match rng.below(2) {
-                    0 => Condition::Match(etag(&stat, rng.place(4))),
+                    0 => Condition::Match(disk.etag(&stat, rng.place(4))),
                     _ => Condition::ModifiedSince(seconds(stat.modified_ns)),
                 });
             }
@@ -170,7 +169,7 @@ impl Ask {
                 let tag = match rng.below(6) {
                     0 => "*".to_owned(),
                     1 => "\"none\"".to_owned(),
-                    _ => etag(&stat, rng.place(4)),
+                    _ => disk.etag(&stat, rng.place(4)),
                 };
                 let date_s = seconds(stat.modified_ns) + rng.between(0, 2) as i64 - 1;
                 match rng.below(5) {
@@ -266,7 +265,8 @@ impl Ask {
     /// The parts of a file of this size that are asked for; None when all of it is, and an empty
     /// list when what is asked for is not there.
     pub(crate) fn parts(&self, size_bytes: u64) -> Option<Vec<(u64, u64)>> {
-        if self.ranges.is_empty() || self.method != Method::Get {
+        // An empty file is always sent whole.
+        if self.ranges.is_empty() || self.method != Method::Get || size_bytes == 0 {
             return None;
         }
         let mut parts: Vec<(u64, u64)> = Vec::new();
@@ -311,12 +311,6 @@ fn random_ranges(rng: &mut Rng, size_bytes: u64) -> Vec<(Option<u64>, Option<u64
     let count = if rng.chance(60) { 1 } else { rng.between(2, 4) };
     ranges.truncate(count as usize);
     ranges
-}
-
-/// The tag of a state of a file, in a coding by place in [`CODINGS`]: length, modification and change.
-pub(crate) fn etag(stat: &FileStat, coding: usize) -> String {
-    let suffix = CODINGS.get(coding).map(|(_, name)| format!("-{name}")).unwrap_or_default();
-    format!("\"{:x}-{:x}-{:x}{suffix}\"", stat.size_bytes, stat.modified_ns, stat.changed_ns)
 }
 
 pub(crate) fn seconds(ns: i128) -> i64 {

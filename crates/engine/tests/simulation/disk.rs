@@ -9,6 +9,7 @@ use flash_engine::{FileStat, LookUpError, SiteId};
 use crate::ask::Ask;
 use crate::machine::files::{NOISE_BYTES, Residency};
 use crate::machine::{Content, Files, KIB, Machine, Meddling};
+use crate::oracle::stands_for;
 use crate::rng::Rng;
 
 /// Extensions of precompressed siblings, and their names in `Content-Encoding`: the server's
@@ -83,6 +84,8 @@ pub(crate) struct Target {
 pub(crate) struct Disk {
     pub(crate) named: Vec<Named>,
     pub(crate) targets: Vec<Target>,
+    /// Whether tags hold the time of change.
+    pub(crate) etag_of_change: bool,
     /// The name under which each inode is or was.
     inodes: BTreeMap<u64, usize>,
     /// Makes every time stamp unlike any other.
@@ -315,7 +318,11 @@ impl Disk {
         if !there {
             return Some(0);
         }
-        let coding = ask.coding(coded.map(|place| place.is_some())).unwrap_or(3);
+        let plain_stat = self.now(*plain).file.as_ref()?.0;
+        let is_taken = |place: usize| {
+            self.now(place).file.as_ref().is_some_and(|(stat, _)| stands_for(stat, &plain_stat))
+        };
+        let coding = ask.coding(coded.map(|place| place.is_some_and(is_taken))).unwrap_or(3);
         let place = coded.get(coding).copied().flatten().unwrap_or(*plain);
         let path = &self.named[place].path;
         let size_bytes = self.now(place).file.as_ref()?.0.size_bytes;
@@ -347,6 +354,14 @@ impl Disk {
                 target.excuse_ms = now_ms;
             }
         }
+    }
+
+    /// The tag of a state of a file, in a coding by place in [`CODINGS`]: length, modification and, where
+    /// the rules say so, change.
+    pub(crate) fn etag(&self, stat: &FileStat, coding: usize) -> String {
+        let change = if self.etag_of_change { format!("-{:x}", stat.changed_ns) } else { String::new() };
+        let suffix = CODINGS.get(coding).map(|(_, name)| format!("-{name}")).unwrap_or_default();
+        format!("\"{:x}-{:x}{change}{suffix}\"", stat.size_bytes, stat.modified_ns)
     }
 
     /// The names that a target may be answered from.

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use flash_engine::FileStat;
 
-use crate::ask::{Ask, Condition, Method, date, etag, listing, seconds};
+use crate::ask::{Ask, Condition, Method, date, listing, seconds};
 use crate::disk::{CODINGS, Disk, Lead};
 use crate::machine::Content;
 use crate::machine::response::Response;
@@ -164,7 +164,48 @@ impl Facts<'_> {
             let was_missing = self.candidates(ask, plain, strict).iter().any(Option::is_none);
             return if was_missing { page() } else { Err("404 for a file that is there".into()) };
         }
-        let there = coded.map(|place| place.is_some());
+        let mut judged = Err(format!("{status} for a file that is not there"));
+        for there in self.siblings(ask, plain, coded, strict) {
+            judged = self.judge_variant(ask, head, (plain, coded, there), strict, &page);
+            if judged.is_ok() {
+                break;
+            }
+        }
+        judged
+    }
+
+    /// Which siblings may be there to be chosen from: as the states of the file and of each of them go
+    /// together.
+    fn siblings(&self, ask: &Ask, plain: usize, coded: &[Option<usize>; 3], strict: bool) -> Vec<[bool; 3]> {
+        let mut found = Vec::new();
+        for plain in self.candidates(ask, plain, strict).iter().flatten() {
+            let may_be = |place: Option<usize>, there: bool| {
+                let Some(place) = place else { return !there };
+                let states = self.candidates(ask, place, strict);
+                states.iter().any(|s| s.as_ref().is_some_and(|s| stands_for(s.stat, plain.stat)) == there)
+            };
+            for bits in 0..8 {
+                let there = [0, 1, 2].map(|place| bits >> place & 1 == 1);
+                if coded.iter().zip(there).all(|(place, there)| may_be(*place, there))
+                    && !found.contains(&there)
+                {
+                    found.push(there);
+                }
+            }
+        }
+        found
+    }
+
+    /// Judges an answer by a file, of which these siblings are there.
+    fn judge_variant(
+        &self,
+        ask: &Ask,
+        head: &Response,
+        (plain, coded, there): (usize, &[Option<usize>; 3], [bool; 3]),
+        strict: bool,
+        page: &impl Fn() -> Judged,
+    ) -> Judged {
+        let status = head.status;
         let Some(coding) = ask.coding(there) else {
             return if status == 406 { page() } else { Err(format!("{status} instead of 406")) };
         };
@@ -172,7 +213,7 @@ impl Facts<'_> {
         let candidates = self.candidates(ask, place, strict);
         let mut why = "no state of the file has this tag".to_owned();
         for candidate in candidates.iter().flatten() {
-            let tag = etag(candidate.stat, coding);
+            let tag = self.disk.etag(candidate.stat, coding);
             // Against a clock that was behind the file's time, dates say little.
             let fuzzy = candidate.stat.modified_ns + 2_000_000_000 > self.wall_min_ns;
             let verdict = verdict(ask, candidate.stat, &tag);
@@ -301,6 +342,14 @@ impl Facts<'_> {
         }
         Ok(pieces)
     }
+}
+
+/// Whether a sibling may be sent in place of its file: it is neither empty nor older.
+pub(crate) fn stands_for(sibling: &FileStat, plain: &FileStat) -> bool {
+    let is_older = sibling.modified_ns < plain.modified_ns;
+    let whole_second = sibling.modified_ns % 1_000_000_000 == 0
+        && seconds(sibling.modified_ns) == seconds(plain.modified_ns);
+    (sibling.size_bytes > 0 || plain.size_bytes == 0) && (!is_older || whole_second)
 }
 
 /// RFC 9110, sections 13.2.2 and 14.2.

@@ -2,6 +2,7 @@
 
 use flash_engine::limits::JOBS_QUEUED_MAX;
 use flash_engine::{LogFormat, Optimizations, Rules, SiteRules, Timeouts};
+use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
 use crate::disk::{CODINGS, Disk, Lead, Target, add_obstacles};
@@ -92,6 +93,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         index: vec!["index.html".into()],
         browse: rng.chance(70),
         precompressed: rng.chance(75),
+        encoded_slash: EncodedSlash::Decode,
     };
     let first = if plan.default_site { vec![] } else { vec!["h".into()] };
     let cache_memory_bytes =
@@ -122,6 +124,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         },
         least_rate_bytes_per_s: rng.pick(&[0, 1, 1024]),
         log_format: rng.pick(&[LogFormat::Off, LogFormat::Json, LogFormat::Combined]),
+        etag_of_change: rng.chance(40),
     }
 }
 
@@ -141,6 +144,7 @@ pub(crate) fn optimizations(rng: &mut Rng) -> Optimizations {
 
 /// Makes the files and the addresses that clients ask for.
 pub(crate) fn fill(disk: &mut Disk, machine: &mut Machine, rng: &mut Rng, rules: &Rules, plan: &Plan) {
+    disk.etag_of_change = rules.etag_of_change;
     machine.files.missing_cached = plan.crowd == 0 && rng.chance(50);
     machine.helpers.listing_bytes = rng.pick(&[10, 1_000, 200_000]);
     for (number, site) in rules.sites.iter().enumerate() {

@@ -66,6 +66,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
         helpers: value(given.helpers),
         helpers_max: size(value(given.helpers_max)),
         freshness_ms: value(given.freshness),
+        etag: value(given.etag),
         cache_memory_bytes: given.cache_memory.map_or_else(cache_memory_bytes, |given| given.value),
         connections_max: size(value(given.connections)),
         head_timeout_ms: value(given.head_timeout),
@@ -145,6 +146,7 @@ fn site(hosts: Vec<String>, root: PathBuf, given: Overrides) -> Site {
         index: value(given.index),
         browse: value(given.browse),
         precompressed: value(given.precompressed),
+        encoded_slash: value(given.encoded_slash),
     }
 }
 

@@ -68,6 +68,7 @@ fn nothing_said_means_the_defaults() {
         helpers: HelperKind::Processes,
         helpers_max: 16,
         freshness_ms: 1_000,
+        etag: EtagTime::Modified,
         cache_memory_bytes: settings.cache_memory_bytes,
         connections_max: 16_384,
         head_timeout_ms: 10_000,
@@ -97,6 +98,7 @@ fn nothing_said_means_the_defaults() {
             index: vec!["index.html".to_owned()],
             browse: false,
             precompressed: true,
+            encoded_slash: EncodedSlash::Decode,
         }],
     };
     assert_eq!(settings, expected);
@@ -158,6 +160,8 @@ fn every_key_is_read() {
         index = ["a.html", "b.html"]
         browse = true
         precompressed = false
+        encoded_slash = "refuse"
+        etag = "changed"
         listen = ["[::]:80"]
         workers = 0x10
         helpers_max = 1
@@ -210,6 +214,7 @@ fn every_key_is_read() {
     let site = &settings.sites[0];
     assert_eq!((site.root.clone(), site.browse, site.precompressed), (folder.0.join("www"), true, false));
     assert_eq!(site.index, ["a.html", "b.html"]);
+    assert_eq!((site.encoded_slash, settings.etag), (EncodedSlash::Refuse, EtagTime::Changed));
     assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
 }
 

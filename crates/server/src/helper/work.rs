@@ -121,7 +121,10 @@ impl DiskWork {
         let Some((_, root)) = self.rooted(site)? else {
             return Ok(Outcome::Lost);
         };
-        let listing = listing::read(root, path, self.listing_entries_max)?;
+        let listing = match listing::read(root, path, self.listing_entries_max) {
+            Ok(listing) => listing,
+            Err(e) => return Ok(unlisted(&e)),
+        };
         let text = if json { listing.to_json() } else { listing.to_html() };
         let file = file::memory_file(text.as_bytes())?;
         let stat = state(&file)?;
@@ -136,6 +139,18 @@ impl DiskWork {
             self.outdated.store(true, Ordering::Relaxed);
         }
         Ok(site.root.as_ref().map(|root| (&site.rules, root)))
+    }
+}
+
+/// What to say of a directory that cannot be listed: also that it may not be, or is not there any more,
+/// is found out only here.
+fn unlisted<G>(error: &io::Error) -> Outcome<G> {
+    match convert::look_up_error(error) {
+        LookUpError::Denied => Outcome::Found(Finding::Denied),
+        LookUpError::Missing => Outcome::Found(Finding::Missing),
+        LookUpError::Exhausted => Outcome::Exhausted,
+        LookUpError::Failed(number) => Outcome::Failed(number),
+        LookUpError::WouldWait => Outcome::Failed(error.raw_os_error().unwrap_or(0)),
     }
 }
 

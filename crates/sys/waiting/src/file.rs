@@ -167,6 +167,23 @@ pub fn load(file: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<()> {
 /// So much of a file is mostly one request to the disk, all pages of which arrive together.
 const ONE_REQUEST_BYTES: u64 = 128 * 1024;
 
+/// What statx says of `path` under `root`, and whether this process may read it: the content of a file,
+/// or what a directory leads to. It opens nothing for reading.
+///
+/// Where the kernel has no faccessat2(2), before Linux 5.8, everything counts as readable.
+pub fn look(root: impl AsFd, path: &[u8]) -> io::Result<(Stat, bool)> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let place = fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+    let stat = stat(&place)?;
+    let access = if stat.kind == Kind::Directory { libc::X_OK } else { libc::R_OK };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_EACCESS;
+    // SAFETY: faccessat2(2) takes an open descriptor and a string that ends with NUL; both outlive the call.
+    let answer =
+        unsafe { libc::syscall(libc::SYS_faccessat2, place.as_raw_fd(), c"".as_ptr(), access, flags) };
+    let refused = answer != 0 && io::Error::last_os_error().kind() == io::ErrorKind::PermissionDenied;
+    Ok((stat, !refused))
+}
+
 /// The names in a directory, as the file system orders them, without `.` and `..`; at most
 /// `names_max`, and whether there were more.
 pub fn names(root: impl AsFd, path: &[u8], names_max: usize) -> io::Result<(Vec<Vec<u8>>, bool)> {

@@ -154,7 +154,7 @@ static SERVE: &[Section] = &[
             "There is no config file unless `--config` or FLASH_CONFIG names one. It is TOML; its keys \
              are the names of the flags with _ in place of -, and `root` for `DIR`. Relative paths in it \
              start at its own folder. Two things can be set only there: content types, and sites by \
-             name, which take `root`, `index`, `browse` and `precompressed` for themselves:",
+             name, which take `root`, `index`, `browse`, `precompressed` and `encoded_slash` for themselves:",
         ],
         code: &["root = \"/srv/www\"\n\
                  freshness = \"2s\"\n\

@@ -125,6 +125,7 @@ const HELPER: &[i64] = &[
     libc::SYS_openat2,
     libc::SYS_openat,
     libc::SYS_fstat,
+    libc::SYS_faccessat2,
     libc::SYS_fstatfs,
     libc::SYS_pread64,
     libc::SYS_getdents64,
