@@ -39,6 +39,7 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
         types: types(settings),
         etag_of_change: settings.etag == config::EtagTime::Changed,
         freshness_ms: settings.freshness_ms,
+        stale_ms: settings.stale_ms,
         cache_memory_bytes: settings.cache_memory_bytes,
         optimizations: Optimizations {
             name_cache: optimizations.name_cache,

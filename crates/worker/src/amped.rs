@@ -29,8 +29,5 @@ fn stat(file: &SiteFile) -> io::Result<file::Stat> {
 ///
 /// Errors: those of its event mechanism and of its channel to the supervisor.
 pub fn run(worker: Worker) -> io::Result<()> {
-    worker.run(|worker| {
-        worker.close_deleted();
-        Ok(())
-    })
+    worker.run(|_| Ok(()))
 }

@@ -175,6 +175,7 @@ pub fn of_job(task: &Task<SiteFile>) -> Option<(SiteId, &[u8])> {
     match task {
         Task::Find { site, path } | Task::List { site, path, .. } => Some((*site, path)),
         Task::Load { file, .. } | Task::Read { file, .. } => file.name(),
+        Task::Close { .. } => None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use flash_engine::{FileSent, FileStat, Kind, LookUpError, Opened, Want};
+use flash_engine::{FileKind, FileSent, FileStat, LookUpError, Opened, Want};
 use flash_prompt::OwnedFd;
 use flash_prompt::file;
 use flash_prompt::sendfile::Sent;
@@ -42,9 +42,9 @@ pub fn sent(sent: Sent) -> FileSent {
 pub fn stat(stat: &file::Stat) -> FileStat {
     FileStat {
         kind: match stat.kind {
-            file::Kind::File => Kind::File,
-            file::Kind::Directory => Kind::Directory,
-            file::Kind::Special => Kind::Special,
+            file::Kind::File => FileKind::Regular,
+            file::Kind::Directory => FileKind::Directory,
+            file::Kind::Special => FileKind::Special,
         },
         device: stat.device,
         inode: stat.inode,
@@ -54,7 +54,9 @@ pub fn stat(stat: &file::Stat) -> FileStat {
     }
 }
 
-fn look_up_error(error: &io::Error) -> LookUpError {
+/// Why a look-up failed, in the engine's terms.
+#[must_use]
+pub fn look_up_error(error: &io::Error) -> LookUpError {
     use io::ErrorKind;
     match error.kind() {
         ErrorKind::WouldBlock => LookUpError::WouldWait,

@@ -8,13 +8,12 @@ use std::io::{self, IoSlice};
 use flash_engine::{JobId, Outcome, Task};
 use flash_prompt::epoll::Watch;
 use flash_prompt::mechanism::Mechanism;
-use flash_prompt::{AsFd, OwnedFd};
+use flash_prompt::{BorrowedFd, OwnedFd};
 use flash_prompt::{channel, net};
 
-use super::calls::{Call, lap};
-use super::site_file::{SiteFile, any_aside, close_aside};
+use super::site_file::SiteFile;
 use crate::control::{Notice, send_notice};
-use crate::protocol::{CLOSE, MESSAGE_BYTES_MAX, decode_outcome, encode_task};
+use crate::protocol::{MESSAGE_BYTES_MAX, decode_outcome, encode_task};
 use crate::setup::{HelperKind, HelperRules};
 
 /// After one could not be started, the next is asked for no sooner than this.
@@ -97,23 +96,37 @@ impl Helpers {
         self.ask_again_ms = Some(self.now_ms + ASK_AGAIN_MS);
     }
 
-    /// Gives a job to an idle helper. False when there is none; one more is asked for then, up
-    /// to the bound and to one for each of the `startable` jobs.
-    pub(super) fn start(&mut self, id: JobId, task: &Task<SiteFile>, startable: usize) -> bool {
+    /// Gives a job to an idle helper. False when there is none; one more is asked for then, up to the bound and to one
+    /// for each of the `startable` jobs. `aside` is the file of a job that closes one.
+    pub(super) fn start(
+        &mut self,
+        id: JobId,
+        task: &Task<SiteFile>,
+        startable: usize,
+        aside: Option<BorrowedFd<'_>>,
+    ) -> bool {
+        let message = encode_task(id, task, aside);
+        // One whose channel is full has not taken what it was sent before: it is idle, and busy for now.
+        let mut full = Vec::new();
+        let mut started = false;
         while let Some(number) = self.idle.pop() {
             let Some(helper) = self.helpers.get_mut(&number) else { continue };
-            let message = encode_task(id, task);
             match channel::send(&helper.channel, &[IoSlice::new(&message.bytes)], &message.descriptors) {
                 Ok(()) => {
                     helper.job = Some(id);
-                    return true;
+                    started = true;
+                    break;
                 }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => full.push(number),
                 // It has died; its channel says so, too, in this turn or the next.
                 Err(_) => drop(self.helpers.remove(&number)),
             }
         }
-        self.ask_for_more(startable);
-        false
+        self.idle.extend(full);
+        if !started {
+            self.ask_for_more(startable);
+        }
+        started
     }
 
     /// Asks for one more, up to the bound and to `wanted_max` that were asked for and have not come.
@@ -126,23 +139,6 @@ impl Helpers {
         {
             self.wanted += 1;
         }
-    }
-
-    /// Has an idle helper close the deleted files that were put aside.
-    pub(super) fn close_deleted(&mut self) {
-        if !any_aside() {
-            return;
-        }
-        // The one that gets the next job last.
-        let Some(helper) = self.idle.first().and_then(|number| self.helpers.get(number)) else {
-            return self.ask_for_more(1);
-        };
-        close_aside(|file| {
-            // It is refused when the channel is full, or the helper has died: the next turn goes on.
-            let sent = channel::send(&helper.channel, &[IoSlice::new(&[CLOSE])], &[file.as_fd()]);
-            lap(Call::Message);
-            sent.map_err(|_| file)
-        });
     }
 
     /// Takes what a helper has sent.
@@ -226,11 +222,10 @@ impl Helpers {
         (self.helpers.len(), busy)
     }
 
-    /// Whether there are helpers that will have to be let go, one is to be asked for again, or deleted
-    /// files wait for one.
+    /// Whether there are helpers that will have to be let go, or one is to be asked for again.
     pub(super) fn needs_housekeeping(&self) -> bool {
         let may_let_go = self.kind == HelperKind::Processes && !self.idle.is_empty();
-        may_let_go || self.ask_again_ms.is_some() || any_aside()
+        may_let_go || self.ask_again_ms.is_some()
     }
 
     /// Whether this helper's channel is open.

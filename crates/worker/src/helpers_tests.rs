@@ -44,7 +44,7 @@ fn the_end_of_one_that_was_given_up_is_told_with_its_job_when_it_is_gone() {
     let mut events = Mechanism::new(Kind::Epoll, 8).expect("a mechanism");
     let (mut helpers, supervisor, helper) = with_one(&mut events);
     let job = JobId::from_u64(5);
-    assert!(helpers.start(job, &task(), 1));
+    assert!(helpers.start(job, &task(), 1, None));
     helpers.abandon(job);
     assert_eq!(receive_notice(&supervisor).expect("a notice"), Notice::EndHelper(7));
     assert!(matches!(helpers.receive(7), Heard::Nothing));
@@ -67,7 +67,7 @@ fn one_that_was_given_up_with_its_task_unread_is_told_too() {
     let mut events = Mechanism::new(Kind::Epoll, 8).expect("a mechanism");
     let (mut helpers, _supervisor, helper) = with_one(&mut events);
     let job = JobId::from_u64(5);
-    assert!(helpers.start(job, &task(), 1));
+    assert!(helpers.start(job, &task(), 1, None));
     helpers.abandon(job);
     drop(helper);
     wait_for_event(&mut events);
@@ -79,10 +79,10 @@ fn one_that_was_given_up_leaves_room_for_another() {
     let mut events = Mechanism::new(Kind::Epoll, 8).expect("a mechanism");
     let (mut helpers, supervisor, _helper) = with_one(&mut events);
     let [first, second] = [5, 6].map(JobId::from_u64);
-    assert!(helpers.start(first, &task(), 1));
+    assert!(helpers.start(first, &task(), 1, None));
     helpers.abandon(first);
     for _ in 0..3 {
-        assert!(!helpers.start(second, &task(), 2));
+        assert!(!helpers.start(second, &task(), 2, None));
     }
     let notices: Vec<Notice> = std::iter::from_fn(|| receive_notice(&supervisor).ok()).collect();
     assert_eq!(notices, [Notice::EndHelper(7), Notice::WantHelper, Notice::WantHelper]);
@@ -95,7 +95,7 @@ fn one_that_could_not_be_started_is_asked_for_again_after_a_pause() {
     let mut helpers = Helpers::new(rules(HelperKind::Processes), ours);
     helpers.keep_house(5_000);
     let asks = |helpers: &mut Helpers| {
-        assert!(!helpers.start(JobId::from_u64(5), &task(), 1));
+        assert!(!helpers.start(JobId::from_u64(5), &task(), 1, None));
         receive_notice(&supervisor).is_ok_and(|notice| notice == Notice::WantHelper)
     };
     assert!(asks(&mut helpers));
@@ -115,16 +115,16 @@ fn threads_are_not_asked_for_nor_let_go_and_come_back() {
     helpers.keep_house(1_000_000);
     assert!(helpers.has(7) && !helpers.needs_housekeeping());
     let [first, second] = [5, 6].map(JobId::from_u64);
-    assert!(helpers.start(first, &task(), 1));
+    assert!(helpers.start(first, &task(), 1, None));
     helpers.abandon(first);
-    assert!(helpers.has(7) && !helpers.start(second, &task(), 1), "it is not idle");
+    assert!(helpers.has(7) && !helpers.start(second, &task(), 1, None), "it is not idle");
     assert!(receive_notice(&supervisor).is_err(), "nobody is told");
     assert!(matches!(helpers.receive(7), Heard::Nothing));
     channel::send(&helper, &[IoSlice::new(b"late")], &[]).expect("sent");
     wait_for_event(&mut events);
     assert!(matches!(helpers.receive(7), Heard::AbandonedGone(id) if id == first));
     assert!(matches!(helpers.receive(7), Heard::Nothing), "once");
-    assert!(helpers.start(second, &task(), 1), "it takes work again");
+    assert!(helpers.start(second, &task(), 1, None), "it takes work again");
     drop(helper);
     wait_for_event(&mut events);
     assert!(matches!(helpers.receive(7), Heard::Gone(Some(id)) if id == second));

@@ -29,11 +29,11 @@ mod worker;
 
 pub use calls::{Call, lap, of_job, timed};
 pub use log::BATCH_BYTES_MAX;
-pub use own_jobs::OwnJobs;
+pub use own_jobs::{OwnJob, OwnJobs};
 pub use panics::keep_panics_quiet;
 pub use reach::{Reach, SendFile};
 pub use setup::{Accepts, Given, HelperKind, HelperRules, Plan, Root, SendBy};
-pub use site_file::{SiteFile, close_aside_here};
+pub use site_file::SiteFile;
 pub use socket::{Closed, Socket};
 pub use system::LinuxSystem;
 pub use worker::{Worker, kind, parts, token};

@@ -1,6 +1,7 @@
 //! The jobs of a worker that has no helpers. It is the architecture that does them.
 
 use flash_engine::{JobId, Task};
+use flash_prompt::OwnedFd;
 
 use super::site_file::SiteFile;
 
@@ -13,6 +14,15 @@ pub struct OwnJobs {
     pub refused: bool,
     taken: Option<(JobId, Task<SiteFile>)>,
     given_up: Vec<JobId>,
+}
+
+/// A job of a worker's own, to be done by whoever takes it.
+#[derive(Debug)]
+pub enum OwnJob {
+    /// A helper's work.
+    Task(JobId, Task<SiteFile>),
+    /// Closing a deleted file, which waits.
+    Close(JobId, OwnedFd),
 }
 
 impl OwnJobs {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use flash_engine::limits::{HAND_OVER_BYTES_MAX, LOAD_BYTES};
-use flash_engine::{FileStat, Finding, JobId, Kind, Opened, Outcome, SiteId, Task};
+use flash_engine::{FileKind, FileStat, Finding, JobId, Opened, Outcome, SiteId, Task};
 use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
 
 /// Room for the longest message.
@@ -23,14 +23,12 @@ pub struct Message<'f> {
     pub descriptors: Vec<BorrowedFd<'f>>,
 }
 
-/// All of a message that has a helper close the descriptor beside it. It is not answered.
-pub const CLOSE: u8 = 5;
-
 mod tag {
     pub(super) const FIND: u8 = 1;
     pub(super) const LIST: u8 = 2;
     pub(super) const LOAD: u8 = 3;
     pub(super) const READ: u8 = 4;
+    pub(super) const CLOSE: u8 = 5;
 
     pub(super) const FOUND_FILE: u8 = 10;
     pub(super) const REDIRECT: u8 = 11;
@@ -43,10 +41,11 @@ mod tag {
     pub(super) const FAILED: u8 = 18;
     pub(super) const EXHAUSTED: u8 = 19;
     pub(super) const LOST: u8 = 20;
+    pub(super) const CLOSED: u8 = 21;
 }
 
-/// Encodes a task for a helper.
-pub fn encode_task<F: AsFd>(id: JobId, task: &Task<F>) -> Message<'_> {
+/// Encodes a task for a helper; `aside` is the file of a [`Task::Close`].
+pub fn encode_task<'f, F: AsFd>(id: JobId, task: &'f Task<F>, aside: Option<BorrowedFd<'f>>) -> Message<'f> {
     let mut bytes = Vec::with_capacity(64);
     let mut descriptors = Vec::new();
     let mut start = |tag: u8| {
@@ -70,6 +69,11 @@ pub fn encode_task<F: AsFd>(id: JobId, task: &Task<F>) -> Message<'_> {
             bytes.extend_from_slice(&offset.to_le_bytes());
             bytes.extend_from_slice(&length_bytes.to_le_bytes());
             descriptors.push(file.as_fd());
+        }
+        Task::Close { number } => {
+            start(tag::CLOSE);
+            bytes.extend_from_slice(&number.to_le_bytes());
+            descriptors.extend(aside);
         }
     }
     Message { bytes, descriptors }
@@ -98,6 +102,8 @@ pub fn decode_task(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Option<(JobI
                 Task::Read { file, offset, length_bytes }
             }
         }
+        // The caller closes it, with all descriptors that came along.
+        tag::CLOSE if !descriptors.is_empty() => Task::Close { number: reader.u64()? },
         _ => return None,
     };
     reader.is_at_end().then_some((id, task))
@@ -126,6 +132,7 @@ pub fn encode_outcome(id: JobId, outcome: &Outcome<OwnedFd>) -> Message<'_> {
             tag::LISTED
         }
         Outcome::Loaded => tag::LOADED,
+        Outcome::Closed => tag::CLOSED,
         Outcome::Bytes(data, stat) => {
             push_stat(&mut bytes, stat);
             bytes.extend_from_slice(data);
@@ -166,6 +173,7 @@ pub fn decode_outcome<F: From<OwnedFd>>(
         tag::DENIED => Outcome::Found(Finding::Denied),
         tag::LISTED => Outcome::Listed(descriptors.next()?, reader.stat()?),
         tag::LOADED => Outcome::Loaded,
+        tag::CLOSED => Outcome::Closed,
         tag::BYTES => {
             let stat = reader.stat()?;
             Outcome::Bytes(reader.rest().to_vec(), stat)
@@ -200,9 +208,9 @@ fn push_opened<'f>(
 
 fn push_stat(bytes: &mut Vec<u8>, stat: &FileStat) {
     bytes.push(match stat.kind {
-        Kind::File => 0,
-        Kind::Directory => 1,
-        Kind::Special => 2,
+        FileKind::Regular => 0,
+        FileKind::Directory => 1,
+        FileKind::Special => 2,
     });
     for number in [stat.device, stat.inode, stat.size_bytes] {
         bytes.extend_from_slice(&number.to_le_bytes());
@@ -257,9 +265,9 @@ impl<'b> Reader<'b> {
     fn stat(&mut self) -> Option<FileStat> {
         Some(FileStat {
             kind: match self.u8()? {
-                0 => Kind::File,
-                1 => Kind::Directory,
-                2 => Kind::Special,
+                0 => FileKind::Regular,
+                1 => FileKind::Directory,
+                2 => FileKind::Special,
                 _ => return None,
             },
             device: self.u64()?,
@@ -293,7 +301,7 @@ mod tests {
 
     fn stat(size_bytes: u64) -> FileStat {
         FileStat {
-            kind: Kind::File,
+            kind: FileKind::Regular,
             device: 1,
             inode: 2,
             size_bytes,
@@ -344,13 +352,13 @@ mod tests {
     #[test]
     fn tasks_arrive() {
         let task = Task::<OwnedFd>::List { site: SiteId(3), path: (*b"/d/").into(), json: true };
-        let message = encode_task(JobId::from_u64(9), &task);
+        let message = encode_task(JobId::from_u64(9), &task, None);
         let Some((id, Task::List { site, path, json })) = decode_task(&message.bytes, &mut Vec::new()) else {
             panic!("not a listing")
         };
         assert_eq!((id.to_u64(), site, &*path, json), (9, SiteId(3), &b"/d/"[..], true));
         let task = Task::Read { file: Arc::new(file()), offset: 1, length_bytes: 2 };
-        let message = encode_task(JobId::from_u64(9), &task);
+        let message = encode_task(JobId::from_u64(9), &task, None);
         assert!(decode_task(&message.bytes, &mut Vec::new()).is_none(), "without its descriptor");
         let read = decode_task(&message.bytes, &mut vec![file()]);
         assert!(matches!(read, Some((_, Task::Read { offset: 1, length_bytes: 2, .. }))));
@@ -360,7 +368,7 @@ mod tests {
     fn every_message_has_one_form() {
         let id = JobId::from_u64(7);
         let list: Task<OwnedFd> = Task::List { site: SiteId(3), path: (*b"/d/").into(), json: true };
-        let mut bytes = encode_task(id, &list).bytes;
+        let mut bytes = encode_task(id, &list, None).bytes;
         bytes[11] = 2;
         assert!(decode_task(&bytes, &mut Vec::new()).is_none(), "a switch that is neither on nor off");
         for outcome in [Outcome::Failed(5), Outcome::Loaded, Outcome::Listed(file(), stat(1))] {

@@ -1,8 +1,9 @@
-//! A file that a worker has open. It must not be the one to close it last once it is deleted: that
-//! frees its blocks, for which the kernel waits (1.4 s for 1 GB, measured). So a deleted file is put
-//! aside, and a helper closes it.
+//! A file that a worker has open. The worker must not be the last to close it once it is deleted: that frees its blocks,
+//! for which the kernel waits (1.4 s for 1 GB, measured). So a file that nobody needs any more goes back to the worker,
+//! which asks whether it is deleted; a deleted one is set aside, and closing it is a job like others.
 
-use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use flash_engine::{Finding, Outcome, SiteId};
 use flash_http::negotiate::Coding;
@@ -11,15 +12,13 @@ use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
 
 use super::calls::{Call, timed};
 
-/// Files put aside at once, at most. With more, no helper can be had, and running out of descriptors
+/// Deleted files set aside at once, at most. With more, no helper comes to close them, and running out of descriptors
 /// would be worse than waiting.
 const ASIDE_MAX: usize = 1024;
+/// Files that were given back and are seen to in one turn.
+const RETURNED_PER_TURN_MAX: usize = 256;
 
-thread_local! {
-    static ASIDE: RefCell<Vec<(OwnedFd, Name)>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Under which root and by which path a file was found. None of a listing.
+/// The root and the path under which a file was found. A listing has none.
 type Name = Option<(SiteId, Box<[u8]>)>;
 
 /// An open file of a site, or a listing.
@@ -28,6 +27,26 @@ pub struct SiteFile {
     /// None only while it is being dropped.
     file: Option<OwnedFd>,
     name: Name,
+    /// Where it goes when it is dropped; before it belongs to a worker, it is closed.
+    owner: Option<Returned>,
+}
+
+/// Files on their way back to their worker. Threads that share the worker share this.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Returned(Arc<Mutex<Vec<(OwnedFd, Name)>>>);
+
+impl Returned {
+    fn push(&self, file: OwnedFd, name: Name) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((file, name));
+    }
+
+    fn pop(&self) -> Option<(OwnedFd, Name)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
 }
 
 impl SiteFile {
@@ -36,9 +55,10 @@ impl SiteFile {
         borrowed(&self.name)
     }
 
-    /// It was found there.
-    pub(super) fn found_at(&mut self, site: SiteId, path: &[u8]) {
+    /// It was found there, for the worker to which it goes back.
+    pub(super) fn found_at(&mut self, site: SiteId, path: &[u8], owner: &Returned) {
         self.name = Some((site, path.into()));
+        self.owner = Some(owner.clone());
     }
 }
 
@@ -46,22 +66,27 @@ fn borrowed(name: &Name) -> Option<(SiteId, &[u8])> {
     name.as_ref().map(|(site, path)| (*site, &**path))
 }
 
-/// Has the files that a job has found know where it found them.
-pub(super) fn name_found(site: SiteId, outcome: &mut Outcome<SiteFile>) {
-    let Outcome::Found(Finding::File { plain, coded, path }) = outcome else { return };
-    if let Some(file) = &mut plain.file {
-        file.found_at(site, path);
-    }
-    for (opened, coding) in coded.iter_mut().zip(Coding::ALL) {
-        if let Some(file) = opened.as_mut().and_then(|opened| opened.file.as_mut()) {
-            file.found_at(site, &[path.as_slice(), coding.extension().as_bytes()].concat());
+/// Has the files that a job has found know where it found them, and where they go back to.
+pub(super) fn adopt(site: SiteId, outcome: &mut Outcome<SiteFile>, owner: &Returned) {
+    match outcome {
+        Outcome::Found(Finding::File { plain, coded, path }) => {
+            if let Some(file) = &mut plain.file {
+                file.found_at(site, path, owner);
+            }
+            for (opened, coding) in coded.iter_mut().zip(Coding::ALL) {
+                if let Some(file) = opened.as_mut().and_then(|opened| opened.file.as_mut()) {
+                    file.found_at(site, &[path.as_slice(), coding.extension().as_bytes()].concat(), owner);
+                }
+            }
         }
+        Outcome::Listed(file, _) => file.owner = Some(owner.clone()),
+        _ => {}
     }
 }
 
 impl From<OwnedFd> for SiteFile {
     fn from(file: OwnedFd) -> Self {
-        Self { file: Some(file), name: None }
+        Self { file: Some(file), name: None, owner: None }
     }
 }
 
@@ -73,70 +98,96 @@ impl AsFd for SiteFile {
 
 impl Drop for SiteFile {
     fn drop(&mut self) {
-        let (file, name) = (self.file.take(), self.name.take());
-        if let Some(file) = file {
-            let is_aside = timed(Call::CloseFile, || borrowed(&name), || close(file));
-            if let Some(file) = is_aside {
-                ASIDE.with_borrow_mut(|aside| aside.push((file, name)));
-            }
+        if let (Some(file), Some(owner)) = (self.file.take(), self.owner.take()) {
+            owner.push(file, self.name.take());
         }
     }
 }
 
-/// Closes a file, unless it is to be put aside.
-fn close(file: OwnedFd) -> Option<OwnedFd> {
-    // Of a place, nothing may be asked, and closing it frees nothing. A file that is deleted just
-    // now, between the question and the close, is waited for.
+/// The files of a worker that nobody needs any more.
+#[derive(Debug, Default)]
+pub(crate) struct Closing {
+    returned: Returned,
+    /// Deleted files, by the numbers of the jobs that close them.
+    aside: HashMap<u64, (OwnedFd, Name)>,
+    numbers: u64,
+}
+
+impl Closing {
+    /// Where files go back to.
+    pub(super) fn returned(&self) -> &Returned {
+        &self.returned
+    }
+
+    /// Closes what was given back, and sets what is deleted aside; a bounded number of files.
+    pub(super) fn see_to_returned(&mut self) {
+        for _ in 0..RETURNED_PER_TURN_MAX {
+            let Some((file, name)) = self.returned.pop() else { return };
+            let has_room = self.aside.len() < ASIDE_MAX;
+            let is_aside = timed(Call::CloseFile, || borrowed(&name), || close(file, has_room));
+            if let Some(file) = is_aside {
+                self.numbers += 1;
+                self.aside.insert(self.numbers, (file, name));
+            }
+        }
+    }
+
+    /// The site and the number of each file that was set aside.
+    pub(super) fn aside(&self) -> Vec<(SiteId, u64)> {
+        let site = |name: &Name| name.as_ref().map_or(SiteId(0), |(site, _)| *site);
+        self.aside.iter().map(|(number, (_, name))| (site(name), *number)).collect()
+    }
+
+    /// A file that was set aside, for a helper.
+    pub(super) fn get(&self, number: u64) -> Option<BorrowedFd<'_>> {
+        self.aside.get(&number).map(|(file, _)| file.as_fd())
+    }
+
+    /// Takes a file that was set aside: somebody else closes it.
+    pub(super) fn take(&mut self, number: u64) -> Option<OwnedFd> {
+        self.aside.remove(&number).map(|(file, _)| file)
+    }
+
+    /// Whether there is nothing to be closed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.aside.is_empty() && self.returned.is_empty()
+    }
+}
+
+/// Closes a file, unless it has to be set aside.
+fn close(file: OwnedFd, has_room: bool) -> Option<OwnedFd> {
+    // Nothing may be asked of a place, and closing it frees nothing. A file that is deleted just now, between the question
+    // and the close, is waited for.
     let is_deleted =
         file::is_place(&file).is_ok_and(|place| !place) && file::is_deleted(&file).unwrap_or(false);
-    (is_deleted && ASIDE.with_borrow(Vec::len) < ASIDE_MAX).then_some(file)
-}
-
-/// Has `close` take files that were put aside, until it gives one back.
-pub(super) fn close_aside(mut close: impl FnMut(OwnedFd) -> Result<(), OwnedFd>) {
-    ASIDE.with_borrow_mut(|aside| {
-        while let Some((file, name)) = aside.pop() {
-            if let Err(file) = close(file) {
-                return aside.push((file, name));
-            }
-        }
-    });
-}
-
-/// Closes them, which waits: for who has no helpers.
-pub fn close_aside_here() {
-    while let Some((file, name)) = ASIDE.with_borrow_mut(Vec::pop) {
-        timed(Call::CloseFile, || borrowed(&name), || drop(file));
-    }
-}
-
-/// Whether there are files to be closed by a helper.
-pub(super) fn any_aside() -> bool {
-    ASIDE.with_borrow(|aside| !aside.is_empty())
+    (is_deleted && has_room).then_some(file)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn aside() -> usize {
-        ASIDE.with_borrow(Vec::len)
-    }
-
     #[test]
-    fn what_is_deleted_is_put_aside_and_what_is_not_is_closed() {
+    fn a_deleted_file_is_set_aside_and_another_is_closed() {
         let path = std::env::temp_dir().join(format!("flash-site-file-{}", std::process::id()));
         std::fs::write(&path, "x").expect("a file");
-        let open = || SiteFile::from(OwnedFd::from(std::fs::File::open(&path).expect("the file")));
-        let (kept, deleted) = (open(), open());
+        let mut closing = Closing::default();
+        let open = |closing: &Closing| {
+            let mut file = SiteFile::from(OwnedFd::from(std::fs::File::open(&path).expect("the file")));
+            file.found_at(SiteId(3), b"x", closing.returned());
+            file
+        };
+        let (kept, deleted) = (open(&closing), open(&closing));
         drop(kept);
-        assert_eq!(aside(), 0);
+        assert!(!closing.is_empty(), "it goes back to its worker");
+        closing.see_to_returned();
+        assert!(closing.is_empty());
         std::fs::remove_file(&path).expect("removed");
         drop(deleted);
-        assert_eq!(aside(), 1);
-        close_aside(Err);
-        assert!(any_aside(), "it stays until somebody takes it");
-        close_aside(|_| Ok(()));
-        assert!(!any_aside());
+        closing.see_to_returned();
+        let aside = closing.aside();
+        assert_eq!(aside.iter().map(|(site, _)| *site).collect::<Vec<_>>(), [SiteId(3)]);
+        assert!(closing.get(aside[0].1).is_some(), "it stays until somebody takes it");
+        assert!(closing.take(aside[0].1).is_some() && closing.is_empty());
     }
 }

@@ -1,11 +1,12 @@
-//! The engine's [`System`] on Linux. Nothing in it waits by itself; files are reached as the architecture
+//! The engine's [`Machine`] on Linux. Nothing in it waits by itself; files are reached as the architecture
 //! says ([`Reach`]).
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use flash_engine::{
-    FilePart, FileSent, FileStat, JobId, LookUpError, Opened, Resident, SiteId, System, Task, Want,
+    FilePart, FileSent, FileStat, Files, JobId, Log, LookUpError, Machine, Net, Opened, Resident, SiteId,
+    Task, Want,
 };
 use flash_prompt::OwnedFd;
 use flash_prompt::{clock, file, net};
@@ -16,7 +17,7 @@ use super::helpers::Helpers;
 use super::log::LogBuffer;
 use super::own_jobs::OwnJobs;
 use super::reach::{Reach, Sending};
-use super::site_file::SiteFile;
+use super::site_file::{Closing, SiteFile};
 use super::socket::Socket;
 use crate::control::{Notice, send_notice};
 use crate::convert;
@@ -38,6 +39,7 @@ pub struct LinuxSystem {
     /// In place of helpers.
     pub own: Option<OwnJobs>,
     pub(super) log: LogBuffer,
+    pub(super) closing: Closing,
     supervisor: OwnedFd,
     reports: Vec<String>,
     said_unknown: bool,
@@ -70,6 +72,7 @@ impl LinuxSystem {
             own,
             log,
             supervisor,
+            closing: Closing::default(),
             reports: Vec::new(),
             said_unknown: false,
             dropped_lines: Complaint::default(),
@@ -86,7 +89,10 @@ impl LinuxSystem {
     }
 
     pub(super) fn needs_housekeeping(&self) -> bool {
-        self.helpers.needs_housekeeping() || !self.log.is_empty() || !self.reports.is_empty()
+        self.helpers.needs_housekeeping()
+            || !self.closing.is_empty()
+            || !self.log.is_empty()
+            || !self.reports.is_empty()
     }
 
     /// Does what needs no event, every so often.
@@ -148,9 +154,8 @@ impl LinuxSystem {
     }
 }
 
-impl System for LinuxSystem {
+impl Net for LinuxSystem {
     type Socket = Socket;
-    type File = SiteFile;
 
     #[inline]
     fn recv(&mut self, socket: &Socket, buffer: &mut [u8]) -> io::Result<usize> {
@@ -175,21 +180,27 @@ impl System for LinuxSystem {
         sent
     }
 
-    fn send_file(
-        &mut self,
-        socket: &Socket,
-        head: &[u8],
-        file: &Arc<SiteFile>,
-        part: FilePart,
-    ) -> io::Result<FileSent> {
-        timed(Call::SendFile, || file.name(), || self.sending.send(socket, head, file, part))
-    }
-
     fn end_sending(&mut self, socket: &Socket) {
         // Fails only when the connection is gone.
         let _ = net::end_sending(socket);
         lap(Call::Send);
     }
+
+    fn reset(&mut self, socket: &Socket) {
+        // Fails only when the connection is gone.
+        let _ = net::reset(socket);
+        lap(Call::Send);
+    }
+
+    fn unacknowledged_bytes(&mut self, socket: &Socket) -> u64 {
+        let bytes = net::unsent_bytes(socket).unwrap_or(0);
+        lap(Call::Send);
+        bytes as u64
+    }
+}
+
+impl Files for LinuxSystem {
+    type File = SiteFile;
 
     fn open_cached(
         &mut self,
@@ -203,7 +214,7 @@ impl System for LinuxSystem {
         let found = timed(Call::LookUp, || Some((site, path)), look_up);
         let mut opened: Opened<SiteFile> = convert::look_up(found)?;
         if let Some(file) = &mut opened.file {
-            file.found_at(site, path);
+            file.found_at(site, path, self.closing.returned());
         }
         Ok(opened)
     }
@@ -231,16 +242,22 @@ impl System for LinuxSystem {
     fn stat(&mut self, file: &SiteFile) -> io::Result<FileStat> {
         Ok(convert::stat(&timed(Call::Stat, || file.name(), || (self.reach.stat)(file))?))
     }
+}
 
+impl flash_engine::Helpers for LinuxSystem {
     fn start_job(&mut self, id: JobId, task: &Task<SiteFile>, startable: usize) -> bool {
-        match &mut self.own {
-            Some(own) => own.start(id, task),
-            None => {
-                let started = self.helpers.start(id, task, startable);
-                lap(Call::Message);
-                started
-            }
+        if let Some(own) = &mut self.own {
+            return own.start(id, task);
         }
+        let number = if let Task::Close { number } = task { Some(*number) } else { None };
+        let aside = number.and_then(|number| self.closing.get(number));
+        let started = self.helpers.start(id, task, startable, aside);
+        lap(Call::Message);
+        if started && let Some(number) = number {
+            // The helper, or the message to it, has the file: this is not its last close.
+            drop(self.closing.take(number));
+        }
+        started
     }
 
     fn abandon_job(&mut self, id: JobId) {
@@ -259,7 +276,9 @@ impl System for LinuxSystem {
             self.report(message);
         }
     }
+}
 
+impl Log for LinuxSystem {
     fn log_access(&mut self, line: &[u8]) {
         self.log.push(line);
     }
@@ -273,5 +292,17 @@ impl System for LinuxSystem {
                 format!("{message} ({panic})")
             });
         }
+    }
+}
+
+impl Machine for LinuxSystem {
+    fn send_file(
+        &mut self,
+        socket: &Socket,
+        head: &[u8],
+        file: &Arc<SiteFile>,
+        part: FilePart,
+    ) -> io::Result<FileSent> {
+        timed(Call::SendFile, || file.name(), || self.sending.send(socket, head, file, part))
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use flash_engine::{Engine, JobId, Key, Moment, Outcome, Readiness, System, Task};
+use flash_engine::{Engine, JobId, Key, Log, Moment, Outcome, Readiness, SiteId, Task};
 use flash_prompt::epoll::{Epoll, Ready, Watch};
 use flash_prompt::mechanism::{Awaited, Kind, Mechanism};
 use flash_prompt::timer::Timer;
@@ -15,7 +15,7 @@ use crate::complaint::Complaint;
 use crate::control::{InForce, Notice, Order, receive_order, send_notice};
 use crate::helpers::{self, Helpers};
 use crate::log::LogBuffer;
-use crate::own_jobs::OwnJobs;
+use crate::own_jobs::{OwnJob, OwnJobs};
 use crate::reach::{Reach, Sending};
 use crate::setup::{Accepts, Given, Plan, Root};
 use crate::site_file::{self, SiteFile};
@@ -212,6 +212,9 @@ impl Worker {
             self.sys.keep_house(self.now_ms);
             self.complain(self.now_ms);
         }
+        if !self.sys.closing.is_empty() {
+            self.see_to_returned();
+        }
         self.go_on();
         self.engine.handle_timeouts(&mut self.sys);
     }
@@ -322,7 +325,7 @@ impl Worker {
 
     /// Takes a connection in and has it watched, by `elsewhere` if that is given; None if it was refused.
     pub fn welcome(&mut self, socket: Socket, peer: SocketAddr, elsewhere: Option<&Epoll>) -> Option<Key> {
-        match self.engine.handle_accept(socket, peer) {
+        match self.engine.handle_accept(&mut self.sys, socket, peer) {
             Ok(key) => {
                 let socket = self.engine.connection(key)?;
                 let token = token(kind::CONNECTION, key.to_u64());
@@ -424,14 +427,29 @@ impl Worker {
         }
     }
 
-    /// Has a helper close what was deleted.
-    pub fn close_deleted(&mut self) {
-        self.sys.helpers.close_deleted();
+    /// Closes the files that nobody needs any more; those that are deleted by jobs.
+    fn see_to_returned(&mut self) {
+        self.sys.closing.see_to_returned();
+        for (site, number) in self.sys.closing.aside() {
+            // One whose job was lost is asked for anew; for another this changes nothing.
+            if !self.engine.handle_deleted(&mut self.sys, site, number) {
+                return;
+            }
+        }
     }
 
     /// The job of the worker's own that was started, if one was.
-    pub fn take_job(&mut self) -> Option<(JobId, Task<SiteFile>)> {
-        self.sys.own.as_mut()?.take()
+    pub fn take_job(&mut self) -> Option<OwnJob> {
+        match self.sys.own.as_mut()?.take()? {
+            (id, Task::Close { number }) => {
+                let file = self.sys.closing.take(number);
+                if file.is_none() {
+                    self.finish_own(id, Outcome::Lost);
+                }
+                file.map(|file| OwnJob::Close(id, file))
+            }
+            (id, task) => Some(OwnJob::Task(id, task)),
+        }
     }
 
     /// What came of a job of the worker's own.
@@ -443,9 +461,8 @@ impl Worker {
     }
 
     fn finish(&mut self, id: JobId, mut outcome: Outcome<SiteFile>) {
-        if let Some(site) = self.engine.site_of(id) {
-            site_file::name_found(site, &mut outcome);
-        }
+        let site = self.engine.site_of(id).unwrap_or(SiteId(0));
+        site_file::adopt(site, &mut outcome, self.sys.closing.returned());
         if let Outcome::Failed(number) = outcome {
             self.sys.complain_of_failure(number);
         }

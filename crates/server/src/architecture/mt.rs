@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
-use flash_engine::{Key, Outcome};
+use flash_engine::{JobId, Key, Outcome};
 use flash_prompt::OwnedFd;
 use flash_prompt::epoll::{Epoll, Ready, Watch};
 use flash_prompt::mechanism::{Awaited, Kind, Mechanism};
@@ -20,7 +20,7 @@ use flash_waiting::process;
 use flash_worker::amped::PROMPT;
 use flash_worker::control::CHANNEL_BYTES;
 use flash_worker::{
-    Accepts, Call, OwnJobs, Socket, Worker, close_aside_here, kind, lap, of_job, parts, timed, token,
+    Accepts, Call, OwnJob, OwnJobs, SiteFile, Socket, Worker, kind, lap, of_job, parts, timed, token,
 };
 
 use crate::config::Settings;
@@ -170,7 +170,6 @@ impl Shared {
             timeout_ms = state.worker.until_next()?;
             state.pass_jobs_on(&self.bell.0);
             drop(state);
-            close_aside_here();
         }
     }
 }
@@ -232,7 +231,6 @@ impl Thread {
                 let _ = state.worker.wake_loop();
                 return;
             }
-            close_aside_here();
         }
     }
 
@@ -300,6 +298,21 @@ fn is_of_the_client(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }
 
+/// Does a job without the lock.
+fn do_job(shared: &Shared, job: OwnJob) -> (JobId, Outcome<SiteFile>) {
+    match job {
+        OwnJob::Task(id, task) => {
+            let do_it = || catch_unwind(AssertUnwindSafe(|| shared.work.do_task(&task)));
+            let outcome = timed(Call::Job, || of_job(&task), do_it);
+            (id, outcome.unwrap_or(Outcome::Lost))
+        }
+        OwnJob::Close(id, file) => {
+            timed(Call::CloseFile, || None, || drop(file));
+            (id, Outcome::Closed)
+        }
+    }
+}
+
 /// Goes on with what the turn has left, doing the jobs that it started, for as long as the thread's connection
 /// does.
 fn go_on(
@@ -309,17 +322,13 @@ fn go_on(
 ) -> io::Result<MutexGuard<'static, State>> {
     loop {
         state.worker.go_on();
-        if let Some((id, task)) = state.worker.take_job() {
+        if let Some(job) = state.worker.take_job() {
             state.leave(&shared.bell.0)?;
             drop(state);
-            let do_it = || catch_unwind(AssertUnwindSafe(|| shared.work.do_task(&task)));
-            let outcome = timed(Call::Job, || of_job(&task), do_it);
-            // Its file may be closed by that, which may wait, as does the close of one that was deleted.
-            drop(task);
-            close_aside_here();
+            let (id, outcome) = do_job(shared, job);
             state = shared.lock();
             state.begin_turn(0, true);
-            state.worker.finish_own(id, outcome.unwrap_or(Outcome::Lost));
+            state.worker.finish_own(id, outcome);
         } else if key.is_some_and(|key| state.worker.engine.is_continued(key)) {
             state.going_on += 1;
             drop(state);

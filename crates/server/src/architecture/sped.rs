@@ -3,8 +3,9 @@
 
 use std::io;
 
+use flash_engine::Outcome;
 use flash_waiting::file;
-use flash_worker::{Accepts, Call, OwnJobs, Reach, Worker, close_aside_here, of_job, timed};
+use flash_worker::{Accepts, Call, OwnJob, OwnJobs, Reach, Worker, of_job, timed};
 
 use crate::config::Settings;
 use crate::helper::DiskWork;
@@ -38,13 +39,17 @@ pub(super) fn run(begun: Begun, settings: &Settings, descriptors_max: u64) -> io
     })
 }
 
-/// Does the job that the turn has left, if any: a listing, mostly. Then closes what was deleted.
+/// Does the job that the turn has left, if any: a listing, mostly, or the close of a deleted file.
 pub(super) fn do_job(worker: &mut Worker, work: &DiskWork) {
-    if let Some((id, task)) = worker.take_job() {
-        let outcome = timed(Call::Job, || of_job(&task), || work.do_task(&task));
-        worker.begin_turn(0);
-        worker.finish_own(id, outcome);
-        worker.go_on();
-    }
-    close_aside_here();
+    let Some(job) = worker.take_job() else { return };
+    let (id, outcome) = match job {
+        OwnJob::Task(id, task) => (id, timed(Call::Job, || of_job(&task), || work.do_task(&task))),
+        OwnJob::Close(id, file) => {
+            timed(Call::CloseFile, || None, || drop(file));
+            (id, Outcome::Closed)
+        }
+    };
+    worker.begin_turn(0);
+    worker.finish_own(id, outcome);
+    worker.go_on();
 }

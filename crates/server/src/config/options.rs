@@ -223,6 +223,8 @@ options! {
         "What an ETag holds beside the length: modified (the same on every mirror), or changed (the time of change, too)";
     freshness: u64, Files, millis(0, HOUR_MS), "TIME", Text("1s"),
         "How long a cached file is served before it is looked at again";
+    stale: u64, Files, millis(0, 24 * HOUR_MS), "TIME", Text("10s"),
+        "How much longer it is served while a helper looks, when looking would wait for the disk; after that requests wait";
     listen: Vec<SocketAddr>, Network, Addresses, "ADDR:PORT", Text("127.0.0.1:8080"),
         "Address to listen on; repeat for more, port 0 is any free port";
     connections: u64, Network, count(1, 1_000_000), "N", Text("16384"),

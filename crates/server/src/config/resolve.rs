@@ -66,6 +66,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
         helpers: value(given.helpers),
         helpers_max: size(value(given.helpers_max)),
         freshness_ms: value(given.freshness),
+        stale_ms: value(given.stale),
         etag: value(given.etag),
         cache_memory_bytes: given.cache_memory.map_or_else(cache_memory_bytes, |given| given.value),
         connections_max: size(value(given.connections)),

@@ -36,6 +36,8 @@ pub struct Settings {
     pub helpers_max: usize,
     /// How long an entry of a cache is served before its file is looked at again, in milliseconds.
     pub freshness_ms: u64,
+    /// How much longer it is served while a helper checks it, in milliseconds.
+    pub stale_ms: u64,
     /// Which times of a file its `ETag` holds.
     pub etag: EtagTime,
     /// Memory for the contents of small files, in bytes for each worker.
@@ -379,6 +381,7 @@ mod tests {
             helpers: HelperKind::Threads,
             helpers_max: 16,
             freshness_ms: 1_000,
+            stale_ms: 10_000,
             etag: EtagTime::Changed,
             cache_memory_bytes: 64 << 20,
             connections_max: 16_384,

@@ -68,6 +68,7 @@ fn nothing_said_means_the_defaults() {
         helpers: HelperKind::Processes,
         helpers_max: 16,
         freshness_ms: 1_000,
+        stale_ms: 10_000,
         etag: EtagTime::Modified,
         cache_memory_bytes: settings.cache_memory_bytes,
         connections_max: 16_384,

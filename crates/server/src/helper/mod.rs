@@ -23,7 +23,7 @@ pub(crate) use work::DiskWork;
 use crate::config::Settings;
 use crate::sandbox::{self, Role};
 use flash_worker::control::{Order, receive_order};
-use flash_worker::protocol::{CLOSE, MESSAGE_BYTES_MAX, decode_task, encode_outcome};
+use flash_worker::protocol::{MESSAGE_BYTES_MAX, decode_task, encode_outcome};
 
 /// How old a helper without some root is at least when it makes room for one with it: a root that
 /// hangs or fails must not make every request of its site start a process.
@@ -66,11 +66,8 @@ fn serve(work: &DiskWork, channel: &OwnedFd, room_after: Option<Duration>) -> io
         if length == 0 {
             return Ok(());
         }
-        if bytes[..length] == [CLOSE] {
-            descriptors.clear();
-            continue;
-        }
         let task = decode_task(&bytes[..length], &mut descriptors);
+        // Closes the file of a task that says so, before it is answered.
         descriptors.clear();
         let (id, outcome) = match &task {
             Some((id, task)) => (*id, do_guarded(work, task)),

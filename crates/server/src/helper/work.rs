@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use flash_engine::limits::SMALL_FILE_BYTES_MAX;
-use flash_engine::{FileStat, Finding, Kind, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
+use flash_engine::{FileKind, FileStat, Finding, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
 use flash_http::types::TypeTable;
 use flash_prompt::file::is_place;
 use flash_prompt::{AsFd, OwnedFd};
@@ -67,6 +67,8 @@ impl DiskWork {
                 file::load(&**file, *offset, *length_bytes).map(|()| Outcome::Loaded)
             }
             Task::Read { file, offset, length_bytes } => self.hand_over(&**file, *offset, *length_bytes),
+            // Whoever received the message has closed the file that came with it.
+            Task::Close { .. } => Ok(Outcome::Closed),
         };
         let outcome = outcome.unwrap_or_else(|e| Outcome::Failed(e.raw_os_error().unwrap_or(0)));
         if let Outcome::Failed(number) = outcome {
@@ -145,7 +147,7 @@ impl DiskWork {
 /// What to say of a directory that cannot be listed: also that it may not be, or is not there any more,
 /// is found out only here.
 fn unlisted<G>(error: &io::Error) -> Outcome<G> {
-    match convert::look_up_error(error) {
+    match flash_worker::convert::look_up_error(error) {
         LookUpError::Denied => Outcome::Found(Finding::Denied),
         LookUpError::Missing => Outcome::Found(Finding::Missing),
         LookUpError::Exhausted => Outcome::Exhausted,
@@ -156,7 +158,7 @@ fn unlisted<G>(error: &io::Error) -> Outcome<G> {
 
 /// The state of a file that is no more.
 const GONE: FileStat =
-    FileStat { kind: Kind::File, device: 0, inode: 0, size_bytes: 0, modified_ns: 0, changed_ns: 0 };
+    FileStat { kind: FileKind::Regular, device: 0, inode: 0, size_bytes: 0, modified_ns: 0, changed_ns: 0 };
 
 fn state(file: impl AsFd) -> io::Result<FileStat> {
     Ok(flash_worker::convert::stat(&file::stat(file)?))

@@ -122,11 +122,12 @@ fn requests(out: &mut String, sum: &Counters, amounts: Amounts) {
     let _ = writeln!(out, "sent         {:>12}", amounts.bytes(sum.bytes_sent()));
     let _ = writeln!(
         out,
-        "connections  {:>12} open   {} most   {} accepted   {} refused",
+        "connections  {:>12} open   {} most   {} accepted   {} refused   {} evicted",
         grouped(connections.open.0),
         grouped(connections.most.0),
         amounts.of(connections.accepted),
         amounts.of(connections.refused),
+        amounts.of(connections.evicted),
     );
 }
 
@@ -215,9 +216,14 @@ fn calls(out: &mut String, sum: &Counters, amounts: Amounts) {
 fn jobs(out: &mut String, stats: &ServerStats, amounts: Amounts) {
     let (jobs, sum) = (&stats.sum.jobs, &stats.sum);
     let _ = writeln!(out, "\njobs            started      refused         lost");
-    for (name, job) in
-        [("find", &jobs.find), ("list", &jobs.list), ("load", &jobs.load), ("read", &jobs.read)]
-    {
+    let kinds = [
+        ("find", &jobs.find),
+        ("list", &jobs.list),
+        ("load", &jobs.load),
+        ("read", &jobs.read),
+        ("close", &jobs.close),
+    ];
+    for (name, job) in kinds {
         let [started, refused, lost] = [job.started, job.refused, job.lost].map(|count| amounts.of(count));
         let _ = writeln!(out, "{name:<10} {started:>12} {refused:>12} {lost:>12}");
     }

@@ -69,6 +69,8 @@ figures! {
         accepted: u64,
         /// Refused at a limit.
         refused: u64,
+        /// Closed, being idle, to make room for another.
+        evicted: u64,
     }
 }
 
@@ -131,6 +133,8 @@ figures! {
         load: Job,
         /// Hand a part of a file over.
         read: Job,
+        /// Close a deleted file.
+        close: Job,
     }
 }
 
@@ -186,6 +190,7 @@ impl Counters {
                 most: gauge(engine.connections_most),
                 accepted: engine.accepted,
                 refused: engine.refused,
+                evicted: engine.evicted,
             },
             caches: Caches {
                 known: Known { lookups: engine.known_hits + engine.known_misses, hits: engine.known_hits },
@@ -211,6 +216,7 @@ impl Counters {
                 list: job(JobKind::List),
                 load: job(JobKind::Load),
                 read: job(JobKind::Read),
+                close: job(JobKind::Close),
             },
             queue: Queue { now: gauge(engine.jobs_queued), lengths: Histogram(engine.queue_lengths) },
             helpers: Helpers {
