@@ -484,3 +484,25 @@ fn the_worker_sleeps_when_nothing_happens() {
     });
     client.assert_kept();
 }
+
+/// All of it may be locked in memory, so nobody may make a worker take what others need.
+#[test]
+fn a_worker_can_take_no_more_memory_than_its_share_of_the_machine() {
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).args(["--connections", "1000000", "--cache-memory", "8MiB"]).start();
+    let number = |text: &str, name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let machine = number(&std::fs::read_to_string("/proc/meminfo").unwrap(), "MemTotal:") * 1024;
+    let workers = server.role("worker");
+    let limits = workers.iter().map(|pid| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+        number(&text, "Max data size")
+    });
+    // Of each, what does not grow with its connections; and what a few of them may have in any case.
+    let apart = (640 + 128) << 20;
+    let grows: u64 = limits.map(|limit| limit.saturating_sub(apart)).sum();
+    assert!(grows <= machine / 2, "{grows} bytes of {machine} for connections");
+    assert_eq!(server.get("/hello.txt").status, 200);
+}

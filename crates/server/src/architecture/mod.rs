@@ -87,6 +87,16 @@ pub(crate) fn sockets(settings: &Settings) -> usize {
     }
 }
 
+/// How many connections a worker can have at once, as far as the settings say.
+pub(crate) fn connections_max(settings: &Settings) -> usize {
+    let at_once = match settings.architecture {
+        Architecture::Amped | Architecture::Sped => settings.connections_max,
+        Architecture::Mp => 1,
+        Architecture::Mt => settings.threads,
+    };
+    at_once.min(settings.connections_max)
+}
+
 /// How many jobs of a worker can be under way at once.
 pub(crate) fn jobs_at_once(settings: &Settings) -> usize {
     match settings.architecture {

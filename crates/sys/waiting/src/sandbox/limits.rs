@@ -4,22 +4,22 @@ use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Bounds of one role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Descriptors open at once; as many as the system allows for None.
-    pub descriptors: Option<u64>,
-    /// Private memory that can be written to, in bytes (`RLIMIT_DATA`).
-    pub memory_bytes: u64,
+/// Bounds the descriptors that are open at once, for good; by what the system allows for None. Gives the bound in
+/// force, which is lower where the system's is.
+///
+/// Errors: those of setrlimit(2).
+pub fn descriptors(wanted: Option<u64>) -> io::Result<u64> {
+    Ok(lower(Resource::Nofile, wanted)?.unwrap_or(DESCRIPTORS_MAX))
 }
 
-/// Sets the bounds, for good, and turns off core dumps. Where the bound in force is lower, that one
-/// stays. Gives the descriptors that may be open at once.
-pub fn apply(limits: Limits) -> io::Result<u64> {
-    let descriptors = lower(Resource::Nofile, limits.descriptors)?;
-    lower(Resource::Data, Some(limits.memory_bytes))?;
+/// Bounds the private memory that can be written to, in bytes (`RLIMIT_DATA`), for good, and turns off core
+/// dumps. Where the bound in force is lower, that one stays.
+///
+/// Errors: those of setrlimit(2).
+pub fn memory(bytes: u64) -> io::Result<()> {
+    lower(Resource::Data, Some(bytes))?;
     lower(Resource::Core, Some(0))?;
-    Ok(descriptors.unwrap_or(DESCRIPTORS_MAX))
+    Ok(())
 }
 
 /// The bound taken where the system has none.
