@@ -1,7 +1,8 @@
 //! The messages between the server's processes, decoded and encoded for the checks. It may not do anything
 //! that the server does not.
 
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
 
 use flash_engine::{JobId, Outcome, Task};
 use flash_worker::{control, protocol};
@@ -15,7 +16,9 @@ pub const MESSAGE_BYTES_MAX: usize = protocol::MESSAGE_BYTES_MAX;
 /// What a worker sends to a helper.
 #[must_use]
 pub fn encode_task(id: JobId, task: &Task<OwnedFd>) -> Encoded {
-    counted(&protocol::encode_task(id, task))
+    // A task that closes a file has one beside it.
+    let aside = matches!(task, Task::Close { .. }).then(|| File::open("/dev/null").expect("/dev/null opens"));
+    counted(&protocol::encode_task(id, task, aside.as_ref().map(AsFd::as_fd)))
 }
 
 /// What a helper makes of it.
