@@ -22,15 +22,15 @@ const NOTICE_BYTES_MAX: usize = 1 + 8 + STATS_BYTES_MAX;
 
 const _: () = assert!(REPORT_BYTES_MAX < STATS_BYTES_MAX && NOTICE_BYTES_MAX < CHANNEL_BYTES);
 
-/// From the supervisor to another role.
+/// From the supervisor to another role. Who sends many may share their descriptors.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum Order<Fd = OwnedFd> {
     /// The settings, as TOML in a memory file. Always first.
-    Settings(OwnedFd),
+    Settings(Fd),
     /// A listening socket to accept from.
-    Listener(OwnedFd),
+    Listener(Fd),
     /// For a worker: where access-log lines go. For a log writer: where they come from.
-    Log(OwnedFd),
+    Log(Fd),
     /// The root of the site with this number.
     Root {
         /// Its place among the sites.
@@ -38,12 +38,12 @@ pub(crate) enum Order {
         /// Whether its file system waits for nobody else.
         is_local: bool,
         /// The folder, for look-ups only.
-        folder: OwnedFd,
+        folder: Fd,
     },
     /// All is said: begin.
     Begin,
     /// For a worker: a helper, by number.
-    Helper(u64, OwnedFd),
+    Helper(u64, Fd),
     /// For a worker: the helper that it wanted could not be started.
     NoHelper,
     /// Finish what is under way and end: requests, or the lines of the workers that there are.
@@ -97,12 +97,27 @@ mod tag {
 
 /// Sends an order.
 pub(crate) fn send_order(channel: impl AsFd, order: &Order) -> io::Result<()> {
-    let (bytes, descriptor) = encode_order(order);
-    channel::send(channel, &[IoSlice::new(&bytes)], descriptor.as_slice())
+    encode_order(order).send(channel)
 }
 
-/// An order as bytes, a tag and a number, and the descriptor that goes with it.
-pub(crate) fn encode_order(order: &Order) -> ([u8; ORDER_BYTES], Option<BorrowedFd<'_>>) {
+/// An order as it is sent.
+#[derive(Debug)]
+pub(crate) struct Encoded<'fd> {
+    /// A tag and a number.
+    pub(crate) bytes: [u8; ORDER_BYTES],
+    /// What goes with it.
+    pub(crate) descriptor: Option<BorrowedFd<'fd>>,
+}
+
+impl Encoded<'_> {
+    /// Sends it. Errors: those of [`channel::send`].
+    pub(crate) fn send(&self, channel: impl AsFd) -> io::Result<()> {
+        channel::send(channel, &[IoSlice::new(&self.bytes)], self.descriptor.as_slice())
+    }
+}
+
+/// An order as it is sent.
+pub(crate) fn encode_order<Fd: AsFd>(order: &Order<Fd>) -> Encoded<'_> {
     let (tag, number, descriptor): (u8, u64, Option<BorrowedFd<'_>>) = match order {
         Order::Settings(fd) => (tag::SETTINGS, 0, Some(fd.as_fd())),
         Order::Listener(fd) => (tag::LISTENER, 0, Some(fd.as_fd())),
@@ -119,7 +134,7 @@ pub(crate) fn encode_order(order: &Order) -> ([u8; ORDER_BYTES], Option<Borrowed
     };
     let mut bytes = [tag; ORDER_BYTES];
     bytes[1..].copy_from_slice(&number.to_le_bytes());
-    (bytes, descriptor)
+    Encoded { bytes, descriptor }
 }
 
 /// Receives an order.
@@ -257,7 +272,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_short_or_goes_on_is_invalid() {
-        let (bytes, _) = encode_order(&Order::Drain);
+        let bytes = encode_order::<OwnedFd>(&Order::Drain).bytes;
         for wrong in [&bytes[..1], &bytes[..8], &[bytes.as_slice(), &[0]].concat()] {
             assert_eq!(
                 decode_order(wrong, Vec::new()).expect_err("no order").kind(),

@@ -30,7 +30,7 @@ pub(crate) fn run(name: &str) -> ExitCode {
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => ExitCode::SUCCESS,
         Err(e) if e.kind() == io::ErrorKind::StaleNetworkFileHandle => ExitCode::from(STALE_ROOT),
         Err(e) => {
-            eprintln!("flash: {name} process {}: {e}", std::process::id());
+            process::say_if_heard(&format!("flash: {name} process {}: {e}\n", std::process::id()));
             ExitCode::FAILURE
         }
     }

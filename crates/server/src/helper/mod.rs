@@ -7,7 +7,7 @@ mod listing;
 mod threads;
 mod work;
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use flash_sys::OwnedFd;
 use flash_sys::prompt::channel;
 use flash_sys::sandbox::calls::Calls;
 use flash_sys::sandbox::paths::Rights;
+use flash_sys::waiting::process;
 
 pub(crate) use threads::start as start_threads;
 pub(crate) use work::DiskWork;
@@ -96,11 +97,9 @@ fn do_guarded(work: &DiskWork, task: &Task<OwnedFd>) -> Outcome<OwnedFd> {
     catch_unwind(AssertUnwindSafe(|| work.do_task(task))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        // Nobody may be reading any more.
-        let _ = writeln!(
-            io::stderr(),
-            "flash: a bug: panic in a helper ({text}); its requests were answered 503"
-        );
+        process::say_if_heard(&format!(
+            "flash: a bug: panic in a helper ({text}); its requests were answered 503\n"
+        ));
         Outcome::Lost
     })
 }

@@ -5,13 +5,15 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use flash_sys::OwnedFd;
 use flash_sys::prompt::epoll::{Epoll, Watch};
 use flash_sys::waiting::root::{Opening, Root, Unopened, open_roots};
-use flash_sys::{AsFd, OwnedFd};
 
+use super::outbox::{Outbox, Shared};
 use crate::config::{ROOT_PATIENCE, Site};
-use crate::control::{Order, send_order};
+use crate::control::Order;
 
 /// Roots are opened anew no sooner than this after the last time.
 const RENEWAL_PAUSE_MS: u64 = 1_000;
@@ -32,9 +34,22 @@ pub(super) struct Roots {
 struct Slot {
     path: PathBuf,
     /// What was opened last, if that is known.
-    root: Option<Root>,
+    root: Option<KnownRoot>,
     /// An attempt that was not answered yet, and the number under which it is heard.
     attempt: Option<(u64, Opening)>,
+}
+
+/// A root that was opened.
+#[derive(Debug)]
+struct KnownRoot {
+    folder: Shared,
+    is_local: bool,
+}
+
+impl From<Root> for KnownRoot {
+    fn from(root: Root) -> Self {
+        Self { folder: Arc::new(root.folder), is_local: root.is_local }
+    }
 }
 
 impl Roots {
@@ -50,7 +65,7 @@ impl Roots {
         for (path, opened) in paths.iter().zip(open_roots(&paths, ROOT_PATIENCE)) {
             let mut slot = Slot { path: path.to_path_buf(), root: None, attempt: None };
             match opened {
-                Ok(root) => slot.root = Some(root),
+                Ok(root) => slot.root = Some(root.into()),
                 Err(Unopened::Hangs(opening)) => {
                     news.push(format!("{} does not answer; until it does, it gets 503", path.display()));
                     slot.attempt = Some(watch(opening, epoll, numbers)?);
@@ -78,11 +93,11 @@ impl Roots {
     }
 
     /// Gives a role the roots that there are, in the order of the sites.
-    pub(super) fn give(&self, channel: impl AsFd) -> io::Result<()> {
+    pub(super) fn give(&self, orders: &mut Outbox) -> io::Result<()> {
         for (site, slot) in self.of_sites.iter().enumerate() {
-            if let Some(root) = &self.slots[*slot].root {
-                let folder = root.folder.try_clone()?;
-                send_order(&channel, &Order::Root { site, is_local: root.is_local, folder })?;
+            if let Some(KnownRoot { is_local, folder }) = &self.slots[*slot].root {
+                let folder = Arc::clone(folder);
+                orders.give_at_start(Order::Root { site, is_local: *is_local, folder })?;
             }
         }
         Ok(())
@@ -102,7 +117,7 @@ impl Roots {
         match answer {
             Ok(root) => {
                 let news = slot.root.is_none().then(|| format!("{} answers", slot.path.display()));
-                slot.root = Some(root);
+                slot.root = Some(root.into());
                 news
             }
             Err(e) => {
@@ -116,7 +131,7 @@ impl Roots {
     /// Those under which workers look files up by themselves.
     pub(super) fn local(&self) -> impl Iterator<Item = &OwnedFd> {
         let local = self.slots.iter().filter_map(|slot| slot.root.as_ref()).filter(|root| root.is_local);
-        local.map(|root| &root.folder)
+        local.map(|root| &*root.folder)
     }
 
     /// How many there are that may wait for somebody else, or do.

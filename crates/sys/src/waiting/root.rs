@@ -109,8 +109,10 @@ impl Opening {
         // SAFETY: the child makes nothing but system calls on memory made before, and ends without
         // unwinding or running any destructor, so no lock that another thread held matters to it.
         let child = unsafe { libc::fork() };
+        if child < 0 {
+            return Err(io::Error::last_os_error());
+        }
         match Pid::from_raw(child) {
-            _ if child < 0 => Err(io::Error::last_os_error()),
             Some(child) => Ok(Self { child, channel: ours, answered: false }),
             None => {
                 open_and_send(&path, &theirs);
