@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::harness::{Client, Folder, Launch, Server, kill, wait_for, wait_until};
+use crate::harness::{Client, Folder, Launch, Server, kill, skip, wait_for, wait_until};
 
 /// Waits for another worker than this one.
 fn next_worker(server: &Server, old: u32) -> u32 {
@@ -245,4 +245,29 @@ fn a_worker_that_does_not_take_its_orders_holds_up_nothing() {
     kill("STOP", next);
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn orphans_of_others_are_reaped_as_pid_1_has_to() {
+    // It leaves an orphan to whom it becomes, as a container's first process has them.
+    let script = "import ctypes, os, sys, time\n\
+                  PR_SET_CHILD_SUBREAPER = 36\n\
+                  assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0\n\
+                  child = os.fork()\n\
+                  if child == 0:\n \
+                      if os.fork() == 0:\n  \
+                          time.sleep(2)\n \
+                      os._exit(0)\n\
+                  os.waitpid(child, 0)\n\
+                  os.execv(sys.argv[1], sys.argv[1:])";
+    if !Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        return skip("needs python3, which leaves an orphan");
+    }
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).through_all(&["python3", "-c", script]).start();
+    let children = || fs::read_to_string(format!("/proc/{0}/task/{0}/children", server.pid())).unwrap();
+    let orphan = children().split(' ').next().unwrap().parse().unwrap();
+    wait_until("the orphan's end", || !exists(orphan));
+    assert_eq!(server.get("/unheard-of").status, 404);
+    assert_eq!(server.stderr(), "");
 }

@@ -416,6 +416,20 @@ fn reloads_fail_no_request_of_clients_that_keep_connections() {
 }
 
 #[test]
+fn reloads_leave_no_process_behind() {
+    let folder = Folder::with_hello();
+    let config = configure(&folder, "www", 1, "");
+    let server = Launch::configured(&folder, &config).start();
+    for n in 0..8 {
+        // It takes a helper, which outlives its worker for a moment.
+        assert_eq!(server.get(&format!("/unheard-of-{n}")).status, 404);
+        reload(&server, 1);
+    }
+    wait_until("every one that has ended to be reaped", || server.zombies().is_empty());
+    assert_eq!(server.stderr(), "");
+}
+
+#[test]
 fn a_request_that_was_sent_before_the_reload_is_answered() {
     if skips(&["mp"], "which process has a connection is not known") {
         return;

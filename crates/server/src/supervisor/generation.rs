@@ -175,6 +175,12 @@ impl Generation {
         helpers.chain(&self.orphans).map(Child::id)
     }
 
+    /// All processes that it waits for.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
+        let log = self.log.iter().map(Role::pid);
+        self.worker_pids().chain(self.helper_pids()).chain(log).chain(self.roots.pids())
+    }
+
     pub(super) fn has_role(&self, number: u64) -> bool {
         self.workers.iter().map(|worker| &worker.role).chain(&self.log).any(|role| role.number() == number)
     }

@@ -283,7 +283,9 @@ impl<'m> Supervisor<'m> {
         if let Some(code) = self.promote() {
             return Some(code);
         }
+        // Helpers may be left, which were ended with their worker.
         self.generations.retain(|generation| !generation.is_gone());
+        process::reap_strangers(|pid| self.generations.iter().any(|g| g.pids().any(|other| other == pid)));
         if !self.generations.is_empty() {
             return None;
         }

@@ -128,6 +128,11 @@ impl Roots {
         }
     }
 
+    /// The processes that open some.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.slots.iter().filter_map(|slot| slot.attempt.as_ref()).map(|(_, opening)| opening.pid())
+    }
+
     /// Those under which workers look files up by themselves.
     pub(super) fn local(&self) -> impl Iterator<Item = &OwnedFd> {
         let local = self.slots.iter().filter_map(|slot| slot.root.as_ref()).filter(|root| root.is_local);

@@ -27,6 +27,29 @@ pub fn kill(child: &Child) {
     }
 }
 
+/// Reaps the children that have ended and that nobody else waits for: orphans that came to this process as to the first
+/// one of a container, and children that were let go. It does not wait, and stops at one that `is_waited_for`.
+///
+/// No other thread may start a program meanwhile: one that cannot be executed would be taken for a stranger.
+pub fn reap_strangers(is_waited_for: impl Fn(u32) -> bool) {
+    const LOOK: libc::c_int = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    loop {
+        // SAFETY: the call writes to `info`, of which any bytes are valid, and which outlives it.
+        let ended = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            if libc::waitid(libc::P_ALL, 0, &raw mut info, LOOK) != 0 { 0 } else { info.si_pid() }
+        };
+        // 0 for none.
+        let Some(pid) = u32::try_from(ended).ok().filter(|pid| *pid > 0 && !is_waited_for(*pid)) else {
+            return;
+        };
+        let options = rustix::process::WaitOptions::NOHANG;
+        if rustix::process::waitpid(Pid::from_raw(pid as i32), options).is_err() {
+            return;
+        }
+    }
+}
+
 /// Has this process killed when its parent dies; call it first thing in a role. One whose parent is
 /// gone already finds its channel ended.
 pub fn die_with_parent() -> io::Result<()> {

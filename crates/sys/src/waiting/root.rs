@@ -122,6 +122,11 @@ impl Opening {
         }
     }
 
+    /// The child, which is waited for when this is dropped.
+    pub fn pid(&self) -> u32 {
+        self.child.as_raw_nonzero().get().unsigned_abs()
+    }
+
     /// Waits for an answer, until `deadline`.
     fn wait(&self, deadline: Instant) -> io::Result<()> {
         loop {
@@ -159,8 +164,7 @@ impl AsFd for Opening {
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        // One that hangs ends when its file system lets it, and is a zombie then until this process
-        // ends: there is at most one for each root of each configuration.
+        // One that hangs ends when its file system lets it, and is reaped then as one that was let go.
         let _ = kill_process(self.child, Signal::KILL);
         let options = if self.answered { WaitOptions::empty() } else { WaitOptions::NOHANG };
         let _ = waitpid(Some(self.child), options);
