@@ -237,6 +237,90 @@ fn a_reload_lets_downloads_of_the_old_configuration_finish() {
     assert_eq!(server.stderr(), "");
 }
 
+/// A server with these lines in its config file, and a client in mid-download.
+fn configured_with_download(more: &str) -> (Folder, Server, Client) {
+    let folder = Folder::with_hello();
+    folder.www("film.bin", film());
+    let config = configure(&folder, "www", 1, more);
+    let server = Launch::configured(&folder, &config).start();
+    let client = begin_download(&server);
+    (folder, server, client)
+}
+
+fn begin_download(server: &Server) -> Client {
+    let mut client = server.client();
+    assert_eq!(client.begin("/film.bin"), film().len());
+    client
+}
+
+/// Reloads and waits until the new configuration is in force, whatever becomes of the old one.
+#[track_caller]
+fn reload_meanwhile(server: &Server) {
+    let before = server.announcements().len();
+    server.signal("HUP");
+    wait_until("the new start line", || server.announcements().len() > before);
+}
+
+#[track_caller]
+fn assert_cut(mut client: Client) {
+    let got = client.rest(film().len());
+    assert!(got.len() < film().len() && film().starts_with(&got), "{}", got.len());
+}
+
+#[test]
+fn a_reload_lets_downloads_go_on_for_longer_than_a_stop() {
+    let (_folder, server, mut client) = configured_with_download("shutdown_timeout = \"200ms\"\n");
+    reload_meanwhile(&server);
+    std::thread::sleep(Duration::from_millis(600));
+    assert!(client.rest(film().len()) == film());
+    client.assert_closed();
+    wait_until("the old workers' end", || server.role("worker").len() == workers(1));
+    assert_eq!(server.stderr(), "");
+}
+
+#[test]
+fn a_stop_while_a_reload_drains_has_its_deadline() {
+    let (_folder, mut server, client) = configured_with_download("shutdown_timeout = \"200ms\"\n");
+    reload_meanwhile(&server);
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    assert_cut(client);
+}
+
+#[test]
+fn a_reload_may_have_a_deadline_and_says_each_time_that_it_cuts() {
+    let (_folder, server, client) = configured_with_download("reload_timeout = \"200ms\"\n");
+    reload_meanwhile(&server);
+    server.wait_for_stderr("configuration 1");
+    assert_cut(client);
+    let client = begin_download(&server);
+    reload_meanwhile(&server);
+    server.wait_for_stderr("configuration 2");
+    assert_cut(client);
+    wait_until("the old workers' end", || server.role("worker").len() == workers(1));
+}
+
+#[test]
+fn many_reloads_leave_no_more_than_four_configurations_that_drain() {
+    let (_folder, server, first) = configured_with_download("");
+    let mut clients = vec![first];
+    for _ in 0..5 {
+        reload_meanwhile(&server);
+        clients.push(begin_download(&server));
+    }
+    server.wait_for_stderr("configuration 1");
+    reload_meanwhile(&server);
+    server.wait_for_stderr("configuration 2");
+    let mut kept = clients.split_off(2);
+    clients.into_iter().for_each(assert_cut);
+    wait_until("the end of those", || server.role("worker").len() == 5 * workers(1));
+    for client in &mut kept {
+        assert!(client.rest(film().len()) == film());
+    }
+    wait_until("the old workers' end", || server.role("worker").len() == workers(1));
+    assert_eq!(server.stderr().lines().count(), 2, "{}", server.stderr());
+}
+
 #[test]
 fn a_reload_opens_new_addresses_and_closes_old_ones() {
     let folder = Folder::with_hello();

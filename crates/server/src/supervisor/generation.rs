@@ -32,8 +32,8 @@ pub(super) enum State {
     Starting,
     /// It accepts connections.
     Serving,
-    /// It finishes what is under way, until then.
-    Draining { deadline_ms: u64 },
+    /// It finishes what is under way, until then if there is a limit.
+    Draining { deadline_ms: Option<u64> },
 }
 
 /// The processes of one configuration.
@@ -55,8 +55,8 @@ pub(super) struct Generation {
     log_restart_ms: Option<u64>,
     /// Helpers of workers that are gone, until they are.
     orphans: Vec<Child>,
-    /// Every process was killed.
-    killed: bool,
+    /// Every process was killed: their ends are no news.
+    pub(super) killed: bool,
 }
 
 impl State {
@@ -344,8 +344,8 @@ impl Generation {
     /// When this generation wants attention, in milliseconds of the monotonic clock.
     pub(super) fn next_ms(&self) -> Option<u64> {
         let deadline = match self.state {
-            State::Draining { deadline_ms } => Some(deadline_ms),
-            _ => None,
+            State::Draining { deadline_ms } => deadline_ms,
+            State::Starting | State::Serving => None,
         };
         let log_begins = self.log.as_ref().and_then(Role::begin_ms);
         let restarts = self.restarts.iter().map(|(_, at_ms)| *at_ms).chain(self.log_restart_ms);
@@ -356,9 +356,22 @@ impl Generation {
             .min()
     }
 
-    /// Has the workers finish what is under way.
-    pub(super) fn drain(&mut self, now_ms: u64) {
-        self.state = State::Draining { deadline_ms: now_ms + self.settings.shutdown_timeout_ms };
+    /// Has the workers finish what is under way, at a stop.
+    pub(super) fn stop(&mut self, now_ms: u64) {
+        self.drain(Some(now_ms + self.settings.shutdown_timeout_ms));
+    }
+
+    /// Has the workers finish what is under way for the next configuration.
+    pub(super) fn give_way(&mut self, now_ms: u64) {
+        let limit_ms = Some(self.settings.reload_timeout_ms).filter(|ms| *ms > 0);
+        self.drain(limit_ms.map(|ms| now_ms + ms));
+    }
+
+    fn drain(&mut self, deadline_ms: Option<u64>) {
+        // One that was killed has its own.
+        if !self.killed {
+            self.state = State::Draining { deadline_ms };
+        }
         self.restarts.clear();
         self.log_restart_ms = None;
         for role in self.workers.iter_mut().map(|worker| &mut worker.role).chain(&mut self.log) {
@@ -374,7 +387,7 @@ impl Generation {
         if std::mem::replace(&mut self.killed, true) {
             self.workers.clear();
         }
-        self.state = State::Draining { deadline_ms: clock::monotonic_ms() + LAST_LINES_MS };
+        self.state = State::Draining { deadline_ms: Some(clock::monotonic_ms() + LAST_LINES_MS) };
         if let Some(log) = self.log.as_ref().filter(|_| self.workers.is_empty()) {
             process::kill(&log.child);
         }
@@ -383,6 +396,16 @@ impl Generation {
             worker.helpers.values().for_each(process::kill);
         }
         self.orphans.iter().for_each(process::kill);
+    }
+
+    /// Whether it finishes what is under way, and may go on with it.
+    pub(super) fn drains(&self) -> bool {
+        !self.killed && matches!(self.state, State::Draining { .. })
+    }
+
+    /// Whether its time to drain is over.
+    pub(super) fn is_overdue(&self, now_ms: u64) -> bool {
+        matches!(self.state, State::Draining { deadline_ms: Some(ms) } if ms <= now_ms) && !self.is_gone()
     }
 
     /// Whether no worker is left.

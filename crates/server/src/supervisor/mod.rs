@@ -32,6 +32,8 @@ use sockets::Sockets;
 use starter::Starter;
 
 const SIGNALS: u64 = 0;
+/// Old configurations that drain at once.
+const DRAINING_MAX: usize = 4;
 
 /// Runs a server until it is told to stop.
 pub(crate) fn serve(sources: Sources) -> ExitCode {
@@ -83,8 +85,6 @@ struct Supervisor<'m> {
     numbers: u64,
     /// Told to stop, by an interrupt from the keyboard or not.
     stopping: Option<bool>,
-    /// Something had to be ended that was still under way.
-    forced: bool,
     control: ControlSocket,
     /// Where it was wanted at the start.
     control_wanted: config::ControlSocket,
@@ -127,7 +127,6 @@ impl<'m> Supervisor<'m> {
             generations: vec![generation],
             numbers,
             stopping: None,
-            forced: false,
         })
     }
 
@@ -158,11 +157,10 @@ impl<'m> Supervisor<'m> {
         match signal {
             Signal::Stop { interrupt } => {
                 if self.stopping == Some(true) && interrupt {
-                    self.forced = true;
                     self.generations.iter_mut().for_each(Generation::kill);
                 } else if self.stopping.is_none() {
                     let now_ms = clock::monotonic_ms();
-                    self.generations.iter_mut().for_each(|generation| generation.drain(now_ms));
+                    self.generations.iter_mut().for_each(|generation| generation.stop(now_ms));
                     self.sockets = Sockets::default();
                     self.next_sockets = None;
                 }
@@ -270,14 +268,14 @@ impl<'m> Supervisor<'m> {
                 self.messages.say(&e.to_string());
             }
             generation.go_on(now_ms, &self.epoll).iter().for_each(|text| self.messages.say(text));
-            if matches!(generation.state, State::Draining { deadline_ms } if deadline_ms <= now_ms)
-                && !generation.is_gone()
-            {
-                if !self.forced {
-                    self.messages.say("not all requests were finished in time; what was left is cut");
+            if generation.is_overdue(now_ms) {
+                if !generation.killed {
+                    self.messages.say(&format!(
+                        "not all requests of configuration {} were finished in time; what was left is cut",
+                        generation.number
+                    ));
                 }
                 generation.kill();
-                self.forced = true;
             }
         }
         if let Some(code) = self.promote() {
@@ -296,7 +294,7 @@ impl<'m> Supervisor<'m> {
         let generation = &mut self.generations[place];
         match generation.state {
             State::Serving => self.messages.say("the log writer ended; it is started again"),
-            State::Starting => generation.drain(clock::monotonic_ms()),
+            State::Starting => generation.stop(clock::monotonic_ms()),
             State::Draining { .. } => {}
         }
     }
@@ -314,13 +312,13 @@ impl<'m> Supervisor<'m> {
             State::Serving => {
                 self.messages.say(&format!("worker {} ended ({how}); it is replaced", death.place));
             }
-            State::Draining { .. } if death.status.success() || self.forced => {}
+            State::Draining { .. } if death.status.success() || generation.killed => {}
             State::Draining { .. } => {
                 self.messages.say(&format!("worker {} ended ({how}) before its requests", death.place));
             }
             State::Starting => {
                 self.messages.say(&format!("worker {} did not start ({how})", death.place));
-                generation.drain(clock::monotonic_ms());
+                generation.stop(clock::monotonic_ms());
             }
         }
     }
@@ -346,13 +344,29 @@ impl<'m> Supervisor<'m> {
         }
         self.generations[new].state = State::Serving;
         if let Some(old) = serving {
-            self.generations[old].drain(clock::monotonic_ms());
+            self.generations[old].give_way(clock::monotonic_ms());
+            self.bound_draining();
         }
         if let Some(sockets) = self.next_sockets.take() {
             self.sockets = sockets;
         }
         self.announce(new);
         None
+    }
+
+    /// Ends the longest-draining generation when too many drain.
+    fn bound_draining(&mut self) {
+        if self.generations.iter().filter(|generation| generation.drains()).count() <= DRAINING_MAX {
+            return;
+        }
+        // In the order of their start.
+        if let Some(oldest) = self.generations.iter_mut().find(|generation| generation.drains()) {
+            self.messages.say(&format!(
+                "{DRAINING_MAX} newer configurations drain: what was left of the requests of configuration {} is cut",
+                oldest.number
+            ));
+            oldest.kill();
+        }
     }
 
     fn announce(&self, place: usize) {
