@@ -271,3 +271,22 @@ fn orphans_of_others_are_reaped_as_pid_1_has_to() {
     assert_eq!(server.get("/unheard-of").status, 404);
     assert_eq!(server.stderr(), "");
 }
+
+#[test]
+fn where_memory_ends_the_supervisor_is_not_the_first_to_go() {
+    let folder = Folder::with_hello();
+    let log = folder.path("access.log");
+    let server = Launch::new(&folder).arg("--log-file").arg(log).start();
+    assert_eq!(server.get("/unheard-of").status, 404);
+    let score = |pid: u32| -> i32 {
+        fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap().trim().parse().unwrap()
+    };
+    let own = score(std::process::id());
+    let supervisor = score(server.pid());
+    assert!(supervisor <= own, "{supervisor} of {own}");
+    for role in ["worker", "log", "helper"] {
+        for pid in server.role(role) {
+            assert!(score(pid) > supervisor && score(pid) > own, "{role}: {} of {own}", score(pid));
+        }
+    }
+}

@@ -313,7 +313,7 @@ fn many_reloads_leave_no_more_than_four_configurations_that_drain() {
     server.wait_for_stderr("configuration 2");
     let mut kept = clients.split_off(2);
     clients.into_iter().for_each(assert_cut);
-    wait_until("the end of those", || server.role("worker").len() == 5 * workers(1));
+    wait_until("the end of those", || server.role("worker").len() == 4 + workers(1));
     for client in &mut kept {
         assert!(client.rest(film().len()) == film());
     }

@@ -65,6 +65,8 @@ pub(crate) enum Notice {
     WantHelper,
     /// A helper has passed its deadline and was given up.
     EndHelper(u64),
+    /// A log writer must not open its file where that is now: another one has to.
+    WantSuccessor,
     /// Something the operator should know.
     Report(String),
     /// What was counted, as JSON ([`Counters`](crate::stats::Counters)), with the number of the order.
@@ -93,6 +95,7 @@ mod tag {
     pub(super) const REPORT: u8 = 23;
     pub(super) const COUNTED: u8 = 24;
     pub(super) const STALLED: u8 = 25;
+    pub(super) const WANT_SUCCESSOR: u8 = 26;
 }
 
 /// Sends an order.
@@ -186,6 +189,7 @@ pub(crate) fn encode_notice(notice: &Notice) -> Vec<u8> {
             vec![tag::READY, in_force.landlock.unwrap_or(0), in_force.seccomp.into()]
         }
         Notice::WantHelper => vec![tag::WANT_HELPER],
+        Notice::WantSuccessor => vec![tag::WANT_SUCCESSOR],
         Notice::EndHelper(helper) => [&[tag::END_HELPER], &helper.to_le_bytes()[..]].concat(),
         Notice::Report(text) => {
             [&[tag::REPORT], &text.as_bytes()[..text.len().min(REPORT_BYTES_MAX)]].concat()
@@ -216,6 +220,7 @@ pub(crate) fn decode_notice(bytes: &[u8]) -> io::Result<Notice> {
             Notice::Ready(InForce { landlock: (landlock > 0).then_some(landlock), seccomp: seccomp == 1 })
         }
         tag::WANT_HELPER => Notice::WantHelper,
+        tag::WANT_SUCCESSOR => Notice::WantSuccessor,
         tag::END_HELPER => Notice::EndHelper(number(rest).ok_or_else(invalid)?),
         tag::REPORT => Notice::Report(String::from_utf8_lossy(rest).into_owned()),
         tag @ (tag::COUNTED | tag::STALLED) => {
@@ -258,6 +263,7 @@ mod tests {
         for notice in [
             Notice::Ready(in_force),
             Notice::WantHelper,
+            Notice::WantSuccessor,
             Notice::EndHelper(3),
             Notice::Report("text".into()),
             Notice::Stats(4, vec![b'x'; STATS_BYTES_MAX]),

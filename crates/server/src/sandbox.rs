@@ -50,6 +50,15 @@ impl Role {
         [Role::Worker, Role::Helper, Role::Log].into_iter().find(|role| role.name() == name)
     }
 
+    /// How much more likely than the supervisor it is ended where memory runs out: a helper's death costs a
+    /// request, a worker's more.
+    pub(crate) fn oom_score_shift(self) -> i32 {
+        match self {
+            Role::Worker | Role::Log => 300,
+            Role::Helper => 400,
+        }
+    }
+
     fn limits(self, settings: &Settings) -> Limits {
         // Its entries, and the page made of them.
         let listing_bytes = 2 * settings.listing_entries_max as u64 * LISTING_ENTRY_BYTES;

@@ -9,6 +9,7 @@ use flash_sys::prompt::epoll::Epoll;
 use flash_sys::waiting::{file, process};
 
 use super::crew::{Death, RESTART_PAUSE_MS, Role, Worker, connect_log, end, has_ended};
+use super::logs::{Ended as LogEnd, Logs};
 use super::outbox::Shared;
 use super::roots::Roots;
 use super::sockets::Sockets;
@@ -50,9 +51,7 @@ pub(super) struct Generation {
     pub(super) workers: Vec<Worker>,
     /// Places whose worker is to be started, and when.
     restarts: Vec<(usize, u64)>,
-    pub(super) log: Option<Role>,
-    /// When the log writer is to be started again.
-    log_restart_ms: Option<u64>,
+    pub(super) logs: Logs,
     /// Helpers of workers that are gone, until they are.
     orphans: Vec<Child>,
     /// Every process was killed: their ends are no news.
@@ -89,20 +88,15 @@ impl Generation {
             state: State::Starting,
             workers: Vec::new(),
             restarts: Vec::new(),
-            log: None,
-            log_restart_ms: None,
+            logs: Logs::default(),
             orphans: Vec::new(),
             killed: false,
         };
         match generation.start_all(sockets, epoll, numbers) {
             Ok(()) => Ok((generation, news)),
             Err(e) => {
-                generation
-                    .workers
-                    .drain(..)
-                    .map(|worker| worker.role)
-                    .chain(generation.log.take())
-                    .for_each(|role| end(role.child));
+                generation.workers.drain(..).for_each(|worker| end(worker.role.child));
+                generation.logs.end();
                 Err(e)
             }
         }
@@ -110,20 +104,10 @@ impl Generation {
 
     fn start_all(&mut self, sockets: &Sockets, epoll: &Epoll, numbers: &mut u64) -> io::Result<()> {
         if self.settings.log.format != LogFormat::Off {
-            self.log = Some(self.start_log(epoll, numbers)?);
+            self.logs.start(&self.settings_file, epoll, numbers)?;
         }
         (0..architecture::processes(&self.settings))
             .try_for_each(|place| self.start_worker(place, sockets, epoll, numbers))
-    }
-
-    fn start_log(&self, epoll: &Epoll, numbers: &mut u64) -> io::Result<Role> {
-        *numbers += 1;
-        let mut role = Role::start(Part::Log, &self.settings_file, *numbers)?;
-        if let Err(e) = role.orders.watch(epoll) {
-            end(role.child);
-            return Err(e);
-        }
-        Ok(role)
     }
 
     /// Starts a worker. It is told what it needs as it takes it: nobody waits for that.
@@ -137,7 +121,7 @@ impl Generation {
         let listeners = sockets.of_worker(place, architecture::sockets(&self.settings))?;
         *numbers += 1;
         let mut role = Role::start(Part::Worker, &self.settings_file, *numbers)?;
-        let log = self.log.as_mut();
+        let log = self.logs.current.as_mut();
         let mut told = self.roots.give(&mut role.orders);
         let mut listeners = listeners.into_iter().map(|listener| Order::Listener(Arc::new(listener)));
         told = told.and_then(|()| listeners.try_for_each(|order| role.orders.give_at_start(order)));
@@ -155,8 +139,7 @@ impl Generation {
 
     /// Whether every worker has begun, and the log writer, if there is one.
     pub(super) fn is_ready(&self) -> bool {
-        let log = self.log.as_ref();
-        self.workers.iter().all(|w| w.role.ready.is_some()) && log.is_none_or(|log| log.ready.is_some())
+        self.workers.iter().all(|w| w.role.ready.is_some()) && self.logs.is_ready()
     }
 
     /// What holds the workers to their part, once they have begun.
@@ -177,17 +160,21 @@ impl Generation {
 
     /// All processes that it waits for.
     pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
-        let log = self.log.iter().map(Role::pid);
+        let log = self.logs.roles().map(Role::pid);
         self.worker_pids().chain(self.helper_pids()).chain(log).chain(self.roots.pids())
     }
 
     pub(super) fn has_role(&self, number: u64) -> bool {
-        self.workers.iter().map(|worker| &worker.role).chain(&self.log).any(|role| role.number() == number)
+        self.workers
+            .iter()
+            .map(|worker| &worker.role)
+            .chain(self.logs.roles())
+            .any(|role| role.number() == number)
     }
 
     pub(super) fn role_mut(&mut self, number: u64) -> Option<&mut Role> {
         let workers = self.workers.iter_mut().map(|worker| &mut worker.role);
-        workers.chain(&mut self.log).find(|role| role.number() == number)
+        workers.chain(self.logs.roles_mut()).find(|role| role.number() == number)
     }
 
     pub(super) fn place_of(&self, number: u64) -> Option<usize> {
@@ -231,7 +218,7 @@ impl Generation {
             );
         }
         let workers = self.workers.iter_mut().map(|worker| (Some(worker.place), &mut worker.role));
-        for (place, role) in workers.chain(self.log.as_mut().map(|log| (None, log))) {
+        for (place, role) in workers.chain(self.logs.roles_mut().map(|log| (None, log))) {
             let who = place.map_or("the log writer".to_owned(), |place| format!("worker {place}"));
             if let Err(e) = role.orders.go_on().and_then(|()| role.orders.watch(epoll)) {
                 news.push(format!("{who} cannot be given its orders, and is ended: {e}"));
@@ -280,17 +267,18 @@ impl Generation {
         deaths
     }
 
-    /// Whether the log writer has ended although it is needed.
-    pub(super) fn log_has_died(&mut self) -> bool {
-        let Some(log) = self.log.as_mut() else { return false };
-        if !has_ended(&mut log.child) {
-            return false;
+    /// Takes note of log writers that have ended, and of one that has begun to take another's place.
+    pub(super) fn reap_logs(&mut self) -> io::Result<Option<LogEnd>> {
+        self.logs.take_over(&mut self.workers)?;
+        Ok(self.logs.reap(self.state == State::Serving))
+    }
+
+    /// Starts a log writer that opens its file anew, since the one at work cannot.
+    pub(super) fn replace_log(&mut self, epoll: &Epoll, numbers: &mut u64) -> io::Result<()> {
+        if self.state != State::Serving {
+            return Err(io::Error::other("its configuration is not in force"));
         }
-        if self.state == State::Serving {
-            self.log_restart_ms = Some(log.restart_ms());
-        }
-        self.log = None;
-        true
+        self.logs.start_next(&self.settings_file, epoll, numbers)
     }
 
     /// Starts the log writer again when its time has come.
@@ -300,25 +288,7 @@ impl Generation {
         epoll: &Epoll,
         numbers: &mut u64,
     ) -> io::Result<()> {
-        if self.log_restart_ms.is_none_or(|ms| ms > now_ms) {
-            return Ok(());
-        }
-        self.log_restart_ms = None;
-        let restarted = self.restart_log(epoll, numbers);
-        if restarted.is_err() {
-            self.log_restart_ms = Some(now_ms + RESTART_PAUSE_MS);
-        }
-        restarted
-    }
-
-    /// Starts the log writer again and connects every worker to it.
-    fn restart_log(&mut self, epoll: &Epoll, numbers: &mut u64) -> io::Result<()> {
-        let mut log = self.start_log(epoll, numbers)?;
-        for worker in &mut self.workers {
-            connect_log(&mut log, &mut worker.role)?;
-        }
-        self.log = Some(log);
-        Ok(())
+        self.logs.restart_when_due(now_ms, &mut self.workers, &self.settings_file, (epoll, numbers))
     }
 
     /// Starts workers whose time has come again.
@@ -347,10 +317,9 @@ impl Generation {
             State::Draining { deadline_ms } => deadline_ms,
             State::Starting | State::Serving => None,
         };
-        let log_begins = self.log.as_ref().and_then(Role::begin_ms);
-        let restarts = self.restarts.iter().map(|(_, at_ms)| *at_ms).chain(self.log_restart_ms);
+        let restarts = self.restarts.iter().map(|(_, at_ms)| *at_ms);
         restarts
-            .chain(log_begins)
+            .chain(self.logs.next_ms())
             .chain(self.workers.iter().filter_map(Worker::next_ms))
             .chain(deadline)
             .min()
@@ -373,8 +342,8 @@ impl Generation {
             self.state = State::Draining { deadline_ms };
         }
         self.restarts.clear();
-        self.log_restart_ms = None;
-        for role in self.workers.iter_mut().map(|worker| &mut worker.role).chain(&mut self.log) {
+        self.logs.drain();
+        for role in self.workers.iter_mut().map(|worker| &mut worker.role) {
             if role.orders.give(Order::Drain).is_err() {
                 process::kill(&role.child);
             }
@@ -388,8 +357,8 @@ impl Generation {
             self.workers.clear();
         }
         self.state = State::Draining { deadline_ms: Some(clock::monotonic_ms() + LAST_LINES_MS) };
-        if let Some(log) = self.log.as_ref().filter(|_| self.workers.is_empty()) {
-            process::kill(&log.child);
+        if self.workers.is_empty() {
+            self.logs.kill();
         }
         for worker in &self.workers {
             process::kill(&worker.role.child);
@@ -415,6 +384,6 @@ impl Generation {
 
     /// Whether the log writer, too, has written its last line and ended.
     pub(super) fn is_gone(&self) -> bool {
-        self.is_over() && self.log.is_none()
+        self.is_over() && self.logs.is_empty()
     }
 }

@@ -4,6 +4,7 @@
 mod control_socket;
 mod crew;
 mod generation;
+mod logs;
 mod messages;
 mod outbox;
 mod roots;
@@ -23,15 +24,19 @@ use flash_sys::waiting::signal::{self, Signal};
 
 use crate::architecture;
 use crate::config::{self, LogFormat, Settings, Sources};
-use crate::control::{Notice, Order, receive_notice};
+use crate::control::{Notice, receive_notice};
 use control_socket::{ControlSocket, Subject};
 use crew::Death;
 use generation::{Generation, State};
+use logs::Ended as LogEnd;
 use messages::Messages;
 use sockets::Sockets;
 use starter::Starter;
 
 const SIGNALS: u64 = 0;
+/// Where memory runs out, the supervisor is to go last: without it there is no server. Less than the shifts of
+/// the roles, which start from its own.
+const OOM_SCORE_SHIFT: i32 = -200;
 /// Old configurations that drain at once.
 const DRAINING_MAX: usize = 4;
 
@@ -66,6 +71,8 @@ fn begin() -> io::Result<(OwnedFd, Messages)> {
     // Where it cannot, what it was given open is left to whoever started it.
     let _ = process::keep_descriptors_to_itself();
     process::raise_descriptor_limit()?;
+    // Where it may not, roles are still ended before it: they raise theirs.
+    let _ = process::shift_oom_score(OOM_SCORE_SHIFT);
     privileges::narrow_supervisor()?;
     Ok((signal::watch()?, Messages::start()?))
 }
@@ -169,8 +176,8 @@ impl<'m> Supervisor<'m> {
             Signal::Reload if self.stopping.is_none() => self.reload(),
             Signal::Reload => {}
             Signal::ReopenLogs => {
-                for log in self.generations.iter_mut().filter_map(|generation| generation.log.as_mut()) {
-                    if let Err(e) = log.orders.give(Order::Reopen) {
+                for generation in &mut self.generations {
+                    if let Err(e) = generation.logs.reopen() {
                         self.messages.say(&format!("cannot tell the log writer to open its file again: {e}"));
                     }
                 }
@@ -233,6 +240,11 @@ impl<'m> Supervisor<'m> {
                     self.messages.say(&format!("{who}: {e}"));
                 }
             }
+            Ok(Notice::WantSuccessor) => {
+                if let Err(e) = generation.replace_log(&self.epoll, &mut self.numbers) {
+                    self.messages.say(&format!("{who}: {e}; the access log goes on in the old file"));
+                }
+            }
             Ok(Notice::EndHelper(helper)) => generation.end_helper(number, helper),
             Ok(Notice::Stats(question, json) | Notice::Stalls(question, json)) => {
                 self.control.take(number, question, json);
@@ -256,8 +268,10 @@ impl<'m> Supervisor<'m> {
             if std::mem::take(&mut generation.root_is_stale) {
                 generation.roots.renew(now_ms, &self.epoll, &mut self.numbers);
             }
-            if generation.log_has_died() {
-                self.note_end_of_log(place);
+            match generation.reap_logs() {
+                Ok(None) => {}
+                Ok(Some(end)) => self.note_end_of_log(place, end),
+                Err(e) => self.messages.say(&format!("a worker's lines do not reach the log writer: {e}")),
             }
             let generation = &mut self.generations[place];
             if let Err(e) = generation.restart_log_when_due(now_ms, &self.epoll, &mut self.numbers) {
@@ -290,8 +304,11 @@ impl<'m> Supervisor<'m> {
         Some(ExitCode::SUCCESS)
     }
 
-    fn note_end_of_log(&mut self, place: usize) {
+    fn note_end_of_log(&mut self, place: usize, end: LogEnd) {
         let generation = &mut self.generations[place];
+        if end == LogEnd::Next {
+            return self.messages.say("the access log goes on in the old file");
+        }
         match generation.state {
             State::Serving => self.messages.say("the log writer ended; it is started again"),
             State::Starting => generation.stop(clock::monotonic_ms()),

@@ -104,6 +104,22 @@ pub fn preempt_nobody() -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Makes this process, and those that it starts from now on, more likely to be ended where memory runs out (or less, for
+/// which it needs `CAP_SYS_RESOURCE`), by so many thousandths of the memory (proc(5), `oom_score_adj`). One
+/// that is never to be ended stays so.
+///
+/// Errors: those of reading and writing the file.
+pub fn shift_oom_score(by: i32) -> io::Result<()> {
+    const PLACE: &str = "/proc/self/oom_score_adj";
+    const NEVER: i32 = -1000;
+    let found = std::fs::read_to_string(PLACE)?;
+    let found: i32 = found.trim().parse().map_err(|_| io::ErrorKind::InvalidData)?;
+    if by < 0 && found == NEVER {
+        return Ok(());
+    }
+    std::fs::write(PLACE, found.saturating_add(by).clamp(NEVER + 1, 1000).to_string())
+}
+
 /// The most bytes that a pipe with room takes without waiting (pipe(7), `PIPE_BUF`).
 const PIPE_BYTES: usize = 4096;
 

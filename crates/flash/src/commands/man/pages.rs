@@ -145,7 +145,7 @@ static SERVE: &[Section] = &[
                  that. Of more than 4 configurations that do, the oldest is ended. If the settings are \
                  wrong, standard error says why and the old ones hold.",
             ),
-            ("USR1", "Open the log file again, after it was renamed."),
+            ("USR1", "Open the log file again, after it or its folder was renamed."),
         ],
         ..EMPTY
     },
