@@ -631,3 +631,48 @@ fn a_reload_may_change_the_log() {
     assert!(!has("one.log", "?second "));
     wait_for("the old log writer's end", || (server.role("log").len() == 1).then_some(()));
 }
+
+/// Has `change` make another folder of the root, and sees it reported and served after a reload.
+fn assert_a_replaced_root_is_reported(root: &str, change: impl FnOnce(&Folder)) {
+    let folder = Folder::with_hello();
+    folder.write("next/hello.txt", "next\n");
+    std::os::unix::fs::symlink("www", folder.path("link")).unwrap();
+    let config = configure(&folder, root, 1, "");
+    let server = Launch::configured(&folder, &config).start();
+    assert_eq!(server.get("/hello.txt").text(), "hello\n");
+    change(&folder);
+    let path = folder.path(root).display().to_string();
+    server.wait_for_stderr(&format!("{path} was replaced"));
+    assert_eq!(server.get("/hello.txt").text(), "hello\n", "until it is told to");
+    assert_eq!(server.stderr().lines().count(), 1, "{}", server.stderr());
+    reload(&server, 1);
+    assert_eq!(server.get("/hello.txt").text(), "next\n");
+    assert_eq!(server.stderr().lines().count(), 1, "{}", server.stderr());
+}
+
+#[test]
+fn a_root_that_is_made_anew_is_reported() {
+    assert_a_replaced_root_is_reported("www", |folder| {
+        fs::rename(folder.path("www"), folder.path("old")).unwrap();
+        fs::rename(folder.path("next"), folder.path("www")).unwrap();
+    });
+}
+
+#[test]
+fn a_root_whose_symlink_is_turned_is_reported() {
+    assert_a_replaced_root_is_reported("link", |folder| {
+        std::os::unix::fs::symlink("next", folder.path("link.new")).unwrap();
+        fs::rename(folder.path("link.new"), folder.path("link")).unwrap();
+    });
+}
+
+#[test]
+fn a_root_that_is_gone_is_reported_and_still_served() {
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).start();
+    assert_eq!(server.get("/hello.txt").status, 200);
+    fs::rename(folder.path("www"), folder.path("old")).unwrap();
+    server.wait_for_stderr("cannot be opened any more");
+    assert_eq!(server.get("/hello.txt").text(), "hello\n");
+    assert_eq!(server.get("/unheard-of").status, 404);
+}

@@ -318,8 +318,10 @@ impl Generation {
             State::Starting | State::Serving => None,
         };
         let restarts = self.restarts.iter().map(|(_, at_ms)| *at_ms);
+        let check = (self.state == State::Serving).then(|| self.roots.next_ms());
         restarts
             .chain(self.logs.next_ms())
+            .chain(check)
             .chain(self.workers.iter().filter_map(Worker::next_ms))
             .chain(deadline)
             .min()

@@ -268,6 +268,9 @@ impl<'m> Supervisor<'m> {
             if std::mem::take(&mut generation.root_is_stale) {
                 generation.roots.renew(now_ms, &self.epoll, &mut self.numbers);
             }
+            if generation.state == State::Serving {
+                generation.roots.check_when_due(now_ms, &self.epoll, &mut self.numbers);
+            }
             match generation.reap_logs() {
                 Ok(None) => {}
                 Ok(Some(end)) => self.note_end_of_log(place, end),

@@ -49,6 +49,12 @@ pub fn is_local(file: impl AsFd) -> io::Result<bool> {
     Ok(LOCAL.contains(&(kind as u64 & 0xffff_ffff)))
 }
 
+/// Whether both are the same folder. For those on local file systems, which are asked.
+pub fn is_same(one: impl AsFd, other: impl AsFd) -> io::Result<bool> {
+    let (one, other) = (fs::fstat(one)?, fs::fstat(other)?);
+    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+}
+
 /// A site's root.
 #[derive(Debug)]
 pub struct Root {
