@@ -43,8 +43,8 @@ pub fn decode_outcome(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Option<(JobId,
 #[must_use]
 pub fn order_again(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Option<Encoded> {
     let order = control::decode_order(bytes, descriptors).ok()?;
-    let (bytes, descriptor) = control::encode_order(&order);
-    Some((bytes.to_vec(), usize::from(descriptor.is_some())))
+    let encoded = control::encode_order(&order);
+    Some((encoded.bytes.to_vec(), usize::from(encoded.descriptor.is_some())))
 }
 
 /// A notice to the supervisor, decoded and encoded again.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use flash_engine::{FileStat, Finding, JobId, Kind, Opened, Outcome, SiteId, Task};
+use flash_engine::{FileKind, FileStat, Finding, JobId, Opened, Outcome, SiteId, Task};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -365,7 +365,7 @@ fn preferences() {
 }
 
 fn stat() -> impl Strategy<Value = FileStat> {
-    let kind = select(vec![Kind::File, Kind::Directory, Kind::Special]);
+    let kind = select(vec![FileKind::Regular, FileKind::Directory, FileKind::Special]);
     (kind, any::<[u64; 3]>(), any::<[i128; 2]>()).prop_map(
         |(kind, [device, inode, size_bytes], [modified_ns, changed_ns])| FileStat {
             kind,

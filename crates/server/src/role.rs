@@ -30,7 +30,7 @@ pub(crate) fn run(name: &str) -> ExitCode {
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => ExitCode::SUCCESS,
         Err(e) if e.kind() == io::ErrorKind::StaleNetworkFileHandle => ExitCode::from(STALE_ROOT),
         Err(e) => {
-            eprintln!("flash: {name} process {}: {e}", std::process::id());
+            process::say_if_heard(&format!("flash: {name} process {}: {e}\n", std::process::id()));
             ExitCode::FAILURE
         }
     }
@@ -38,6 +38,8 @@ pub(crate) fn run(name: &str) -> ExitCode {
 
 fn run_role(role: Role) -> io::Result<()> {
     let (channel, settings) = begin()?;
+    // It is only for the kernel's choice: without /proc it is as before.
+    let _ = process::shift_oom_score(role.oom_score_shift());
     let descriptors_max = sandbox::enter(role, &settings)?;
     match role {
         Role::Worker => architecture::run(channel, &settings, descriptors_max),

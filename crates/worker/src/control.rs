@@ -21,15 +21,15 @@ const NOTICE_BYTES_MAX: usize = 1 + 8 + STATS_BYTES_MAX;
 
 const _: () = assert!(REPORT_BYTES_MAX < STATS_BYTES_MAX && NOTICE_BYTES_MAX < CHANNEL_BYTES);
 
-/// From the supervisor to another role.
+/// From the supervisor to another role. Who sends many may share their descriptors.
 #[derive(Debug)]
-pub enum Order {
+pub enum Order<Fd = OwnedFd> {
     /// The settings, as TOML in a memory file. Always first.
-    Settings(OwnedFd),
+    Settings(Fd),
     /// A listening socket to accept from.
-    Listener(OwnedFd),
+    Listener(Fd),
     /// For a worker: where access-log lines go. For a log writer: where they come from.
-    Log(OwnedFd),
+    Log(Fd),
     /// The root of the site with this number.
     Root {
         /// Its place among the sites.
@@ -37,12 +37,12 @@ pub enum Order {
         /// Whether its file system waits for nobody else.
         is_local: bool,
         /// The folder, for look-ups only.
-        folder: OwnedFd,
+        folder: Fd,
     },
     /// All is said: begin.
     Begin,
     /// For a worker: a helper, by number.
-    Helper(u64, OwnedFd),
+    Helper(u64, Fd),
     /// For a worker: the helper that it wanted could not be started.
     NoHelper,
     /// Finish what is under way and end: requests, or the lines of the workers that there are.
@@ -64,6 +64,8 @@ pub enum Notice {
     WantHelper,
     /// A helper has passed its deadline and was given up.
     EndHelper(u64),
+    /// A log writer must not open its file where that is now: another one has to.
+    WantSuccessor,
     /// Something the operator should know.
     Report(String),
     /// What was counted, as JSON ([`Counters`](crate::stats::Counters)), with the number of the order.
@@ -111,16 +113,32 @@ mod tag {
     pub(super) const REPORT: u8 = 23;
     pub(super) const COUNTED: u8 = 24;
     pub(super) const STALLED: u8 = 25;
+    pub(super) const WANT_SUCCESSOR: u8 = 26;
 }
 
 /// Sends an order.
 pub fn send_order(channel: impl AsFd, order: &Order) -> io::Result<()> {
-    let (bytes, descriptor) = encode_order(order);
-    channel::send(channel, &[IoSlice::new(&bytes)], descriptor.as_slice())
+    encode_order(order).send(channel)
 }
 
-/// An order as bytes, a tag and a number, and the descriptor that goes with it.
-pub fn encode_order(order: &Order) -> ([u8; ORDER_BYTES], Option<BorrowedFd<'_>>) {
+/// An order as it is sent.
+#[derive(Debug)]
+pub struct Encoded<'fd> {
+    /// A tag and a number.
+    pub bytes: [u8; ORDER_BYTES],
+    /// What goes with it.
+    pub descriptor: Option<BorrowedFd<'fd>>,
+}
+
+impl Encoded<'_> {
+    /// Sends it. Errors: those of [`channel::send`].
+    pub fn send(&self, channel: impl AsFd) -> io::Result<()> {
+        channel::send(channel, &[IoSlice::new(&self.bytes)], self.descriptor.as_slice())
+    }
+}
+
+/// An order as it is sent.
+pub fn encode_order<Fd: AsFd>(order: &Order<Fd>) -> Encoded<'_> {
     let (tag, number, descriptor): (u8, u64, Option<BorrowedFd<'_>>) = match order {
         Order::Settings(fd) => (tag::SETTINGS, 0, Some(fd.as_fd())),
         Order::Listener(fd) => (tag::LISTENER, 0, Some(fd.as_fd())),
@@ -137,7 +155,7 @@ pub fn encode_order(order: &Order) -> ([u8; ORDER_BYTES], Option<BorrowedFd<'_>>
     };
     let mut bytes = [tag; ORDER_BYTES];
     bytes[1..].copy_from_slice(&number.to_le_bytes());
-    (bytes, descriptor)
+    Encoded { bytes, descriptor }
 }
 
 /// Receives an order.
@@ -189,6 +207,7 @@ pub fn encode_notice(notice: &Notice) -> Vec<u8> {
             vec![tag::READY, in_force.landlock.unwrap_or(0), in_force.seccomp.into()]
         }
         Notice::WantHelper => vec![tag::WANT_HELPER],
+        Notice::WantSuccessor => vec![tag::WANT_SUCCESSOR],
         Notice::EndHelper(helper) => [&[tag::END_HELPER], &helper.to_le_bytes()[..]].concat(),
         Notice::Report(text) => {
             [&[tag::REPORT], &text.as_bytes()[..text.len().min(REPORT_BYTES_MAX)]].concat()
@@ -219,6 +238,7 @@ pub fn decode_notice(bytes: &[u8]) -> io::Result<Notice> {
             Notice::Ready(InForce { landlock: (landlock > 0).then_some(landlock), seccomp: seccomp == 1 })
         }
         tag::WANT_HELPER => Notice::WantHelper,
+        tag::WANT_SUCCESSOR => Notice::WantSuccessor,
         tag::END_HELPER => Notice::EndHelper(number(rest).ok_or_else(invalid)?),
         tag::REPORT => Notice::Report(String::from_utf8_lossy(rest).into_owned()),
         tag @ (tag::COUNTED | tag::STALLED) => {
@@ -261,6 +281,7 @@ mod tests {
         for notice in [
             Notice::Ready(in_force),
             Notice::WantHelper,
+            Notice::WantSuccessor,
             Notice::EndHelper(3),
             Notice::Report("text".into()),
             Notice::Stats(4, vec![b'x'; STATS_BYTES_MAX]),
@@ -275,7 +296,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_short_or_goes_on_is_invalid() {
-        let (bytes, _) = encode_order(&Order::Drain);
+        let bytes = encode_order::<OwnedFd>(&Order::Drain).bytes;
         for wrong in [&bytes[..1], &bytes[..8], &[bytes.as_slice(), &[0]].concat()] {
             assert_eq!(
                 decode_order(wrong, Vec::new()).expect_err("no order").kind(),

@@ -272,6 +272,8 @@ options! {
         "Answer 503 when a helper takes longer than this";
     shutdown_timeout: u64, Limits, millis(0, HOUR_MS), "TIME", Text("30s"),
         "Time for open requests to finish at a stop";
+    reload_timeout: u64, Limits, millis(0, 24 * HOUR_MS), "TIME", Text("0s"),
+        "Time for open requests of the old configuration to finish after a reload; 0s: no limit";
     listing_entries: u64, Limits, count(1, 1_000_000), "N", Text("10000"),
         "Most entries shown in a listing";
     user: UserName, Privileges, Kind::User, "USER[:GROUP]", Depends("nobody if started by root, else who starts it"),

@@ -74,6 +74,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
         idle_timeout_ms: value(given.idle_timeout),
         job_deadline_ms: value(given.job_deadline),
         shutdown_timeout_ms: value(given.shutdown_timeout),
+        reload_timeout_ms: value(given.reload_timeout),
         helper_idle_ms: value(given.helper_idle),
         least_rate_bytes_per_s: value(given.least_rate),
         listing_entries_max: size(value(given.listing_entries)),

@@ -52,6 +52,8 @@ pub struct Settings {
     pub job_deadline_ms: u64,
     /// Time for open requests to finish at a graceful stop, in milliseconds.
     pub shutdown_timeout_ms: u64,
+    /// Time for open requests of the old configuration to finish after a reload, in milliseconds; 0: no limit.
+    pub reload_timeout_ms: u64,
     /// How long a helper process waits for a job before it ends, in milliseconds.
     pub helper_idle_ms: u64,
     /// The least rate at which a client must take its answer, in bytes per second; 0: any rate.
@@ -389,6 +391,7 @@ mod tests {
             idle_timeout_ms: 60_000,
             job_deadline_ms: 30_000,
             shutdown_timeout_ms: 30_000,
+            reload_timeout_ms: 0,
             helper_idle_ms: 10_000,
             least_rate_bytes_per_s: 1_024,
             listing_entries_max: 10_000,

@@ -76,6 +76,7 @@ fn nothing_said_means_the_defaults() {
         idle_timeout_ms: 60_000,
         job_deadline_ms: 30_000,
         shutdown_timeout_ms: 30_000,
+        reload_timeout_ms: 0,
         helper_idle_ms: 10_000,
         least_rate_bytes_per_s: 1_024,
         listing_entries_max: 10_000,
@@ -173,6 +174,7 @@ fn every_key_is_read() {
         idle_timeout = "2s"
         job_deadline = "3s"
         shutdown_timeout = "4s"
+        reload_timeout = "6s"
         helper_idle = "5s"
         least_rate = "2KiB"
         listing_entries = 6
@@ -199,8 +201,9 @@ fn every_key_is_read() {
         settings.job_deadline_ms,
         settings.shutdown_timeout_ms,
         settings.helper_idle_ms,
+        settings.reload_timeout_ms,
     ];
-    assert_eq!(times, [250, 1_000, 2_000, 3_000, 4_000, 5_000]);
+    assert_eq!(times, [250, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000]);
     assert_eq!((settings.connections_max, settings.listing_entries_max), (7, 6));
     assert_eq!(
         settings.log,

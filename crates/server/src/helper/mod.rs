@@ -7,13 +7,14 @@ mod listing;
 mod threads;
 mod work;
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use flash_engine::{JobId, Outcome, Task};
 use flash_prompt::OwnedFd;
 use flash_prompt::channel;
+use flash_waiting::process;
 use flash_waiting::sandbox::calls::Calls;
 use flash_waiting::sandbox::paths::Rights;
 
@@ -93,11 +94,9 @@ fn do_guarded(work: &DiskWork, task: &Task<OwnedFd>) -> Outcome<OwnedFd> {
     catch_unwind(AssertUnwindSafe(|| work.do_task(task))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        // Nobody may be reading any more.
-        let _ = writeln!(
-            io::stderr(),
-            "flash: a bug: panic in a helper ({text}); its requests were answered 503"
-        );
+        process::say_if_heard(&format!(
+            "flash: a bug: panic in a helper ({text}); its requests were answered 503\n"
+        ));
         Outcome::Lost
     })
 }

@@ -27,6 +27,29 @@ pub fn kill(child: &Child) {
     }
 }
 
+/// Reaps the children that have ended and that nobody else waits for: orphans that came to this process as to the first
+/// one of a container, and children that were let go. It does not wait, and stops at one that `is_waited_for`.
+///
+/// No other thread may start a program meanwhile: one that cannot be executed would be taken for a stranger.
+pub fn reap_strangers(is_waited_for: impl Fn(u32) -> bool) {
+    const LOOK: libc::c_int = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    loop {
+        // SAFETY: the call writes to `info`, of which any bytes are valid, and which outlives it.
+        let ended = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            if libc::waitid(libc::P_ALL, 0, &raw mut info, LOOK) != 0 { 0 } else { info.si_pid() }
+        };
+        // 0 for none.
+        let Some(pid) = u32::try_from(ended).ok().filter(|pid| *pid > 0 && !is_waited_for(*pid)) else {
+            return;
+        };
+        let options = rustix::process::WaitOptions::NOHANG;
+        if rustix::process::waitpid(Pid::from_raw(pid as i32), options).is_err() {
+            return;
+        }
+    }
+}
+
 /// Has this process killed when its parent dies; call it first thing in a role. One whose parent is
 /// gone already finds its channel ended.
 pub fn die_with_parent() -> io::Result<()> {
@@ -79,6 +102,39 @@ pub fn preempt_nobody() -> io::Result<()> {
     // SAFETY: the call reads `parameters`, which outlives it, and changes only this thread.
     let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Makes this process, and those that it starts from now on, more likely to be ended where memory runs out (or less, for
+/// which it needs `CAP_SYS_RESOURCE`), by so many thousandths of the memory (proc(5), `oom_score_adj`). One
+/// that is never to be ended stays so.
+///
+/// Errors: those of reading and writing the file.
+pub fn shift_oom_score(by: i32) -> io::Result<()> {
+    const PLACE: &str = "/proc/self/oom_score_adj";
+    const NEVER: i32 = -1000;
+    let found = std::fs::read_to_string(PLACE)?;
+    let found: i32 = found.trim().parse().map_err(|_| io::ErrorKind::InvalidData)?;
+    if by < 0 && found == NEVER {
+        return Ok(());
+    }
+    std::fs::write(PLACE, found.saturating_add(by).clamp(NEVER + 1, 1000).to_string())
+}
+
+/// The most bytes that a pipe with room takes without waiting (pipe(7), `PIPE_BUF`).
+const PIPE_BYTES: usize = 4096;
+
+/// Says something on standard error if that takes it now, as much as fits at once: for a process that is about to
+/// end, which counts for more than to be heard.
+pub fn say_if_heard(text: &str) {
+    let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    let length = text.len().min(PIPE_BYTES);
+    // SAFETY: both pointers are to live values of the lengths given. The calls are those that every role may
+    // make (`sandbox::calls`).
+    unsafe {
+        if libc::poll(&raw mut stderr, 1, 0) == 1 {
+            libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), length);
+        }
+    }
 }
 
 #[cfg(test)]

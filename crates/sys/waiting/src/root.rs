@@ -49,6 +49,12 @@ pub fn is_local(file: impl AsFd) -> io::Result<bool> {
     Ok(LOCAL.contains(&(kind as u64 & 0xffff_ffff)))
 }
 
+/// Whether both are the same folder. For those on local file systems, which are asked.
+pub fn is_same(one: impl AsFd, other: impl AsFd) -> io::Result<bool> {
+    let (one, other) = (fs::fstat(one)?, fs::fstat(other)?);
+    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+}
+
 /// A site's root.
 #[derive(Debug)]
 pub struct Root {
@@ -109,8 +115,10 @@ impl Opening {
         // SAFETY: the child makes nothing but system calls on memory made before, and ends without
         // unwinding or running any destructor, so no lock that another thread held matters to it.
         let child = unsafe { libc::fork() };
+        if child < 0 {
+            return Err(io::Error::last_os_error());
+        }
         match Pid::from_raw(child) {
-            _ if child < 0 => Err(io::Error::last_os_error()),
             Some(child) => Ok(Self { child, channel: ours, answered: false }),
             None => {
                 open_and_send(&path, &theirs);
@@ -118,6 +126,11 @@ impl Opening {
                 unsafe { libc::_exit(0) }
             }
         }
+    }
+
+    /// The child, which is waited for when this is dropped.
+    pub fn pid(&self) -> u32 {
+        self.child.as_raw_nonzero().get().unsigned_abs()
     }
 
     /// Waits for an answer, until `deadline`.
@@ -157,8 +170,7 @@ impl AsFd for Opening {
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        // One that hangs ends when its file system lets it, and is a zombie then until this process
-        // ends: there is at most one for each root of each configuration.
+        // One that hangs ends when its file system lets it, and is reaped then as one that was let go.
         let _ = kill_process(self.child, Signal::KILL);
         let options = if self.answered { WaitOptions::empty() } else { WaitOptions::NOHANG };
         let _ = waitpid(Some(self.child), options);

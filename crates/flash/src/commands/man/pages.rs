@@ -141,10 +141,11 @@ static SERVE: &[Section] = &[
             (
                 "HUP",
                 "Load the settings again, with the flags and the environment of the start. Addresses \
-                 stay open, new workers start and old ones finish their requests. If the settings are \
+                 stay open, new workers start and old ones finish their requests; `--reload-timeout` limits \
+                 that. Of more than 4 configurations that do, the oldest is ended. If the settings are \
                  wrong, standard error says why and the old ones hold.",
             ),
-            ("USR1", "Open the log file again, after it was renamed."),
+            ("USR1", "Open the log file again, after it or its folder was renamed."),
         ],
         ..EMPTY
     },
