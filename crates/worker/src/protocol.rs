@@ -390,7 +390,7 @@ mod tests {
     #[test]
     fn a_helper_is_not_asked_for_more_than_the_bounds() {
         let taken = |task: &Task<OwnedFd>| {
-            let message = encode_task(JobId::from_u64(9), task);
+            let message = encode_task(JobId::from_u64(9), task, None);
             decode_task(&message.bytes, &mut vec![file()]).is_some()
         };
         for (over, expected) in [(0, true), (1, false)] {
