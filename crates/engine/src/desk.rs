@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::access_log::{Ending, LineWriter, LogSource};
 use crate::counters::Counters;
+use crate::handed_over::HandedOverTotal;
 use crate::jobs::Jobs;
 use crate::limits::READ_BYTES_MAX;
 use crate::machine::{Machine, Moment};
@@ -22,6 +23,8 @@ pub(crate) struct Core<F> {
     pub(crate) counters: Counters,
     /// Boundaries used in multipart bodies.
     pub(crate) boundaries: u64,
+    /// Bytes that helpers have handed over and that were not sent yet.
+    pub(crate) handed_over: HandedOverTotal,
     /// Bytes of a file on their way to a socket.
     pub(crate) file_buffer: Vec<u8>,
     pub(crate) lines: LineWriter,
@@ -76,6 +79,7 @@ impl<F> Core<F> {
             jobs: Jobs::new(rules.timeouts.job_ms, rules.helpers_max, root_numbers(&rules.sites)),
             counters: Counters::default(),
             boundaries: 0,
+            handed_over: HandedOverTotal::default(),
             file_buffer: vec![0; READ_BYTES_MAX],
             lines: LineWriter::new(rules.log_format),
             rules,

@@ -27,6 +27,7 @@ mod counters;
 mod desk;
 mod engine;
 mod exchange;
+mod handed_over;
 mod handler;
 mod histogram;
 mod jobs;

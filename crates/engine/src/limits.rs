@@ -54,6 +54,9 @@ pub const READ_BYTES_MAX: usize = 128 * 1024;
 pub const READ_BYTES_MIN: usize = 16 * 1024;
 /// Bytes that a helper hands over itself in one message.
 pub const HAND_OVER_BYTES_MAX: u64 = 128 * 1024;
+/// Bytes handed over and not sent yet, of all connections, from which on helpers hand over
+/// [`READ_BYTES_MIN`] at once.
+pub const HANDED_OVER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Blocks loaded ahead of a transfer that has met the disk.
 pub const BLOCKS_AHEAD: u64 = 2;
 /// Look-ups, fills or loads that an exchange may have repeated before another way is taken.

@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 
+use flash_engine::limits::LOG_LINE_BYTES_MAX;
 use flash_prompt::OwnedFd;
 use flash_prompt::channel;
 
@@ -32,8 +33,9 @@ impl LogBuffer {
         }
     }
 
+    /// Takes a line. The engine bounds lines; a longer one would be split, so it is dropped.
     pub(super) fn push(&mut self, line: &[u8]) {
-        if self.lines.len() + line.len() >= BUFFER_BYTES_MAX {
+        if self.lines.len() + line.len() >= BUFFER_BYTES_MAX || line.len() >= BATCH_BYTES_MAX {
             self.dropped += 1;
             return;
         }
@@ -86,14 +88,14 @@ impl LogBuffer {
     }
 }
 
-/// As many whole lines as fit a message. One line alone is never longer: heads are bounded.
+/// As many whole lines as fit a message; at least one does.
 fn whole_lines(lines: &[u8]) -> &[u8] {
     let front = &lines[..lines.len().min(BATCH_BYTES_MAX)];
-    match front.iter().rposition(|byte| *byte == b'\n') {
-        Some(end) => &front[..=end],
-        None => front,
-    }
+    let end = front.iter().rposition(|byte| *byte == b'\n').unwrap_or(lines.len() - 1);
+    &lines[..=end]
 }
+
+const _: () = assert!(LOG_LINE_BYTES_MAX < BATCH_BYTES_MAX, "every line fits one message");
 
 #[cfg(test)]
 mod tests {
@@ -122,6 +124,20 @@ mod tests {
             .map(|line| line.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number"))
             .collect();
         assert_eq!(numbers, (0..2000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_line_that_fits_no_message_is_dropped_not_split() {
+        let (ours, theirs) = channel::pair(256 * 1024).expect("a pair");
+        let mut log = LogBuffer::new();
+        log.connect(ours);
+        log.push(&vec![b'x'; BATCH_BYTES_MAX]);
+        log.push(b"a line");
+        log.flush();
+        assert_eq!(log.take_dropped(), 1);
+        let mut buffer = vec![0; 2 * BATCH_BYTES_MAX];
+        let length = channel::recv(&theirs, &mut buffer, &mut Vec::new()).expect("a message");
+        assert_eq!(&buffer[..length], b"a line\n");
     }
 
     #[test]

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use super::Pulled;
 use crate::desk::Core;
+use crate::handed_over::HandedOver;
 use crate::jobs::{JobKey, Urgency, Wanted};
 use crate::limits::{
-    BLOCKS_AHEAD, HAND_OVER_BYTES_MAX, LOAD_BYTES, READ_BYTES_MAX, READ_BYTES_MIN, TRIES_MAX,
+    BLOCKS_AHEAD, HAND_OVER_BYTES_MAX, HANDED_OVER_BYTES_MAX, LOAD_BYTES, READ_BYTES_MAX, READ_BYTES_MIN,
+    TRIES_MAX,
 };
 use crate::machine::{FilePart, FileStat, JobId, Machine, Resident, Task};
 use crate::store::Version;
@@ -24,7 +26,7 @@ pub(crate) struct FileBody<F> {
     /// The bytes that are still to be taken.
     range: Range<u64>,
     /// Bytes that a helper has handed over, shared with everybody who waited, and where they begin.
-    handed_over: Option<(u64, Arc<[u8]>)>,
+    handed_over: Option<(u64, HandedOver)>,
     /// Loads in vain of the block at the start of the range.
     loads: u8,
     /// Blocks being loaded ahead.
@@ -65,13 +67,18 @@ impl<F> FileBody<F> {
         if self.was_handed_over() {
             return Pulled::Bytes(self.handed_over_bytes());
         }
-        if core.rules.optimizations.send_file { self.part(machine) } else { self.read(machine, core) }
+        if core.rules.optimizations.send_file {
+            self.part(machine, core.handed_over.bytes())
+        } else {
+            self.read(machine, core)
+        }
     }
 
     /// Whether the next bytes are those that a helper has handed over.
     fn was_handed_over(&self) -> bool {
-        let covers =
-            |(from, bytes): &(u64, Arc<[u8]>)| (*from..from + bytes.len() as u64).contains(&self.range.start);
+        let covers = |(from, bytes): &(u64, HandedOver)| {
+            (*from..from + bytes.len() as u64).contains(&self.range.start)
+        };
         self.handed_over.as_ref().is_some_and(covers)
     }
 
@@ -94,9 +101,9 @@ impl<F> FileBody<F> {
             },
             Ok(Resident::Absent) => {
                 core.counters.loads_in_vain += u64::from(self.loads > 0 && self.loads < TRIES_MAX);
-                Pulled::Wait(self.bring_absent())
+                Pulled::Wait(self.bring_absent(core.handed_over.bytes()))
             }
-            Ok(Resident::Unknown) => Pulled::Wait(self.hand_over()),
+            Ok(Resident::Unknown) => Pulled::Wait(self.hand_over(core.handed_over.bytes())),
             Err(_) => Pulled::Failed,
         }
     }
@@ -110,10 +117,10 @@ impl<F> FileBody<F> {
 
     /// The next part for the machine to send. The look at whether the file is still the same comes before, for what is
     /// sent cannot be taken back: a change in between is seen before the next part.
-    fn part<M: Machine<File = F>>(&mut self, machine: &mut M) -> Pulled<'_, F> {
+    fn part<M: Machine<File = F>>(&mut self, machine: &mut M, held_bytes: u64) -> Pulled<'_, F> {
         match machine.stat(&self.file) {
             Ok(stat) if self.note_seen(stat) => {}
-            Err(e) if e.kind() == ErrorKind::WouldBlock => return Pulled::Wait(self.hand_over()),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Pulled::Wait(self.hand_over(held_bytes)),
             _ => return Pulled::Changed,
         }
         let part = FilePart {
@@ -137,10 +144,10 @@ impl<F> FileBody<F> {
     }
 
     /// The job that brings the next part into memory, if it was not loaded in vain too often; else the one that hands
-    /// it over.
-    pub(crate) fn bring_absent(&mut self) -> Box<Wanted<F, Arc<Version>>> {
+    /// it over. `held_bytes` are those that were handed over and are still held, by all.
+    pub(crate) fn bring_absent(&mut self, held_bytes: u64) -> Box<Wanted<F, Arc<Version>>> {
         if self.loads >= TRIES_MAX {
-            return self.hand_over();
+            return self.hand_over(held_bytes);
         }
         self.loads += 1;
         let block = self.range.start - self.range.start % LOAD_BYTES;
@@ -148,10 +155,16 @@ impl<F> FileBody<F> {
         self.load(block, Urgency::UnderWay)
     }
 
-    /// The job that hands the next part over.
-    pub(crate) fn hand_over(&self) -> Box<Wanted<F, Arc<Version>>> {
+    /// The job that hands the next part over: what the client takes, and little of it while much is held.
+    pub(crate) fn hand_over(&self, held_bytes: u64) -> Box<Wanted<F, Arc<Version>>> {
         let at = self.range.start;
-        let length_bytes = self.len().min(HAND_OVER_BYTES_MAX - at % HAND_OVER_BYTES_MAX);
+        let at_once = if held_bytes < HANDED_OVER_BYTES_MAX {
+            self.read_bytes
+        } else {
+            self.read_bytes.min(READ_BYTES_MIN)
+        };
+        let left_in_block = HAND_OVER_BYTES_MAX - at % HAND_OVER_BYTES_MAX;
+        let length_bytes = self.len().min(left_in_block).min(at_once as u64);
         Box::new(hand_over(&self.version, &self.file, at..at + length_bytes, Urgency::UnderWay))
     }
 
@@ -183,8 +196,8 @@ impl<F> FileBody<F> {
     }
 
     /// Bytes from `offset` on have come from a helper.
-    pub(crate) fn take_bytes(&mut self, offset: u64, bytes: &Arc<[u8]>) {
-        self.handed_over = Some((offset, Arc::clone(bytes)));
+    pub(crate) fn take_bytes(&mut self, offset: u64, bytes: &HandedOver) {
+        self.handed_over = Some((offset, bytes.clone()));
     }
 
     pub(super) fn advance(&mut self, bytes: usize) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Exchange, Exchanges, Halt, Opener, State, Wake};
 use crate::desk::Core;
+use crate::handed_over::HandedOver;
 use crate::handler::{DENIED, EXHAUSTED, Held, LOST, NOT_FOUND, READ_FAILED, Refusal, content};
 use crate::jobs::{Job, JobKey};
 use crate::machine::{Finding, JobId, Outcome};
@@ -20,7 +21,7 @@ enum News<F> {
     /// A small file, whole.
     Content(Arc<Version>, Arc<Content>),
     /// A part of a file, beginning at an offset.
-    Bytes(u64, Arc<[u8]>),
+    Bytes(u64, HandedOver),
     /// The file is no longer what its version says.
     Changed,
     Refused(Refusal),
@@ -71,7 +72,7 @@ fn keep_result<F>(core: &mut Core<F>, job: Job<F, Arc<Version>>, outcome: Outcom
                 return News::Changed;
             }
             if !is_whole {
-                return News::Bytes(offset, bytes.into());
+                return News::Bytes(offset, core.handed_over.hold(bytes));
             }
             let content = content(core, &version, &bytes);
             core.store.keep_content(&version, &content);

@@ -423,12 +423,13 @@ fn bring<M: Machine>(
     sending: &mut Sending<M::File>,
     is_absent: bool,
 ) -> Piece {
+    let held_bytes = turn.desk.core.handed_over.bytes();
     let Some(file) = sending.body.file_mut() else { return Piece::Halted(Halt::FAILED) };
     let wanted = if is_absent {
         turn.desk.core.counters.loads_in_vain += u64::from((1..TRIES_MAX).contains(&file.loads()));
-        file.bring_absent()
+        file.bring_absent(held_bytes)
     } else {
-        file.hand_over()
+        file.hand_over(held_bytes)
     };
     sending.wait(&mut turn.desk, waiter, *wanted);
     sending.load_ahead(&mut turn.desk, waiter);
