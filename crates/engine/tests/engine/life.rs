@@ -393,3 +393,38 @@ fn hosts_choose_sites() {
     assert_eq!(response.status, 421);
     world.end();
 }
+
+#[test]
+fn a_body_that_times_out_is_logged_once_with_its_request() {
+    let mut world = World::with(Rules { log_format: LogFormat::Json, ..rules() });
+    let client = world.connect();
+    client.send(request("GET", "/a", "Content-Length: 1000\r\n"));
+    world.advance(HEAD_MS + 100);
+    assert_eq!(client.take_one().status, 408);
+    client.reset();
+    world.run();
+    assert_eq!(world.machine.log.len(), 1, "{:#?}", world.machine.log);
+    assert!(world.machine.log[0].contains("\"GET /a HTTP/1.1\",\"status\":408"), "{}", world.machine.log[0]);
+    world.end();
+}
+
+#[test]
+fn idle_connections_are_drained_over_several_turns() {
+    let mut world = World::new();
+    world.machine.files.add("a", "x");
+    let clients: Vec<Client> = (0..1_000).map(|_| world.connect()).collect();
+    for client in &clients {
+        client.get("/a");
+    }
+    world.run();
+    let mut before = clients.len();
+    world.engine.handle_drain(&mut world.machine);
+    while before > 0 {
+        let open = clients.iter().filter(|client| !client.is_closed()).count();
+        assert!(before - open <= 256, "{} closed at once", before - open);
+        before = open;
+        world.turn();
+    }
+    assert!(world.engine.is_drained());
+    world.end();
+}
