@@ -173,6 +173,13 @@ fn park<M: Machine>(
     }
 }
 
+/// What has become of an exchange that was to begin with a wait.
+pub(crate) enum Opened<F> {
+    Waits(ExchangeKey),
+    /// There was no room for the job: this is the answer instead.
+    Answer(Record, Response<F>),
+}
+
 /// The exchanges of a worker.
 #[derive(Debug)]
 pub(crate) struct Exchanges<F>(Slab<Exchange<F>>);
@@ -211,14 +218,14 @@ impl<F> Exchanges<F> {
         self.0.remove(key.0)
     }
 
-    /// Opens an exchange whose first step is a wait. Gives the answer instead when the job has no room.
+    /// Opens an exchange whose first step is a wait.
     pub(crate) fn open_waiting<M: Machine<File = F>>(
         &mut self,
         desk: &mut Desk<'_, M>,
         (opener, record): (Opener, Record),
         request: &Request<'_>,
         wait: (Box<Wanted<F, Arc<Version>>>, Found<F>),
-    ) -> Result<ExchangeKey, (Record, Response<F>)> {
+    ) -> Opened<F> {
         let request = RequestBuf::new(request);
         let reading = State::Reading(request.clone(), RequestBody::NONE);
         let key = self.insert(Exchange { opener, record, state: reading });
@@ -228,11 +235,11 @@ impl<F> Exchanges<F> {
             Progress::Waits(state) => {
                 exchange.state = state;
                 self.put_back(key, exchange);
-                Ok(key)
+                Opened::Waits(key)
             }
             Progress::Answer(_, response) => {
                 self.end_lent(key);
-                Err((exchange.record, response))
+                Opened::Answer(exchange.record, response)
             }
         }
     }

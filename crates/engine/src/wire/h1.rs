@@ -5,11 +5,12 @@ use flash_http::RequestBuf;
 use flash_http::request::{Head, HeadLimits, Request, first_line, head_end, parse_head};
 
 use super::conn::{Blamed, Conn, Turn, Verdict};
+use super::h1_known::Shortcut;
 use super::h1_send::{Answering, Outgoing};
 use super::transport::{Readiness, Received};
 use crate::access_log::{LogFields, LogText};
 use crate::exchange::{
-    Admission, Exchange, Parked, Progress, Record, RequestBody, State, Wake, admit, begin, proceed,
+    Admission, Exchange, Opened, Parked, Progress, Record, RequestBody, State, Wake, admit, begin, proceed,
 };
 use crate::handler::{EXHAUSTED, Found, REQUEST_LATE, Refusal, Step, malformed};
 use crate::jobs::Waiter;
@@ -62,6 +63,14 @@ pub(super) enum Flow {
     Again,
     /// The turn is over.
     Over(Verdict),
+}
+
+/// What became of the requests among the bytes received.
+enum Heads {
+    /// They took this many bytes; what follows is not a whole head.
+    Took(usize),
+    /// The connection is no longer between two requests.
+    Left(Flow),
 }
 
 impl H1 {
@@ -120,11 +129,11 @@ impl H1 {
         loop {
             if filled > 0 {
                 match self.answer_heads(conn, turn, &buffer[..filled]) {
-                    Ok(at) => {
-                        buffer.copy_within(at..filled, 0);
-                        filled -= at;
+                    Heads::Took(bytes) => {
+                        buffer.copy_within(bytes..filled, 0);
+                        filled -= bytes;
                     }
-                    Err(flow) => return flow,
+                    Heads::Left(flow) => return flow,
                 }
             }
             *turn.blamed = Blamed::Nobody;
@@ -136,30 +145,30 @@ impl H1 {
         }
     }
 
-    /// Answers the whole requests among `bytes`; gives how much of them they took, or how the turn goes on otherwise.
+    /// Answers the whole requests among `bytes`.
     #[inline]
     fn answer_heads<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         bytes: &[u8],
-    ) -> Result<usize, Flow> {
+    ) -> Heads {
         let scanned = std::mem::take(&mut self.scanned);
         // A head that trickles in is not parsed from its start at every byte.
         if scanned > 0 && bytes.len() < HEAD_BYTES_MAX && head_end(bytes, scanned).is_none() {
             self.scanned = bytes.len();
-            return Ok(0);
+            return Heads::Took(0);
         }
         let mut at = 0;
         while at < bytes.len() {
             if turn.budget.is_used_up() {
-                return Err(self.keep_rest(conn, turn, &bytes[at..], Flow::Over(Verdict::Yield)));
+                return Heads::Left(self.keep_rest(conn, turn, &bytes[at..], Flow::Over(Verdict::Yield)));
             }
             *turn.blamed = Blamed::InBuffer(at);
             let rest = &bytes[at..];
             let (taken, flow) = match self.answer_known(conn, turn, rest) {
-                Ok(flow) => (rest.len(), flow),
-                Err(hash) => match parse_head(rest, &HEAD_LIMITS) {
+                Shortcut::Answered(flow) => (rest.len(), flow),
+                Shortcut::Unknown(hash) => match parse_head(rest, &HEAD_LIMITS) {
                     Ok(Head::Complete(request)) => {
                         turn.budget.requests -= 1;
                         let taken = request.head_len;
@@ -171,17 +180,22 @@ impl H1 {
                     }
                     Err(bad) => {
                         let line = first_line(rest, TARGET_BYTES_MAX);
-                        return Err(self.refuse_bytes(conn, turn, line, (bad.status(), bad.reason())));
+                        return Heads::Left(self.refuse_bytes(
+                            conn,
+                            turn,
+                            line,
+                            (bad.status(), bad.reason()),
+                        ));
                     }
                 },
             };
             at += taken;
             if flow != Flow::Finished {
-                return Err(self.keep_rest(conn, turn, &bytes[at..], flow));
+                return Heads::Left(self.keep_rest(conn, turn, &bytes[at..], flow));
             }
             self.note_answered();
         }
-        Ok(at)
+        Heads::Took(at)
     }
 
     /// Keeps the requests that follow the one under way. Where there is no room for them, they are dropped and the
@@ -265,8 +279,8 @@ impl H1 {
                     (wanted, found),
                 );
                 match opened {
-                    Ok(key) => self.pend(conn, key),
-                    Err((_, response)) => {
+                    Opened::Waits(key) => self.pend(conn, key),
+                    Opened::Answer(_, response) => {
                         let answering = Answering::fresh(request, turn);
                         self.reply(conn, turn, answering, response)
                     }

@@ -16,6 +16,13 @@ use crate::handler::{About, Response};
 use crate::machine::Machine;
 use crate::store::{HeadHash, KnownReply, Persistence, ReplyForm};
 
+/// What the short way comes to.
+pub(super) enum Shortcut {
+    Answered(Flow),
+    /// The head is not known, or no longer: its hash, to remember it by.
+    Unknown(HeadHash),
+}
+
 impl H1 {
     /// Remembers the bytes of a request with its answer, if they lead to the same one again.
     pub(super) fn remember<M: Machine>(
@@ -38,14 +45,14 @@ impl H1 {
         core.store.known.put(hash, head, reply, || LogText::new(format, LogFields::of(request)));
     }
 
-    /// Answers a request that is known by the bytes of its head. Otherwise gives the hash of the head, to remember it by.
+    /// Answers a request that is known by the bytes of its head.
     #[inline]
     pub(super) fn answer_known<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         head: &[u8],
-    ) -> Result<Flow, HeadHash> {
+    ) -> Shortcut {
         let core = &mut *turn.desk.core;
         let (hash, known) = core.store.known.get(head);
         let fresh = known.filter(|known| {
@@ -53,7 +60,7 @@ impl H1 {
         });
         let Some(known) = fresh else {
             core.counters.known_misses += 1;
-            return Err(hash);
+            return Shortcut::Unknown(hash);
         };
         let KnownReply { version, form, persistence, .. } = &known.reply;
         let persistence = *persistence;
@@ -62,7 +69,7 @@ impl H1 {
                 Some(content) => Some(content),
                 None => {
                     core.counters.known_misses += 1;
-                    return Err(hash);
+                    return Shortcut::Unknown(hash);
                 }
             },
             ReplyForm::HeadOnly | ReplyForm::NotModified => None,
@@ -83,7 +90,7 @@ impl H1 {
             };
             let started_ms = core.clock.ms();
             let answering = Answering { persistence, asked: Asked::Known(known.log.clone()), started_ms };
-            return Ok(self.reply(conn, turn, answering, response));
+            return Shortcut::Answered(self.reply(conn, turn, answering, response));
         };
         let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |bytes| {
             (bytes.len(), conn.transport.send(turn.desk.machine, bytes, &[]))
@@ -104,13 +111,13 @@ impl H1 {
                 turn.desk.machine.log_access(line);
             }
             self.phase = Phase::Idle;
-            return Ok(Flow::Finished);
+            return Shortcut::Answered(Flow::Finished);
         }
         let response = Response::whole(version, Source::Memory(Arc::clone(content)));
         let started_ms = core.clock.ms();
         let answering = Answering { persistence, asked: Asked::Known(known.log.clone()), started_ms };
         let rest = content.head_from(sent.unwrap_or(0));
         let first = FirstSend { head_bytes: content.head_bytes(), offered, sent, rest };
-        Ok(self.sent_first(conn, turn, answering, (first, response)))
+        Shortcut::Answered(self.sent_first(conn, turn, answering, (first, response)))
     }
 }

@@ -17,7 +17,9 @@ use super::h1_head::write;
 use super::transport::Received;
 use crate::access_log::{LogFields, LogText};
 use crate::body::Pulled;
-use crate::exchange::{Admission, Exchange, Halt, Progress, Record, Sending, State, admit, begin, proceed};
+use crate::exchange::{
+    Admission, Exchange, Halt, Opened, Progress, Record, Sending, State, admit, begin, proceed,
+};
 use crate::handler::{Response, Step};
 use crate::jobs::Waiter;
 use crate::machine::Machine;
@@ -169,10 +171,10 @@ impl Streams {
             Step::Wait(wanted, found) => {
                 let opening = (conn.opener, record);
                 match turn.exchanges.open_waiting(&mut turn.desk, opening, &request, (wanted, found)) {
-                    Ok(key) => {
+                    Opened::Waits(key) => {
                         return self.lanes.push_back(Lane { stream, key, answer: None });
                     }
-                    Err(refused) => refused,
+                    Opened::Answer(record, response) => (record, response),
                 }
             }
         };
