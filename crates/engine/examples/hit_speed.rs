@@ -23,6 +23,9 @@ const REQUESTS: u32 = 200_000;
 /// One file, always in memory, and clients that always ask for it.
 struct OneFile {
     request: Vec<u8>,
+    /// Where the request holds a number that is another each time; 0 for nowhere.
+    number_at: usize,
+    number: u32,
     pending: bool,
 }
 
@@ -41,6 +44,12 @@ impl Net for OneFile {
     fn recv(&mut self, (): &(), buffer: &mut [u8]) -> io::Result<usize> {
         if !std::mem::take(&mut self.pending) {
             return Err(io::ErrorKind::WouldBlock.into());
+        }
+        if self.number_at > 0 {
+            self.number += 1;
+            for (place, byte) in self.request[self.number_at..][..8].iter_mut().enumerate() {
+                *byte = b'0' + (self.number >> (4 * place) & 7) as u8;
+            }
         }
         buffer[..self.request.len()].copy_from_slice(&self.request);
         Ok(self.request.len())
@@ -136,7 +145,8 @@ fn rules(log_format: LogFormat) -> Rules {
 fn measure(request: &[u8], log_format: LogFormat) -> f64 {
     let now = Moment { monotonic_ms: 1000, wall_ns: 1_800_000_000_000_000_000 };
     let mut engine = Engine::new(rules(log_format), now);
-    let mut machine = OneFile { request: request.to_vec(), pending: false };
+    let number_at = request.windows(8).position(|bytes| bytes == b"00000000").unwrap_or(0);
+    let mut machine = OneFile { request: request.to_vec(), number_at, number: 0, pending: false };
     let peer = SocketAddr::from(([127, 0, 0, 1], 1));
     let connect = |engine: &mut Engine<OneFile>, machine: &mut OneFile| {
         engine.handle_accept(machine, (), peer).unwrap_or_else(|()| panic!("no room"))
@@ -169,10 +179,12 @@ fn main() {
         User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/130.0.0.0 Safari/537.36\r\n\
         Accept: */*\r\nAccept-Language: en-GB,en;q=0.9\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n\
         Referer: https://www.example.org/\r\nSec-Fetch-Dest: script\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Site: same-origin\r\n";
+    let varied = format!("{browser}Cookie: session=00000000\r\n");
     let since = "If-Modified-Since: Wed, 15 Nov 2023 00:00:00 GMT\r\n";
     let cases = [
         ("hit, wrk's request", head("GET /1k HTTP/1.1", ""), LogFormat::Off),
         ("hit, a browser's request", head("GET /app.js HTTP/1.1", browser), LogFormat::Off),
+        ("hit, heads that all differ", head("GET /app.js HTTP/1.1", &varied), LogFormat::Off),
         ("hit, logged", head("GET /app.js HTTP/1.1", browser), LogFormat::Combined),
         ("304", head("GET /1k HTTP/1.1", since), LogFormat::Off),
         ("HEAD", head("HEAD /1k HTTP/1.1", ""), LogFormat::Off),
