@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, symlink};
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::harness::{
-    Broken, Client, Folder, Launch, Page, Server, film_bytes, is, pattern, unlike_before, wait_for,
-    wait_until, workers, write_aside,
+    Broken, Client, Folder, Launch, Page, Server, film, film_bytes, is, pattern, skip, unlike_before,
+    wait_for, wait_until, workers, write_aside,
 };
 
 fn quick(folder: &Folder) -> Server {
@@ -355,6 +357,50 @@ fn deleted_in_mid_transfer() {
     });
     assert!(got.iter().all(|byte| *byte == b'A'), "mixed");
     becomes_status(&server, "/film.bin", 404);
+}
+
+/// The descriptors of deleted files in a folder that any process has. None where they cannot be seen.
+fn descriptors_of_deleted(folder: &Path) -> Option<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    for process in processes.filter(|path| path.join("cmdline").exists()) {
+        let descriptors = match fs::read_dir(process.join("fd")) {
+            Ok(descriptors) => descriptors,
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => return None,
+            // It is gone.
+            Err(_) => continue,
+        };
+        let links = descriptors.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+        let is_ours =
+            |link: &PathBuf| link.starts_with(folder) && link.to_string_lossy().ends_with(" (deleted)");
+        found.extend(links.filter(is_ours));
+    }
+    Some(found)
+}
+
+#[test]
+fn the_space_of_a_deleted_file_is_freed_though_nobody_asks_again() {
+    let folder = Folder::with_hello();
+    folder.www("film.bin", film());
+    let server = quick(&folder);
+    let mut idle = server.client();
+    assert!(idle.get("/film.bin").body == film());
+    fs::remove_file(folder.served("film.bin")).unwrap();
+    let www = folder.path("www").canonicalize().unwrap();
+    // A file is kept open for half a minute after it was asked for, and looked for with others.
+    let patience = Instant::now() + Duration::from_secs(60);
+    loop {
+        let Some(kept) = descriptors_of_deleted(&www) else {
+            return skip("needs root, to see the descriptors of all processes");
+        };
+        if kept.is_empty() {
+            break;
+        }
+        assert!(Instant::now() < patience, "still open: {kept:?}");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    assert_eq!(idle.get("/film.bin").status, 404);
+    assert_eq!(server.stderr(), "");
 }
 
 #[test]

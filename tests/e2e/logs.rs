@@ -1,5 +1,6 @@
 //! The access log: every request a line, whatever it holds, and what is lost is counted.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -182,6 +183,103 @@ fn to_standard_output_with_the_start_line_out_of_the_way() {
     assert_eq!(server.get("/hello.txt").status, 200);
     wait_until("the line", || server.stdout().ends_with("\"-\" \"-\"\n"));
     assert_eq!(server.stdout().lines().count(), 1, "{}", server.stdout());
+}
+
+/// The longest line, its end not counted: `limits::LOG_LINE_BYTES_MAX` of the engine.
+const LINE_BYTES_MAX: usize = 4 * 6 * 1024 + 1024;
+
+#[test]
+fn long_fields_are_cut_and_leave_every_line_whole() {
+    const THREADS: usize = 4;
+    const REQUESTS: usize = 60;
+    for format in ["combined", "json"] {
+        let folder = Folder::with_hello();
+        let launch = Launch::with_workers(&folder, 2).args(["--log-format", format, "--log-file"]);
+        let mut server = launch.arg(folder.path("access.log")).start();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let server = &server;
+                scope.spawn(move || {
+                    let mut client = server.client();
+                    for n in 0..REQUESTS {
+                        // Each byte is four in the log.
+                        let (agent, referer) = [(30 << 10, 0), (0, 30 << 10), (15 << 10, 15 << 10)][n % 3];
+                        let mut request =
+                            format!("GET /hello.txt?{thread}-{n} HTTP/1.1\r\nHost: h\r\n").into_bytes();
+                        for (name, length) in [("User-Agent", agent), ("Referer", referer)] {
+                            request.extend_from_slice(format!("{name}: ").as_bytes());
+                            request.extend(std::iter::repeat_n(0xff, length));
+                            request.extend_from_slice(b"\r\n");
+                        }
+                        request.extend_from_slice(b"\r\n");
+                        client.send(request);
+                        assert_eq!(client.page().status, 200);
+                    }
+                });
+            }
+        });
+        server.signal("TERM");
+        assert_eq!(server.wait().code(), Some(0), "{}", server.stderr());
+        let text = fs::read_to_string(folder.path("access.log")).unwrap();
+        let mut targets = HashSet::new();
+        for line in text.lines() {
+            assert!(line.len() <= LINE_BYTES_MAX, "{} bytes: {line}", line.len());
+            let target = match format {
+                "json" => {
+                    let value: serde_json::Value =
+                        serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+                    assert_eq!((&value["peer"], &value["status"]), (&"127.0.0.1".into(), &200.into()));
+                    value["request"].as_str().unwrap().to_owned()
+                }
+                _ => {
+                    let parts: Vec<&str> = line.split('"').collect();
+                    let [start, request, " 200 6 ", referer, " ", agent, ""] = parts[..] else {
+                        panic!("{line}")
+                    };
+                    assert!(start.starts_with("127.0.0.1 - - [") && start.ends_with(" +0000] "), "{line}");
+                    for field in [referer, agent] {
+                        let rest = field.replace("\\xff", "");
+                        assert!(["", "-", "..."].contains(&rest.as_str()), "{line}");
+                    }
+                    request.to_owned()
+                }
+            };
+            assert!(target.starts_with("GET /hello.txt?") && target.ends_with(" HTTP/1.1"), "{line}");
+            assert!(targets.insert(target), "twice: {line}");
+        }
+        assert!(text.ends_with('\n') && !targets.is_empty());
+        assert_eq!(targets.len() + dropped(&server), THREADS * REQUESTS, "{}", server.stderr());
+    }
+}
+
+#[test]
+fn a_request_that_times_out_is_one_line() {
+    let folder = Folder::with_hello();
+    let log = folder.path("access.log");
+    let server = Launch::new(&folder).args(["--head-timeout", "300ms", "--log-file"]).arg(log).start();
+    for (sent, line) in [
+        (
+            "GET /hello.txt?a HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n123",
+            "GET /hello.txt?a HTTP/1.1",
+        ),
+        (
+            "GET /hello.txt?b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+            "GET /hello.txt?b HTTP/1.1",
+        ),
+        ("GET /hello.txt?c HTTP/1.1\r\nHost: h\r\n", "GET /hello.txt?c HTTP/1.1"),
+    ] {
+        let mut client = server.client();
+        client.send(sent);
+        assert_eq!(client.page().status, 408, "{sent}");
+        client.assert_gone();
+        let asked = server.get("/hello.txt?after");
+        assert_eq!(asked.status, 200);
+        let found = lines(&folder, 2);
+        let [timed_out, after] = &found[..] else { panic!("{found:?}") };
+        assert!(timed_out.contains(&format!("] \"{line}\" 408 ")), "{timed_out}");
+        assert!(after.contains("?after HTTP/1.1\" 200 "), "{after}");
+        fs::write(folder.path("access.log"), "").unwrap();
+    }
 }
 
 #[test]

@@ -219,7 +219,7 @@ fn push_address(out: &mut Vec<u8>, peer: &SocketAddr) {
 const CUT: &[u8] = b"...";
 
 /// Pushes pieces until the field has its bound.
-fn push_bounded<'p>(out: &mut Vec<u8>, pieces: impl Iterator<Item = Piece<'p>>) {
+fn push_bounded<'p>(out: &mut Vec<u8>, pieces: impl Iterator<Item = LogPiece<'p>>) {
     let start = out.len();
     for piece in pieces {
         let piece = piece.as_bytes();
@@ -231,23 +231,23 @@ fn push_bounded<'p>(out: &mut Vec<u8>, pieces: impl Iterator<Item = Piece<'p>>) 
 }
 
 /// A part of a field as it is logged.
-enum Piece<'p> {
+enum LogPiece<'p> {
     Plain(&'p [u8]),
     Escaped([u8; 6], usize),
 }
 
-impl Piece<'_> {
+impl LogPiece<'_> {
     fn as_bytes(&self) -> &[u8] {
         match self {
-            Piece::Plain(bytes) => bytes,
-            Piece::Escaped(bytes, length) => &bytes[..*length],
+            LogPiece::Plain(bytes) => bytes,
+            LogPiece::Escaped(bytes, length) => &bytes[..*length],
         }
     }
 
     fn escaped(bytes: &[u8]) -> Self {
         let mut all = [0; 6];
         all[..bytes.len()].copy_from_slice(bytes);
-        Piece::Escaped(all, bytes.len())
+        LogPiece::Escaped(all, bytes.len())
     }
 }
 
@@ -264,11 +264,11 @@ fn push_quotable(out: &mut Vec<u8>, text: &[u8]) {
         return out.extend_from_slice(text);
     }
     let pieces = text.iter().map(|byte| match byte {
-        b'"' | b'\\' => Piece::escaped(&[b'\\', *byte]),
-        byte if is_plain(byte) => Piece::Plain(std::slice::from_ref(byte)),
+        b'"' | b'\\' => LogPiece::escaped(&[b'\\', *byte]),
+        byte if is_plain(byte) => LogPiece::Plain(std::slice::from_ref(byte)),
         byte => {
             let [high, low] = hex(*byte);
-            Piece::escaped(&[b'\\', b'x', high, low])
+            LogPiece::escaped(&[b'\\', b'x', high, low])
         }
     });
     push_bounded(out, pieces);
@@ -282,26 +282,26 @@ fn push_json(out: &mut Vec<u8>, text: &[u8]) {
         return out.extend_from_slice(text);
     }
     let pieces = text.utf8_chunks().flat_map(|chunk| {
-        let broken = (!chunk.invalid().is_empty()).then(|| Piece::escaped("\u{fffd}".as_bytes()));
+        let broken = (!chunk.invalid().is_empty()).then(|| LogPiece::escaped("\u{fffd}".as_bytes()));
         chunk.valid().chars().map(json_piece).chain(broken)
     });
     push_bounded(out, pieces);
 }
 
-fn json_piece<'p>(character: char) -> Piece<'p> {
+fn json_piece<'p>(character: char) -> LogPiece<'p> {
     match character {
-        '"' | '\\' => Piece::escaped(&[b'\\', character as u8]),
-        '\n' => Piece::escaped(b"\\n"),
-        '\r' => Piece::escaped(b"\\r"),
-        '\t' => Piece::escaped(b"\\t"),
+        '"' | '\\' => LogPiece::escaped(&[b'\\', character as u8]),
+        '\n' => LogPiece::escaped(b"\\n"),
+        '\r' => LogPiece::escaped(b"\\r"),
+        '\t' => LogPiece::escaped(b"\\t"),
         _ if character.is_control() => {
             // A control character is below U+00A0.
             let [high, low] = hex(character as u8);
-            Piece::escaped(&[b'\\', b'u', b'0', b'0', high, low])
+            LogPiece::escaped(&[b'\\', b'u', b'0', b'0', high, low])
         }
         _ => {
             let mut bytes = [0; 4];
-            Piece::escaped(character.encode_utf8(&mut bytes).as_bytes())
+            LogPiece::escaped(character.encode_utf8(&mut bytes).as_bytes())
         }
     }
 }

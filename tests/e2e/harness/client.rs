@@ -177,6 +177,19 @@ impl Client {
         self.receive(Answer::Whole)
     }
 
+    /// Sends the front of a GET, so that the connection is not idle; [`finish`](Self::finish) sends the rest.
+    #[track_caller]
+    pub(crate) fn begin_to_ask(&mut self, target: &str) {
+        self.send(format!("GET {target} HTTP/1.1\r\n"));
+    }
+
+    /// Sends the rest of a request that was begun, and takes its answer.
+    #[track_caller]
+    pub(crate) fn finish(&mut self) -> Page {
+        self.send("Host: e2e.test\r\n\r\n");
+        self.expect(Answer::Whole)
+    }
+
     /// Takes the next answer.
     #[track_caller]
     pub(crate) fn page(&mut self) -> Page {
@@ -318,6 +331,19 @@ impl Client {
             }
         }
         panic!("bytes after the end: {}", self.input.escape_ascii());
+    }
+
+    /// Takes what is left of an answer; then the server has reset the connection.
+    #[track_caller]
+    pub(crate) fn assert_reset_after_rest(&mut self) {
+        loop {
+            self.input.clear();
+            match self.fill() {
+                Ok(()) => {}
+                Err(Broken::Unanswered { reset: true }) => return,
+                Err(other) => panic!("not reset: {other:?}"),
+            }
+        }
     }
 
     /// The connection goes on, and nothing was sent on it that was not asked for.

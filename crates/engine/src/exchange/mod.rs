@@ -174,7 +174,7 @@ fn park<M: Machine>(
 }
 
 /// What has become of an exchange that was to begin with a wait.
-pub(crate) enum Opened<F> {
+pub(crate) enum Opening<F> {
     Waits(ExchangeKey),
     /// There was no room for the job: this is the answer instead.
     Answer(Record, Response<F>),
@@ -225,7 +225,7 @@ impl<F> Exchanges<F> {
         (opener, record): (Opener, Record),
         request: &Request<'_>,
         wait: (Box<Wanted<F, Arc<Version>>>, Found<F>),
-    ) -> Opened<F> {
+    ) -> Opening<F> {
         let request = RequestBuf::new(request);
         let reading = State::Reading(request.clone(), RequestBody::NONE);
         let key = self.insert(Exchange { opener, record, state: reading });
@@ -235,11 +235,11 @@ impl<F> Exchanges<F> {
             Progress::Waits(state) => {
                 exchange.state = state;
                 self.put_back(key, exchange);
-                Opened::Waits(key)
+                Opening::Waits(key)
             }
             Progress::Answer(_, response) => {
                 self.end_lent(key);
-                Opened::Answer(exchange.record, response)
+                Opening::Answer(exchange.record, response)
             }
         }
     }

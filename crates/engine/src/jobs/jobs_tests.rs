@@ -1,3 +1,5 @@
+//! Tests of the jobs by themselves: joined, queued, shared out, given up.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -89,9 +89,9 @@ pub(crate) fn write_head(out: &mut Vec<u8>, version: &Version, date: &[u8; 29], 
 }
 
 #[derive(Clone, Debug)]
-struct ByMemory;
+struct ContentBytes;
 
-impl Weighter<VersionId, Arc<Content>> for ByMemory {
+impl Weighter<VersionId, Arc<Content>> for ContentBytes {
     fn weight(&self, _: &VersionId, content: &Arc<Content>) -> u64 {
         content.memory_bytes()
     }
@@ -101,7 +101,7 @@ impl Weighter<VersionId, Arc<Content>> for ByMemory {
 #[derive(Debug)]
 pub(crate) struct Contents {
     /// None when switched off.
-    cache: Option<Cache<VersionId, Arc<Content>, ByMemory, IdHashing>>,
+    cache: Option<Cache<VersionId, Arc<Content>, ContentBytes, IdHashing>>,
 }
 
 impl Contents {
@@ -109,7 +109,7 @@ impl Contents {
         // An estimate of the number of items, for the policy's history of evicted keys.
         let items = (memory_bytes / 8192).clamp(64, 1 << 20) as usize;
         let cache = (memory_bytes > 0).then(|| {
-            Cache::with(items, memory_bytes, ByMemory, IdHashing::default(), DefaultLifecycle::default())
+            Cache::with(items, memory_bytes, ContentBytes, IdHashing::default(), DefaultLifecycle::default())
         });
         Self { cache }
     }

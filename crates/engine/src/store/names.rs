@@ -165,9 +165,9 @@ impl Equivalent<Name> for NameRef<'_> {
 }
 
 #[derive(Clone, Debug)]
-struct ByMemory;
+struct NameBytes;
 
-impl Weighter<Name, Arc<NameEntry>> for ByMemory {
+impl Weighter<Name, Arc<NameEntry>> for NameBytes {
     fn weight(&self, name: &Name, entry: &Arc<NameEntry>) -> u64 {
         let versions = match &entry.resolved {
             Resolved::File(resource) => 1 + resource.coded.iter().flatten().count(),
@@ -182,14 +182,14 @@ impl Weighter<Name, Arc<NameEntry>> for ByMemory {
 #[derive(Debug)]
 pub(crate) struct Names {
     /// None when switched off.
-    cache: Option<Cache<Name, Arc<NameEntry>, ByMemory, RandomState>>,
+    cache: Option<Cache<Name, Arc<NameEntry>, NameBytes, RandomState>>,
 }
 
 impl Names {
     /// At most so many bytes; 0 switches it off.
     pub(crate) fn new(bytes_max: u64) -> Self {
         let cache = || {
-            Cache::with(NAMES_EXPECTED, bytes_max, ByMemory, RandomState::new(), DefaultLifecycle::default())
+            Cache::with(NAMES_EXPECTED, bytes_max, NameBytes, RandomState::new(), DefaultLifecycle::default())
         };
         Self { cache: (bytes_max > 0).then(cache) }
     }

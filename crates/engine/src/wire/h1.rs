@@ -10,7 +10,7 @@ use super::h1_send::{Answering, Outgoing};
 use super::transport::{Readiness, Received};
 use crate::access_log::{LogFields, LogText};
 use crate::exchange::{
-    Admission, Exchange, Opened, Parked, Progress, Record, RequestBody, State, Wake, admit, begin, proceed,
+    Admission, Exchange, Opening, Parked, Progress, Record, RequestBody, State, Wake, admit, begin, proceed,
 };
 use crate::handler::{EXHAUSTED, Found, REQUEST_LATE, Refusal, Step, malformed};
 use crate::jobs::Waiter;
@@ -279,8 +279,8 @@ impl H1 {
                     (wanted, found),
                 );
                 match opened {
-                    Opened::Waits(key) => self.pend(conn, key),
-                    Opened::Answer(_, response) => {
+                    Opening::Waits(key) => self.pend(conn, key),
+                    Opening::Answer(_, response) => {
                         let answering = Answering::fresh(request, turn);
                         self.reply(conn, turn, answering, response)
                     }

@@ -8,7 +8,7 @@ use flash_http::response::Status;
 
 use super::conn::{Conn, Turn};
 use super::h1::{Flow, H1, Phase};
-use super::h1_send::{Answering, Asked, FirstSend};
+use super::h1_send::{Answering, FirstSend, RequestPlace};
 use crate::access_log::{LogFields, LogSource, LogText};
 use crate::body::Source;
 use crate::desk::{Ended, note_end};
@@ -32,7 +32,7 @@ impl H1 {
         response: &Response<M::File>,
         (hash, head): (HeadHash, &[u8]),
     ) {
-        let Asked::Fresh(request) = answering.asked else { return };
+        let RequestPlace::Fresh(request) = answering.asked else { return };
         let Some((entry, form)) = &response.repeats else { return };
         let (About::File(version, _) | About::NotModified(version)) = &response.about else { return };
         if turn.draining || request.body != RequestFraming::None {
@@ -81,15 +81,13 @@ impl H1 {
         let Some(content) = content.filter(|_| persistence == Persistence::Persists) else {
             // All other forms have their heads made.
             let response = match content {
-                Some(content) => {
-                    let source = Source::Memory(Arc::clone(content));
-                    Response::whole(version, source)
-                }
+                Some(content) => Response::whole(version, Source::Memory(Arc::clone(content))),
                 None if *form == ReplyForm::NotModified => Response::not_modified(version),
                 None => Response::head_only(version),
             };
             let started_ms = core.clock.ms();
-            let answering = Answering { persistence, asked: Asked::Known(known.log.clone()), started_ms };
+            let answering =
+                Answering { persistence, asked: RequestPlace::Known(known.log.clone()), started_ms };
             return Shortcut::Answered(self.reply(conn, turn, answering, response));
         };
         let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |bytes| {
@@ -115,7 +113,7 @@ impl H1 {
         }
         let response = Response::whole(version, Source::Memory(Arc::clone(content)));
         let started_ms = core.clock.ms();
-        let answering = Answering { persistence, asked: Asked::Known(known.log.clone()), started_ms };
+        let answering = Answering { persistence, asked: RequestPlace::Known(known.log.clone()), started_ms };
         let rest = content.head_from(sent.unwrap_or(0));
         let first = FirstSend { head_bytes: content.head_bytes(), offered, sent, rest };
         Shortcut::Answered(self.sent_first(conn, turn, answering, (first, response)))

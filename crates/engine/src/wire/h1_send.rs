@@ -23,12 +23,12 @@ use crate::store::Persistence;
 /// A request that is being answered.
 pub(super) struct Answering<'r, 'b> {
     pub(super) persistence: Persistence,
-    pub(super) asked: Asked<'r, 'b>,
+    pub(super) asked: RequestPlace<'r, 'b>,
     pub(super) started_ms: u64,
 }
 
 /// Where a request that is being answered is kept.
-pub(super) enum Asked<'r, 'b> {
+pub(super) enum RequestPlace<'r, 'b> {
     /// In the receive buffer.
     Fresh(&'r Request<'b>),
     /// Nowhere: these are its first bytes, and they are no request.
@@ -63,7 +63,7 @@ impl<'r, 'b> Answering<'r, 'b> {
         let ends = turn.draining || has_body(request);
         Self {
             persistence: persistence(request, ends),
-            asked: Asked::Fresh(request),
+            asked: RequestPlace::Fresh(request),
             started_ms: turn.desk.core.clock.ms(),
         }
     }
@@ -71,7 +71,7 @@ impl<'r, 'b> Answering<'r, 'b> {
     /// Of bytes that are no request.
     pub(super) fn of_line<M: Machine>(line: &'r [u8], turn: &Turn<'_, M>) -> Self {
         let started_ms = turn.desk.core.clock.ms();
-        Self { persistence: Persistence::Closes, asked: Asked::Line(line), started_ms }
+        Self { persistence: Persistence::Closes, asked: RequestPlace::Line(line), started_ms }
     }
 
     /// Of a request that an exchange has kept.
@@ -83,7 +83,7 @@ impl<'r, 'b> Answering<'r, 'b> {
     ) -> Self {
         let persistence = persistence(&request.request(), turn.draining);
         let Record { log, started_ms } = record;
-        Self { persistence, asked: Asked::Exchange(key, log, request), started_ms }
+        Self { persistence, asked: RequestPlace::Exchange(key, log, request), started_ms }
     }
 
     /// The same, whose answer is the last one of its connection.
@@ -96,9 +96,9 @@ impl<'r, 'b> Answering<'r, 'b> {
             return None;
         }
         match &self.asked {
-            Asked::Fresh(request) => Some(LogSource::Fields(LogFields::of(request))),
-            Asked::Line(line) => Some(LogSource::Fields(LogFields::of_line(line))),
-            Asked::Known(log) | Asked::Exchange(_, log, _) => log.as_ref().map(LogSource::Text),
+            RequestPlace::Fresh(request) => Some(LogSource::Fields(LogFields::of(request))),
+            RequestPlace::Line(line) => Some(LogSource::Fields(LogFields::of_line(line))),
+            RequestPlace::Known(log) | RequestPlace::Exchange(_, log, _) => log.as_ref().map(LogSource::Text),
         }
     }
 }
@@ -168,7 +168,7 @@ impl H1 {
         if let Some(line) = turn.desk.core.note_end(ended) {
             turn.desk.machine.log_access(line);
         }
-        if let Asked::Exchange(key, ..) = answering.asked {
+        if let RequestPlace::Exchange(key, ..) = answering.asked {
             turn.exchanges.end_lent(key);
         }
         let closes = answering.persistence == Persistence::Closes;
@@ -209,22 +209,22 @@ impl H1 {
         let opener = conn.opener;
         let record = |log| Record { log, started_ms };
         let key = match answering.asked {
-            Asked::Exchange(key, log, request) => {
+            RequestPlace::Exchange(key, log, request) => {
                 let state = State::Sending(Sending::new(body, request, tries));
                 turn.exchanges.put_back(key, Exchange { opener, record: record(log), state });
                 key
             }
-            Asked::Fresh(request) => {
+            RequestPlace::Fresh(request) => {
                 let state = State::Sending(Sending::new(body, RequestBuf::new(request), tries));
                 let record = record(LogText::new(format, LogFields::of(request)));
                 turn.exchanges.insert(Exchange { opener, record, state })
             }
-            Asked::Line(line) => {
+            RequestPlace::Line(line) => {
                 let record = record(LogText::new(format, LogFields::of_line(line)));
                 let state = State::Sending(Sending::page(body));
                 turn.exchanges.insert(Exchange { opener, record, state })
             }
-            Asked::Known(log) => {
+            RequestPlace::Known(log) => {
                 let state = State::Sending(Sending::page(body));
                 turn.exchanges.insert(Exchange { opener, record: record(log), state })
             }

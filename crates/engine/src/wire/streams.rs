@@ -18,7 +18,7 @@ use super::transport::Received;
 use crate::access_log::{LogFields, LogText};
 use crate::body::Pulled;
 use crate::exchange::{
-    Admission, Exchange, Halt, Opened, Progress, Record, Sending, State, admit, begin, proceed,
+    Admission, Exchange, Halt, Opening, Progress, Record, Sending, State, admit, begin, proceed,
 };
 use crate::handler::{Response, Step};
 use crate::jobs::Waiter;
@@ -171,10 +171,10 @@ impl Streams {
             Step::Wait(wanted, found) => {
                 let opening = (conn.opener, record);
                 match turn.exchanges.open_waiting(&mut turn.desk, opening, &request, (wanted, found)) {
-                    Opened::Waits(key) => {
+                    Opening::Waits(key) => {
                         return self.lanes.push_back(Lane { stream, key, answer: None });
                     }
-                    Opened::Answer(record, response) => (record, response),
+                    Opening::Answer(record, response) => (record, response),
                 }
             }
         };

@@ -164,11 +164,12 @@ fn distributions(out: &mut String, sum: &Counters, amounts: Amounts) {
     ];
     for (name, Histogram(counted)) in rows {
         let count = amounts.of(counted.count());
-        distribution(out, name, &count, counted.mean(), counted.max(), |part| counted.percentile(part));
+        let spread = (counted.mean(), counted.max());
+        distribution(out, (name, &count), spread, |part| counted.percentile(part));
         if name.starts_with("events") {
-            let (mean, max) = (counted.weighted_mean(), counted.max());
+            let spread = (counted.weighted_mean(), counted.max());
             let count = amounts.of(counted.sum());
-            distribution(out, "  as an event sees it", &count, mean, max, |part| {
+            distribution(out, ("  as an event sees it", &count), spread, |part| {
                 counted.weighted_percentile(part)
             });
         }
@@ -177,10 +178,8 @@ fn distributions(out: &mut String, sum: &Counters, amounts: Amounts) {
 
 fn distribution(
     out: &mut String,
-    name: &str,
-    count: &str,
-    mean: Option<f64>,
-    max: u64,
+    (name, count): (&str, &str),
+    (mean, max): (Option<f64>, u64),
     percentile: impl Fn(f64) -> Option<u64>,
 ) {
     let _ = write!(out, "{name:<22} {count:>12} {:>10}", optional(mean));
