@@ -20,6 +20,7 @@ const ORDER: &[&str] = &[
     "jobs",
     "machine",
     "rules",
+    "handed_over",
     "access_log",
     "counters",
     "histogram",
