@@ -53,7 +53,7 @@ pub struct Optimizations {
     pub head_cache: bool,
     /// Heads are padded to a multiple of [`HEAD_ALIGN_BYTES`] (section 5.5).
     pub align_heads: bool,
-    /// What is sent from files goes by [`System::send_file`](crate::System::send_file) instead of a
+    /// Parts of files are sent by [`Machine::send_file`](crate::Machine::send_file) instead of a
     /// read and a send.
     pub send_file: bool,
 }

@@ -15,7 +15,6 @@ mod request_body;
 mod sending;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use flash_http::RequestBuf;
 use flash_http::request::Request;
@@ -27,11 +26,10 @@ pub(crate) use sending::{Halt, Sending};
 
 use crate::access_log::{LogSource, LogText};
 use crate::desk::{Desk, Ended};
-use crate::handler::{self, BUSY, Found, Refusal, Response, Step, TOO_LARGE};
-use crate::jobs::{Waiter, Wanted};
+use crate::handler::{self, BUSY, Found, Refusal, Response, Step, TOO_LARGE, Wait};
+use crate::jobs::Waiter;
 use crate::machine::{JobId, Machine};
 use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
-use crate::store::Version;
 
 /// A request and how far its response is.
 #[derive(Debug)]
@@ -152,7 +150,7 @@ pub(crate) fn proceed<M: Machine>(
     let (request, step) = resume(desk, parked, wake);
     match step {
         Step::Answer(response) => Progress::Answer(request, response),
-        Step::Wait(wanted, found) => park(desk, waiter, request, (wanted, found)),
+        Step::Wait(wait) => park(desk, waiter, request, *wait),
     }
 }
 
@@ -161,10 +159,11 @@ fn park<M: Machine>(
     desk: &mut Desk<'_, M>,
     waiter: Waiter,
     request: RequestBuf,
-    (wanted, mut found): (Box<Wanted<M::File, Arc<Version>>>, Found<M::File>),
+    wait: Wait<M::File>,
 ) -> Progress<M::File> {
+    let Wait { wanted, mut found } = wait;
     found.tries = found.tries.saturating_add(1);
-    match desk.core.jobs.submit(*wanted, Some(waiter), desk.core.clock.ms()) {
+    match desk.core.jobs.submit(wanted, Some(waiter), desk.core.clock.ms()) {
         Some(job) => Progress::Waits(State::Waiting(job, Parked { request, found })),
         None => {
             let page = handler::error_page(&request.request(), BUSY);
@@ -177,7 +176,7 @@ fn park<M: Machine>(
 pub(crate) enum Opening<F> {
     Waits(ExchangeKey),
     /// There was no room for the job: this is the answer instead.
-    Answer(Record, Response<F>),
+    Answer(Response<F>),
 }
 
 /// The exchanges of a worker.
@@ -224,7 +223,7 @@ impl<F> Exchanges<F> {
         desk: &mut Desk<'_, M>,
         (opener, record): (Opener, Record),
         request: &Request<'_>,
-        wait: (Box<Wanted<F, Arc<Version>>>, Found<F>),
+        wait: Wait<F>,
     ) -> Opening<F> {
         let request = RequestBuf::new(request);
         let reading = State::Reading(request.clone(), RequestBody::NONE);
@@ -239,7 +238,7 @@ impl<F> Exchanges<F> {
             }
             Progress::Answer(_, response) => {
                 self.end_lent(key);
-                Opening::Answer(exchange.record, response)
+                Opening::Answer(response)
             }
         }
     }

@@ -55,15 +55,16 @@ impl<F> Sending<F> {
         self.again.as_ref().map(|(request, _)| request.request())
     }
 
-    /// The state in which the request is answered anew, for an answer that halted before any of it was sent.
-    pub(crate) fn into_anew(self, halt: Halt) -> Result<State<F>, Self> {
-        let Some((request, tries)) = self.again else { return Err(self) };
+    /// The state in which the request is answered anew, for an answer that halted before any of it was sent. None when the
+    /// request was not kept.
+    pub(crate) fn anew(self, halt: Halt) -> Option<State<F>> {
+        let (request, tries) = self.again?;
         let found = Found { tries, ..Found::NOTHING };
         let wake = match halt {
             Halt::Changed => Wake::ForgetAndLook,
             Halt::Refused(refusal) => Wake::Refuse(refusal),
         };
-        Ok(State::Woken(Parked { request, found }, wake))
+        Some(State::Woken(Parked { request, found }, wake))
     }
 
     /// Waits for a job.

@@ -13,7 +13,7 @@ use flash_http::request::{Method, Request};
 use flash_http::response::Status;
 
 use super::error_page::{NOT_ACCEPTABLE, PRECONDITION_FAILED, READ_FAILED, Refusal, UNSTEADY, unsatisfiable};
-use super::{About, Asked, Extent, Found, Handled, Held, Response, Step, refuse};
+use super::{About, Asked, Extent, Found, Handled, Held, Response, Step, Wait, refuse};
 use crate::body::{Body, Source, hand_over, load, multipart};
 use crate::desk::{Core, Desk};
 use crate::jobs::{Urgency, Wanted};
@@ -100,7 +100,8 @@ impl<F> Obtained<F> {
     pub(super) fn handled(self, request: &Request<'_>, entry: Arc<NameEntry>, tries: u8) -> Handled<F> {
         match self {
             Obtained::Wait(wanted, held) => {
-                Handled::Step(Step::Wait(wanted, Found { entry: Some(entry), held, tries }))
+                let found = Found { entry: Some(entry), held, tries };
+                Handled::Step(Step::Wait(Box::new(Wait { wanted: *wanted, found })))
             }
             Obtained::Refused(refusal) => Handled::Step(refuse(request, refusal)),
             Obtained::Closed => Handled::Closed,

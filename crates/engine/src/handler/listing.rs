@@ -7,7 +7,7 @@ use flash_http::request::Method;
 
 use super::error_page::BUSY;
 use super::files::{Looked, Obtained, obtain};
-use super::{Asked, Found, Handled, Held, Response, Step, refuse};
+use super::{Asked, Found, Handled, Held, Response, Step, Wait, refuse};
 use crate::counters::JobKind;
 use crate::desk::Desk;
 use crate::jobs::{JobKey, Urgency, Wanted};
@@ -28,7 +28,7 @@ pub(super) fn answer<M: Machine>(
         Held::Nothing => None,
     };
     let Some(version) = own.or_else(|| forms.of(json).get()) else {
-        return Handled::Step(request_listing(desk, asked, looked, json));
+        return Handled::Step(request_listing(desk, asked, &looked, json));
     };
     if asked.request.method == Method::Head {
         return Handled::Step(Step::Answer(Response::head_only(&version)));
@@ -50,7 +50,7 @@ pub(super) fn answer<M: Machine>(
 fn request_listing<M: Machine>(
     desk: &mut Desk<'_, M>,
     asked: &Asked<'_, '_>,
-    looked: Looked<'_, M::File>,
+    looked: &Looked<'_, M::File>,
     json: bool,
 ) -> Step<M::File> {
     if !desk.core.store.has_room_for_listing(desk.core.jobs.listings_len()) {
@@ -65,5 +65,5 @@ fn request_listing<M: Machine>(
         subject: None,
     };
     let found = Found { entry: Some(Arc::clone(looked.entry)), held: Held::Nothing, tries: looked.tries };
-    Step::Wait(Box::new(wanted), found)
+    Step::Wait(Box::new(Wait { wanted, found }))
 }

@@ -32,11 +32,17 @@ use crate::store::{Content, NameEntry, Resolved, Version};
 
 /// What a handler does with a request.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "each is made once and taken apart at once")]
 pub(crate) enum Step<F> {
     Answer(Response<F>),
     /// The job has to be done first; the handler is called again with what was found so far.
-    Wait(Box<Wanted<F, Arc<Version>>>, Found<F>),
+    Wait(Box<Wait<F>>),
+}
+
+/// A wait: the job that has to be done, and what was found before.
+#[derive(Debug)]
+pub(crate) struct Wait<F> {
+    pub(crate) wanted: Wanted<F, Arc<Version>>,
+    pub(crate) found: Found<F>,
 }
 
 /// What is known of a request's answer after waiting for it.
@@ -123,7 +129,9 @@ pub(crate) fn answer<M: Machine>(
             None => match look_up::look_up(desk, &asked, std::mem::take(&mut reopen)) {
                 look_up::LookUp::Known(entry) => (entry, false),
                 look_up::LookUp::Opened(entry) => (entry, true),
-                look_up::LookUp::Wait(wanted) => return Step::Wait(wanted, found),
+                look_up::LookUp::Wait(wanted) => {
+                    return Step::Wait(Box::new(Wait { wanted: *wanted, found }));
+                }
                 look_up::LookUp::Refused(refusal) => return refuse(request, refusal),
             },
         };

@@ -132,7 +132,9 @@ impl About {
             About::File(version, _) => version.each_field(field),
             About::NotModified(version) => version.each_validator(field),
             About::Page { fields, .. } => {
-                fields.iter().for_each(|(name, value)| field(name, value.as_bytes()))
+                for (name, value) in fields {
+                    field(name, value.as_bytes());
+                }
             }
             About::Methods => field("Allow", ALLOW.as_bytes()),
         }

@@ -270,17 +270,13 @@ impl H1 {
                 self.remember(turn, &answering, &response, (hash, head));
                 self.reply(conn, turn, answering, response)
             }
-            Step::Wait(wanted, found) => {
+            Step::Wait(wait) => {
                 let record = record(turn, request);
-                let opened = turn.exchanges.open_waiting(
-                    &mut turn.desk,
-                    (conn.opener, record),
-                    request,
-                    (wanted, found),
-                );
+                let opened =
+                    turn.exchanges.open_waiting(&mut turn.desk, (conn.opener, record), request, *wait);
                 match opened {
                     Opening::Waits(key) => self.pend(conn, key),
-                    Opening::Answer(_, response) => {
+                    Opening::Answer(response) => {
                         let answering = Answering::fresh(request, turn);
                         self.reply(conn, turn, answering, response)
                     }

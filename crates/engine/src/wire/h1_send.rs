@@ -36,7 +36,7 @@ pub(super) enum RequestPlace<'r, 'b> {
     /// Nowhere: it was known by its bytes.
     Known(Option<LogText>),
     /// In an exchange, which is lent.
-    Exchange(ExchangeKey, Option<LogText>, RequestBuf),
+    Exchange(ExchangeKey, Option<LogText>, Box<RequestBuf>),
 }
 
 /// An answer on its way: what is left of its head, and what was sent.
@@ -83,7 +83,7 @@ impl<'r, 'b> Answering<'r, 'b> {
     ) -> Self {
         let persistence = persistence(&request.request(), turn.draining);
         let Record { log, started_ms } = record;
-        Self { persistence, asked: RequestPlace::Exchange(key, log, request), started_ms }
+        Self { persistence, asked: RequestPlace::Exchange(key, log, Box::new(request)), started_ms }
     }
 
     /// The same, whose answer is the last one of its connection.
@@ -134,13 +134,13 @@ impl H1 {
         (first, mut response): (FirstSend, Response<M::File>),
     ) -> Flow {
         let Ok(sent) = first.sent else {
-            return self.end(conn, turn, answering, (response.status, 0, false));
+            return self.end(conn, turn, &answering, (response.status, 0, false));
         };
         turn.desk.core.counters.sends.add(sent as u64);
         turn.budget.bytes = turn.budget.bytes.saturating_sub(sent);
         let body_sent = sent.saturating_sub(first.head_bytes);
         if sent == first.offered && is_simple(&response.body) {
-            return self.end(conn, turn, answering, (response.status, body_sent as u64, true));
+            return self.end(conn, turn, &answering, (response.status, body_sent as u64, true));
         }
         response.body.advance(body_sent);
         let outgoing = Outgoing {
@@ -159,7 +159,7 @@ impl H1 {
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-        answering: Answering<'_, '_>,
+        answering: &Answering<'_, '_>,
         (status, body_bytes, whole): (Status, u64, bool),
     ) -> Flow {
         let source = answering.log_source(turn);
@@ -168,8 +168,8 @@ impl H1 {
         if let Some(line) = turn.desk.core.note_end(ended) {
             turn.desk.machine.log_access(line);
         }
-        if let RequestPlace::Exchange(key, ..) = answering.asked {
-            turn.exchanges.end_lent(key);
+        if let RequestPlace::Exchange(key, ..) = &answering.asked {
+            turn.exchanges.end_lent(*key);
         }
         let closes = answering.persistence == Persistence::Closes;
         if whole { self.after_answer(conn, turn, status, closes) } else { Flow::Over(Verdict::Close) }
@@ -210,7 +210,7 @@ impl H1 {
         let record = |log| Record { log, started_ms };
         let key = match answering.asked {
             RequestPlace::Exchange(key, log, request) => {
-                let state = State::Sending(Sending::new(body, request, tries));
+                let state = State::Sending(Sending::new(body, *request, tries));
                 turn.exchanges.put_back(key, Exchange { opener, record: record(log), state });
                 key
             }
@@ -252,17 +252,16 @@ impl H1 {
         let end = loop {
             match send_piece(conn, turn, waiter, &mut sending, &mut outgoing) {
                 Piece::More => {}
-                Piece::Halted(halt) => match anew(sending, halt, &outgoing) {
-                    Ok(state) => {
-                        turn.exchanges.put_back(key, Exchange { opener, record, state });
-                        self.phase = Phase::Pending(key);
-                        return Flow::Again;
-                    }
-                    Err(mut cut) => {
-                        cut.leave_jobs(&mut turn.desk.core.jobs, key);
-                        break Verdict::Close;
-                    }
-                },
+                // If nothing of it was sent the request is looked at again; else the connection is cut, so that the client
+                // sees that the answer is not whole.
+                Piece::Halted(halt) => {
+                    sending.leave_jobs(&mut turn.desk.core.jobs, key);
+                    let anew = if outgoing.sent_bytes == 0 { sending.anew(halt) } else { None };
+                    let Some(state) = anew else { break Verdict::Close };
+                    turn.exchanges.put_back(key, Exchange { opener, record, state });
+                    self.phase = Phase::Pending(key);
+                    return Flow::Again;
+                }
                 Piece::Over(verdict @ (Verdict::Blocked | Verdict::Yield)) => {
                     let state = State::Sending(sending);
                     turn.exchanges.put_back(key, Exchange { opener, record, state });
@@ -303,7 +302,7 @@ fn first_send<M: Machine>(
 ) -> FirstSend {
     let Response { status, about, length, body, .. } = response;
     let core = &mut *turn.desk.core;
-    if let (Body::Content(content, _), About::File(_, Extent::Whole)) = (&*body, &*about)
+    if let (Body::Content(content, _), About::File(_, Extent::Whole)) = (body, about)
         && persistence == Persistence::Persists
         && content.head_bytes() > 0
     {
@@ -434,10 +433,4 @@ fn bring<M: Machine>(
     sending.wait(&mut turn.desk, waiter, *wanted);
     sending.load_ahead(&mut turn.desk, waiter);
     Piece::More
-}
-
-/// The answer cannot go on. If nothing of it was sent the request is looked at again; else the connection is cut, so that
-/// the client sees that the answer is not whole.
-fn anew<F>(sending: Sending<F>, halt: Halt, outgoing: &Outgoing) -> Result<State<F>, Sending<F>> {
-    if outgoing.sent_bytes > 0 { Err(sending) } else { sending.into_anew(halt) }
 }

@@ -168,13 +168,13 @@ impl Streams {
         };
         let (record, response) = match step {
             Step::Answer(response) => (record, response),
-            Step::Wait(wanted, found) => {
-                let opening = (conn.opener, record);
-                match turn.exchanges.open_waiting(&mut turn.desk, opening, &request, (wanted, found)) {
+            Step::Wait(wait) => {
+                let opening = (conn.opener, record.clone());
+                match turn.exchanges.open_waiting(&mut turn.desk, opening, &request, *wait) {
                     Opening::Waits(key) => {
                         return self.lanes.push_back(Lane { stream, key, answer: None });
                     }
-                    Opening::Answer(record, response) => (record, response),
+                    Opening::Answer(response) => (record, response),
                 }
             }
         };
