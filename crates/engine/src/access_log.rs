@@ -23,7 +23,7 @@ pub enum LogFormat {
     Off,
 }
 
-/// What a request contributes to its line.
+/// A request's fields in its line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LogFields<'r> {
     line: &'r [u8],
@@ -42,7 +42,7 @@ impl<'r> LogFields<'r> {
         }
     }
 
-    /// Of a request that could not be parsed, by its first line.
+    /// For a request that could not be parsed, by its first line.
     pub(crate) fn of_line(line: &'r [u8]) -> Self {
         Self { line, ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! What an engine has done and holds: plain numbers that it counts as it goes.
+//! Counters of an engine: plain numbers that it counts as it goes.
 //!
 //! The steps count here; the server reads all of it through
 //! [`Engine::counters`](crate::Engine::counters). Nothing may be decided by these numbers.
@@ -7,7 +7,7 @@ use flash_http::response::Status;
 
 use crate::histogram::Histogram;
 
-/// What an engine has done since its start, and holds now.
+/// The counts of an engine since its start, and the amounts it holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Requests begun: every head that was read whole, or refused.
@@ -38,7 +38,7 @@ pub struct Counters {
     pub sends: Histogram,
     /// Events of each dispatch: ready descriptors that the kernel gave at once.
     pub dispatches: Histogram,
-    /// What became of jobs, in the order of [`JobKind::ALL`].
+    /// Jobs, in the order of [`JobKind::ALL`].
     pub jobs: [JobCounters; JobKind::ALL.len()],
     /// Jobs waiting for a helper whenever one was added, that one included.
     pub queue_lengths: Histogram,
@@ -95,7 +95,7 @@ impl JobKind {
     pub const ALL: [JobKind; 5] =
         [JobKind::Find, JobKind::List, JobKind::Load, JobKind::Read, JobKind::Close];
 
-    /// What it is called.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             JobKind::Find => "find",
@@ -107,7 +107,7 @@ impl JobKind {
     }
 }
 
-/// What became of jobs of one kind.
+/// The fates of jobs of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobCounters {
     /// Handed to helpers.

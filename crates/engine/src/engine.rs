@@ -203,7 +203,7 @@ impl<M: Machine> Engine<M> {
         self.wires.awaited(key)
     }
 
-    /// What the engine has done and holds.
+    /// The engine's counts, and the amounts it holds now.
     pub fn counters(&self) -> Counters {
         let Core { jobs, store, counters, .. } = &self.core;
         Counters {
@@ -241,7 +241,7 @@ impl<M: Machine> Engine<M> {
         }
     }
 
-    /// Whether everybody who waits for a job seems to have gone away while the disk is behind.
+    /// Whether all clients that wait for a job seem to have gone away while the disk is behind.
     fn is_abandoned(&self, id: JobId, job: &Job<M::File, Arc<Version>>) -> bool {
         self.core.clock.ms() >= job.since_ms + ABANDONED_MS
             && job.state == JobState::Queued

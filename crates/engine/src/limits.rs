@@ -45,7 +45,7 @@ pub const OVERDUE_PER_TURN_MAX: usize = 64;
 pub const HEAD_ALIGN_BYTES: usize = 32;
 /// Files up to this size are kept in the content cache and sent from one buffer.
 pub const SMALL_FILE_BYTES_MAX: u64 = 128 * 1024;
-/// What one helper job brings into memory: a block of the file that begins at a multiple of
+/// Bytes that one helper job brings into memory: a block of the file that begins at a multiple of
 /// this. No read crosses from one block into the next.
 pub const LOAD_BYTES: u64 = 512 * 1024;
 /// Bytes read from the page cache at once, at most.
@@ -74,11 +74,11 @@ pub const ABANDONED_MS: u64 = 1_000;
 pub const RETRY_AFTER_S: u64 = 2;
 /// Bound of the name cache, which holds what was found and what is missing.
 pub const NAME_CACHE_BYTES_MAX: u64 = 32 * 1024 * 1024;
-/// What an entry of the name cache weighs besides its path and its versions.
+/// Weight of an entry of the name cache besides its path and its versions.
 pub const NAME_ENTRY_BYTES: usize = 256;
 /// Versions found again by their files where names are not kept: as many as fit the memory of names.
 pub const VERSIONS_MAX: usize = NAME_CACHE_BYTES_MAX as usize / VERSION_BYTES;
-/// What a version of a file weighs.
+/// Weight of a version of a file.
 pub const VERSION_BYTES: usize = 768;
 /// Names that the cache is prepared for at its start.
 pub const NAMES_EXPECTED: usize = 4096;

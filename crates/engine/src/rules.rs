@@ -1,4 +1,4 @@
-//! What the engine was told to do: sites, settings and content types.
+//! The engine's configuration: sites, settings and content types.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::limits::{HEAD_ALIGN_BYTES, KNOWN_REQUESTS_MAX, NAME_CACHE_BYTES_MAX, 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SiteId(pub u16);
 
-/// What is served of one site.
+/// The rules of one site.
 #[derive(Clone, Debug)]
 pub struct SiteRules {
     /// Its directory. The engine only compares it: sites with the same root have one share of the
@@ -28,7 +28,7 @@ pub struct SiteRules {
     pub browse: bool,
     /// Whether `.br`, `.zst` and `.gz` siblings are looked for.
     pub precompressed: bool,
-    /// What `%2F` in a path is taken for.
+    /// How `%2F` in a path is read.
     pub encoded_slash: EncodedSlash,
 }
 
@@ -47,7 +47,7 @@ pub struct Timeouts {
 /// that of contents by a bound of 0 in [`Rules::cache_memory_bytes`].
 #[derive(Clone, Copy, Debug)]
 pub struct Optimizations {
-    /// What a path leads to is remembered between requests (Flash 1999, section 5.2).
+    /// The targets of paths are remembered between requests (Flash 1999, section 5.2).
     pub name_cache: bool,
     /// Response heads are kept (section 5.3).
     pub head_cache: bool,
@@ -65,7 +65,7 @@ impl Default for Optimizations {
 }
 
 impl Optimizations {
-    /// What the lengths of heads are a multiple of.
+    /// The number that the lengths of heads are a multiple of.
     pub(crate) fn head_align_bytes(&self) -> usize {
         if self.align_heads { HEAD_ALIGN_BYTES } else { 1 }
     }
@@ -87,7 +87,7 @@ pub struct Rules {
     pub stale_ms: u64,
     /// Bound of the content cache; 0 switches it off.
     pub cache_memory_bytes: u64,
-    /// What is optimized.
+    /// The optimizations in use.
     pub optimizations: Optimizations,
     /// Bound of connections.
     pub connections_max: usize,
@@ -101,7 +101,7 @@ pub struct Rules {
     pub helpers_max: usize,
     /// Timeouts.
     pub timeouts: Timeouts,
-    /// What a client must take at least; 0 switches the check off.
+    /// The least rate at which a client must read; 0 switches the check off.
     pub least_rate_bytes_per_s: u64,
     /// The form of access-log lines.
     pub log_format: LogFormat,

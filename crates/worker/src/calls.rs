@@ -30,7 +30,7 @@ const LONG_NS: u64 = 50_000;
 /// They are read at the beginning of a turn when the loop has been idle for this long: 10,000 times a second at
 /// most.
 const IDLE_NS: u64 = 100_000;
-/// And when the turn has so many events to share the cost.
+/// And when the turn has this many events to share the cost.
 const EVENTS_WORTH_A_LOOK: usize = 16;
 
 /// A call site.
@@ -131,7 +131,7 @@ pub(super) fn know_roots(sites: &[SiteRules]) {
     let _ = ROOTS.set(sites.iter().map(bytes).collect());
 }
 
-/// A turn of the calling thread begins, at `now_ns` of the monotonic clock, with so many events. Called after
+/// A turn of the calling thread begins, at `now_ns` of the monotonic clock, with this many events. Called after
 /// every wait for events or for a lock.
 #[inline]
 pub(super) fn begin_turn(now_ns: u64, events: usize) {

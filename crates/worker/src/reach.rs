@@ -18,13 +18,13 @@ use crate::setup::SendBy;
 /// How a worker reaches files.
 #[derive(Clone, Copy, Debug)]
 pub struct Reach {
-    /// Looks a path up under a root: `WouldBlock` where that would wait and may not.
+    /// Looks a path up under a root: `WouldBlock` where that would wait and must not.
     pub look_up: fn(&OwnedFd, &[u8], Want) -> io::Result<Found>,
     /// Reads what there is, or what is in memory, at an offset.
     pub read: fn(&SiteFile, u64, &mut [u8]) -> io::Result<Resident>,
-    /// Asks for the state of an open file: `WouldBlock` where that would wait and may not.
+    /// Asks for the state of an open file: `WouldBlock` where that would wait and must not.
     pub stat: fn(&SiteFile) -> io::Result<Stat>,
-    /// Sends a head and so many bytes of a file from an offset on, or what of them is in memory, by sendfile.
+    /// Sends a head and this many bytes of a file from an offset on, or those of them that are in memory, by sendfile.
     pub send_file: SendFile,
     /// Whether it looks files up also under roots that may wait for somebody else.
     pub under_all_roots: bool,

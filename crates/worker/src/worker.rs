@@ -77,7 +77,7 @@ pub struct Worker {
     accepts: Accepts,
     /// Whether the listeners are watched.
     listening: bool,
-    /// Kept for a moment when no other descriptor is to be had.
+    /// Kept for a moment when no other descriptor is left.
     spare: Option<OwnedFd>,
     draining: bool,
     now_ms: u64,

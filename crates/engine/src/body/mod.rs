@@ -31,7 +31,7 @@ pub(crate) enum Body<F> {
     Multipart(Box<MultipartBody<F>>),
 }
 
-/// What a pull gives.
+/// The result of a pull.
 #[derive(Debug)]
 pub(crate) enum Pulled<'p, F> {
     /// The next bytes.

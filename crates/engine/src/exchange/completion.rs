@@ -1,4 +1,4 @@
-//! What becomes of finished jobs: results go into the store, and to every exchange that waits. A helper's death comes
+//! Completion of jobs: results go into the store, and to every exchange that waits. A helper's death arrives
 //! here as [`Outcome::Lost`].
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::machine::{Finding, JobId, Outcome};
 use crate::slab::ExchangeKey;
 use crate::store::{Content, LookedUp, MadeListing, NameEntry, Version};
 
-/// What those who wait for a job are told.
+/// The news for every exchange that waits for a job.
 enum News<F> {
     Entry(Arc<NameEntry>),
     Listing(Arc<Version>, Arc<F>),

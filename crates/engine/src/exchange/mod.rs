@@ -39,14 +39,14 @@ pub(crate) struct Exchange<F> {
     pub(crate) state: State<F>,
 }
 
-/// Who opened an exchange. Its numbers mean something to the wire and to the jobs only.
+/// The connection and the client that an exchange belongs to. Only the wire and the jobs interpret them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opener {
     pub(crate) connection: Key,
     pub(crate) client: ClientNumber,
 }
 
-/// What is kept of a request for its log line.
+/// A request's part of its log line, kept while it waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     /// None when no lines are wanted.
@@ -74,7 +74,7 @@ pub(crate) struct Parked<F> {
     pub(crate) found: Found<F>,
 }
 
-/// What becomes of a request after its wait.
+/// How a request goes on after its wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wake {
     LookAgain,
@@ -83,7 +83,7 @@ pub(crate) enum Wake {
     Refuse(Refusal),
 }
 
-/// What to do with a request whose head is whole.
+/// How a request whose head is whole goes on.
 pub(crate) enum Admission<F> {
     /// The handler can be asked.
     Ready,
@@ -132,7 +132,7 @@ fn resume<M: Machine>(
     (request, step)
 }
 
-/// What has become of an exchange that was asked to go on.
+/// The result of asking an exchange to go on.
 pub(crate) enum Progress<F> {
     /// It waits; it is told when its job is done.
     Waits(State<F>),
@@ -154,7 +154,7 @@ pub(crate) fn proceed<M: Machine>(
     }
 }
 
-/// Has an exchange wait for a job, if there is room for it.
+/// Makes an exchange wait for a job, if there is room for the job.
 fn park<M: Machine>(
     desk: &mut Desk<'_, M>,
     waiter: Waiter,
@@ -172,7 +172,7 @@ fn park<M: Machine>(
     }
 }
 
-/// What has become of an exchange that was to begin with a wait.
+/// The result of opening an exchange with a wait.
 pub(crate) enum Opening<F> {
     Waits(ExchangeKey),
     /// There was no room for the job: this is the answer instead.

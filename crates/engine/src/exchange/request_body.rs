@@ -6,7 +6,7 @@ use flash_http::request::Body;
 use crate::handler::{Refusal, TOO_LARGE};
 use crate::limits::REQUEST_BODY_BYTES_MAX;
 
-/// What is left of a request's body.
+/// The rest of a request's body.
 #[derive(Debug)]
 pub(crate) enum RequestBody {
     /// This many bytes.

@@ -80,7 +80,7 @@ impl<F> Sending<F> {
         }
     }
 
-    /// Has the blocks that follow loaded while the answer goes on.
+    /// Queues loads of the blocks that follow while the answer goes on.
     pub(crate) fn load_ahead<M: Machine<File = F>>(&mut self, desk: &mut Desk<'_, M>, waiter: Waiter) {
         let Some(file) = self.body.file_mut() else { return };
         while let Some(wanted) = file.wanted_ahead() {

@@ -96,7 +96,7 @@ pub(super) fn answer<M: Machine>(
 }
 
 impl<F> Obtained<F> {
-    /// What a handler makes of it when there is no source.
+    /// The handler's step when there is no source.
     pub(super) fn handled(self, request: &Request<'_>, entry: Arc<NameEntry>, tries: u8) -> Handled<F> {
         match self {
             Obtained::Wait(wanted, held) => {

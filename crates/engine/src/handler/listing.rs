@@ -46,7 +46,7 @@ pub(super) fn answer<M: Machine>(
     }
 }
 
-/// Has a helper make a listing.
+/// Queues a job that makes a listing.
 fn request_listing<M: Machine>(
     desk: &mut Desk<'_, M>,
     asked: &Asked<'_, '_>,

@@ -30,7 +30,7 @@ use crate::machine::Machine;
 use crate::rules::SiteId;
 use crate::store::{Content, NameEntry, Resolved, Version};
 
-/// What a handler does with a request.
+/// A handler's decision on a request.
 #[derive(Debug)]
 pub(crate) enum Step<F> {
     Answer(Response<F>),
@@ -45,7 +45,7 @@ pub(crate) struct Wait<F> {
     pub(crate) found: Found<F>,
 }
 
-/// What is known of a request's answer after waiting for it.
+/// The part of a request's answer that was found before a wait.
 #[derive(Debug)]
 pub(crate) struct Found<F> {
     /// The entry that the path leads to.
@@ -55,7 +55,7 @@ pub(crate) struct Found<F> {
     pub(crate) tries: u8,
 }
 
-/// What is kept for a request while it waits, since the caches may let it go.
+/// A file or content kept for a request that waits, since the caches may evict it.
 #[derive(Debug)]
 pub(crate) enum Held<F> {
     Nothing,
@@ -82,7 +82,7 @@ pub(crate) struct Asked<'a, 'b> {
     pub(crate) path: &'a [u8],
 }
 
-/// What a handler for one kind of target comes to.
+/// The result of a handler for one kind of target.
 pub(crate) enum Handled<F> {
     Step(Step<F>),
     /// The entry is no longer true.

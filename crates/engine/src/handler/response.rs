@@ -13,7 +13,7 @@ use crate::store::{NameEntry, ReplyForm, Version};
 #[derive(Debug)]
 pub(crate) struct Response<F> {
     pub(crate) status: Status,
-    /// What its fields describe.
+    /// The subject of its fields.
     pub(crate) about: About,
     /// `Content-Length`, which for a HEAD is that of a body which is not sent. None where there is no such field.
     pub(crate) length: Option<u64>,
@@ -25,7 +25,7 @@ pub(crate) struct Response<F> {
     pub(crate) tries: u8,
 }
 
-/// What the fields of a response describe.
+/// The subject of a response's fields.
 #[derive(Debug)]
 pub(crate) enum About {
     /// A version of a file, or a listing.

@@ -17,7 +17,7 @@ use crate::rules::SiteId;
 use crate::slab::{ClientNumber, ExchangeKey, Slab, VersionId};
 use shares::Shares;
 
-/// What makes two jobs the same.
+/// The identity of a job: requests for the same one are joined.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum JobKey {
     Find(SiteId, Box<[u8]>),
@@ -125,7 +125,7 @@ pub(crate) struct Jobs<F, S> {
     /// Jobs that each client's requests have made.
     of_clients: HashMap<ClientNumber, usize>,
     timeout_ms: u64,
-    /// What became of them, in the order of [`JobKind::ALL`].
+    /// Their results, counted in the order of [`JobKind::ALL`].
     pub(crate) counters: [JobCounters; JobKind::ALL.len()],
     /// How many were queued whenever one was added, that one included.
     pub(crate) lengths: Histogram,
@@ -224,7 +224,7 @@ impl<F, S> Jobs<F, S> {
         }
     }
 
-    /// What became of jobs of this kind, to be counted on.
+    /// The counters of jobs of this kind.
     pub(crate) fn count(&mut self, kind: JobKind) -> &mut JobCounters {
         &mut self.counters[kind as usize]
     }

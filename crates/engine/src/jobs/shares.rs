@@ -1,4 +1,4 @@
-//! How the roots of the sites share what is bounded: helpers, and places in the queue of jobs.
+//! Shares of the sites' roots in bounded resources: helpers, and places in the queue of jobs.
 //! Each root has a reserve that the others cannot take, and the rest is common to all, so that a
 //! root whose disk hangs takes no more than its share.
 //!

@@ -1,4 +1,4 @@
-//! What the engine requires of the machine: sockets, files, helpers and logs, each by a small trait.
+//! The engine's requirements of the machine: sockets, files, helpers and logs, each a small trait.
 //!
 //! `flash-worker` implements them on Linux, the engine's tests in memory. Every call answers at once, even when the
 //! answer is "that would wait". Only where the architecture says so may a call on files wait instead
@@ -34,7 +34,7 @@ pub trait Net {
     /// Tells the client that nothing follows.
     fn end_sending(&mut self, socket: &Self::Socket);
 
-    /// Has the close to come discard what the client has not received, so that the kernel keeps nothing for it.
+    /// Makes the close to come discard what the client has not received, so that the kernel keeps nothing for it.
     fn reset(&mut self, socket: &Self::Socket);
 
     /// Bytes that were sent and that the client has not acknowledged.

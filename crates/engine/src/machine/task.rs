@@ -22,7 +22,7 @@ impl JobId {
     }
 }
 
-/// What a helper is asked to do.
+/// Work for a helper.
 #[derive(Debug)]
 pub enum Task<F> {
     /// Find what a path leads to (see [`find`](crate::find)) and bring the first block of it into memory.
@@ -86,16 +86,16 @@ impl<F> Clone for Task<F> {
 /// The result of a job.
 #[derive(Debug)]
 pub enum Outcome<F> {
-    /// Of [`Task::Find`].
+    /// The result of [`Task::Find`].
     Found(Finding<F>),
-    /// Of [`Task::List`]: the listing as a file.
+    /// The result of [`Task::List`]: the listing as a file.
     Listed(F, FileStat),
-    /// Of [`Task::Load`].
+    /// The result of [`Task::Load`].
     Loaded,
-    /// Of [`Task::Read`]: the bytes, fewer than asked for when the file ended, and the state of the file after they
+    /// The result of [`Task::Read`]: the bytes, fewer than asked for when the file ended, and the file's state after they
     /// were read.
     Bytes(Vec<u8>, FileStat),
-    /// Of [`Task::Close`].
+    /// The result of [`Task::Close`].
     Closed,
     /// The file system failed, with this error number.
     Failed(i32),

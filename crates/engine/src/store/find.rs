@@ -11,7 +11,7 @@ use crate::rules::SiteRules;
 /// slash names a directory.
 ///
 /// # Errors
-/// Those of `look_up`, but for `Missing` and `Denied`, which are findings.
+/// Those of `look_up`, except `Missing` and `Denied`, which are findings.
 pub fn find<F>(
     path: &[u8],
     site: &SiteRules,
@@ -46,7 +46,7 @@ pub fn find<F>(
             let sibling = [&file_path[..], coding.extension().as_bytes()].concat();
             *place = match look_up(relative(&sibling), want) {
                 Ok(found) => stands_for(&found.stat, &plain.stat).then_some(found),
-                // A sibling that may not be read is as good as none: there is the plain file.
+                // A sibling that cannot be read is as good as none: there is the plain file.
                 Err(LookUpError::Missing | LookUpError::Denied) => None,
                 Err(e) => return Err(e),
             };
@@ -130,7 +130,7 @@ mod tests {
         ("fifo", FileKind::Special),
         ("closed/", FileKind::Directory),
     ];
-    /// What may not be read.
+    /// Files that the server lacks the permission to read.
     const CLOSED: &[&str] = &["closed/index.html", "private"];
 
     fn run(path: &str, browse: bool) -> Finding<()> {

@@ -25,7 +25,7 @@ pub(crate) enum ReplyForm {
     NotModified,
 }
 
-/// What becomes of the connection after an answer (RFC 9112, section 9.3).
+/// Whether the connection persists after an answer (RFC 9112, section 9.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Persistence {
     /// It persists, which HTTP/1.1 takes for granted.
@@ -80,7 +80,7 @@ impl KnownRequests {
         Self { places, hasher: RandomState::default() }
     }
 
-    /// What is known of a head with exactly these bytes.
+    /// The known request with exactly these bytes.
     #[inline]
     pub(crate) fn get(&self, head: &[u8]) -> (HeadHash, Option<&Known>) {
         if head.len() > KNOWN_HEAD_BYTES_MAX || self.places.is_empty() {

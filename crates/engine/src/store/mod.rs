@@ -1,4 +1,4 @@
-//! What the engine remembers between requests: the paper's three caches (Flash 1999, sections 5.2 to 5.4), names,
+//! The engine's memory between requests: the paper's three caches (Flash 1999, sections 5.2 to 5.4), names,
 //! response heads and contents; open files, listings, and request heads known by their bytes.
 //!
 //! Heads live in [`Version`] and need no invalidation of their own, since a changed file is a new version. Handlers ask
@@ -30,7 +30,7 @@ use crate::machine::{FileStat, Finding, Moment, Opened};
 use crate::rules::{Rules, SiteId};
 use crate::slab::VersionId;
 
-/// What a worker remembers.
+/// The caches of a worker.
 #[derive(Debug)]
 pub(crate) struct Store<F> {
     pub(crate) names: Names,

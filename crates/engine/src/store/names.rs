@@ -1,4 +1,4 @@
-//! What each path of each site leads to, found or missing: the paper's pathname cache.
+//! The paper's pathname cache: for each path of each site, the file or directory found there, or that it is missing.
 
 use std::hash::{Hash, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ pub(crate) enum Resolved {
     Listing(ListingForms),
     /// Nothing, or nothing that is served.
     Missing,
-    /// A file that may not be read.
+    /// A file that the server lacks the permission to read.
     Denied,
 }
 
@@ -78,7 +78,7 @@ impl MomentMs {
     }
 }
 
-/// What a path leads to, and since when that is known.
+/// An entry of the name cache: the target of a path, and since when it is known.
 #[derive(Debug)]
 pub(crate) struct NameEntry {
     pub(crate) resolved: Resolved,
@@ -186,7 +186,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// At most so many bytes; 0 switches it off.
+    /// At most this many bytes; 0 switches it off.
     pub(crate) fn new(bytes_max: u64) -> Self {
         let cache = || {
             Cache::with(NAMES_EXPECTED, bytes_max, NameBytes, RandomState::new(), DefaultLifecycle::default())

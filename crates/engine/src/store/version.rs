@@ -21,7 +21,7 @@ pub(crate) struct VersionOrigin {
     pub(crate) site: SiteId,
     /// The coding of a precompressed sibling.
     pub(crate) coding: Option<Coding>,
-    /// Has siblings in other codings, or is one.
+    /// Whether it has siblings in other codings, or is one.
     pub(crate) varies: bool,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Version {
     pub(crate) stat: FileStat,
     /// Changed so shortly before it was seen that another change could go unnoticed.
     pub(crate) racy: bool,
-    /// Has siblings in other codings, or is one.
+    /// Whether it has siblings in other codings, or is one.
     pub(crate) varies: bool,
     pub(crate) coding: Option<Coding>,
     pub(crate) etag: String,
@@ -162,7 +162,7 @@ pub(crate) struct Versions(Option<Cache<FileKey, Arc<Version>>>);
 type FileKey = (SiteId, u64, u64, Option<Coding>);
 
 impl Versions {
-    /// At most so many; 0 switches it off.
+    /// At most this many; 0 switches it off.
     pub(crate) fn new(versions_max: usize) -> Self {
         Self((versions_max > 0).then(|| Cache::new(versions_max)))
     }

@@ -23,7 +23,7 @@ pub(crate) struct Connection<S> {
     pub(crate) wire: Wire,
 }
 
-/// What a connection has whatever its wire.
+/// The part of a connection that every wire has.
 #[derive(Debug)]
 pub(crate) struct Conn<S> {
     pub(crate) transport: Transport<S>,
@@ -37,7 +37,7 @@ pub(crate) struct Conn<S> {
     pub(crate) filed_tick: Option<u64>,
     /// Is in the queue of connections to be continued.
     pub(crate) queued: bool,
-    /// What the client had acknowledged when it was last judged; None while the server does not wait for it.
+    /// The bytes that the client had acknowledged when it was last judged; None while the server does not wait for it.
     pub(crate) pace: Option<u64>,
 }
 
@@ -53,16 +53,16 @@ pub(crate) enum Wire {
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Waits for an event of its socket, a job, or its deadline.
+    /// It waits for an event of its socket, a job, or its deadline.
     Blocked,
-    /// Has used up its turn.
+    /// It has used up its turn.
     Yield,
     Close,
     /// Is closed, and what the client has not received is discarded.
     Reset,
 }
 
-/// What a connection may still do in this turn.
+/// The rest of a connection's share of this turn.
 #[derive(Debug)]
 pub(crate) struct Budget {
     pub(crate) requests: u32,
@@ -90,7 +90,7 @@ pub(crate) enum Blamed {
     Line(Vec<u8>),
 }
 
-/// What a wire is lent for a turn of a connection.
+/// Everything that a wire is lent for a turn of a connection.
 #[derive(Debug)]
 pub(crate) struct Turn<'t, M: Machine> {
     pub(crate) desk: Desk<'t, M>,

@@ -36,7 +36,7 @@ pub(crate) struct H1 {
     pub(super) lent: Option<ExchangeKey>,
 }
 
-/// What the connection is at.
+/// The phase of a connection.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// Between two requests.
@@ -65,7 +65,7 @@ pub(super) enum Flow {
     Over(Verdict),
 }
 
-/// What became of the requests among the bytes received.
+/// The result of answering the requests among the bytes received.
 enum Heads {
     /// They took this many bytes; what follows is not a whole head.
     Took(usize),
@@ -504,7 +504,7 @@ impl H1 {
     }
 }
 
-/// What is kept of a request for its log line.
+/// A request's part of its log line, kept while it waits.
 fn record<M: Machine>(turn: &Turn<'_, M>, request: &Request<'_>) -> Record {
     let core = &turn.desk.core;
     Record { log: LogText::new(core.rules.log_format, LogFields::of(request)), started_ms: core.clock.ms() }

@@ -16,7 +16,7 @@ use crate::handler::{About, Response};
 use crate::machine::Machine;
 use crate::store::{HeadHash, KnownReply, Persistence, ReplyForm};
 
-/// What the short way comes to.
+/// The result of the short way.
 pub(super) enum Shortcut {
     Answered(Flow),
     /// The head is not known, or no longer: its hash, to remember it by.

@@ -58,7 +58,7 @@ impl Outgoing {
 }
 
 impl<'r, 'b> Answering<'r, 'b> {
-    /// Of a request in the receive buffer. A body that was not read makes it the last one.
+    /// For a request in the receive buffer. A body that was not read makes it the last one.
     pub(super) fn fresh<M: Machine>(request: &'r Request<'b>, turn: &Turn<'_, M>) -> Self {
         let ends = turn.draining || has_body(request);
         Self {
@@ -68,13 +68,13 @@ impl<'r, 'b> Answering<'r, 'b> {
         }
     }
 
-    /// Of bytes that are no request.
+    /// For bytes that are no request.
     pub(super) fn of_line<M: Machine>(line: &'r [u8], turn: &Turn<'_, M>) -> Self {
         let started_ms = turn.desk.core.clock.ms();
         Self { persistence: Persistence::Closes, asked: RequestPlace::Line(line), started_ms }
     }
 
-    /// Of a request that an exchange has kept.
+    /// For a request that an exchange has kept.
     pub(super) fn kept<M: Machine>(
         key: ExchangeKey,
         record: Record,
@@ -108,7 +108,7 @@ pub(super) struct FirstSend {
     pub(super) head_bytes: usize,
     pub(super) offered: usize,
     pub(super) sent: Result<usize, Gone>,
-    /// What is left of the head.
+    /// The rest of the head.
     pub(super) rest: Vec<u8>,
 }
 
@@ -195,7 +195,7 @@ impl H1 {
         Flow::Over(Verdict::Close)
     }
 
-    /// Has an exchange send the rest of an answer.
+    /// Hands the rest of an answer to an exchange.
     fn begin_sending<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
@@ -331,7 +331,7 @@ fn first_send<M: Machine>(
     FirstSend { head_bytes: head.len(), offered, sent, rest }
 }
 
-/// What a piece of the work came to.
+/// The result of sending a piece.
 enum Piece {
     More,
     Done,
@@ -415,7 +415,7 @@ fn account<M: Machine>(
     }
 }
 
-/// Has a helper bring the part that the machine could not send.
+/// Queues a job for the part that the machine could not send.
 fn bring<M: Machine>(
     turn: &mut Turn<'_, M>,
     waiter: Waiter,

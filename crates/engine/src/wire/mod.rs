@@ -48,7 +48,7 @@ pub(crate) struct Wires<S> {
     drain_at: Option<usize>,
 }
 
-/// What a connection is to do.
+/// An act of a connection.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Turn,
@@ -57,7 +57,7 @@ enum Act {
     DropAfterPanic,
 }
 
-/// What a turn of the wires takes besides them.
+/// The rest of the engine, lent to the wires.
 pub(crate) struct Around<'t, M: Machine> {
     pub(crate) machine: &'t mut M,
     pub(crate) core: &'t mut Core<M::File>,
@@ -160,8 +160,8 @@ impl<S> Wires<S> {
         self.act(around, key, Act::Turn);
     }
 
-    /// Has a connection act, and sees to what follows. A panic costs this connection only: its state may be half changed,
-    /// while the caches only ever change in single steps.
+    /// Lets a connection act, then closes it, files its deadline or queues it. A panic costs this connection only: its
+    /// state may be half changed, while the caches only ever change in single steps.
     #[inline]
     fn act<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>, key: Key, act: Act) {
         let acted = catch_unwind(AssertUnwindSafe(|| self.act_unguarded(around, key, act)));
@@ -246,7 +246,7 @@ impl<S> Wires<S> {
         }
     }
 
-    /// Has a connection looked at when its deadline comes.
+    /// Files a connection's deadline in the timers.
     #[inline]
     fn file_deadline(&mut self, key: Key) {
         let Some(Connection { conn, .. }) = self.connections.get_mut(key) else { return };
@@ -260,7 +260,7 @@ impl<S> Wires<S> {
         }
     }
 
-    /// Has a connection continued in this turn or the next.
+    /// Queues a connection to be continued in this turn or the next.
     pub(crate) fn continue_later(&mut self, key: Key) {
         if let Some(Connection { conn, .. }) = self.connections.get_mut(key)
             && !conn.queued

@@ -199,7 +199,7 @@ impl Streams {
         (State::Sending(Sending::new(body, request, tries)), Some((status, 0)))
     }
 
-    /// Has the next lane that can make a frame. False when all are blocked.
+    /// Makes a frame for the next lane that is not blocked. False when all are blocked.
     fn frame_next<M: Machine>(&mut self, conn: &mut Conn<M::Socket>, turn: &mut Turn<'_, M>) -> bool {
         for _ in 0..self.lanes.len() {
             let Some(mut lane) = self.lanes.pop_front() else { return false };

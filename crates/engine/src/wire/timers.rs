@@ -8,7 +8,7 @@ use std::cell::Cell;
 use crate::limits::{TICK_MS, TICKS};
 use crate::slab::Key;
 
-/// What a search of the timers makes of an entry.
+/// The verdict on an entry in a search of the timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     /// The search is over.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::machine::{FilePart, FileSent, Machine};
 
-/// What a connection's socket is ready for.
+/// The readiness of a connection's socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
     /// There is input, or its end.
@@ -70,7 +70,7 @@ impl<S> Transport<S> {
         self.note(ready);
     }
 
-    /// What is not known to be ready.
+    /// The events that are not known to have happened.
     pub(crate) fn awaited(&self) -> Readiness {
         Readiness { readable: !self.readable, writable: !self.writable, hung_up: !self.hung_up, broken: true }
     }
