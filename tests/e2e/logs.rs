@@ -266,12 +266,14 @@ fn a_request_that_times_out_is_one_line() {
             "GET /hello.txt?b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
             "GET /hello.txt?b HTTP/1.1",
         ),
-        ("GET /hello.txt?c HTTP/1.1\r\nHost: h\r\n", "GET /hello.txt?c HTTP/1.1"),
+        // Of half a head there is no request line to be trusted.
+        ("GET /hello.txt?c HTTP/1.1\r\nHost: h\r\n", "-"),
     ] {
         let mut client = server.client();
         client.send(sent);
         assert_eq!(client.page().status, 408, "{sent}");
         client.assert_gone();
+        lines(&folder, 1);
         let asked = server.get("/hello.txt?after");
         assert_eq!(asked.status, 200);
         let found = lines(&folder, 2);

@@ -177,16 +177,22 @@ impl Client {
         self.receive(Answer::Whole)
     }
 
-    /// Sends the front of a GET, so that the connection is not idle; [`finish`](Self::finish) sends the rest.
+    /// Sends a GET whose body is still to come, so that the connection is not idle, and waits until the server has read
+    /// its head. [`finish`](Self::finish) sends the rest.
     #[track_caller]
     pub(crate) fn begin_to_ask(&mut self, target: &str) {
-        self.send(format!("GET {target} HTTP/1.1\r\n"));
+        let fields = ["Content-Length: 1", "Expect: 100-continue"];
+        self.send(Self::request_bytes("GET", target, &fields));
+        match self.receive_head() {
+            Ok((page, _)) if page.status == 100 => {}
+            other => panic!("no interim answer: {other:?}"),
+        }
     }
 
     /// Sends the rest of a request that was begun, and takes its answer.
     #[track_caller]
     pub(crate) fn finish(&mut self) -> Page {
-        self.send("Host: e2e.test\r\n\r\n");
+        self.send("x");
         self.expect(Answer::Whole)
     }
 
