@@ -96,11 +96,11 @@ pub(crate) fn helper_kind(kind: HelperKind) -> flash_worker::HelperKind {
 }
 
 /// What the loop waits by.
-pub(crate) fn mechanism(mechanism: EventMechanism) -> mechanism::Kind {
+pub(crate) fn mechanism(mechanism: EventMechanism) -> mechanism::MechanismKind {
     match mechanism {
-        EventMechanism::Epoll => mechanism::Kind::Epoll,
-        EventMechanism::Poll => mechanism::Kind::Poll,
-        EventMechanism::Select => mechanism::Kind::Select,
+        EventMechanism::Epoll => mechanism::MechanismKind::Epoll,
+        EventMechanism::Poll => mechanism::MechanismKind::Poll,
+        EventMechanism::Select => mechanism::MechanismKind::Select,
     }
 }
 

@@ -9,7 +9,7 @@ use flash_prompt::channel;
 use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::{AsFd, OwnedFd};
 use flash_waiting::file;
-use flash_waiting::sandbox::calls::Calls;
+use flash_waiting::sandbox::calls::CallList;
 use flash_waiting::sandbox::paths::Rights;
 
 use crate::config::Settings;
@@ -45,7 +45,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     let mut writer = LogWriter::new(open(path.as_deref())?, path, control);
     let folders = folders(settings)?;
     let folders: Vec<_> = folders.iter().map(|folder| (folder, Rights::Write)).collect();
-    let in_force = sandbox::close(Role::Log, settings, &folders, Calls::Log)?;
+    let in_force = sandbox::close(Role::Log, settings, &folders, CallList::Log)?;
     writer.is_confined = in_force.landlock.is_some();
     send_notice(&writer.control, &Notice::Ready(in_force))?;
     let mut workers: Vec<Option<OwnedFd>> = Vec::new();

@@ -10,7 +10,7 @@ use flash_prompt::mechanism::SELECT_DESCRIPTORS_MAX;
 use flash_prompt::{AsFd, OwnedFd};
 use flash_waiting::memory::usable_bytes;
 use flash_waiting::process;
-use flash_waiting::sandbox::calls::{self, Calls};
+use flash_waiting::sandbox::calls::{self, CallList};
 use flash_waiting::sandbox::limits;
 use flash_waiting::sandbox::memory;
 use flash_waiting::sandbox::paths::{self, Rights};
@@ -155,7 +155,7 @@ pub(crate) fn close(
     role: Role,
     settings: &Settings,
     folders: &[(&OwnedFd, Rights)],
-    calls: Calls<'_>,
+    calls: CallList<'_>,
 ) -> io::Result<InForce> {
     let mode = settings.sandbox;
     if mode == SandboxMode::Off {
@@ -170,7 +170,7 @@ pub(crate) fn close(
     if landlock.is_none() {
         required("Landlock")?;
     }
-    let thread_of = if matches!(calls, Calls::HelperThread) { "thread of worker " } else { "" };
+    let thread_of = if matches!(calls, CallList::HelperThread) { "thread of worker " } else { "" };
     let who = format!("{} {thread_of}process {}", role.name(), std::process::id());
     let seccomp = match calls::restrict(calls, &who) {
         Ok(()) => true,

@@ -3,7 +3,7 @@
 use std::io;
 
 use flash_prompt::OwnedFd;
-use flash_waiting::sandbox::calls::{Calls, More};
+use flash_waiting::sandbox::calls::{CallList, More};
 use flash_waiting::sandbox::paths::Rights;
 use flash_worker::control::{InForce, Order, receive_order};
 use flash_worker::{Accepts, Given, HelperRules, OwnJobs, Plan, Reach, Root, Worker, keep_panics_quiet};
@@ -92,11 +92,11 @@ pub(crate) fn close(worker: &Worker, settings: &Settings, work: Option<&DiskWork
     match work {
         None => {
             let folders: Vec<_> = worker.sys.roots().map(|root| (root, Rights::Read)).collect();
-            sandbox::close(Role::Worker, settings, &folders, Calls::Worker { timer, more })
+            sandbox::close(Role::Worker, settings, &folders, CallList::Worker { timer, more })
         }
         Some(work) => {
             let folders: Vec<_> = work.roots().map(|root| (root, Rights::ReadAndList)).collect();
-            sandbox::close(Role::Worker, settings, &folders, Calls::WaitingWorker { timer, more })
+            sandbox::close(Role::Worker, settings, &folders, CallList::WaitingWorker { timer, more })
         }
     }
 }

@@ -42,9 +42,9 @@ pub fn sent(sent: Sent) -> FileSent {
 pub fn stat(stat: &file::Stat) -> FileStat {
     FileStat {
         kind: match stat.kind {
-            file::Kind::File => FileKind::Regular,
-            file::Kind::Directory => FileKind::Directory,
-            file::Kind::Special => FileKind::Special,
+            file::FileKind::File => FileKind::Regular,
+            file::FileKind::Directory => FileKind::Directory,
+            file::FileKind::Special => FileKind::Special,
         },
         device: stat.device,
         inode: stat.inode,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use flash_engine::SiteId;
 use flash_prompt::epoll::Ready;
-use flash_prompt::mechanism::{Awaited, Kind};
+use flash_prompt::mechanism::{Awaited, MechanismKind};
 
 use super::*;
 use crate::control::{CHANNEL_BYTES, receive_notice};
@@ -41,7 +41,7 @@ fn wait_for_event(events: &mut Mechanism) {
 
 #[test]
 fn the_end_of_one_that_was_given_up_is_told_with_its_job_when_it_is_gone() {
-    let mut events = Mechanism::new(Kind::Epoll, 8).expect("a mechanism");
+    let mut events = Mechanism::new(MechanismKind::Epoll, 8).expect("a mechanism");
     let (mut helpers, supervisor, helper) = with_one(&mut events);
     let job = JobId::from_u64(5);
     assert!(helpers.start(job, &task(), 1, None));
@@ -64,7 +64,7 @@ fn the_end_of_one_that_was_given_up_is_told_with_its_job_when_it_is_gone() {
 
 #[test]
 fn one_that_was_given_up_with_its_task_unread_is_told_too() {
-    let mut events = Mechanism::new(Kind::Epoll, 8).expect("a mechanism");
+    let mut events = Mechanism::new(MechanismKind::Epoll, 8).expect("a mechanism");
     let (mut helpers, _supervisor, helper) = with_one(&mut events);
     let job = JobId::from_u64(5);
     assert!(helpers.start(job, &task(), 1, None));
@@ -76,7 +76,7 @@ fn one_that_was_given_up_with_its_task_unread_is_told_too() {
 
 #[test]
 fn one_that_was_given_up_leaves_room_for_another() {
-    let mut events = Mechanism::new(Kind::Epoll, 8).expect("a mechanism");
+    let mut events = Mechanism::new(MechanismKind::Epoll, 8).expect("a mechanism");
     let (mut helpers, supervisor, _helper) = with_one(&mut events);
     let [first, second] = [5, 6].map(JobId::from_u64);
     assert!(helpers.start(first, &task(), 1, None));
@@ -109,7 +109,7 @@ fn one_that_could_not_be_started_is_asked_for_again_after_a_pause() {
 
 #[test]
 fn threads_are_not_asked_for_nor_let_go_and_come_back() {
-    let mut events = Mechanism::new(Kind::Epoll, 8).expect("a mechanism");
+    let mut events = Mechanism::new(MechanismKind::Epoll, 8).expect("a mechanism");
     let (mut helpers, supervisor, helper) = with_one(&mut events);
     helpers.kind = HelperKind::Threads;
     helpers.keep_house(1_000_000);

@@ -7,7 +7,7 @@ use flash_engine::limits::LOAD_BYTES;
 use flash_engine::{FilePart, FileSent};
 use flash_prompt::OwnedFd;
 use flash_prompt::file::{Found, Resident, Stat, Want};
-use flash_prompt::mapping::{Mappings, Part};
+use flash_prompt::mapping::{MappedPart, Mappings};
 use flash_prompt::sendfile::Sent;
 
 use super::site_file::SiteFile;
@@ -64,7 +64,7 @@ impl Sending {
             Sending::Read => Sent::Unknown,
             Sending::Sendfile(send) => send(socket, head, file, offset, length)?,
             Sending::Mmap(mappings) => {
-                mappings.send(socket, head, file, Part { version, size_bytes, offset, length })?
+                mappings.send(socket, head, file, MappedPart { version, size_bytes, offset, length })?
             }
         };
         Ok(convert::sent(sent))

@@ -2,7 +2,7 @@
 
 use flash_engine::Rules;
 use flash_prompt::OwnedFd;
-use flash_prompt::mechanism::Kind;
+use flash_prompt::mechanism::MechanismKind;
 
 /// The descriptors of a worker.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct Plan {
     /// For the engine.
     pub rules: Rules,
     /// How the loop waits for events.
-    pub mechanism: Kind,
+    pub mechanism: MechanismKind,
     /// How parts of files are sent.
     pub send: SendBy,
     /// Helpers.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use flash_engine::{Engine, JobId, Key, Log, Moment, Outcome, Readiness, SiteId, Task};
 use flash_prompt::epoll::{Epoll, Ready, Watch};
-use flash_prompt::mechanism::{Awaited, Kind, Mechanism};
+use flash_prompt::mechanism::{Awaited, Mechanism, MechanismKind};
 use flash_prompt::timer::Timer;
 use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
 use flash_prompt::{channel, clock, net};
@@ -106,9 +106,9 @@ fn awaited(engine: &Engine<LinuxSystem>, sys: &LinuxSystem, token: u64) -> Optio
 }
 
 /// What to do about clients that had to be refused.
-fn refusal_advice(mechanism: Kind) -> &'static str {
+fn refusal_advice(mechanism: MechanismKind) -> &'static str {
     match mechanism {
-        Kind::Select => "select has room for no more: take --event-mechanism epoll",
+        MechanismKind::Select => "select has room for no more: take --event-mechanism epoll",
         _ => "raise --connections or the descriptor limit (ulimit -n)",
     }
 }

@@ -14,7 +14,7 @@ use std::thread;
 use flash_engine::{JobId, Key, Outcome};
 use flash_prompt::OwnedFd;
 use flash_prompt::epoll::{Epoll, Ready, Watch};
-use flash_prompt::mechanism::{Awaited, Kind, Mechanism};
+use flash_prompt::mechanism::{Awaited, Mechanism, MechanismKind};
 use flash_prompt::{channel, net};
 use flash_waiting::process;
 use flash_worker::amped::PROMPT;
@@ -62,7 +62,7 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
     let mut worker =
         begun.worker(settings, descriptors_max, PROMPT, Some(OwnJobs::default()), Accepts::All)?;
     // The main thread waits without the lock.
-    let mut mechanism = std::mem::replace(&mut worker.mechanism, Mechanism::new(Kind::Epoll, 1)?);
+    let mut mechanism = std::mem::replace(&mut worker.mechanism, Mechanism::new(MechanismKind::Epoll, 1)?);
     let bell = channel::pair(CHANNEL_BYTES)?;
     channel::set_nonblocking(&bell.0)?;
     channel::set_nonblocking(&bell.1)?;

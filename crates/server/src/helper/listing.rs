@@ -10,7 +10,7 @@ use flash_http::date::iso_date;
 use flash_http::error_page::{escape_html, escape_json};
 use flash_http::target::encode_path;
 use flash_prompt::OwnedFd;
-use flash_prompt::file::Kind;
+use flash_prompt::file::FileKind;
 use flash_waiting::file;
 
 /// How long entries are looked at one by one; those after it are listed by name alone, so that
@@ -67,9 +67,9 @@ fn look(root: &OwnedFd, directory: &[u8], name: Vec<u8>, started: Instant) -> Op
         return None;
     }
     let directory = match stat.kind {
-        Kind::File => false,
-        Kind::Directory => true,
-        Kind::Special => return None,
+        FileKind::File => false,
+        FileKind::Directory => true,
+        FileKind::Special => return None,
     };
     Some(Entry {
         name,

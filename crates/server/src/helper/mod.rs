@@ -15,7 +15,7 @@ use flash_engine::{JobId, Outcome, Task};
 use flash_prompt::OwnedFd;
 use flash_prompt::channel;
 use flash_waiting::process;
-use flash_waiting::sandbox::calls::Calls;
+use flash_waiting::sandbox::calls::CallList;
 use flash_waiting::sandbox::paths::Rights;
 
 pub(crate) use threads::start as start_threads;
@@ -44,12 +44,12 @@ pub(crate) fn run(channel: &OwnedFd, settings: &Settings) -> io::Result<()> {
             other => return Err(io::Error::new(ErrorKind::InvalidData, format!("unexpected {other:?}"))),
         }
     }
-    close(&work, settings, Calls::Helper)?;
+    close(&work, settings, CallList::Helper)?;
     serve(&work, channel, Some(OUTDATED_MIN))
 }
 
 /// Has the kernel hold the calling thread to a helper's part from now on.
-fn close(work: &DiskWork, settings: &Settings, calls: Calls<'_>) -> io::Result<()> {
+fn close(work: &DiskWork, settings: &Settings, calls: CallList<'_>) -> io::Result<()> {
     let roots: Vec<_> = work.roots().map(|root| (root, Rights::ReadAndList)).collect();
     sandbox::close(Role::Helper, settings, &roots, calls).map(drop)
 }

@@ -16,7 +16,7 @@ use std::thread;
 use flash_prompt::OwnedFd;
 use flash_prompt::channel;
 use flash_waiting::process;
-use flash_waiting::sandbox::calls::Calls;
+use flash_waiting::sandbox::calls::CallList;
 use flash_waiting::sandbox::memory;
 
 use super::{DiskWork, close, serve};
@@ -38,7 +38,7 @@ pub(crate) fn start(settings: &Settings, work: DiskWork) -> io::Result<Vec<Owned
         let spawned = thread::Builder::new().name("helper".into()).spawn(move || {
             // Where it may not, helpers work all the same.
             let _ = process::give_way();
-            let closed = close(&work, &settings, Calls::HelperThread);
+            let closed = close(&work, &settings, CallList::HelperThread);
             let is_held = closed.is_ok();
             // The worker waits for it; if not, it has ended.
             let _ = ready.send(closed);

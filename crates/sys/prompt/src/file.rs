@@ -14,7 +14,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 /// What a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     /// A regular file.
     File,
     /// A directory.
@@ -27,7 +27,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// What it is.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Device, major in the upper half.
     pub device: u64,
     /// Inode number.
@@ -95,13 +95,13 @@ pub fn look_up_by(
     // Looked at before it is opened for reading: opening a device has side effects, and
     // opening a FIFO waits for a writer.
     let found = stat(&open(OFlags::PATH | OFlags::CLOEXEC)?)?;
-    if found.kind != Kind::File || want == Want::Stat {
+    if found.kind != FileKind::File || want == Want::Stat {
         return Ok(Found { stat: found, file: None });
     }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = open(flags)?;
     let opened = stat(&file)?;
-    if opened.kind != Kind::File {
+    if opened.kind != FileKind::File {
         // Replaced between the two opens; NONBLOCK has kept it from hanging.
         return Ok(Found { stat: opened, file: None });
     }
@@ -119,9 +119,9 @@ pub fn look_up_by(
 pub fn stat(file: impl AsFd) -> io::Result<Stat> {
     let s = fs::fstat(file)?;
     let kind = match fs::FileType::from_raw_mode(s.st_mode) {
-        fs::FileType::RegularFile => Kind::File,
-        fs::FileType::Directory => Kind::Directory,
-        _ => Kind::Special,
+        fs::FileType::RegularFile => FileKind::File,
+        fs::FileType::Directory => FileKind::Directory,
+        _ => FileKind::Special,
     };
     let time_ns = |seconds, ns| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
     Ok(Stat {
@@ -300,7 +300,7 @@ mod tests {
         let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
         let (major, minor) = (fs::major(known.dev()), fs::minor(known.dev()));
         let expected = Stat {
-            kind: Kind::File,
+            kind: FileKind::File,
             device: u64::from(major) << 32 | u64::from(minor),
             inode: known.ino(),
             size_bytes: 5,
@@ -315,8 +315,8 @@ mod tests {
         assert!(!is_deleted(&file).expect("its names"), "a symlink is no name of its own");
         std::fs::remove_file(&path).expect("removed");
         assert!(is_deleted(&file).expect("its names"));
-        assert_eq!(stat(File::open("/").expect("/")).expect("its state").kind, Kind::Directory);
-        assert_eq!(stat(File::open("/dev/null").expect("it")).expect("its state").kind, Kind::Special);
+        assert_eq!(stat(File::open("/").expect("/")).expect("its state").kind, FileKind::Directory);
+        assert_eq!(stat(File::open("/dev/null").expect("it")).expect("its state").kind, FileKind::Special);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub const MAPPED_BYTES_MAX: u64 = 1 << 30;
 
 /// A part of one state of a file.
 #[derive(Clone, Copy, Debug)]
-pub struct Part {
+pub struct MappedPart {
     /// Which state: the number stands for no other one, of no other file.
     pub version: u64,
     /// How long the whole file is.
@@ -88,7 +88,13 @@ impl<F: AsFd> Mappings<F> {
     /// Sends `head`, then what is in memory of `part`, as far as it is there without a gap.
     ///
     /// Errors: those of the socket; `WouldBlock` when it has no room.
-    pub fn send(&mut self, socket: impl AsFd, head: &[u8], file: &Arc<F>, part: Part) -> io::Result<Sent> {
+    pub fn send(
+        &mut self,
+        socket: impl AsFd,
+        head: &[u8],
+        file: &Arc<F>,
+        part: MappedPart,
+    ) -> io::Result<Sent> {
         let place = (part.version, part.offset / self.chunk_bytes);
         if self.chunks.contains_key(&place) {
             self.touch(place);

@@ -33,8 +33,8 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|n| (n % 251) as u8).collect()
 }
 
-fn part(version: u64, size_bytes: u64, offset: u64, length: usize) -> Part {
-    Part { version, size_bytes, offset, length }
+fn part(version: u64, size_bytes: u64, offset: u64, length: usize) -> MappedPart {
+    MappedPart { version, size_bytes, offset, length }
 }
 
 fn is_told(file: &Arc<File>) -> bool {

@@ -15,7 +15,7 @@ use super::levels::Levels;
 
 /// Which mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MechanismKind {
     /// epoll(7).
     Epoll,
     /// poll(2).
@@ -53,11 +53,11 @@ pub enum Mechanism {
 
 impl Mechanism {
     /// Makes one. epoll reports at most `events_max` descriptors a wait, the others all.
-    pub fn new(kind: Kind, events_max: usize) -> io::Result<Self> {
+    pub fn new(kind: MechanismKind, events_max: usize) -> io::Result<Self> {
         Ok(match kind {
-            Kind::Epoll => Mechanism::Epoll(Epoll::new(events_max)?),
-            Kind::Poll => Mechanism::Levels(Levels::poll()),
-            Kind::Select => Mechanism::Levels(Levels::select()),
+            MechanismKind::Epoll => Mechanism::Epoll(Epoll::new(events_max)?),
+            MechanismKind::Poll => Mechanism::Levels(Levels::poll()),
+            MechanismKind::Select => Mechanism::Levels(Levels::select()),
         })
     }
 

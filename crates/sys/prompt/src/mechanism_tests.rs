@@ -9,20 +9,20 @@ use rustix::fd::OwnedFd;
 
 use super::*;
 
-const ALL: [Kind; 3] = [Kind::Epoll, Kind::Poll, Kind::Select];
+const ALL: [MechanismKind; 3] = [MechanismKind::Epoll, MechanismKind::Poll, MechanismKind::Select];
 /// For what should happen.
 const LONG_MS: u64 = 15_000;
 
 /// A mechanism, and what its owner knows: as the engine does, that something is there until a call came
 /// short. A token that is not here is closed.
 struct Loop {
-    kind: Kind,
+    kind: MechanismKind,
     mechanism: Mechanism,
     awaited: HashMap<u64, Awaited>,
 }
 
 impl Loop {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: MechanismKind) -> Self {
         Loop { kind, mechanism: Mechanism::new(kind, 64).expect("a mechanism"), awaited: HashMap::new() }
     }
 
@@ -163,9 +163,11 @@ fn a_half_close_is_input_and_is_told_as_what_it_is_but_by_select() {
         events.settle();
         theirs.write_all(b"last").expect("sent");
         theirs.shutdown(Shutdown::Write).expect("closed");
-        events.until("the half-close", 7, |ready| ready.readable && ready.hung_up == (kind != Kind::Select));
+        events.until("the half-close", 7, |ready| {
+            ready.readable && ready.hung_up == (kind != MechanismKind::Select)
+        });
         assert_eq!(drain(&mut events, 7, &ours), 4);
-        if kind != Kind::Epoll {
+        if kind != MechanismKind::Epoll {
             events.until("the end of input", 7, |ready| ready.readable);
         }
         assert_eq!(ours.read(&mut [0; 8]).expect("the end"), 0);
@@ -186,11 +188,12 @@ fn a_reset_is_told_also_to_who_awaits_nothing() {
         // Closing with unread input resets.
         ours.write_all(b"unread").expect("sent");
         while theirs.peek(&mut [0; 8]).expect("a look") < 6 {}
-        if kind == Kind::Poll {
+        if kind == MechanismKind::Poll {
             events.awaited.insert(7, Awaited::default());
         }
         drop(theirs);
-        let is_told = |ready: &Ready| if kind == Kind::Select { ready.readable } else { ready.broken };
+        let is_told =
+            |ready: &Ready| if kind == MechanismKind::Select { ready.readable } else { ready.broken };
         events.until("the reset", 7, is_told);
     }
 }
@@ -253,7 +256,7 @@ fn select_takes_no_descriptor_beyond_its_set() {
     for kind in ALL {
         let added = Mechanism::new(kind, 8).expect("a mechanism").add(&beyond, 1, Watch::Connection);
         match kind {
-            Kind::Select => {
+            MechanismKind::Select => {
                 let why = added.expect_err("refused").to_string();
                 assert!(why.contains("select takes descriptors below 1024"), "{why}");
             }

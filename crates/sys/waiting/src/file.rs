@@ -9,7 +9,7 @@ use rustix::fs::{self, Advice, Dir, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use flash_prompt::file::{
-    self as prompt, BENEATH, Found, Kind, Resident, Stat, Want, is_place, look_up_by, resident,
+    self as prompt, BENEATH, FileKind, Found, Resident, Stat, Want, is_place, look_up_by, resident,
     would_wait_elsewhere,
 };
 use flash_prompt::sendfile::{Sent, send_behind_by};
@@ -79,7 +79,7 @@ pub fn read(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = open_again(&file, flags)?;
         // Its file system, whatever that does, may have made something else of it.
-        if stat(&file)?.kind != Kind::File {
+        if stat(&file)?.kind != FileKind::File {
             return Err(Errno::INVAL.into());
         }
         return read_at(file, offset, length_bytes, into);
@@ -175,7 +175,7 @@ pub fn look(root: impl AsFd, path: &[u8]) -> io::Result<(Stat, bool)> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let place = fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
     let stat = stat(&place)?;
-    let access = if stat.kind == Kind::Directory { libc::X_OK } else { libc::R_OK };
+    let access = if stat.kind == FileKind::Directory { libc::X_OK } else { libc::R_OK };
     let flags = libc::AT_EMPTY_PATH | libc::AT_EACCESS;
     // SAFETY: faccessat2(2) takes an open descriptor and a string that ends with NUL; both outlive the call.
     let answer =

@@ -18,7 +18,7 @@ use flash_prompt::mechanism;
 
 /// Whose calls.
 #[derive(Clone, Copy, Debug)]
-pub enum Calls<'fd> {
+pub enum CallList<'fd> {
     /// A worker's, which reads from this timer and from no other descriptor by read(2).
     Worker {
         /// The timer of its loop.
@@ -51,7 +51,7 @@ pub struct More {
     /// pread(2), which waits.
     pub pread: bool,
     /// What its loop waits by, besides epoll.
-    pub mechanism: mechanism::Kind,
+    pub mechanism: mechanism::MechanismKind,
     /// The locks of the allocator: it shares its process with helpers.
     pub has_threads: bool,
 }
@@ -62,7 +62,7 @@ pub struct More {
 /// It is the calling thread that is held to it: where there are others, each calls this.
 ///
 /// Errors: `Unsupported` where the kernel or the machine has no seccomp.
-pub fn restrict(calls: Calls<'_>, who: &str) -> io::Result<()> {
+pub fn restrict(calls: CallList<'_>, who: &str) -> io::Result<()> {
     violation::report_as(who)?;
     let arch = std::env::consts::ARCH.try_into().map_err(unsupported)?;
     let rules = list(calls).map_err(unsupported)?;
@@ -82,7 +82,7 @@ fn unsupported(e: impl std::fmt::Display) -> io::Error {
 }
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
-type Result<T> = std::result::Result<T, seccompiler::BackendError>;
+type Compiled<T> = Result<T, seccompiler::BackendError>;
 
 /// Memory, the clock, the end, and what a message of the Rust runtime before an abort needs.
 const COMMON: &[i64] = &[
@@ -155,18 +155,18 @@ const LOG: &[i64] = &[
 impl More {
     /// Those without conditions.
     fn calls(self) -> Vec<i64> {
-        use mechanism::Kind;
+        use mechanism::MechanismKind;
         let mut calls = match self.mechanism {
-            Kind::Epoll => Vec::new(),
-            Kind::Poll => vec![libc::SYS_ppoll],
-            Kind::Select => vec![libc::SYS_pselect6],
+            MechanismKind::Epoll => Vec::new(),
+            MechanismKind::Poll => vec![libc::SYS_ppoll],
+            MechanismKind::Select => vec![libc::SYS_pselect6],
         };
         // The C library has these as calls of their own where the machine has.
         #[cfg(target_arch = "x86_64")]
         match self.mechanism {
-            Kind::Epoll => {}
-            Kind::Poll => calls.push(libc::SYS_poll),
-            Kind::Select => calls.push(libc::SYS_select),
+            MechanismKind::Epoll => {}
+            MechanismKind::Poll => calls.push(libc::SYS_poll),
+            MechanismKind::Select => calls.push(libc::SYS_select),
         }
         calls.extend(self.sendfile.then_some(libc::SYS_sendfile));
         calls.extend(self.map_files.then_some([libc::SYS_mincore, libc::SYS_munlock]).into_iter().flatten());
@@ -179,26 +179,26 @@ impl More {
 /// Which argument a condition looks at, and how.
 type Argument = (u8, SeccompCmpOp, u64);
 
-fn list(calls: Calls<'_>) -> Result<Rules> {
+fn list(calls: CallList<'_>) -> Compiled<Rules> {
     use SeccompCmpOp::{Eq, MaskedEq};
     let own: &[&[i64]] = match calls {
-        Calls::Worker { .. } => &[WORKER],
-        Calls::WaitingWorker { .. } => &[WORKER, HELPER, THREADS],
-        Calls::Helper => &[HELPER],
-        Calls::HelperThread => &[HELPER, &[libc::SYS_futex]],
-        Calls::Log => &[LOG],
+        CallList::Worker { .. } => &[WORKER],
+        CallList::WaitingWorker { .. } => &[WORKER, HELPER, THREADS],
+        CallList::Helper => &[HELPER],
+        CallList::HelperThread => &[HELPER, &[libc::SYS_futex]],
+        CallList::Log => &[LOG],
     };
     let mut rules: Rules =
         COMMON.iter().chain(own.iter().copied().flatten()).map(|call| (*call, Vec::new())).collect();
     #[cfg(target_arch = "x86_64")]
-    if !matches!(calls, Calls::Helper | Calls::HelperThread) {
+    if !matches!(calls, CallList::Helper | CallList::HelperThread) {
         rules.insert(libc::SYS_epoll_wait, Vec::new());
     }
-    let mut allow = |call, arguments: &[Argument]| -> Result<()> {
+    let mut allow = |call, arguments: &[Argument]| -> Compiled<()> {
         let condition = |(number, how, value): &Argument| {
             SeccompCondition::new(*number, SeccompCmpArgLen::Dword, how.clone(), *value)
         };
-        let rule = SeccompRule::new(arguments.iter().map(condition).collect::<Result<_>>()?)?;
+        let rule = SeccompRule::new(arguments.iter().map(condition).collect::<Compiled<_>>()?)?;
         rules.entry(call).or_default().push(rule);
         Ok(())
     };
@@ -220,7 +220,7 @@ fn list(calls: Calls<'_>) -> Result<Rules> {
     allow(libc::SYS_poll, &[(2, Eq, 0)])?;
     #[cfg(not(target_arch = "x86_64"))]
     allow(libc::SYS_ppoll, &[(1, Eq, 1)])?;
-    if let Calls::Worker { timer, more } | Calls::WaitingWorker { timer, more } = calls {
+    if let CallList::Worker { timer, more } | CallList::WaitingWorker { timer, more } = calls {
         allow(libc::SYS_read, &[(0, Eq, timer.as_raw_fd() as u64)])?;
         // A connection that is to be closed at once, and how much one holds for its client. That the time to
         // linger is 0, a filter cannot see: it rests on `flash_prompt::net::reset`.
@@ -232,13 +232,13 @@ fn list(calls: Calls<'_>) -> Result<Rules> {
             allow(libc::SYS_mmap, &[(2, Eq, libc::PROT_READ as u64), (3, Eq, libc::MAP_SHARED as u64)])?;
         }
     }
-    if matches!(calls, Calls::Worker { .. }) {
+    if matches!(calls, CallList::Worker { .. }) {
         allow(libc::SYS_write, &[(0, Eq, libc::STDERR_FILENO as u64)])?;
         allow(libc::SYS_fadvise64, &[(3, Eq, libc::POSIX_FADV_RANDOM as u64)])?;
     }
     let more = match calls {
-        Calls::Worker { more, .. } | Calls::WaitingWorker { more, .. } => more.calls(),
-        Calls::Helper | Calls::HelperThread | Calls::Log => Vec::new(),
+        CallList::Worker { more, .. } | CallList::WaitingWorker { more, .. } => more.calls(),
+        CallList::Helper | CallList::HelperThread | CallList::Log => Vec::new(),
     };
     rules.extend(more.into_iter().map(|call| (call, Vec::new())));
     Ok(rules)
