@@ -15,6 +15,8 @@ use super::calls::{Call, timed};
 /// Deleted files set aside at once, at most. With more, no helper comes to close them, and running out of descriptors
 /// would be worse than waiting.
 const ASIDE_MAX: usize = 1024;
+/// Files set aside whose jobs are asked for anew at once.
+const ASKED_AGAIN_MAX: usize = 64;
 /// Files that were given back and are seen to in one turn.
 const RETURNED_PER_TURN_MAX: usize = 256;
 
@@ -119,23 +121,27 @@ impl Closing {
         &self.returned
     }
 
-    /// Closes what was given back, and sets what is deleted aside; a bounded number of files.
-    pub(super) fn see_to_returned(&mut self) {
+    /// Closes the files that were given back, and sets deleted ones aside; a bounded number of files. Gives the site and the
+    /// number of each that was set aside.
+    pub(super) fn see_to_returned(&mut self) -> Vec<(SiteId, u64)> {
+        let mut set_aside = Vec::new();
         for _ in 0..RETURNED_PER_TURN_MAX {
-            let Some((file, name)) = self.returned.pop() else { return };
+            let Some((file, name)) = self.returned.pop() else { break };
             let has_room = self.aside.len() < ASIDE_MAX;
             let is_aside = timed(Call::CloseFile, || borrowed(&name), || close(file, has_room));
             if let Some(file) = is_aside {
                 self.numbers += 1;
+                set_aside.push((site_of(&name), self.numbers));
                 self.aside.insert(self.numbers, (file, name));
             }
         }
+        set_aside
     }
 
-    /// The site and the number of each file that was set aside.
+    /// The site and the number of files that are set aside; of a bounded number of them.
     pub(super) fn aside(&self) -> Vec<(SiteId, u64)> {
-        let site = |name: &Name| name.as_ref().map_or(SiteId(0), |(site, _)| *site);
-        self.aside.iter().map(|(number, (_, name))| (site(name), *number)).collect()
+        let all = self.aside.iter().map(|(number, (_, name))| (site_of(name), *number));
+        all.take(ASKED_AGAIN_MAX).collect()
     }
 
     /// A file that was set aside, for a helper.
@@ -152,6 +158,11 @@ impl Closing {
     pub(super) fn is_empty(&self) -> bool {
         self.aside.is_empty() && self.returned.is_empty()
     }
+}
+
+/// The site on whose disk a file is; listings, which are on none, count for the first.
+fn site_of(name: &Name) -> SiteId {
+    name.as_ref().map_or(SiteId(0), |(site, _)| *site)
 }
 
 /// Closes a file, unless it has to be set aside.
@@ -180,11 +191,11 @@ mod tests {
         let (kept, deleted) = (open(&closing), open(&closing));
         drop(kept);
         assert!(!closing.is_empty(), "it goes back to its worker");
-        closing.see_to_returned();
+        let _ = closing.see_to_returned();
         assert!(closing.is_empty());
         std::fs::remove_file(&path).expect("removed");
         drop(deleted);
-        closing.see_to_returned();
+        let _ = closing.see_to_returned();
         let aside = closing.aside();
         assert_eq!(aside.iter().map(|(site, _)| *site).collect::<Vec<_>>(), [SiteId(3)]);
         assert!(closing.get(aside[0].1).is_some(), "it stays until somebody takes it");

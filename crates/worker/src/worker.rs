@@ -211,10 +211,12 @@ impl Worker {
             self.housekeeping_ms = self.now_ms + HOUSEKEEPING_MS;
             self.sys.keep_house(self.now_ms);
             self.complain(self.now_ms);
+            // Those whose jobs were lost, or had no room; for others this changes nothing.
+            let set_aside = self.sys.closing.aside();
+            self.close_deleted(set_aside);
         }
-        if !self.sys.closing.is_empty() {
-            self.see_to_returned();
-        }
+        let set_aside = self.sys.closing.see_to_returned();
+        self.close_deleted(set_aside);
         self.go_on();
         self.engine.handle_timeouts(&mut self.sys);
     }
@@ -427,11 +429,9 @@ impl Worker {
         }
     }
 
-    /// Closes the files that nobody needs any more; those that are deleted by jobs.
-    fn see_to_returned(&mut self) {
-        self.sys.closing.see_to_returned();
-        for (site, number) in self.sys.closing.aside() {
-            // One whose job was lost is asked for anew; for another this changes nothing.
+    /// Has helpers close deleted files, until there is no room for more such jobs.
+    fn close_deleted(&mut self, set_aside: Vec<(SiteId, u64)>) {
+        for (site, number) in set_aside {
             if !self.engine.handle_deleted(&mut self.sys, site, number) {
                 return;
             }
