@@ -20,6 +20,8 @@ pub(crate) struct Wire {
     /// Still under way; each piece arrives once the one before it was received.
     under_way: VecDeque<Vec<u8>>,
     client_ended: bool,
+    /// The end is told of before all that was sent has arrived.
+    pub(crate) ends_early: bool,
     reset: bool,
     /// How much the server can send now.
     room: usize,
@@ -50,6 +52,7 @@ impl Wire {
             arrived: VecDeque::new(),
             under_way: VecDeque::new(),
             client_ended: false,
+            ends_early: false,
             reset: false,
             room: usize::MAX,
             wants_room: false,
@@ -78,9 +81,11 @@ impl Wire {
             return if ended { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
         }
         let n = buffer.len().min(self.arrived.len());
-        for (to, from) in buffer.iter_mut().zip(self.arrived.drain(..n)) {
-            *to = from;
-        }
+        let (front, back) = self.arrived.as_slices();
+        let of_front = n.min(front.len());
+        buffer[..of_front].copy_from_slice(&front[..of_front]);
+        buffer[of_front..n].copy_from_slice(&back[..n - of_front]);
+        self.arrived.drain(..n);
         self.bring();
         Ok(n)
     }
@@ -146,6 +151,11 @@ impl Wire {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
+    }
+
+    /// Whether the server has more to send than there is room for.
+    pub(crate) fn wants_room(&self) -> bool {
+        self.wants_room
     }
 
     pub(crate) fn unacknowledged_bytes(&self) -> u64 {
@@ -225,7 +235,7 @@ impl Client {
     pub(crate) fn end(&self) {
         let mut wire = self.wire();
         wire.client_ended = true;
-        if wire.under_way.is_empty() {
+        if wire.under_way.is_empty() || wire.ends_early {
             wire.edge.readable = true;
             wire.edge.hung_up = true;
         }

@@ -382,7 +382,8 @@ impl Files {
         self.open(path, want)
     }
 
-    fn is_place(&self, path: &[u8]) -> bool {
+    /// Whether only helpers reach this path.
+    pub(crate) fn is_place(&self, path: &[u8]) -> bool {
         self.places.iter().any(|place| path.starts_with(place.as_bytes()))
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct Helpers {
     pub(crate) failure: Option<i32>,
     /// Bytes of a listing.
     pub(crate) listing_bytes: u64,
+    /// When a listing that is made now was made, as it says.
+    pub(crate) listing_ms: u64,
 }
 
 impl Helpers {
@@ -104,9 +106,8 @@ impl Helpers {
         match task {
             Task::Find { site, path } => self.find(*site, path, files, sites, types),
             Task::List { json, path, .. } => {
-                let form = if *json { "JSON" } else { "HTML" };
-                let mut text = format!("{form} of {}", path.escape_ascii()).into_bytes();
-                text.resize(text.len().max(self.listing_bytes as usize), b'.');
+                let path = path.escape_ascii().to_string();
+                let text = listing(&path, *json, self.listing_bytes, self.listing_ms);
                 let file = files.anonymous(Content::Bytes(text));
                 let stat = file.stat();
                 Outcome::Listed(file, stat)
@@ -154,6 +155,14 @@ impl Helpers {
         }
         Outcome::Found(finding)
     }
+}
+
+/// What a listing that is made at a moment holds.
+pub(crate) fn listing(path: &str, json: bool, bytes: u64, made_ms: u64) -> Vec<u8> {
+    let form = if json { "JSON" } else { "HTML" };
+    let mut text = format!("{form} of {path} at {made_ms:020}").into_bytes();
+    text.resize(text.len().max(bytes as usize), b'.');
+    text
 }
 
 fn describe(task: &Task<FileHandle>) -> String {

@@ -1,7 +1,6 @@
 //! What a client asks for: how it is worded, and by the RFCs' rules what it means for a given file.
 
 use crate::disk::Disk;
-use crate::machine::Content;
 use crate::rng::Rng;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +53,13 @@ pub(crate) struct Ask {
     pub(crate) closes: bool,
     pub(crate) http10: bool,
     pub(crate) has_body: bool,
+    /// Is never whole, one of many that take the room for input.
+    pub(crate) hoards: bool,
     pub(crate) bytes: Vec<u8>,
+    /// The stream that it is sent on, where its connection has several.
+    pub(crate) stream: u16,
+    /// By when, in turns, it has to be answered beside the others of its connection.
+    pub(crate) promised_turn: Option<u64>,
     /// Where it ends among all bytes that its client sends.
     pub(crate) end_at: u64,
     pub(crate) first_ms: u64,
@@ -62,6 +67,9 @@ pub(crate) struct Ask {
     /// The turn in which its last byte arrived.
     pub(crate) whole_turn: Option<u64>,
 }
+
+/// Less than a head may have.
+const HOARD_BYTES: usize = 31_000;
 
 const MALFORMED: [&[u8]; 8] = [
     b"BAD\r\n\r\n",
@@ -98,7 +106,10 @@ impl Ask {
             closes: false,
             http10: false,
             has_body: false,
+            hoards: false,
             bytes: Vec::new(),
+            stream: 0,
+            promised_turn: None,
             end_at: 0,
             first_ms: u64::MAX,
             whole_ms: u64::MAX,
@@ -110,6 +121,29 @@ impl Ask {
     pub(crate) fn simple(disk: &Disk, target: usize) -> Self {
         let mut ask = Self::plain(Some(target));
         ask.word(disk, &mut Rng::new(0));
+        ask
+    }
+
+    /// A plain HEAD of a target.
+    pub(crate) fn head(disk: &Disk, target: usize) -> Self {
+        let mut ask = Self::plain(Some(target));
+        ask.method = Method::Head;
+        ask.word(disk, &mut Rng::new(0));
+        ask
+    }
+
+    /// The beginning of a head.
+    pub(crate) fn hoarding() -> Self {
+        let mut ask = Self::plain(None);
+        ask.hoards = true;
+        ask.bytes = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}", "x".repeat(HOARD_BYTES)).into_bytes();
+        ask
+    }
+
+    /// The same in words that a connection of several streams takes.
+    pub(crate) fn on_a_stream(self, rng: &mut Rng, disk: &Disk) -> Self {
+        let mut ask = Self { closes: false, http10: false, has_body: false, ..self };
+        ask.word(disk, rng);
         ask
     }
 
@@ -321,11 +355,4 @@ pub(crate) fn seconds(ns: i128) -> i64 {
 pub(crate) fn date(seconds: i64) -> String {
     let since = std::time::Duration::from_secs(seconds.max(0) as u64);
     httpdate::fmt_http_date(std::time::SystemTime::UNIX_EPOCH + since)
-}
-
-/// What a listing by the machine's helpers holds.
-pub(crate) fn listing(path: &str, json: bool, listing_bytes: u64) -> Content {
-    let mut text = format!("{} of {path}", if json { "JSON" } else { "HTML" }).into_bytes();
-    text.resize(text.len().max(listing_bytes as usize), b'.');
-    Content::Bytes(text)
 }

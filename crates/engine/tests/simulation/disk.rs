@@ -39,6 +39,8 @@ pub(crate) struct Named {
     pub(crate) failing: bool,
     /// It has had more than one state.
     pub(crate) changed: bool,
+    /// It was ever written to in place.
+    pub(crate) written: bool,
     /// How the present file is written to: one that is rewritten and grows between two looks cannot be told from one that
     /// only grows, so a file does one or the other.
     writes: Writes,
@@ -128,7 +130,7 @@ impl Disk {
     ) -> usize {
         let place = self.named.len();
         let state = State { until_ms: u64::MAX, file: None };
-        let strict = machine.files.missing_cached;
+        let strict = machine.files.missing_cached && !machine.files.is_place(path.as_bytes());
         self.named.push(Named {
             path: path.to_owned(),
             states: vec![state],
@@ -137,6 +139,7 @@ impl Disk {
             excuse_ms: 0,
             failing: false,
             changed: false,
+            written: false,
             writes: Writes::NotYet,
         });
         if let Some(size_bytes) = size {
@@ -216,6 +219,7 @@ impl Disk {
             _ if may_rewrite => Self::content(rng, old.len()),
             _ => return,
         };
+        self.named[place].written = true;
         self.named[place].writes = if content.len() > old.len() { Writes::Append } else { Writes::Rewrite };
         let now_ns = self.stamp(machine, rng);
         let path = self.named[place].path.clone();
@@ -362,6 +366,11 @@ impl Disk {
         let change = if self.etag_of_change { format!("-{:x}", stat.changed_ns) } else { String::new() };
         let suffix = CODINGS.get(coding).map(|(_, name)| format!("-{name}")).unwrap_or_default();
         format!("\"{:x}-{:x}{change}{suffix}\"", stat.size_bytes, stat.modified_ns)
+    }
+
+    /// The name of an inode.
+    pub(crate) fn place_of(&self, inode: u64) -> Option<usize> {
+        self.inodes.get(&inode).copied()
     }
 
     /// The names that a target may be answered from.

@@ -7,13 +7,16 @@
 //! the job that finds it may take. An error needs an excuse: something that happened to this file, to its
 //! path, or to all, since the request began.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 
 use flash_engine::FileStat;
+use flash_engine::limits::{RETRY_AFTER_S, SIBLINGS_MS};
 
-use crate::ask::{Ask, Condition, Method, date, listing, seconds};
+use crate::ask::{Ask, Condition, Method, date, seconds};
 use crate::disk::{CODINGS, Disk, Lead};
 use crate::machine::Content;
+use crate::machine::helpers::listing;
 use crate::machine::response::Response;
 
 /// A piece of a body that is to come.
@@ -24,7 +27,37 @@ pub(crate) enum Piece {
     File(Content, u64, u64),
     /// An error page of so many bytes, and what has come of it.
     Page(u16, usize, Vec<u8>),
+    /// A listing, and what has come of it.
+    Listing(Listing, Vec<u8>),
 }
+
+/// A listing that is to come.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    path: String,
+    json: bool,
+    pub(crate) bytes: usize,
+    /// When it was made, at the earliest and at the latest.
+    made_ms: (u64, u64),
+}
+
+impl Listing {
+    /// Whether these bytes are it.
+    pub(crate) fn judge(&self, bytes: &[u8]) -> Result<(), String> {
+        let says = String::from_utf8_lossy(bytes);
+        let made_ms = says.split(" at ").nth(1).and_then(|rest| rest.get(..20)?.parse::<u64>().ok());
+        let made_ms = made_ms.ok_or_else(|| format!("no listing: {}", bytes.escape_ascii()))?;
+        if bytes != listing(&self.path, self.json, bytes.len() as u64, made_ms) {
+            return Err("another listing".into());
+        }
+        let (first_ms, last_ms) = self.made_ms;
+        let is_of_its_time = (first_ms..=last_ms).contains(&made_ms);
+        if is_of_its_time { Ok(()) } else { Err(format!("a listing of {made_ms}, not {first_ms} to {last_ms}")) }
+    }
+}
+
+/// Which states of each name clients have been sent, by place in [`Disk::named`], and in which turn first.
+pub(crate) type Seen = RefCell<BTreeMap<usize, BTreeMap<usize, u64>>>;
 
 /// What is known besides the disk.
 pub(crate) struct Facts<'a> {
@@ -44,10 +77,18 @@ pub(crate) struct Facts<'a> {
     /// The earliest that it ever said.
     pub(crate) wall_min_ns: i128,
     pub(crate) listing_bytes: u64,
+    /// No listing that was made longer than this before a request is sent to it.
+    pub(crate) listing_old_ms: u64,
+    pub(crate) turn: u64,
+    /// None where names are not kept.
+    pub(crate) seen: Option<&'a Seen>,
 }
 
 /// A state of a file that an answer could be made from.
 struct Candidate<'a> {
+    place: usize,
+    /// Which of the states of the file it is.
+    number: usize,
     stat: &'a FileStat,
     content: &'a Content,
 }
@@ -64,6 +105,11 @@ enum Verdict {
 type Judged = Result<VecDeque<Piece>, String>;
 
 impl Facts<'_> {
+    /// The same for a client that speaks the protocol of streams, whose heads are not padded.
+    pub(crate) fn of_streams(&self) -> Self {
+        Self { head_align_bytes: 1, ..*self }
+    }
+
     /// Whether an error, or a cut connection, can be put down to something.
     pub(crate) fn is_excused(&self, ask: &Ask) -> bool {
         self.excuse_ms >= ask.first_ms
@@ -78,6 +124,9 @@ impl Facts<'_> {
     /// Gives the body that has to follow this head.
     pub(crate) fn judge(&self, ask: &Ask, head: &Response) -> Judged {
         self.judge_date(ask, head)?;
+        if head.status == 503 && head.field("Retry-After") != Some(&RETRY_AFTER_S.to_string()) {
+            return Err("does not say when to try again".into());
+        }
         if !head.head.len().is_multiple_of(self.head_align_bytes) {
             return Err(format!("a head of {} bytes", head.head.len()));
         }
@@ -92,8 +141,9 @@ impl Facts<'_> {
         };
         let status = head.status;
         let Some(target) = ask.target else {
-            let malformed = [400, 408, 413, 414, 417, 431, 501, 505].contains(&status) && head.closes();
-            return if malformed { page() } else { Err(format!("{status} for something malformed")) };
+            let refused = [400, 408, 413, 414, 417, 431, 501, 505].contains(&status);
+            let is_refused = (refused || (ask.hoards && status == 503)) && head.closes();
+            return if is_refused { page() } else { Err(format!("{status} for something malformed")) };
         };
         if status == 408 {
             let late = self.is_late(ask) && head.closes();
@@ -121,9 +171,7 @@ impl Facts<'_> {
             (_, Lead::Error) if status == 500 => 500,
             (_, Lead::Error) => 503,
             (_, Lead::Listing) if status == 200 => {
-                let json = ask.json;
-                let body = listing(&self.disk.targets[target].path, json, self.listing_bytes);
-                return self.body(ask, head, &body, &[(0, body.len())]);
+                return self.listing(ask, head, &self.disk.targets[target].path);
             }
             (_, Lead::Listing) => 200,
             (_, Lead::File { plain, coded }) => return self.judge_file(ask, head, *plain, coded, page),
@@ -140,12 +188,18 @@ impl Facts<'_> {
 
     /// The states under a name that this request may be answered from.
     fn candidates<'d>(&'d self, ask: &Ask, place: usize, strict: bool) -> Vec<Option<Candidate<'d>>> {
-        let known_ms = if strict { self.freshness_ms } else { self.old_ms };
+        self.candidates_since(ask, place, if strict { self.freshness_ms } else { self.old_ms })
+    }
+
+    /// The same of those that were true at most so long before the request.
+    fn candidates_since<'d>(&'d self, ask: &Ask, place: usize, known_ms: u64) -> Vec<Option<Candidate<'d>>> {
         let since_ms = ask.first_ms.saturating_sub(known_ms);
-        let states = self.disk.named[place].states.iter();
+        let states = self.disk.named[place].states.iter().enumerate();
         states
-            .filter(|state| state.until_ms >= since_ms && state.until_ms > 0)
-            .map(|state| state.file.as_ref().map(|(stat, content)| Candidate { stat, content }))
+            .filter(|(_, state)| state.until_ms >= since_ms && state.until_ms > 0)
+            .map(|(number, state)| {
+                state.file.as_ref().map(|(stat, content)| Candidate { place, number, stat, content })
+            })
             .collect()
     }
 
@@ -181,7 +235,10 @@ impl Facts<'_> {
         for plain in self.candidates(ask, plain, strict).iter().flatten() {
             let may_be = |place: Option<usize>, there: bool| {
                 let Some(place) = place else { return !there };
-                let states = self.candidates(ask, place, strict);
+                // One that did not stand for its file is not looked for again for a while.
+                let absent_ms = if there { 0 } else { SIBLINGS_MS };
+                let known_ms = if strict { self.freshness_ms } else { self.old_ms };
+                let states = self.candidates_since(ask, place, known_ms + absent_ms);
                 states.iter().any(|s| s.as_ref().is_some_and(|s| stands_for(s.stat, plain.stat)) == there)
             };
             for bits in 0..8 {
@@ -228,6 +285,7 @@ impl Facts<'_> {
                 }
                 200 | 206 | 304 if head.field("ETag") == Some(&tag) => {
                     self.judge_fields(ask, head, candidate.stat, coding, there, fuzzy)?;
+                    self.judge_order(ask, head, candidate)?;
                     return self.judge_content(ask, head, candidate, &verdict, fuzzy);
                 }
                 _ => {}
@@ -265,6 +323,39 @@ impl Facts<'_> {
             return Err(format!("Content-Type instead of {wanted}"));
         }
         Ok(())
+    }
+
+    /// Once a client was sent a state of a file, nobody who asks afterwards is sent an older one. Not so of a file that is
+    /// written to: what was found of it is forgotten, and what comes then may be older.
+    fn judge_order(&self, ask: &Ask, head: &Response, candidate: &Candidate<'_>) -> Result<(), String> {
+        let (Some(seen), Some(target), Some(whole_turn)) = (self.seen, ask.target, ask.whole_turn) else {
+            return Ok(());
+        };
+        let written = self.disk.files_of(target).iter().any(|place| self.disk.named[*place].written);
+        if written || ask.method != Method::Get || head.status == 304 {
+            return Ok(());
+        }
+        let mut seen = seen.borrow_mut();
+        let states = seen.entry(candidate.place).or_default();
+        let newer = states.range(candidate.number + 1..).find(|(_, turn)| **turn < whole_turn);
+        if let Some((number, turn)) = newer {
+            let sent = candidate.number;
+            return Err(format!("state {sent} of the file, though state {number} was sent in turn {turn}"));
+        }
+        states.entry(candidate.number).or_insert(self.turn);
+        Ok(())
+    }
+
+    /// The body of a listing.
+    fn listing(&self, ask: &Ask, head: &Response, path: &str) -> Judged {
+        let bytes = listing(path, ask.json, self.listing_bytes, 0).len();
+        if head.length() != Some(bytes) {
+            return Err(format!("Content-Length instead of {bytes}"));
+        }
+        let made_ms = (ask.first_ms.saturating_sub(self.listing_old_ms), self.now_ms);
+        let listing = Listing { path: path.to_owned(), json: ask.json, bytes, made_ms };
+        let is_sent = ask.method != Method::Head;
+        Ok(is_sent.then(|| Piece::Listing(listing, Vec::new())).into_iter().collect())
     }
 
     fn judge_content(
