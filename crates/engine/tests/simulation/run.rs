@@ -562,7 +562,9 @@ impl Run {
             return;
         }
         let is_out_of_turn = self.order.latest.is_some() && self.order.latest == site;
-        self.require(!is_out_of_turn, "turns of sites", || format!("two jobs of {site:?} before one of another"));
+        self.require(!is_out_of_turn, "turns of sites", || {
+            format!("two jobs of {site:?} before one of another")
+        });
         self.order.latest = site;
     }
 
