@@ -150,7 +150,7 @@ fn an_empty_file_has_an_empty_answer() {
             let tag = format!("If-None-Match: {}", page.must("ETag"));
             assert_eq!(get_from_disk(&mut client, "/empty.txt", &[&tag]).status, 304);
             let page = get_from_disk(&mut client, "/empty.txt", &["Range: bytes=0-5"]);
-            assert!([200, 416].contains(&page.status), "{page:?}");
+            assert_eq!(page.brief(), (200, String::new()));
             std::thread::sleep(std::time::Duration::from_millis(30));
         }
         assert_eq!(server.stderr(), "");

@@ -223,7 +223,7 @@ fn long_fields_are_cut_and_leave_every_line_whole() {
         let text = fs::read_to_string(folder.path("access.log")).unwrap();
         let mut targets = HashSet::new();
         for line in text.lines() {
-            assert!(line.len() <= LINE_BYTES_MAX, "{} bytes: {line}", line.len());
+            assert!(line.len() <= LINE_BYTES_MAX, "{} bytes: {line:.80}", line.len());
             let target = match format {
                 "json" => {
                     let value: serde_json::Value =
