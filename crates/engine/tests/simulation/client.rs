@@ -250,7 +250,8 @@ impl Peer {
         let inbox = std::mem::take(&mut self.inbox);
         let mut rest = &inbox[..];
         while let Some((stream, kind, payload)) = whole_frame(rest)? {
-            self.read_frame(facts, turn, (stream, kind, payload)).map_err(|why| format!("stream {stream}: {why}"))?;
+            self.read_frame(facts, turn, (stream, kind, payload))
+                .map_err(|why| format!("stream {stream}: {why}"))?;
             rest = &rest[FRAME_HEAD_BYTES + payload.len()..];
         }
         self.inbox = rest.to_vec();

@@ -52,7 +52,11 @@ impl Listing {
         }
         let (first_ms, last_ms) = self.made_ms;
         let is_of_its_time = (first_ms..=last_ms).contains(&made_ms);
-        if is_of_its_time { Ok(()) } else { Err(format!("a listing of {made_ms}, not {first_ms} to {last_ms}")) }
+        if is_of_its_time {
+            Ok(())
+        } else {
+            Err(format!("a listing of {made_ms}, not {first_ms} to {last_ms}"))
+        }
     }
 }
 

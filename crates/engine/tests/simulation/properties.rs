@@ -1,9 +1,9 @@
 //! What must hold after each turn and at the end of a run.
 
 use flash_engine::limits::{
-    BLOCKS_AHEAD, DEADLINES_PER_TURN_MAX, FILES_OF_NAME_MAX, HEADS_BYTES_PER_CLIENT_MAX, JOBS_PER_CLIENT_MAX, JOBS_QUEUED_MAX,
-    LINGER_MS, NAME_CACHE_BYTES_MAX, NAME_ENTRY_BYTES, READ_BYTES_MAX, RECEIVE_BYTES, REQUESTS_PER_TURN_MAX,
-    SEND_BYTES_PER_TURN_MAX, SMALL_FILE_BYTES_MAX, TICK_MS,
+    BLOCKS_AHEAD, DEADLINES_PER_TURN_MAX, FILES_OF_NAME_MAX, HEADS_BYTES_PER_CLIENT_MAX, JOBS_PER_CLIENT_MAX,
+    JOBS_QUEUED_MAX, LINGER_MS, NAME_CACHE_BYTES_MAX, NAME_ENTRY_BYTES, READ_BYTES_MAX, RECEIVE_BYTES,
+    REQUESTS_PER_TURN_MAX, SEND_BYTES_PER_TURN_MAX, SMALL_FILE_BYTES_MAX, TICK_MS,
 };
 
 use crate::client::{Peer, STREAMS_MAX};
@@ -152,7 +152,8 @@ impl Run {
     /// For how long a request has been under way that is not whole, if that is too long.
     pub(crate) fn overdue_head_ms(&self, peer: &Peer) -> Option<u64> {
         let ask = peer.next_ask().filter(|ask| ask.whole_turn.is_none())?;
-        if peer.streams || peer.slow || peer.last_heard || peer.has_part() || self.is_behind_with_deadlines() {
+        if peer.streams || peer.slow || peer.last_heard || peer.has_part() || self.is_behind_with_deadlines()
+        {
             return None;
         }
         // A head, and then a body, have this time each.
