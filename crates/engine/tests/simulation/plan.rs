@@ -76,11 +76,11 @@ impl Plan {
         let frozen = rng.chance(20);
         let chaos_ms = rng.pick(&[300, 2_000, 8_000, 30_000]);
         // More than jobs may be queued, or than there is room for their heads; rarely, for it takes long.
-        let (crowd, crowd_is_one, hoard) = match rng.below(100) {
+        let (crowd, crowd_is_one, hoard) = match rng.below(200) {
             0 => (JOBS_QUEUED_MAX as u64 + 80, false, 0),
             1 => (JOBS_QUEUED_MAX as u64 + 80, true, 0),
             2 => (0, false, HEADS_BYTES_PER_CLIENT_MAX as u64 / 31_000 + 80),
-            3..10 => (rng.between(10, 40), false, 0),
+            3..20 => (rng.between(10, 40), false, 0),
             _ => (0, false, 0),
         };
         Self {

@@ -449,7 +449,9 @@ impl Run {
             self.require(read.is_ok(), "answers", || format!("client {number}: {}", read.unwrap_err()));
             let (answers, bytes) = (peer.answers - before, peer.received_bytes - bytes_before);
             self.answers += answers;
-            self.note_progress(peer);
+            if bytes > 0 {
+                self.note_progress(peer);
+            }
             self.require(answers <= Limits::ANSWERS && bytes <= Limits::BYTES, "fairness", || {
                 format!("client {number} was sent {answers} answers of {bytes} bytes in one turn")
             });
@@ -553,7 +555,7 @@ impl Run {
         }
         let peer = &self.peers[guest];
         let is_queued = peer.next_ask().and_then(|ask| ask.whole_turn).is_some_and(|turn| turn < self.turn);
-        if peer.closed || peer.asks.is_empty() {
+        if peer.closed || peer.ended || peer.asks.is_empty() {
             self.guest = None;
             return;
         }

@@ -330,6 +330,9 @@ impl Run {
     /// The same of those on connections of several streams, whatever the others of their connection wait for. They take
     /// turns, a frame each.
     pub(crate) fn make_promises_of_streams(&mut self) {
+        if !self.plan.streams {
+            return;
+        }
         for number in 0..self.peers.len() {
             let peer = &self.peers[number];
             if !peer.streams || peer.closed || peer.reset || peer.slow {
