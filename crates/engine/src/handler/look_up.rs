@@ -127,13 +127,10 @@ fn find_cached<M: Machine>(
     let now_ms = desk.core.clock.ms();
     let absent =
         known.filter(|entry| now_ms < entry.siblings_ms.get() + SIBLINGS_MS).and_then(absent_siblings);
-    if let (Some(entry), None) = (known, absent) {
-        entry.siblings_ms.set(now_ms);
-    }
     let rules = &desk.core.rules.sites[usize::from(asked.site.0)];
     // Siblings are looked for after their file, in the order of `Coding::ALL`.
     let mut sibling: Option<usize> = None;
-    find(asked.path, rules, &desk.core.rules.types, want, |path, want| {
+    let finding = find(asked.path, rules, &desk.core.rules.types, want, |path, want| {
         if let Some(place) = &mut sibling {
             *place += 1;
             if absent.is_some_and(|absent| absent.get(*place - 1) == Some(&true)) {
@@ -145,7 +142,11 @@ fn find_cached<M: Machine>(
             sibling = Some(0);
         }
         found
-    })
+    })?;
+    if let (Some(entry), None) = (known, absent) {
+        entry.siblings_ms.set(now_ms);
+    }
+    Ok(finding)
 }
 
 /// Which siblings of a file are not there.
