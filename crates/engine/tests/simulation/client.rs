@@ -262,7 +262,7 @@ impl Peer {
         &mut self,
         facts: &Facts<'_>,
         turn: u64,
-        (stream, kind, payload): (u16, u8, &[u8]),
+        (stream, kind, payload): Frame<'_>,
     ) -> Result<(), String> {
         let asked = |ask: &Ask| ask.stream == stream && ask.whole_turn.is_some_and(|whole| whole <= turn);
         let number = self.asks.iter().position(asked).ok_or("nobody asked for this")?;
@@ -305,8 +305,11 @@ impl Peer {
     }
 }
 
-/// The frame at the front, if it is whole: its stream, its kind, and what it holds.
-fn whole_frame(bytes: &[u8]) -> Result<Option<(u16, u8, &[u8])>, String> {
+/// A frame: its stream, its kind, and what it holds.
+type Frame<'b> = (u16, u8, &'b [u8]);
+
+/// The frame at the front, if it is whole.
+fn whole_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, String> {
     let Some(([s0, s1, kind, l0, l1, l2, l3], rest)) = bytes.split_first_chunk::<FRAME_HEAD_BYTES>() else {
         return Ok(None);
     };
