@@ -155,9 +155,9 @@ impl<M: Machine> Engine<M> {
             }
             self.finish(id, Outcome::Lost);
         }
-        self.start_jobs(machine);
         let (mut around, wires) = self.around(machine);
         wires.time_out(&mut around);
+        self.start_jobs(machine);
         self.core.store.files.sweep(now_ms);
     }
 

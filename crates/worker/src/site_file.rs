@@ -2,7 +2,7 @@
 //! for which the kernel waits (1.4 s for 1 GB, measured). So a file that nobody needs any more goes back to the worker,
 //! which asks whether it is deleted; a deleted one is set aside, and closing it is a job like others.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flash_engine::{Finding, Outcome, SiteId};
@@ -17,8 +17,6 @@ use super::calls::{Call, timed};
 const ASIDE_MAX: usize = 1024;
 /// Files set aside whose jobs are asked for anew at once.
 const ASKED_AGAIN_MAX: usize = 64;
-/// Files that were given back and are seen to in one turn.
-const RETURNED_PER_TURN_MAX: usize = 256;
 
 /// The root and the path under which a file was found. A listing has none.
 type Name = Option<(SiteId, Box<[u8]>)>;
@@ -42,8 +40,8 @@ impl Returned {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((file, name));
     }
 
-    fn pop(&self) -> Option<(OwnedFd, Name)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    fn take(&self) -> Vec<(OwnedFd, Name)> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn is_empty(&self) -> bool {
@@ -111,8 +109,10 @@ impl Drop for SiteFile {
 pub(crate) struct Closing {
     returned: Returned,
     /// Deleted files, by the numbers of the jobs that close them.
-    aside: HashMap<u64, (OwnedFd, Name)>,
+    aside: BTreeMap<u64, (OwnedFd, Name)>,
     numbers: u64,
+    /// The number that was asked about last.
+    asked: u64,
 }
 
 impl Closing {
@@ -121,12 +121,11 @@ impl Closing {
         &self.returned
     }
 
-    /// Closes the files that were given back, and sets deleted ones aside; a bounded number of files. Gives the site and the
-    /// number of each that was set aside.
+    /// Closes the files that were given back, and sets deleted ones aside: as many as a turn has opened or let go. Gives the
+    /// site and the number of each that was set aside.
     pub(super) fn see_to_returned(&mut self) -> Vec<(SiteId, u64)> {
         let mut set_aside = Vec::new();
-        for _ in 0..RETURNED_PER_TURN_MAX {
-            let Some((file, name)) = self.returned.pop() else { break };
+        for (file, name) in self.returned.take() {
             let has_room = self.aside.len() < ASIDE_MAX;
             let is_aside = timed(Call::CloseFile, || borrowed(&name), || close(file, has_room));
             if let Some(file) = is_aside {
@@ -138,10 +137,13 @@ impl Closing {
         set_aside
     }
 
-    /// The site and the number of files that are set aside; of a bounded number of them.
-    pub(super) fn aside(&self) -> Vec<(SiteId, u64)> {
-        let all = self.aside.iter().map(|(number, (_, name))| (site_of(name), *number));
-        all.take(ASKED_AGAIN_MAX).collect()
+    /// The site and the number of files that are set aside: a bounded number of them, others each time.
+    pub(super) fn aside(&mut self) -> Vec<(SiteId, u64)> {
+        let (behind, before) = (self.aside.range(self.asked + 1..), self.aside.range(..=self.asked));
+        let all = behind.chain(before).map(|(number, (_, name))| (site_of(name), *number));
+        let some: Vec<(SiteId, u64)> = all.take(ASKED_AGAIN_MAX).collect();
+        self.asked = some.last().map_or(0, |(_, number)| *number);
+        some
     }
 
     /// A file that was set aside, for a helper.

@@ -215,8 +215,7 @@ impl Worker {
             let set_aside = self.sys.closing.aside();
             self.close_deleted(set_aside);
         }
-        let set_aside = self.sys.closing.see_to_returned();
-        self.close_deleted(set_aside);
+        self.close_returned();
         self.go_on();
         self.engine.handle_timeouts(&mut self.sys);
     }
@@ -429,13 +428,17 @@ impl Worker {
         }
     }
 
-    /// Has helpers close deleted files, until there is no room for more such jobs.
+    /// Has helpers close deleted files. A file whose site has no room for the job is asked about again later.
     fn close_deleted(&mut self, set_aside: Vec<(SiteId, u64)>) {
         for (site, number) in set_aside {
-            if !self.engine.handle_deleted(&mut self.sys, site, number) {
-                return;
-            }
+            let _ = self.engine.handle_deleted(&mut self.sys, site, number);
         }
+    }
+
+    /// Closes the files that nobody needs any more; deleted ones by jobs.
+    pub fn close_returned(&mut self) {
+        let set_aside = self.sys.closing.see_to_returned();
+        self.close_deleted(set_aside);
     }
 
     /// The job of the worker's own that was started, if one was.

@@ -190,11 +190,6 @@ impl<F> FileBody<F> {
         self.ahead_to += LOAD_BYTES;
     }
 
-    /// A job that loaded ahead is over.
-    pub(crate) fn forget_ahead(&mut self, job: JobId) {
-        self.ahead.retain(|other| *other != job);
-    }
-
     /// Bytes from `offset` on have come from a helper.
     pub(crate) fn take_bytes(&mut self, offset: u64, bytes: &HandedOver) {
         self.handed_over = Some((offset, bytes.clone()));

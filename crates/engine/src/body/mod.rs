@@ -115,9 +115,22 @@ impl<F> Body<F> {
         }
     }
 
-    /// Jobs that load ahead for this body.
-    pub(crate) fn jobs_ahead(&mut self) -> impl Iterator<Item = JobId> {
-        self.file_mut().map(|file| std::mem::take(&mut file.ahead)).unwrap_or_default().into_iter()
+    /// Takes the jobs that load ahead for this body.
+    pub(crate) fn take_jobs_ahead(&mut self) -> Vec<JobId> {
+        match self {
+            Body::File(file) => std::mem::take(&mut file.ahead),
+            Body::Multipart(parts) => parts.take_jobs_ahead(),
+            Body::Empty | Body::Page(..) | Body::Content(..) => Vec::new(),
+        }
+    }
+
+    /// A job that loaded ahead is over.
+    pub(crate) fn forget_ahead(&mut self, job: JobId) {
+        match self {
+            Body::File(file) => file.ahead.retain(|other| *other != job),
+            Body::Multipart(parts) => parts.forget_ahead(job),
+            Body::Empty | Body::Page(..) | Body::Content(..) => {}
+        }
     }
 
     /// Length in bytes.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::{Body, Pulled, Source};
 use crate::desk::Core;
-use crate::machine::Machine;
+use crate::machine::{JobId, Machine};
 
 /// A body of several parts.
 #[derive(Debug)]
@@ -19,11 +19,13 @@ pub(crate) struct MultipartBody<F> {
     parts: VecDeque<(Vec<u8>, Range<u64>)>,
     /// The text at the end; None once it is under way.
     end: Option<Vec<u8>>,
+    /// Jobs that load ahead for parts that were sent already.
+    ahead: Vec<JobId>,
 }
 
 impl<F> MultipartBody<F> {
     pub(super) fn new(source: Source<F>, parts: VecDeque<(Vec<u8>, Range<u64>)>, end: Vec<u8>) -> Self {
-        Self { source, text: (Vec::new(), 0), part: None, parts, end: Some(end) }
+        Self { source, text: (Vec::new(), 0), part: None, parts, end: Some(end), ahead: Vec::new() }
     }
 
     pub(super) fn pull<'p, M: Machine<File = F>>(
@@ -32,6 +34,9 @@ impl<F> MultipartBody<F> {
         core: &'p mut Core<F>,
     ) -> Pulled<'p, F> {
         while self.is_between_parts() {
+            if let Some(part) = &mut self.part {
+                self.ahead.append(&mut part.take_jobs_ahead());
+            }
             if let Some((text, range)) = self.parts.pop_front() {
                 self.text = (text, 0);
                 self.part = Some(self.source.clone().part(range));
@@ -60,6 +65,21 @@ impl<F> MultipartBody<F> {
             *at += bytes;
         } else if let Some(part) = &mut self.part {
             part.advance(bytes);
+        }
+    }
+
+    pub(super) fn take_jobs_ahead(&mut self) -> Vec<JobId> {
+        let mut jobs = std::mem::take(&mut self.ahead);
+        if let Some(part) = &mut self.part {
+            jobs.append(&mut part.take_jobs_ahead());
+        }
+        jobs
+    }
+
+    pub(super) fn forget_ahead(&mut self, job: JobId) {
+        self.ahead.retain(|other| *other != job);
+        if let Some(part) = &mut self.part {
+            part.forget_ahead(job);
         }
     }
 

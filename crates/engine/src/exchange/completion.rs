@@ -125,9 +125,7 @@ impl<F> Exchange<F> {
                 (self, true)
             }
             State::Sending(mut sending) => {
-                if let Some(file) = sending.body.file_mut() {
-                    file.forget_ahead(id);
-                }
+                sending.body.forget_ahead(id);
                 let woken = sending.waits_for == Some(id);
                 if woken {
                     sending.waits_for = None;

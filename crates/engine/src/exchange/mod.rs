@@ -26,8 +26,9 @@ pub(crate) use sending::{Halt, Sending};
 
 use crate::access_log::{LogSource, LogText};
 use crate::desk::{Desk, Ended};
-use crate::handler::{self, BUSY, Found, Refusal, Response, Step, TOO_LARGE, Wait};
+use crate::handler::{self, BUSY, Found, Refusal, Response, Step, TOO_LARGE, UNSTEADY, Wait};
 use crate::jobs::Waiter;
+use crate::limits::TRIES_MAX;
 use crate::machine::{JobId, Machine};
 use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
 
@@ -123,6 +124,10 @@ fn resume<M: Machine>(
     let Parked { request, found } = parked;
     let step = match wake {
         Wake::LookAgain => handler::answer(desk, &request.request(), found),
+        // Look again, but not for ever.
+        Wake::ForgetAndLook if found.tries > 3 * TRIES_MAX => {
+            Step::Answer(handler::error_page(&request.request(), UNSTEADY))
+        }
         Wake::ForgetAndLook => {
             handler::forget(desk, &request.request());
             handler::answer(desk, &request.request(), found.anew())

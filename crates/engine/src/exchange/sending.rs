@@ -93,7 +93,7 @@ impl<F> Sending<F> {
 
     /// The answer is over: it waits for no job any more.
     pub(crate) fn leave_jobs(&mut self, jobs: &mut Jobs<F, Arc<Version>>, key: ExchangeKey) {
-        for job in self.body.jobs_ahead().chain(self.waits_for.take()) {
+        for job in self.body.take_jobs_ahead().into_iter().chain(self.waits_for.take()) {
             jobs.leave(job, key);
         }
     }

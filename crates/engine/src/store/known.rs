@@ -66,6 +66,11 @@ struct Place {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeadHash(Option<u64>);
 
+impl HeadHash {
+    /// The hash of a head that is not kept.
+    pub(crate) const NONE: Self = HeadHash(None);
+}
+
 /// A table with one place for each hash: a newer head replaces an older one. Without places it is switched off.
 #[derive(Debug)]
 pub(crate) struct KnownRequests {

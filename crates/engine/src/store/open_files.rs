@@ -1,7 +1,7 @@
 //! Files kept open for later requests, by version. One that nobody has asked for in a while is given up, so that a
 //! deleted file does not keep its blocks and a file system can be unmounted.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use quick_cache::UnitWeighter;
@@ -18,11 +18,23 @@ pub(crate) struct OpenFiles<F> {
     /// Those put in last: a small cache may let go of a file at once, and among siblings that were found together the
     /// one that is asked for must still be there.
     latest: VecDeque<(VersionId, Arc<F>)>,
-    /// Every file that is held, and when it was last used as far as the sweep knows: the next to be looked at first.
+    /// The use of every file that is held, and of some that the cache has evicted.
+    uses: HashMap<VersionId, Use, IdHashing>,
+    /// Files in the order in which the sweep looks at them, with their stamps. An entry whose stamp is not that of the
+    /// file's use is dead.
     sweep: VecDeque<(VersionId, u64)>,
-    /// Files used since the sweep came by.
-    used: std::collections::HashSet<VersionId, IdHashing>,
+    stamps: u64,
     next_sweep_ms: u64,
+}
+
+/// The use of a file, as far as the sweep knows.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    stamp: u64,
+    /// It was used since the sweep came by.
+    used: bool,
+    /// When the sweep last found it used, or when it was opened.
+    seen_ms: u64,
 }
 
 impl<F> OpenFiles<F> {
@@ -37,8 +49,9 @@ impl<F> OpenFiles<F> {
                 DefaultLifecycle::default(),
             ),
             latest: VecDeque::with_capacity(FILES_OF_NAME_MAX),
+            uses: HashMap::default(),
             sweep: VecDeque::new(),
-            used: std::collections::HashSet::default(),
+            stamps: 0,
             next_sweep_ms: 0,
         }
     }
@@ -47,7 +60,9 @@ impl<F> OpenFiles<F> {
     pub(crate) fn get(&mut self, id: VersionId) -> Option<Arc<F>> {
         let latest = || self.latest.iter().find(|(other, _)| *other == id).map(|(_, file)| file);
         let file = self.cache.get(&id).or_else(latest).cloned()?;
-        self.used.insert(id);
+        if let Some(use_) = self.uses.get_mut(&id) {
+            use_.used = true;
+        }
         Some(file)
     }
 
@@ -55,10 +70,7 @@ impl<F> OpenFiles<F> {
         if self.latest.len() == FILES_OF_NAME_MAX {
             self.latest.pop_front();
         }
-        if self.sweep.is_empty() {
-            self.next_sweep_ms = now_ms + FILE_SWEEP_MS;
-        }
-        self.sweep.push_back((id, now_ms));
+        self.note_held(id, now_ms);
         self.latest.push_back((id, Arc::clone(&file)));
         self.cache.insert(id, file);
     }
@@ -71,7 +83,31 @@ impl<F> OpenFiles<F> {
     pub(crate) fn remove(&mut self, id: VersionId) {
         self.cache.remove(&id);
         self.latest.retain(|(other, _)| *other != id);
-        self.used.remove(&id);
+        self.uses.remove(&id);
+    }
+
+    /// Has the sweep look at a file. Dead entries leave the sweep twice as fast as new ones come.
+    fn note_held(&mut self, id: VersionId, now_ms: u64) {
+        if let Some(use_) = self.uses.get_mut(&id) {
+            use_.used = true;
+            return;
+        }
+        if self.sweep.is_empty() {
+            self.next_sweep_ms = now_ms + FILE_SWEEP_MS;
+        }
+        for _ in 0..2 {
+            let Some(entry) = self.sweep.pop_front() else { break };
+            if self.is_live(entry) {
+                self.sweep.push_back(entry);
+            }
+        }
+        self.stamps += 1;
+        self.uses.insert(id, Use { stamp: self.stamps, used: false, seen_ms: now_ms });
+        self.sweep.push_back((id, self.stamps));
+    }
+
+    fn is_live(&self, (id, stamp): (VersionId, u64)) -> bool {
+        self.uses.get(&id).is_some_and(|use_| use_.stamp == stamp)
     }
 
     fn holds(&self, id: VersionId) -> bool {
@@ -90,13 +126,16 @@ impl<F> OpenFiles<F> {
         }
         self.next_sweep_ms = now_ms + FILE_SWEEP_MS;
         for _ in 0..self.sweep.len().min(FILES_SWEPT_AT_ONCE) {
-            let Some((id, seen_ms)) = self.sweep.pop_front() else { return };
-            if self.used.remove(&id) {
-                self.sweep.push_back((id, now_ms));
-            } else if now_ms >= seen_ms + FILE_IDLE_MS {
+            let Some((id, stamp)) = self.sweep.pop_front() else { return };
+            let is_held = self.holds(id);
+            let Some(use_) = self.uses.get_mut(&id).filter(|use_| use_.stamp == stamp) else { continue };
+            if std::mem::take(&mut use_.used) {
+                use_.seen_ms = now_ms;
+            }
+            if !is_held || now_ms >= use_.seen_ms + FILE_IDLE_MS {
                 self.remove(id);
-            } else if self.holds(id) {
-                self.sweep.push_back((id, seen_ms));
+            } else {
+                self.sweep.push_back((id, stamp));
             }
         }
     }
@@ -120,5 +159,29 @@ mod tests {
         }
         let open: Vec<usize> = (0..held.len()).filter(|n| Arc::strong_count(&held[*n]) > 1).collect();
         assert_eq!(open, [7]);
+    }
+
+    #[test]
+    fn files_that_come_and_go_leave_nothing_behind() {
+        let mut files = OpenFiles::new(16);
+        for number in 0..100_000 {
+            let id = VersionId(number % 40);
+            files.insert(id, Arc::new(()), 0);
+            if number % 3 > 0 {
+                files.remove(id);
+            }
+            assert!(files.sweep.len() <= 200 && files.uses.len() <= 200, "{} entries", files.sweep.len());
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_opened_again_and_again_stays_open() {
+        let mut files = OpenFiles::new(16);
+        for second in 0..120 {
+            files.insert(VersionId(1), Arc::new(()), second * 1_000);
+            files.get(VersionId(1));
+            files.sweep(second * 1_000);
+            assert!(files.get(VersionId(1)).is_some(), "closed after {second} s");
+        }
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Conn<S> {
     pub(crate) input: Vec<u8>,
     /// When it has to be looked at, in milliseconds of the monotonic clock.
     pub(crate) deadline_ms: u64,
+    /// Since when it has been idle, if it is.
+    pub(crate) idle_since_ms: u64,
     /// The tick that it is filed under in the timers.
     pub(crate) filed_tick: Option<u64>,
     /// Is in the queue of connections to be continued.
@@ -112,6 +114,7 @@ impl<S> Conn<S> {
             opener,
             input: Vec::new(),
             deadline_ms: u64::MAX,
+            idle_since_ms: 0,
             filed_tick: None,
             queued: false,
             pace: None,

@@ -172,6 +172,8 @@ impl H1 {
                     Ok(Head::Complete(request)) => {
                         turn.budget.requests -= 1;
                         let taken = request.head_len;
+                        // The hash is of all that is there: of this head, if no other follows.
+                        let hash = if taken == rest.len() { hash } else { HeadHash::NONE };
                         (taken, self.begin(conn, turn, &request, (hash, &rest[..taken])))
                     }
                     Ok(Head::Partial) => {
@@ -233,6 +235,7 @@ impl H1 {
             // Until its first answer, a connection has the time of a head.
             if answered {
                 conn.deadline_ms = now_ms + timeouts.idle_ms;
+                conn.idle_since_ms = now_ms;
             }
             return Flow::Over(Verdict::Blocked);
         }
@@ -438,7 +441,10 @@ impl H1 {
                 self.give_body_up(conn, turn, key)
             }
             Phase::Sending(..) if judges => return self.judge_pace(conn, turn, buffer),
-            Phase::Sending(..) => Flow::Over(Verdict::Blocked),
+            Phase::Sending(..) => {
+                conn.deadline_ms = u64::MAX;
+                Flow::Over(Verdict::Blocked)
+            }
         };
         match flow {
             Flow::Over(verdict) => verdict,

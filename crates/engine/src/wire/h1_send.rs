@@ -136,7 +136,9 @@ impl H1 {
         let Ok(sent) = first.sent else {
             return self.end(conn, turn, &answering, (response.status, 0, false));
         };
-        turn.desk.core.counters.sends.add(sent as u64);
+        if is_simple(&response.body) {
+            turn.desk.core.counters.sends.add(sent as u64);
+        }
         turn.budget.bytes = turn.budget.bytes.saturating_sub(sent);
         let body_sent = sent.saturating_sub(first.head_bytes);
         if sent == first.offered && is_simple(&response.body) {

@@ -19,7 +19,7 @@ use flash_http::request::first_line;
 
 use conn::{Blamed, Budget, Conn, Connection, Inputs, Turn, Verdict, Wire, client_number};
 use h1::H1;
-use timers::{Look, Timers};
+use timers::{Look, SearchPlace, Timers};
 pub use transport::Readiness;
 
 use crate::desk::{Core, Desk};
@@ -46,6 +46,8 @@ pub(crate) struct Wires<S> {
     draining: bool,
     /// The next place to be looked at for idle connections while draining.
     drain_at: Option<usize>,
+    /// Where the next search for an idle connection begins.
+    evict_from: Option<SearchPlace>,
 }
 
 /// An act of a connection.
@@ -85,6 +87,7 @@ impl<S> Wires<S> {
             blamed: Blamed::Nobody,
             draining: false,
             drain_at: None,
+            evict_from: None,
         }
     }
 
@@ -115,33 +118,50 @@ impl<S> Wires<S> {
         counters.connections_most = counters.connections_most.max(self.connections.len());
         // The first head is due like any other: a client that says nothing is not kept idle.
         let deadline_ms = around.core.clock.ms() + around.core.rules.timeouts.head_ms;
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.conn.deadline_ms = deadline_ms;
+        if let Some(Connection { conn, .. }) = self.connections.get_mut(key) {
+            conn.deadline_ms = deadline_ms;
+            conn.idle_since_ms = around.core.clock.ms();
         }
         self.file_deadline(key);
         Ok(key)
     }
 
-    /// Closes the connection that has been idle longest, as far as a bounded search finds it. False when there is none.
+    /// Closes the connection that has been idle longest, as far as a bounded search finds it. False when it finds none: the
+    /// next search then goes on where this one ran out of looks.
     fn evict_idle<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>) -> bool {
+        let from = self.evict_from.take();
+        let mut oldest = self.find_oldest_idle(around, from);
+        if oldest.is_none() && from.is_some() && self.evict_from.is_none() {
+            oldest = self.find_oldest_idle(around, None);
+        }
+        let Some(key) = oldest else { return false };
+        around.core.counters.evicted += 1;
+        self.close(around, key);
+        true
+    }
+
+    fn find_oldest_idle<M: Machine<Socket = S>>(
+        &mut self,
+        around: &Around<'_, M>,
+        from: Option<SearchPlace>,
+    ) -> Option<Key> {
         let connections = &self.connections;
+        let timeouts = around.core.rules.timeouts;
+        let longest_ms = timeouts.idle_ms.max(timeouts.head_ms) + TICK_MS;
         let mut oldest: Option<(u64, Key)> = None;
-        self.timers.search(EVICTION_LOOKS_MAX, |key, tick| {
+        self.evict_from = self.timers.search(from, EVICTION_LOOKS_MAX, |key, tick| {
             let Some(Connection { conn, wire }) = connections.get(key) else { return Look::Gone };
             if conn.filed_tick != Some(tick) {
                 return Look::Gone;
             }
-            if conn.is_idle(wire) && oldest.is_none_or(|(deadline_ms, _)| conn.deadline_ms < deadline_ms) {
-                oldest = Some((conn.deadline_ms, key));
+            if conn.is_idle(wire) && oldest.is_none_or(|(since_ms, _)| conn.idle_since_ms < since_ms) {
+                oldest = Some((conn.idle_since_ms, key));
             }
-            // Deadlines only move later: none that comes up later is due before this one.
-            let is_oldest = oldest.is_some_and(|(deadline_ms, _)| deadline_ms / TICK_MS < tick);
+            // One that comes up at a later tick has not been idle for longer than its time.
+            let is_oldest = oldest.is_some_and(|(since_ms, _)| since_ms + longest_ms <= tick * TICK_MS);
             if is_oldest { Look::Found } else { Look::Pass }
         });
-        let Some((_, key)) = oldest else { return false };
-        around.core.counters.evicted += 1;
-        self.close(around, key);
-        true
+        oldest.map(|(_, key)| key)
     }
 
     /// A connection's socket is ready; one that is closed already is passed over.

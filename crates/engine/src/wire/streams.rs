@@ -107,6 +107,7 @@ impl Streams {
             return Verdict::Yield;
         }
         let is_idle = self.lanes.is_empty();
+        conn.idle_since_ms = now_ms;
         conn.deadline_ms = if is_idle { now_ms + turn.desk.core.rules.timeouts.idle_ms } else { u64::MAX };
         Verdict::Blocked
     }
@@ -313,6 +314,9 @@ impl Streams {
         }
         let verdict = self.turn(conn, turn, buffer);
         let is_judged = turn.desk.core.rules.least_rate_bytes_per_s > 0 && conn.pace.is_some();
+        if verdict == Verdict::Blocked && !is_judged && !self.is_idle() {
+            conn.deadline_ms = u64::MAX;
+        }
         if verdict == Verdict::Blocked && is_judged && !conn.keeps_pace(&mut turn.desk) {
             return Verdict::Reset;
         }

@@ -8,6 +8,13 @@ use std::cell::Cell;
 use crate::limits::{TICK_MS, TICKS};
 use crate::slab::Key;
 
+/// Where a search of the timers ran out of looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SearchPlace {
+    tick: u64,
+    place: usize,
+}
+
 /// The verdict on an entry in a search of the timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
@@ -68,18 +75,26 @@ impl Timers {
     }
 
     /// Goes through the entries in the order of their ticks, a bounded number of them, until `look` says that its search is
-    /// over.
-    pub(crate) fn search(&mut self, looks_max: usize, mut look: impl FnMut(Key, u64) -> Look) {
+    /// over. Begins where an earlier search ran out of looks, if `from` says so, and gives where this one did.
+    pub(crate) fn search(
+        &mut self,
+        from: Option<SearchPlace>,
+        looks_max: usize,
+        mut look: impl FnMut(Key, u64) -> Look,
+    ) -> Option<SearchPlace> {
+        let end = self.next_tick + TICKS as u64;
+        let from = from.filter(|from| (self.next_tick..end).contains(&from.tick));
+        let SearchPlace { tick: first, mut place } =
+            from.unwrap_or(SearchPlace { tick: self.next_tick, place: 0 });
         let mut left = looks_max;
-        for tick in self.next_tick..self.next_tick + TICKS as u64 {
-            let mut place = 0;
+        for tick in first..end {
             while let Some(key) = self.wheel[tick as usize % TICKS].get(place).copied() {
                 if left == 0 {
-                    return;
+                    return Some(SearchPlace { tick, place });
                 }
                 left -= 1;
                 match look(key, tick) {
-                    Look::Found => return,
+                    Look::Found => return None,
                     Look::Pass => place += 1,
                     Look::Gone => {
                         self.wheel[tick as usize % TICKS].swap_remove(place);
@@ -87,7 +102,9 @@ impl Timers {
                     }
                 }
             }
+            place = 0;
         }
+        None
     }
 
     /// When the next entry comes up, in milliseconds of the monotonic clock.

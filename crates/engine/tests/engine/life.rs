@@ -428,3 +428,39 @@ fn idle_connections_are_drained_over_several_turns() {
     assert!(world.engine.is_drained());
     world.end();
 }
+
+#[test]
+fn a_newcomer_is_not_evicted_before_it_has_asked() {
+    let mut world = World::with(Rules { connections_max: 20, ..rules() });
+    world.machine.files.add("a", "x");
+    let idle: Vec<Client> = (0..20).map(|_| world.connect()).collect();
+    for client in &idle {
+        client.get("/a");
+    }
+    world.run();
+    world.advance(5_000);
+    // Several come in one turn, before any of them has said anything.
+    let newcomers: Vec<Client> = (0..5).map(|_| world.connect()).collect();
+    assert!(newcomers.iter().all(|client| !client.is_closed()));
+    assert_eq!(idle.iter().filter(|client| client.is_closed()).count(), 5);
+    world.end();
+}
+
+#[test]
+fn busy_connections_do_not_hide_the_idle_ones() {
+    let mut world = World::with(Rules { connections_max: 1_000, ..rules() });
+    world.machine.files.add("a", "x");
+    let busy: Vec<Client> = (0..900).map(|_| world.connect()).collect();
+    for client in &busy {
+        client.send("GET /a");
+    }
+    let idle: Vec<Client> = (0..100).map(|_| world.connect()).collect();
+    for client in &idle {
+        client.get("/a");
+    }
+    world.run();
+    let taken = (0..100).filter(|_| world.try_connect().is_some()).count();
+    assert!(taken >= 20, "{taken} of 100 found an idle one to replace");
+    assert!(busy.iter().all(|client| !client.is_closed()));
+    world.end();
+}

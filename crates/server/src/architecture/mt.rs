@@ -185,6 +185,7 @@ impl State {
 
     /// Sees to what a thread leaves behind that lets go of the lock for longer.
     fn leave(&mut self, bell: &OwnedFd) -> io::Result<()> {
+        self.worker.close_returned();
         // Connections go on whose own threads may be asleep.
         if self.worker.until_next()? == Some(0) && self.going_on == 0 {
             self.worker.wake_loop()?;
