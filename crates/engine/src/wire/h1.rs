@@ -389,7 +389,7 @@ impl H1 {
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
     ) -> Flow {
-        turn.desk.machine.end_sending(conn.transport.socket());
+        conn.transport.end_sending(turn.desk.machine);
         conn.take_input(turn.inputs);
         self.phase = Phase::Linger { left_bytes: LINGER_BYTES_MAX };
         conn.deadline_ms = turn.desk.core.clock.ms() + LINGER_MS;

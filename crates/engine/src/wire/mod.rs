@@ -191,7 +191,7 @@ impl<S> Wires<S> {
             Ok(Some(Verdict::Close)) => self.close(around, key),
             Ok(Some(Verdict::Reset)) => {
                 if let Some(connection) = self.connections.get(key) {
-                    around.machine.reset(connection.conn.transport.socket());
+                    connection.conn.transport.reset(around.machine);
                 }
                 self.close(around, key);
             }

@@ -53,6 +53,16 @@ impl<S> Transport<S> {
         Self { socket, readable: false, writable: true, hung_up: false, ended: false, sent_bytes: 0 }
     }
 
+    /// Tells the client that nothing follows.
+    pub(crate) fn end_sending<M: Machine<Socket = S>>(&self, machine: &mut M) {
+        machine.end_sending(&self.socket);
+    }
+
+    /// Has the close to come discard what the client has not received.
+    pub(crate) fn reset<M: Machine<Socket = S>>(&self, machine: &mut M) {
+        machine.reset(&self.socket);
+    }
+
     pub(crate) fn socket(&self) -> &S {
         &self.socket
     }
