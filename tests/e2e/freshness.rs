@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, symlink};
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::harness::{
-    Broken, Client, Folder, Launch, Page, Server, film_bytes, is, pattern, unlike_before, wait_for,
-    wait_until, workers, write_aside,
+    Broken, Client, Folder, Launch, Page, Server, film, film_bytes, is, pattern, skip, unlike_before,
+    wait_for, wait_until, workers, write_aside,
 };
 
 fn quick(folder: &Folder) -> Server {
@@ -168,17 +170,41 @@ fn a_file_of_the_same_length_and_time_is_another_file() {
 }
 
 #[test]
-fn two_contents_never_share_a_tag() {
+fn two_contents_never_share_a_tag_that_holds_the_time_of_change() {
     // A strong tag changes with the content (RFC 9110, section 8.8.1): with a shared one a client
     // keeps what is old for ever, or joins a part of one file to a part of another by `If-Range`.
     let folder = Folder::new();
     let write = |text: &str| put_with_old_time(&folder, text);
     write("first");
-    let server = quick(&folder);
+    let server = Launch::new(&folder).args(["--freshness", "100ms", "--etag", "changed"]).start();
     let first = server.get("/page.txt");
     write("other");
     let other = becomes(&server, "/page.txt", 200, "other");
     assert_ne!(first.must("ETag"), other.must("ETag"), "for {} and {}", first.text(), other.text());
+}
+
+/// A download that one mirror began goes on at another, and a cache in front of both keeps one copy.
+#[test]
+fn mirrors_of_one_file_give_the_same_tag() {
+    let mirrors = [(); 2].map(|()| {
+        let folder = Folder::new();
+        put_with_old_time(&folder, "content");
+        unlike_before();
+        folder
+    });
+    let plain = mirrors.each_ref().map(|folder| quick(folder).get("/page.txt").must("ETag").to_owned());
+    assert_eq!(plain[0], plain[1]);
+    let server = quick(&mirrors[1]);
+    let page = server.get_with("/page.txt", &["Range: bytes=3-", &format!("If-Range: {}", plain[0])]);
+    assert_eq!(page.brief(), (206, "tent".to_owned()));
+    let page = server.get_with("/page.txt", &[&format!("If-None-Match: {}", plain[0])]);
+    assert_eq!(page.status, 304);
+    let strong = mirrors.each_ref().map(|folder| {
+        let server = Launch::new(folder).args(["--etag", "changed"]).start();
+        server.get("/page.txt").must("ETag").to_owned()
+    });
+    assert_ne!(strong[0], strong[1]);
+    assert_ne!(strong[0], plain[0]);
 }
 
 #[test]
@@ -331,6 +357,50 @@ fn deleted_in_mid_transfer() {
     });
     assert!(got.iter().all(|byte| *byte == b'A'), "mixed");
     becomes_status(&server, "/film.bin", 404);
+}
+
+/// The descriptors of deleted files in a folder that any process has. None where they cannot be seen.
+fn descriptors_of_deleted(folder: &Path) -> Option<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    for process in processes.filter(|path| path.join("cmdline").exists()) {
+        let descriptors = match fs::read_dir(process.join("fd")) {
+            Ok(descriptors) => descriptors,
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => return None,
+            // It is gone.
+            Err(_) => continue,
+        };
+        let links = descriptors.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+        let is_ours =
+            |link: &PathBuf| link.starts_with(folder) && link.to_string_lossy().ends_with(" (deleted)");
+        found.extend(links.filter(is_ours));
+    }
+    Some(found)
+}
+
+#[test]
+fn the_space_of_a_deleted_file_is_freed_though_nobody_asks_again() {
+    let folder = Folder::with_hello();
+    folder.www("film.bin", film());
+    let server = quick(&folder);
+    let mut idle = server.client();
+    assert!(idle.get("/film.bin").body == film());
+    fs::remove_file(folder.served("film.bin")).unwrap();
+    let www = folder.path("www").canonicalize().unwrap();
+    // A file is kept open for half a minute after it was asked for, and looked for with others.
+    let patience = Instant::now() + Duration::from_secs(60);
+    loop {
+        let Some(kept) = descriptors_of_deleted(&www) else {
+            return skip("needs root, to see the descriptors of all processes");
+        };
+        if kept.is_empty() {
+            break;
+        }
+        assert!(Instant::now() < patience, "still open: {kept:?}");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    assert_eq!(idle.get("/film.bin").status, 404);
+    assert_eq!(server.stderr(), "");
 }
 
 #[test]

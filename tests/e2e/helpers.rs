@@ -400,9 +400,9 @@ fn a_site_that_hung_has_its_share_again_when_its_helpers_are_gone() {
 
 #[test]
 fn one_that_cannot_be_started_is_not_asked_for_without_end() {
-    // A user whom nobody else is, who may have the supervisor's two threads and a worker.
+    // A user whom nobody else is, who may have the supervisor's four threads and a worker.
     let user = format!("--reuid={}", 1_000_000 + std::process::id());
-    let limited = ["setpriv", &user, "--clear-groups", "prlimit", "--nproc=3", "--"];
+    let limited = ["setpriv", &user, "--clear-groups", "prlimit", "--nproc=5", "--"];
     if !can_run_flash(&limited) {
         return skip("needs root, setpriv and prlimit, to limit the server's processes");
     }

@@ -1,9 +1,11 @@
 //! A file is answered whole, with all that belongs to it, as often as it is asked for, by however
 //! many clients, however the bytes of the request come.
 
-use std::time::{Duration, SystemTime};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::harness::{Answer, Broken, Client, Folder, Launch, evict, is, pattern, wait_until, workers};
+use crate::harness::{Answer, Broken, Client, Folder, Launch, evict, is, pattern, skip, wait_until, workers};
 
 #[test]
 fn the_start_line_says_where_what_by_how_many_and_how_reads_are_kept_from_waiting() {
@@ -364,4 +366,40 @@ fn a_connection_may_be_closed_by_the_client_at_any_point_of_its_request() {
         }
     }
     assert_eq!(server.get("/hello.txt").status, 200);
+}
+
+/// The kernel would start a transaction of the journal for it, and wait for the one under way.
+#[test]
+fn a_server_that_owns_a_file_leaves_its_access_time_alone() {
+    let old = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let folder = Folder::new();
+    let names = ["cold-small.txt", "warm-small.txt", "cold-large.bin", "warm-large.bin"];
+    let contents = [pattern(1_000, 1), pattern(1_000, 2), pattern(300_000, 3), pattern(300_000, 4)];
+    let age = |path: &Path| {
+        let file = fs::File::options().write(true).open(path).unwrap();
+        // Older than the content: any read would bring it up to date (mount(8), relatime).
+        file.set_times(fs::FileTimes::new().set_accessed(old)).unwrap();
+    };
+    for (name, content) in names.iter().zip(&contents) {
+        let path = folder.www(name, content);
+        if name.starts_with("cold") {
+            evict(&path);
+        }
+        age(&path);
+    }
+    let other = folder.write("other", "x");
+    age(&other);
+    fs::read(&other).unwrap();
+    let accessed = |path: &Path| fs::metadata(path).unwrap().accessed().unwrap();
+    if accessed(&other) == old {
+        return skip("the file system of the temporary files keeps no access times");
+    }
+    let server = Launch::new(&folder).start();
+    for (name, content) in names.iter().zip(&contents) {
+        let page = server.get(&format!("/{name}"));
+        assert!(page.status == 200 && page.body == *content, "{name}");
+    }
+    for name in names {
+        assert_eq!(accessed(&folder.served(name)), old, "{name}");
+    }
 }

@@ -15,6 +15,7 @@ fn folder_and_disk() -> Option<(Folder, Disk)> {
         folder.write(&format!("disk/{name}.txt"), name);
     }
     folder.write("disk/kept.txt", "kept");
+    folder.write("disk/empty.txt", "");
     folder.write("disk/index.html", "<p>index");
     folder.write("disk/page.html", "as it is");
     folder.write("disk/page.html.gz", "in gz");
@@ -133,6 +134,53 @@ fn one_that_works_serves_what_a_local_one_does() {
         }
         assert_worker_apart(&server, &mut disk, &folder.path("mount"));
         assert_eq!(server.stderr(), "");
+    }
+}
+
+#[test]
+fn an_empty_file_has_an_empty_answer() {
+    for ttl in ["ttl 0", "ttl 3600000"] {
+        let Some((folder, mut disk)) = folder_and_disk() else { return };
+        disk.tell(ttl);
+        let server = launch(&folder, "", PATIENT).start();
+        let mut client = server.client();
+        for _ in 0..3 {
+            let page = get_from_disk(&mut client, "/empty.txt", &[]);
+            assert_eq!((page.status, page.must("Content-Length"), &page.body[..]), (200, "0", &b""[..]));
+            let tag = format!("If-None-Match: {}", page.must("ETag"));
+            assert_eq!(get_from_disk(&mut client, "/empty.txt", &[&tag]).status, 304);
+            let page = get_from_disk(&mut client, "/empty.txt", &["Range: bytes=0-5"]);
+            assert_eq!(page.brief(), (200, String::new()));
+            std::thread::sleep(std::time::Duration::from_millis(30));
+        }
+        assert_eq!(server.stderr(), "");
+    }
+}
+
+#[test]
+fn a_stale_entry_is_served_for_a_bounded_time() {
+    let Some((folder, mut disk)) = folder_and_disk() else { return };
+    // With little time to believe an entry, and with much: what bounds a stale entry is the sum.
+    let ways = [["--freshness", "50ms", "--stale", "200ms"], ["--freshness", "50ms", "--stale", "1h"]];
+    for (way, statuses) in ways.into_iter().zip([[503, 503, 503, 404], [200, 200, 200, 404]]) {
+        disk.tell("all ok");
+        let launch = launch(&folder, "", HASTY).args(way);
+        let server = launch.start();
+        let mut client = server.client();
+        let target = if statuses[0] == 503 { "/kept.txt" } else { "/a.txt" };
+        assert_eq!(get_from_disk(&mut client, target, &[]).status, 200);
+        disk.tell("all hang");
+        disk.tell(&format!("remove {target}"));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        for status in &statuses[..3] {
+            assert_eq!(get_from_disk(&mut client, target, &[]).status, *status, "{way:?}");
+            assert_eq!(client.get("/hello.txt").status, 200);
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        disk.tell("all ok");
+        wait_until("the end of the file to be seen", || {
+            get_from_disk(&mut client, target, &[]).status == statuses[3]
+        });
     }
 }
 

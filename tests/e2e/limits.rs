@@ -1,6 +1,7 @@
 //! Bounds: of heads, of time, of connections, of descriptors, of memory. What is beyond them is
 //! refused in words where there is somebody to hear them, and never costs anybody else.
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -197,11 +198,17 @@ fn a_client_that_reads_too_slowly_is_cut_and_one_that_does_not_is_not() {
                     client.sip(bytes);
                     std::thread::sleep(Duration::from_millis(100));
                 }
+                if name != "enough" {
+                    // The kernel frees what it held for the client, and the client hears of it.
+                    client.assert_reset_after_rest();
+                }
             });
         }
     });
     let endings = clients.map(|(name, _)| ending(name));
     assert_eq!(endings, [Some(false), Some(false), Some(true)], "{clients:?}");
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert_eq!(text.lines().count(), clients.len(), "a line for each: {text}");
     assert!(started.elapsed() >= Duration::from_secs(2), "at once is too soon");
     assert_eq!(server.get("/hello.txt").status, 200);
 }
@@ -212,10 +219,12 @@ fn one_connection_too_many_is_refused_in_words() {
         return;
     }
     let folder = Folder::with_hello();
-    let server = Launch::new(&folder).args(["--connections", "8"]).start();
+    let server = Launch::new(&folder).args(["--connections", "8", "--head-timeout", "60s"]).start();
     let mut kept: Vec<Client> = (0..8).map(|_| server.client()).collect();
     for client in &mut kept {
         assert_eq!(client.get("/hello.txt").status, 200);
+        // An idle one would make room for the next.
+        client.begin_to_ask("/hello.txt");
     }
     for _ in 0..20 {
         let mut client = server.client();
@@ -227,7 +236,8 @@ fn one_connection_too_many_is_refused_in_words() {
         assert_turned_away(&page);
     }
     for client in &mut kept {
-        assert_eq!(client.get("/hello.txt").brief(), (200, "hello\n".into()));
+        assert_eq!(client.finish().brief(), (200, "hello\n".into()));
+        client.begin_to_ask("/hello.txt");
     }
     kept.pop();
     wait_until("a place for a new client", || {
@@ -236,6 +246,34 @@ fn one_connection_too_many_is_refused_in_words() {
     server.wait_for_stderr("refused");
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(server.stderr().lines().count(), 1, "once a minute: {}", server.stderr());
+}
+
+#[test]
+fn an_idle_connection_makes_room_for_a_new_one() {
+    if skips(&["mp"], "who finds no process free waits for one") {
+        return;
+    }
+    const CONNECTIONS: usize = 16;
+    let folder = Folder::with_hello();
+    let timeouts = ["--head-timeout", "60s", "--idle-timeout", "60s"];
+    let server = Launch::new(&folder).args(["--connections", "16"]).args(timeouts).start();
+    let mut busy = server.client();
+    busy.begin_to_ask("/hello.txt");
+    let mut idle: VecDeque<Client> = (1..CONNECTIONS).map(|_| server.client()).collect();
+    for client in &mut idle {
+        assert_eq!(client.get("/hello.txt").status, 200);
+        // Which one has been idle longest is known to some 64 ms.
+        std::thread::sleep(Duration::from_millis(80));
+    }
+    for _ in 0..2 * CONNECTIONS {
+        let mut newcomer = server.client();
+        assert_eq!(newcomer.get("/hello.txt").brief(), (200, "hello\n".into()));
+        idle.push_back(newcomer);
+        idle.pop_front().unwrap().assert_closed();
+        std::thread::sleep(Duration::from_millis(80));
+    }
+    assert_eq!(busy.finish().brief(), (200, "hello\n".into()));
+    assert_eq!(server.stderr(), "");
 }
 
 #[track_caller]
@@ -262,13 +300,17 @@ fn when_descriptors_run_out_those_who_are_there_are_served() {
         folder.www(&format!("large-{n}.bin"), pattern(200_000, n));
     }
     for descriptors in [200, 128] {
-        let server = with_descriptors(&folder, descriptors).start();
+        let server = with_descriptors(&folder, descriptors).args(["--head-timeout", "60s"]).start();
         let mut kept: Vec<Client> = Vec::new();
         let mut refused = 0;
         for _ in 0..300 {
             let mut client = server.client();
             match client.try_get("/hello.txt") {
-                Ok(page) if page.status == 200 => kept.push(client),
+                Ok(page) if page.status == 200 => {
+                    // An idle one would make room for the next.
+                    client.begin_to_ask("/hello.txt");
+                    kept.push(client);
+                }
                 Ok(page) => {
                     assert_turned_away(&page);
                     refused += 1;
@@ -280,7 +322,7 @@ fn when_descriptors_run_out_those_who_are_there_are_served() {
         assert!(!kept.is_empty() && refused > 0, "{descriptors}: {} kept, {refused} refused", kept.len());
         // With every descriptor for connections gone there are still some for files and helpers.
         for (n, client) in kept.iter_mut().enumerate() {
-            assert_eq!(client.get("/hello.txt").brief(), (200, "hello\n".into()));
+            assert_eq!(client.finish().brief(), (200, "hello\n".into()));
             let number = n as u64 % 60;
             let page = client.get(&format!("/large-{number}.bin"));
             assert!(page.status == 200 && page.body == pattern(200_000, number), "{}", page.status);
@@ -483,4 +525,26 @@ fn the_worker_sleeps_when_nothing_happens() {
         (wakeups() - before <= 3).then_some(())
     });
     client.assert_kept();
+}
+
+/// All of it may be locked in memory, so nobody may make a worker take what others need.
+#[test]
+fn a_worker_can_take_no_more_memory_than_its_share_of_the_machine() {
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).args(["--connections", "1000000", "--cache-memory", "8MiB"]).start();
+    let number = |text: &str, name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let machine = number(&std::fs::read_to_string("/proc/meminfo").unwrap(), "MemTotal:") * 1024;
+    let workers = server.role("worker");
+    let limits = workers.iter().map(|pid| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+        number(&text, "Max data size")
+    });
+    // Of each, what does not grow with its connections; and what a few of them may have in any case.
+    let apart = (640 + 128) << 20;
+    let grows: u64 = limits.map(|limit| limit.saturating_sub(apart)).sum();
+    assert!(grows <= machine / 2, "{grows} bytes of {machine} for connections");
+    assert_eq!(server.get("/hello.txt").status, 200);
 }

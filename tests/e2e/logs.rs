@@ -1,8 +1,11 @@
 //! The access log: every request a line, whatever it holds, and what is lost is counted.
 
+use std::collections::HashSet;
 use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-use crate::harness::{Client, Folder, Launch, Server, film, kill, pattern, wait_for, wait_until};
+use crate::harness::{Client, Folder, Launch, Server, film, kill, pattern, skip, wait_for, wait_until};
 
 fn logging(folder: &Folder, format: &str) -> Server {
     let log = folder.path("access.log");
@@ -182,6 +185,105 @@ fn to_standard_output_with_the_start_line_out_of_the_way() {
     assert_eq!(server.stdout().lines().count(), 1, "{}", server.stdout());
 }
 
+/// The longest line, its end not counted: `limits::LOG_LINE_BYTES_MAX` of the engine.
+const LINE_BYTES_MAX: usize = 4 * 6 * 1024 + 1024;
+
+#[test]
+fn long_fields_are_cut_and_leave_every_line_whole() {
+    const THREADS: usize = 4;
+    const REQUESTS: usize = 60;
+    for format in ["combined", "json"] {
+        let folder = Folder::with_hello();
+        let launch = Launch::with_workers(&folder, 2).args(["--log-format", format, "--log-file"]);
+        let mut server = launch.arg(folder.path("access.log")).start();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let server = &server;
+                scope.spawn(move || {
+                    let mut client = server.client();
+                    for n in 0..REQUESTS {
+                        // Each byte is four in the log.
+                        let (agent, referer) = [(30 << 10, 0), (0, 30 << 10), (15 << 10, 15 << 10)][n % 3];
+                        let mut request =
+                            format!("GET /hello.txt?{thread}-{n} HTTP/1.1\r\nHost: h\r\n").into_bytes();
+                        for (name, length) in [("User-Agent", agent), ("Referer", referer)] {
+                            request.extend_from_slice(format!("{name}: ").as_bytes());
+                            request.extend(std::iter::repeat_n(0xff, length));
+                            request.extend_from_slice(b"\r\n");
+                        }
+                        request.extend_from_slice(b"\r\n");
+                        client.send(request);
+                        assert_eq!(client.page().status, 200);
+                    }
+                });
+            }
+        });
+        server.signal("TERM");
+        assert_eq!(server.wait().code(), Some(0), "{}", server.stderr());
+        let text = fs::read_to_string(folder.path("access.log")).unwrap();
+        let mut targets = HashSet::new();
+        for line in text.lines() {
+            assert!(line.len() <= LINE_BYTES_MAX, "{} bytes: {line:.80}", line.len());
+            let target = match format {
+                "json" => {
+                    let value: serde_json::Value =
+                        serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+                    assert_eq!((&value["peer"], &value["status"]), (&"127.0.0.1".into(), &200.into()));
+                    value["request"].as_str().unwrap().to_owned()
+                }
+                _ => {
+                    let parts: Vec<&str> = line.split('"').collect();
+                    let [start, request, " 200 6 ", referer, " ", agent, ""] = parts[..] else {
+                        panic!("{line}")
+                    };
+                    assert!(start.starts_with("127.0.0.1 - - [") && start.ends_with(" +0000] "), "{line}");
+                    for field in [referer, agent] {
+                        let rest = field.replace("\\xff", "");
+                        assert!(["", "-", "..."].contains(&rest.as_str()), "{line}");
+                    }
+                    request.to_owned()
+                }
+            };
+            assert!(target.starts_with("GET /hello.txt?") && target.ends_with(" HTTP/1.1"), "{line}");
+            assert!(targets.insert(target), "twice: {line}");
+        }
+        assert!(text.ends_with('\n') && !targets.is_empty());
+        assert_eq!(targets.len() + dropped(&server), THREADS * REQUESTS, "{}", server.stderr());
+    }
+}
+
+#[test]
+fn a_request_that_times_out_is_one_line() {
+    let folder = Folder::with_hello();
+    let log = folder.path("access.log");
+    let server = Launch::new(&folder).args(["--head-timeout", "300ms", "--log-file"]).arg(log).start();
+    for (sent, line) in [
+        (
+            "GET /hello.txt?a HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n123",
+            "GET /hello.txt?a HTTP/1.1",
+        ),
+        (
+            "GET /hello.txt?b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+            "GET /hello.txt?b HTTP/1.1",
+        ),
+        // Of half a head there is no request line to be trusted.
+        ("GET /hello.txt?c HTTP/1.1\r\nHost: h\r\n", "-"),
+    ] {
+        let mut client = server.client();
+        client.send(sent);
+        assert_eq!(client.page().status, 408, "{sent}");
+        client.assert_gone();
+        lines(&folder, 1);
+        let asked = server.get("/hello.txt?after");
+        assert_eq!(asked.status, 200);
+        let found = lines(&folder, 2);
+        let [timed_out, after] = &found[..] else { panic!("{found:?}") };
+        assert!(timed_out.contains(&format!("] \"{line}\" 408 ")), "{timed_out}");
+        assert!(after.contains("?after HTTP/1.1\" 200 "), "{after}");
+        fs::write(folder.path("access.log"), "").unwrap();
+    }
+}
+
 #[test]
 fn off_is_off() {
     let folder = Folder::with_hello();
@@ -318,5 +420,118 @@ fn two_workers_write_whole_lines_into_one_file() {
     });
     for line in lines(&folder, 300) {
         assert!(line.starts_with("127.0.0.1 - - [") && line.ends_with(" 200 6 \"-\" \"-\""), "{line}");
+    }
+}
+
+#[test]
+fn a_disk_that_was_full_tears_no_line() {
+    let folder = Folder::with_hello();
+    let place = folder.write("logs/x", "").parent().unwrap().to_owned();
+    let Some(disk) = SmallDisk::mount(&place) else { return };
+    let server = Launch::new(&folder).arg("--log-file").arg(place.join("access.log")).start();
+    let filler = place.join("filler");
+    let mut n = 0;
+    for _ in 0..3 {
+        fs::write(&filler, vec![b'x'; SmallDisk::BYTES / 2]).unwrap();
+        let said = server.stderr().len();
+        // Lines of all lengths, so that one does not end where the disk does.
+        wait_until("the disk to be full", || {
+            for _ in 0..20 {
+                n += 1;
+                assert_eq!(server.get(&format!("/hello.txt?{n}-{}", "y".repeat(n * 37 % 900))).status, 200);
+            }
+            server.stderr()[said..].contains("cannot write the access log")
+        });
+        fs::remove_file(&filler).unwrap();
+        wait_until("lines to be written again", || {
+            assert_eq!(server.get("/hello.txt?later").status, 200);
+            server.stderr()[said..].contains("can be written again")
+        });
+        let text = fs::read_to_string(place.join("access.log")).unwrap();
+        for line in text.lines() {
+            assert_eq!(line.matches("127.0.0.1 - - [").count(), 1, "{line}");
+            assert!(line.starts_with("127.0.0.1 - - [") && line.ends_with(" 200 6 \"-\" \"-\""), "{line}");
+        }
+        fs::write(place.join("access.log"), "").unwrap();
+    }
+    drop(server);
+    drop(disk);
+}
+
+/// A file system in memory with room for little.
+struct SmallDisk<'p>(&'p Path);
+
+impl<'p> SmallDisk<'p> {
+    const BYTES: usize = 64 << 10;
+
+    fn mount(place: &'p Path) -> Option<Self> {
+        let size = format!("size={}", Self::BYTES);
+        let mut command = Command::new("mount");
+        let status =
+            command.args(["-t", "tmpfs", "-o", &size, "flash-e2e"]).arg(place).stderr(Stdio::null()).status();
+        if !status.is_ok_and(|status| status.success()) {
+            skip("needs root, to mount a file system that can be full");
+            return None;
+        }
+        Some(Self(place))
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.0).status();
+    }
+}
+
+#[test]
+fn usr1_opens_the_log_file_again_also_when_its_folder_was_replaced() {
+    let folder = Folder::with_hello();
+    let log = folder.write("logs/x", "").with_file_name("access.log");
+    let mut server = Launch::with_workers(&folder, 2).arg("--log-file").arg(&log).start();
+    let mut client = server.client();
+    let mut n = 0;
+    for round in 0..3 {
+        // Lines are under way meanwhile.
+        for _ in 0..40 {
+            n += 1;
+            assert_eq!(client.get(&format!("/hello.txt?{n}-")).status, 200);
+        }
+        fs::rename(folder.path("logs"), folder.path(format!("logs.{round}"))).unwrap();
+        fs::create_dir(folder.path("logs")).unwrap();
+        server.signal("USR1");
+        wait_until("the new file", || log.exists());
+        wait_until("one log writer", || server.role("log").len() == 1);
+    }
+    n += 1;
+    assert_eq!(client.get(&format!("/hello.txt?{n}-")).status, 200);
+    wait_until("its line in the newest file", || {
+        fs::read_to_string(&log).unwrap().contains(&format!("?{n}-"))
+    });
+    drop(client);
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    let files = (0..3).map(|round| folder.path(format!("logs.{round}/access.log"))).chain([log]);
+    let text: String = files.map(|path| fs::read_to_string(path).unwrap()).collect();
+    let numbers =
+        text.lines().map(|line| line.split_once('?').unwrap().1.split_once('-').unwrap().0.parse().unwrap());
+    assert_eq!(numbers.collect::<Vec<usize>>(), (1..=n).collect::<Vec<_>>(), "{}", server.stderr());
+}
+
+#[test]
+fn a_log_whose_folder_is_gone_goes_on_in_the_old_file() {
+    let folder = Folder::with_hello();
+    let log = folder.write("logs/x", "").with_file_name("access.log");
+    let server = Launch::new(&folder).arg("--log-file").arg(&log).start();
+    for (n, replaced_by) in [None, Some("a file in its place")].into_iter().enumerate() {
+        if n == 0 {
+            fs::rename(folder.path("logs"), folder.path("old")).unwrap();
+        }
+        replaced_by.into_iter().for_each(|text| drop(folder.write("logs", text)));
+        let said = server.stderr().len();
+        server.signal("USR1");
+        wait_until("it is said", || server.stderr()[said..].contains("goes on in the old file"));
+        assert_eq!(server.get(&format!("/hello.txt?{n}-")).status, 200);
+        let has = |text: &str| fs::read_to_string(folder.path("old/access.log")).unwrap().contains(text);
+        wait_until("the line", || has(&format!("?{n}-")));
     }
 }

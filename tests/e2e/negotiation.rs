@@ -1,6 +1,8 @@
 //! Precompressed siblings: who gets which, and that no cache can mistake one for another.
 
-use crate::harness::{Folder, Launch, Page, Server};
+use std::time::{Duration, SystemTime};
+
+use crate::harness::{Folder, Launch, Page, Server, wait_until};
 
 /// `page.html` in all codings, `some.css` in gzip only, `plain.js` in none.
 fn site() -> (Folder, Server) {
@@ -210,4 +212,44 @@ fn large_variants_stream_too() {
     let page = accepting(&server, "/data.json", "zstd");
     assert!(page.status == 200 && page.body == content);
     assert_eq!(page.must("Content-Encoding"), "zstd");
+}
+
+/// One that was being written when the disk filled up, and one that a deployment forgot.
+#[test]
+fn a_sibling_that_is_empty_or_older_than_its_file_is_not_sent() {
+    let folder = Folder::new();
+    let now = SystemTime::now();
+    let put = |name: &str, text: &str, earlier_s: u64| {
+        let path = folder.www(name, text);
+        let file = std::fs::File::options().append(true).open(path).unwrap();
+        file.set_modified(now - Duration::from_secs(earlier_s)).unwrap();
+    };
+    put("page.html", "new page", 10);
+    put("page.html.br", "old page in br", 20);
+    put("page.html.zst", "", 5);
+    put("page.html.gz", "new page in gz", 10);
+    put("stale.css", "new css", 10);
+    put("stale.css.gz", "old css in gz", 20);
+    let server = Launch::new(&folder).args(["--freshness", "0s"]).start();
+    for (codings, coding, text) in [
+        ("br", None, "new page"),
+        ("zstd", None, "new page"),
+        ("gzip", Some("gzip"), "new page in gz"),
+        ("br, zstd, gzip", Some("gzip"), "new page in gz"),
+    ] {
+        let page = accepting(&server, "/page.html", codings);
+        assert_eq!(
+            (page.status, page.field("Content-Encoding"), &*page.text()),
+            (200, coding, text),
+            "{codings}"
+        );
+    }
+    let page = accepting(&server, "/stale.css", "gzip");
+    assert_eq!((page.field("Content-Encoding"), page.field("Vary"), &*page.text()), (None, None, "new css"));
+    // It is sent as soon as it is made anew.
+    put("stale.css.gz", "new css in gz", 0);
+    wait_until("the new sibling", || accepting(&server, "/stale.css", "gzip").text() == "new css in gz");
+    put("stale.css", "newer css", 0);
+    put("stale.css.gz", "new css in gz", 5);
+    wait_until("the newer file", || accepting(&server, "/stale.css", "gzip").text() == "newer css");
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::harness::{Client, Folder, Launch, Server, kill, wait_for, wait_until};
+use crate::harness::{Client, Folder, Launch, Server, kill, skip, wait_for, wait_until};
 
 /// Waits for another worker than this one.
 fn next_worker(server: &Server, old: u32) -> u32 {
@@ -184,5 +184,109 @@ fn a_role_started_by_hand_says_that_it_should_not_be() {
         assert!(!output.stderr.is_empty(), "{role}");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!text.contains("panicked"), "{role}: {text}");
+    }
+}
+
+/// Has a shell start the server with a pipe as its standard error that is full and that nobody reads.
+fn unread(folder: &Folder, launch: Launch) -> Launch {
+    let pipe = folder.path("unread");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // Opened for both, a FIFO waits for no reader, and fills.
+    let script = "exec 2<>\"$0\"; timeout 1 cat /dev/zero >&2; exec \"$@\"";
+    launch.through_all(&["sh", "-c", script, pipe.to_str().unwrap()])
+}
+
+#[test]
+fn a_standard_error_that_nobody_reads_holds_up_nothing() {
+    let folder = Folder::with_hello();
+    let mut server = unread(&folder, Launch::new(&folder)).start();
+    for _ in 0..3 {
+        let old = server.sole("worker");
+        kill("KILL", old);
+        next_worker(&server, old);
+        assert_eq!(server.get("/hello.txt").status, 200);
+        assert_eq!(server.get("/unheard-of").status, 404);
+    }
+    server.signal("HUP");
+    wait_until("the new start line", || server.announcements().len() == 2);
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn a_role_that_says_why_it_ends_ends_also_when_nobody_reads_it() {
+    let folder = Folder::with_hello();
+    let log = folder.path("logs/access.log");
+    folder.write("logs/x", "");
+    let mut server = unread(&folder, Launch::new(&folder).arg("--log-file").arg(&log)).start();
+    // The next one cannot open its file.
+    fs::remove_dir_all(folder.path("logs")).unwrap();
+    let old = server.sole("log");
+    kill("KILL", old);
+    let next = wait_for("the next one", || server.role("log").into_iter().find(|pid| *pid != old));
+    wait_until("its end", || !server.role("log").contains(&next));
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn a_worker_that_does_not_take_its_orders_holds_up_nothing() {
+    let folder = Folder::with_hello();
+    let mut config =
+        "listen = [\"127.0.0.1:0\"]\nroot = \"www\"\nworkers = 1\nshutdown_timeout = \"1s\"\n".to_owned();
+    // Their roots are more orders than a channel holds.
+    for n in 0..1_000 {
+        config += &format!("[[site]]\nhosts = [\"h{n}.example\"]\nroot = \"www\"\n");
+    }
+    let mut server = Launch::configured(&folder, &config).start();
+    let old = server.role("worker");
+    old.iter().for_each(|pid| kill("KILL", *pid));
+    let next = wait_for("a next worker", || server.role("worker").into_iter().find(|pid| !old.contains(pid)));
+    kill("STOP", next);
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn orphans_of_others_are_reaped_as_pid_1_has_to() {
+    // It leaves an orphan to whom it becomes, as a container's first process has them.
+    let script = "import ctypes, os, sys, time\n\
+                  PR_SET_CHILD_SUBREAPER = 36\n\
+                  assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0\n\
+                  child = os.fork()\n\
+                  if child == 0:\n \
+                      if os.fork() == 0:\n  \
+                          time.sleep(2)\n \
+                      os._exit(0)\n\
+                  os.waitpid(child, 0)\n\
+                  os.execv(sys.argv[1], sys.argv[1:])";
+    if !Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        return skip("needs python3, which leaves an orphan");
+    }
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).through_all(&["python3", "-c", script]).start();
+    let children = || fs::read_to_string(format!("/proc/{0}/task/{0}/children", server.pid())).unwrap();
+    let orphan = children().split(' ').next().unwrap().parse().unwrap();
+    wait_until("the orphan's end", || !exists(orphan));
+    assert_eq!(server.get("/unheard-of").status, 404);
+    assert_eq!(server.stderr(), "");
+}
+
+#[test]
+fn where_memory_ends_the_supervisor_is_not_the_first_to_go() {
+    let folder = Folder::with_hello();
+    let log = folder.path("access.log");
+    let server = Launch::new(&folder).arg("--log-file").arg(log).start();
+    assert_eq!(server.get("/unheard-of").status, 404);
+    let score = |pid: u32| -> i32 {
+        fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap().trim().parse().unwrap()
+    };
+    let own = score(std::process::id());
+    let supervisor = score(server.pid());
+    assert!(supervisor <= own, "{supervisor} of {own}");
+    for role in ["worker", "log", "helper"] {
+        for pid in server.role(role) {
+            assert!(score(pid) > supervisor && score(pid) > own, "{role}: {} of {own}", score(pid));
+        }
     }
 }

@@ -28,7 +28,7 @@ const SETUID: Call = ("setuid", "105:0");
 const UNLINK: Call = ("unlink", "87:s/etc/passwd");
 
 /// What can wait for a disk, or lead out of the process.
-const FORBIDDEN_TO_A_WORKER: [Call; 20] = [
+const FORBIDDEN_TO_A_WORKER: [Call; 25] = [
     OPENAT_PASSWD,
     OPEN,
     EXECVE,
@@ -47,11 +47,19 @@ const FORBIDDEN_TO_A_WORKER: [Call; 20] = [
     ("read", "0:0:0:0"),
     // Without RWF_NOWAIT.
     ("preadv2", "327:0:0:0:0:0:0"),
-    // Of a path, not of a descriptor.
+    // They follow a path: the state of an open file is asked by fstat.
     ("statx", "332:-100:s/etc/passwd:0:1:0"),
+    // The flag AT_EMPTY_PATH does not keep a path from being followed.
+    ("statx", "332:-100:s/etc/passwd:0x1000:1:0"),
     // Of a file: touching it would wait.
     ("mmap", "9:0:4096:1:2:0:0"),
     ("fsync", "74:0"),
+    // Another option than SO_LINGER, another level, another request than SIOCOUTQ.
+    ("setsockopt", "54:0:1:2:0:0"),
+    ("setsockopt", "54:0:6:13:0:0"),
+    ("ioctl", "16:0:0x5401:0"),
+    // F_SETFL with O_DIRECT: reads would go to the disk.
+    ("fcntl", "72:0:4:0x4000"),
 ];
 
 const FORBIDDEN_TO_A_HELPER: [Call; 9] =
@@ -154,6 +162,19 @@ fn a_worker_may_call_what_its_settings_need_and_nothing_of_the_others() {
             try_forbidden(&server, *pid, "worker", *call);
         }
     }
+}
+
+#[test]
+fn a_worker_may_ask_what_a_socket_has_not_sent_and_have_it_reset() {
+    if let Some(why) = cannot_inject() {
+        return skip(why);
+    }
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).user(BY_ITSELF).start();
+    // setsockopt of SO_LINGER and ioctl of SIOCOUTQ, of no descriptor.
+    let results = inject(server.sole("worker"), &["54:-1:1:13:0:0", "16:-1:0x5411:0"]);
+    assert_eq!(results, [Some(EBADF); 2]);
+    assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()), "it goes on");
 }
 
 #[test]

@@ -237,6 +237,90 @@ fn a_reload_lets_downloads_of_the_old_configuration_finish() {
     assert_eq!(server.stderr(), "");
 }
 
+/// A server with these lines in its config file, and a client in mid-download.
+fn configured_with_download(more: &str) -> (Folder, Server, Client) {
+    let folder = Folder::with_hello();
+    folder.www("film.bin", film());
+    let config = configure(&folder, "www", 1, more);
+    let server = Launch::configured(&folder, &config).start();
+    let client = begin_download(&server);
+    (folder, server, client)
+}
+
+fn begin_download(server: &Server) -> Client {
+    let mut client = server.client();
+    assert_eq!(client.begin("/film.bin"), film().len());
+    client
+}
+
+/// Reloads and waits until the new configuration is in force, whatever becomes of the old one.
+#[track_caller]
+fn reload_meanwhile(server: &Server) {
+    let before = server.announcements().len();
+    server.signal("HUP");
+    wait_until("the new start line", || server.announcements().len() > before);
+}
+
+#[track_caller]
+fn assert_cut(mut client: Client) {
+    let got = client.rest(film().len());
+    assert!(got.len() < film().len() && film().starts_with(&got), "{}", got.len());
+}
+
+#[test]
+fn a_reload_lets_downloads_go_on_for_longer_than_a_stop() {
+    let (_folder, server, mut client) = configured_with_download("shutdown_timeout = \"200ms\"\n");
+    reload_meanwhile(&server);
+    std::thread::sleep(Duration::from_millis(600));
+    assert!(client.rest(film().len()) == film());
+    client.assert_closed();
+    wait_until("the old workers' end", || server.role("worker").len() == workers(1));
+    assert_eq!(server.stderr(), "");
+}
+
+#[test]
+fn a_stop_while_a_reload_drains_has_its_deadline() {
+    let (_folder, mut server, client) = configured_with_download("shutdown_timeout = \"200ms\"\n");
+    reload_meanwhile(&server);
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    assert_cut(client);
+}
+
+#[test]
+fn a_reload_may_have_a_deadline_and_says_each_time_that_it_cuts() {
+    let (_folder, server, client) = configured_with_download("reload_timeout = \"200ms\"\n");
+    reload_meanwhile(&server);
+    server.wait_for_stderr("configuration 1");
+    assert_cut(client);
+    let client = begin_download(&server);
+    reload_meanwhile(&server);
+    server.wait_for_stderr("configuration 2");
+    assert_cut(client);
+    wait_until("the old workers' end", || server.role("worker").len() == workers(1));
+}
+
+#[test]
+fn many_reloads_leave_no_more_than_four_configurations_that_drain() {
+    let (_folder, server, first) = configured_with_download("");
+    let mut clients = vec![first];
+    for _ in 0..5 {
+        reload_meanwhile(&server);
+        clients.push(begin_download(&server));
+    }
+    server.wait_for_stderr("configuration 1");
+    reload_meanwhile(&server);
+    server.wait_for_stderr("configuration 2");
+    let mut kept = clients.split_off(2);
+    clients.into_iter().for_each(assert_cut);
+    wait_until("the end of those", || server.role("worker").len() == 4 + workers(1));
+    for client in &mut kept {
+        assert!(client.rest(film().len()) == film());
+    }
+    wait_until("the old workers' end", || server.role("worker").len() == workers(1));
+    assert_eq!(server.stderr().lines().count(), 2, "{}", server.stderr());
+}
+
 #[test]
 fn a_reload_opens_new_addresses_and_closes_old_ones() {
     let folder = Folder::with_hello();
@@ -416,6 +500,20 @@ fn reloads_fail_no_request_of_clients_that_keep_connections() {
 }
 
 #[test]
+fn reloads_leave_no_process_behind() {
+    let folder = Folder::with_hello();
+    let config = configure(&folder, "www", 1, "");
+    let server = Launch::configured(&folder, &config).start();
+    for n in 0..8 {
+        // It takes a helper, which outlives its worker for a moment.
+        assert_eq!(server.get(&format!("/unheard-of-{n}")).status, 404);
+        reload(&server, 1);
+    }
+    wait_until("every one that has ended to be reaped", || server.zombies().is_empty());
+    assert_eq!(server.stderr(), "");
+}
+
+#[test]
 fn a_request_that_was_sent_before_the_reload_is_answered() {
     if skips(&["mp"], "which process has a connection is not known") {
         return;
@@ -532,4 +630,49 @@ fn a_reload_may_change_the_log() {
     wait_until("the second line", || has("two.log", "?second "));
     assert!(!has("one.log", "?second "));
     wait_for("the old log writer's end", || (server.role("log").len() == 1).then_some(()));
+}
+
+/// Has `change` make another folder of the root, and sees it reported and served after a reload.
+fn assert_a_replaced_root_is_reported(root: &str, change: impl FnOnce(&Folder)) {
+    let folder = Folder::with_hello();
+    folder.write("next/hello.txt", "next\n");
+    std::os::unix::fs::symlink("www", folder.path("link")).unwrap();
+    let config = configure(&folder, root, 1, "");
+    let server = Launch::configured(&folder, &config).start();
+    assert_eq!(server.get("/hello.txt").text(), "hello\n");
+    change(&folder);
+    let path = folder.path(root).display().to_string();
+    server.wait_for_stderr(&format!("{path} was replaced"));
+    assert_eq!(server.get("/hello.txt").text(), "hello\n", "until it is told to");
+    assert_eq!(server.stderr().lines().count(), 1, "{}", server.stderr());
+    reload(&server, 1);
+    assert_eq!(server.get("/hello.txt").text(), "next\n");
+    assert_eq!(server.stderr().lines().count(), 1, "{}", server.stderr());
+}
+
+#[test]
+fn a_root_that_is_made_anew_is_reported() {
+    assert_a_replaced_root_is_reported("www", |folder| {
+        fs::rename(folder.path("www"), folder.path("old")).unwrap();
+        fs::rename(folder.path("next"), folder.path("www")).unwrap();
+    });
+}
+
+#[test]
+fn a_root_whose_symlink_is_turned_is_reported() {
+    assert_a_replaced_root_is_reported("link", |folder| {
+        std::os::unix::fs::symlink("next", folder.path("link.new")).unwrap();
+        fs::rename(folder.path("link.new"), folder.path("link")).unwrap();
+    });
+}
+
+#[test]
+fn a_root_that_is_gone_is_reported_and_still_served() {
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).start();
+    assert_eq!(server.get("/hello.txt").status, 200);
+    fs::rename(folder.path("www"), folder.path("old")).unwrap();
+    server.wait_for_stderr("cannot be opened any more");
+    assert_eq!(server.get("/hello.txt").text(), "hello\n");
+    assert_eq!(server.get("/unheard-of").status, 404);
 }

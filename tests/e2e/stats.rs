@@ -79,7 +79,10 @@ fn the_figures_are_what_a_client_saw() {
     let caches = &sum["caches"];
     let of = |name: &str| (caches[name]["lookups"].as_u64().unwrap(), caches[name]["hits"].as_u64().unwrap());
     assert_eq!((of("contents"), of("files")), ((20, 19), (4, 2)));
-    assert_eq!(of("names"), (30, 19 + 2));
+    // A head that is known by its bytes needs no name. How many are depends on how new the file is.
+    let known = of("known").1;
+    assert!((10..19).contains(&known), "{caches}");
+    assert_eq!(of("names"), (30 - known, 19 + 2 - known));
     // A name that is not there is always a helper's to look for, the others may be.
     let finds = sum["jobs"]["find"]["started"].as_u64().unwrap();
     assert!((7..=9).contains(&finds), "{finds} jobs");

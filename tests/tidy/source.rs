@@ -27,6 +27,16 @@ pub(crate) struct Function {
     pub(crate) lines: usize,
 }
 
+/// A function with or without a body.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Signature {
+    pub(crate) name: String,
+    /// The line of its `fn`, from 1.
+    pub(crate) line: usize,
+    /// Its parameters, `self` not among them.
+    pub(crate) parameters: usize,
+}
+
 impl Source {
     pub(crate) fn new(path: &str, text: &str) -> Self {
         let code = blank_comments(text);
@@ -51,16 +61,7 @@ impl Source {
     pub(crate) fn functions(&self) -> Vec<Function> {
         let bytes = self.product.as_bytes();
         let mut functions = Vec::new();
-        for at in words(&self.product, "fn") {
-            let name: String = self.product[at + 2..]
-                .trim_start()
-                .chars()
-                .take_while(|c| c.is_alphanumeric() || *c == '_')
-                .collect();
-            if name.is_empty() {
-                // A function's type.
-                continue;
-            }
+        for (at, name) in self.named("fn") {
             let Some(open) = body_start(bytes, at) else { continue };
             let end = closing(bytes, open);
             functions.push(Function {
@@ -70,6 +71,32 @@ impl Source {
             });
         }
         functions
+    }
+
+    /// The functions of the product, also those without a body.
+    pub(crate) fn signatures(&self) -> Vec<Signature> {
+        let signature = |(at, name)| {
+            let parameters = parameters(&self.product[at..]);
+            Signature { name, line: line_of(&self.product, at), parameters }
+        };
+        self.named("fn").into_iter().map(signature).collect()
+    }
+
+    /// The structs, enums, unions and traits of the product, each with its line.
+    pub(crate) fn types(&self) -> Vec<(usize, String)> {
+        let named = ["struct", "enum", "union", "trait"].iter().flat_map(|word| self.named(word));
+        named.map(|(at, name)| (line_of(&self.product, at), name)).collect()
+    }
+
+    /// Where this keyword stands in the product, and the name that follows it. A keyword without a name, as in a
+    /// function's type, is passed over.
+    fn named(&self, keyword: &str) -> Vec<(usize, String)> {
+        let name = |at: usize| -> String {
+            let rest = self.product[at + keyword.len()..].trim_start();
+            rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+        };
+        let found = words(&self.product, keyword).into_iter().map(|at| (at, name(at)));
+        found.filter(|(_, name)| !name.is_empty()).collect()
     }
 
     /// Every path that the product names, by `use` or in place, with its line: `std::fs::File`.
@@ -136,6 +163,41 @@ fn body_start(bytes: &[u8], at: usize) -> Option<usize> {
         }
     }
     None
+}
+
+/// The parameters of the function whose `fn` the text begins with, `self` not counted.
+fn parameters(text: &str) -> usize {
+    let mut depth = 0;
+    let mut is_inside = false;
+    let mut current = String::new();
+    let mut count = 0;
+    let is_self = |parameter: &str| {
+        let name = parameter.split(':').next().unwrap_or_default();
+        name.split_whitespace().next_back().is_some_and(|word| word.trim_start_matches('&') == "self")
+    };
+    let mut before = ' ';
+    for c in text.chars() {
+        match c {
+            '(' if depth == 0 && !is_inside => {
+                is_inside = true;
+                continue;
+            }
+            '(' | '[' | '{' | '<' => depth += 1,
+            ')' if depth == 0 => break,
+            ')' | ']' | '}' => depth -= 1,
+            // Not the arrow of a closure's or function's type.
+            '>' if before != '-' => depth -= 1,
+            _ => {}
+        }
+        if is_inside && c == ',' && depth == 0 {
+            count += usize::from(!is_self(&current));
+            current.clear();
+        } else if is_inside {
+            current.push(c);
+        }
+        before = c;
+    }
+    count + usize::from(!current.trim().is_empty() && !is_self(&current))
 }
 
 /// Just past the brace that closes the one at `open`.
@@ -351,6 +413,29 @@ trait T {
 ";
     let found = Source::new("x.rs", text).functions();
     assert_eq!(found, [Function { name: "one".into(), line: 1, lines: 7 }]);
+}
+
+#[test]
+fn parameters_are_counted() {
+    let text = "\
+fn none() {}
+fn only_self(&'a mut self) {}
+fn one(self: Arc<Self>, a: u8) {}
+fn three<F: Fn(u8, u8) -> u8, const N: usize>(
+    a: HashMap<u8, [u8; 3]>,
+    (b, c): (u8, u8),
+    d: impl Fn(u8, u8) -> Option<u8>,
+) -> (u8, u8) {
+    let f: fn(u8, u8) = g;
+}
+trait T {
+    fn two(&mut self, a: u8, myself: u8);
+}
+";
+    let found: Vec<_> =
+        Source::new("x.rs", text).signatures().into_iter().map(|s| (s.name, s.line, s.parameters)).collect();
+    let expected = [("none", 1, 0), ("only_self", 2, 0), ("one", 3, 1), ("three", 4, 3), ("two", 12, 2)];
+    assert_eq!(found, expected.map(|(name, line, count)| (name.to_owned(), line, count)));
 }
 
 #[test]

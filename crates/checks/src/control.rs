@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use flash_server::fuzzing::{notice_again, order_again};
+use crate::messages::{notice_again, order_again};
 
 /// The longest notice: what a worker has counted or kept.
 const NOTICE_BYTES_MAX: usize = 1 + 8 + 60 * 1024;

@@ -10,6 +10,7 @@ mod conditional;
 mod config;
 mod control;
 mod date;
+pub mod messages;
 mod negotiate;
 mod path;
 mod protocol;

@@ -6,18 +6,27 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use flash_http::decode_path;
 use flash_http::target::{encode_path, is_hidden};
+use flash_http::{EncodedSlash, decode_path};
 
 /// `input` is the path of a request target, still encoded.
 pub fn path(input: &[u8]) {
     link(input);
-    let found = decode_path(input);
-    assert_eq!(found.as_deref().ok(), expected(input).as_deref(), "{found:?}");
-    let Ok(path) = found else { return };
+    for encoded_slash in [EncodedSlash::Decode, EncodedSlash::Refuse] {
+        let found = decode_path(input, encoded_slash);
+        assert_eq!(found.as_deref().ok(), expected(input, encoded_slash).as_deref(), "{found:?}");
+        if let Ok(path) = found {
+            let is_plain =
+                !input.contains(&b'%') && !input.windows(2).any(|two| two == b"//" || two == b"/.");
+            assert!(matches!(path, Cow::Borrowed(_)) || !is_plain, "copied where nothing could change");
+            safe(input, &path);
+        }
+    }
+}
+
+/// What holds of every path that was decoded.
+fn safe(input: &[u8], path: &[u8]) {
     assert!(path.len() <= input.len());
-    let is_plain = !input.contains(&b'%') && !input.windows(2).any(|two| two == b"//" || two == b"/.");
-    assert!(matches!(path, Cow::Borrowed(_)) || !is_plain, "copied where nothing could change");
 
     // As the file system will read it: only names, each of them under the root.
     let relative = path.strip_prefix(b"/").expect("an absolute path");
@@ -33,12 +42,13 @@ pub fn path(input: &[u8]) {
     if path.ends_with(b"/") && path.len() > 1 {
         spelt.push(b'/');
     }
-    assert_eq!(spelt, *path, "a slash too many");
+    assert_eq!(spelt, path, "a slash too many");
 
     let hides =
         |(at, name): (usize, &&[u8])| name.starts_with(b".") && !(at == 0 && **name == *b".well-known");
-    assert_eq!(is_hidden(&path), names.iter().enumerate().any(hides));
-    assert_eq!(decode_path(encode_path(&path).as_bytes()).as_deref(), Ok(&*path), "as a link");
+    assert_eq!(is_hidden(path), names.iter().enumerate().any(hides));
+    let link = encode_path(path);
+    assert_eq!(decode_path(link.as_bytes(), EncodedSlash::Refuse).as_deref(), Ok(path), "as a link");
 }
 
 /// A link leads nowhere but to a path of this server, and stays one in HTML and in a head.
@@ -48,14 +58,18 @@ fn link(path: &[u8]) {
     assert!(link.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"%-._~/!$()*+,=@".contains(&byte)));
 }
 
-fn expected(raw: &[u8]) -> Option<Vec<u8>> {
-    let mut segments = raw.strip_prefix(b"/")?.split(|&byte| byte == b'/').peekable();
-    let mut names: Vec<Vec<u8>> = Vec::new();
+fn expected(raw: &[u8], encoded_slash: EncodedSlash) -> Option<Vec<u8>> {
+    let holds_slash = |segment: &[u8]| unescape(segment).is_none_or(|name| name.contains(&b'/'));
+    if encoded_slash == EncodedSlash::Refuse && raw.split(|&byte| byte == b'/').any(holds_slash) {
+        return None;
+    }
+    let unescaped = unescape(raw.strip_prefix(b"/")?)?;
+    let mut segments = unescaped.split(|&byte| byte == b'/').peekable();
+    let mut names: Vec<&[u8]> = Vec::new();
     let mut directory = true;
-    while let Some(segment) = segments.next() {
-        let name = unescape(segment)?;
-        directory = segments.peek().is_none() && matches!(&name[..], b"" | b"." | b"..");
-        match &name[..] {
+    while let Some(name) = segments.next() {
+        directory = segments.peek().is_none() && matches!(name, b"" | b"." | b"..");
+        match name {
             b"" | b"." => {}
             b".." => drop(names.pop()?),
             _ => names.push(name),
@@ -65,9 +79,9 @@ fn expected(raw: &[u8]) -> Option<Vec<u8>> {
     Some([b"/", names.join(&b"/"[..]).as_slice(), slash].concat())
 }
 
-/// Without its escapes; None where one is malformed, or stands for what no name holds.
-fn unescape(segment: &[u8]) -> Option<Vec<u8>> {
-    let mut parts = segment.split(|&byte| byte == b'%');
+/// Without its escapes; None where one is malformed, or stands for what no path holds.
+fn unescape(raw: &[u8]) -> Option<Vec<u8>> {
+    let mut parts = raw.split(|&byte| byte == b'%');
     let mut name = parts.next()?.to_vec();
     for part in parts {
         let digits = std::str::from_utf8(part.get(..2)?).ok()?;
@@ -75,5 +89,5 @@ fn unescape(segment: &[u8]) -> Option<Vec<u8>> {
         name.push(u8::from_str_radix(digits, 16).ok().filter(|_| is_hex)?);
         name.extend_from_slice(&part[2..]);
     }
-    name.iter().all(|byte| *byte != b'/' && !byte.is_ascii_control()).then_some(name)
+    (!name.contains(&0)).then_some(name)
 }

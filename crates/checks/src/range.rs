@@ -1,13 +1,15 @@
 //! Ranges: `flash_http::range` agrees with RFC 9110 section 14 read plainly, and `multipart` writes
 //! what a client reads back.
 
-use flash_http::multipart::{boundary, content_range, part_end, part_head};
-use flash_http::range::{ByteRange, RANGES_MAX, Ranges, parse_range};
+use flash_http::multipart::{boundary, content_range, part_end, part_head, parts_bytes};
+use flash_http::range::{ByteRange, PARTS_AT_ANY_COST_MAX, RANGES_MAX, Ranges, parse_range};
 
 use crate::text::{elements, is_field_value, number, split_line};
 
 /// The largest file whose parts are written out and read back.
-const FILE_BYTES_MAX: u64 = 2_000;
+const FILE_BYTES_MAX: u64 = 40_000;
+
+const CONTENT_TYPE: &str = "text/plain";
 
 /// `input` is the length of a file, a line feed, and the value of `Range`.
 pub fn range(input: &[u8]) {
@@ -16,7 +18,7 @@ pub fn range(input: &[u8]) {
     if !is_field_value(field) {
         return;
     }
-    let found = parse_range(field, file_bytes);
+    let found = parse_range(field, file_bytes, CONTENT_TYPE);
     assert_eq!(found, expected(field, file_bytes));
     let ranges = match &found {
         Ranges::Whole | Ranges::Unsatisfiable => return,
@@ -39,6 +41,10 @@ pub fn range(input: &[u8]) {
 
 /// In `u128`, so that nothing has to be held at a bound.
 fn expected(field: &[u8], file_bytes: u64) -> Ranges {
+    // As nginx and Apache do; a `Content-Range` can name no part of it.
+    if file_bytes == 0 {
+        return Ranges::Whole;
+    }
     let lower = field.to_ascii_lowercase();
     let Some(set) = lower.strip_prefix(b"bytes=") else { return Ranges::Whole };
     let specs: Vec<&[u8]> = elements(set).filter(|spec| !spec.is_empty()).collect();
@@ -55,8 +61,21 @@ fn expected(field: &[u8], file_bytes: u64) -> Ranges {
     match ranges[..] {
         [] => Ranges::Unsatisfiable,
         [range] => Ranges::One(range),
+        _ if ranges.len() > PARTS_AT_ANY_COST_MAX && !is_shorter(&ranges, file_bytes) => Ranges::Whole,
         _ => Ranges::Many(ranges),
     }
+}
+
+/// Whether these parts take fewer bytes than the file. Read from what a part looks like.
+fn is_shorter(ranges: &[ByteRange], file_bytes: u64) -> bool {
+    let part = |range: &ByteRange| {
+        let named = format!("bytes {}-{}/{file_bytes}", range.start, range.end - 1);
+        let lines = ["", "--flash-0123456789abcdeffl", "Content-Type: text/plain", "Content-Range: ", "", ""];
+        (lines.join("\r\n").len() + named.len()) as u128 + u128::from(range.end - range.start)
+    };
+    let end = "\r\n--flash-0123456789abcdeffl--\r\n".len() as u128;
+    // No line end before the first part.
+    ranges.iter().map(part).sum::<u128>() - 2 + end < u128::from(file_bytes)
 }
 
 /// RFC 9110 section 14.1.2: first byte and the one after the last, empty if there are none.
@@ -104,10 +123,11 @@ fn multipart(ranges: &[ByteRange], file_bytes: u64) {
     let boundary = boundary(file_bytes);
     let mut text = Vec::new();
     for (number, range) in ranges.iter().enumerate() {
-        text.extend(part_head(&boundary, "text/plain", range, file_bytes, number == 0));
+        text.extend(part_head(&boundary, CONTENT_TYPE, range, file_bytes, number == 0));
         text.extend_from_slice(&file[range.start as usize..range.end as usize]);
     }
     text.extend(part_end(&boundary));
+    assert_eq!(text.len() as u64, parts_bytes(ranges, CONTENT_TYPE, file_bytes));
 
     let whole = [b"\r\n", text.as_slice()].concat();
     let delimiter = format!("\r\n--{boundary}");

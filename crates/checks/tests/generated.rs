@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use flash_engine::{FileStat, Finding, JobId, Kind, Opened, Outcome, SiteId, Task};
+use flash_engine::{FileKind, FileStat, Finding, JobId, Opened, Outcome, SiteId, Task};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -226,11 +226,21 @@ fn small_or_any() -> BoxedStrategy<String> {
 
 #[test]
 fn ranges() {
-    let file_bytes = prop_oneof![3 => 0..50u64, 1 => 900..1_100u64, 1 => u64::MAX - 3..=u64::MAX];
+    let file_bytes = prop_oneof![
+        3 => 0..50u64,
+        1 => 900..1_100u64,
+        // About as long as the parts are together.
+        2 => 1_500..30_000u64,
+        1 => u64::MAX - 3..=u64::MAX,
+    ];
+    // Apart from each other, so that many are left once they are joined.
+    let apart = (0..3_000u64, 0..3u64).prop_map(|(at, more)| format!("{}-{}", 5 * at, 5 * at + more));
     let forwards = (0..60u64, 0..12u64).prop_map(|(first, more)| format!("{first}-{}", first + more));
     let any = (small_or_any(), small_or_any()).prop_map(|(first, last)| format!("{first}-{last}"));
     let other = select(vec!["", "", "x", "5", "1 - 2", "--"]).prop_map(str::to_owned);
-    let set = vec(prop_oneof![30 => forwards, 2 => any, 1 => other], 0..19);
+    let few = vec(prop_oneof![30 => forwards, 2 => any, 1 => other], 0..19);
+    let many = prop_oneof![4 => vec(apart.clone(), 12..60), 1 => vec(apart, 190..210)];
+    let set = prop_oneof![2 => few, 1 => many];
     let separator = select(vec![",", ",", ", ", ",\t,"]);
     let unit = select(vec!["bytes=", "bytes=", "bytes=", "ByTeS=", "items=", ""]);
     run(
@@ -355,7 +365,7 @@ fn preferences() {
 }
 
 fn stat() -> impl Strategy<Value = FileStat> {
-    let kind = select(vec![Kind::File, Kind::Directory, Kind::Special]);
+    let kind = select(vec![FileKind::Regular, FileKind::Directory, FileKind::Special]);
     (kind, any::<[u64; 3]>(), any::<[i128; 2]>()).prop_map(
         |(kind, [device, inode, size_bytes], [modified_ns, changed_ns])| FileStat {
             kind,
@@ -381,7 +391,7 @@ fn message() -> Bytes {
                 2 => Task::Load { file: file(), offset, length_bytes },
                 _ => Task::Read { file: file(), offset, length_bytes },
             };
-            flash_server::fuzzing::encode_task(id, &task)
+            flash_checks::messages::encode_task(id, &task)
         },
     );
     let opened = || {
@@ -404,7 +414,7 @@ fn message() -> Bytes {
                 (7, _) => Outcome::Exhausted,
                 _ => Outcome::Lost,
             };
-            flash_server::fuzzing::encode_outcome(id, &outcome)
+            flash_checks::messages::encode_outcome(id, &outcome)
         });
     prop_oneof![task, outcome]
         .prop_map(|(bytes, needed)| [&[needed as u8], bytes.as_slice()].concat())

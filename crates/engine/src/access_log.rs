@@ -1,10 +1,16 @@
-//! Access-log lines, in the combined format or as JSON. Only formats: the system writes.
+//! Access-log lines, in the combined format or as JSON: formatted here, written by the machine.
+//!
+//! The part of a line that the request determines is escaped once ([`LogText`]), so that a request known by its bytes, and
+//! one that has to wait, cost a few copies. Every field is bounded, so a line always fits one message to the log writer.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use flash_http::date::{iso_date, log_date};
-use flash_http::error_page::escape_json;
+use flash_http::request::Request;
+use flash_http::response::push_number;
+
+use crate::limits::LOG_FIELD_BYTES_MAX;
 
 /// The form of access-log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,18 +19,61 @@ pub enum LogFormat {
     Combined,
     /// One JSON object a line.
     Json,
-    /// None.
+    /// No lines.
     Off,
 }
 
-/// What is kept of a request until its line is written.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Record {
-    pub(crate) line: Vec<u8>,
-    pub(crate) host: Vec<u8>,
-    pub(crate) referer: Vec<u8>,
-    pub(crate) agent: Vec<u8>,
-    pub(crate) started_ms: u64,
+/// A request's fields in its line.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LogFields<'r> {
+    line: &'r [u8],
+    host: &'r [u8],
+    referer: &'r [u8],
+    agent: &'r [u8],
+}
+
+impl<'r> LogFields<'r> {
+    pub(crate) fn of(request: &'r Request<'_>) -> Self {
+        Self {
+            line: request.line,
+            host: request.host,
+            referer: request.referer.unwrap_or_default(),
+            agent: request.user_agent.unwrap_or_default(),
+        }
+    }
+
+    /// For a request that could not be parsed, by its first line.
+    pub(crate) fn of_line(line: &'r [u8]) -> Self {
+        Self { line, ..Self::default() }
+    }
+}
+
+/// The same, escaped: what stands before the status, and what stands after the duration.
+#[derive(Clone, Debug)]
+pub(crate) struct LogText {
+    bytes: Box<[u8]>,
+    split: usize,
+}
+
+impl LogText {
+    /// None when no lines are wanted.
+    pub(crate) fn new(format: LogFormat, fields: LogFields<'_>) -> Option<Self> {
+        if format == LogFormat::Off {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(160);
+        push_front(&mut bytes, format, fields);
+        let split = bytes.len();
+        push_back(&mut bytes, format, fields);
+        Some(Self { bytes: bytes.into(), split })
+    }
+}
+
+/// Where the request's part of a line comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LogSource<'r> {
+    Fields(LogFields<'r>),
+    Text(&'r LogText),
 }
 
 /// How a request ended.
@@ -32,108 +81,286 @@ pub(crate) struct Record {
 pub(crate) struct Ending {
     pub(crate) status: u16,
     pub(crate) body_bytes: u64,
+    /// The whole answer was sent.
     pub(crate) whole: bool,
     pub(crate) duration_ms: u64,
 }
 
-/// Writes one line, without its end, to `out`.
-pub(crate) fn write_line(
-    out: &mut String,
+/// Makes lines.
+#[derive(Debug)]
+pub(crate) struct LineWriter {
+    pub(crate) format: LogFormat,
+    line: Vec<u8>,
+    /// The second that `date` is of.
+    date_s: i64,
+    date: Vec<u8>,
+}
+
+impl LineWriter {
+    pub(crate) fn new(format: LogFormat) -> Self {
+        Self { format, line: Vec::new(), date_s: i64::MIN, date: Vec::new() }
+    }
+
+    /// One line, without its end.
+    pub(crate) fn line(
+        &mut self,
+        peer: &SocketAddr,
+        wall_s: i64,
+        source: LogSource<'_>,
+        ending: Ending,
+    ) -> &[u8] {
+        if self.date_s != wall_s {
+            self.date_s = wall_s;
+            self.date = match self.format {
+                LogFormat::Json => iso_date(wall_s).to_vec(),
+                _ => log_date(wall_s).to_vec(),
+            };
+        }
+        self.line.clear();
+        let out = &mut self.line;
+        if self.format == LogFormat::Json {
+            out.extend_from_slice(b"{\"time\":\"");
+            out.extend_from_slice(&self.date);
+            out.extend_from_slice(b"\",\"peer\":\"");
+            push_address(out, peer);
+            out.extend_from_slice(b"\",");
+            push_source(out, self.format, source, push_front, |text| &text.bytes[..text.split]);
+            out.extend_from_slice(b",\"status\":");
+            push_number(out, ending.status.into());
+            out.extend_from_slice(b",\"bytes\":");
+            push_number(out, ending.body_bytes);
+            out.extend_from_slice(if ending.whole { b",\"whole\":true" } else { b",\"whole\":false" });
+            out.extend_from_slice(b",\"duration_ms\":");
+            push_number(out, ending.duration_ms);
+            out.push(b',');
+        } else {
+            push_address(out, peer);
+            out.extend_from_slice(b" - - [");
+            out.extend_from_slice(&self.date);
+            out.extend_from_slice(b"] ");
+            push_source(out, self.format, source, push_front, |text| &text.bytes[..text.split]);
+            out.push(b' ');
+            push_number(out, ending.status.into());
+            out.push(b' ');
+            push_number(out, ending.body_bytes);
+            out.push(b' ');
+        }
+        push_source(out, self.format, source, push_back, |text| &text.bytes[text.split..]);
+        out
+    }
+}
+
+fn push_source(
+    out: &mut Vec<u8>,
     format: LogFormat,
-    peer: SocketAddr,
-    wall_s: i64,
-    record: &Record,
-    ending: Ending,
+    source: LogSource<'_>,
+    push: fn(&mut Vec<u8>, LogFormat, LogFields<'_>),
+    part: fn(&LogText) -> &[u8],
 ) {
-    // Formatting into a String cannot fail.
-    let _ = match format {
-        LogFormat::Off => Ok(()),
-        LogFormat::Combined => write!(
-            out,
-            "{} - - [{}] \"{}\" {} {} \"{}\" \"{}\"",
-            peer.ip(),
-            String::from_utf8_lossy(&log_date(wall_s)),
-            quotable(&record.line),
-            ending.status,
-            ending.body_bytes,
-            quotable(or_dash(&record.referer)),
-            quotable(or_dash(&record.agent)),
-        ),
-        LogFormat::Json => write!(
-            out,
-            "{{\"time\":\"{}\",\"peer\":\"{}\",\"host\":\"{}\",\"request\":\"{}\",\"status\":{},\"bytes\":{},\
-             \"whole\":{},\"duration_ms\":{},\"referer\":\"{}\",\"agent\":\"{}\"}}",
-            String::from_utf8_lossy(&iso_date(wall_s)),
-            peer.ip(),
-            json(&record.host),
-            json(&record.line),
-            ending.status,
-            ending.body_bytes,
-            ending.whole,
-            ending.duration_ms,
-            json(&record.referer),
-            json(&record.agent),
-        ),
-    };
+    match source {
+        LogSource::Fields(fields) => push(out, format, fields),
+        LogSource::Text(text) => out.extend_from_slice(part(text)),
+    }
+}
+
+fn push_front(out: &mut Vec<u8>, format: LogFormat, fields: LogFields<'_>) {
+    if format == LogFormat::Json {
+        out.extend_from_slice(b"\"host\":\"");
+        push_json(out, fields.host);
+        out.extend_from_slice(b"\",\"request\":\"");
+        push_json(out, fields.line);
+    } else {
+        out.push(b'"');
+        push_quotable(out, fields.line);
+    }
+    out.push(b'"');
+}
+
+fn push_back(out: &mut Vec<u8>, format: LogFormat, fields: LogFields<'_>) {
+    if format == LogFormat::Json {
+        out.extend_from_slice(b"\"referer\":\"");
+        push_json(out, fields.referer);
+        out.extend_from_slice(b"\",\"agent\":\"");
+        push_json(out, fields.agent);
+        out.extend_from_slice(b"\"}");
+    } else {
+        out.push(b'"');
+        push_quotable(out, or_dash(fields.referer));
+        out.extend_from_slice(b"\" \"");
+        push_quotable(out, or_dash(fields.agent));
+        out.push(b'"');
+    }
 }
 
 fn or_dash(text: &[u8]) -> &[u8] {
     if text.is_empty() { b"-" } else { text }
 }
 
-/// Escaped as Apache and nginx do, so that no client can end a field or a line.
-fn quotable(text: &[u8]) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text {
-        match byte {
-            b'"' | b'\\' => {
-                out.push('\\');
-                out.push(char::from(*byte));
-            }
-            0x20..=0x7e => out.push(char::from(*byte)),
-            _ => {
-                let _ = write!(out, "\\x{byte:02x}");
+fn push_address(out: &mut Vec<u8>, peer: &SocketAddr) {
+    match peer {
+        SocketAddr::V4(peer) => {
+            for (place, octet) in peer.ip().octets().into_iter().enumerate() {
+                if place > 0 {
+                    out.push(b'.');
+                }
+                push_number(out, octet.into());
             }
         }
+        SocketAddr::V6(peer) => {
+            let mut text = String::with_capacity(40);
+            // Formatting into a String cannot fail.
+            let _ = write!(text, "{}", peer.ip());
+            out.extend_from_slice(text.as_bytes());
+        }
     }
-    out
 }
 
-fn json(text: &[u8]) -> String {
-    escape_json(&String::from_utf8_lossy(text)).into_owned()
+/// Marks a field that was cut at its bound.
+const CUT: &[u8] = b"...";
+
+/// Pushes pieces until the field has its bound.
+fn push_bounded<'p>(out: &mut Vec<u8>, pieces: impl Iterator<Item = LogPiece<'p>>) {
+    let start = out.len();
+    for piece in pieces {
+        let piece = piece.as_bytes();
+        if out.len() - start + piece.len() > LOG_FIELD_BYTES_MAX - CUT.len() {
+            return out.extend_from_slice(CUT);
+        }
+        out.extend_from_slice(piece);
+    }
+}
+
+/// A part of a field as it is logged.
+enum LogPiece<'p> {
+    Plain(&'p [u8]),
+    Escaped([u8; 6], usize),
+}
+
+impl LogPiece<'_> {
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            LogPiece::Plain(bytes) => bytes,
+            LogPiece::Escaped(bytes, length) => &bytes[..*length],
+        }
+    }
+
+    fn escaped(bytes: &[u8]) -> Self {
+        let mut all = [0; 6];
+        all[..bytes.len()].copy_from_slice(bytes);
+        LogPiece::Escaped(all, bytes.len())
+    }
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+fn hex(byte: u8) -> [u8; 2] {
+    [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]
+}
+
+/// Escaped as Apache and nginx do, so that no client can end a field or a line.
+fn push_quotable(out: &mut Vec<u8>, text: &[u8]) {
+    let is_plain = |byte: &u8| (0x20..=0x7e).contains(byte) && *byte != b'"' && *byte != b'\\';
+    if text.iter().all(is_plain) && text.len() <= LOG_FIELD_BYTES_MAX - CUT.len() {
+        return out.extend_from_slice(text);
+    }
+    let pieces = text.iter().map(|byte| match byte {
+        b'"' | b'\\' => LogPiece::escaped(&[b'\\', *byte]),
+        byte if is_plain(byte) => LogPiece::Plain(std::slice::from_ref(byte)),
+        byte => {
+            let [high, low] = hex(*byte);
+            LogPiece::escaped(&[b'\\', b'x', high, low])
+        }
+    });
+    push_bounded(out, pieces);
+}
+
+/// Escaped for a JSON string (RFC 8259, section 7); what is not UTF-8 becomes U+FFFD. DEL and the C1 controls are escaped
+/// too, so that a log shown on a terminal cannot act on it.
+fn push_json(out: &mut Vec<u8>, text: &[u8]) {
+    let is_plain = |byte: &u8| (0x20..=0x7e).contains(byte) && *byte != b'"' && *byte != b'\\';
+    if text.iter().all(is_plain) && text.len() <= LOG_FIELD_BYTES_MAX - CUT.len() {
+        return out.extend_from_slice(text);
+    }
+    let pieces = text.utf8_chunks().flat_map(|chunk| {
+        let broken = (!chunk.invalid().is_empty()).then(|| LogPiece::escaped("\u{fffd}".as_bytes()));
+        chunk.valid().chars().map(json_piece).chain(broken)
+    });
+    push_bounded(out, pieces);
+}
+
+fn json_piece<'p>(character: char) -> LogPiece<'p> {
+    match character {
+        '"' | '\\' => LogPiece::escaped(&[b'\\', character as u8]),
+        '\n' => LogPiece::escaped(b"\\n"),
+        '\r' => LogPiece::escaped(b"\\r"),
+        '\t' => LogPiece::escaped(b"\\t"),
+        _ if character.is_control() => {
+            // A control character is below U+00A0.
+            let [high, low] = hex(character as u8);
+            LogPiece::escaped(&[b'\\', b'u', b'0', b'0', high, low])
+        }
+        _ => {
+            let mut bytes = [0; 4];
+            LogPiece::escaped(character.encode_utf8(&mut bytes).as_bytes())
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::LOG_LINE_BYTES_MAX;
 
-    fn line(format: LogFormat) -> String {
-        let record = Record {
-            line: b"GET /\"\\\x01\xff HTTP/1.1".to_vec(),
-            host: b"h".to_vec(),
-            referer: Vec::new(),
-            agent: b"curl \"x\"".to_vec(),
-            started_ms: 0,
-        };
+    fn line(format: LogFormat, fields: LogFields<'_>) -> String {
         let ending = Ending { status: 200, body_bytes: 7, whole: true, duration_ms: 3 };
-        let mut out = String::new();
-        write_line(&mut out, format, SocketAddr::from(([127, 0, 0, 1], 9)), 0, &record, ending);
-        out
+        let peer = SocketAddr::from(([127, 0, 0, 1], 9));
+        let mut writer = LineWriter::new(format);
+        let direct = writer.line(&peer, 0, LogSource::Fields(fields), ending).to_vec();
+        let text = LogText::new(format, fields).expect("lines are on");
+        assert_eq!(writer.line(&peer, 0, LogSource::Text(&text), ending), direct);
+        String::from_utf8(direct).expect("text")
+    }
+
+    fn fields() -> LogFields<'static> {
+        LogFields { line: b"GET /\"\\\x01\xff HTTP/1.1", host: b"h", referer: b"", agent: b"curl \"x\"" }
     }
 
     #[test]
     fn combined_lines_escape_quotes_and_control_bytes() {
         assert_eq!(
-            line(LogFormat::Combined),
+            line(LogFormat::Combined, fields()),
             "127.0.0.1 - - [01/Jan/1970:00:00:00 +0000] \"GET /\\\"\\\\\\x01\\xff HTTP/1.1\" 200 7 \"-\" \"curl \\\"x\\\"\""
         );
     }
 
     #[test]
     fn json_lines_are_one_object() {
-        let text = line(LogFormat::Json);
+        let text = line(LogFormat::Json, fields());
         assert!(text.starts_with("{\"time\":\"1970-01-01T00:00:00Z\",\"peer\":\"127.0.0.1\","), "{text}");
         assert!(text.contains("\"request\":\"GET /\\\"\\\\\\u0001\u{fffd} HTTP/1.1\""), "{text}");
         assert!(text.ends_with("\"agent\":\"curl \\\"x\\\"\"}"), "{text}");
+    }
+
+    #[test]
+    fn a_field_is_cut_at_its_bound_and_a_line_fits_one_message() {
+        for byte in [b'x', b'"', 0x01, 0x7f, 0xff] {
+            let long = vec![byte; 32 * 1024];
+            let fields = LogFields { line: &long, host: &long, referer: &long, agent: &long };
+            for format in [LogFormat::Combined, LogFormat::Json] {
+                let text = line(format, fields);
+                assert!(text.len() < LOG_LINE_BYTES_MAX, "{} bytes", text.len());
+                assert!(text.contains("...\""), "a cut field ends with a mark");
+                assert!(!text.contains('\n'));
+            }
+        }
+    }
+
+    #[test]
+    fn an_ipv6_client_is_named_in_full() {
+        let peer = SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 9));
+        let mut writer = LineWriter::new(LogFormat::Combined);
+        let ending = Ending { status: 200, body_bytes: 7, whole: true, duration_ms: 3 };
+        let line = writer.line(&peer, 0, LogSource::Fields(fields()), ending);
+        assert!(line.starts_with(b"2001:db8::1 - - ["));
     }
 }

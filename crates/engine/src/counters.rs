@@ -1,4 +1,4 @@
-//! What an engine has done and holds: plain numbers that it counts as it goes.
+//! Counters of an engine: plain numbers that it counts as it goes.
 //!
 //! The steps count here; the server reads all of it through
 //! [`Engine::counters`](crate::Engine::counters). Nothing may be decided by these numbers.
@@ -7,12 +7,12 @@ use flash_http::response::Status;
 
 use crate::histogram::Histogram;
 
-/// What an engine has done since its start, and holds now.
+/// The counts of an engine since its start, and the amounts it holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Requests begun: every head that was read whole, or refused.
     pub requests: u64,
-    /// Requests answered from the content cache, by one send.
+    /// Requests answered from the content cache.
     pub content_hits: u64,
     /// Files small enough for the content cache that were not in it.
     pub content_misses: u64,
@@ -38,7 +38,7 @@ pub struct Counters {
     pub sends: Histogram,
     /// Events of each dispatch: ready descriptors that the kernel gave at once.
     pub dispatches: Histogram,
-    /// What became of jobs, in the order of [`JobKind::ALL`].
+    /// Jobs, in the order of [`JobKind::ALL`].
     pub jobs: [JobCounters; JobKind::ALL.len()],
     /// Jobs waiting for a helper whenever one was added, that one included.
     pub queue_lengths: Histogram,
@@ -51,10 +51,16 @@ pub struct Counters {
     pub accepted: u64,
     /// Connections refused at a limit.
     pub refused: u64,
+    /// Idle connections closed to make room for another one.
+    pub evicted: u64,
     /// The most connections that were open at once.
     pub connections_most: usize,
     /// Connections open.
     pub connections: usize,
+    /// Requests that wait, or whose answers are being sent piece by piece.
+    pub exchanges: usize,
+    /// Bytes of input that connections hold.
+    pub input_bytes: usize,
     /// Names in the cache.
     pub names: usize,
     /// Bytes in the content cache.
@@ -80,24 +86,28 @@ pub enum JobKind {
     Load,
     /// Hand bytes over.
     Read,
+    /// Close a deleted file.
+    Close,
 }
 
 impl JobKind {
     /// All of them.
-    pub const ALL: [JobKind; 4] = [JobKind::Find, JobKind::List, JobKind::Load, JobKind::Read];
+    pub const ALL: [JobKind; 5] =
+        [JobKind::Find, JobKind::List, JobKind::Load, JobKind::Read, JobKind::Close];
 
-    /// What it is called.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             JobKind::Find => "find",
             JobKind::List => "list",
             JobKind::Load => "load",
             JobKind::Read => "read",
+            JobKind::Close => "close",
         }
     }
 }
 
-/// What became of jobs of one kind.
+/// The fates of jobs of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobCounters {
     /// Handed to helpers.

@@ -38,7 +38,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// What stands for each of its numbers: the middle.
+    /// The middle, which stands for each of its numbers.
     fn middle(&self) -> f64 {
         (self.from as f64 + self.to as f64) / 2.0
     }
@@ -53,7 +53,7 @@ impl Histogram {
         self.max = self.max.max(number);
     }
 
-    /// Puts back what [`Histogram::buckets`] gave: so many numbers from this one on.
+    /// Puts back what [`Histogram::buckets`] gave: this many numbers from this one on.
     pub fn put(&mut self, from: u64, count: u64) {
         let place = &mut self.counts[index(from)];
         *place = place.saturating_add(count);
@@ -73,7 +73,7 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// What was counted since `before`, an earlier state. Its largest number is known to its bucket only.
+    /// The numbers counted since `before`, an earlier state. The largest of them is known to its bucket only.
     #[must_use]
     pub fn since(&self, before: &Histogram) -> Histogram {
         let mut new = Histogram::with_sum(self.sum.saturating_sub(before.sum), 0);

@@ -1,8 +1,9 @@
-//! What the engine was told to do: sites, settings and content types.
+//! The engine's configuration: sites, settings and content types.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
 use crate::access_log::LogFormat;
@@ -12,7 +13,7 @@ use crate::limits::{HEAD_ALIGN_BYTES, KNOWN_REQUESTS_MAX, NAME_CACHE_BYTES_MAX, 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SiteId(pub u16);
 
-/// What is served of one site.
+/// The rules of one site.
 #[derive(Clone, Debug)]
 pub struct SiteRules {
     /// Its directory. The engine only compares it: sites with the same root have one share of the
@@ -27,6 +28,8 @@ pub struct SiteRules {
     pub browse: bool,
     /// Whether `.br`, `.zst` and `.gz` siblings are looked for.
     pub precompressed: bool,
+    /// How `%2F` in a path is read.
+    pub encoded_slash: EncodedSlash,
 }
 
 /// How long the engine waits, in milliseconds.
@@ -44,13 +47,13 @@ pub struct Timeouts {
 /// that of contents by a bound of 0 in [`Rules::cache_memory_bytes`].
 #[derive(Clone, Copy, Debug)]
 pub struct Optimizations {
-    /// What a path leads to is remembered between requests (Flash 1999, section 5.2).
+    /// The targets of paths are remembered between requests (Flash 1999, section 5.2).
     pub name_cache: bool,
     /// Response heads are kept (section 5.3).
     pub head_cache: bool,
     /// Heads are padded to a multiple of [`HEAD_ALIGN_BYTES`] (section 5.5).
     pub align_heads: bool,
-    /// What is sent from files goes by [`System::send_file`](crate::System::send_file) instead of a
+    /// Parts of files are sent by [`Machine::send_file`](crate::Machine::send_file) instead of a
     /// read and a send.
     pub send_file: bool,
 }
@@ -62,7 +65,7 @@ impl Default for Optimizations {
 }
 
 impl Optimizations {
-    /// What the lengths of heads are a multiple of.
+    /// The number that the lengths of heads are a multiple of.
     pub(crate) fn head_align_bytes(&self) -> usize {
         if self.align_heads { HEAD_ALIGN_BYTES } else { 1 }
     }
@@ -75,11 +78,16 @@ pub struct Rules {
     pub sites: Vec<SiteRules>,
     /// Content types by extension.
     pub types: TypeTable,
+    /// Whether tags hold the time of change beside length and time of modification.
+    pub etag_of_change: bool,
     /// How long an entry is believed, in milliseconds.
     pub freshness_ms: u64,
+    /// How much longer it is served while a helper checks it, where checking without a helper would wait; after that the
+    /// request waits for the check.
+    pub stale_ms: u64,
     /// Bound of the content cache; 0 switches it off.
     pub cache_memory_bytes: u64,
-    /// What is optimized.
+    /// The optimizations in use.
     pub optimizations: Optimizations,
     /// Bound of connections.
     pub connections_max: usize,
@@ -93,7 +101,7 @@ pub struct Rules {
     pub helpers_max: usize,
     /// Timeouts.
     pub timeouts: Timeouts,
-    /// What a client must take at least; 0 switches the check off.
+    /// The least rate at which a client must read; 0 switches the check off.
     pub least_rate_bytes_per_s: u64,
     /// The form of access-log lines.
     pub log_format: LogFormat,
@@ -184,6 +192,7 @@ mod tests {
             index: vec![],
             browse: false,
             precompressed: false,
+            encoded_slash: EncodedSlash::Decode,
         }
     }
 

@@ -1,7 +1,8 @@
-//! Numbered places whose keys go stale: a key of something freed never finds its successor.
+//! Numbered places whose keys go stale: a key of something freed never finds its successor. And the kinds of keys and
+//! numbers by which the modules name what belongs to another.
 
 /// The place of an item and its generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     index: u32,
     generation: u32,
@@ -18,6 +19,18 @@ impl Key {
         Self { index: number as u32, generation: (number >> 32) as u32 & 0xff_ffff }
     }
 }
+
+/// An exchange, as jobs and wires name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ExchangeKey(pub(crate) Key);
+
+/// A client address, as jobs name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ClientNumber(pub(crate) u64);
+
+/// The number of one state of a file; never used twice in a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct VersionId(pub(crate) u64);
 
 /// Items by key.
 #[derive(Debug)]
@@ -36,13 +49,19 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn insert(&mut self, item: T) -> Key {
-        if let Some(index) = self.free.pop() {
-            let place = &mut self.places[index as usize];
-            place.1 = Some(item);
-            return Key { index, generation: place.0 };
-        }
-        self.places.push((0, Some(item)));
-        Key { index: (self.places.len() - 1) as u32, generation: 0 }
+        self.insert_with(|_| item)
+    }
+
+    /// Inserts an item that knows its own key.
+    pub(crate) fn insert_with(&mut self, item: impl FnOnce(Key) -> T) -> Key {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push((0, None));
+            (self.places.len() - 1) as u32
+        });
+        let place = &mut self.places[index as usize];
+        let key = Key { index, generation: place.0 };
+        place.1 = Some(item(key));
+        key
     }
 
     #[inline]
@@ -66,6 +85,38 @@ impl<T> Slab<T> {
         *generation = (*generation + 1) & 0xff_ffff;
         self.free.push(key.index);
         Some(item)
+    }
+
+    /// Takes an item out for a moment: its key stays its own until it is put back or removed.
+    pub(crate) fn lend(&mut self, key: Key) -> Option<T> {
+        let (generation, item) = self.places.get_mut(key.index as usize)?;
+        if *generation == key.generation { item.take() } else { None }
+    }
+
+    /// Puts an item back that was lent.
+    pub(crate) fn put_back(&mut self, key: Key, item: T) {
+        self.places[key.index as usize].1 = Some(item);
+    }
+
+    /// Frees the place of an item that was lent.
+    pub(crate) fn free_lent(&mut self, key: Key) {
+        if let Some((generation, None)) = self.places.get_mut(key.index as usize)
+            && *generation == key.generation
+        {
+            *generation = (*generation + 1) & 0xff_ffff;
+            self.free.push(key.index);
+        }
+    }
+
+    /// The key of the item at a place, counted from 0 up to [`Slab::places`].
+    pub(crate) fn key_at(&self, index: usize) -> Option<Key> {
+        let (generation, item) = self.places.get(index)?;
+        item.as_ref().map(|_| Key { index: index as u32, generation: *generation })
+    }
+
+    /// Places that there are, taken or free.
+    pub(crate) fn places(&self) -> usize {
+        self.places.len()
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = Key> + '_ {
@@ -93,6 +144,23 @@ mod tests {
         assert_eq!(slab.get(second), Some(&'b'));
         assert_eq!(slab.len(), 1);
         assert_eq!(slab.keys().collect::<Vec<_>>(), [second]);
+    }
+
+    #[test]
+    fn what_is_lent_keeps_its_key() {
+        let mut slab = Slab::new();
+        let key = slab.insert('a');
+        assert_eq!(slab.lend(key), Some('a'));
+        assert_eq!((slab.get(key), slab.len()), (None, 1));
+        let other = slab.insert('b');
+        assert_ne!(other, key);
+        slab.put_back(key, 'c');
+        assert_eq!(slab.get(key), Some(&'c'));
+        slab.lend(key);
+        slab.free_lent(key);
+        slab.free_lent(key);
+        assert_eq!(slab.len(), 1);
+        assert_eq!(slab.get(key), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! | `ttl MS` | how long the kernel may believe what it was told; at first 0 |
 //! | `put PATH TEXT` | changes a file's content |
 //! | `replace PATH TEXT` | puts another file in a file's place; the old one is gone, also for those who have it |
+//! | `remove PATH` | deletes a file, also for those who have it |
 //! | `held` | how many requests hang |
 //! | `askers` | the processes that have sent requests, by id, and of what kinds |
 //!
@@ -136,6 +137,16 @@ impl State {
         Ok(())
     }
 
+    fn remove(&mut self, path: &str) -> Result<(), Errno> {
+        let (folder, name) = path.rsplit_once('/').ok_or(Errno::EINVAL)?;
+        let (folder, old) = (self.find(folder)?, self.find(path)?);
+        self.nodes[old.0 as usize - 1] = Node::Gone;
+        if let Node::Folder(children) = &mut self.nodes[folder.0 as usize - 1] {
+            children.remove(name);
+        }
+        Ok(())
+    }
+
     fn replace(&mut self, path: &str, text: &str) -> Result<(), Errno> {
         let (folder, name) = path.rsplit_once('/').ok_or(Errno::EINVAL)?;
         let (folder, old) = (self.find(folder)?, self.find(path)?);
@@ -200,6 +211,9 @@ impl HangingFs {
             ["ttl", ms] => {
                 self.state().ttl = millis(ms)?;
                 Ok("ok".to_owned())
+            }
+            ["remove", path] => {
+                self.state().remove(path).map(|()| "ok".to_owned()).map_err(|e| format!("{e:?}"))
             }
             [verb @ ("put" | "replace"), path, text] => {
                 let mut state = self.state();

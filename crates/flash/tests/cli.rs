@@ -208,6 +208,8 @@ fn every_flag_arrives() {
         "sandbox" => "off",
         "architecture" => "sped",
         "send" => "mmap",
+        "encoded_slash" => "refuse",
+        "etag" => "changed",
         "log_file" => "access.log",
         "event_mechanism" => "select",
         "helpers" => "threads",

@@ -17,6 +17,18 @@ pub fn boundary(seed: u64) -> String {
     format!("flash-{mixed:016x}fl")
 }
 
+/// The length of a whole body of parts, with all that stands between them, for a boundary of
+/// [`boundary`].
+pub fn parts_bytes(ranges: &[ByteRange], content_type: &str, file_bytes: u64) -> u64 {
+    let boundary = boundary(0);
+    let part = |(number, range): (usize, &ByteRange)| {
+        let head = part_head(&boundary, content_type, range, file_bytes, number == 0);
+        range.len().saturating_add(head.len() as u64)
+    };
+    let parts = ranges.iter().enumerate().map(part).fold(0, u64::saturating_add);
+    parts.saturating_add(part_end(&boundary).len() as u64)
+}
+
 /// What stands before the bytes of a part. `first` is for the first part, which no line end precedes.
 pub fn part_head(
     boundary: &str,

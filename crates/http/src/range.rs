@@ -3,9 +3,16 @@
 //! Called by the engine's "send header" step for GET only, after the preconditions. It may not
 //! decide whether `If-Range` lets the range apply: see `conditional`.
 
+use crate::multipart::parts_bytes;
+
 /// The most ranges one request is answered with. RFC 9110 section 14.2 names many small ranges as
-/// an attack, and allows ignoring them.
-pub const RANGES_MAX: usize = 16;
+/// an attack, and allows ignoring them. Clients that fetch the changed blocks of a file (zsync,
+/// package managers) ask for about as many at once.
+pub const RANGES_MAX: usize = 200;
+
+/// The most parts that are sent even where their heads make the answer longer than the file. More
+/// parts must be worth it: they are only sent where the answer is shorter than the file.
+pub const PARTS_AT_ANY_COST_MAX: usize = 16;
 
 /// Bytes `start..end` of a file, never empty and never past its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,8 +35,8 @@ impl ByteRange {
 /// What a `Range` field asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ranges {
-    /// All of it, with 200: the field is malformed, of another unit, or asks for too many ranges,
-    /// and so is ignored (RFC 9110 section 14.2).
+    /// All of it, with 200: the field is malformed, of another unit, or asks for too many ranges or
+    /// for parts that would take more bytes than the file, and so is ignored (RFC 9110 section 14.2).
     Whole,
     /// One range: 206 with `Content-Range`.
     One(ByteRange),
@@ -40,12 +47,26 @@ pub enum Ranges {
     Unsatisfiable,
 }
 
-/// Reads the value of a `Range` field for a file of `file_bytes`.
+/// Reads the value of a `Range` field for a file of `file_bytes`, whose parts are to be named
+/// `content_type`.
 ///
-/// More than [`RANGES_MAX`] ranges as sent, satisfiable or not, are [`Ranges::Whole`]. For an empty
-/// file, whatever is well-formed is [`Ranges::Unsatisfiable`]: a `Content-Range` can't name no bytes.
-pub fn parse_range(field: &[u8], file_bytes: u64) -> Ranges {
-    parse_bytes_unit(field, file_bytes).unwrap_or(Ranges::Whole)
+/// More than [`RANGES_MAX`] ranges as sent, satisfiable or not, are [`Ranges::Whole`], and so are
+/// more than [`PARTS_AT_ANY_COST_MAX`] parts that take as many bytes as the file. An empty file is
+/// always sent whole, as nginx and Apache do: no `Content-Range` can name a part of it, and a client that
+/// resumes a download of nothing must not be told that it failed.
+pub fn parse_range(field: &[u8], file_bytes: u64, content_type: &str) -> Ranges {
+    if file_bytes == 0 {
+        return Ranges::Whole;
+    }
+    match parse_bytes_unit(field, file_bytes) {
+        Some(Ranges::Many(ranges))
+            if ranges.len() > PARTS_AT_ANY_COST_MAX
+                && parts_bytes(&ranges, content_type, file_bytes) >= file_bytes =>
+        {
+            Ranges::Whole
+        }
+        found => found.unwrap_or(Ranges::Whole),
+    }
 }
 
 /// `None` when the field is to be ignored.
@@ -147,6 +168,10 @@ mod tests {
         ByteRange { start, end }
     }
 
+    fn parsed(field: &str, file_bytes: u64) -> Ranges {
+        parse_range(field.as_bytes(), file_bytes, "text/plain")
+    }
+
     #[test]
     fn single_ranges() {
         for (field, file_bytes, start, end) in [
@@ -167,7 +192,7 @@ mod tests {
             // One of them can be satisfied.
             ("bytes=50-60,3-4", 10, 3, 5),
         ] {
-            assert_eq!(parse_range(field.as_bytes(), file_bytes), Ranges::One(range(start, end)), "{field}");
+            assert_eq!(parsed(field, file_bytes), Ranges::One(range(start, end)), "{field}");
         }
     }
 
@@ -180,11 +205,15 @@ mod tests {
             ("bytes=99999999999999999999999999-", 10),
             ("bytes=18446744073709551615-", u64::MAX),
             ("bytes=10-,20-30,-0", 10),
-            ("bytes=0-", 0),
-            ("bytes=0-0", 0),
-            ("bytes=-5", 0),
         ] {
-            assert_eq!(parse_range(field.as_bytes(), file_bytes), Ranges::Unsatisfiable, "{field}");
+            assert_eq!(parsed(field, file_bytes), Ranges::Unsatisfiable, "{field}");
+        }
+    }
+
+    #[test]
+    fn an_empty_file_is_always_whole() {
+        for field in ["bytes=0-", "bytes=0-0", "bytes=-5", "bytes=-0", "bytes=3-5,9-", "bytes=x"] {
+            assert_eq!(parsed(field, 0), Ranges::Whole, "{field}");
         }
     }
 
@@ -213,7 +242,7 @@ mod tests {
             "bytes=\u{a0}1-2",
             "bytes=1-2\u{b}",
         ] {
-            assert_eq!(parse_range(field.as_bytes(), 10), Ranges::Whole, "{field}");
+            assert_eq!(parsed(field, 10), Ranges::Whole, "{field}");
         }
     }
 
@@ -227,37 +256,71 @@ mod tests {
             ("bytes=40-41,60-61,20-21,30-70", vec![range(30, 71), range(20, 22)]),
             ("bytes=0-0,2-2", vec![range(0, 1), range(2, 3)]),
         ] {
-            assert_eq!(parse_range(field.as_bytes(), 100), Ranges::Many(expected), "{field}");
+            assert_eq!(parsed(field, 100), Ranges::Many(expected), "{field}");
         }
-        assert_eq!(parse_range(b"bytes=0-4,5-9", 100), Ranges::One(range(0, 10)));
-        assert_eq!(parse_range(b"bytes=5-,0-5", 10), Ranges::One(range(0, 10)));
+        assert_eq!(parsed("bytes=0-4,5-9", 100), Ranges::One(range(0, 10)));
+        assert_eq!(parsed("bytes=5-,0-5", 10), Ranges::One(range(0, 10)));
+    }
+
+    /// So many ranges of one byte each, with a gap of one between them.
+    fn set(count: u64) -> String {
+        let specs: Vec<_> = (0..count).map(|at| format!("{0}-{0}", at * 2)).collect();
+        format!("bytes={}", specs.join(","))
+    }
+
+    fn parts(ranges: &Ranges) -> Option<usize> {
+        match ranges {
+            Ranges::Many(ranges) => Some(ranges.len()),
+            _ => None,
+        }
     }
 
     #[test]
     fn too_many_ranges_are_ignored() {
-        let set = |count: u64| {
-            let specs: Vec<_> = (0..count).map(|at| format!("{0}-{0}", at * 2)).collect();
-            format!("bytes={}", specs.join(","))
-        };
-        match parse_range(set(16).as_bytes(), 100) {
-            Ranges::Many(ranges) => assert_eq!(ranges.len(), RANGES_MAX),
-            other => panic!("{other:?}"),
+        assert_eq!(parts(&parsed(&set(200), 1 << 20)), Some(RANGES_MAX));
+        assert_eq!(parsed(&set(201), 1 << 20), Ranges::Whole);
+        // As sent: joining them all would be work that the client chooses.
+        let same = ["0-"; 200].join(",");
+        assert_eq!(parsed(&format!("bytes={same}"), 100), Ranges::One(range(0, 100)));
+        assert_eq!(parsed(&format!("bytes={same},0-"), 100), Ranges::Whole);
+    }
+
+    #[test]
+    fn many_parts_are_sent_where_they_are_shorter_than_the_file() {
+        // A few at any cost: the answer is bounded by their number.
+        assert_eq!(parts(&parsed(&set(16), 100)), Some(PARTS_AT_ANY_COST_MAX));
+        assert_eq!(parsed(&set(17), 100), Ranges::Whole);
+        let Ranges::Many(ranges) = parsed(&set(17), 1 << 20) else { panic!("17 bytes of a mebibyte") };
+        let bytes = parts_bytes(&ranges, "text/plain", 9_999);
+        assert!((1_000..9_000).contains(&bytes), "{bytes}");
+        // To the byte: as long as the file is no shorter.
+        for (file_bytes, expected) in [(bytes - 1, None), (bytes, None), (bytes + 1, Some(17))] {
+            assert_eq!(parts(&parsed(&set(17), file_bytes)), expected, "{file_bytes}");
         }
-        assert_eq!(parse_range(set(17).as_bytes(), 100), Ranges::Whole);
+        // Each part names the type of the file.
+        assert_eq!(parse_range(set(17).as_bytes(), bytes + 1, "text/plain; x"), Ranges::Whole);
+        // Counted once joined.
+        let touching: Vec<_> = (0..60).map(|at| format!("{at}-{at}")).collect();
+        assert_eq!(
+            parsed(&format!("bytes={},90-", touching.join(",")), 100),
+            Ranges::Many(vec![range(0, 60), range(90, 100)])
+        );
+        // No sum overflows.
+        assert_eq!(parsed(&format!("{},40-", set(17)), u64::MAX), Ranges::Whole);
     }
 
     proptest! {
         #[test]
         fn arbitrary_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..60), file_bytes: u64) {
-            let _ = parse_range(&bytes, file_bytes);
-            let _ = parse_range(&[b"bytes=", bytes.as_slice()].concat(), file_bytes);
+            let _ = parse_range(&bytes, file_bytes, "text/plain");
+            let _ = parse_range(&[b"bytes=", bytes.as_slice()].concat(), file_bytes, "text/plain");
         }
 
         /// Byte by byte: what is asked for is sent, once, and nothing else.
         #[test]
         fn just_the_bytes_asked_for(
             specs in proptest::collection::vec((proptest::option::of(0u64..40), proptest::option::of(0u64..40)), 1..=16),
-            file_bytes in 0u64..40,
+            file_bytes in 1u64..40,
         ) {
             let specs: Vec<_> = specs.into_iter()
                 .filter(|spec| !matches!(spec, (None, None)) && !matches!(spec, (Some(a), Some(b)) if b < a))
@@ -270,7 +333,7 @@ mod tests {
             })).collect();
             let show = |number: Option<u64>| number.map_or(String::new(), |number| number.to_string());
             let texts: Vec<_> = specs.iter().map(|(a, b)| format!("{}-{}", show(*a), show(*b))).collect();
-            let ranges = match parse_range(format!("bytes={}", texts.join(", ")).as_bytes(), file_bytes) {
+            let ranges = match parsed(&format!("bytes={}", texts.join(", ")), file_bytes) {
                 Ranges::One(range) => vec![range],
                 Ranges::Many(ranges) => { prop_assert!(ranges.len() > 1); ranges }
                 Ranges::Unsatisfiable => vec![],

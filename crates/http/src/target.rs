@@ -17,10 +17,10 @@ pub enum BadPath {
     NotAbsolute,
     /// A `%` without two hexadecimal digits.
     Escape,
-    /// An encoded `/`, which would be a separator to the file system and none to the client.
+    /// An encoded `/`, where [`EncodedSlash::Refuse`] says so.
     EncodedSlash,
-    /// A control byte, NUL among them, encoded or not.
-    ControlByte,
+    /// A NUL, which no name holds and at which a C library would end it.
+    Nul,
     /// `..` above the root.
     AboveRoot,
 }
@@ -37,10 +37,21 @@ impl BadPath {
             Self::NotAbsolute => "The path does not begin with a slash",
             Self::Escape => "The path has a malformed percent-escape",
             Self::EncodedSlash => "The path has an encoded slash",
-            Self::ControlByte => "The path has a control byte",
+            Self::Nul => "The path has a NUL",
             Self::AboveRoot => "The path leads above the root",
         }
     }
+}
+
+/// What an encoded slash (`%2F`) in a path is taken for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EncodedSlash {
+    /// A slash like any other, as nginx takes it. Mirrors of npm need it: `/@scope%2Fname`.
+    #[default]
+    Decode,
+    /// An error: RFC 3986 section 2.2 lets it stand for data within a segment, which no file name can
+    /// hold, and a proxy in front that guards paths may not have seen it as a separator.
+    Refuse,
 }
 
 impl fmt::Display for BadPath {
@@ -54,63 +65,38 @@ impl std::error::Error for BadPath {}
 /// Decodes and normalises the path of a request target, once and strictly.
 ///
 /// Repeated slashes become one, `.` segments go, `..` takes the segment before it along (RFC 3986
-/// section 5.2.4, after decoding, so that `%2e%2e` is no way around it). The result begins with `/`,
+/// section 5.2.4, after decoding, so that neither `%2e%2e` nor `..%2f` is a way around it). The result begins with `/`,
 /// and ends with one if the path named a directory: by a final `/`, `/.` or `/..`. It borrows `raw`
 /// when nothing had to change.
 ///
+/// The result may hold every byte that a file name may, control characters and bytes that are no
+/// UTF-8 among them. Whoever shows it escapes it; in a head or a link it goes through [`encode_path`].
+///
 /// # Errors
 /// [`BadPath`], which is a 400.
-pub fn decode_path(raw: &[u8]) -> Result<Cow<'_, [u8]>, BadPath> {
+pub fn decode_path(raw: &[u8], encoded_slash: EncodedSlash) -> Result<Cow<'_, [u8]>, BadPath> {
     let [b'/', segments @ ..] = raw else {
         return Err(BadPath::NotAbsolute);
     };
     // Without an early exit, and over pairs of neighbours, so that it is done many bytes at a time.
     let special = raw.iter().zip(segments).fold(false, |special, (&before, &byte)| {
-        special
-            | (byte == b'%')
-            | byte.is_ascii_control()
-            | ((before == b'/') & ((byte == b'/') | (byte == b'.')))
+        special | (byte == b'%') | (byte == 0) | ((before == b'/') & ((byte == b'/') | (byte == b'.')))
     });
     if special {
-        return decode_segments(segments).map(Cow::Owned);
+        return decode_segments(segments, encoded_slash).map(Cow::Owned);
     }
     Ok(Cow::Borrowed(raw))
 }
 
-/// The general case of [`decode_path`], after the first slash. Only a raw `/` separates: an encoded
-/// one is refused, so the segments can be cut before they are decoded.
-fn decode_segments(segments: &[u8]) -> Result<Vec<u8>, BadPath> {
-    // Always ends with '/' between segments.
+/// The general case of [`decode_path`], after the first slash.
+fn decode_segments(segments: &[u8], encoded_slash: EncodedSlash) -> Result<Vec<u8>, BadPath> {
     let mut path = Vec::with_capacity(segments.len() + 1);
     path.push(b'/');
+    let mut segment_start = path.len();
     let mut rest = segments;
-    loop {
-        let end = memchr::memchr(b'/', rest).unwrap_or(rest.len());
-        let start = path.len();
-        decode_segment(&rest[..end], &mut path)?;
-        let is_last = end == rest.len();
-        match &path[start..] {
-            b"" => {}
-            b"." => path.truncate(start),
-            b".." => {
-                path.truncate(start - 1);
-                let parent = memchr::memrchr(b'/', &path).ok_or(BadPath::AboveRoot)?;
-                path.truncate(parent + 1);
-            }
-            _ if is_last => {}
-            _ => path.push(b'/'),
-        }
-        if is_last {
-            return Ok(path);
-        }
-        rest = &rest[end + 1..];
-    }
-}
-
-fn decode_segment(segment: &[u8], path: &mut Vec<u8>) -> Result<(), BadPath> {
-    let mut rest = segment;
     while let [first, after @ ..] = rest {
-        let byte = if *first == b'%' {
+        let is_encoded = *first == b'%';
+        let byte = if is_encoded {
             let [high, low, after @ ..] = after else {
                 return Err(BadPath::Escape);
             };
@@ -121,10 +107,32 @@ fn decode_segment(segment: &[u8], path: &mut Vec<u8>) -> Result<(), BadPath> {
             *first
         };
         match byte {
-            b'/' => return Err(BadPath::EncodedSlash),
-            _ if byte.is_ascii_control() => return Err(BadPath::ControlByte),
+            0 => return Err(BadPath::Nul),
+            b'/' if is_encoded && encoded_slash == EncodedSlash::Refuse => return Err(BadPath::EncodedSlash),
+            b'/' => {
+                end_segment(&mut path, segment_start, false)?;
+                segment_start = path.len();
+            }
             _ => path.push(byte),
         }
+    }
+    end_segment(&mut path, segment_start, true)?;
+    Ok(path)
+}
+
+/// Takes out the decoded segment that begins at `start`, if it is no name. All of `path` before it
+/// is normalised and ends with a slash, also afterwards, except after the name that `is_last`.
+fn end_segment(path: &mut Vec<u8>, start: usize, is_last: bool) -> Result<(), BadPath> {
+    match &path[start..] {
+        b"" => {}
+        b"." => path.truncate(start),
+        b".." => {
+            path.truncate(start - 1);
+            let parent = memchr::memrchr(b'/', path).ok_or(BadPath::AboveRoot)?;
+            path.truncate(parent + 1);
+        }
+        _ if is_last => {}
+        _ => path.push(b'/'),
     }
     Ok(())
 }
@@ -179,13 +187,19 @@ mod tests {
     use proptest::prelude::*;
 
     fn decoded(raw: &str) -> Result<String, BadPath> {
-        decode_path(raw.as_bytes()).map(|path| String::from_utf8(path.into_owned()).unwrap())
+        decoded_with(raw, EncodedSlash::Decode)
+    }
+
+    fn decoded_with(raw: &str, encoded_slash: EncodedSlash) -> Result<String, BadPath> {
+        let path = decode_path(raw.as_bytes(), encoded_slash);
+        path.map(|path| String::from_utf8(path.into_owned()).unwrap())
     }
 
     #[test]
     fn plain_paths_are_borrowed() {
         for raw in ["/", "/a", "/a/", "/a.b/c..d/e.", "/a/b-c_d~e!$&'()*+,;=:@"] {
-            assert!(matches!(decode_path(raw.as_bytes()), Ok(Cow::Borrowed(path)) if path == raw.as_bytes()));
+            let path = decode_path(raw.as_bytes(), EncodedSlash::Decode);
+            assert!(matches!(path, Ok(Cow::Borrowed(path)) if path == raw.as_bytes()));
         }
     }
 
@@ -209,6 +223,10 @@ mod tests {
             ("/..a/b", "/..a/b"),
             ("/%C3%A9", "/é"),
             ("/a%3Fb%23c%5C", "/a?b#c\\"),
+            ("/%01a", "/\u{1}a"),
+            ("/a%0Ab", "/a\nb"),
+            ("/%0D%0AX:y", "/\r\nX:y"),
+            ("/%7f/%1B[2J", "/\u{7f}/\u{1b}[2J"),
             ("/.", "/"),
             ("//", "/"),
         ] {
@@ -230,15 +248,15 @@ mod tests {
             ("/a/%2e%2e/%2e%2e/etc/passwd", AboveRoot),
             ("/./..", AboveRoot),
             ("//..", AboveRoot),
-            ("/a%2Fb", EncodedSlash),
-            ("/a%2fb", EncodedSlash),
-            ("/..%2f..%2fetc", EncodedSlash),
-            ("/a%00", ControlByte),
-            ("/%0a", ControlByte),
-            ("/%7F", ControlByte),
-            ("/a\0", ControlByte),
-            ("/a\u{7f}b", ControlByte),
-            ("/./\t", ControlByte),
+            ("/..%2f..%2fetc", AboveRoot),
+            ("/a/..%2F..", AboveRoot),
+            ("/%2E%2E%2Fetc", AboveRoot),
+            ("/a%2F%2e%2e%2F%2E./b", AboveRoot),
+            ("/%2F..", AboveRoot),
+            ("/a%00", Nul),
+            ("/%00/..", Nul),
+            ("/a\0", Nul),
+            ("/./\0", Nul),
             ("/%", Escape),
             ("/%2", Escape),
             ("/%/a", Escape),
@@ -249,6 +267,40 @@ mod tests {
         ] {
             assert_eq!(decoded(raw), Err(expected), "{raw:?}");
         }
+    }
+
+    #[test]
+    fn an_encoded_slash_separates_or_is_refused() {
+        for (raw, expected) in [
+            ("/a%2Fb", "/a/b"),
+            ("/@scope%2fname", "/@scope/name"),
+            ("/%2F", "/"),
+            ("/a%2F", "/a/"),
+            ("/a%2F/%2f%2Fb", "/a/b"),
+            ("/a%2F.", "/a/"),
+            ("/a%2F.%2Fb", "/a/b"),
+            ("/a%2F..%2Fb", "/b"),
+            ("/a/b%2F%2e%2E", "/a/"),
+            ("/a%2F.hidden", "/a/.hidden"),
+            // Once only.
+            ("/a%252Fb", "/a%2Fb"),
+        ] {
+            assert_eq!(decoded(raw).as_deref(), Ok(expected), "{raw}");
+            let refused = (!raw.contains("%25")).then_some(BadPath::EncodedSlash);
+            assert_eq!(decoded_with(raw, EncodedSlash::Refuse).err(), refused, "{raw}");
+        }
+        assert_eq!(decoded_with("/a/./b", EncodedSlash::Refuse).as_deref(), Ok("/a/b"));
+        assert_eq!(decoded_with("/..%2Fetc", EncodedSlash::Refuse), Err(BadPath::EncodedSlash));
+        assert!(is_hidden(decoded("/a%2F.hidden").unwrap().as_bytes()));
+        assert!(is_hidden(decoded("/%2F%2Ehidden%2Fx").unwrap().as_bytes()));
+        assert!(is_hidden(decoded("/.well-known%2F.x").unwrap().as_bytes()));
+    }
+
+    #[test]
+    fn names_need_not_be_text() {
+        let decoded = |raw| decode_path(raw, EncodedSlash::Decode).map(Cow::into_owned);
+        assert_eq!(decoded(b"/%FF").as_deref(), Ok(&b"/\xff"[..]));
+        assert_eq!(decoded(b"/%80/%c0%af").as_deref(), Ok(&b"/\x80/\xc0\xaf"[..]));
     }
 
     #[test]
@@ -272,6 +324,7 @@ mod tests {
         assert_eq!(encode_path(b"///"), "/");
         assert_eq!(encode_path(b"/\\evil"), "/%5Cevil");
         assert_eq!(encode_path(b"a b"), "a%20b");
+        assert_eq!(encode_path(b"/\r\nX: y\0\x7f\x80\xff"), "/%0D%0AX%3A%20y%00%7F%80%FF");
         assert_eq!(encode_path(b""), "");
     }
 
@@ -294,11 +347,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoded_paths_are_safe(raw in tricky()) {
-            if let Ok(path) = decode_path(&raw) {
+        fn decoded_paths_are_safe(raw in tricky(), refuse: bool) {
+            let encoded_slash = if refuse { EncodedSlash::Refuse } else { EncodedSlash::Decode };
+            if let Ok(path) = decode_path(&raw, encoded_slash) {
                 prop_assert!(path.starts_with(b"/"));
                 prop_assert!(!path.windows(2).any(|pair| pair == b"//"));
-                prop_assert!(!path.iter().any(u8::is_ascii_control));
+                prop_assert!(!path.contains(&0));
                 prop_assert!(path.len() <= raw.len());
                 for segment in path.split(|&byte| byte == b'/') {
                     prop_assert!(segment != b"." && segment != b"..");
@@ -308,10 +362,10 @@ mod tests {
 
         #[test]
         fn encoding_is_undone_by_decoding(raw in tricky()) {
-            if let Ok(path) = decode_path(&raw) {
+            if let Ok(path) = decode_path(&raw, EncodedSlash::Decode) {
                 let encoded = encode_path(&path);
                 prop_assert!(encoded.is_ascii() && !encoded.contains(['"', '\'', '<', '&', ' ']));
-                let again = decode_path(encoded.as_bytes());
+                let again = decode_path(encoded.as_bytes(), EncodedSlash::Refuse);
                 prop_assert_eq!(again.as_deref(), Ok(path.as_ref()));
             }
         }
@@ -320,7 +374,7 @@ mod tests {
         fn no_link_leads_to_a_host(path in proptest::collection::vec(any::<u8>(), 0..20)) {
             let encoded = encode_path(&path);
             prop_assert!(!encoded.starts_with("//"));
-            let _ = decode_path(&path);
+            let _ = decode_path(&path, EncodedSlash::Decode);
             let _ = is_hidden(&path);
         }
     }

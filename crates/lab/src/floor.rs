@@ -12,10 +12,10 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
-use flash_sys::OwnedFd;
-use flash_sys::prompt::epoll::{Epoll, Ready, Watch};
-use flash_sys::prompt::net;
-use flash_sys::waiting::process;
+use flash_prompt::OwnedFd;
+use flash_prompt::epoll::{Epoll, Ready, Watch};
+use flash_prompt::net;
+use flash_waiting::process;
 
 use crate::error::{Error, Result};
 

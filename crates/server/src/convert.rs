@@ -1,18 +1,12 @@
-//! From settings and system calls to the engine's own types.
-
-use std::io;
+//! From settings to what a worker and its engine are told.
 
 use flash_engine::limits::OPEN_FILES_MAX;
-use flash_engine::{
-    FileSent, FileStat, Kind, LogFormat, LookUpError, Opened, Optimizations, Rules, SiteRules, Timeouts, Want,
-};
+use flash_engine::{LogFormat, Optimizations, Rules, SiteRules, Timeouts};
 use flash_http::types::TypeTable;
-use flash_sys::OwnedFd;
-use flash_sys::prompt::sendfile::Sent;
-use flash_sys::prompt::{file, mechanism};
+use flash_prompt::mechanism;
 
 use crate::architecture;
-use crate::config::{self, EventMechanism, SendBy, Settings};
+use crate::config::{self, EventMechanism, HelperKind, SendBy, Settings};
 
 /// Descriptors that a worker needs besides those for connections, files and its way of working.
 const DESCRIPTORS_APART: u64 = 64;
@@ -43,7 +37,9 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
     Rules {
         sites: settings.sites.iter().map(site_rules).collect(),
         types: types(settings),
+        etag_of_change: settings.etag == config::EtagTime::Changed,
         freshness_ms: settings.freshness_ms,
+        stale_ms: settings.stale_ms,
         cache_memory_bytes: settings.cache_memory_bytes,
         optimizations: Optimizations {
             name_cache: optimizations.name_cache,
@@ -80,12 +76,31 @@ pub(crate) fn mapped_chunks_max(settings: &Settings, descriptors_max: u64) -> us
     }
 }
 
+/// How parts of files are sent.
+pub(crate) fn send_by(settings: &Settings, descriptors_max: u64) -> flash_worker::SendBy {
+    match settings.optimizations.send {
+        SendBy::Read => flash_worker::SendBy::Read,
+        SendBy::Sendfile => flash_worker::SendBy::Sendfile,
+        SendBy::Mmap => {
+            flash_worker::SendBy::Mmap { chunks_max: mapped_chunks_max(settings, descriptors_max) }
+        }
+    }
+}
+
+/// What helpers are.
+pub(crate) fn helper_kind(kind: HelperKind) -> flash_worker::HelperKind {
+    match kind {
+        HelperKind::Processes => flash_worker::HelperKind::Processes,
+        HelperKind::Threads => flash_worker::HelperKind::Threads,
+    }
+}
+
 /// What the loop waits by.
-pub(crate) fn mechanism(mechanism: EventMechanism) -> mechanism::Kind {
+pub(crate) fn mechanism(mechanism: EventMechanism) -> mechanism::MechanismKind {
     match mechanism {
-        EventMechanism::Epoll => mechanism::Kind::Epoll,
-        EventMechanism::Poll => mechanism::Kind::Poll,
-        EventMechanism::Select => mechanism::Kind::Select,
+        EventMechanism::Epoll => mechanism::MechanismKind::Epoll,
+        EventMechanism::Poll => mechanism::MechanismKind::Poll,
+        EventMechanism::Select => mechanism::MechanismKind::Select,
     }
 }
 
@@ -97,70 +112,14 @@ pub(crate) fn site_rules(site: &config::Site) -> SiteRules {
         index: site.index.clone(),
         browse: site.browse,
         precompressed: site.precompressed,
+        encoded_slash: match site.encoded_slash {
+            config::EncodedSlash::Decode => flash_http::EncodedSlash::Decode,
+            config::EncodedSlash::Refuse => flash_http::EncodedSlash::Refuse,
+        },
     }
 }
 
 /// The content types.
 pub(crate) fn types(settings: &Settings) -> TypeTable {
     TypeTable::new(settings.types.iter().map(|(extension, kind)| (extension.clone(), kind.clone())))
-}
-
-pub(crate) fn sys_want(want: Want) -> file::Want {
-    match want {
-        Want::Stat => file::Want::Stat,
-        Want::Content => file::Want::Content,
-    }
-}
-
-/// A look-up's result in the engine's terms.
-pub(crate) fn look_up<F: From<OwnedFd>>(found: io::Result<file::Found>) -> Result<Opened<F>, LookUpError> {
-    match found {
-        Ok(found) => Ok(Opened { stat: stat(&found.stat), file: found.file.map(F::from) }),
-        Err(e) => Err(look_up_error(&e)),
-    }
-}
-
-/// What came of sending a part of a file, in the engine's terms.
-pub(crate) fn sent(sent: Sent) -> FileSent {
-    match sent {
-        Sent::Took { offered, sent } => FileSent::Took { offered, sent },
-        Sent::Absent => FileSent::Absent,
-        Sent::Unknown => FileSent::Unknown,
-        Sent::Ended => FileSent::Changed,
-        Sent::Failed => FileSent::Failed,
-    }
-}
-
-pub(crate) fn stat(stat: &file::Stat) -> FileStat {
-    FileStat {
-        kind: match stat.kind {
-            file::Kind::File => Kind::File,
-            file::Kind::Directory => Kind::Directory,
-            file::Kind::Special => Kind::Special,
-        },
-        device: stat.device,
-        inode: stat.inode,
-        size_bytes: stat.size_bytes,
-        modified_ns: stat.modified_ns,
-        changed_ns: stat.changed_ns,
-    }
-}
-
-fn look_up_error(error: &io::Error) -> LookUpError {
-    use io::ErrorKind;
-    match error.kind() {
-        ErrorKind::WouldBlock => LookUpError::WouldWait,
-        // A path through a file, out of the root, or in a circle leads nowhere.
-        ErrorKind::NotFound
-        | ErrorKind::NotADirectory
-        | ErrorKind::InvalidFilename
-        | ErrorKind::CrossesDevices => LookUpError::Missing,
-        ErrorKind::PermissionDenied => LookUpError::Denied,
-        ErrorKind::OutOfMemory => LookUpError::Exhausted,
-        _ => match flash_sys::prompt::file::classify(error) {
-            file::Trouble::Loop => LookUpError::Missing,
-            file::Trouble::Exhausted => LookUpError::Exhausted,
-            file::Trouble::Other(number) => LookUpError::Failed(number),
-        },
-    }
 }

@@ -15,19 +15,14 @@ use std::process::ExitCode;
 
 mod architecture;
 pub mod config;
-mod control;
 mod convert;
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
-pub mod fuzzing;
 mod helper;
 mod log_writer;
-mod protocol;
 mod role;
 mod sandbox;
+mod start;
 pub mod stats;
 mod supervisor;
-mod worker;
 
 /// Runs a server until it is told to stop. Everything that goes wrong is said on stderr.
 #[must_use]

@@ -3,19 +3,19 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use flash_sys::OwnedFd;
-use flash_sys::prompt::channel;
-use flash_sys::prompt::epoll::{Epoll, Watch};
-use flash_sys::sandbox::calls::Calls;
-use flash_sys::sandbox::paths::Rights;
-use flash_sys::waiting::file;
+use flash_prompt::channel;
+use flash_prompt::epoll::{Epoll, Watch};
+use flash_prompt::{AsFd, OwnedFd};
+use flash_waiting::file;
+use flash_waiting::sandbox::calls::CallList;
+use flash_waiting::sandbox::paths::Rights;
 
 use crate::config::Settings;
-use crate::control::{Notice, Order, receive_order, send_notice};
 use crate::sandbox::{self, Role};
-use crate::worker::BATCH_BYTES_MAX;
+use flash_worker::BATCH_BYTES_MAX;
+use flash_worker::control::{Notice, Order, receive_order, send_notice};
 
 const CONTROL: u64 = u64::MAX;
 /// Messages taken from one worker before the next has its turn.
@@ -23,10 +23,17 @@ const MESSAGES_PER_TURN_MAX: usize = 64;
 
 struct LogWriter {
     out: Box<dyn Write>,
-    settings: Settings,
+    /// None for standard output.
+    path: Option<PathBuf>,
     control: OwnedFd,
+    /// Opens files only in the folders that it was started with.
+    is_confined: bool,
+    /// Nothing could be written last time.
+    failing: bool,
     /// Lines lost since the last one that could be written.
     lost: usize,
+    /// The rest of a line whose beginning was written: it comes before all others, so that no line is torn.
+    rest: Vec<u8>,
 }
 
 /// Writes lines until it is told to drain and every worker's channel has ended.
@@ -34,10 +41,12 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     let mut epoll = Epoll::new(64)?;
     channel::set_nonblocking(&control)?;
     epoll.add(&control, CONTROL, Watch::Input)?;
-    let mut writer = LogWriter { out: open(settings)?, settings: settings.clone(), control, lost: 0 };
+    let path = settings.log.file.clone();
+    let mut writer = LogWriter::new(open(path.as_deref())?, path, control);
     let folders = folders(settings)?;
     let folders: Vec<_> = folders.iter().map(|folder| (folder, Rights::Write)).collect();
-    let in_force = sandbox::close(Role::Log, settings, &folders, Calls::Log)?;
+    let in_force = sandbox::close(Role::Log, settings, &folders, CallList::Log)?;
+    writer.is_confined = in_force.landlock.is_some();
     send_notice(&writer.control, &Notice::Ready(in_force))?;
     let mut workers: Vec<Option<OwnedFd>> = Vec::new();
     let mut buffer = vec![0; BATCH_BYTES_MAX];
@@ -72,6 +81,10 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
 }
 
 impl LogWriter {
+    fn new(out: Box<dyn Write>, path: Option<PathBuf>, control: OwnedFd) -> Self {
+        Self { out, path, control, is_confined: false, failing: false, lost: 0, rest: Vec::new() }
+    }
+
     /// Writes what a worker has sent; false when it is gone.
     fn copy(&mut self, channel: &OwnedFd, buffer: &mut [u8]) -> bool {
         for _ in 0..MESSAGES_PER_TURN_MAX {
@@ -86,29 +99,53 @@ impl LogWriter {
     }
 
     fn write(&mut self, lines: &[u8]) {
-        let result = self.out.write_all(lines).and_then(|()| self.out.flush());
-        let count = lines.iter().filter(|byte| **byte == b'\n').count();
+        let rest = std::mem::take(&mut self.rest);
+        let (done, result) = write_some(&mut self.out, &rest);
+        if let Err(e) = result {
+            self.rest = rest[done..].to_vec();
+            return self.lose(lines, &e);
+        }
+        let (done, result) = write_some(&mut self.out, lines);
         match result {
-            Ok(()) if self.lost == 0 => {}
+            Ok(()) if !self.failing => {}
             Ok(()) => {
                 self.report(&format!("the access log can be written again; {} lines were lost", self.lost));
-                self.lost = 0;
+                (self.failing, self.lost) = (false, 0);
             }
             Err(e) => {
-                // Said once, not for every line.
-                if self.lost == 0 {
-                    self.report(&format!(
-                        "cannot write the access log: {e}; lines are lost until it can be written"
-                    ));
-                }
-                self.lost += count;
+                let (written, left) = lines.split_at(done);
+                let is_torn = written.last().is_some_and(|byte| *byte != b'\n');
+                let end = left.iter().position(|byte| *byte == b'\n').map_or(left.len(), |end| end + 1);
+                let (rest, lost) = left.split_at(if is_torn { end } else { 0 });
+                self.rest = rest.to_vec();
+                self.lose(lost, &e);
             }
         }
     }
 
+    fn lose(&mut self, lines: &[u8], error: &io::Error) {
+        // Said once, not for every line.
+        if !std::mem::replace(&mut self.failing, true) {
+            self.report(&format!(
+                "cannot write the access log: {error}; lines are lost until it can be written"
+            ));
+        }
+        self.lost += lines.iter().filter(|byte| **byte == b'\n').count();
+    }
+
     fn reopen(&mut self) {
-        match open(&self.settings) {
-            Ok(out) => self.out = out,
+        match open(self.path.as_deref()) {
+            Ok(out) => {
+                self.out = out;
+                // Its beginning is in the old file.
+                self.lost += usize::from(!std::mem::take(&mut self.rest).is_empty());
+            }
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && self.is_confined => {
+                // Its folder was replaced, and this process must not go there.
+                if send_notice(&self.control, &Notice::WantSuccessor).is_err() {
+                    self.report(&format!("{e}; the access log goes on in the old file"));
+                }
+            }
             Err(e) => self.report(&format!("{e}; the access log goes on in the old file")),
         }
     }
@@ -119,6 +156,20 @@ impl LogWriter {
     }
 }
 
+/// Writes as much as can be written; gives how much that was, and why no more.
+fn write_some(out: &mut dyn Write, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut done = 0;
+    while done < bytes.len() {
+        match out.write(&bytes[done..]) {
+            Ok(0) => return (done, Err(io::ErrorKind::WriteZero.into())),
+            Ok(written) => done += written,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return (done, Err(e)),
+        }
+    }
+    (done, Ok(()))
+}
+
 /// Where the log file is opened again: its folder, and that of what it is a link to.
 fn folders(settings: &Settings) -> io::Result<Vec<OwnedFd>> {
     let Some(path) = &settings.log.file else { return Ok(Vec::new()) };
@@ -126,14 +177,66 @@ fn folders(settings: &Settings) -> io::Result<Vec<OwnedFd>> {
     [path.as_path(), &target].into_iter().filter_map(Path::parent).map(file::open_folder).collect()
 }
 
-fn open(settings: &Settings) -> io::Result<Box<dyn Write>> {
-    match &settings.log.file {
-        None => Ok(Box::new(io::stdout())),
+fn open(path: Option<&Path>) -> io::Result<Box<dyn Write>> {
+    match path {
+        // Without a buffer, so that it is known what was written.
+        None => Ok(Box::new(File::from(io::stdout().as_fd().try_clone_to_owned()?))),
         Some(path) => {
             let file: File = OpenOptions::new().append(true).create(true).open(path).map_err(|e| {
                 io::Error::new(e.kind(), format!("cannot open the access log {}: {e}", path.display()))
             })?;
             Ok(Box::new(file))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+    use flash_worker::control::{CHANNEL_BYTES, receive_notice};
+
+    /// A disk with room for so many bytes more, and what is on it.
+    #[derive(Clone, Default)]
+    struct Disk(Rc<RefCell<(usize, Vec<u8>)>>);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let (room, content) = &mut *self.0.borrow_mut();
+            let length = bytes.len().min(*room);
+            if length == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            *room -= length;
+            content.extend_from_slice(&bytes[..length]);
+            Ok(length)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_torn_is_finished_first() {
+        let (ours, theirs) = channel::pair(CHANNEL_BYTES).expect("a pair");
+        let disk = Disk::default();
+        let mut writer = LogWriter::new(Box::new(disk.clone()), None, ours);
+        let mut give = |room: usize, lines: &str| {
+            disk.0.borrow_mut().0 = room;
+            writer.write(lines.as_bytes());
+            String::from_utf8(disk.0.borrow().1.clone()).expect("text")
+        };
+        assert_eq!(give(8, "one\ntwo\nthree\n"), "one\ntwo\n", "full between two lines");
+        assert_eq!(give(2, "four\nfive\n"), "one\ntwo\nfo");
+        assert_eq!(give(0, "six\n"), "one\ntwo\nfo");
+        assert_eq!(give(1, "seven\n"), "one\ntwo\nfou");
+        assert_eq!(give(100, "eight\n"), "one\ntwo\nfour\neight\n");
+        let Ok(Notice::Report(first)) = receive_notice(&theirs) else { panic!("nothing said") };
+        let Ok(Notice::Report(second)) = receive_notice(&theirs) else { panic!("said once only") };
+        assert!(first.contains("cannot write the access log"), "{first}");
+        assert!(second.contains("written again; 4 lines were lost"), "{second}");
     }
 }

@@ -7,13 +7,13 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 
-use flash_sys::OwnedFd;
-use flash_sys::waiting::{process, signal};
+use flash_prompt::OwnedFd;
+use flash_waiting::{process, signal};
 
 use crate::config::Settings;
-use crate::control::{Order, receive_order};
 use crate::sandbox::{self, Role};
 use crate::{architecture, helper, log_writer};
+use flash_worker::control::{Order, receive_order};
 
 /// The exit code of a helper that was asked for a root that it does not have, or that is gone.
 pub(crate) const STALE_ROOT: u8 = 75;
@@ -30,7 +30,7 @@ pub(crate) fn run(name: &str) -> ExitCode {
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => ExitCode::SUCCESS,
         Err(e) if e.kind() == io::ErrorKind::StaleNetworkFileHandle => ExitCode::from(STALE_ROOT),
         Err(e) => {
-            eprintln!("flash: {name} process {}: {e}", std::process::id());
+            process::say_if_heard(&format!("flash: {name} process {}: {e}\n", std::process::id()));
             ExitCode::FAILURE
         }
     }
@@ -38,6 +38,8 @@ pub(crate) fn run(name: &str) -> ExitCode {
 
 fn run_role(role: Role) -> io::Result<()> {
     let (channel, settings) = begin()?;
+    // It is only for the kernel's choice: without /proc it is as before.
+    let _ = process::shift_oom_score(role.oom_score_shift());
     let descriptors_max = sandbox::enter(role, &settings)?;
     match role {
         Role::Worker => architecture::run(channel, &settings, descriptors_max),

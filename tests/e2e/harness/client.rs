@@ -177,6 +177,25 @@ impl Client {
         self.receive(Answer::Whole)
     }
 
+    /// Sends a GET whose body is still to come, so that the connection is not idle, and waits until the server has read
+    /// its head. [`finish`](Self::finish) sends the rest.
+    #[track_caller]
+    pub(crate) fn begin_to_ask(&mut self, target: &str) {
+        let fields = ["Content-Length: 1", "Expect: 100-continue"];
+        self.send(Self::request_bytes("GET", target, &fields));
+        match self.receive_head() {
+            Ok((page, _)) if page.status == 100 => {}
+            other => panic!("no interim answer: {other:?}"),
+        }
+    }
+
+    /// Sends the rest of a request that was begun, and takes its answer.
+    #[track_caller]
+    pub(crate) fn finish(&mut self) -> Page {
+        self.send("x");
+        self.expect(Answer::Whole)
+    }
+
     /// Takes the next answer.
     #[track_caller]
     pub(crate) fn page(&mut self) -> Page {
@@ -318,6 +337,19 @@ impl Client {
             }
         }
         panic!("bytes after the end: {}", self.input.escape_ascii());
+    }
+
+    /// Takes what is left of an answer; then the server has reset the connection.
+    #[track_caller]
+    pub(crate) fn assert_reset_after_rest(&mut self) {
+        loop {
+            self.input.clear();
+            match self.fill() {
+                Ok(()) => {}
+                Err(Broken::Unanswered { reset: true }) => return,
+                Err(other) => panic!("not reset: {other:?}"),
+            }
+        }
     }
 
     /// The connection goes on, and nothing was sent on it that was not asked for.

@@ -265,6 +265,13 @@ impl Server {
         roles_of(self.pid(), role)
     }
 
+    /// Its children that have ended and were not reaped, by pid.
+    pub(crate) fn zombies(&self) -> Vec<u32> {
+        let pids = pids()
+            .filter(|pid| state_of(*pid).is_some_and(|(state, parent)| state == "Z" && parent == self.pid()));
+        pids.collect()
+    }
+
     /// The one process of a role, once there is just one.
     #[track_caller]
     pub(crate) fn sole(&self, role: &str) -> u32 {
@@ -316,20 +323,23 @@ fn addresses_of(start_line: &str) -> Vec<SocketAddr> {
 
 /// The processes of a role that `parent` has started, by pid.
 fn roles_of(parent: u32, role: &str) -> Vec<u32> {
-    let pids =
-        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| parent_of(*pid) == Some(parent) && role_of(*pid).as_deref() == Some(role)).collect()
+    pids().filter(|pid| parent_of(*pid) == Some(parent) && role_of(*pid).as_deref() == Some(role)).collect()
+}
+
+fn pids() -> impl Iterator<Item = u32> {
+    fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// The parent of a process that runs: not of one that is only to be reaped.
 fn parent_of(pid: u32) -> Option<u32> {
+    state_of(pid).filter(|(state, _)| state != "Z").map(|(_, parent)| parent)
+}
+
+/// The state of a process, by its letter, and its parent.
+fn state_of(pid: u32) -> Option<(String, u32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-    let state = fields.next()?;
-    if state == "Z" {
-        return None;
-    }
-    fields.next()?.parse().ok()
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
 }
 
 fn role_of(pid: u32) -> Option<String> {

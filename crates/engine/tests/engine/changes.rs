@@ -3,7 +3,8 @@
 use crate::machine::files::Residency;
 use crate::machine::response::{parse_all, parse_head};
 use crate::machine::world::FRESHNESS_MS;
-use crate::machine::{Client, Content, MIB, World};
+use crate::machine::{Client, Content, MIB, World, rules};
+use flash_engine::{Optimizations, Rules};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
@@ -223,4 +224,27 @@ fn a_racy_file_is_looked_at_again() {
     world.advance(FRESHNESS_MS + 1);
     assert_eq!(world.get("/f").text(), "bbbb");
     world.end();
+}
+
+#[test]
+fn a_file_that_grows_while_it_is_sent_is_sent_as_promised() {
+    for send_file in [false, true] {
+        let optimizations = Optimizations { send_file, ..Optimizations::default() };
+        let mut world = World::with(Rules { optimizations, ..rules() });
+        let old = Content::Pattern(1, MIB);
+        world.machine.files.add("log", old.clone());
+        let client = world.connect();
+        client.set_room(1_000);
+        client.get("/log");
+        world.run();
+        for grown in 1..=3 {
+            world.machine.files.overwrite("log", Content::Pattern(1, MIB + 100 * grown));
+            client.add_room(200_000);
+            world.run();
+        }
+        client.set_room(usize::MAX);
+        world.run();
+        assert!(client.take_one().body == old.slice(0, MIB), "not what was promised");
+        world.end();
+    }
 }

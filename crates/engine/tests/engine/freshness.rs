@@ -1,7 +1,8 @@
 //! What is known of a name is checked at most once a freshness, and never waits.
 
 use crate::machine::World;
-use crate::machine::world::FRESHNESS_MS;
+use crate::machine::world::{FRESHNESS_MS, STALE_MS};
+use flash_engine::limits::SIBLINGS_MS;
 
 #[test]
 fn an_entry_is_checked_once_a_freshness() {
@@ -85,7 +86,7 @@ fn a_precompressed_sibling_that_appears_is_noticed() {
         assert_eq!((response.text(), response.field("Vary")), ("plain".into(), None));
     }
     world.machine.files.add("a.html.gz", "zipped");
-    world.advance(FRESHNESS_MS + 1);
+    world.advance(SIBLINGS_MS + FRESHNESS_MS + 1);
     for _ in 0..3 {
         let (_, response) = world.ask(request);
         assert_eq!((response.text(), response.field("Content-Encoding")), ("zipped".into(), Some("gzip")));
@@ -96,5 +97,53 @@ fn a_precompressed_sibling_that_appears_is_noticed() {
     world.advance(FRESHNESS_MS + 1);
     let (_, response) = world.ask(request);
     assert_eq!((response.text(), response.field("Vary")), ("plain".into(), None));
+    world.end();
+}
+
+#[test]
+fn an_entry_that_cannot_be_checked_is_served_up_to_the_stale_bound() {
+    let mut world = World::by_hand();
+    world.machine.files.add("f", "x");
+    world.get("/f");
+    world.machine.files.names_thrash = true;
+    world.pass(FRESHNESS_MS + STALE_MS);
+    assert_eq!(world.get("/f").text(), "x");
+    // The check was begun, and says nothing.
+    world.pass(FRESHNESS_MS + 1);
+    let client = world.connect();
+    client.get("/f");
+    world.run();
+    assert_eq!(client.received_len(), 0, "served past the bound");
+    world.machine.files.remove("f");
+    world.finish_job();
+    world.run();
+    assert_eq!(client.take_one().status, 404);
+    world.end();
+}
+
+#[test]
+fn ten_thousand_hot_names_cost_one_look_up_each_for_a_freshness() {
+    let mut world = World::new();
+    let names: Vec<String> = (0..10_000).map(|n| format!("{n}.html")).collect();
+    for name in &names {
+        world.machine.files.add(name, "x");
+    }
+    let client = world.connect();
+    let ask_all = |world: &mut World| {
+        for name in &names {
+            client.get(&format!("/{name}"));
+            world.run();
+        }
+        client.take_bytes();
+    };
+    ask_all(&mut world);
+    for _ in 0..2 {
+        world.pass(FRESHNESS_MS + 1);
+        let before = world.machine.calls.look_ups;
+        ask_all(&mut world);
+        ask_all(&mut world);
+        let look_ups = world.machine.calls.look_ups - before;
+        assert!(look_ups <= names.len() as u64, "{look_ups} look-ups");
+    }
     world.end();
 }

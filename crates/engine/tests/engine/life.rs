@@ -3,17 +3,90 @@
 use crate::machine::client::request;
 use crate::machine::world::{FRESHNESS_MS, HEAD_MS, Told};
 use crate::machine::{Client, Content, KIB, MIB, World, rules};
+use flash_engine::limits::{HEADS_BYTES_MAX, HEADS_BYTES_PER_CLIENT_MAX};
 use flash_engine::{LogFormat, Readiness, Rules};
 
 #[test]
 fn connections_are_bounded() {
     let mut world = World::with(Rules { connections_max: 3, ..rules() });
     let clients: Vec<Client> = (0..3).map(|_| world.connect()).collect();
+    for client in &clients {
+        client.send("GET /");
+    }
+    world.run();
     assert!(world.try_connect().is_none());
     assert_eq!(world.machine.sockets_open.get(), 3, "the refused one was given back");
     clients[0].reset();
     world.run();
     assert!(world.try_connect().is_some());
+    world.end();
+}
+
+#[test]
+fn the_oldest_idle_connection_makes_room_for_a_new_one() {
+    let mut world = World::with(Rules { connections_max: 3, ..rules() });
+    world.machine.files.add("a", "x");
+    let [busy, older, newer] = [(); 3].map(|()| world.connect());
+    busy.send("GET /a HTTP/1.1\r\n");
+    for client in [&older, &newer] {
+        client.get("/a");
+        world.advance(1_000);
+        assert_eq!(client.take_one().text(), "x");
+    }
+    let next = world.connect();
+    assert!(older.is_closed() && !newer.is_closed() && !busy.is_closed());
+    assert_eq!(world.engine.counters().evicted, 1);
+    next.get("/a");
+    busy.send("Host: h\r\n\r\n");
+    world.run();
+    assert_eq!((next.take_one().text(), busy.take_one().text()), ("x".into(), "x".into()));
+    world.end();
+}
+
+#[test]
+fn idle_connections_of_one_client_shut_nobody_out() {
+    let mut world = World::with(Rules { connections_max: 1_000, ..rules() });
+    world.machine.files.add("a", "x");
+    world.only_address = Some([10, 0, 0, 1].into());
+    for _ in 0..1_000 {
+        world.connect();
+    }
+    world.run();
+    world.only_address = None;
+    for _ in 0..2_000 {
+        let client = world.connect();
+        client.get("/a");
+        world.run();
+        assert_eq!(client.take_one().text(), "x");
+    }
+    world.end();
+}
+
+#[test]
+fn heads_that_never_end_are_bounded_for_each_client_and_in_total() {
+    let mut world = World::new();
+    world.machine.files.add("a", "x");
+    let head = format!("GET /a HTTP/1.1\r\nHost: h\r\nX: {}", "x".repeat(31 * 1024));
+    let mut clients = Vec::new();
+    for address in 1..=2 * (HEADS_BYTES_MAX / HEADS_BYTES_PER_CLIENT_MAX) as u8 {
+        world.only_address = Some([10, 0, 0, address].into());
+        let before = world.engine.counters().input_bytes;
+        for _ in 0..HEADS_BYTES_PER_CLIENT_MAX / head.len() + 20 {
+            let client = world.connect();
+            client.send(&head);
+            clients.push(client);
+        }
+        world.run();
+        let counters = world.engine.counters();
+        assert!(counters.input_bytes - before <= HEADS_BYTES_PER_CLIENT_MAX);
+        assert!(counters.input_bytes <= HEADS_BYTES_MAX);
+    }
+    let refused = clients.iter().filter(|client| !client.take().is_empty()).count();
+    assert!(refused > 20, "{refused}");
+    assert_eq!(world.get("/a").text(), "x");
+    clients.iter().for_each(Client::reset);
+    world.run();
+    assert_eq!(world.engine.counters().input_bytes, 0);
     world.end();
 }
 
@@ -318,5 +391,76 @@ fn hosts_choose_sites() {
     assert_eq!(response.text(), "x");
     let (_, response) = world.ask(request("GET", "/a", ""));
     assert_eq!(response.status, 421);
+    world.end();
+}
+
+#[test]
+fn a_body_that_times_out_is_logged_once_with_its_request() {
+    let mut world = World::with(Rules { log_format: LogFormat::Json, ..rules() });
+    let client = world.connect();
+    client.send(request("GET", "/a", "Content-Length: 1000\r\n"));
+    world.advance(HEAD_MS + 100);
+    assert_eq!(client.take_one().status, 408);
+    client.reset();
+    world.run();
+    assert_eq!(world.machine.log.len(), 1, "{:#?}", world.machine.log);
+    assert!(world.machine.log[0].contains("\"GET /a HTTP/1.1\",\"status\":408"), "{}", world.machine.log[0]);
+    world.end();
+}
+
+#[test]
+fn idle_connections_are_drained_over_several_turns() {
+    let mut world = World::new();
+    world.machine.files.add("a", "x");
+    let clients: Vec<Client> = (0..1_000).map(|_| world.connect()).collect();
+    for client in &clients {
+        client.get("/a");
+    }
+    world.run();
+    let mut before = clients.len();
+    world.engine.handle_drain(&mut world.machine);
+    while before > 0 {
+        let open = clients.iter().filter(|client| !client.is_closed()).count();
+        assert!(before - open <= 256, "{} closed at once", before - open);
+        before = open;
+        world.turn();
+    }
+    assert!(world.engine.is_drained());
+    world.end();
+}
+
+#[test]
+fn a_newcomer_is_not_evicted_before_it_has_asked() {
+    let mut world = World::with(Rules { connections_max: 20, ..rules() });
+    world.machine.files.add("a", "x");
+    let idle: Vec<Client> = (0..20).map(|_| world.connect()).collect();
+    for client in &idle {
+        client.get("/a");
+    }
+    world.run();
+    world.advance(5_000);
+    // Several come in one turn, before any of them has said anything.
+    let newcomers: Vec<Client> = (0..5).map(|_| world.connect()).collect();
+    assert!(newcomers.iter().all(|client| !client.is_closed()));
+    assert_eq!(idle.iter().filter(|client| client.is_closed()).count(), 5);
+    world.end();
+}
+
+#[test]
+fn busy_connections_do_not_hide_the_idle_ones() {
+    let mut world = World::with(Rules { connections_max: 1_000, ..rules() });
+    world.machine.files.add("a", "x");
+    let busy: Vec<Client> = (0..900).map(|_| world.connect()).collect();
+    for client in &busy {
+        client.send("GET /a");
+    }
+    let idle: Vec<Client> = (0..100).map(|_| world.connect()).collect();
+    for client in &idle {
+        client.get("/a");
+    }
+    world.run();
+    let taken = (0..100).filter(|_| world.try_connect().is_some()).count();
+    assert!(taken >= 20, "{taken} of 100 found an idle one to replace");
+    assert!(busy.iter().all(|client| !client.is_closed()));
     world.end();
 }

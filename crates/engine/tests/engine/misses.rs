@@ -254,7 +254,8 @@ fn missing_denied_and_special_files() {
         ("/fifo", 403),
         ("/.hidden", 404),
         ("/.well-known/a", 200),
-        ("/a%2fb", 400),
+        ("/a%2f.hidden", 404),
+        ("/a%2f..%2f..%2fb", 400),
     ] {
         assert_eq!(world.get(path).status, status, "{path}");
     }

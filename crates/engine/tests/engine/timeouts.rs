@@ -4,7 +4,7 @@ use crate::machine::client::request;
 use crate::machine::world::{HEAD_MS, IDLE_MS, JOB_MS, LEAST_RATE};
 use crate::machine::{Content, KIB, MIB, World, rules};
 use flash_engine::Rules;
-use flash_engine::limits::{LINGER_MS, RATE_WINDOW_MS, TICK_MS};
+use flash_engine::limits::{DEADLINES_PER_TURN_MAX, LINGER_MS, RATE_WINDOW_MS, TICK_MS};
 
 #[test]
 fn a_client_that_says_nothing_is_closed() {
@@ -196,5 +196,87 @@ fn an_idle_engine_sleeps_without_end_and_a_busy_one_wakes_seldom() {
     world.run();
     world.advance(2 * IDLE_MS);
     assert_eq!(world.engine.poll_next_ms(), None, "nothing is left in the timers");
+    world.end();
+}
+
+#[test]
+fn a_slow_reader_is_reset_so_that_the_kernel_keeps_nothing_for_it() {
+    let mut world = World::new();
+    world.machine.files.add("f", Content::Pattern(1, MIB));
+    let client = world.connect();
+    client.set_room(1_000);
+    client.get("/f");
+    world.advance(2 * RATE_WINDOW_MS);
+    assert!(client.is_closed() && client.wire().was_reset);
+    world.end();
+}
+
+#[test]
+fn a_client_is_judged_by_what_it_has_acknowledged() {
+    // The kernel's buffers take far more than the client does.
+    for (acknowledged, is_kept) in [(LEAST_RATE / 2, false), (2 * LEAST_RATE, true)] {
+        let mut world = World::new();
+        world.machine.files.add("f", Content::Pattern(1, 3 * MIB));
+        let client = world.connect();
+        client.set_room(MIB as usize);
+        client.wire().unacknowledged = u64::MAX;
+        client.get("/f");
+        world.run();
+        let mut sent = MIB;
+        client.wire().unacknowledged = sent;
+        for _ in 0..4 * RATE_WINDOW_MS / 1000 {
+            world.advance(1_000);
+            if client.is_closed() {
+                break;
+            }
+            // Room comes by the rate, and the same bytes stay under way.
+            client.add_room(20 * KIB as usize);
+            world.run();
+            sent += 20 * KIB - acknowledged;
+            client.wire().unacknowledged = sent;
+        }
+        assert_eq!(!client.is_closed(), is_kept, "{acknowledged} bytes/s");
+        world.end();
+    }
+}
+
+#[test]
+fn an_idle_client_that_does_not_take_its_last_answer_is_reset() {
+    let mut world = World::new();
+    world.machine.files.add("f", Content::Pattern(1, MIB));
+    let [stuck, slow] = [(); 2].map(|()| world.connect());
+    for client in [&stuck, &slow] {
+        client.get("/f");
+        world.run();
+        client.wire().unacknowledged = MIB / 2;
+    }
+    for _ in 0..(IDLE_MS + 5 * RATE_WINDOW_MS) / 1_000 {
+        world.advance(1_000);
+        if !slow.is_closed() {
+            let left = slow.wire().unacknowledged.saturating_sub(2 * LEAST_RATE);
+            slow.wire().unacknowledged = left;
+        }
+    }
+    assert!(stuck.is_closed() && stuck.wire().was_reset);
+    assert!(!slow.is_closed(), "it takes what it was sent, if slowly");
+    slow.reset();
+    world.run();
+    world.end();
+}
+
+#[test]
+fn deadlines_that_fall_together_are_spread_over_turns() {
+    let mut world = World::new();
+    let clients: Vec<_> = (0..5 * DEADLINES_PER_TURN_MAX).map(|_| world.connect()).collect();
+    world.run();
+    world.pass(HEAD_MS + TICK_MS);
+    let mut open = clients.len();
+    while open > 0 {
+        world.turn();
+        let left = clients.iter().filter(|client| !client.is_closed()).count();
+        assert!(open - left <= DEADLINES_PER_TURN_MAX, "{} closed in one turn", open - left);
+        assert!(left < open || world.is_busy(), "nothing more is due, with {left} open");
+        open = left;
+    }
     world.end();
 }

@@ -20,6 +20,8 @@ pub(crate) struct Wire {
     /// Still under way; each piece arrives once the one before it was received.
     under_way: VecDeque<Vec<u8>>,
     client_ended: bool,
+    /// The end is told of before all that was sent has arrived.
+    pub(crate) ends_early: bool,
     reset: bool,
     /// How much the server can send now.
     room: usize,
@@ -27,9 +29,15 @@ pub(crate) struct Wire {
     wants_room: bool,
     /// Room makes an event only when there is so much of it, as with a kernel's send buffer.
     pub(crate) room_event_bytes: usize,
-    /// What the client has been sent.
+    /// What the client has been sent and has not looked at.
     sent: Vec<u8>,
+    /// All that it has been sent.
+    sent_bytes: u64,
     pub(crate) server_ended: bool,
+    /// The server had what was not received discarded.
+    pub(crate) was_reset: bool,
+    /// Bytes that were sent and that the client's machine does not acknowledge.
+    pub(crate) unacknowledged: u64,
     closed: bool,
     /// What the next turn will be told.
     edge: Readiness,
@@ -44,12 +52,16 @@ impl Wire {
             arrived: VecDeque::new(),
             under_way: VecDeque::new(),
             client_ended: false,
+            ends_early: false,
             reset: false,
             room: usize::MAX,
             wants_room: false,
             room_event_bytes: 1,
             sent: Vec::new(),
+            sent_bytes: 0,
             server_ended: false,
+            was_reset: false,
+            unacknowledged: 0,
             closed: false,
             edge: Readiness { writable: true, ..Readiness::default() },
             panic_on_recv: false,
@@ -69,9 +81,11 @@ impl Wire {
             return if ended { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
         }
         let n = buffer.len().min(self.arrived.len());
-        for (to, from) in buffer.iter_mut().zip(self.arrived.drain(..n)) {
-            *to = from;
-        }
+        let (front, back) = self.arrived.as_slices();
+        let of_front = n.min(front.len());
+        buffer[..of_front].copy_from_slice(&front[..of_front]);
+        buffer[of_front..n].copy_from_slice(&back[..n - of_front]);
+        self.arrived.drain(..n);
         self.bring();
         Ok(n)
     }
@@ -107,6 +121,7 @@ impl Wire {
             }
             taken += n;
         }
+        self.sent_bytes += taken as u64;
         self.wants_room |= taken < offered;
         if taken == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(taken) }
     }
@@ -136,6 +151,15 @@ impl Wire {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
+    }
+
+    /// Whether the server has more to send than there is room for.
+    pub(crate) fn wants_room(&self) -> bool {
+        self.wants_room
+    }
+
+    pub(crate) fn unacknowledged_bytes(&self) -> u64 {
+        self.unacknowledged.min(self.sent_bytes)
     }
 }
 
@@ -211,7 +235,7 @@ impl Client {
     pub(crate) fn end(&self) {
         let mut wire = self.wire();
         wire.client_ended = true;
-        if wire.under_way.is_empty() {
+        if wire.under_way.is_empty() || wire.ends_early {
             wire.edge.readable = true;
             wire.edge.hung_up = true;
         }

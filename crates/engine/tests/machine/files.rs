@@ -7,7 +7,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
-use flash_engine::{FileStat, Kind, LookUpError, Opened, Resident, SiteId, Want};
+use flash_engine::{FileKind, FileStat, LookUpError, Opened, Resident, SiteId, Want};
 
 use super::{Count, Counted, START_WALL_NS};
 
@@ -137,6 +137,8 @@ impl Inode {
 #[derive(Debug)]
 pub(crate) struct FileHandle {
     pub(crate) inode: Rc<RefCell<Inode>>,
+    /// It is in a place that only helpers reach.
+    is_place: bool,
     _counted: Counted,
 }
 
@@ -145,7 +147,15 @@ impl FileHandle {
         self.inode.borrow().stat
     }
 
+    /// Its state as the worker sees it.
+    pub(crate) fn stat_cached(&self) -> io::Result<FileStat> {
+        if self.is_place { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(self.stat()) }
+    }
+
     pub(crate) fn read_resident(&self, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
+        if self.is_place {
+            return Ok(Resident::Unknown);
+        }
         let inode = self.inode.borrow();
         let length = buffer.len() as u64;
         assert!(offset + length <= inode.size_max_bytes, "a read beyond what the file ever was");
@@ -198,6 +208,9 @@ enum Node {
 pub(crate) struct Files {
     /// Where the root of each site is; at the top for those not named here.
     pub(crate) roots: Vec<String>,
+    /// What begins like this is on a file system that may wait for somebody else (NFS, FUSE): the worker neither looks
+    /// it up nor reads it nor asks for its state.
+    pub(crate) places: Vec<String>,
     entries: BTreeMap<Vec<u8>, Entry>,
     /// Whether a look-up of a name that is not there is answered from memory.
     pub(crate) missing_cached: bool,
@@ -215,6 +228,7 @@ impl Files {
     pub(crate) fn new() -> Self {
         let mut files = Self {
             roots: Vec::new(),
+            places: Vec::new(),
             entries: BTreeMap::new(),
             missing_cached: true,
             missing_known: HashSet::new(),
@@ -233,7 +247,7 @@ impl Files {
         self.now_ns += 100_000_000;
     }
 
-    fn new_stat(&mut self, kind: Kind, size_bytes: u64) -> FileStat {
+    fn new_stat(&mut self, kind: FileKind, size_bytes: u64) -> FileStat {
         self.inodes += 1;
         FileStat {
             kind,
@@ -260,10 +274,10 @@ impl Files {
 
     /// A file without a name.
     pub(crate) fn anonymous(&mut self, content: Content) -> FileHandle {
-        let stat = self.new_stat(Kind::File, content.len());
+        let stat = self.new_stat(FileKind::Regular, content.len());
         let size_max_bytes = content.len();
         let inode = Inode { content, stat, residency: Residency::All, fails: false, size_max_bytes };
-        FileHandle { inode: Rc::new(RefCell::new(inode)), _counted: self.open.up() }
+        FileHandle { inode: Rc::new(RefCell::new(inode)), is_place: false, _counted: self.open.up() }
     }
 
     /// Gives a file a second name.
@@ -274,7 +288,7 @@ impl Files {
     }
 
     pub(crate) fn add_directory(&mut self, path: &str) {
-        let stat = self.new_stat(Kind::Directory, 4096);
+        let stat = self.new_stat(FileKind::Directory, 4096);
         self.put(path, Node::Directory(stat));
         // A final slash asks for a directory.
         if path != "." {
@@ -283,7 +297,7 @@ impl Files {
     }
 
     pub(crate) fn add_special(&mut self, path: &str) {
-        let stat = self.new_stat(Kind::Special, 0);
+        let stat = self.new_stat(FileKind::Special, 0);
         self.put(path, Node::Special(stat));
     }
 
@@ -310,7 +324,7 @@ impl Files {
     /// Whether a look-up of this name is answered from memory.
     pub(crate) fn is_cached(&self, path: &str) -> bool {
         match self.entries.get(path.as_bytes()) {
-            _ if self.names_thrash => false,
+            _ if self.names_thrash || self.is_place(path.as_bytes()) => false,
             Some(entry) => entry.cached,
             None => self.missing_cached || self.missing_known.contains(path.as_bytes()),
         }
@@ -346,7 +360,7 @@ impl Files {
     ) -> Result<Opened<FileHandle>, LookUpError> {
         let path = &self.full(site, path)[..];
         match self.entries.get(path) {
-            _ if self.names_thrash => Err(LookUpError::WouldWait),
+            _ if self.names_thrash || self.is_place(path) => Err(LookUpError::WouldWait),
             Some(entry) if !entry.cached => Err(LookUpError::WouldWait),
             None if !self.missing_cached && !self.missing_known.contains(path) => Err(LookUpError::WouldWait),
             _ => self.open(path, want),
@@ -368,6 +382,11 @@ impl Files {
         self.open(path, want)
     }
 
+    /// Whether only helpers reach this path.
+    pub(crate) fn is_place(&self, path: &[u8]) -> bool {
+        self.places.iter().any(|place| path.starts_with(place.as_bytes()))
+    }
+
     fn full<'p>(&self, site: SiteId, path: &'p [u8]) -> Cow<'p, [u8]> {
         match self.roots.get(usize::from(site.0)) {
             Some(root) => [root.as_bytes(), path].concat().into(),
@@ -381,8 +400,11 @@ impl Files {
             Some(Node::Error(error)) => Err(*error),
             Some(Node::Directory(stat) | Node::Special(stat)) => Ok(Opened { stat: *stat, file: None }),
             Some(Node::File(inode)) => {
-                let file = (want == Want::Content)
-                    .then(|| FileHandle { inode: Rc::clone(inode), _counted: self.open.up() });
+                let file = (want == Want::Content).then(|| FileHandle {
+                    inode: Rc::clone(inode),
+                    is_place: self.is_place(path),
+                    _counted: self.open.up(),
+                });
                 Ok(Opened { stat: inode.borrow().stat, file })
             }
         }

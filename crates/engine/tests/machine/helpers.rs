@@ -1,7 +1,5 @@
 //! Helpers: what was started, and what the tasks come to.
 
-use std::sync::Arc;
-
 use flash_engine::limits::{HAND_OVER_BYTES_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX};
 use flash_engine::{Finding, JobId, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
 use flash_http::types::TypeTable;
@@ -32,6 +30,8 @@ pub(crate) struct Helpers {
     pub(crate) failure: Option<i32>,
     /// Bytes of a listing.
     pub(crate) listing_bytes: u64,
+    /// When a listing that is made now was made, as it says.
+    pub(crate) listing_ms: u64,
 }
 
 impl Helpers {
@@ -48,7 +48,7 @@ impl Helpers {
         self.idle -= 1;
         self.started += 1;
         self.history.push(describe(task));
-        self.running.push((id, copy(task)));
+        self.running.push((id, task.clone()));
         true
     }
 
@@ -84,7 +84,7 @@ impl Helpers {
 
     /// The task of a running job.
     pub(crate) fn task(&self, id: JobId) -> Option<Task<FileHandle>> {
-        self.running.iter().find(|(other, _)| *other == id).map(|(_, task)| copy(task))
+        self.running.iter().find(|(other, _)| *other == id).map(|(_, task)| task.clone())
     }
 
     fn take(&mut self, id: JobId) -> Task<FileHandle> {
@@ -106,9 +106,8 @@ impl Helpers {
         match task {
             Task::Find { site, path } => self.find(*site, path, files, sites, types),
             Task::List { json, path, .. } => {
-                let form = if *json { "JSON" } else { "HTML" };
-                let mut text = format!("{form} of {}", path.escape_ascii()).into_bytes();
-                text.resize(text.len().max(self.listing_bytes as usize), b'.');
+                let path = path.escape_ascii().to_string();
+                let text = listing(&path, *json, self.listing_bytes, self.listing_ms);
                 let file = files.anonymous(Content::Bytes(text));
                 let stat = file.stat();
                 Outcome::Listed(file, stat)
@@ -123,6 +122,7 @@ impl Helpers {
                 }
                 Outcome::Loaded
             }
+            Task::Close { .. } => Outcome::Closed,
             Task::Read { file, offset, length_bytes } => match file.read(*offset, *length_bytes) {
                 Ok(bytes) => Outcome::Bytes(bytes, file.stat()),
                 Err(e) => Outcome::Failed(e.raw_os_error().unwrap_or(0)),
@@ -157,6 +157,14 @@ impl Helpers {
     }
 }
 
+/// What a listing that is made at a moment holds.
+pub(crate) fn listing(path: &str, json: bool, bytes: u64, made_ms: u64) -> Vec<u8> {
+    let form = if json { "JSON" } else { "HTML" };
+    let mut text = format!("{form} of {path} at {made_ms:020}").into_bytes();
+    text.resize(text.len().max(bytes as usize), b'.');
+    text
+}
+
 fn describe(task: &Task<FileHandle>) -> String {
     match task {
         Task::Find { path, .. } => format!("find {}", path.escape_ascii()),
@@ -169,19 +177,6 @@ fn describe(task: &Task<FileHandle>) -> String {
             assert!((1..=HAND_OVER_BYTES_MAX).contains(length_bytes), "a hand-over of {length_bytes} bytes");
             format!("read {offset}+{length_bytes}")
         }
-    }
-}
-
-/// `Task` is only `Clone` where the file is.
-fn copy(task: &Task<FileHandle>) -> Task<FileHandle> {
-    match task {
-        Task::Find { site, path } => Task::Find { site: *site, path: path.clone() },
-        Task::List { site, path, json } => Task::List { site: *site, path: path.clone(), json: *json },
-        Task::Load { file, offset, length_bytes } => {
-            Task::Load { file: Arc::clone(file), offset: *offset, length_bytes: *length_bytes }
-        }
-        Task::Read { file, offset, length_bytes } => {
-            Task::Read { file: Arc::clone(file), offset: *offset, length_bytes: *length_bytes }
-        }
+        Task::Close { number } => format!("close {number}"),
     }
 }

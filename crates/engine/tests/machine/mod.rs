@@ -4,7 +4,7 @@
 //! [`World`] joins an engine to a [`Machine`] and runs turns of the loop as a worker does:
 //! readiness is edge-triggered, jobs finish when the test says so (or by themselves, a turn
 //! after they were started, with [`World::auto`]), and time moves only by [`World::advance`].
-//! The machine checks each call of the engine against what [`System`] promises, and counts
+//! The machine checks each call of the engine against what [`flash_engine::Machine`] promises, and counts
 //! what is open.
 
 pub(crate) mod client;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use flash_engine::limits::{LOAD_BYTES, READ_BYTES_MAX};
 use flash_engine::{
-    FilePart, FileSent, FileStat, JobId, LookUpError, Moment, Opened, Resident, SiteId, System, Task, Want,
+    FilePart, FileSent, FileStat, JobId, Log, LookUpError, Moment, Net, Opened, Resident, SiteId, Task, Want,
 };
 
 pub(crate) use client::Client;
@@ -158,9 +158,8 @@ impl Machine {
     }
 }
 
-impl System for Machine {
+impl Net for Machine {
     type Socket = Socket;
-    type File = FileHandle;
 
     fn recv(&mut self, socket: &Socket, buffer: &mut [u8]) -> io::Result<usize> {
         assert!(!buffer.is_empty(), "a receive without room would look like the end of input");
@@ -179,37 +178,23 @@ impl System for Machine {
         self.sent(socket, &[first, second])
     }
 
-    fn send_file(
-        &mut self,
-        socket: &Socket,
-        head: &[u8],
-        file: &Arc<FileHandle>,
-        part: FilePart,
-    ) -> io::Result<FileSent> {
-        self.calls.file_sends += 1;
-        Self::check_part(part.offset, part.length as u64);
-        let stat = file.stat();
-        self.trace.note("send file", &[socket.number, stat.inode, part.offset, part.length as u64]);
-        let known = self.versions.entry(part.version).or_insert((stat.inode, part.size_bytes));
-        assert_eq!(*known, (stat.inode, part.size_bytes), "one version of two states");
-        let mut bytes = vec![0; part.length];
-        let resident = match file.read_resident(part.offset, &mut bytes) {
-            Ok(Resident::Bytes(0)) => return Ok(FileSent::Changed),
-            Ok(Resident::Bytes(n)) => n,
-            Ok(Resident::Absent) => return Ok(FileSent::Absent),
-            Ok(Resident::Unknown) => return Ok(FileSent::Unknown),
-            Err(_) => return Ok(FileSent::Failed),
-        };
-        let offered = head.len() + resident;
-        let result = self.sent(socket, &[head, &bytes[..resident]]);
-        self.meddle(file);
-        result.map(|sent| FileSent::Took { offered, sent })
-    }
-
     fn end_sending(&mut self, socket: &Socket) {
         self.trace.note("end sending", &[socket.number]);
         socket.wire.borrow_mut().server_ended = true;
     }
+
+    fn reset(&mut self, socket: &Socket) {
+        self.trace.note("reset", &[socket.number]);
+        socket.wire.borrow_mut().was_reset = true;
+    }
+
+    fn unacknowledged_bytes(&mut self, socket: &Socket) -> u64 {
+        socket.wire.borrow().unacknowledged_bytes()
+    }
+}
+
+impl flash_engine::Files for Machine {
+    type File = FileHandle;
 
     fn open_cached(
         &mut self,
@@ -243,9 +228,11 @@ impl System for Machine {
     fn stat(&mut self, file: &FileHandle) -> io::Result<FileStat> {
         self.calls.stats += 1;
         self.trace.note("stat", &[file.stat().inode]);
-        Ok(file.stat())
+        file.stat_cached()
     }
+}
 
+impl flash_engine::Helpers for Machine {
     fn start_job(&mut self, id: JobId, task: &Task<FileHandle>, _queued: usize) -> bool {
         let started = self.helpers.start(id, task);
         self.trace.note("start job", &[id.to_u64(), u64::from(started)]);
@@ -256,7 +243,9 @@ impl System for Machine {
         self.trace.note("abandon job", &[id.to_u64()]);
         self.helpers.abandon(id);
     }
+}
 
+impl Log for Machine {
     fn log_access(&mut self, line: &[u8]) {
         self.trace.note("log", &[digest(line)]);
         self.log.push(String::from_utf8_lossy(line).into_owned());
@@ -264,5 +253,34 @@ impl System for Machine {
 
     fn report(&mut self, message: &str) {
         self.reports.push(message.to_owned());
+    }
+}
+
+impl flash_engine::Machine for Machine {
+    fn send_file(
+        &mut self,
+        socket: &Socket,
+        head: &[u8],
+        file: &Arc<FileHandle>,
+        part: FilePart,
+    ) -> io::Result<FileSent> {
+        self.calls.file_sends += 1;
+        Self::check_part(part.offset, part.length as u64);
+        let stat = file.stat();
+        self.trace.note("send file", &[socket.number, stat.inode, part.offset, part.length as u64]);
+        let known = self.versions.entry(part.version).or_insert((stat.inode, part.size_bytes));
+        assert_eq!(*known, (stat.inode, part.size_bytes), "one version of two states");
+        let mut bytes = vec![0; part.length];
+        let resident = match file.read_resident(part.offset, &mut bytes) {
+            Ok(Resident::Bytes(0)) => return Ok(FileSent::Changed),
+            Ok(Resident::Bytes(n)) => n,
+            Ok(Resident::Absent) => return Ok(FileSent::Absent),
+            Ok(Resident::Unknown) => return Ok(FileSent::Unknown),
+            Err(_) => return Ok(FileSent::Failed),
+        };
+        let offered = head.len() + resident;
+        let result = self.sent(socket, &[head, &bytes[..resident]]);
+        self.meddle(file);
+        result.map(|sent| FileSent::Took { offered, sent })
     }
 }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use flash_engine::{
     Engine, JobId, Key, LogFormat, Optimizations, Outcome, Readiness, Rules, SiteRules, Timeouts,
 };
+use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
 use super::client::{Client, Wire, pair};
@@ -21,6 +22,7 @@ pub(crate) const HEAD_MS: u64 = 10_000;
 pub(crate) const IDLE_MS: u64 = 60_000;
 pub(crate) const JOB_MS: u64 = 30_000;
 pub(crate) const FRESHNESS_MS: u64 = 1_000;
+pub(crate) const STALE_MS: u64 = 10_000;
 pub(crate) const LEAST_RATE: u64 = 1024;
 
 /// The settings most tests run with.
@@ -32,9 +34,12 @@ pub(crate) fn rules() -> Rules {
             index: vec!["index.html".into()],
             browse: true,
             precompressed: true,
+            encoded_slash: EncodedSlash::Decode,
         }],
         types: TypeTable::new([]),
+        etag_of_change: false,
         freshness_ms: FRESHNESS_MS,
+        stale_ms: STALE_MS,
         cache_memory_bytes: 16 * 1024 * 1024,
         optimizations: Optimizations::default(),
         connections_max: 100_000,
@@ -68,6 +73,9 @@ pub(crate) struct World {
     /// Jobs finish by themselves, one turn after they were started.
     pub(crate) auto: bool,
     pub(crate) told: Told,
+    clients: u64,
+    /// Where all clients come from, if they come from one address.
+    pub(crate) only_address: Option<std::net::IpAddr>,
     pub(crate) turns: u64,
 }
 
@@ -100,7 +108,18 @@ impl World {
         let sites = rules.sites.clone();
         let types = rules.types.clone();
         let engine = Engine::new(rules, machine.now);
-        Self { engine, machine, sites, types, wires: Vec::new(), auto: true, told: Told::Edges, turns: 0 }
+        Self {
+            engine,
+            machine,
+            sites,
+            types,
+            wires: Vec::new(),
+            auto: true,
+            told: Told::Edges,
+            turns: 0,
+            clients: 0,
+            only_address: None,
+        }
     }
 
     /// The same, where jobs finish by hand.
@@ -112,9 +131,17 @@ impl World {
 
     pub(crate) fn try_connect(&mut self) -> Option<Client> {
         let (socket, wire) = pair(0, self.machine.sockets_open.up());
-        let key = self.engine.handle_accept(socket, SocketAddr::from(([127, 0, 0, 1], 9))).ok()?;
+        let address = self.address();
+        let key = self.engine.handle_accept(&mut self.machine, socket, address).ok()?;
         self.wires.push((key, Rc::clone(&wire)));
         Some(Client::new(key, wire))
+    }
+
+    /// The address of the next client: one of a few hundred, or the one that was set.
+    fn address(&mut self) -> SocketAddr {
+        self.clients += 1;
+        let number = self.clients % 250;
+        SocketAddr::new(self.only_address.unwrap_or([127, 0, 0, 1 + number as u8].into()), 9)
     }
 
     pub(crate) fn connect(&mut self) -> Client {

@@ -1,9 +1,7 @@
 //! What a client asks for: how it is worded, and by the RFCs' rules what it means for a given file.
 
-use crate::disk::{CODINGS, Disk};
-use crate::machine::Content;
+use crate::disk::Disk;
 use crate::rng::Rng;
-use flash_engine::FileStat;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
@@ -55,7 +53,13 @@ pub(crate) struct Ask {
     pub(crate) closes: bool,
     pub(crate) http10: bool,
     pub(crate) has_body: bool,
+    /// Is never whole, one of many that take the room for input.
+    pub(crate) hoards: bool,
     pub(crate) bytes: Vec<u8>,
+    /// The stream that it is sent on, where its connection has several.
+    pub(crate) stream: u16,
+    /// By when, in turns, it has to be answered beside the others of its connection.
+    pub(crate) promised_turn: Option<u64>,
     /// Where it ends among all bytes that its client sends.
     pub(crate) end_at: u64,
     pub(crate) first_ms: u64,
@@ -63,6 +67,9 @@ pub(crate) struct Ask {
     /// The turn in which its last byte arrived.
     pub(crate) whole_turn: Option<u64>,
 }
+
+/// Less than a head may have.
+const HOARD_BYTES: usize = 31_000;
 
 const MALFORMED: [&[u8]; 8] = [
     b"BAD\r\n\r\n",
@@ -99,7 +106,10 @@ impl Ask {
             closes: false,
             http10: false,
             has_body: false,
+            hoards: false,
             bytes: Vec::new(),
+            stream: 0,
+            promised_turn: None,
             end_at: 0,
             first_ms: u64::MAX,
             whole_ms: u64::MAX,
@@ -111,6 +121,29 @@ impl Ask {
     pub(crate) fn simple(disk: &Disk, target: usize) -> Self {
         let mut ask = Self::plain(Some(target));
         ask.word(disk, &mut Rng::new(0));
+        ask
+    }
+
+    /// A plain HEAD of a target.
+    pub(crate) fn head(disk: &Disk, target: usize) -> Self {
+        let mut ask = Self::plain(Some(target));
+        ask.method = Method::Head;
+        ask.word(disk, &mut Rng::new(0));
+        ask
+    }
+
+    /// The beginning of a head.
+    pub(crate) fn hoarding() -> Self {
+        let mut ask = Self::plain(None);
+        ask.hoards = true;
+        ask.bytes = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}", "x".repeat(HOARD_BYTES)).into_bytes();
+        ask
+    }
+
+    /// The same in words that a connection of several streams takes.
+    pub(crate) fn on_a_stream(self, rng: &mut Rng, disk: &Disk) -> Self {
+        let mut ask = Self { closes: false, http10: false, has_body: false, ..self };
+        ask.word(disk, rng);
         ask
     }
 
@@ -160,7 +193,7 @@ impl Ask {
             ask.ranges = random_ranges(rng, size_bytes);
             if rng.chance(30) {
                 ask.if_range = any(rng).map(|stat| match rng.below(2) {
-                    0 => Condition::Match(etag(&stat, rng.place(4))),
+                    0 => Condition::Match(disk.etag(&stat, rng.place(4))),
                     _ => Condition::ModifiedSince(seconds(stat.modified_ns)),
                 });
             }
@@ -170,7 +203,7 @@ impl Ask {
                 let tag = match rng.below(6) {
                     0 => "*".to_owned(),
                     1 => "\"none\"".to_owned(),
-                    _ => etag(&stat, rng.place(4)),
+                    _ => disk.etag(&stat, rng.place(4)),
                 };
                 let date_s = seconds(stat.modified_ns) + rng.between(0, 2) as i64 - 1;
                 match rng.below(5) {
@@ -266,7 +299,8 @@ impl Ask {
     /// The parts of a file of this size that are asked for; None when all of it is, and an empty
     /// list when what is asked for is not there.
     pub(crate) fn parts(&self, size_bytes: u64) -> Option<Vec<(u64, u64)>> {
-        if self.ranges.is_empty() || self.method != Method::Get {
+        // An empty file is always sent whole.
+        if self.ranges.is_empty() || self.method != Method::Get || size_bytes == 0 {
             return None;
         }
         let mut parts: Vec<(u64, u64)> = Vec::new();
@@ -313,12 +347,6 @@ fn random_ranges(rng: &mut Rng, size_bytes: u64) -> Vec<(Option<u64>, Option<u64
     ranges
 }
 
-/// The tag of a state of a file, in a coding by place in [`CODINGS`]: length, modification and change.
-pub(crate) fn etag(stat: &FileStat, coding: usize) -> String {
-    let suffix = CODINGS.get(coding).map(|(_, name)| format!("-{name}")).unwrap_or_default();
-    format!("\"{:x}-{:x}-{:x}{suffix}\"", stat.size_bytes, stat.modified_ns, stat.changed_ns)
-}
-
 pub(crate) fn seconds(ns: i128) -> i64 {
     ns.div_euclid(1_000_000_000) as i64
 }
@@ -327,11 +355,4 @@ pub(crate) fn seconds(ns: i128) -> i64 {
 pub(crate) fn date(seconds: i64) -> String {
     let since = std::time::Duration::from_secs(seconds.max(0) as u64);
     httpdate::fmt_http_date(std::time::SystemTime::UNIX_EPOCH + since)
-}
-
-/// What a listing by the machine's helpers holds.
-pub(crate) fn listing(path: &str, json: bool, listing_bytes: u64) -> Content {
-    let mut text = format!("{} of {path}", if json { "JSON" } else { "HTML" }).into_bytes();
-    text.resize(text.len().max(listing_bytes as usize), b'.');
-    Content::Bytes(text)
 }

@@ -1,11 +1,23 @@
 //! A client: what it still has to say, and how it reads what comes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::ask::Ask;
 use crate::machine::Client;
 use crate::machine::response::parse_head;
 use crate::oracle::{Facts, Piece};
+
+/// Kinds of frames of a connection of several streams.
+const HEAD: u8 = 1;
+const DATA: u8 = 2;
+const END: u8 = 3;
+const ABORT: u8 = 4;
+/// Before what a frame of the server holds: stream, kind and length.
+const FRAME_HEAD_BYTES: usize = 7;
+/// What a frame holds at most.
+pub(crate) const FRAME_BYTES_MAX: usize = 16 * 1024;
+/// Requests of one connection that the server answers at once.
+pub(crate) const STREAMS_MAX: usize = 8;
 
 /// One client and its connection.
 pub(crate) struct Peer {
@@ -14,6 +26,8 @@ pub(crate) struct Peer {
     pub(crate) hot: bool,
     /// One of many that came at once.
     pub(crate) crowd: bool,
+    /// Speaks the protocol of streams: its requests are answered at once and in any order.
+    pub(crate) streams: bool,
     /// What has no answer yet, in order.
     pub(crate) asks: VecDeque<Ask>,
     /// What is still to be sent of them.
@@ -30,13 +44,19 @@ pub(crate) struct Peer {
     pub(crate) room: Option<u64>,
     /// Has let the server wait for room at some time.
     pub(crate) slow: bool,
+    /// Since when the server has more for it than there is room, and nothing has come.
+    pub(crate) stuck_since_ms: Option<u64>,
     pub(crate) ended: bool,
     pub(crate) reset: bool,
     /// The server said that this is the end.
     pub(crate) last_heard: bool,
     pub(crate) closed: bool,
+    /// Closed to make room for another.
+    pub(crate) evicted: bool,
     /// When it last sent or was answered something.
     pub(crate) active_ms: u64,
+    /// When it was answered last.
+    pub(crate) answered_ms: u64,
     /// When it was answered last, by turn.
     pub(crate) answered_turn: u64,
     pub(crate) answers: u64,
@@ -48,6 +68,13 @@ pub(crate) struct Peer {
     /// What is still to come of the answer under way.
     pieces: VecDeque<Piece>,
     in_body: bool,
+    /// What is still to come of each answer whose head has come, by stream.
+    lanes: BTreeMap<u16, VecDeque<Piece>>,
+    asked: u16,
+    /// Targets of requests that were answered to the end since somebody looked.
+    pub(crate) finished: Vec<usize>,
+    /// Sends all that it has to say as [`Peer::send_burst`] does.
+    pub(crate) bursts: bool,
     /// The turn in which its answer has to be whole, for that is in memory.
     pub(crate) promised_turn: Option<u64>,
 }
@@ -58,6 +85,7 @@ impl Peer {
             client,
             hot,
             crowd: false,
+            streams: false,
             asks: VecDeque::new(),
             unsent: VecDeque::new(),
             sent_bytes: 0,
@@ -67,11 +95,14 @@ impl Peer {
             serial: true,
             room: None,
             slow: false,
+            stuck_since_ms: None,
             ended: false,
             reset: false,
             last_heard: false,
             closed: false,
+            evicted: false,
             active_ms: now_ms,
+            answered_ms: now_ms,
             answered_turn: 0,
             answers: 0,
             status: 0,
@@ -79,14 +110,24 @@ impl Peer {
             inbox: Vec::new(),
             pieces: VecDeque::new(),
             in_body: false,
+            lanes: BTreeMap::new(),
+            asked: 0,
+            finished: Vec::new(),
+            bursts: false,
             promised_turn: None,
         }
     }
 
     /// Puts a request behind the others.
     pub(crate) fn push(&mut self, mut ask: Ask) {
+        if self.streams {
+            self.asked += 1;
+            ask.stream = self.asked;
+            self.unsent.extend(ask.stream.to_be_bytes());
+            self.unsent.extend((ask.bytes.len() as u32).to_be_bytes());
+        }
         self.unsent.extend(&ask.bytes);
-        ask.end_at = self.sent_bytes + self.unsent.len() as u64;
+        ask.end_at = if ask.hoards { u64::MAX } else { self.sent_bytes + self.unsent.len() as u64 };
         self.asks.push_back(ask);
     }
 
@@ -95,6 +136,22 @@ impl Peer {
         let bytes = self.piece_bytes.min(self.unsent.len() as u64);
         let piece: Vec<u8> = self.unsent.drain(..bytes as usize).collect();
         self.client.send(piece);
+        self.note_sent(bytes, now_ms, turn);
+    }
+
+    /// Sends every request as a piece that arrives when the one before it was received, and nothing after them: the
+    /// server knows of the end from the start.
+    pub(crate) fn send_burst(&mut self, now_ms: u64, turn: u64) {
+        let pieces: Vec<Vec<u8>> = self.asks.iter().map(|ask| ask.bytes.clone()).collect();
+        let bytes = std::mem::take(&mut self.unsent).len() as u64;
+        self.client.wire().ends_early = true;
+        self.client.send_pieces(pieces);
+        self.client.end();
+        self.ended = true;
+        self.note_sent(bytes, now_ms, turn);
+    }
+
+    fn note_sent(&mut self, bytes: u64, now_ms: u64, turn: u64) {
         self.sent_bytes += bytes;
         self.active_ms = now_ms;
         let mut begun = true;
@@ -117,7 +174,24 @@ impl Peer {
 
     /// Whether a part of an answer has come.
     pub(crate) fn has_part(&self) -> bool {
-        self.in_body || !self.inbox.is_empty()
+        self.in_body || !self.inbox.is_empty() || !self.lanes.is_empty()
+    }
+
+    /// Whether a part of the answer to this request has come.
+    pub(crate) fn has_part_of(&self, ask: &Ask) -> bool {
+        if self.streams { self.lanes.contains_key(&ask.stream) } else { self.has_part() }
+    }
+
+    /// How far the client has come in files: the target of the request, and the next byte.
+    pub(crate) fn places_in_files(&self) -> impl Iterator<Item = (usize, u64)> {
+        let of_streams = self.asks.iter().filter_map(|ask| Some((ask.target?, self.lanes.get(&ask.stream)?)));
+        let in_order = self.asks.front().filter(|_| self.in_body).and_then(|ask| ask.target);
+        of_streams.chain(in_order.map(|target| (target, &self.pieces))).filter_map(|(target, pieces)| {
+            pieces.iter().find_map(|piece| match piece {
+                Piece::File(_, at, _) => Some((target, *at)),
+                _ => None,
+            })
+        })
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -129,6 +203,9 @@ impl Peer {
         let bytes = self.client.take_bytes();
         self.received_bytes += bytes.len() as u64;
         self.inbox.extend_from_slice(&bytes);
+        if self.streams {
+            return self.read_frames(&facts.of_streams(), turn);
+        }
         let mut at = 0;
         loop {
             if self.in_body {
@@ -137,9 +214,8 @@ impl Peer {
                     break;
                 }
                 self.in_body = false;
-                self.asks.pop_front();
-                (self.active_ms, self.answered_turn) = (facts.now_ms, turn);
-                self.answers += 1;
+                let ask = self.asks.pop_front();
+                self.note_answered(ask, facts.now_ms, turn);
             }
             if at == self.inbox.len() {
                 break;
@@ -160,6 +236,88 @@ impl Peer {
         self.inbox.drain(..at);
         Ok(())
     }
+}
+
+impl Peer {
+    fn note_answered(&mut self, ask: Option<Ask>, now_ms: u64, turn: u64) {
+        self.finished.extend(ask.and_then(|ask| ask.target));
+        (self.active_ms, self.answered_ms, self.answered_turn) = (now_ms, now_ms, turn);
+        self.answers += 1;
+    }
+
+    /// Reads the frames that have come.
+    fn read_frames(&mut self, facts: &Facts<'_>, turn: u64) -> Result<(), String> {
+        let inbox = std::mem::take(&mut self.inbox);
+        let mut rest = &inbox[..];
+        while let Some((stream, kind, payload)) = whole_frame(rest)? {
+            self.read_frame(facts, turn, (stream, kind, payload))
+                .map_err(|why| format!("stream {stream}: {why}"))?;
+            rest = &rest[FRAME_HEAD_BYTES + payload.len()..];
+        }
+        self.inbox = rest.to_vec();
+        Ok(())
+    }
+
+    fn read_frame(
+        &mut self,
+        facts: &Facts<'_>,
+        turn: u64,
+        (stream, kind, payload): Frame<'_>,
+    ) -> Result<(), String> {
+        let asked = |ask: &Ask| ask.stream == stream && ask.whole_turn.is_some_and(|whole| whole <= turn);
+        let number = self.asks.iter().position(asked).ok_or("nobody asked for this")?;
+        match kind {
+            HEAD => {
+                let parsed = parse_head(payload).filter(|(_, head_bytes)| *head_bytes == payload.len());
+                let (head, _) = parsed.ok_or("a frame that is no head")?;
+                let ask = &self.asks[number];
+                let judged = facts.judge(ask, &head);
+                let pieces = judged.map_err(|why| format!("{why}\n{}to {}", head.head, wording(ask)))?;
+                self.status = head.status;
+                if self.lanes.insert(stream, pieces).is_some() {
+                    return Err("a second head".into());
+                }
+            }
+            DATA => {
+                let pieces = self.lanes.get_mut(&stream).ok_or("bytes before their head")?;
+                if payload.is_empty() || take_body(pieces, payload)? != payload.len() {
+                    return Err("more bytes than the head says".into());
+                }
+            }
+            END => {
+                let mut pieces = self.lanes.remove(&stream).ok_or("an end before the head")?;
+                take_body(&mut pieces, &[])?;
+                if !pieces.is_empty() {
+                    return Err("fewer bytes than the head says".into());
+                }
+                let ask = self.asks.remove(number);
+                self.note_answered(ask, facts.now_ms, turn);
+            }
+            ABORT if facts.is_excused(&self.asks[number]) => {
+                self.lanes.remove(&stream);
+                let ask = self.asks.remove(number);
+                self.note_answered(ask, facts.now_ms, turn);
+            }
+            ABORT => return Err(format!("aborted: {}", wording(&self.asks[number]))),
+            _ => return Err(format!("a frame of kind {kind}")),
+        }
+        Ok(())
+    }
+}
+
+/// A frame: its stream, its kind, and what it holds.
+type Frame<'b> = (u16, u8, &'b [u8]);
+
+/// The frame at the front, if it is whole.
+fn whole_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, String> {
+    let Some(([s0, s1, kind, l0, l1, l2, l3], rest)) = bytes.split_first_chunk::<FRAME_HEAD_BYTES>() else {
+        return Ok(None);
+    };
+    let length = u32::from_be_bytes([*l0, *l1, *l2, *l3]) as usize;
+    if length > FRAME_BYTES_MAX {
+        return Err(format!("a frame of {length} bytes"));
+    }
+    Ok(rest.get(..length).map(|payload| (u16::from_be_bytes([*s0, *s1]), *kind, payload)))
 }
 
 /// Takes bytes off the front that the pieces call for; gives how many.
@@ -188,6 +346,14 @@ fn take_body(pieces: &mut VecDeque<Piece>, bytes: &[u8]) -> Result<usize, String
                     return Err(format!("a page that is not of a {status}: {}", page.escape_ascii()));
                 }
                 (n, rest[..n].to_vec(), *left)
+            }
+            Piece::Listing(listing, made) => {
+                let n = rest.len().min(listing.bytes - made.len());
+                made.extend_from_slice(&rest[..n]);
+                if made.len() == listing.bytes {
+                    listing.judge(made)?;
+                }
+                (n, rest[..n].to_vec(), listing.bytes - made.len())
             }
         };
         if rest[..n] != wanted[..] {

@@ -9,6 +9,7 @@ use flash_engine::{FileStat, LookUpError, SiteId};
 use crate::ask::Ask;
 use crate::machine::files::{NOISE_BYTES, Residency};
 use crate::machine::{Content, Files, KIB, Machine, Meddling};
+use crate::oracle::stands_for;
 use crate::rng::Rng;
 
 /// Extensions of precompressed siblings, and their names in `Content-Encoding`: the server's
@@ -38,6 +39,19 @@ pub(crate) struct Named {
     pub(crate) failing: bool,
     /// It has had more than one state.
     pub(crate) changed: bool,
+    /// It was ever written to in place.
+    pub(crate) written: bool,
+    /// How the present file is written to: one that is rewritten and grows between two looks cannot be told from one that
+    /// only grows, so a file does one or the other.
+    writes: Writes,
+}
+
+/// How a file is written to in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writes {
+    NotYet,
+    Append,
+    Rewrite,
 }
 
 /// What an address leads to.
@@ -72,6 +86,8 @@ pub(crate) struct Target {
 pub(crate) struct Disk {
     pub(crate) named: Vec<Named>,
     pub(crate) targets: Vec<Target>,
+    /// Whether tags hold the time of change.
+    pub(crate) etag_of_change: bool,
     /// The name under which each inode is or was.
     inodes: BTreeMap<u64, usize>,
     /// Makes every time stamp unlike any other.
@@ -114,7 +130,7 @@ impl Disk {
     ) -> usize {
         let place = self.named.len();
         let state = State { until_ms: u64::MAX, file: None };
-        let strict = machine.files.missing_cached;
+        let strict = machine.files.missing_cached && !machine.files.is_place(path.as_bytes());
         self.named.push(Named {
             path: path.to_owned(),
             states: vec![state],
@@ -123,6 +139,8 @@ impl Disk {
             excuse_ms: 0,
             failing: false,
             changed: false,
+            written: false,
+            writes: Writes::NotYet,
         });
         if let Some(size_bytes) = size {
             self.replace(machine, rng, place, size_bytes);
@@ -169,6 +187,7 @@ impl Disk {
         self.settle_file(machine, place);
         self.set_failing(machine, place, false);
         let content = Self::content(rng, size_bytes);
+        self.named[place].writes = Writes::NotYet;
         let path = self.named[place].path.clone();
         let (normal_ns, stamp_ns) = (machine.files.now_ns, self.stamp(machine, rng));
         machine.files.now_ns = stamp_ns;
@@ -190,13 +209,18 @@ impl Disk {
     pub(crate) fn write(&mut self, machine: &mut Machine, rng: &mut Rng, place: usize) {
         self.settle_file(machine, place);
         let Some((mut stat, old)) = self.now(place).file.clone() else { return };
+        let may_append = self.named[place].writes != Writes::Rewrite;
+        let may_rewrite = self.named[place].writes != Writes::Append;
         let content = match (rng.below(5), &old) {
-            (0, Content::Noise(at, len)) => Content::Noise(*at, rng.below(*len + 1)),
-            (1, Content::Noise(at, len)) if at + (*len as usize) + 5_000 < NOISE_BYTES => {
+            (0, Content::Noise(at, len)) if may_rewrite => Content::Noise(*at, rng.below(*len + 1)),
+            (1..3, Content::Noise(at, len)) if may_append && at + (*len as usize) + 5_000 < NOISE_BYTES => {
                 Content::Noise(*at, len + rng.between(1, 5_000))
             }
-            _ => Self::content(rng, old.len()),
+            _ if may_rewrite => Self::content(rng, old.len()),
+            _ => return,
         };
+        self.named[place].written = true;
+        self.named[place].writes = if content.len() > old.len() { Writes::Append } else { Writes::Rewrite };
         let now_ns = self.stamp(machine, rng);
         let path = self.named[place].path.clone();
         stat.size_bytes = content.len();
@@ -298,7 +322,11 @@ impl Disk {
         if !there {
             return Some(0);
         }
-        let coding = ask.coding(coded.map(|place| place.is_some())).unwrap_or(3);
+        let plain_stat = self.now(*plain).file.as_ref()?.0;
+        let is_taken = |place: usize| {
+            self.now(place).file.as_ref().is_some_and(|(stat, _)| stands_for(stat, &plain_stat))
+        };
+        let coding = ask.coding(coded.map(|place| place.is_some_and(is_taken))).unwrap_or(3);
         let place = coded.get(coding).copied().flatten().unwrap_or(*plain);
         let path = &self.named[place].path;
         let size_bytes = self.now(place).file.as_ref()?.0.size_bytes;
@@ -330,6 +358,19 @@ impl Disk {
                 target.excuse_ms = now_ms;
             }
         }
+    }
+
+    /// The tag of a state of a file, in a coding by place in [`CODINGS`]: length, modification and, where
+    /// the rules say so, change.
+    pub(crate) fn etag(&self, stat: &FileStat, coding: usize) -> String {
+        let change = if self.etag_of_change { format!("-{:x}", stat.changed_ns) } else { String::new() };
+        let suffix = CODINGS.get(coding).map(|(_, name)| format!("-{name}")).unwrap_or_default();
+        format!("\"{:x}-{:x}{change}{suffix}\"", stat.size_bytes, stat.modified_ns)
+    }
+
+    /// The name of an inode.
+    pub(crate) fn place_of(&self, inode: u64) -> Option<usize> {
+        self.inodes.get(&inode).copied()
     }
 
     /// The names that a target may be answered from.

@@ -4,18 +4,24 @@
 //! What is checked, after each turn of the loop where it can be:
 //!
 //! * **answers**: each is for the oldest request that has no answer yet, and is of one state of its
-//!   file, head and every byte, or an error for which there is a reason ([`oracle`]).
+//!   file, head and every byte, or an error for which there is a reason ([`oracle`]). Once a state was sent, nobody who
+//!   asks afterwards is sent an older one; a listing is as fresh as its name; a 503 says when to try again.
 //! * **the promise**: a request that is the only one of its connection, from a client that reads, whose
 //!   answer is in memory, is answered in the turn in which its last byte arrives. Jobs end in later
 //!   turns, and no call of the machine waits, so such an answer cannot have come from the disk. In memory
 //!   are names that a cached look-up finds with a file that is resident, never changed before; and
 //!   without either, a small file that was sent before where the content cache is large enough for all.
 //!   A file above the share of a turn has one more turn for each share.
+//! * **streams**: on a connection with several requests at once, one whose answer is in memory is answered within the
+//!   turns that its frames take, whatever the others wait for.
 //! * **cut**: a connection is closed without an answer only for a reason: the client's own, a timeout,
 //!   a change of the file, a failed or lost job of this file or path, a jump of the clock, a drain.
-//! * **bytes per turn**, **fairness**, **connections**, **bounds**: nothing goes beyond its bound.
+//! * **bytes per turn**, **fairness**, **connections**, **bounds**: nothing goes beyond its bound: neither jobs in all
+//!   and of one client, nor input, nor what is loaded ahead of a client.
+//! * **turns of sites**: of two sites that wait for helpers neither has two jobs started before one of the other.
+//! * **least rate**: a client that takes nothing is cut.
 //! * **jobs**, **sockets**, **leaks**: nothing outlives its owner, at the end not even the engine's files.
-//! * **timeouts**, **timers**: what is due is done; no timer is left over.
+//! * **timeouts**, **timers**: what is due is done, also to a head that comes piece by piece; no timer is left over.
 //! * **progress**, **rest**: with the disk well again everybody is answered, and then nothing moves.
 //! * **determinism**: a second run is alike in each event and each call.
 //!

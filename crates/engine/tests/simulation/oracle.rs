@@ -3,17 +3,20 @@
 //!
 //! An answer from a file has to be of one state of that file, head and every byte; the state must
 //! have been true while the request was under way or up to the freshness before it. Where a name had
-//! left memory, or a look at it failed, an older state may be believed for longer, so there any
-//! earlier state will do. An error needs an excuse: something that happened to this file, to its
+//! left memory, or a look at it failed, an older state may be believed up to the stale bound, and as long as
+//! the job that finds it may take. An error needs an excuse: something that happened to this file, to its
 //! path, or to all, since the request began.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 
 use flash_engine::FileStat;
+use flash_engine::limits::{RETRY_AFTER_S, SIBLINGS_MS};
 
-use crate::ask::{Ask, Condition, Method, date, etag, listing, seconds};
+use crate::ask::{Ask, Condition, Method, date, seconds};
 use crate::disk::{CODINGS, Disk, Lead};
 use crate::machine::Content;
+use crate::machine::helpers::listing;
 use crate::machine::response::Response;
 
 /// A piece of a body that is to come.
@@ -24,13 +27,49 @@ pub(crate) enum Piece {
     File(Content, u64, u64),
     /// An error page of so many bytes, and what has come of it.
     Page(u16, usize, Vec<u8>),
+    /// A listing, and what has come of it.
+    Listing(Listing, Vec<u8>),
 }
+
+/// A listing that is to come.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    path: String,
+    json: bool,
+    pub(crate) bytes: usize,
+    /// When it was made, at the earliest and at the latest.
+    made_ms: (u64, u64),
+}
+
+impl Listing {
+    /// Whether these bytes are it.
+    pub(crate) fn judge(&self, bytes: &[u8]) -> Result<(), String> {
+        let says = String::from_utf8_lossy(bytes);
+        let made_ms = says.split(" at ").nth(1).and_then(|rest| rest.get(..20)?.parse::<u64>().ok());
+        let made_ms = made_ms.ok_or_else(|| format!("no listing: {}", bytes.escape_ascii()))?;
+        if bytes != listing(&self.path, self.json, bytes.len() as u64, made_ms) {
+            return Err("another listing".into());
+        }
+        let (first_ms, last_ms) = self.made_ms;
+        let is_of_its_time = (first_ms..=last_ms).contains(&made_ms);
+        if is_of_its_time {
+            Ok(())
+        } else {
+            Err(format!("a listing of {made_ms}, not {first_ms} to {last_ms}"))
+        }
+    }
+}
+
+/// Which states of each name clients have been sent, by place in [`Disk::named`], and in which turn first.
+pub(crate) type Seen = RefCell<BTreeMap<usize, BTreeMap<usize, u64>>>;
 
 /// What is known besides the disk.
 pub(crate) struct Facts<'a> {
     pub(crate) disk: &'a Disk,
     pub(crate) now_ms: u64,
     pub(crate) freshness_ms: u64,
+    /// No state that ended longer than this before a request is served, whatever the disk does.
+    pub(crate) old_ms: u64,
     pub(crate) head_ms: u64,
     /// Something that concerns all requests happened at this time.
     pub(crate) excuse_ms: u64,
@@ -42,10 +81,18 @@ pub(crate) struct Facts<'a> {
     /// The earliest that it ever said.
     pub(crate) wall_min_ns: i128,
     pub(crate) listing_bytes: u64,
+    /// No listing that was made longer than this before a request is sent to it.
+    pub(crate) listing_old_ms: u64,
+    pub(crate) turn: u64,
+    /// None where names are not kept.
+    pub(crate) seen: Option<&'a Seen>,
 }
 
 /// A state of a file that an answer could be made from.
 struct Candidate<'a> {
+    place: usize,
+    /// Which of the states of the file it is.
+    number: usize,
     stat: &'a FileStat,
     content: &'a Content,
 }
@@ -62,6 +109,11 @@ enum Verdict {
 type Judged = Result<VecDeque<Piece>, String>;
 
 impl Facts<'_> {
+    /// The same for a client that speaks the protocol of streams, whose heads are not padded.
+    pub(crate) fn of_streams(&self) -> Self {
+        Self { head_align_bytes: 1, ..*self }
+    }
+
     /// Whether an error, or a cut connection, can be put down to something.
     pub(crate) fn is_excused(&self, ask: &Ask) -> bool {
         self.excuse_ms >= ask.first_ms
@@ -76,6 +128,9 @@ impl Facts<'_> {
     /// Gives the body that has to follow this head.
     pub(crate) fn judge(&self, ask: &Ask, head: &Response) -> Judged {
         self.judge_date(ask, head)?;
+        if head.status == 503 && head.field("Retry-After") != Some(&RETRY_AFTER_S.to_string()) {
+            return Err("does not say when to try again".into());
+        }
         if !head.head.len().is_multiple_of(self.head_align_bytes) {
             return Err(format!("a head of {} bytes", head.head.len()));
         }
@@ -90,8 +145,9 @@ impl Facts<'_> {
         };
         let status = head.status;
         let Some(target) = ask.target else {
-            let malformed = [400, 408, 413, 414, 417, 431, 501, 505].contains(&status) && head.closes();
-            return if malformed { page() } else { Err(format!("{status} for something malformed")) };
+            let refused = [400, 408, 413, 414, 417, 431, 501, 505].contains(&status);
+            let is_refused = (refused || (ask.hoards && status == 503)) && head.closes();
+            return if is_refused { page() } else { Err(format!("{status} for something malformed")) };
         };
         if status == 408 {
             let late = self.is_late(ask) && head.closes();
@@ -119,9 +175,7 @@ impl Facts<'_> {
             (_, Lead::Error) if status == 500 => 500,
             (_, Lead::Error) => 503,
             (_, Lead::Listing) if status == 200 => {
-                let json = ask.json;
-                let body = listing(&self.disk.targets[target].path, json, self.listing_bytes);
-                return self.body(ask, head, &body, &[(0, body.len())]);
+                return self.listing(ask, head, &self.disk.targets[target].path);
             }
             (_, Lead::Listing) => 200,
             (_, Lead::File { plain, coded }) => return self.judge_file(ask, head, *plain, coded, page),
@@ -138,11 +192,18 @@ impl Facts<'_> {
 
     /// The states under a name that this request may be answered from.
     fn candidates<'d>(&'d self, ask: &Ask, place: usize, strict: bool) -> Vec<Option<Candidate<'d>>> {
-        let since_ms = if strict { ask.first_ms.saturating_sub(self.freshness_ms) } else { 0 };
-        let states = self.disk.named[place].states.iter();
+        self.candidates_since(ask, place, if strict { self.freshness_ms } else { self.old_ms })
+    }
+
+    /// The same of those that were true at most so long before the request.
+    fn candidates_since<'d>(&'d self, ask: &Ask, place: usize, known_ms: u64) -> Vec<Option<Candidate<'d>>> {
+        let since_ms = ask.first_ms.saturating_sub(known_ms);
+        let states = self.disk.named[place].states.iter().enumerate();
         states
-            .filter(|state| state.until_ms >= since_ms && state.until_ms > 0)
-            .map(|state| state.file.as_ref().map(|(stat, content)| Candidate { stat, content }))
+            .filter(|(_, state)| state.until_ms >= since_ms && state.until_ms > 0)
+            .map(|(number, state)| {
+                state.file.as_ref().map(|(stat, content)| Candidate { place, number, stat, content })
+            })
             .collect()
     }
 
@@ -161,7 +222,51 @@ impl Facts<'_> {
             let was_missing = self.candidates(ask, plain, strict).iter().any(Option::is_none);
             return if was_missing { page() } else { Err("404 for a file that is there".into()) };
         }
-        let there = coded.map(|place| place.is_some());
+        let mut judged = Err(format!("{status} for a file that is not there"));
+        for there in self.siblings(ask, plain, coded, strict) {
+            judged = self.judge_variant(ask, head, (plain, coded, there), strict, &page);
+            if judged.is_ok() {
+                break;
+            }
+        }
+        judged
+    }
+
+    /// Which siblings may be there to be chosen from: as the states of the file and of each of them go
+    /// together.
+    fn siblings(&self, ask: &Ask, plain: usize, coded: &[Option<usize>; 3], strict: bool) -> Vec<[bool; 3]> {
+        let mut found = Vec::new();
+        for plain in self.candidates(ask, plain, strict).iter().flatten() {
+            let may_be = |place: Option<usize>, there: bool| {
+                let Some(place) = place else { return !there };
+                // One that did not stand for its file is not looked for again for a while.
+                let absent_ms = if there { 0 } else { SIBLINGS_MS };
+                let known_ms = if strict { self.freshness_ms } else { self.old_ms };
+                let states = self.candidates_since(ask, place, known_ms + absent_ms);
+                states.iter().any(|s| s.as_ref().is_some_and(|s| stands_for(s.stat, plain.stat)) == there)
+            };
+            for bits in 0..8 {
+                let there = [0, 1, 2].map(|place| bits >> place & 1 == 1);
+                if coded.iter().zip(there).all(|(place, there)| may_be(*place, there))
+                    && !found.contains(&there)
+                {
+                    found.push(there);
+                }
+            }
+        }
+        found
+    }
+
+    /// Judges an answer by a file, of which these siblings are there.
+    fn judge_variant(
+        &self,
+        ask: &Ask,
+        head: &Response,
+        (plain, coded, there): (usize, &[Option<usize>; 3], [bool; 3]),
+        strict: bool,
+        page: &impl Fn() -> Judged,
+    ) -> Judged {
+        let status = head.status;
         let Some(coding) = ask.coding(there) else {
             return if status == 406 { page() } else { Err(format!("{status} instead of 406")) };
         };
@@ -169,7 +274,7 @@ impl Facts<'_> {
         let candidates = self.candidates(ask, place, strict);
         let mut why = "no state of the file has this tag".to_owned();
         for candidate in candidates.iter().flatten() {
-            let tag = etag(candidate.stat, coding);
+            let tag = self.disk.etag(candidate.stat, coding);
             // Against a clock that was behind the file's time, dates say little.
             let fuzzy = candidate.stat.modified_ns + 2_000_000_000 > self.wall_min_ns;
             let verdict = verdict(ask, candidate.stat, &tag);
@@ -184,6 +289,7 @@ impl Facts<'_> {
                 }
                 200 | 206 | 304 if head.field("ETag") == Some(&tag) => {
                     self.judge_fields(ask, head, candidate.stat, coding, there, fuzzy)?;
+                    self.judge_order(ask, head, candidate)?;
                     return self.judge_content(ask, head, candidate, &verdict, fuzzy);
                 }
                 _ => {}
@@ -221,6 +327,39 @@ impl Facts<'_> {
             return Err(format!("Content-Type instead of {wanted}"));
         }
         Ok(())
+    }
+
+    /// Once a client was sent a state of a file, nobody who asks afterwards is sent an older one. Not so of a file that is
+    /// written to: what was found of it is forgotten, and what comes then may be older.
+    fn judge_order(&self, ask: &Ask, head: &Response, candidate: &Candidate<'_>) -> Result<(), String> {
+        let (Some(seen), Some(target), Some(whole_turn)) = (self.seen, ask.target, ask.whole_turn) else {
+            return Ok(());
+        };
+        let written = self.disk.files_of(target).iter().any(|place| self.disk.named[*place].written);
+        if written || ask.method != Method::Get || head.status == 304 {
+            return Ok(());
+        }
+        let mut seen = seen.borrow_mut();
+        let states = seen.entry(candidate.place).or_default();
+        let newer = states.range(candidate.number + 1..).find(|(_, turn)| **turn < whole_turn);
+        if let Some((number, turn)) = newer {
+            let sent = candidate.number;
+            return Err(format!("state {sent} of the file, though state {number} was sent in turn {turn}"));
+        }
+        states.entry(candidate.number).or_insert(self.turn);
+        Ok(())
+    }
+
+    /// The body of a listing.
+    fn listing(&self, ask: &Ask, head: &Response, path: &str) -> Judged {
+        let bytes = listing(path, ask.json, self.listing_bytes, 0).len();
+        if head.length() != Some(bytes) {
+            return Err(format!("Content-Length instead of {bytes}"));
+        }
+        let made_ms = (ask.first_ms.saturating_sub(self.listing_old_ms), self.now_ms);
+        let listing = Listing { path: path.to_owned(), json: ask.json, bytes, made_ms };
+        let is_sent = ask.method != Method::Head;
+        Ok(is_sent.then(|| Piece::Listing(listing, Vec::new())).into_iter().collect())
     }
 
     fn judge_content(
@@ -298,6 +437,14 @@ impl Facts<'_> {
         }
         Ok(pieces)
     }
+}
+
+/// Whether a sibling may be sent in place of its file: it is neither empty nor older.
+pub(crate) fn stands_for(sibling: &FileStat, plain: &FileStat) -> bool {
+    let is_older = sibling.modified_ns < plain.modified_ns;
+    let whole_second = sibling.modified_ns % 1_000_000_000 == 0
+        && seconds(sibling.modified_ns) == seconds(plain.modified_ns);
+    (sibling.size_bytes > 0 || plain.size_bytes == 0) && (!is_older || whole_second)
 }
 
 /// RFC 9110, sections 13.2.2 and 14.2.

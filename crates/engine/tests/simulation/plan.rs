@@ -1,7 +1,8 @@
 //! The random world of a run: settings, sites, files, and how its disk behaves.
 
-use flash_engine::limits::JOBS_QUEUED_MAX;
+use flash_engine::limits::{HEADS_BYTES_PER_CLIENT_MAX, JOBS_QUEUED_MAX};
 use flash_engine::{LogFormat, Optimizations, Rules, SiteRules, Timeouts};
+use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
 use crate::disk::{CODINGS, Disk, Lead, Target, add_obstacles};
@@ -55,6 +56,16 @@ pub(crate) struct Plan {
     pub(crate) jumps: bool,
     /// So many clients come at once and ask for what nobody knows.
     pub(crate) crowd: u64,
+    /// They come from one address.
+    pub(crate) crowd_is_one: bool,
+    /// So many clients come at once from one address and send all but the end of a long head.
+    pub(crate) hoard: u64,
+    /// The last site is on a file system that only helpers reach.
+    pub(crate) places: bool,
+    /// Some clients speak the protocol of streams.
+    pub(crate) streams: bool,
+    /// What is known is served beside a disk that does not answer for as long as it does not.
+    pub(crate) endless_stale: bool,
     pub(crate) default_site: bool,
     /// How the run ends: the clients leave at once instead of being answered.
     pub(crate) walk_out: bool,
@@ -64,8 +75,22 @@ impl Plan {
     pub(crate) fn random(rng: &mut Rng) -> Self {
         let frozen = rng.chance(20);
         let chaos_ms = rng.pick(&[300, 2_000, 8_000, 30_000]);
+        // More than jobs may be queued, or than there is room for their heads; rarely, for it takes long.
+        let (crowd, crowd_is_one, hoard) = match rng.below(200) {
+            0 => (JOBS_QUEUED_MAX as u64 + 80, false, 0),
+            1 => (JOBS_QUEUED_MAX as u64 + 80, true, 0),
+            2 => (0, false, HEADS_BYTES_PER_CLIENT_MAX as u64 / 31_000 + 80),
+            3..20 => (rng.between(10, 40), false, 0),
+            _ => (0, false, 0),
+        };
         Self {
             frozen,
+            crowd,
+            crowd_is_one,
+            hoard,
+            places: rng.chance(15),
+            streams: rng.chance(25),
+            endless_stale: frozen && rng.chance(70),
             ample: frozen || rng.chance(40),
             helpers: rng.pick(&[0, 1, 1, 2, 4]),
             clients: rng.between(2, 9),
@@ -74,13 +99,14 @@ impl Plan {
             trouble_ms: rng.pick(&[5, 50, 400]).max(chaos_ms / 150),
             drains: rng.chance(20),
             jumps: rng.chance(20),
-            // More than jobs may be queued; rarely, for it takes long.
-            crowd: if rng.chance(1) { JOBS_QUEUED_MAX as u64 + 80 } else { 0 },
             default_site: rng.chance(85),
             walk_out: rng.chance(25),
         }
     }
 }
+
+/// Longer than a run, jumps of the clock aside.
+pub(crate) const STALE_WITHOUT_END_MS: u64 = 100_000_000;
 
 pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
     let site = |rng: &mut Rng, root: &str, hosts: Vec<String>| SiteRules {
@@ -89,6 +115,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         index: vec!["index.html".into()],
         browse: rng.chance(70),
         precompressed: rng.chance(75),
+        encoded_slash: EncodedSlash::Decode,
     };
     let first = if plan.default_site { vec![] } else { vec!["h".into()] };
     let cache_memory_bytes =
@@ -102,9 +129,15 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         cache_parts: 1,
         helpers_max: plan.helpers.max(1),
         freshness_ms: rng.pick(&[0, 20, 300, 1_000, 60_000]),
+        // Contents are served beside a disk that answers nothing for as long as the stale bound.
+        stale_ms: if plan.endless_stale {
+            STALE_WITHOUT_END_MS
+        } else {
+            rng.pick(&[0, 500, 10_000, STALE_WITHOUT_END_MS])
+        },
         cache_memory_bytes,
         optimizations: Optimizations::default(),
-        connections_max: rng.pick(&[4, 12, 100, 100]) + plan.crowd as usize,
+        connections_max: rng.pick(&[4, 12, 100, 100]) + (plan.crowd + plan.hoard) as usize,
         open_files_max: rng.pick(&[1, 1, 2, 8, 1024]),
         timeouts: Timeouts {
             head_ms: rng.pick(&[300, 3_000, 10_000]),
@@ -113,6 +146,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         },
         least_rate_bytes_per_s: rng.pick(&[0, 1, 1024]),
         log_format: rng.pick(&[LogFormat::Off, LogFormat::Json, LogFormat::Combined]),
+        etag_of_change: rng.chance(40),
     }
 }
 
@@ -132,11 +166,15 @@ pub(crate) fn optimizations(rng: &mut Rng) -> Optimizations {
 
 /// Makes the files and the addresses that clients ask for.
 pub(crate) fn fill(disk: &mut Disk, machine: &mut Machine, rng: &mut Rng, rules: &Rules, plan: &Plan) {
+    disk.etag_of_change = rules.etag_of_change;
     machine.files.missing_cached = plan.crowd == 0 && rng.chance(50);
     machine.helpers.listing_bytes = rng.pick(&[10, 1_000, 200_000]);
     for (number, site) in rules.sites.iter().enumerate() {
         let root = format!("s{number}/");
         machine.files.roots.push(root.clone());
+        if plan.places && number + 1 == rules.sites.len() {
+            machine.files.places.push(root.clone());
+        }
         for directory in [".", "d", "w"] {
             machine.files.add_directory(&format!("{root}{directory}"));
         }
@@ -188,8 +226,8 @@ fn add_file(
     name: &str,
     url: &str,
 ) {
-    let hot = rng.chance(35);
     let full = format!("s{number}/{name}");
+    let hot = rng.chance(35) && !machine.files.is_place(full.as_bytes());
     let mut size = || if url == "/f0.html" { 5_000 } else { Disk::size(rng) };
     let size_bytes = size();
     let plain = disk.add(machine, rng, &full, Some(size_bytes));

@@ -1,17 +1,19 @@
 //! What must hold after each turn and at the end of a run.
 
-use flash_engine::limits::{FILES_OF_NAME_MAX, JOBS_QUEUED_MAX, NAME_CACHE_BYTES_MAX, NAME_ENTRY_BYTES};
 use flash_engine::limits::{
-    LINGER_MS, READ_BYTES_MAX, REQUESTS_PER_TURN_MAX, SEND_BYTES_PER_TURN_MAX, SMALL_FILE_BYTES_MAX, TICK_MS,
+    BLOCKS_AHEAD, DEADLINES_PER_TURN_MAX, FILES_OF_NAME_MAX, HEADS_BYTES_PER_CLIENT_MAX, JOBS_PER_CLIENT_MAX,
+    JOBS_QUEUED_MAX, LINGER_MS, NAME_CACHE_BYTES_MAX, NAME_ENTRY_BYTES, READ_BYTES_MAX, RECEIVE_BYTES,
+    REQUESTS_PER_TURN_MAX, SEND_BYTES_PER_TURN_MAX, SMALL_FILE_BYTES_MAX, TICK_MS,
 };
 
-use crate::client::Peer;
+use crate::client::{Peer, STREAMS_MAX};
 use crate::run::Run;
 
 /// What a run may use, and how long its engine waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) freshness_ms: u64,
+    pub(crate) stale_ms: u64,
     pub(crate) head_ms: u64,
     pub(crate) idle_ms: u64,
     pub(crate) job_ms: u64,
@@ -20,6 +22,8 @@ pub(crate) struct Limits {
     pub(crate) cache_memory_bytes: u64,
     pub(crate) name_cache: bool,
     pub(crate) head_align_bytes: usize,
+    /// How long a client may take nothing.
+    pub(crate) stuck_ms: u64,
 }
 
 impl Limits {
@@ -58,8 +62,18 @@ impl Run {
         bound("connections", counters.connections as u64, limits.connections_max as u64);
         bound("content bytes", counters.content_bytes, limits.cache_memory_bytes);
         // An answer under way may queue one more; those of the crowd never get so far.
-        let under_way = self.peers.iter().filter(|peer| !peer.closed && !peer.crowd).count();
+        let open = || self.peers.iter().filter(|peer| !peer.closed);
+        let answers = |peer: &Peer| if peer.streams { STREAMS_MAX } else { 1 };
+        let under_way: usize = open().filter(|peer| !peer.crowd).map(answers).sum();
         bound("jobs queued", counters.jobs_queued as u64, (JOBS_QUEUED_MAX + under_way) as u64);
+        if self.plan.crowd_is_one {
+            // Each of the others may have what it waits for, and what is loaded ahead; each name may be checked.
+            let others = under_way * (1 + BLOCKS_AHEAD as usize) + self.targets;
+            bound("jobs of one client", counters.jobs_queued as u64, (JOBS_PER_CLIENT_MAX + others) as u64);
+        }
+        // The others have more addresses than one, and no more to say than one receive holds.
+        let hoarders = if self.plan.hoard > 0 { HEADS_BYTES_PER_CLIENT_MAX } else { 0 };
+        bound("input", counters.input_bytes as u64, (hoarders + under_way * RECEIVE_BYTES) as u64);
         bound("names", (counters.names * NAME_ENTRY_BYTES) as u64, NAME_CACHE_BYTES_MAX);
         let running = self.machine.helpers.running.len();
         self.require(counters.jobs_running == running, "jobs", || {
@@ -80,6 +94,7 @@ impl Run {
         let files = limits.open_files_max
             + FILES_OF_NAME_MAX
             + open
+            + under_way
             + counters.jobs_queued
             + 5 * (running + self.calls.len());
         bound("open files", self.machine.files.open.get() as u64, files as u64);
@@ -93,16 +108,30 @@ impl Run {
     /// Whether the server may have closed this connection now.
     pub(crate) fn judge_close(&self, peer: &Peer) -> Result<(), String> {
         let facts = self.facts();
-        if peer.reset || (peer.last_heard && !peer.has_part()) {
+        if peer.reset || peer.evicted || (peer.last_heard && !peer.has_part()) {
             return Ok(());
         }
         let idle_ms = facts.now_ms - peer.active_ms;
+        let patience_ms = self.limits.idle_ms.min(self.limits.head_ms);
         let Some(ask) = peer.next_ask() else {
-            let patience_ms = self.limits.idle_ms.min(self.limits.head_ms);
             let may =
                 idle_ms >= patience_ms || peer.ended || self.drained || self.excuse_ms >= peer.active_ms;
             return if may { Ok(()) } else { Err(format!("closed after {idle_ms} ms without a request")) };
         };
+        if peer.streams {
+            let begun = peer.asks.iter().filter(|ask| ask.first_ms != u64::MAX);
+            let mut cut = begun.filter(|ask| {
+                let incomplete = ask.whole_turn.is_none() && (peer.ended || idle_ms >= patience_ms);
+                let may = incomplete || self.drained || (peer.ended && self.behind);
+                !facts.is_excused(ask) && !peer.slow && (peer.has_part_of(ask) || !may)
+            });
+            // Those who wait for a job seem to have left: what else they have asked for is dropped with it.
+            let abandoned = peer.ended && self.behind;
+            return match cut.next() {
+                Some(ask) if !abandoned => Err(format!("cut {}", ask.bytes.escape_ascii())),
+                _ => Ok(()),
+            };
+        }
         let excused = facts.is_excused(ask) || peer.slow;
         let incomplete = ask.whole_turn.is_none() && (peer.ended || facts.is_late(ask));
         let abandoned = peer.ended && self.behind;
@@ -114,10 +143,32 @@ impl Run {
         Err(format!("cut {part} the answer to {}", ask.bytes.escape_ascii()))
     }
 
+    /// Whether more may have been due in this turn than a turn does, and the rest is due in the next.
+    fn is_behind_with_deadlines(&self) -> bool {
+        let many = self.plan.crowd + self.plan.hoard > DEADLINES_PER_TURN_MAX as u64;
+        many && self.engine.poll_next_ms() == Some(0)
+    }
+
+    /// For how long a request has been under way that is not whole, if that is too long.
+    pub(crate) fn overdue_head_ms(&self, peer: &Peer) -> Option<u64> {
+        let ask = peer.next_ask().filter(|ask| ask.whole_turn.is_none())?;
+        if peer.streams || peer.slow || peer.last_heard || peer.has_part() || self.is_behind_with_deadlines()
+        {
+            return None;
+        }
+        // A head, and then a body, have this time each.
+        let parts = if ask.has_body { 2 } else { 1 };
+        let ms = self.now_ms() - ask.first_ms.max(peer.answered_ms);
+        (ms > parts * (self.limits.head_ms + 2 * TICK_MS)).then_some(ms)
+    }
+
     /// How long a client may go without sending or being answered anything.
     pub(crate) fn patience_ms(&self, peer: &Peer) -> u64 {
         let limits = &self.limits;
-        let waits = peer.next_ask().is_some_and(|ask| ask.whole_turn.is_some());
+        let waits = peer.asks.iter().any(|ask| ask.whole_turn.is_some());
+        if self.is_behind_with_deadlines() {
+            return u64::MAX;
+        }
         // What it waits for has deadlines of its own; what it does not read may keep it for ever.
         if waits || peer.slow || peer.has_part() {
             return u64::MAX;

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flash_engine::limits::{ABANDONED_MS, HEAD_ALIGN_BYTES};
+use flash_engine::limits::{
+    ABANDONED_MS, BLOCKS_AHEAD, HEAD_ALIGN_BYTES, LOAD_BYTES, RATE_WINDOW_MS, TICK_MS,
+};
 use flash_engine::{Engine, JobId, Key, Outcome, Readiness, Rules, SiteId, SiteRules, Task};
 use flash_http::types::TypeTable;
 
@@ -12,10 +14,11 @@ use crate::client::Peer;
 use crate::disk::Disk;
 use crate::machine::files::Residency;
 use crate::machine::{FileHandle, Machine, START_MS};
-use crate::oracle::Facts;
+use crate::oracle::{Facts, Seen};
 use crate::plan::{self, Health, Plan};
 use crate::properties::Limits;
 use crate::rng::Rng;
+use crate::visitors::{GUEST_PATH, GUEST_SITE};
 
 /// Turns after which a run that should have come to rest has not.
 const TURNS_MAX: u64 = 100_000;
@@ -33,6 +36,8 @@ pub(crate) enum Event {
     Leave(usize),
     /// A client that asks for what is in memory does so.
     Hot(usize),
+    /// A new client asks for a target.
+    Ask(usize),
     /// A job ends.
     Job(u64),
     /// A helper comes.
@@ -43,6 +48,8 @@ pub(crate) enum Event {
     Freeze,
     /// Many clients at once.
     Crowd,
+    /// Many that do not come to their point.
+    Hoard,
     Jump,
     Drain,
     /// Everything works again, or everybody leaves.
@@ -122,14 +129,36 @@ pub(crate) struct Run {
     pub(crate) helpers_away: usize,
     /// Jobs that were given up and whose helpers are not gone yet.
     pub(crate) hung: Vec<JobId>,
+    /// How far the monotonic clock has jumped.
+    pub(crate) jumped_ms: u64,
+    pub(crate) jumped_at_ms: u64,
+    seen: Seen,
+    /// Who asks for something beside a crowd, until its job is started.
+    pub(crate) guest: Option<usize>,
+    order: Order,
+    /// How far clients have come in each file, by place in [`Disk::named`].
+    reached: BTreeMap<usize, u64>,
+    /// Parts of files that helpers began to load in this turn: inode and offset.
+    loads: Vec<(u64, u64)>,
+}
+
+/// In which order the jobs of the sites are started.
+#[derive(Debug, Default)]
+struct Order {
+    /// The site of the latest job that was started beside the guest's.
+    latest: Option<SiteId>,
+    /// A helper worked for the guest's site at the end of the turn before.
+    is_served: bool,
 }
 
 impl Run {
     pub(crate) fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
-        let plan = Plan::random(&mut rng);
+        let mut plan = Plan::random(&mut rng);
         let mut rules = plan::rules(&mut rng, &plan);
         rules.optimizations = plan::optimizations(&mut Rng::new(!seed));
+        // The wire of streams sends no files by the machine.
+        plan.streams &= !rules.optimizations.send_file;
         let mut machine = Machine::new(plan.helpers);
         machine.helpers.ended = usize::from(plan.helpers == 0);
         let mut disk = Disk::default();
@@ -169,6 +198,13 @@ impl Run {
             wall_min_ns: now.wall_ns,
             helpers_away: 0,
             hung: Vec::new(),
+            jumped_ms: 0,
+            jumped_at_ms: 0,
+            seen: Seen::default(),
+            guest: None,
+            order: Order::default(),
+            reached: BTreeMap::new(),
+            loads: Vec::new(),
             plan,
         };
         run.schedule();
@@ -191,6 +227,9 @@ impl Run {
         }
         if self.plan.crowd > 0 {
             self.after(chaos_ms / 2, Event::Crowd);
+        }
+        if self.plan.hoard > 0 {
+            self.after(chaos_ms / 2, Event::Hoard);
         }
         if self.plan.jumps {
             let in_ms = self.rng.below(chaos_ms);
@@ -287,6 +326,7 @@ impl Run {
                 Event::Read(peer) => self.make_room(peer),
                 Event::Leave(peer) => self.leave(peer),
                 Event::Hot(slot) => self.ask_hot(slot),
+                Event::Ask(target) => self.ask_for_file(target),
                 Event::Job(number) => self.end_job(number),
                 Event::Helper => {
                     self.machine.helpers.idle += 1;
@@ -299,6 +339,7 @@ impl Run {
                 Event::Trouble => self.trouble(),
                 Event::Freeze => self.freeze(),
                 Event::Crowd => self.crowd(),
+                Event::Hoard => self.hoard(),
                 Event::Jump => self.jump(),
                 Event::Drain => {
                     self.drained = true;
@@ -315,6 +356,7 @@ impl Run {
         let now = self.machine.now;
         self.machine.trace.note("turn", &[self.turn, now.monotonic_ms - START_MS]);
         self.make_promises();
+        self.make_promises_of_streams();
         self.engine.handle_turn(now);
         let mut calls = std::mem::take(&mut self.calls);
         for peer in &self.peers {
@@ -338,6 +380,8 @@ impl Run {
         self.note_excuses();
         self.read_all();
         self.check_promises();
+        self.check_promises_of_streams();
+        self.check_loads();
         self.check_turn();
         if self.over && self.plan.walk_out {
             self.check_walk_out();
@@ -380,6 +424,7 @@ impl Run {
             disk: &self.disk,
             now_ms: self.now_ms(),
             freshness_ms: self.limits.freshness_ms,
+            old_ms: self.limits.freshness_ms + self.limits.stale_ms + 2 * self.limits.job_ms,
             head_ms: self.limits.head_ms,
             excuse_ms: self.excuse_ms,
             draining: self.drained,
@@ -387,6 +432,9 @@ impl Run {
             walls: &self.walls,
             wall_min_ns: self.wall_min_ns,
             listing_bytes: self.machine.helpers.listing_bytes,
+            listing_old_ms: self.limits.freshness_ms + 2 * self.limits.job_ms + self.jumped_ms,
+            turn: self.turn,
+            seen: self.limits.name_cache.then_some(&self.seen),
         }
     }
 
@@ -401,6 +449,9 @@ impl Run {
             self.require(read.is_ok(), "answers", || format!("client {number}: {}", read.unwrap_err()));
             let (answers, bytes) = (peer.answers - before, peer.received_bytes - bytes_before);
             self.answers += answers;
+            if bytes > 0 {
+                self.note_progress(peer);
+            }
             self.require(answers <= Limits::ANSWERS && bytes <= Limits::BYTES, "fairness", || {
                 format!("client {number} was sent {answers} answers of {bytes} bytes in one turn")
             });
@@ -416,6 +467,14 @@ impl Run {
             let patience_ms = self.patience_ms(peer);
             self.require(now_ms - peer.active_ms <= patience_ms, "timeouts", || {
                 format!("client {number} is still there after {} ms", now_ms - peer.active_ms)
+            });
+            let head_ms = self.overdue_head_ms(peer);
+            self.require(head_ms.is_none(), "timeouts", || {
+                format!("client {number} has sent a part of a head {head_ms:?} ms ago")
+            });
+            let stuck_ms = self.note_stuck(peer, bytes);
+            self.require(stuck_ms <= self.limits.stuck_ms, "least rate", || {
+                format!("client {number} has taken nothing for {stuck_ms} ms")
             });
             if !peer.hot {
                 self.go_on(number, peer);
@@ -451,10 +510,12 @@ impl Run {
                 continue;
             }
             let Some(task) = self.machine.helpers.task(id) else { continue };
+            self.note_start(id, &task);
             let subject = match &task {
                 Task::Find { site, path } | Task::List { site, path, .. } => {
                     Subject::Path(*site, path.clone())
                 }
+                Task::Close { .. } => panic!("the machine of the tests sets nothing aside"),
                 Task::Load { file, .. } | Task::Read { file, .. } => Subject::Inode(file.stat().inode),
             };
             let health = self.health;
@@ -467,6 +528,11 @@ impl Run {
             let outcome = self.rng.chance(50).then(|| self.perform(&task));
             let stalls = self.frozen || self.rng.chance(health.stalls);
             let in_ms = self.rng.between(1, health.latency_max_ms);
+            if let (Subject::Path(site, path), Some(Outcome::Found(_)), true) =
+                (&subject, &outcome, self.rng.chance(3) && in_ms > 5 && !stalls)
+            {
+                self.overtake((*site, path), in_ms);
+            }
             self.jobs.insert(id.to_u64(), Job { id, subject, outcome, fate });
             if !stalls {
                 self.after(in_ms, Event::Job(id.to_u64()));
@@ -474,7 +540,78 @@ impl Run {
         }
     }
 
+    /// A helper has begun: in which order, and with what.
+    fn note_start(&mut self, id: JobId, task: &Task<FileHandle>) {
+        if let Task::Load { file, offset, .. } = task {
+            self.loads.push((file.stat().inode, *offset));
+        }
+        let Some(guest) = self.guest else { return };
+        let site = self.engine.site_of(id);
+        if let Task::Find { path, .. } = task
+            && &**path == GUEST_PATH.as_bytes()
+        {
+            self.guest = None;
+            return;
+        }
+        let peer = &self.peers[guest];
+        let is_queued = peer.next_ask().and_then(|ask| ask.whole_turn).is_some_and(|turn| turn < self.turn);
+        if peer.closed || peer.ended || peer.asks.is_empty() {
+            self.guest = None;
+            return;
+        }
+        if !is_queued || site == Some(SiteId(GUEST_SITE)) || self.order.is_served || !self.hung.is_empty() {
+            self.order.latest = None;
+            return;
+        }
+        let is_out_of_turn = self.order.latest.is_some() && self.order.latest == site;
+        self.require(!is_out_of_turn, "turns of sites", || {
+            format!("two jobs of {site:?} before one of another")
+        });
+        self.order.latest = site;
+    }
+
+    /// No more of a file is loaded ahead than the bound says.
+    fn check_loads(&mut self) {
+        let is_served = |(id, _): &(JobId, _)| self.engine.site_of(*id) == Some(SiteId(GUEST_SITE));
+        self.order.is_served = self.guest.is_some() && self.machine.helpers.running.iter().any(is_served);
+        for (inode, offset) in std::mem::take(&mut self.loads) {
+            let Some(place) = self.disk.place_of(inode) else { continue };
+            let reached = self.reached.get(&place).copied().unwrap_or(0);
+            let most = reached.saturating_add((1 + BLOCKS_AHEAD) * LOAD_BYTES);
+            self.require(offset < most, "bounds", || {
+                format!("byte {offset} of a file is loaded for clients that have come to {reached}")
+            });
+        }
+    }
+
+    /// Clients have come so far in the files of a target.
+    pub(crate) fn note_reached(&mut self, target: usize, at: u64) {
+        for place in self.disk.files_of(target) {
+            let reached = self.reached.entry(place).or_default();
+            *reached = at.max(*reached);
+        }
+    }
+
+    fn note_progress(&mut self, peer: &mut Peer) {
+        for target in std::mem::take(&mut peer.finished) {
+            self.note_reached(target, u64::MAX);
+        }
+        for (target, at) in peer.places_in_files() {
+            self.note_reached(target, at);
+        }
+    }
+
+    /// For how long a client has taken nothing of what there is for it.
+    fn note_stuck(&self, peer: &mut Peer, bytes: u64) -> u64 {
+        let waits = peer.next_ask().is_some_and(|ask| ask.whole_turn.is_some());
+        let is_stuck = bytes == 0 && waits && peer.client.wire().wants_room();
+        let since_ms = peer.stuck_since_ms.unwrap_or(self.now_ms()).max(self.jumped_at_ms);
+        peer.stuck_since_ms = is_stuck.then_some(since_ms);
+        self.now_ms() - since_ms
+    }
+
     fn perform(&mut self, task: &Task<FileHandle>) -> Outcome<FileHandle> {
+        self.machine.helpers.listing_ms = self.now_ms();
         let outcome = self.machine.helpers.perform(task, &mut self.machine.files, &self.sites, &self.types);
         if let Outcome::Listed(file, _) = &outcome
             && self.rng.chance(70)
@@ -539,6 +676,7 @@ impl Limits {
     fn new(rules: &Rules) -> Self {
         Self {
             freshness_ms: rules.freshness_ms,
+            stale_ms: rules.stale_ms,
             head_ms: rules.timeouts.head_ms,
             idle_ms: rules.timeouts.idle_ms,
             job_ms: rules.timeouts.job_ms,
@@ -546,6 +684,12 @@ impl Limits {
             open_files_max: rules.open_files_max,
             cache_memory_bytes: rules.cache_memory_bytes,
             name_cache: rules.optimizations.name_cache,
+            // At the end of one window it may wait for the disk instead of its client.
+            stuck_ms: if rules.least_rate_bytes_per_s > 0 {
+                2 * (RATE_WINDOW_MS + rules.timeouts.job_ms + 2 * TICK_MS)
+            } else {
+                u64::MAX
+            },
             head_align_bytes: if rules.optimizations.align_heads { HEAD_ALIGN_BYTES } else { 1 },
         }
     }

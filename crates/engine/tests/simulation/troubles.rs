@@ -1,7 +1,9 @@
 //! What goes wrong: on the disk, with helpers and with the clocks; and the end of it.
 
+use flash_engine::SiteId;
+
 use crate::client::Peer;
-use crate::disk::{Disk, Lead};
+use crate::disk::{Disk, Lead, Target};
 use crate::machine::files::Residency;
 use crate::plan::Health;
 use crate::run::{Event, Run};
@@ -59,6 +61,21 @@ impl Run {
         }
     }
 
+    /// While a helper that has looked at a file is slow to tell, the file is replaced, and others ask for it before and
+    /// after it has told.
+    pub(crate) fn overtake(&mut self, (site, path): (SiteId, &[u8]), in_ms: u64) {
+        let is_it = |target: &Target| target.site == site.0 && target.path.as_bytes() == path;
+        let Some(target) = self.disk.targets.iter().position(is_it) else { return };
+        let Lead::File { plain, .. } = self.disk.targets[target].lead else { return };
+        if self.disk.named[plain].hot || self.disk.now(plain).file.is_none() {
+            return;
+        }
+        let size_bytes = Disk::size(&mut self.rng);
+        self.disk.replace(&mut self.machine, &mut self.rng, plain, size_bytes);
+        self.after(in_ms / 3, Event::Ask(target));
+        self.after(in_ms + 1, Event::Ask(target));
+    }
+
     /// A file that a client waits for.
     pub(crate) fn asked_for(&mut self) -> Option<usize> {
         let asked = self.peers.iter().filter(|peer| !peer.closed && !peer.hot).filter_map(Peer::next_ask);
@@ -76,7 +93,10 @@ impl Run {
     /// All that is not in the engine's caches leaves memory, and the disk answers nothing any more.
     pub(crate) fn freeze(&mut self) {
         self.frozen = true;
-        self.peers.iter_mut().for_each(|peer| peer.promised_turn = None);
+        for peer in &mut self.peers {
+            peer.promised_turn = None;
+            peer.asks.iter_mut().for_each(|ask| ask.promised_turn = None);
+        }
         for place in 0..self.disk.named.len() {
             self.disk.forget_name(&mut self.machine, place);
             if self.disk.now(place).file.is_some() {
@@ -96,6 +116,8 @@ impl Run {
             _ => (0, -(rng.between(1, 3 * 86_400_000) as i128)),
         };
         self.pass(ms);
+        self.jumped_ms += ms;
+        self.jumped_at_ms = self.now_ms();
         self.set_wall(self.machine.now.wall_ns + set_ms * 1_000_000);
         self.excuse_ms = self.now_ms();
     }

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use crate::ask::Ask;
-use crate::client::Peer;
+use crate::client::{FRAME_BYTES_MAX, Peer, STREAMS_MAX};
 use crate::disk::{Lead, Target};
 use crate::machine::client::pair;
 use crate::machine::{Client, START_WALL_NS};
@@ -16,7 +16,13 @@ impl Run {
         if self.drained || self.over {
             return;
         }
-        let Some(number) = self.connect(false) else { return self.after(50, Event::Come) };
+        let speaks_streams = self.plan.streams && self.rng.chance(50);
+        let Some(number) = self.connect_as(false, speaks_streams, None) else {
+            return self.after(50, Event::Come);
+        };
+        if !speaks_streams && !self.hot_targets.is_empty() && self.rng.chance(5) {
+            return self.burst(number);
+        }
         let rng = &mut self.rng;
         let peer = &mut self.peers[number];
         peer.more = rng.between(1, 8);
@@ -40,7 +46,7 @@ impl Run {
         }
         let count = if self.peers[number].serial { 1 } else { self.rng.between(1, self.peers[number].more) };
         for _ in 0..count {
-            let ask = self.any_ask();
+            let ask = self.ask_for(speaks_streams);
             self.peers[number].push(ask);
         }
         self.peers[number].more -= count;
@@ -48,39 +54,151 @@ impl Run {
         self.after(in_ms, Event::Send(number));
     }
 
-    /// Everybody asks for another name, and none of them is in memory.
+    /// Asks for the same over and over, faster than it is answered.
+    fn burst(&mut self, number: usize) {
+        let target = self.rng.pick(&self.hot_targets);
+        for _ in 0..BURST {
+            let ask = Ask::head(&self.disk, target);
+            self.peers[number].push(ask);
+        }
+        self.peers[number].bursts = true;
+        self.after(0, Event::Send(number));
+    }
+
+    /// Many clients from one address send most of a head.
+    pub(crate) fn hoard(&mut self) {
+        if self.drained || self.over {
+            return;
+        }
+        for _ in 0..self.plan.hoard {
+            let Some(peer) = self.connect_as(false, false, Some(HOARDER)) else { return };
+            self.peers[peer].crowd = true;
+            self.peers[peer].push(Ask::hoarding());
+            self.send(peer);
+        }
+    }
+
+    /// A client asks for a file and for nothing else.
+    pub(crate) fn ask_for_file(&mut self, target: usize) {
+        if self.drained || self.over {
+            return;
+        }
+        let ask = Ask::simple(&self.disk, target);
+        let Some(number) = self.connect(false) else { return };
+        self.peers[number].push(ask);
+        self.send(number);
+    }
+
+    /// Everybody asks for another name, and none of them is in memory. Somebody asks for one of another site.
     pub(crate) fn crowd(&mut self) {
         if self.drained || self.over {
             return;
         }
         for number in 0..self.plan.crowd {
-            let path = format!("/crowd{number}");
-            let target = self.disk.targets.len();
-            let content_type = "application/octet-stream";
-            self.disk.targets.push(Target { site: 0, path, lead: Lead::Missing, content_type, excuse_ms: 0 });
-            let ask = Ask::simple(&self.disk, target);
-            let Some(peer) = self.connect(false) else { return };
+            let ask = self.ask_for_nothing(0, format!("/crowd{number}"));
+            let from = self.plan.crowd_is_one.then_some(HOARDER);
+            let Some(peer) = self.connect_as(false, false, from) else { break };
             self.peers[peer].crowd = true;
             self.peers[peer].push(ask);
             self.send(peer);
         }
+        let Some(guest) = self.connect(false) else { return };
+        let ask = self.ask_for_nothing(GUEST_SITE, GUEST_PATH.to_owned());
+        self.peers[guest].push(ask);
+        self.send(guest);
+        self.guest = Some(guest);
+    }
+
+    /// A request for a name that nobody has heard of.
+    fn ask_for_nothing(&mut self, site: u16, path: String) -> Ask {
+        let target = self.disk.targets.len();
+        let content_type = "application/octet-stream";
+        self.disk.targets.push(Target { site, path, lead: Lead::Missing, content_type, excuse_ms: 0 });
+        Ask::simple(&self.disk, target)
     }
 
     pub(crate) fn connect(&mut self, hot: bool) -> Option<usize> {
+        self.connect_as(hot, false, None)
+    }
+
+    /// A new client, from this address if one is given.
+    fn connect_as(&mut self, hot: bool, streams: bool, from: Option<[u8; 4]>) -> Option<usize> {
         let number = self.peers.len();
         let (socket, wire) = pair(number as u64, self.machine.sockets_open.up());
         self.engine.handle_turn(self.machine.now);
         let open = self.engine.counters().connections;
-        let taken = self.engine.handle_accept(socket, SocketAddr::from(([127, 0, 0, 1], 9))).ok();
-        self.require(taken.is_some() == (open < self.limits.connections_max), "connections", || {
-            format!("{open} connections open, one more taken: {}", taken.is_some())
+        let evicted = self.engine.counters().evicted;
+        let address = from.map_or_else(|| address(number), |ip| SocketAddr::from((ip, 9)));
+        let (engine, machine) = (&mut self.engine, &mut self.machine);
+        let taken = if streams {
+            engine.handle_accept_streams(machine, socket, address)
+        } else {
+            engine.handle_accept(machine, socket, address)
+        };
+        let taken = taken.ok();
+        let evicted = self.engine.counters().evicted - evicted;
+        let is_full = open >= self.limits.connections_max;
+        self.require(taken.is_some() == (!is_full || evicted == 1), "connections", || {
+            format!("{open} connections open, one more taken: {}, {evicted} evicted", taken.is_some())
         });
+        self.require(evicted == 0 || is_full, "eviction", || format!("{evicted} with room for more"));
+        if is_full {
+            self.note_evicted(evicted as usize);
+        }
         let client = Client::new(taken?, wire);
-        self.peers.push(Peer::new(client, hot, self.now_ms()));
+        let mut peer = Peer::new(client, hot, self.now_ms());
+        peer.streams = streams;
+        self.peers.push(peer);
         Some(number)
     }
 
-    pub(crate) fn any_ask(&mut self) -> Ask {
+    /// Sees who was closed to make room: somebody who is idle, or nobody when nobody is.
+    fn note_evicted(&mut self, evicted: usize) {
+        let mut closed = 0;
+        let mut idle = 0;
+        for number in 0..self.peers.len() {
+            let peer = &self.peers[number];
+            if peer.closed || peer.evicted {
+                continue;
+            }
+            let has_asked = peer.asks.iter().any(|ask| ask.first_ms != u64::MAX);
+            if peer.client.is_closed() {
+                closed += 1;
+                let unheard = peer.asks.iter().all(|ask| ask.whole_turn.is_none_or(|turn| turn > self.turn));
+                self.require(peer.reset || (unheard && !peer.has_part()), "eviction", || {
+                    format!("client {number} was not idle")
+                });
+                self.peers[number].evicted = true;
+            } else if !has_asked && !peer.ended && !peer.last_heard && !peer.reset {
+                idle += 1;
+            }
+        }
+        self.require(closed == evicted, "eviction", || format!("{closed} closed, {evicted} counted"));
+        self.require(closed == 1 || idle == 0, "eviction", || format!("nobody was evicted with {idle} idle"));
+    }
+
+    /// A request as a client may make it.
+    fn ask_for(&mut self, on_a_stream: bool) -> Ask {
+        let mut ask = self.any_ask();
+        if on_a_stream {
+            while ask.target.is_none() {
+                ask = self.any_ask();
+            }
+            ask = ask.on_a_stream(&mut self.rng, &self.disk);
+        }
+        self.note_ranges(&ask);
+        ask
+    }
+
+    /// A part of a file may be read from any place of it on.
+    fn note_ranges(&mut self, ask: &Ask) {
+        let first = ask.ranges.iter().map(|(first, _)| first.unwrap_or(u64::MAX)).max();
+        if let (Some(target), Some(first)) = (ask.target, first) {
+            self.note_reached(target, first);
+        }
+    }
+
+    fn any_ask(&mut self) -> Ask {
         if self.rng.chance(4) {
             return Ask::malformed(&mut self.rng);
         }
@@ -101,6 +219,9 @@ impl Run {
         let peer = &mut self.peers[number];
         if peer.closed || peer.ended || peer.reset || peer.unsent.is_empty() {
             return;
+        }
+        if peer.bursts {
+            return peer.send_burst(now_ms, turn);
         }
         peer.send(now_ms, turn);
         if !peer.unsent.is_empty() {
@@ -146,7 +267,7 @@ impl Run {
         if peer.more > 0 && (peer.asks.is_empty() || !peer.serial) {
             let count = if peer.serial { 1 } else { self.rng.between(1, peer.more) };
             for _ in 0..count {
-                peer.push(self.any_ask());
+                peer.push(self.ask_for(peer.streams));
             }
             peer.more -= count;
             let think_ms = if self.over { 0 } else { self.rng.pick(&[0, 0, 1, 30, 700]) };
@@ -171,7 +292,7 @@ impl Run {
         self.after(gap_ms, Event::Hot(slot));
         let open = self.hot[slot].filter(|peer| {
             let peer = &self.peers[*peer];
-            !peer.closed && !peer.last_heard
+            !peer.closed && !peer.last_heard && !peer.evicted
         });
         if open.is_none() && self.drained {
             return;
@@ -187,6 +308,7 @@ impl Run {
         if !self.frozen && self.rng.chance(40) {
             ask = Ask::random(&mut self.rng, &self.disk, target, false);
         }
+        self.note_ranges(&ask);
         let peer = &mut self.peers[number];
         peer.push(ask);
         peer.send(self.machine.now.monotonic_ms, self.turn + 1);
@@ -201,14 +323,59 @@ impl Run {
             };
             let bytes = self.disk.in_memory(&self.machine, ask).or_else(|| self.in_cache(ask));
             let turn = bytes.map(|bytes| self.turn + Limits::turns(bytes));
-            self.peers[number].promised_turn = turn.filter(|_| !peer.closed && !peer.reset);
+            self.peers[number].promised_turn = turn.filter(|_| !peer.closed && !peer.reset && !peer.evicted);
+        }
+    }
+
+    /// The same of those on connections of several streams, whatever the others of their connection wait for. They take
+    /// turns, a frame each.
+    pub(crate) fn make_promises_of_streams(&mut self) {
+        if !self.plan.streams {
+            return;
+        }
+        for number in 0..self.peers.len() {
+            let peer = &self.peers[number];
+            if !peer.streams || peer.closed || peer.reset || peer.slow {
+                continue;
+            }
+            let whole = peer.asks.iter().filter(|ask| ask.whole_turn.is_some_and(|turn| turn <= self.turn));
+            let at_once = whole.count();
+            if at_once > STREAMS_MAX {
+                continue;
+            }
+            for place in 0..peer.asks.len() {
+                let ask = &self.peers[number].asks[place];
+                let is_hot = ask.target.is_some_and(|target| self.hot_targets.contains(&target));
+                if !is_hot || ask.whole_turn != Some(self.turn) {
+                    continue;
+                }
+                let Some(bytes) = self.disk.in_memory(&self.machine, ask) else { continue };
+                let frames = bytes.div_ceil(FRAME_BYTES_MAX as u64);
+                let turns = if at_once == 1 { Limits::turns(bytes) } else { frames + 2 };
+                self.peers[number].asks[place].promised_turn = Some(self.turn + turns);
+            }
+        }
+    }
+
+    pub(crate) fn check_promises_of_streams(&mut self) {
+        for (number, peer) in self.peers.iter().enumerate().filter(|(_, peer)| peer.streams) {
+            if peer.closed || peer.reset || peer.evicted {
+                continue;
+            }
+            let late = peer.asks.iter().find(|ask| ask.promised_turn.is_some_and(|turn| turn <= self.turn));
+            self.require(late.is_none(), "streams", || {
+                let ask = late.map(|ask| ask.bytes.escape_ascii().to_string());
+                format!("client {number} was not answered beside what it waits for: {ask:?}")
+            });
         }
     }
 
     /// Whether the answer is in the content cache: it was there, and nothing ever leaves it. Without the
     /// name cache nothing leads there.
     pub(crate) fn in_cache(&self, ask: &Ask) -> Option<u64> {
-        let keeps = self.plan.ample && self.limits.name_cache;
+        let keeps = self.plan.ample
+            && self.limits.name_cache
+            && self.limits.stale_ms == crate::plan::STALE_WITHOUT_END_MS;
         let target = ask.target.filter(|target| keeps && self.warm.contains(target))?;
         let Lead::File { plain, .. } = self.disk.targets[target].lead else { return None };
         let stat = self.disk.now(plain).file.as_ref()?.0;
@@ -235,4 +402,17 @@ impl Run {
             });
         }
     }
+}
+
+/// So many requests are more than are answered in a turn.
+const BURST: usize = 120;
+/// Where those come from who are many and have one address.
+const HOARDER: [u8; 4] = [127, 0, 0, 99];
+/// What somebody asks for beside a crowd: it is not of the crowd's site.
+pub(crate) const GUEST_SITE: u16 = 1;
+pub(crate) const GUEST_PATH: &str = "/guest";
+
+/// Clients come from a few addresses.
+fn address(number: usize) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1 + (number % 5) as u8], 9))
 }

@@ -5,7 +5,7 @@
 
 use std::thread;
 
-use flash_sys::waiting::signal::{self, Signal};
+use flash_waiting::signal::{self, Signal};
 
 use crate::error::{Error, Result};
 use crate::load::Stop;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 
-use flash_sys::waiting::program;
+use flash_waiting::program;
 
 use crate::error::{Error, Result};
 use crate::load::{self, Pace, Phase, Setup, Stream, StreamRan};

@@ -139,7 +139,7 @@ impl Driver {
             eprintln!("warning: {warning}");
         }
         let machine = crate::testbed::machine();
-        let _ = flash_sys::waiting::process::raise_descriptor_limit();
+        let _ = flash_waiting::process::raise_descriptor_limit();
         let stop = interrupt::watch()?;
         options.out.as_deref().map_or(Ok(()), Out::check)?;
         let run = level::describe(command, &options, &workload, machine);

@@ -5,8 +5,8 @@
 
 use std::io;
 
-use flash_sys::OwnedFd;
-use flash_sys::prompt::net;
+use flash_prompt::OwnedFd;
+use flash_prompt::net;
 
 use super::request::Request;
 use super::response::{Head, Response};

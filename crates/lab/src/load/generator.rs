@@ -10,8 +10,8 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use flash_sys::prompt::clock;
-use flash_sys::prompt::epoll::{Epoll, Ready};
+use flash_prompt::clock;
+use flash_prompt::epoll::{Epoll, Ready};
 
 use super::collect::{Outbox, Shared};
 use super::pool::Pool;

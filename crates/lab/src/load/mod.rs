@@ -3,7 +3,7 @@
 //! The commands that generate load call [`run`] with what to ask and get records; what they mean is
 //! computed elsewhere. In an open loop an arrival never waits for a reply and its latency counts
 //! from when it was meant to start, so a server that stalls can't hide it by slowing its own clients.
-//! System calls only through `flash_sys`.
+//! System calls only through `flash_prompt` and `flash_waiting`.
 //!
 //! A run has threads, a thread has a generator with a flow for each stream. Of failures:
 //!
@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 
-use flash_sys::prompt::clock;
+use flash_prompt::clock;
 
 use crate::error::{Error, Result};
 use crate::record::Record;
@@ -198,7 +198,7 @@ pub fn run(threads: Vec<Vec<Stream>>, phase: &Phase, stop: &Stop, keep: Option<&
     let streams = threads.first().map_or(0, Vec::len);
     check(&threads, streams)?;
     // A descriptor short shows as a local limit.
-    let _ = flash_sys::waiting::process::raise_descriptor_limit();
+    let _ = flash_waiting::process::raise_descriptor_limit();
     let count = threads.len() as u32;
     let shared = Shared {
         start_ns: clock::monotonic_ns() + START_NS_PER_THREAD * u64::from(count),

@@ -5,8 +5,8 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use flash_sys::prompt::epoll::{Epoll, Watch};
-use flash_sys::prompt::net;
+use flash_prompt::epoll::{Epoll, Watch};
+use flash_prompt::net;
 
 use super::SOURCES;
 use super::connection::Connection;

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 
-use flash_sys::prompt::epoll::Ready;
+use flash_prompt::epoll::Ready;
 
 use super::connection::Step;
 use super::generator::Io;

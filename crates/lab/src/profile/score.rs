@@ -3,7 +3,7 @@
 //! A profile asks for it. Each client asks without pause and reads no faster than its pace; a
 //! connection conforms when it still got the least bit rate over the whole try.
 
-use flash_sys::waiting::process;
+use flash_waiting::process;
 
 use crate::drive::{Driver, Level, Served, Users};
 use crate::error::Result;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flash_sys::waiting::program;
+use flash_waiting::program;
 
 use crate::error::{Error, Result};
 
@@ -76,7 +76,7 @@ impl Groups {
         if !has_more && cpu_percent.is_none() {
             return Ok(groups);
         }
-        if !flash_sys::sandbox::privileges::is_root() {
+        if !flash_waiting::sandbox::privileges::is_root() {
             return Err(impossible("bounds of memory, disk and CPU need root"));
         }
         let mounts = fs::read_to_string("/proc/self/mounts")

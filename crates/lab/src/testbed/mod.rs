@@ -18,7 +18,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use flash_sys::waiting::program;
+use flash_waiting::program;
 
 pub use machine::machine;
 pub use peer::{Peer, Peers, read_peers, ready_made, ready_made_names};

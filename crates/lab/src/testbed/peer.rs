@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flash_sys::waiting::program::{Signal, signal_named};
+use flash_waiting::program::{Signal, signal_named};
 use serde::Deserialize;
 use toml::Spanned;
 

@@ -14,7 +14,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flash_sys::waiting::program;
+use flash_waiting::program;
 
 use super::peer::{LOG, Recipe};
 use super::running::{LAST_BYTES, LOOK};

@@ -16,7 +16,7 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flash_sys::waiting::program::{self, Signal};
+use flash_waiting::program::{self, Signal};
 
 use super::groups::Groups;
 use super::peer::{Kind, LOG, Peer, Recipe, Wait};
@@ -103,7 +103,7 @@ impl Peer {
 
     fn start_recipe(&self, recipe: &Recipe, place: &Place, port: u16) -> Result<Running> {
         let name = &self.name;
-        let is_root = flash_sys::sandbox::privileges::is_root();
+        let is_root = flash_waiting::sandbox::privileges::is_root();
         let root = place.checked_root()?;
         let folder = Folder::make()?;
         let values = prepare::values(name, recipe, place, &root, &folder.0, port)?;

@@ -184,7 +184,7 @@ fn a_server_ends_with_a_caller_that_panics() {
 
 /// Whether there are groups of cgroups v1 to be made here.
 fn has_groups() -> bool {
-    let is_there = flash_sys::sandbox::privileges::is_root()
+    let is_there = flash_waiting::sandbox::privileges::is_root()
         && ["memory", "blkio"].iter().all(|name| Path::new("/sys/fs/cgroup").join(name).exists());
     if !is_there {
         eprintln!("skipped: no root, or no cgroups v1 under /sys/fs/cgroup");

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use flash_sys::waiting::{process, program};
+use flash_waiting::{process, program};
 
 use super::tree::{self, Process, Stat};
 use crate::error::{Error, Result};

@@ -10,8 +10,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use flash_sys::waiting::perf::{Event, Ring, Tracepoint};
-use flash_sys::waiting::process::raise_descriptor_limit;
+use flash_waiting::perf::{Event, Ring, Tracepoint};
+use flash_waiting::process::raise_descriptor_limit;
 
 use super::decode::{Decoder, Source, offset_of};
 use crate::error::{Error, Result};

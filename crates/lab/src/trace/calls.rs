@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 
-use flash_sys::waiting::perf::call_name;
+use flash_waiting::perf::call_name;
 
 use super::model::Name;
 

@@ -223,6 +223,8 @@ pub enum Reason {
     Metadata,
     /// Data on its way to the disk, or the journal.
     Writeback,
+    /// The journal, to note that a file was read: its access time.
+    AccessTime,
     /// Room in the queue of the disk.
     DiskQueue,
     /// A lock of the kernel that another one holds.
@@ -258,6 +260,7 @@ impl Reason {
             Self::DiskRead => "a read of the disk",
             Self::Metadata => "metadata of the file system",
             Self::Writeback => "writeback",
+            Self::AccessTime => "the journal, to note the access time",
             Self::DiskQueue => "room in the disk's queue",
             Self::Lock => "a lock in the kernel",
             Self::GracePeriod => "every core to leave the kernel once (RCU)",
@@ -291,7 +294,12 @@ impl Reason {
     pub fn is_disk(self) -> bool {
         matches!(
             self,
-            Self::DiskRead | Self::Metadata | Self::Writeback | Self::DiskQueue | Self::RemoteFileSystem
+            Self::DiskRead
+                | Self::Metadata
+                | Self::Writeback
+                | Self::AccessTime
+                | Self::DiskQueue
+                | Self::RemoteFileSystem
         )
     }
 }

@@ -1,8 +1,8 @@
 //! What the words, the table and the page say of made-up traces.
 
 use super::super::diagnosis::{LoopFinding, diagnose};
-use super::super::fixture::{helped_server, waiting_server};
-use super::super::model::Trace;
+use super::super::fixture::{helped_server, total, waiting_server};
+use super::super::model::{Reason, Trace};
 use super::super::{table, verdict};
 use super::*;
 
@@ -34,6 +34,22 @@ fn the_verdict_names_the_calls_the_files_and_who_paid() {
     for words in expected {
         assert!(text.contains(words) || flat.contains(words), "no '{words}' in\n{text}");
     }
+}
+
+#[test]
+fn waits_for_access_times_come_with_what_to_do_about_them() {
+    let advice = "mount the file system with noatime";
+    let mut trace = waiting_server();
+    assert!(!said(&trace).contains(advice));
+    trace.calls.push(total("preadv2", true, Reason::AccessTime, &[14]));
+    let text = said(&trace).replace("\n  ", " ");
+    let expected = "Reads waited for the journal of the file system to note the access times of files, 1 time, 14.0 ms \
+                    together: mount the file system with noatime, or have the server open files with O_NOATIME.";
+    assert!(text.contains(expected), "{text}");
+    assert!(text.contains("the journal, to note the access time"), "{text}");
+    let mut trace = helped_server();
+    trace.calls.push(total("pread64", false, Reason::AccessTime, &[14]));
+    assert!(said(&trace).replace("\n  ", " ").contains(advice), "in other threads, too");
 }
 
 #[test]

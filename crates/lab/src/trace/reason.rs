@@ -232,8 +232,36 @@ const FRAME_OF_ALL: &[&str] = &["schedule", "__schedule", "io_schedule", "preemp
 /// How the names of calls begin that are there to write.
 const WRITES: &[&str] = &["write", "pwrite", "fsync", "fdatasync", "sync", "msync", "fallocate"];
 
+/// How the names of calls begin that read, and change nothing of a file but its access time.
+const READS: &[&str] = &["read", "pread", "sendfile", "splice", "tee", "getdents"];
+
+/// By what a read changes a time of a file, and begins a transaction of the journal for it. Of these
+/// `touch_atime` says by itself what it is for.
+const TOUCHES: &[&str] = &[
+    "touch_atime",
+    "generic_update_time",
+    "inode_update_time",
+    "ext4_dirty_inode",
+    "jbd2__journal_start",
+    "start_this_handle",
+    "wait_transaction_",
+    "xfs_vn_update_time",
+    "btrfs_update_time",
+];
+
+/// Whether it is the access time of a file that is to be noted.
+fn is_access_time(functions: &[&str], call: &str) -> bool {
+    let touches = if READS.iter().any(|name| call.starts_with(name)) { TOUCHES } else { &TOUCHES[..1] };
+    let has_one = functions.iter().any(|function| touches.iter().any(|start| function.starts_with(start)));
+    // Memory that is freed in a read may write anything.
+    has_one && find(WORK, functions) != Some(Reason::MemoryReclaim)
+}
+
 /// The reason of a wait with these functions, the innermost first; `call` is what the thread had called.
 pub(crate) fn reason(functions: &[&str], call: &str) -> Reason {
+    if is_access_time(functions, call) {
+        return Reason::AccessTime;
+    }
     let inner = &functions[..functions.len().min(SLEEP_FRAMES)];
     if let Some(found) = find(SLEEPS, inner).or_else(|| find(WORK, functions)) {
         return found;

@@ -234,3 +234,37 @@ fn without_symbols_the_call_says_what_it_can() {
     is(Reason::Unknown, "pread64", "");
     is(Reason::Unknown, "futex", "__schedule schedule something_new");
 }
+
+/// ext4 with a journal and relatime: the read itself finds all of it in memory.
+#[test]
+fn noting_the_access_time_of_a_file_that_is_read_is_told_from_writing() {
+    let read = "__schedule schedule wait_transaction_locked add_transaction_credits start_this_handle \
+        jbd2__journal_start __ext4_journal_start_sb ext4_dirty_inode __mark_inode_dirty generic_update_time \
+        touch_atime filemap_read vfs_iter_read do_preadv __x64_sys_preadv2 do_syscall_64";
+    is(Reason::AccessTime, "preadv2", read);
+    // The one who commits it holds a lock, or the function is part of another in this kernel.
+    is(Reason::AccessTime, "sendfile", "__schedule schedule __mutex_lock touch_atime splice_direct_to_actor");
+    is(
+        Reason::AccessTime,
+        "read",
+        "__schedule schedule wait_transaction_locked jbd2__journal_start vfs_read",
+    );
+    is(
+        Reason::AccessTime,
+        "pread64",
+        "__schedule schedule io_schedule bit_wait generic_update_time vfs_read",
+    );
+    is(Reason::AccessTime, "getdents64", "__schedule schedule start_this_handle touch_atime iterate_dir");
+    is(
+        Reason::Writeback,
+        "write",
+        "__schedule schedule wait_transaction_locked add_transaction_credits start_this_handle jbd2__journal_start \
+         ext4_dirty_inode __mark_inode_dirty generic_update_time file_update_time ext4_write_checks vfs_write",
+    );
+    is(
+        Reason::MemoryReclaim,
+        "read",
+        "__schedule schedule start_this_handle jbd2__journal_start ext4_evict_inode evict shrink_slab \
+         try_to_free_pages filemap_read vfs_read",
+    );
+}

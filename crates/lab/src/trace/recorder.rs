@@ -7,9 +7,9 @@ use std::collections::HashSet;
 use std::process::{Child, Command};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use flash_sys::waiting::held::{Held, Parent};
-use flash_sys::waiting::perf;
-use flash_sys::waiting::program::{Signal, signal};
+use flash_waiting::held::{Held, Parent};
+use flash_waiting::perf;
+use flash_waiting::program::{Signal, signal};
 
 use super::analysis::Analysis;
 use super::attach::{Attached, RINGS_BYTES_MAX, ring_bytes};

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use flash_sys::waiting::perf;
+use flash_waiting::perf;
 
 use super::analysis::Analysis;
 use super::tap::Tap;

@@ -74,7 +74,7 @@ impl Shade {
         match reason {
             Some(Reason::DiskRead) => Self::DiskRead,
             Some(Reason::Metadata) => Self::Metadata,
-            Some(Reason::Writeback | Reason::DiskQueue) => Self::Writing,
+            Some(Reason::Writeback | Reason::AccessTime | Reason::DiskQueue) => Self::Writing,
             Some(Reason::Lock | Reason::Futex) => Self::Lock,
             _ => Self::Other,
         }

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 
-use flash_sys::waiting::packets::Packets;
+use flash_waiting::packets::Packets;
 
 use super::event::{Event, What};
 use super::segment::Segment;

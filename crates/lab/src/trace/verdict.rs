@@ -42,7 +42,25 @@ pub(super) fn sentences(found: &Diagnosis) -> Vec<String> {
     if found.others.disk_blocked > 0 {
         sentences.push(others(found));
     }
+    sentences.extend(access_times(found));
     sentences
+}
+
+/// What to do about waits that nobody needs: the kernel notes when a file was read last.
+fn access_times(found: &Diagnosis) -> Option<String> {
+    let calls = found.loops.iter().flat_map(|one| &one.calls).chain(&found.others.calls);
+    let noted = calls.flat_map(|call| &call.reasons).filter(|total| total.reason == Reason::AccessTime);
+    let (times, ns) = noted.fold((0_u64, 0_u64), |(times, ns), total| {
+        (times.saturating_add(total.count), ns.saturating_add(total.blocked_ns))
+    });
+    (times > 0).then(|| {
+        format!(
+            "Reads waited for the journal of the file system to note the access times of files, {}, {} together: mount \
+             the file system with noatime, or have the server open files with O_NOATIME.",
+            many(times, "time"),
+            time(ns)
+        )
+    })
 }
 
 /// The loops that are judged: those to be told of one by one, and the others.

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use flash_sys::waiting::perf;
+use flash_waiting::perf;
 
 use super::event::InCall;
 use super::model::{Process, Target, TargetKind};

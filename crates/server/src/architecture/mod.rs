@@ -18,11 +18,13 @@ mod sped;
 use std::io;
 
 use flash_engine::limits::FILES_OF_NAME_MAX;
-use flash_sys::OwnedFd;
-use flash_sys::waiting::{file, process};
+use flash_prompt::OwnedFd;
+use flash_waiting::{file, process};
+use flash_worker::Reach;
+use flash_worker::amped::PROMPT;
 
 use crate::config::{Architecture, HelperKind, Optimizations, Settings};
-use crate::worker::{self, Reach};
+use crate::start;
 
 /// What a helper thread can take besides its job: its stack, its buffers, an arena of the allocator.
 const HELPER_THREAD_BYTES: u64 = 16 << 20;
@@ -32,7 +34,7 @@ const ROOM_DESCRIPTORS_MAX: u64 = 1 << 16;
 
 /// Runs a worker on the orders from `control`.
 pub(crate) fn run(control: OwnedFd, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
-    let begun = worker::begin(control, settings)?;
+    let begun = start::begin(control, settings)?;
     if has_threads(settings) {
         process::make_room_for_descriptors(descriptors_max.min(ROOM_DESCRIPTORS_MAX))?;
     }
@@ -57,7 +59,7 @@ fn has_threads(settings: &Settings) -> bool {
 
 /// How workers of AMPED reach files. Only for experiments are these functions that wait.
 fn amped_reach(optimizations: &Optimizations) -> Reach {
-    let mut reach = amped::PROMPT;
+    let mut reach = PROMPT;
     if optimizations.open_in_loop {
         reach.look_up = |root, path, want| file::open_in_loop(root, path, want);
     }
@@ -83,6 +85,16 @@ pub(crate) fn sockets(settings: &Settings) -> usize {
         Architecture::Mp => 1,
         Architecture::Amped | Architecture::Sped | Architecture::Mt => settings.workers,
     }
+}
+
+/// How many connections a worker can have at once, as far as the settings say.
+pub(crate) fn connections_max(settings: &Settings) -> usize {
+    let at_once = match settings.architecture {
+        Architecture::Amped | Architecture::Sped => settings.connections_max,
+        Architecture::Mp => 1,
+        Architecture::Mt => settings.threads,
+    };
+    at_once.min(settings.connections_max)
 }
 
 /// How many jobs of a worker can be under way at once.

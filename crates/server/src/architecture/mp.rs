@@ -6,15 +6,17 @@
 
 use std::io;
 
+use flash_worker::Accepts;
+
 use super::sped::{WAITING, do_job, own_jobs};
 use crate::config::Settings;
-use crate::worker::{Accepts, Begun};
+use crate::start::{Begun, close};
 
 /// Runs one of the processes.
 pub(super) fn run(begun: Begun, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
     let work = begun.disk_work(settings)?;
     let worker = begun.worker(settings, descriptors_max, WAITING, Some(own_jobs()), Accepts::OneAtATime)?;
-    worker.ready(worker.close(settings, Some(&work))?)?;
+    worker.ready(close(&worker, settings, Some(&work))?)?;
     worker.run(|worker| {
         do_job(worker, &work);
         let is_free = worker.engine.is_drained();

@@ -11,20 +11,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
-use flash_engine::{Key, Outcome};
-use flash_sys::OwnedFd;
-use flash_sys::prompt::epoll::{Epoll, Ready, Watch};
-use flash_sys::prompt::mechanism::{Awaited, Kind, Mechanism};
-use flash_sys::prompt::{channel, net};
-use flash_sys::waiting::process;
-
-use super::amped::PROMPT;
-use crate::config::Settings;
-use crate::control::CHANNEL_BYTES;
-use crate::helper::DiskWork;
-use crate::worker::{
-    Accepts, Begun, Call, OwnJobs, Socket, Worker, close_aside_here, kind, lap, of_job, parts, timed, token,
+use flash_engine::{JobId, Key, Outcome};
+use flash_prompt::OwnedFd;
+use flash_prompt::epoll::{Epoll, Ready, Watch};
+use flash_prompt::mechanism::{Awaited, Mechanism, MechanismKind};
+use flash_prompt::{channel, net};
+use flash_waiting::process;
+use flash_worker::amped::PROMPT;
+use flash_worker::control::CHANNEL_BYTES;
+use flash_worker::{
+    Accepts, Call, OwnJob, OwnJobs, SiteFile, Socket, Worker, kind, lap, of_job, parts, timed, token,
 };
+
+use crate::config::Settings;
+use crate::helper::DiskWork;
+use crate::start::{Begun, close};
 
 /// Descriptors that a thread has for itself: two to wait with, and its connection's file.
 pub(super) const DESCRIPTORS_OF_THREAD: usize = 3;
@@ -61,7 +62,7 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
     let mut worker =
         begun.worker(settings, descriptors_max, PROMPT, Some(OwnJobs::default()), Accepts::All)?;
     // The main thread waits without the lock.
-    let mut mechanism = std::mem::replace(&mut worker.mechanism, Mechanism::new(Kind::Epoll, 1)?);
+    let mut mechanism = std::mem::replace(&mut worker.mechanism, Mechanism::new(MechanismKind::Epoll, 1)?);
     let bell = channel::pair(CHANNEL_BYTES)?;
     channel::set_nonblocking(&bell.0)?;
     channel::set_nonblocking(&bell.1)?;
@@ -81,7 +82,7 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
     })?;
     {
         let state = shared.lock();
-        state.worker.ready(state.worker.close(settings, Some(&shared.work))?)?;
+        state.worker.ready(close(&state.worker, settings, Some(&shared.work))?)?;
         // Only now: who serves before it is ready would not count as serving. Edge-triggered: of several
         // threads that wait on it, one is woken.
         for (number, listener) in state.listeners.iter().enumerate() {
@@ -106,7 +107,7 @@ fn start_threads(shared: &'static Shared, settings: &Settings, spare: Epoll, idl
         thread::Builder::new().name("connection".into()).stack_size(STACK_BYTES).spawn(move || {
             // Where it may not, threads are switched more often than they need be.
             let _ = process::preempt_nobody();
-            let in_force = shared.lock().worker.close(&settings, Some(&shared.work));
+            let in_force = close(&shared.lock().worker, &settings, Some(&shared.work));
             let is_closed = in_force.is_ok();
             // The main thread is there for as long as the process.
             let _ = closed.send(in_force);
@@ -169,7 +170,6 @@ impl Shared {
             timeout_ms = state.worker.until_next()?;
             state.pass_jobs_on(&self.bell.0);
             drop(state);
-            close_aside_here();
         }
     }
 }
@@ -185,6 +185,7 @@ impl State {
 
     /// Sees to what a thread leaves behind that lets go of the lock for longer.
     fn leave(&mut self, bell: &OwnedFd) -> io::Result<()> {
+        self.worker.close_returned();
         // Connections go on whose own threads may be asleep.
         if self.worker.until_next()? == Some(0) && self.going_on == 0 {
             self.worker.wake_loop()?;
@@ -231,7 +232,6 @@ impl Thread {
                 let _ = state.worker.wake_loop();
                 return;
             }
-            close_aside_here();
         }
     }
 
@@ -299,6 +299,21 @@ fn is_of_the_client(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }
 
+/// Does a job without the lock.
+fn do_job(shared: &Shared, job: OwnJob) -> (JobId, Outcome<SiteFile>) {
+    match job {
+        OwnJob::Task(id, task) => {
+            let do_it = || catch_unwind(AssertUnwindSafe(|| shared.work.do_task(&task)));
+            let outcome = timed(Call::Job, || of_job(&task), do_it);
+            (id, outcome.unwrap_or(Outcome::Lost))
+        }
+        OwnJob::Close(id, file) => {
+            timed(Call::CloseFile, || None, || drop(file));
+            (id, Outcome::Closed)
+        }
+    }
+}
+
 /// Goes on with what the turn has left, doing the jobs that it started, for as long as the thread's connection
 /// does.
 fn go_on(
@@ -308,17 +323,13 @@ fn go_on(
 ) -> io::Result<MutexGuard<'static, State>> {
     loop {
         state.worker.go_on();
-        if let Some((id, task)) = state.worker.take_job() {
+        if let Some(job) = state.worker.take_job() {
             state.leave(&shared.bell.0)?;
             drop(state);
-            let do_it = || catch_unwind(AssertUnwindSafe(|| shared.work.do_task(&task)));
-            let outcome = timed(Call::Job, || of_job(&task), do_it);
-            // Its file may be closed by that, which may wait, as does the close of one that was deleted.
-            drop(task);
-            close_aside_here();
+            let (id, outcome) = do_job(shared, job);
             state = shared.lock();
             state.begin_turn(0, true);
-            state.worker.finish_own(id, outcome.unwrap_or(Outcome::Lost));
+            state.worker.finish_own(id, outcome);
         } else if key.is_some_and(|key| state.worker.engine.is_continued(key)) {
             state.going_on += 1;
             drop(state);

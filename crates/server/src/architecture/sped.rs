@@ -3,11 +3,13 @@
 
 use std::io;
 
-use flash_sys::waiting::file;
+use flash_engine::Outcome;
+use flash_waiting::file;
+use flash_worker::{Accepts, Call, OwnJob, OwnJobs, Reach, Worker, of_job, timed};
 
 use crate::config::Settings;
 use crate::helper::DiskWork;
-use crate::worker::{Accepts, Begun, Call, OwnJobs, Reach, Worker, close_aside_here, of_job, timed};
+use crate::start::{Begun, close};
 
 /// Reach as any program has them. Whether they are in memory is not asked, which is what SPED saves (section
 /// 6.1).
@@ -30,20 +32,24 @@ pub(super) fn own_jobs() -> OwnJobs {
 pub(super) fn run(begun: Begun, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
     let work = begun.disk_work(settings)?;
     let worker = begun.worker(settings, descriptors_max, WAITING, Some(own_jobs()), Accepts::All)?;
-    worker.ready(worker.close(settings, Some(&work))?)?;
+    worker.ready(close(&worker, settings, Some(&work))?)?;
     worker.run(|worker| {
         do_job(worker, &work);
         Ok(())
     })
 }
 
-/// Does the job that the turn has left, if any: a listing, mostly. Then closes what was deleted.
+/// Does the job that the turn has left, if any: a listing, mostly, or the close of a deleted file.
 pub(super) fn do_job(worker: &mut Worker, work: &DiskWork) {
-    if let Some((id, task)) = worker.take_job() {
-        let outcome = timed(Call::Job, || of_job(&task), || work.do_task(&task));
-        worker.begin_turn(0);
-        worker.finish_own(id, outcome);
-        worker.go_on();
-    }
-    close_aside_here();
+    let Some(job) = worker.take_job() else { return };
+    let (id, outcome) = match job {
+        OwnJob::Task(id, task) => (id, timed(Call::Job, || of_job(&task), || work.do_task(&task))),
+        OwnJob::Close(id, file) => {
+            timed(Call::CloseFile, || None, || drop(file));
+            (id, Outcome::Closed)
+        }
+    };
+    worker.begin_turn(0);
+    worker.finish_own(id, outcome);
+    worker.go_on();
 }

@@ -2,10 +2,10 @@
 //!
 //! Called by `config::resolve`. May look up users, which may wait; may not change this process.
 
-use flash_sys::OwnedFd;
-use flash_sys::prompt::file::Want;
-use flash_sys::sandbox::privileges::{self, Account, Keep};
-use flash_sys::waiting::{account, file};
+use flash_prompt::OwnedFd;
+use flash_prompt::file::Want;
+use flash_waiting::sandbox::privileges::{self, Account, Keep};
+use flash_waiting::{account, file};
 
 use super::error::Problem;
 use super::options::{Given, Origin, Overrides};

@@ -2,7 +2,7 @@
 //!
 //! Called by `resolve` with what all sources said, defaults among it. May not look at anything else.
 
-use flash_sys::prompt::mechanism::SELECT_DESCRIPTORS_MAX;
+use flash_prompt::mechanism::SELECT_DESCRIPTORS_MAX;
 
 use super::error::Problem;
 use super::optimizations::SendBy;

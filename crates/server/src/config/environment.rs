@@ -80,6 +80,8 @@ mod tests {
             "event_mechanism" => "poll",
             "helpers" => "threads",
             "send" => "mmap",
+            "encoded_slash" => "refuse",
+            "etag" => "changed",
             _ if spec.kind == super::super::values::Kind::Switch => "yes",
             _ if matches!(spec.kind, super::super::values::Kind::Duration { .. }) => "7s",
             _ => "7",

@@ -174,14 +174,16 @@ impl ConfigError {
         texts.join("\n\n")
     }
 
-    /// Prints the text to standard error, with colours if that is a terminal and `NO_COLOR` is
-    /// not set.
-    pub fn print(&self) {
+    /// The text for standard error, with colours if that is a terminal and `NO_COLOR` is not set.
+    pub(crate) fn text_for_stderr(&self) -> String {
         let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let mut to = std::io::stderr().lock();
-        let text = self.render(to.is_terminal() && !no_colour);
+        self.render(std::io::stderr().is_terminal() && !no_colour)
+    }
+
+    /// Prints the text to standard error.
+    pub fn print(&self) {
         // Nobody is left to tell when standard error is gone; `eprintln!` would panic then.
-        let _ = writeln!(to, "{text}");
+        let _ = writeln!(std::io::stderr().lock(), "{}", self.text_for_stderr());
     }
 }
 

@@ -17,7 +17,8 @@ use super::options::{self, OPTIONS, Origin, Overrides, Spec};
 use super::suggest;
 use super::values::{self, Kind, Refusal};
 
-/// The most `[[site]]` tables, the most hosts of one, and the most entries of `[types]`.
+/// The most `[[site]]` tables, the most hosts of one, and the most entries of `[types]`. Each site's root costs a process at
+/// a start and a descriptor in every process of the server; docs/config.md says so.
 const SITES_MAX: usize = 1_024;
 const HOSTS_MAX: usize = 1_024;
 const TYPES_MAX: usize = 4_096;

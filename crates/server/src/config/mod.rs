@@ -31,8 +31,8 @@ pub use error::{ConfigError, ConfigErrorKind};
 pub use optimizations::{Optimizations, SendBy};
 pub use options::{Given, Origin, Overrides};
 pub use settings::{
-    Architecture, ControlSocket, EventMechanism, HelperKind, LogFormat, LogSettings, RunAs, SandboxMode,
-    Settings, Site,
+    Architecture, ControlSocket, EncodedSlash, EtagTime, EventMechanism, HelperKind, LogFormat, LogSettings,
+    RunAs, SandboxMode, Settings, Site,
 };
 pub use values::{Kind, Refusal, UserName, one_of};
 

@@ -12,7 +12,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::optimizations::SendBy;
-use super::settings::{Architecture, EventMechanism, HelperKind, LogFormat, SandboxMode};
+use super::settings::{
+    Architecture, EncodedSlash, EtagTime, EventMechanism, HelperKind, LogFormat, SandboxMode,
+};
 use super::values::{FromItems, Kind, Refusal, UserName};
 
 /// One option.
@@ -132,7 +134,7 @@ impl Spec {
     /// Whether a `[[site]]` may set it for itself.
     #[must_use]
     pub fn is_of_site(&self) -> bool {
-        matches!(self.key, "root" | "index" | "browse" | "precompressed")
+        matches!(self.key, "root" | "index" | "browse" | "precompressed" | "encoded_slash")
     }
 
     /// Parses the values that a source gave, all at once, and stores them in `into`.
@@ -215,8 +217,14 @@ options! {
         "List a directory that has no index file";
     precompressed: bool, Files, Switch, "BOOL", Text("true"),
         "Serve FILE.br, FILE.zst or FILE.gz for FILE to clients that accept it";
+    encoded_slash: EncodedSlash, Files, Kind::OneOf(EncodedSlash::WORDS), "HOW", Text("decode"),
+        "What %2F in a path is: decode (a slash, as for nginx) or refuse (an error, 400)";
+    etag: EtagTime, Files, Kind::OneOf(EtagTime::WORDS), "TIME", Text("modified"),
+        "What an ETag holds beside the length: modified (the same on every mirror), or changed (the time of change, too)";
     freshness: u64, Files, millis(0, HOUR_MS), "TIME", Text("1s"),
         "How long a cached file is served before it is looked at again";
+    stale: u64, Files, millis(0, 24 * HOUR_MS), "TIME", Text("10s"),
+        "How much longer it is served while a helper looks, when looking would wait for the disk; after that requests wait";
     listen: Vec<SocketAddr>, Network, Addresses, "ADDR:PORT", Text("127.0.0.1:8080"),
         "Address to listen on; repeat for more, port 0 is any free port";
     connections: u64, Network, count(1, 1_000_000), "N", Text("16384"),
@@ -264,6 +272,8 @@ options! {
         "Answer 503 when a helper takes longer than this";
     shutdown_timeout: u64, Limits, millis(0, HOUR_MS), "TIME", Text("30s"),
         "Time for open requests to finish at a stop";
+    reload_timeout: u64, Limits, millis(0, 24 * HOUR_MS), "TIME", Text("0s"),
+        "Time for open requests of the old configuration to finish after a reload; 0s: no limit";
     listing_entries: u64, Limits, count(1, 1_000_000), "N", Text("10000"),
         "Most entries shown in a listing";
     user: UserName, Privileges, Kind::User, "USER[:GROUP]", Depends("nobody if started by root, else who starts it"),

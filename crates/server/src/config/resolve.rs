@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use flash_sys::waiting::memory::usable_bytes;
-use flash_sys::waiting::root::{Unopened, open_roots};
+use flash_waiting::memory::usable_bytes;
+use flash_waiting::root::{Unopened, open_roots};
 
 use super::ROOT_PATIENCE;
 use super::account;
@@ -66,12 +66,15 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
         helpers: value(given.helpers),
         helpers_max: size(value(given.helpers_max)),
         freshness_ms: value(given.freshness),
+        stale_ms: value(given.stale),
+        etag: value(given.etag),
         cache_memory_bytes: given.cache_memory.map_or_else(cache_memory_bytes, |given| given.value),
         connections_max: size(value(given.connections)),
         head_timeout_ms: value(given.head_timeout),
         idle_timeout_ms: value(given.idle_timeout),
         job_deadline_ms: value(given.job_deadline),
         shutdown_timeout_ms: value(given.shutdown_timeout),
+        reload_timeout_ms: value(given.reload_timeout),
         helper_idle_ms: value(given.helper_idle),
         least_rate_bytes_per_s: value(given.least_rate),
         listing_entries_max: size(value(given.listing_entries)),
@@ -145,6 +148,7 @@ fn site(hosts: Vec<String>, root: PathBuf, given: Overrides) -> Site {
         index: value(given.index),
         browse: value(given.browse),
         precompressed: value(given.precompressed),
+        encoded_slash: value(given.encoded_slash),
     }
 }
 

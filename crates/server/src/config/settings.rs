@@ -36,6 +36,10 @@ pub struct Settings {
     pub helpers_max: usize,
     /// How long an entry of a cache is served before its file is looked at again, in milliseconds.
     pub freshness_ms: u64,
+    /// How much longer it is served while a helper checks it, in milliseconds.
+    pub stale_ms: u64,
+    /// Which times of a file its `ETag` holds.
+    pub etag: EtagTime,
     /// Memory for the contents of small files, in bytes for each worker.
     pub cache_memory_bytes: u64,
     /// The most connections of each worker.
@@ -48,6 +52,8 @@ pub struct Settings {
     pub job_deadline_ms: u64,
     /// Time for open requests to finish at a graceful stop, in milliseconds.
     pub shutdown_timeout_ms: u64,
+    /// Time for open requests of the old configuration to finish after a reload, in milliseconds; 0: no limit.
+    pub reload_timeout_ms: u64,
     /// How long a helper process waits for a job before it ends, in milliseconds.
     pub helper_idle_ms: u64,
     /// The least rate at which a client must take its answer, in bytes per second; 0: any rate.
@@ -240,6 +246,46 @@ pub struct Site {
     pub browse: bool,
     /// Whether `.br`, `.zst` and `.gz` siblings are served to clients that accept them.
     pub precompressed: bool,
+    /// What `%2F` in a path is taken for.
+    pub encoded_slash: EncodedSlash,
+}
+
+/// Which times of a file its `ETag` holds, beside its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EtagTime {
+    /// The time of modification.
+    Modified,
+    /// That and the time of change.
+    Changed,
+}
+
+impl EtagTime {
+    /// The names in the file, on the command line and in the environment.
+    pub(super) const WORDS: &'static [&'static str] = &["modified", "changed"];
+}
+
+impl Choice for EtagTime {
+    const ALL: &'static [Self] = &[EtagTime::Modified, EtagTime::Changed];
+}
+
+/// What `%2F` in a path is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EncodedSlash {
+    /// A slash.
+    Decode,
+    /// An error.
+    Refuse,
+}
+
+impl EncodedSlash {
+    /// The names in the file, on the command line and in the environment.
+    pub(super) const WORDS: &'static [&'static str] = &["decode", "refuse"];
+}
+
+impl Choice for EncodedSlash {
+    const ALL: &'static [Self] = &[EncodedSlash::Decode, EncodedSlash::Refuse];
 }
 
 impl Settings {
@@ -337,12 +383,15 @@ mod tests {
             helpers: HelperKind::Threads,
             helpers_max: 16,
             freshness_ms: 1_000,
+            stale_ms: 10_000,
+            etag: EtagTime::Changed,
             cache_memory_bytes: 64 << 20,
             connections_max: 16_384,
             head_timeout_ms: 10_000,
             idle_timeout_ms: 60_000,
             job_deadline_ms: 30_000,
             shutdown_timeout_ms: 30_000,
+            reload_timeout_ms: 0,
             helper_idle_ms: 10_000,
             least_rate_bytes_per_s: 1_024,
             listing_entries_max: 10_000,
@@ -359,6 +408,7 @@ mod tests {
                 index: vec!["index.html".to_owned()],
                 browse: false,
                 precompressed: true,
+                encoded_slash: EncodedSlash::Refuse,
             }],
         }
     }

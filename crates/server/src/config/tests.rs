@@ -68,12 +68,15 @@ fn nothing_said_means_the_defaults() {
         helpers: HelperKind::Processes,
         helpers_max: 16,
         freshness_ms: 1_000,
+        stale_ms: 10_000,
+        etag: EtagTime::Modified,
         cache_memory_bytes: settings.cache_memory_bytes,
         connections_max: 16_384,
         head_timeout_ms: 10_000,
         idle_timeout_ms: 60_000,
         job_deadline_ms: 30_000,
         shutdown_timeout_ms: 30_000,
+        reload_timeout_ms: 0,
         helper_idle_ms: 10_000,
         least_rate_bytes_per_s: 1_024,
         listing_entries_max: 10_000,
@@ -97,6 +100,7 @@ fn nothing_said_means_the_defaults() {
             index: vec!["index.html".to_owned()],
             browse: false,
             precompressed: true,
+            encoded_slash: EncodedSlash::Decode,
         }],
     };
     assert_eq!(settings, expected);
@@ -158,6 +162,8 @@ fn every_key_is_read() {
         index = ["a.html", "b.html"]
         browse = true
         precompressed = false
+        encoded_slash = "refuse"
+        etag = "changed"
         listen = ["[::]:80"]
         workers = 0x10
         helpers_max = 1
@@ -168,6 +174,7 @@ fn every_key_is_read() {
         idle_timeout = "2s"
         job_deadline = "3s"
         shutdown_timeout = "4s"
+        reload_timeout = "6s"
         helper_idle = "5s"
         least_rate = "2KiB"
         listing_entries = 6
@@ -182,7 +189,7 @@ fn every_key_is_read() {
         [types]
         MJS = "text/javascript"
         "#
-        .replace("UID", &flash_sys::sandbox::privileges::user().to_string())
+        .replace("UID", &flash_waiting::sandbox::privileges::user().to_string())
         .as_str(),
     );
     assert_eq!((settings.workers, settings.cache_memory_bytes), (16, 1 << 20));
@@ -194,8 +201,9 @@ fn every_key_is_read() {
         settings.job_deadline_ms,
         settings.shutdown_timeout_ms,
         settings.helper_idle_ms,
+        settings.reload_timeout_ms,
     ];
-    assert_eq!(times, [250, 1_000, 2_000, 3_000, 4_000, 5_000]);
+    assert_eq!(times, [250, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000]);
     assert_eq!((settings.connections_max, settings.listing_entries_max), (7, 6));
     assert_eq!(
         settings.log,
@@ -210,6 +218,7 @@ fn every_key_is_read() {
     let site = &settings.sites[0];
     assert_eq!((site.root.clone(), site.browse, site.precompressed), (folder.0.join("www"), true, false));
     assert_eq!(site.index, ["a.html", "b.html"]);
+    assert_eq!((site.encoded_slash, settings.etag), (EncodedSlash::Refuse, EtagTime::Changed));
     assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
 }
 

@@ -1,5 +1,6 @@
 //! Listings of directories, as HTML for people and as JSON for programs.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt::Write as _;
 use std::io;
@@ -8,9 +9,9 @@ use std::time::{Duration, Instant};
 use flash_http::date::iso_date;
 use flash_http::error_page::{escape_html, escape_json};
 use flash_http::target::encode_path;
-use flash_sys::OwnedFd;
-use flash_sys::prompt::file::{Kind, Want};
-use flash_sys::waiting::file;
+use flash_prompt::OwnedFd;
+use flash_prompt::file::FileKind;
+use flash_waiting::file;
 
 /// How long entries are looked at one by one; those after it are listed by name alone, so that
 /// a huge directory on a slow disk is listed before the job's deadline.
@@ -19,14 +20,15 @@ const LOOK_TIME: Duration = Duration::from_secs(5);
 /// What is in a directory.
 #[derive(Debug)]
 pub(super) struct Listing {
-    path: String,
+    path: Vec<u8>,
     entries: Vec<Entry>,
     more: bool,
 }
 
 #[derive(Debug)]
 struct Entry {
-    name: String,
+    /// As the file system has it: any bytes but a slash and NUL.
+    name: Vec<u8>,
     directory: bool,
     /// Unknown when there was no time to look.
     size_bytes: Option<u64>,
@@ -40,45 +42,75 @@ pub(super) fn read(root: &OwnedFd, path: &[u8], entries_max: usize) -> io::Resul
         _ => b".",
     };
     let (mut names, more) = file::names(root, relative, entries_max)?;
-    // What is not served is not listed: hidden files, and names that no address can carry.
-    names.retain(|name| !name.starts_with(b".") && !name.iter().any(u8::is_ascii_control));
+    // Hidden files are not served.
+    names.retain(|name| !name.starts_with(b"."));
     names.sort_unstable();
     let started = Instant::now();
     let mut entries: Vec<Entry> =
-        names.iter().filter_map(|name| look(root, relative, name, started)).collect();
+        names.into_iter().filter_map(|name| look(root, relative, name, started)).collect();
     entries.sort_by(|a, b| match b.directory.cmp(&a.directory) {
         Ordering::Equal => a.name.cmp(&b.name),
         other => other,
     });
-    Ok(Listing { path: String::from_utf8_lossy(path).into_owned(), entries, more })
+    Ok(Listing { path: path.to_vec(), entries, more })
 }
 
-fn look(root: &OwnedFd, directory: &[u8], name: &[u8], started: Instant) -> Option<Entry> {
-    // A name that is not text could not be linked to without changing it.
-    let text = std::str::from_utf8(name).ok()?.to_owned();
+fn look(root: &OwnedFd, directory: &[u8], name: Vec<u8>, started: Instant) -> Option<Entry> {
     if started.elapsed() > LOOK_TIME {
-        return Some(Entry { name: text, directory: false, size_bytes: None, modified_s: None });
+        return Some(Entry { name, directory: false, size_bytes: None, modified_s: None });
     }
-    let path = [directory, b"/", name].concat();
-    // What cannot be looked at, a symlink out of the root above all, cannot be served either.
-    let stat = file::open(root, &path, Want::Stat).ok()?.stat;
+    let path = [directory, b"/", name.as_slice()].concat();
+    // What cannot be looked at, a symlink out of the root above all, cannot be served either, nor can
+    // what this user may not read.
+    let (stat, is_readable) = file::look(root, &path).ok()?;
+    if !is_readable {
+        return None;
+    }
     let directory = match stat.kind {
-        Kind::File => false,
-        Kind::Directory => true,
-        Kind::Special => return None,
+        FileKind::File => false,
+        FileKind::Directory => true,
+        FileKind::Special => return None,
     };
     Some(Entry {
-        name: text,
+        name,
         directory,
         size_bytes: (!directory).then_some(stat.size_bytes),
         modified_s: Some(stat.modified_ns.div_euclid(1_000_000_000) as i64),
     })
 }
 
+/// Bytes of a name as text for people: what is no UTF-8 and what is a control character shows as the
+/// replacement character, so that no name can act on a page or a terminal.
+fn text(bytes: &[u8]) -> String {
+    let shown =
+        |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
+    String::from_utf8_lossy(bytes).chars().map(shown).collect()
+}
+
+/// Bytes of a name for the inside of a JSON string. What is no UTF-8 is replaced: its `href` is exact.
+fn json_text(bytes: &[u8]) -> String {
+    match String::from_utf8_lossy(bytes) {
+        Cow::Borrowed(text) => escape_json(text).into_owned(),
+        Cow::Owned(text) => escape_json(&text).into_owned(),
+    }
+}
+
+impl Entry {
+    /// Where it is, relative to its directory. Whatever the name, it is no scheme and no host.
+    fn href(&self) -> String {
+        format!("./{}{}", encode_path(&self.name), self.slash())
+    }
+
+    fn slash(&self) -> &'static str {
+        if self.directory { "/" } else { "" }
+    }
+}
+
 impl Listing {
     /// A page that is readable without scripts, in light and dark, on paper and small screens.
     pub(super) fn to_html(&self) -> String {
-        let title = escape_html(&self.path).into_owned();
+        let title = text(&self.path);
+        let title = escape_html(&title);
         let mut page = String::with_capacity(1024 + self.entries.len() * 160);
         // Formatting into a String cannot fail.
         let _ = write!(
@@ -88,18 +120,18 @@ impl Listing {
              <title>{title}</title><style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n<table>\
              <thead><tr><th>Name</th><th class=\"n\">Size</th><th>Modified (UTC)</th></tr></thead>\n<tbody>\n"
         );
-        if self.path != "/" {
+        if self.path != b"/" {
             page.push_str("<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>\n");
         }
         for entry in &self.entries {
-            let slash = if entry.directory { "/" } else { "" };
             let size = entry.size_bytes.map(size_text).unwrap_or_default();
             let modified = entry.modified_s.map(date_text).unwrap_or_default();
             let _ = writeln!(
                 page,
-                "<tr><td><a href=\"./{}{slash}\">{}{slash}</a></td><td class=\"n\">{size}</td><td>{modified}</td></tr>",
-                encode_path(entry.name.as_bytes()),
-                escape_html(&entry.name),
+                "<tr><td><a href=\"{}\">{}{}</a></td><td class=\"n\">{size}</td><td>{modified}</td></tr>",
+                entry.href(),
+                escape_html(&text(&entry.name)),
+                entry.slash(),
             );
         }
         page.push_str("</tbody></table>\n");
@@ -114,9 +146,9 @@ impl Listing {
         page
     }
 
-    /// `{"path", "entries": [{"name", "type", "size", "modified"}], "more"}`; size in bytes.
+    /// `{"path", "entries": [{"name", "href", "type", "size", "modified"}], "more"}`; size in bytes.
     pub(super) fn to_json(&self) -> String {
-        let mut text = format!("{{\"path\":\"{}\",\"entries\":[", escape_json(&self.path));
+        let mut text = format!("{{\"path\":\"{}\",\"entries\":[", json_text(&self.path));
         for (number, entry) in self.entries.iter().enumerate() {
             let comma = if number == 0 { "" } else { "," };
             let kind = match (entry.directory, entry.modified_s) {
@@ -130,8 +162,9 @@ impl Listing {
                 .map_or("null".to_owned(), |s| format!("\"{}\"", String::from_utf8_lossy(&iso_date(s))));
             let _ = write!(
                 text,
-                "{comma}{{\"name\":\"{}\",\"type\":{kind},\"size\":{size},\"modified\":{modified}}}",
-                escape_json(&entry.name),
+                "{comma}{{\"name\":\"{}\",\"href\":\"{}\",\"type\":{kind},\"size\":{size},\"modified\":{modified}}}",
+                json_text(&entry.name),
+                entry.href(),
             );
         }
         let _ = writeln!(text, "],\"more\":{}}}", self.more);
@@ -175,6 +208,9 @@ p{opacity:.7}";
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     fn listing() -> (tempdir::Folder, Listing) {
@@ -184,6 +220,7 @@ mod tests {
         std::fs::write(at.join("a<b>.txt"), "hello").expect("a file");
         std::fs::write(at.join(".hidden"), "").expect("a file");
         std::fs::write(at.join("c\nd"), "").expect("a file");
+        std::fs::write(at.join(OsStr::from_bytes(b"\xff\xc2\x9b")), "").expect("a file");
         std::os::unix::fs::symlink("/etc/passwd", at.join("out")).expect("a link");
         let root = file::open_folder(at).expect("the folder");
         let listing = read(&root, b"/", 100).expect("a listing");
@@ -194,8 +231,14 @@ mod tests {
     fn shows_what_is_served_and_nothing_else() {
         let (_folder, listing) = listing();
         let names: Vec<_> =
-            listing.entries.iter().map(|e| (e.name.as_str(), e.directory, e.size_bytes)).collect();
-        assert_eq!(names, [("sub", true, None), ("a<b>.txt", false, Some(5))]);
+            listing.entries.iter().map(|e| (&e.name[..], e.directory, e.size_bytes)).collect();
+        let expected: [(&[u8], bool, Option<u64>); 4] = [
+            (b"sub", true, None),
+            (b"a<b>.txt", false, Some(5)),
+            (b"c\nd", false, Some(0)),
+            (b"\xff\xc2\x9b", false, Some(0)),
+        ];
+        assert_eq!(names, expected);
     }
 
     #[test]
@@ -204,7 +247,21 @@ mod tests {
         let page = listing.to_html();
         assert!(page.contains("<a href=\"./sub/\">sub/</a>"), "{page}");
         assert!(page.contains("<a href=\"./a%3Cb%3E.txt\">a&lt;b&gt;.txt</a>"), "{page}");
-        assert!(listing.to_json().contains("{\"name\":\"a<b>.txt\",\"type\":\"file\",\"size\":5,"));
+        assert!(page.contains("<a href=\"./c%0Ad\">c\u{fffd}d</a>"), "{page}");
+        assert!(page.contains("<a href=\"./%FF%C2%9B\">\u{fffd}\u{fffd}</a>"), "{page}");
+        assert!(!page.contains(|c: char| c.is_control() && c != '\n'));
+        let json = listing.to_json();
+        for entry in [
+            "{\"name\":\"sub\",\"href\":\"./sub/\",\"type\":\"directory\",",
+            "{\"name\":\"a<b>.txt\",\"href\":\"./a%3Cb%3E.txt\",\"type\":\"file\",\"size\":5,",
+            "{\"name\":\"c\\nd\",\"href\":\"./c%0Ad\",",
+            "{\"name\":\"\u{fffd}\\u009b\",\"href\":\"./%FF%C2%9B\",",
+        ] {
+            assert!(json.contains(entry), "{entry} in {json}");
+        }
+        let odd = Listing { path: b"/\x1b\xff<b>/".to_vec(), ..listing };
+        assert!(odd.to_html().contains("<h1>/\u{fffd}\u{fffd}&lt;b&gt;/</h1>"));
+        assert!(odd.to_json().starts_with("{\"path\":\"/\\u001b\u{fffd}<b>/\""));
     }
 
     #[test]

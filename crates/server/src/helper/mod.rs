@@ -7,23 +7,24 @@ mod listing;
 mod threads;
 mod work;
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use flash_engine::{JobId, Outcome, Task};
-use flash_sys::OwnedFd;
-use flash_sys::prompt::channel;
-use flash_sys::sandbox::calls::Calls;
-use flash_sys::sandbox::paths::Rights;
+use flash_prompt::OwnedFd;
+use flash_prompt::channel;
+use flash_waiting::process;
+use flash_waiting::sandbox::calls::CallList;
+use flash_waiting::sandbox::paths::Rights;
 
 pub(crate) use threads::start as start_threads;
 pub(crate) use work::DiskWork;
 
 use crate::config::Settings;
-use crate::control::{Order, receive_order};
-use crate::protocol::{CLOSE, MESSAGE_BYTES_MAX, decode_task, encode_outcome};
 use crate::sandbox::{self, Role};
+use flash_worker::control::{Order, receive_order};
+use flash_worker::protocol::{MESSAGE_BYTES_MAX, decode_task, encode_outcome};
 
 /// How old a helper without some root is at least when it makes room for one with it: a root that
 /// hangs or fails must not make every request of its site start a process.
@@ -43,12 +44,12 @@ pub(crate) fn run(channel: &OwnedFd, settings: &Settings) -> io::Result<()> {
             other => return Err(io::Error::new(ErrorKind::InvalidData, format!("unexpected {other:?}"))),
         }
     }
-    close(&work, settings, Calls::Helper)?;
+    close(&work, settings, CallList::Helper)?;
     serve(&work, channel, Some(OUTDATED_MIN))
 }
 
 /// Has the kernel hold the calling thread to a helper's part from now on.
-fn close(work: &DiskWork, settings: &Settings, calls: Calls<'_>) -> io::Result<()> {
+fn close(work: &DiskWork, settings: &Settings, calls: CallList<'_>) -> io::Result<()> {
     let roots: Vec<_> = work.roots().map(|root| (root, Rights::ReadAndList)).collect();
     sandbox::close(Role::Helper, settings, &roots, calls).map(drop)
 }
@@ -66,11 +67,8 @@ fn serve(work: &DiskWork, channel: &OwnedFd, room_after: Option<Duration>) -> io
         if length == 0 {
             return Ok(());
         }
-        if bytes[..length] == [CLOSE] {
-            descriptors.clear();
-            continue;
-        }
         let task = decode_task(&bytes[..length], &mut descriptors);
+        // Closes the file of a task that says so, before it is answered.
         descriptors.clear();
         let (id, outcome) = match &task {
             Some((id, task)) => (*id, do_guarded(work, task)),
@@ -96,11 +94,9 @@ fn do_guarded(work: &DiskWork, task: &Task<OwnedFd>) -> Outcome<OwnedFd> {
     catch_unwind(AssertUnwindSafe(|| work.do_task(task))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        // Nobody may be reading any more.
-        let _ = writeln!(
-            io::stderr(),
-            "flash: a bug: panic in a helper ({text}); its requests were answered 503"
-        );
+        process::say_if_heard(&format!(
+            "flash: a bug: panic in a helper ({text}); its requests were answered 503\n"
+        ));
         Outcome::Lost
     })
 }

@@ -13,15 +13,15 @@ use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use flash_sys::OwnedFd;
-use flash_sys::prompt::channel;
-use flash_sys::sandbox::calls::Calls;
-use flash_sys::sandbox::memory;
-use flash_sys::waiting::process;
+use flash_prompt::OwnedFd;
+use flash_prompt::channel;
+use flash_waiting::process;
+use flash_waiting::sandbox::calls::CallList;
+use flash_waiting::sandbox::memory;
 
 use super::{DiskWork, close, serve};
 use crate::config::Settings;
-use crate::protocol::MESSAGE_BYTES_MAX;
+use flash_worker::protocol::MESSAGE_BYTES_MAX;
 
 /// Starts all helpers that a worker may have, which share what `work` needs. Gives the worker's ends of their
 /// channels once each is held to its part.
@@ -38,7 +38,7 @@ pub(crate) fn start(settings: &Settings, work: DiskWork) -> io::Result<Vec<Owned
         let spawned = thread::Builder::new().name("helper".into()).spawn(move || {
             // Where it may not, helpers work all the same.
             let _ = process::give_way();
-            let closed = close(&work, &settings, Calls::HelperThread);
+            let closed = close(&work, &settings, CallList::HelperThread);
             let is_held = closed.is_ok();
             // The worker waits for it; if not, it has ended.
             let _ = ready.send(closed);

@@ -4,11 +4,11 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use flash_engine::limits::SMALL_FILE_BYTES_MAX;
-use flash_engine::{FileStat, Finding, Kind, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
+use flash_engine::{FileKind, FileStat, Finding, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
 use flash_http::types::TypeTable;
-use flash_sys::prompt::file::is_place;
-use flash_sys::waiting::file;
-use flash_sys::{AsFd, OwnedFd};
+use flash_prompt::file::is_place;
+use flash_prompt::{AsFd, OwnedFd};
+use flash_waiting::file;
 
 use super::listing;
 use crate::config::{self, Settings};
@@ -67,6 +67,8 @@ impl DiskWork {
                 file::load(&**file, *offset, *length_bytes).map(|()| Outcome::Loaded)
             }
             Task::Read { file, offset, length_bytes } => self.hand_over(&**file, *offset, *length_bytes),
+            // Whoever received the message has closed the file that came with it.
+            Task::Close { .. } => Ok(Outcome::Closed),
         };
         let outcome = outcome.unwrap_or_else(|e| Outcome::Failed(e.raw_os_error().unwrap_or(0)));
         if let Outcome::Failed(number) = outcome {
@@ -83,7 +85,9 @@ impl DiskWork {
         let Some((rules, root)) = self.rooted(site)? else {
             return Ok(Outcome::Lost);
         };
-        let look_up = |path: &[u8], want| convert::look_up(file::open(root, path, convert::sys_want(want)));
+        let look_up = |path: &[u8], want| {
+            flash_worker::convert::look_up(file::open(root, path, flash_worker::convert::sys_want(want)))
+        };
         let finding = match find(path, rules, &self.types, Want::Content, look_up) {
             Ok(finding) => finding,
             Err(LookUpError::Failed(number)) => return Ok(Outcome::Failed(number)),
@@ -119,7 +123,10 @@ impl DiskWork {
         let Some((_, root)) = self.rooted(site)? else {
             return Ok(Outcome::Lost);
         };
-        let listing = listing::read(root, path, self.listing_entries_max)?;
+        let listing = match listing::read(root, path, self.listing_entries_max) {
+            Ok(listing) => listing,
+            Err(e) => return Ok(unlisted(&e)),
+        };
         let text = if json { listing.to_json() } else { listing.to_html() };
         let file = file::memory_file(text.as_bytes())?;
         let stat = state(&file)?;
@@ -137,10 +144,22 @@ impl DiskWork {
     }
 }
 
+/// What to say of a directory that cannot be listed: also that it may not be, or is not there any more,
+/// is found out only here.
+fn unlisted<G>(error: &io::Error) -> Outcome<G> {
+    match flash_worker::convert::look_up_error(error) {
+        LookUpError::Denied => Outcome::Found(Finding::Denied),
+        LookUpError::Missing => Outcome::Found(Finding::Missing),
+        LookUpError::Exhausted => Outcome::Exhausted,
+        LookUpError::Failed(number) => Outcome::Failed(number),
+        LookUpError::WouldWait => Outcome::Failed(error.raw_os_error().unwrap_or(0)),
+    }
+}
+
 /// The state of a file that is no more.
 const GONE: FileStat =
-    FileStat { kind: Kind::File, device: 0, inode: 0, size_bytes: 0, modified_ns: 0, changed_ns: 0 };
+    FileStat { kind: FileKind::Regular, device: 0, inode: 0, size_bytes: 0, modified_ns: 0, changed_ns: 0 };
 
 fn state(file: impl AsFd) -> io::Result<FileStat> {
-    Ok(convert::stat(&file::stat(file)?))
+    Ok(flash_worker::convert::stat(&file::stat(file)?))
 }

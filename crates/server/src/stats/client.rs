@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flash_sys::waiting::local;
+use flash_waiting::local;
 
 use super::{Answer, Request, ServerStalls, ServerStats, VERSION, place};
 

@@ -7,10 +7,7 @@
 //! Nothing here may be relied on for serving a request.
 
 mod answer;
-mod calls;
 mod client;
-mod counters;
-mod figures;
 mod place;
 mod stalls;
 mod states;
@@ -19,14 +16,11 @@ mod table;
 mod tests;
 
 pub use answer::{Answer, ServerStats, VERSION, WorkerStats};
-pub(crate) use calls::{BUCKETS, bucket_of};
-pub use calls::{CallTimes, Calls, STALL_NS};
 pub use client::{ANSWER_BYTES_MAX, AskError, ask, ask_stalls, find_running};
-pub use counters::{Caches, Counters};
+pub use flash_worker::stats::{Caches, CallTimes, Calls, Counters, STALL_NS, STALLS_MAX, Stall, Stalls};
 pub(crate) use place::own_socket;
 pub use place::socket_of;
-pub(crate) use stalls::kept_path;
-pub use stalls::{STALLS_MAX, ServerStalls, Stall, Stalls, WorkerStalls, stalls_heading, stalls_table};
+pub use stalls::{ServerStalls, WorkerStalls, stalls_heading, stalls_table};
 pub(crate) use states::sample;
 pub use states::{StateCounts, States};
 pub use table::{line, table};

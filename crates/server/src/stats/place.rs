@@ -8,8 +8,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use flash_sys::sandbox::privileges;
-use flash_sys::waiting::local;
+use flash_waiting::local;
+use flash_waiting::sandbox::privileges;
 
 /// How the name of a socket ends, after the number of its process.
 const SUFFIX: &str = ".sock";

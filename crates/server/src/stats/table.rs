@@ -4,9 +4,9 @@
 
 use std::fmt::Write as _;
 
-use super::figures::Histogram;
 use super::stalls::time;
 use super::{Counters, ServerStats, StateCounts, WorkerStats};
+use flash_worker::stats::Histogram;
 
 /// Workers shown, each on a line; more are only counted.
 const WORKERS_SHOWN_MAX: usize = 64;
@@ -122,11 +122,12 @@ fn requests(out: &mut String, sum: &Counters, amounts: Amounts) {
     let _ = writeln!(out, "sent         {:>12}", amounts.bytes(sum.bytes_sent()));
     let _ = writeln!(
         out,
-        "connections  {:>12} open   {} most   {} accepted   {} refused",
+        "connections  {:>12} open   {} most   {} accepted   {} refused   {} evicted",
         grouped(connections.open.0),
         grouped(connections.most.0),
         amounts.of(connections.accepted),
         amounts.of(connections.refused),
+        amounts.of(connections.evicted),
     );
 }
 
@@ -163,11 +164,12 @@ fn distributions(out: &mut String, sum: &Counters, amounts: Amounts) {
     ];
     for (name, Histogram(counted)) in rows {
         let count = amounts.of(counted.count());
-        distribution(out, name, &count, counted.mean(), counted.max(), |part| counted.percentile(part));
+        let spread = (counted.mean(), counted.max());
+        distribution(out, (name, &count), spread, |part| counted.percentile(part));
         if name.starts_with("events") {
-            let (mean, max) = (counted.weighted_mean(), counted.max());
+            let spread = (counted.weighted_mean(), counted.max());
             let count = amounts.of(counted.sum());
-            distribution(out, "  as an event sees it", &count, mean, max, |part| {
+            distribution(out, ("  as an event sees it", &count), spread, |part| {
                 counted.weighted_percentile(part)
             });
         }
@@ -176,10 +178,8 @@ fn distributions(out: &mut String, sum: &Counters, amounts: Amounts) {
 
 fn distribution(
     out: &mut String,
-    name: &str,
-    count: &str,
-    mean: Option<f64>,
-    max: u64,
+    (name, count): (&str, &str),
+    (mean, max): (Option<f64>, u64),
     percentile: impl Fn(f64) -> Option<u64>,
 ) {
     let _ = write!(out, "{name:<22} {count:>12} {:>10}", optional(mean));
@@ -215,9 +215,14 @@ fn calls(out: &mut String, sum: &Counters, amounts: Amounts) {
 fn jobs(out: &mut String, stats: &ServerStats, amounts: Amounts) {
     let (jobs, sum) = (&stats.sum.jobs, &stats.sum);
     let _ = writeln!(out, "\njobs            started      refused         lost");
-    for (name, job) in
-        [("find", &jobs.find), ("list", &jobs.list), ("load", &jobs.load), ("read", &jobs.read)]
-    {
+    let kinds = [
+        ("find", &jobs.find),
+        ("list", &jobs.list),
+        ("load", &jobs.load),
+        ("read", &jobs.read),
+        ("close", &jobs.close),
+    ];
+    for (name, job) in kinds {
         let [started, refused, lost] = [job.started, job.refused, job.lost].map(|count| amounts.of(count));
         let _ = writeln!(out, "{name:<10} {started:>12} {refused:>12} {lost:>12}");
     }

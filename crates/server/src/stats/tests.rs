@@ -1,8 +1,8 @@
 //! The figures between worker, supervisor and client.
 
-use super::figures::{Gauge, Histogram};
+use flash_worker::stats::{BUCKETS, CallTimes, Calls, Gauge, bucket_of};
+
 use super::*;
-use crate::control::STATS_BYTES_MAX;
 
 /// One whose histograms use every bucket, with counts of the largest.
 fn full() -> Counters {
@@ -50,41 +50,6 @@ fn server(uptime_ms: u64, workers: Vec<WorkerStats>) -> ServerStats {
     let mut stats = ServerStats { program: "1.2.3".into(), pid: 7, uptime_ms, workers, ..Default::default() };
     stats.sum_up();
     stats
-}
-
-fn from_json(json: &[u8]) -> Option<Counters> {
-    serde_json::from_slice(json).ok()
-}
-
-#[test]
-fn what_a_worker_tells_fits_a_message_and_arrives() {
-    for counters in [full(), Counters::default(), counted(3, 2, &[1, 1, 300])] {
-        let json = counters.to_json();
-        assert!(json.len() <= STATS_BYTES_MAX, "{} bytes", json.len());
-        assert_eq!(from_json(&json), Some(counters));
-    }
-    for wrong in [&b""[..], b"{", b"7", b"{\"requests\":-1}", b"\xff"] {
-        assert_eq!(from_json(wrong), None);
-    }
-    // What an older one does not tell.
-    assert_eq!(from_json(b"{\"requests\":5,\"new\":1}"), Some(counted(5, 0, &[])));
-}
-
-#[test]
-fn the_figures_of_a_histogram_stand_beside_it() {
-    let json = serde_json::to_value(counted(0, 0, &[1, 1, 2, 40]).dispatches).expect("JSON");
-    let expected = serde_json::json!({
-        "sum": 44, "max": 40, "count": 4, "buckets": [[1, 1, 2], [2, 2, 1], [40, 40, 1]],
-        "plain": { "mean": 11.0, "p50": 1, "p90": 40, "p99": 40, "p999": 40 },
-        // (1 + 1 + 2 * 2 + 40.5 * 40.5) / 44.5, from the middle of the last bucket.
-        "weighted": { "mean": 36.994, "p50": 40, "p90": 40, "p99": 40, "p999": 40 },
-    });
-    let mut json = json;
-    // The bucket is two wide.
-    json["buckets"][2][1] = 40.into();
-    assert_eq!(json, expected);
-    let none = serde_json::to_value(Histogram::default()).expect("JSON");
-    assert_eq!(none["plain"]["mean"], serde_json::Value::Null);
 }
 
 #[test]

@@ -10,15 +10,16 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
-use flash_sys::prompt::epoll::{Epoll, Watch};
-use flash_sys::waiting::local;
+use flash_prompt::epoll::{Epoll, Watch};
+use flash_waiting::local;
 
-use super::generation::{Generation, Worker};
+use super::crew::{Role, Worker};
+use super::generation::Generation;
 use crate::config::ControlSocket as Wanted;
-use crate::control::{Order, send_order};
 use crate::stats::{
     self, Answer, Counters, Request, STALL_NS, ServerStalls, ServerStats, States, WorkerStalls, WorkerStats,
 };
+use flash_worker::control::Order;
 
 /// Clients at once.
 const CLIENTS_MAX: usize = 8;
@@ -219,14 +220,14 @@ impl ControlSocket {
             Request::Stats => Order::Stats(self.questions),
             Request::Stalls => Order::Stalls(self.questions),
         };
-        let asked = roles.filter(|role| send_order(&role.channel, &order).is_ok());
+        let asked = roles.filter(|role| role.orders.give_now(&order).is_ok());
         self.gathering = Some(Gathering {
             request,
             question: self.questions,
             deadline_ms: now_ms + WORKERS_MS,
             states,
             told: Vec::new(),
-            missing: asked.map(|role| role.number).collect(),
+            missing: asked.map(Role::number).collect(),
         });
     }
 
@@ -371,7 +372,7 @@ impl Gathering {
 
     /// What this worker has told.
     fn of<T: serde::de::DeserializeOwned>(&self, worker: &Worker) -> Option<T> {
-        let (_, json) = self.told.iter().find(|(number, _)| *number == worker.role.number)?;
+        let (_, json) = self.told.iter().find(|(number, _)| *number == worker.role.number())?;
         serde_json::from_slice(json).ok()
     }
 

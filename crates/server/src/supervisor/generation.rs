@@ -1,52 +1,31 @@
 //! The processes of one configuration: its workers, their helpers, and its log writer.
 
-use std::collections::HashMap;
 use std::io;
-use std::process::{Child, ExitStatus};
+use std::process::Child;
+use std::sync::Arc;
 
-use flash_sys::OwnedFd;
-use flash_sys::prompt::epoll::{Epoll, Watch};
-use flash_sys::prompt::{channel, clock};
-use flash_sys::waiting::{file, process};
+use flash_prompt::clock;
+use flash_prompt::epoll::Epoll;
+use flash_waiting::{file, process};
 
+use super::crew::{Death, RESTART_PAUSE_MS, Role, Worker, connect_log, end, has_ended};
+use super::logs::{Ended as LogEnd, Logs};
+use super::outbox::Shared;
 use super::roots::Roots;
 use super::sockets::Sockets;
 use super::starter::Starter;
 use crate::architecture;
 use crate::config::{LogFormat, Settings};
-use crate::control::{CHANNEL_BYTES, Notice, Order, receive_notice, send_order};
-use crate::protocol::MESSAGE_BYTES_MAX;
 use crate::role::STALE_ROOT;
-use crate::sandbox::{InForce, Role as Part};
+use crate::sandbox::Role as Part;
+use flash_worker::control::InForce;
+use flash_worker::control::Order;
 
-/// A worker or log writer that ends sooner than this after its start is started again after a pause.
-const STEADY_MS: u64 = 1_000;
-/// That pause.
-const RESTART_PAUSE_MS: u64 = 1_000;
 /// How long the log writer may take for the last lines once its workers are gone.
 const LAST_LINES_MS: u64 = 2_000;
 /// Helper processes of a worker for each that may be at work: as many again may be ending, some of
 /// them hung in the kernel.
 const PROCESSES_PER_HELPER: usize = 2;
-
-/// A process with a control channel.
-#[derive(Debug)]
-pub(super) struct Role {
-    child: Child,
-    pub(super) channel: OwnedFd,
-    /// Its token in the supervisor's epoll.
-    pub(super) number: u64,
-    /// What holds it to its part, once it has begun.
-    pub(super) ready: Option<InForce>,
-    pub(super) started_ms: u64,
-}
-
-#[derive(Debug)]
-pub(super) struct Worker {
-    pub(super) role: Role,
-    pub(super) place: usize,
-    helpers: HashMap<u64, Child>,
-}
 
 /// Where a generation stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +34,8 @@ pub(super) enum State {
     Starting,
     /// It accepts connections.
     Serving,
-    /// It finishes what is under way, until then.
-    Draining { deadline_ms: u64 },
+    /// It finishes what is under way, until then if there is a limit.
+    Draining { deadline_ms: Option<u64> },
 }
 
 /// The processes of one configuration.
@@ -65,7 +44,7 @@ pub(super) struct Generation {
     /// Counts the configurations, from 1.
     pub(super) number: u64,
     pub(super) settings: Settings,
-    settings_file: OwnedFd,
+    settings_file: Shared,
     pub(super) roots: Roots,
     /// A helper has met a root that is gone, or lacked one.
     pub(super) root_is_stale: bool,
@@ -73,28 +52,11 @@ pub(super) struct Generation {
     pub(super) workers: Vec<Worker>,
     /// Places whose worker is to be started, and when.
     restarts: Vec<(usize, u64)>,
-    pub(super) log: Option<Role>,
-    /// When the log writer is to be started again.
-    log_restart_ms: Option<u64>,
+    pub(super) logs: Logs,
     /// Helpers of workers that are gone, until they are.
     orphans: Vec<Child>,
-    /// Every process was killed.
-    killed: bool,
-}
-
-/// A worker that ended by itself.
-#[derive(Debug)]
-pub(super) struct Death {
-    pub(super) place: usize,
-    pub(super) status: ExitStatus,
-    /// What it had said and nobody had heard yet.
-    pub(super) last_words: Vec<String>,
-}
-
-impl Role {
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id()
-    }
+    /// Every process was killed: their ends are no news.
+    pub(super) killed: bool,
 }
 
 impl State {
@@ -117,7 +79,7 @@ impl Generation {
         numbers: &mut u64,
     ) -> io::Result<(Generation, Vec<String>)> {
         let (roots, news) = Roots::open(&settings.sites, epoll, numbers)?;
-        let settings_file = file::memory_file(settings.to_toml().as_bytes())?;
+        let settings_file = Arc::new(file::memory_file(settings.to_toml().as_bytes())?);
         let mut generation = Generation {
             number: 1,
             settings,
@@ -127,20 +89,15 @@ impl Generation {
             state: State::Starting,
             workers: Vec::new(),
             restarts: Vec::new(),
-            log: None,
-            log_restart_ms: None,
+            logs: Logs::default(),
             orphans: Vec::new(),
             killed: false,
         };
         match generation.start_all(sockets, epoll, numbers) {
             Ok(()) => Ok((generation, news)),
             Err(e) => {
-                generation
-                    .workers
-                    .drain(..)
-                    .map(|worker| worker.role)
-                    .chain(generation.log.take())
-                    .for_each(|role| end(role.child));
+                generation.workers.drain(..).for_each(|worker| end(worker.role.child));
+                generation.logs.end();
                 Err(e)
             }
         }
@@ -148,33 +105,13 @@ impl Generation {
 
     fn start_all(&mut self, sockets: &Sockets, epoll: &Epoll, numbers: &mut u64) -> io::Result<()> {
         if self.settings.log.format != LogFormat::Off {
-            self.log = Some(self.start_role(Part::Log, epoll, numbers)?);
+            self.logs.start(&self.settings_file, epoll, numbers)?;
         }
         (0..architecture::processes(&self.settings))
             .try_for_each(|place| self.start_worker(place, sockets, epoll, numbers))
     }
 
-    /// Starts a log writer or a worker. What is sent to a worker before it begins may be more than its channel holds,
-    /// and it takes it in its time: so that waits, and the channel does not wait only after that.
-    fn start_role(&self, part: Part, epoll: &Epoll, numbers: &mut u64) -> io::Result<Role> {
-        let name = part.name();
-        let (ours, theirs) = channel::pair(CHANNEL_BYTES)?;
-        send_order(&ours, &Order::Settings(self.settings_file.try_clone()?))?;
-        let child = process::start_role(name, theirs)
-            .map_err(|e| io::Error::new(e.kind(), format!("cannot start a {name} process: {e}")))?;
-        *numbers += 1;
-        let number = *numbers;
-        let given = match part {
-            Part::Worker => if_there(self.roots.give(&ours)),
-            Part::Log | Part::Helper => channel::set_nonblocking(&ours),
-        };
-        if let Err(e) = given.and_then(|()| epoll.add(&ours, number, Watch::Input)) {
-            end(child);
-            return Err(e);
-        }
-        Ok(Role { child, channel: ours, number, ready: None, started_ms: clock::monotonic_ms() })
-    }
-
+    /// Starts a worker. It is told what it needs as it takes it: nobody waits for that.
     fn start_worker(
         &mut self,
         place: usize,
@@ -182,14 +119,17 @@ impl Generation {
         epoll: &Epoll,
         numbers: &mut u64,
     ) -> io::Result<()> {
-        let mut listeners =
-            sockets.of_worker(place, architecture::sockets(&self.settings))?.into_iter().map(Order::Listener);
-        let role = self.start_role(Part::Worker, epoll, numbers)?;
-        let told = listeners.try_for_each(|order| order_if_there(&role, &order));
-        let told = told.and_then(|()| self.log.as_ref().map_or(Ok(()), |log| connect_log(log, &role)));
-        let told = told.and_then(|()| order_if_there(&role, &Order::Begin));
-        match told.and_then(|()| channel::set_nonblocking(&role.channel)) {
-            Ok(()) => self.workers.push(Worker { role, place, helpers: HashMap::new() }),
+        let listeners = sockets.of_worker(place, architecture::sockets(&self.settings))?;
+        *numbers += 1;
+        let mut role = Role::start(Part::Worker, &self.settings_file, *numbers)?;
+        let log = self.logs.current.as_mut();
+        let mut told = self.roots.give(&mut role.orders);
+        let mut listeners = listeners.into_iter().map(|listener| Order::Listener(Arc::new(listener)));
+        told = told.and_then(|()| listeners.try_for_each(|order| role.orders.give_at_start(order)));
+        told = told.and_then(|()| log.map_or(Ok(()), |log| connect_log(log, &mut role)));
+        told = told.and_then(|()| role.orders.give_at_start(Order::Begin));
+        match told.and_then(|()| role.orders.watch(epoll)) {
+            Ok(()) => self.workers.push(Worker::new(role, place)),
             Err(e) => {
                 end(role.child);
                 return Err(e);
@@ -200,8 +140,7 @@ impl Generation {
 
     /// Whether every worker has begun, and the log writer, if there is one.
     pub(super) fn is_ready(&self) -> bool {
-        let log = self.log.as_ref();
-        self.workers.iter().all(|w| w.role.ready.is_some()) && log.is_none_or(|log| log.ready.is_some())
+        self.workers.iter().all(|w| w.role.ready.is_some()) && self.logs.is_ready()
     }
 
     /// What holds the workers to their part, once they have begun.
@@ -220,17 +159,27 @@ impl Generation {
         helpers.chain(&self.orphans).map(Child::id)
     }
 
+    /// All processes that it waits for.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
+        let log = self.logs.roles().map(Role::pid);
+        self.worker_pids().chain(self.helper_pids()).chain(log).chain(self.roots.pids())
+    }
+
     pub(super) fn has_role(&self, number: u64) -> bool {
-        self.workers.iter().map(|worker| &worker.role).chain(&self.log).any(|role| role.number == number)
+        self.workers
+            .iter()
+            .map(|worker| &worker.role)
+            .chain(self.logs.roles())
+            .any(|role| role.number() == number)
     }
 
     pub(super) fn role_mut(&mut self, number: u64) -> Option<&mut Role> {
         let workers = self.workers.iter_mut().map(|worker| &mut worker.role);
-        workers.chain(&mut self.log).find(|role| role.number == number)
+        workers.chain(self.logs.roles_mut()).find(|role| role.number() == number)
     }
 
     pub(super) fn place_of(&self, number: u64) -> Option<usize> {
-        self.workers.iter().find(|worker| worker.role.number == number).map(|worker| worker.place)
+        self.workers.iter().find(|worker| worker.role.number() == number).map(|worker| worker.place)
     }
 
     /// Starts a helper for a worker that wants one.
@@ -241,30 +190,51 @@ impl Generation {
         starter: &Starter,
     ) -> io::Result<()> {
         let processes_max = self.settings.helpers_max * PROCESSES_PER_HELPER;
-        let Some(worker) = self.workers.iter_mut().find(|w| w.role.number == number) else { return Ok(()) };
+        let Some(worker) = self.workers.iter_mut().find(|w| w.role.number() == number) else { return Ok(()) };
+        *numbers += 1;
         let started = if worker.helpers.len() >= processes_max {
             Err(io::Error::other(format!(
                 "there are {processes_max} already, some of them hung in the kernel"
             )))
         } else {
-            start_helper_process(&self.settings_file, &self.roots, starter)
+            worker.start_helper(*numbers, &self.settings_file, &self.roots, starter)
         };
-        match started {
-            Ok((child, channel)) => {
-                *numbers += 1;
-                worker.helpers.insert(*numbers, child);
-                send_order(&worker.role.channel, &Order::Helper(*numbers, channel))
+        started.map_err(|e| {
+            // One that does not hear it does not hear of helpers, either.
+            let _ = worker.role.orders.give(Order::NoHelper);
+            io::Error::new(e.kind(), format!("cannot start a helper: {e}"))
+        })
+    }
+
+    /// Goes on with orders that wait for room, and gives up processes that do not begin. Gives what the
+    /// operator should know.
+    pub(super) fn go_on(&mut self, now_ms: u64, epoll: &Epoll) -> Vec<String> {
+        let mut news = Vec::new();
+        for worker in &mut self.workers {
+            news.extend(
+                worker
+                    .go_on(now_ms, epoll)
+                    .into_iter()
+                    .map(|text| format!("worker {}: {text}", worker.place)),
+            );
+        }
+        let workers = self.workers.iter_mut().map(|worker| (Some(worker.place), &mut worker.role));
+        for (place, role) in workers.chain(self.logs.roles_mut().map(|log| (None, log))) {
+            let who = place.map_or("the log writer".to_owned(), |place| format!("worker {place}"));
+            if let Err(e) = role.orders.go_on().and_then(|()| role.orders.watch(epoll)) {
+                news.push(format!("{who} cannot be given its orders, and is ended: {e}"));
+                process::kill(&role.child);
             }
-            Err(e) => {
-                send_order(&worker.role.channel, &Order::NoHelper)?;
-                Err(io::Error::new(e.kind(), format!("cannot start a helper: {e}")))
+            if role.give_up_late(now_ms) {
+                news.push(format!("{who} did not begin in time, and is ended"));
             }
         }
+        news
     }
 
     /// Ends a helper that its worker has given up.
     pub(super) fn end_helper(&mut self, number: u64, helper: u64) {
-        let worker = self.workers.iter().find(|worker| worker.role.number == number);
+        let worker = self.workers.iter().find(|worker| worker.role.number() == number);
         if let Some(child) = worker.and_then(|worker| worker.helpers.get(&helper)) {
             process::kill(child);
         }
@@ -290,31 +260,26 @@ impl Generation {
                 process::kill(&helper);
                 self.orphans.push(helper);
             }
-            let mut last_words = Vec::new();
-            while let Ok(notice) = receive_notice(&worker.role.channel) {
-                if let Notice::Report(text) = notice {
-                    last_words.push(text);
-                }
-            }
-            deaths.push(Death { place: worker.place, status, last_words });
+            deaths.push(Death { place: worker.place, status, last_words: worker.role.last_words() });
             if self.state == State::Serving {
-                self.restarts.push((worker.place, restart_ms(&worker.role)));
+                self.restarts.push((worker.place, worker.role.restart_ms()));
             }
         }
         deaths
     }
 
-    /// Whether the log writer has ended although it is needed.
-    pub(super) fn log_has_died(&mut self) -> bool {
-        let Some(log) = self.log.as_mut() else { return false };
-        if !has_ended(&mut log.child) {
-            return false;
+    /// Takes note of log writers that have ended, and of one that has begun to take another's place.
+    pub(super) fn reap_logs(&mut self) -> io::Result<Option<LogEnd>> {
+        self.logs.take_over(&mut self.workers)?;
+        Ok(self.logs.reap(self.state == State::Serving))
+    }
+
+    /// Starts a log writer that opens its file anew, since the one at work cannot.
+    pub(super) fn replace_log(&mut self, epoll: &Epoll, numbers: &mut u64) -> io::Result<()> {
+        if self.state != State::Serving {
+            return Err(io::Error::other("its configuration is not in force"));
         }
-        if self.state == State::Serving {
-            self.log_restart_ms = Some(restart_ms(log));
-        }
-        self.log = None;
-        true
+        self.logs.start_next(&self.settings_file, epoll, numbers)
     }
 
     /// Starts the log writer again when its time has come.
@@ -324,25 +289,7 @@ impl Generation {
         epoll: &Epoll,
         numbers: &mut u64,
     ) -> io::Result<()> {
-        if self.log_restart_ms.is_none_or(|ms| ms > now_ms) {
-            return Ok(());
-        }
-        self.log_restart_ms = None;
-        let restarted = self.restart_log(epoll, numbers);
-        if restarted.is_err() {
-            self.log_restart_ms = Some(now_ms + RESTART_PAUSE_MS);
-        }
-        restarted
-    }
-
-    /// Starts the log writer again and connects every worker to it.
-    fn restart_log(&mut self, epoll: &Epoll, numbers: &mut u64) -> io::Result<()> {
-        let log = self.start_role(Part::Log, epoll, numbers)?;
-        for worker in &self.workers {
-            connect_log(&log, &worker.role)?;
-        }
-        self.log = Some(log);
-        Ok(())
+        self.logs.restart_when_due(now_ms, &mut self.workers, &self.settings_file, (epoll, numbers))
     }
 
     /// Starts workers whose time has come again.
@@ -368,19 +315,39 @@ impl Generation {
     /// When this generation wants attention, in milliseconds of the monotonic clock.
     pub(super) fn next_ms(&self) -> Option<u64> {
         let deadline = match self.state {
-            State::Draining { deadline_ms } => Some(deadline_ms),
-            _ => None,
+            State::Draining { deadline_ms } => deadline_ms,
+            State::Starting | State::Serving => None,
         };
-        self.restarts.iter().map(|(_, at_ms)| *at_ms).chain(self.log_restart_ms).chain(deadline).min()
+        let restarts = self.restarts.iter().map(|(_, at_ms)| *at_ms);
+        let check = (self.state == State::Serving).then(|| self.roots.next_ms());
+        restarts
+            .chain(self.logs.next_ms())
+            .chain(check)
+            .chain(self.workers.iter().filter_map(Worker::next_ms))
+            .chain(deadline)
+            .min()
     }
 
-    /// Has the workers finish what is under way.
-    pub(super) fn drain(&mut self, now_ms: u64) {
-        self.state = State::Draining { deadline_ms: now_ms + self.settings.shutdown_timeout_ms };
+    /// Has the workers finish what is under way, at a stop.
+    pub(super) fn stop(&mut self, now_ms: u64) {
+        self.drain(Some(now_ms + self.settings.shutdown_timeout_ms));
+    }
+
+    /// Has the workers finish what is under way for the next configuration.
+    pub(super) fn give_way(&mut self, now_ms: u64) {
+        let limit_ms = Some(self.settings.reload_timeout_ms).filter(|ms| *ms > 0);
+        self.drain(limit_ms.map(|ms| now_ms + ms));
+    }
+
+    fn drain(&mut self, deadline_ms: Option<u64>) {
+        // One that was killed has its own.
+        if !self.killed {
+            self.state = State::Draining { deadline_ms };
+        }
         self.restarts.clear();
-        self.log_restart_ms = None;
-        for role in self.workers.iter().map(|worker| &worker.role).chain(&self.log) {
-            if send_order(&role.channel, &Order::Drain).is_err() {
+        self.logs.drain();
+        for role in self.workers.iter_mut().map(|worker| &mut worker.role) {
+            if role.orders.give(Order::Drain).is_err() {
                 process::kill(&role.child);
             }
         }
@@ -392,15 +359,25 @@ impl Generation {
         if std::mem::replace(&mut self.killed, true) {
             self.workers.clear();
         }
-        self.state = State::Draining { deadline_ms: clock::monotonic_ms() + LAST_LINES_MS };
-        if let Some(log) = self.log.as_ref().filter(|_| self.workers.is_empty()) {
-            process::kill(&log.child);
+        self.state = State::Draining { deadline_ms: Some(clock::monotonic_ms() + LAST_LINES_MS) };
+        if self.workers.is_empty() {
+            self.logs.kill();
         }
         for worker in &self.workers {
             process::kill(&worker.role.child);
             worker.helpers.values().for_each(process::kill);
         }
         self.orphans.iter().for_each(process::kill);
+    }
+
+    /// Whether it finishes what is under way, and may go on with it.
+    pub(super) fn drains(&self) -> bool {
+        !self.killed && matches!(self.state, State::Draining { .. })
+    }
+
+    /// Whether its time to drain is over.
+    pub(super) fn is_overdue(&self, now_ms: u64) -> bool {
+        matches!(self.state, State::Draining { deadline_ms: Some(ms) } if ms <= now_ms) && !self.is_gone()
     }
 
     /// Whether no worker is left.
@@ -410,62 +387,6 @@ impl Generation {
 
     /// Whether the log writer, too, has written its last line and ended.
     pub(super) fn is_gone(&self) -> bool {
-        self.is_over() && self.log.is_none()
+        self.is_over() && self.logs.is_empty()
     }
-}
-
-fn start_helper_process(
-    settings_file: &OwnedFd,
-    roots: &Roots,
-    starter: &Starter,
-) -> io::Result<(Child, OwnedFd)> {
-    let (ours, theirs) = channel::pair(2 * MESSAGE_BYTES_MAX)?;
-    send_order(&ours, &Order::Settings(settings_file.try_clone()?))?;
-    let child = starter.start(theirs)?;
-    // A channel of many roots is emptied while it is filled, so the helper is there first.
-    match if_there(roots.give(&ours).and_then(|()| send_order(&ours, &Order::Begin))) {
-        Ok(()) => Ok((child, ours)),
-        Err(e) => {
-            end(child);
-            Err(e)
-        }
-    }
-}
-
-/// Gives a worker and the log writer the two ends of a channel.
-fn connect_log(log: &Role, worker: &Role) -> io::Result<()> {
-    let (to_log, from_worker) = channel::pair(8 * crate::worker::BATCH_BYTES_MAX)?;
-    order_if_there(log, &Order::Log(from_worker))?;
-    order_if_there(worker, &Order::Log(to_log))
-}
-
-/// Gives an order to a role that may have died: it is replaced, and the order given again, once
-/// it is reaped.
-fn order_if_there(role: &Role, order: &Order) -> io::Result<()> {
-    if_there(send_order(&role.channel, order))
-}
-
-/// Passes over that the other end is gone.
-fn if_there(sent: io::Result<()>) -> io::Result<()> {
-    match sent {
-        Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(()),
-        other => other,
-    }
-}
-
-/// When a process that has just ended is started again: after a pause if it did not live long.
-fn restart_ms(role: &Role) -> u64 {
-    let now_ms = clock::monotonic_ms();
-    if now_ms >= role.started_ms + STEADY_MS { now_ms } else { now_ms + RESTART_PAUSE_MS }
-}
-
-/// Ends a process that could not be told what it needs.
-fn end(mut child: Child) {
-    process::kill(&child);
-    // It is in no call yet that could hang.
-    let _ = child.wait();
-}
-
-fn has_ended(child: &mut Child) -> bool {
-    matches!(child.try_wait(), Ok(Some(_)))
 }

@@ -2,7 +2,11 @@
 //! roles, hears signals. It does no request work, so it may wait.
 
 mod control_socket;
+mod crew;
 mod generation;
+mod logs;
+mod messages;
+mod outbox;
 mod roots;
 mod sockets;
 mod start_line;
@@ -11,22 +15,30 @@ mod starter;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use flash_sys::OwnedFd;
-use flash_sys::prompt::clock;
-use flash_sys::prompt::epoll::{Epoll, Watch};
-use flash_sys::sandbox::{VIOLATION_EXIT_CODE, privileges};
-use flash_sys::waiting::process;
-use flash_sys::waiting::signal::{self, Signal};
+use flash_prompt::OwnedFd;
+use flash_prompt::clock;
+use flash_prompt::epoll::{Epoll, Watch};
+use flash_waiting::process;
+use flash_waiting::sandbox::{VIOLATION_EXIT_CODE, privileges};
+use flash_waiting::signal::{self, Signal};
 
 use crate::architecture;
-use crate::config::{self, LogFormat, Sources};
-use crate::control::{Notice, Order, receive_notice, send_order};
+use crate::config::{self, LogFormat, Settings, Sources};
 use control_socket::{ControlSocket, Subject};
-use generation::{Death, Generation, State};
+use crew::Death;
+use flash_worker::control::{Notice, receive_notice};
+use generation::{Generation, State};
+use logs::Ended as LogEnd;
+use messages::Messages;
 use sockets::Sockets;
 use starter::Starter;
 
 const SIGNALS: u64 = 0;
+/// Where memory runs out, the supervisor is to go last: without it there is no server. Less than the shifts of
+/// the roles, which start from its own.
+const OOM_SCORE_SHIFT: i32 = -200;
+/// Old configurations that drain at once.
+const DRAINING_MAX: usize = 4;
 
 /// Runs a server until it is told to stop.
 pub(crate) fn serve(sources: Sources) -> ExitCode {
@@ -37,55 +49,36 @@ pub(crate) fn serve(sources: Sources) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let run = || -> io::Result<ExitCode> {
-        // Where it cannot, what it was given open is left to whoever started it.
-        let _ = process::keep_descriptors_to_itself();
-        process::raise_descriptor_limit()?;
-        privileges::narrow_supervisor()?;
-        if settings.run_as.as_ref().is_some_and(|run_as| run_as.uid != 0) && !privileges::may_end_others()? {
-            say("without CAP_KILL, processes of another user that hang cannot be ended");
+    let (signals, messages) = match begin() {
+        Ok(begun) => begun,
+        Err(e) => {
+            // Nobody may be reading any more.
+            let _ = writeln!(io::stderr(), "flash: {e}");
+            return ExitCode::FAILURE;
         }
-        let signals = signal::watch()?;
-        let epoll = Epoll::new(64)?;
-        epoll.add(&signals, SIGNALS, Watch::Input)?;
-        let sockets = Sockets::bind(&settings.listen, architecture::sockets(&settings), &Sockets::default())?;
-        let mut numbers = SIGNALS;
-        // Before there is another thread: the umask, with which it is made, is the process's.
-        let (control, warning) = ControlSocket::open(&settings.control, &epoll, &mut numbers)?;
-        warning.iter().for_each(|text| say(text));
-        let (generation, news) = Generation::start(settings, &sockets, &epoll, &mut numbers)?;
-        news.iter().for_each(|text| say(text));
-        let supervisor = Supervisor {
-            sources,
-            signals,
-            epoll,
-            starter: Starter::new()?,
-            sockets,
-            next_sockets: None,
-            control,
-            control_wanted: generation.settings.control.clone(),
-            configurations: generation.number,
-            started_ms: clock::monotonic_ms(),
-            generations: vec![generation],
-            numbers,
-            stopping: None,
-            forced: false,
-        };
-        supervisor.run()
     };
-    run().unwrap_or_else(|e| {
-        say(&e.to_string());
+    let started = Supervisor::start(sources, settings, signals, &messages);
+    let code = started.and_then(Supervisor::run).unwrap_or_else(|e| {
+        messages.say(&e.to_string());
         ExitCode::FAILURE
-    })
+    });
+    messages.finish();
+    code
 }
 
-/// A message for the operator.
-fn say(message: &str) {
-    // Nobody may be reading any more.
-    let _ = writeln!(io::stderr(), "flash: {message}");
+/// Settles what all threads have from this one, then starts those that write messages.
+fn begin() -> io::Result<(OwnedFd, Messages)> {
+    // Where it cannot, what it was given open is left to whoever started it.
+    let _ = process::keep_descriptors_to_itself();
+    process::raise_descriptor_limit()?;
+    // Where it may not, roles are still ended before it: they raise theirs.
+    let _ = process::shift_oom_score(OOM_SCORE_SHIFT);
+    privileges::narrow_supervisor()?;
+    Ok((signal::watch()?, Messages::start()?))
 }
 
-struct Supervisor {
+struct Supervisor<'m> {
+    messages: &'m Messages,
     sources: Sources,
     signals: OwnedFd,
     epoll: Epoll,
@@ -99,8 +92,6 @@ struct Supervisor {
     numbers: u64,
     /// Told to stop, by an interrupt from the keyboard or not.
     stopping: Option<bool>,
-    /// Something had to be ended that was still under way.
-    forced: bool,
     control: ControlSocket,
     /// Where it was wanted at the start.
     control_wanted: config::ControlSocket,
@@ -109,7 +100,43 @@ struct Supervisor {
     configurations: u64,
 }
 
-impl Supervisor {
+impl<'m> Supervisor<'m> {
+    fn start(
+        sources: Sources,
+        settings: Settings,
+        signals: OwnedFd,
+        messages: &'m Messages,
+    ) -> io::Result<Self> {
+        if settings.run_as.as_ref().is_some_and(|run_as| run_as.uid != 0) && !privileges::may_end_others()? {
+            messages.say("without CAP_KILL, processes of another user that hang cannot be ended");
+        }
+        let epoll = Epoll::new(64)?;
+        epoll.add(&signals, SIGNALS, Watch::Input)?;
+        let sockets = Sockets::bind(&settings.listen, architecture::sockets(&settings), &Sockets::default())?;
+        let mut numbers = SIGNALS;
+        // No thread makes files meanwhile: the umask, with which it is made, is the process's.
+        let (control, warning) = ControlSocket::open(&settings.control, &epoll, &mut numbers)?;
+        warning.iter().for_each(|text| messages.say(text));
+        let (generation, news) = Generation::start(settings, &sockets, &epoll, &mut numbers)?;
+        news.iter().for_each(|text| messages.say(text));
+        Ok(Self {
+            messages,
+            sources,
+            signals,
+            epoll,
+            starter: Starter::new()?,
+            sockets,
+            next_sockets: None,
+            control,
+            control_wanted: generation.settings.control.clone(),
+            configurations: generation.number,
+            started_ms: clock::monotonic_ms(),
+            generations: vec![generation],
+            numbers,
+            stopping: None,
+        })
+    }
+
     fn run(mut self) -> io::Result<ExitCode> {
         loop {
             let generations = self.generations.iter().filter_map(Generation::next_ms);
@@ -137,11 +164,10 @@ impl Supervisor {
         match signal {
             Signal::Stop { interrupt } => {
                 if self.stopping == Some(true) && interrupt {
-                    self.forced = true;
                     self.generations.iter_mut().for_each(Generation::kill);
                 } else if self.stopping.is_none() {
                     let now_ms = clock::monotonic_ms();
-                    self.generations.iter_mut().for_each(|generation| generation.drain(now_ms));
+                    self.generations.iter_mut().for_each(|generation| generation.stop(now_ms));
                     self.sockets = Sockets::default();
                     self.next_sockets = None;
                 }
@@ -150,9 +176,9 @@ impl Supervisor {
             Signal::Reload if self.stopping.is_none() => self.reload(),
             Signal::Reload => {}
             Signal::ReopenLogs => {
-                for log in self.generations.iter().filter_map(|generation| generation.log.as_ref()) {
-                    if let Err(e) = send_order(&log.channel, &Order::Reopen) {
-                        say(&format!("cannot tell the log writer to open its file again: {e}"));
+                for generation in &mut self.generations {
+                    if let Err(e) = generation.logs.reopen() {
+                        self.messages.say(&format!("cannot tell the log writer to open its file again: {e}"));
                     }
                 }
             }
@@ -165,23 +191,24 @@ impl Supervisor {
     /// new ones are ready, and for good if they never are.
     fn reload(&mut self) {
         if self.generations.iter().any(|generation| generation.state == State::Starting) {
-            return say("a new configuration is starting already; the signal was ignored");
+            return self.messages.say("a new configuration is starting already; the signal was ignored");
         }
         let settings = match self.sources.load() {
             Ok(settings) => settings,
             Err(error) => {
-                error.print();
-                return say("the old configuration stays in force");
+                self.messages.show(error.text_for_stderr());
+                return self.messages.say("the old configuration stays in force");
             }
         };
         if settings.control != self.control_wanted {
-            say("the control socket stays where it is: --control holds from the start to the end");
+            self.messages
+                .say("the control socket stays where it is: --control holds from the start to the end");
         }
         let started = Sockets::bind(&settings.listen, architecture::sockets(&settings), &self.sockets)
             .and_then(|sockets| {
                 let (generation, news) =
                     Generation::start(settings, &sockets, &self.epoll, &mut self.numbers)?;
-                news.iter().for_each(|text| say(text));
+                news.iter().for_each(|text| self.messages.say(text));
                 Ok((generation, sockets))
             });
         match started {
@@ -191,7 +218,7 @@ impl Supervisor {
                 self.generations.push(generation);
                 self.next_sockets = Some(sockets);
             }
-            Err(e) => say(&format!("{e}; the old configuration stays in force")),
+            Err(e) => self.messages.say(&format!("{e}; the old configuration stays in force")),
         }
     }
 
@@ -199,18 +226,23 @@ impl Supervisor {
     fn hear(&mut self, number: u64) {
         let answer = self.generations.iter_mut().find_map(|g| g.roots.hear(number, &self.epoll));
         if let Some(text) = answer {
-            return say(&text);
+            return self.messages.say(&text);
         }
         let Some(generation) = self.generations.iter_mut().find(|g| g.has_role(number)) else { return };
         let who =
             generation.place_of(number).map_or("log writer".to_owned(), |place| format!("worker {place}"));
         let Some(role) = generation.role_mut(number) else { return };
-        match receive_notice(&role.channel) {
+        match receive_notice(role.orders.channel()) {
             Ok(Notice::Ready(in_force)) => role.ready = Some(in_force),
-            Ok(Notice::Report(text)) => say(&format!("{who}: {text}")),
+            Ok(Notice::Report(text)) => self.messages.say(&format!("{who}: {text}")),
             Ok(Notice::WantHelper) => {
                 if let Err(e) = generation.start_helper(number, &mut self.numbers, &self.starter) {
-                    say(&format!("{who}: {e}"));
+                    self.messages.say(&format!("{who}: {e}"));
+                }
+            }
+            Ok(Notice::WantSuccessor) => {
+                if let Err(e) = generation.replace_log(&self.epoll, &mut self.numbers) {
+                    self.messages.say(&format!("{who}: {e}; the access log goes on in the old file"));
                 }
             }
             Ok(Notice::EndHelper(helper)) => generation.end_helper(number, helper),
@@ -219,7 +251,7 @@ impl Supervisor {
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             // It has ended, or is about to; that is seen to when it has.
-            Err(_) => drop(self.epoll.remove(&role.channel)),
+            Err(_) => role.orders.unwatch(&self.epoll),
         }
     }
 
@@ -236,49 +268,60 @@ impl Supervisor {
             if std::mem::take(&mut generation.root_is_stale) {
                 generation.roots.renew(now_ms, &self.epoll, &mut self.numbers);
             }
-            if generation.log_has_died() {
-                self.note_end_of_log(place);
+            if generation.state == State::Serving {
+                generation.roots.check_when_due(now_ms, &self.epoll, &mut self.numbers);
+            }
+            match generation.reap_logs() {
+                Ok(None) => {}
+                Ok(Some(end)) => self.note_end_of_log(place, end),
+                Err(e) => self.messages.say(&format!("a worker's lines do not reach the log writer: {e}")),
             }
             let generation = &mut self.generations[place];
             if let Err(e) = generation.restart_log_when_due(now_ms, &self.epoll, &mut self.numbers) {
-                say(&format!("the access log is off until the log writer can be started: {e}"));
+                self.messages.say(&format!("the access log is off until the log writer can be started: {e}"));
             }
             if let Err(e) = generation.restart_workers(now_ms, &self.sockets, &self.epoll, &mut self.numbers)
             {
-                say(&e.to_string());
+                self.messages.say(&e.to_string());
             }
-            if matches!(generation.state, State::Draining { deadline_ms } if deadline_ms <= now_ms)
-                && !generation.is_gone()
-            {
-                if !self.forced {
-                    say("not all requests were finished in time; what was left is cut");
+            generation.go_on(now_ms, &self.epoll).iter().for_each(|text| self.messages.say(text));
+            if generation.is_overdue(now_ms) {
+                if !generation.killed {
+                    self.messages.say(&format!(
+                        "not all requests of configuration {} were finished in time; what was left is cut",
+                        generation.number
+                    ));
                 }
                 generation.kill();
-                self.forced = true;
             }
         }
         if let Some(code) = self.promote() {
             return Some(code);
         }
+        // Helpers may be left, which were ended with their worker.
         self.generations.retain(|generation| !generation.is_gone());
+        process::reap_strangers(|pid| self.generations.iter().any(|g| g.pids().any(|other| other == pid)));
         if !self.generations.is_empty() {
             return None;
         }
         Some(ExitCode::SUCCESS)
     }
 
-    fn note_end_of_log(&mut self, place: usize) {
+    fn note_end_of_log(&mut self, place: usize, end: LogEnd) {
         let generation = &mut self.generations[place];
+        if end == LogEnd::Next {
+            return self.messages.say("the access log goes on in the old file");
+        }
         match generation.state {
-            State::Serving => say("the log writer ended; it is started again"),
-            State::Starting => generation.drain(clock::monotonic_ms()),
+            State::Serving => self.messages.say("the log writer ended; it is started again"),
+            State::Starting => generation.stop(clock::monotonic_ms()),
             State::Draining { .. } => {}
         }
     }
 
     fn note_death(&mut self, place: usize, death: &Death) {
         for text in &death.last_words {
-            say(&format!("worker {}: {text}", death.place));
+            self.messages.say(&format!("worker {}: {text}", death.place));
         }
         let how = match death.status.code() {
             Some(VIOLATION_EXIT_CODE) => "ended by its sandbox".to_owned(),
@@ -287,15 +330,15 @@ impl Supervisor {
         let generation = &mut self.generations[place];
         match generation.state {
             State::Serving => {
-                say(&format!("worker {} ended ({how}); it is replaced", death.place));
+                self.messages.say(&format!("worker {} ended ({how}); it is replaced", death.place));
             }
-            State::Draining { .. } if death.status.success() || self.forced => {}
+            State::Draining { .. } if death.status.success() || generation.killed => {}
             State::Draining { .. } => {
-                say(&format!("worker {} ended ({how}) before its requests", death.place));
+                self.messages.say(&format!("worker {} ended ({how}) before its requests", death.place));
             }
             State::Starting => {
-                say(&format!("worker {} did not start ({how})", death.place));
-                generation.drain(clock::monotonic_ms());
+                self.messages.say(&format!("worker {} did not start ({how})", death.place));
+                generation.stop(clock::monotonic_ms());
             }
         }
     }
@@ -306,7 +349,7 @@ impl Supervisor {
         let serving = self.generations.iter().position(|g| g.state == State::Serving);
         let Some(new) = self.generations.iter().position(|g| g.state == State::Starting) else {
             if let (Some(_), Some(_)) = (serving, self.next_sockets.take()) {
-                say("the old configuration stays in force");
+                self.messages.say("the old configuration stays in force");
             }
             if serving.is_none()
                 && self.stopping.is_none()
@@ -321,7 +364,8 @@ impl Supervisor {
         }
         self.generations[new].state = State::Serving;
         if let Some(old) = serving {
-            self.generations[old].drain(clock::monotonic_ms());
+            self.generations[old].give_way(clock::monotonic_ms());
+            self.bound_draining();
         }
         if let Some(sockets) = self.next_sockets.take() {
             self.sockets = sockets;
@@ -330,20 +374,35 @@ impl Supervisor {
         None
     }
 
+    /// Ends the longest-draining generation when too many drain.
+    fn bound_draining(&mut self) {
+        if self.generations.iter().filter(|generation| generation.drains()).count() <= DRAINING_MAX {
+            return;
+        }
+        // In the order of their start.
+        if let Some(oldest) = self.generations.iter_mut().find(|generation| generation.drains()) {
+            self.messages.say(&format!(
+                "{DRAINING_MAX} newer configurations drain: what was left of the requests of configuration {} is cut",
+                oldest.number
+            ));
+            oldest.kill();
+        }
+    }
+
     fn announce(&self, place: usize) {
         let generation = &self.generations[place];
         let settings = &generation.settings;
         for warning in settings.optimizations.warnings() {
-            say(&format!("warning: {warning}"));
+            self.messages.say(&format!("warning: {warning}"));
         }
         let line =
             start_line::text(settings, &generation.roots, self.sockets.addresses(), generation.in_force());
         // Standard output belongs to the access log when there is no file for it.
         let to_stdout = settings.log.format == LogFormat::Off || settings.log.file.is_some();
-        let _ = if to_stdout {
-            writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush())
+        if to_stdout {
+            self.messages.print(line);
         } else {
-            writeln!(io::stderr(), "{line}")
-        };
+            self.messages.show(line);
+        }
     }
 }

@@ -5,14 +5,23 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use flash_sys::prompt::epoll::{Epoll, Watch};
-use flash_sys::waiting::root::{Opening, Root, Unopened, open_roots};
-use flash_sys::{AsFd, OwnedFd};
+use flash_prompt::OwnedFd;
+use flash_prompt::clock;
+use flash_prompt::epoll::{Epoll, Watch};
+use flash_waiting::root::{Opening, Root, Unopened, is_same, open_roots};
 
+use super::outbox::{Outbox, Shared};
 use crate::config::{ROOT_PATIENCE, Site};
-use crate::control::{Order, send_order};
+use flash_worker::control::Order;
 
+/// How often local roots are looked at.
+const CHECK_MS: u64 = 5_000;
+/// Roots that are looked at at once; the next ones have their turn after a pause.
+const CHECKS_MAX: usize = 8;
+/// That pause.
+const CHECK_PAUSE_MS: u64 = 1_000;
 /// Roots are opened anew no sooner than this after the last time.
 const RENEWAL_PAUSE_MS: u64 = 1_000;
 
@@ -25,6 +34,8 @@ pub(super) struct Roots {
     of_sites: Vec<usize>,
     /// When they were opened anew last.
     renewed_ms: u64,
+    /// The slot that is looked at next, and when.
+    next_check: (usize, u64),
 }
 
 /// One path.
@@ -32,9 +43,35 @@ pub(super) struct Roots {
 struct Slot {
     path: PathBuf,
     /// What was opened last, if that is known.
-    root: Option<Root>,
+    root: Option<KnownRoot>,
     /// An attempt that was not answered yet, and the number under which it is heard.
     attempt: Option<(u64, Opening)>,
+    /// A look at what its path leads to now, and the number under which it is heard. It changes nothing here.
+    check: Option<(u64, Opening)>,
+    /// What the last look found other than what is served; said once.
+    changed: Option<Changed>,
+}
+
+/// What has become of the path of a local root.
+#[derive(Debug)]
+enum Changed {
+    /// It leads to this folder; None for one on a file system that may wait, which nobody asks.
+    Replaced(Option<OwnedFd>),
+    /// It leads nowhere.
+    Gone,
+}
+
+/// A root that was opened.
+#[derive(Debug)]
+struct KnownRoot {
+    folder: Shared,
+    is_local: bool,
+}
+
+impl From<Root> for KnownRoot {
+    fn from(root: Root) -> Self {
+        Self { folder: Arc::new(root.folder), is_local: root.is_local }
+    }
 }
 
 impl Roots {
@@ -45,12 +82,14 @@ impl Roots {
         paths.dedup();
         let slot_of = |site: &Site| paths.binary_search(&site.root.as_path()).unwrap_or(0);
         let of_sites = sites.iter().map(slot_of).collect();
-        let mut roots = Self { slots: Vec::new(), of_sites, renewed_ms: 0 };
+        let next_check = (0, clock::monotonic_ms() + CHECK_MS);
+        let mut roots = Self { slots: Vec::new(), of_sites, renewed_ms: 0, next_check };
         let mut news = Vec::new();
         for (path, opened) in paths.iter().zip(open_roots(&paths, ROOT_PATIENCE)) {
-            let mut slot = Slot { path: path.to_path_buf(), root: None, attempt: None };
+            let path_buf = path.to_path_buf();
+            let mut slot = Slot { path: path_buf, root: None, attempt: None, check: None, changed: None };
             match opened {
-                Ok(root) => slot.root = Some(root),
+                Ok(root) => slot.root = Some(root.into()),
                 Err(Unopened::Hangs(opening)) => {
                     news.push(format!("{} does not answer; until it does, it gets 503", path.display()));
                     slot.attempt = Some(watch(opening, epoll, numbers)?);
@@ -77,12 +116,40 @@ impl Roots {
         }
     }
 
+    /// Looks whether the paths of local roots still lead to what is served, a few at once. One that hangs has no
+    /// other look until it answers.
+    pub(super) fn check_when_due(&mut self, now_ms: u64, epoll: &Epoll, numbers: &mut u64) {
+        let (first, due_ms) = self.next_check;
+        if now_ms < due_ms {
+            return;
+        }
+        let mut room = CHECKS_MAX.saturating_sub(self.slots.iter().filter(|s| s.check.is_some()).count());
+        for (number, slot) in self.slots.iter_mut().enumerate().skip(first) {
+            if room == 0 {
+                self.next_check = (number, now_ms + CHECK_PAUSE_MS);
+                return;
+            }
+            if slot.check.is_none() && slot.root.as_ref().is_some_and(|root| root.is_local) {
+                // Without processes or memory for it, the next turn looks.
+                let opening = Opening::start(&slot.path);
+                slot.check = opening.and_then(|opening| watch(opening, epoll, numbers)).ok();
+                room -= 1;
+            }
+        }
+        self.next_check = (0, now_ms + CHECK_MS);
+    }
+
+    /// When the next look is due.
+    pub(super) fn next_ms(&self) -> u64 {
+        self.next_check.1
+    }
+
     /// Gives a role the roots that there are, in the order of the sites.
-    pub(super) fn give(&self, channel: impl AsFd) -> io::Result<()> {
+    pub(super) fn give(&self, orders: &mut Outbox) -> io::Result<()> {
         for (site, slot) in self.of_sites.iter().enumerate() {
-            if let Some(root) = &self.slots[*slot].root {
-                let folder = root.folder.try_clone()?;
-                send_order(&channel, &Order::Root { site, is_local: root.is_local, folder })?;
+            if let Some(KnownRoot { is_local, folder }) = &self.slots[*slot].root {
+                let folder = Arc::clone(folder);
+                orders.give_at_start(Order::Root { site, is_local: *is_local, folder })?;
             }
         }
         Ok(())
@@ -90,6 +157,10 @@ impl Roots {
 
     /// Takes a late answer, if `number` is the one of an attempt. Gives what the operator should know.
     pub(super) fn hear(&mut self, number: u64, epoll: &Epoll) -> Option<String> {
+        let is_looked_at = |slot: &&mut Slot| slot.check.as_ref().is_some_and(|(other, _)| *other == number);
+        if let Some(slot) = self.slots.iter_mut().find(is_looked_at) {
+            return slot.hear_check(epoll);
+        }
         let is_heard = |slot: &&mut Slot| slot.attempt.as_ref().is_some_and(|(other, _)| *other == number);
         let slot = self.slots.iter_mut().find(is_heard)?;
         let (_, opening) = slot.attempt.as_mut()?;
@@ -102,7 +173,7 @@ impl Roots {
         match answer {
             Ok(root) => {
                 let news = slot.root.is_none().then(|| format!("{} answers", slot.path.display()));
-                slot.root = Some(root);
+                slot.root = Some(root.into());
                 news
             }
             Err(e) => {
@@ -113,10 +184,16 @@ impl Roots {
         }
     }
 
+    /// The processes that open some.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
+        let openings = self.slots.iter().flat_map(|slot| slot.attempt.iter().chain(&slot.check));
+        openings.map(|(_, opening)| opening.pid())
+    }
+
     /// Those under which workers look files up by themselves.
     pub(super) fn local(&self) -> impl Iterator<Item = &OwnedFd> {
         let local = self.slots.iter().filter_map(|slot| slot.root.as_ref()).filter(|root| root.is_local);
-        local.map(|root| &root.folder)
+        local.map(|root| &*root.folder)
     }
 
     /// How many there are that may wait for somebody else, or do.
@@ -126,6 +203,43 @@ impl Roots {
 }
 
 impl Slot {
+    /// Takes the answer to a look. Gives what the operator should know.
+    fn hear_check(&mut self, epoll: &Epoll) -> Option<String> {
+        let (_, opening) = self.check.as_mut()?;
+        let answer = opening.take();
+        if answer.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
+            return None;
+        }
+        let _ = epoll.remove(&*opening);
+        self.check = None;
+        let served = self.root.as_ref()?;
+        let same = |one: &OwnedFd, other: &OwnedFd| is_same(one, other).unwrap_or(false);
+        let path = self.path.display();
+        match answer {
+            Ok(found) if found.is_local && same(&found.folder, &served.folder) => {
+                self.changed = None;
+                None
+            }
+            Ok(found) => {
+                let folder = found.is_local.then_some(found.folder);
+                let is_known = match (&self.changed, &folder) {
+                    (Some(Changed::Replaced(Some(before))), Some(now)) => same(before, now),
+                    (Some(Changed::Replaced(None)), None) => true,
+                    _ => false,
+                };
+                self.changed = Some(Changed::Replaced(folder));
+                (!is_known).then(|| format!("{path} was replaced; what it was before is served until HUP"))
+            }
+            Err(e) => {
+                let is_known = matches!(self.changed, Some(Changed::Gone));
+                self.changed = Some(Changed::Gone);
+                let text =
+                    || format!("{path} cannot be opened any more: {e}; what it was before is still served");
+                (!is_known).then(text)
+            }
+        }
+    }
+
     fn failed(&self, error: &io::Error) -> String {
         format!("cannot open {}: {error}; until it can be opened it gets 503", self.path.display())
     }

@@ -4,8 +4,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use flash_sys::OwnedFd;
-use flash_sys::prompt::net;
+use flash_prompt::OwnedFd;
+use flash_prompt::net;
 
 /// Connections that may wait in one socket's queue; the kernel bounds it by `somaxconn`.
 const BACKLOG: i32 = 4096;

@@ -4,14 +4,14 @@
 use std::io;
 use std::net::SocketAddr;
 
-use flash_sys::prompt::file::{Want, tells_residency};
-use flash_sys::sandbox::privileges::{self, Keep};
-use flash_sys::waiting::file;
+use flash_prompt::file::{Want, tells_residency};
+use flash_waiting::file;
+use flash_waiting::sandbox::privileges::{self, Keep};
 
 use super::roots::Roots;
 use crate::architecture;
 use crate::config::{RunAs, SandboxMode, Settings};
-use crate::sandbox::InForce;
+use flash_worker::control::InForce;
 
 /// Names looked through for a file to try.
 const NAMES_TRIED_MAX: usize = 256;

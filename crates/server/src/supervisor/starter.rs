@@ -8,8 +8,8 @@ use std::io;
 use std::process::Child;
 use std::sync::mpsc;
 
-use flash_sys::OwnedFd;
-use flash_sys::waiting::process;
+use flash_prompt::OwnedFd;
+use flash_waiting::process;
 
 use crate::sandbox::Role;
 

@@ -141,10 +141,11 @@ static SERVE: &[Section] = &[
             (
                 "HUP",
                 "Load the settings again, with the flags and the environment of the start. Addresses \
-                 stay open, new workers start and old ones finish their requests. If the settings are \
+                 stay open, new workers start and old ones finish their requests; `--reload-timeout` limits \
+                 that. Of more than 4 configurations that do, the oldest is ended. If the settings are \
                  wrong, standard error says why and the old ones hold.",
             ),
-            ("USR1", "Open the log file again, after it was renamed."),
+            ("USR1", "Open the log file again, after it or its folder was renamed."),
         ],
         ..EMPTY
     },
@@ -154,7 +155,7 @@ static SERVE: &[Section] = &[
             "There is no config file unless `--config` or FLASH_CONFIG names one. It is TOML; its keys \
              are the names of the flags with _ in place of -, and `root` for `DIR`. Relative paths in it \
              start at its own folder. Two things can be set only there: content types, and sites by \
-             name, which take `root`, `index`, `browse` and `precompressed` for themselves:",
+             name, which take `root`, `index`, `browse`, `precompressed` and `encoded_slash` for themselves:",
         ],
         code: &["root = \"/srv/www\"\n\
                  freshness = \"2s\"\n\

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""CPU time per request of Flash by the form of the answer, relative to a plain hit of 1 KB.
+
+One Flash without and one with an access log, and the floor, run on one core. One form at a time is asked for, for a
+short while, in turn, many times over: whatever else the machine does hits all alike. The figure is the median of the
+ratios within each round, with the middle half of them. See bench/README.md.
+
+    bench/answers.py
+    bench/answers.py --before /path/to/an/older/flash
+"""
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import tempfile
+
+import cpu
+from common import process, results, servers
+
+BROWSER = ("User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/130.0.0.0 "
+           "Safari/537.36\\r\\nAccept: */*\\r\\nAccept-Language: en-GB,en;q=0.9\\r\\n"
+           "Accept-Encoding: gzip, deflate, br, zstd\\r\\nReferer: https://www.example.org/%d\\r\\n"
+           "Sec-Fetch-Dest: script\\r\\nSec-Fetch-Mode: no-cors\\r\\nSec-Fetch-Site: same-origin\\r\\n"
+           "Cookie: session=%d\\r\\n")
+
+
+def request(line, fields=""):
+    """A wrk script that sends this request again and again."""
+    return f'request = function() return "{line}\\r\\nHost: localhost\\r\\n{fields}\\r\\n" end'
+
+
+def varied():
+    """A wrk script whose requests all differ, as those of many browsers do."""
+    return ('local n = 0\nrequest = function()\n  n = n + 1\n'
+            f'  return string.format("GET /1k HTTP/1.1\\r\\nHost: localhost\\r\\n{BROWSER}\\r\\n", n, n * 7919)\nend')
+
+
+def forms(etag):
+    """Name, the server that answers, the script, the form it is compared to, and the most that was asked for."""
+    hit = request("GET /1k HTTP/1.1")
+    return [
+        ("hit", "flash", hit, None, None),
+        ("304", "flash", request("GET /1k HTTP/1.1", f'If-None-Match: {etag}\\r\\n'), "hit", 1.15),
+        # wrk takes every answer's Content-Length for that of a body, so this file is empty.
+        ("HEAD", "flash", request("HEAD /empty HTTP/1.1"), "hit", 1.15),
+        ("HTTP/1.0", "flash", request("GET /1k HTTP/1.0", "Connection: keep-alive\\r\\n"), "hit", 1.15),
+        ("close", "flash", request("GET /1k HTTP/1.1", "Connection: close\\r\\n"), "hit", None),
+        ("range", "flash", request("GET /1k HTTP/1.1", "Range: bytes=0-99\\r\\n"), "hit", None),
+        ("logged hit", "logged", hit, "hit", 1.10),
+        ("floor", "floor", hit, None, None),
+        ("varied heads", "flash", varied(), "floor, varied", 1.12),
+        ("floor, varied", "floor", varied(), None, None),
+    ]
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    default = " (default: %(default)s)"
+    parser.add_argument("--before", help="an older flash, measured beside in each form")
+    parser.add_argument("--connections", type=int, default=64, help=default)
+    parser.add_argument("--rounds", type=int, default=30, help=default)
+    parser.add_argument("--seconds", type=int, default=1, help="of each run" + default)
+    parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
+    parser.add_argument("--no-keep", action="store_true", help="do not keep the result under bench/results")
+    return parser.parse_args()
+
+
+def load(running, script, arguments, folder):
+    """CPU microseconds per request of one short run."""
+    path = os.path.join(folder, "form.lua")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(script)
+    before = process.CpuTime(running.process.pid)
+    argv = ["wrk", "-t1", f"-c{arguments.connections}", f"-d{arguments.seconds}s", "-s", path, running.url + "/1k"]
+    wrk = process.start(argv, core=cpu.LOAD_CORE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        text, _ = wrk.communicate(timeout=arguments.seconds + 30)
+    finally:
+        process.stop(wrk)
+    spent_ns, source = process.cpu_between(before, process.CpuTime(running.process.pid))
+    found = re.search(r"(\d+) requests in", text)
+    if wrk.returncode != 0 or not found or not int(found[1]) or not spent_ns:
+        raise servers.Unavailable(f"wrk failed or nothing was counted: {' '.join(text.split())} {source}")
+    return spent_ns / 1000 / int(found[1])
+
+
+def flash(name, binary, log):
+    """A server from a flash binary, with an access log or without."""
+    def command(root, port, folder):
+        more = ["--log-file", os.path.join(folder, "access.log")] if log else ["--log-format", "off"]
+        return [os.path.abspath(binary), "serve", root, "--listen", f"127.0.0.1:{port}", "--workers", "1", *more]
+    return servers.Server(name, command, lambda: [binary, "--version"])
+
+
+def main():
+    """Measures, prints, keeps."""
+    arguments = parse_arguments()
+    process.clean_up_when_ended()
+    servers.prepare(arguments)
+    os.sched_setaffinity(0, {cpu.LOAD_CORE} & os.sched_getaffinity(0) or os.sched_getaffinity(0))
+    result = results.Result("answers", {name: value for name, value in vars(arguments).items() if name != "before"})
+    result.heading(f"CPU time per request by form of the answer, 1 KB, {arguments.connections} connections, "
+                   f"{arguments.rounds} rounds of {arguments.seconds} s")
+    binary, ports, started = servers.flash_binary(), servers.Ports(), {}
+    chosen = [flash("flash", binary, False), flash("logged", binary, True)]
+    if arguments.before:
+        chosen += [flash("flash before", arguments.before, False), flash("logged before", arguments.before, True)]
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        root = cpu.make_files(folder)
+        open(os.path.join(root, "empty"), "wb").close()
+        result.hide(root, "$ROOT")
+        result.hide(os.path.dirname(os.path.abspath(binary)), "$PROGRAMS")
+        try:
+            for server in chosen + [servers.Floor()]:
+                place = tempfile.mkdtemp(dir=folder)
+                os.chmod(place, 0o755)
+                result.hide(place, "$CONF")
+                files = cpu.SIZES["1k"] if server.one_size else root
+                running = server.start(files, ports.take(), place, core=cpu.SERVER_CORE)
+                started[server.name] = running
+                result.data["servers"][server.name] = {
+                    "version": server.version(), "note": "", "command": result.clean(" ".join(running.argv))}
+            measure(started, arguments, result, folder)
+        finally:
+            for running in started.values():
+                running.stop()
+    if not arguments.no_keep:
+        result.keep()
+
+
+def measure(started, arguments, result, folder):
+    """The rounds, and a line for each form."""
+    builds = ["", " before"] if arguments.before else [""]
+    cases = []
+    for build in builds:
+        _, fields, _ = started["flash" + build].get("/1k")
+        etag = {name.lower(): value for name, value in fields}["etag"].replace('"', '\\"')
+        for name, server, script, base, most in forms(etag):
+            if server != "floor" or not build:
+                floor_base = base and base.startswith("floor")
+                cases.append((name + build, server + (build if server != "floor" else ""), script,
+                              base and base + ("" if floor_base else build), most))
+    for number in range(arguments.rounds):
+        turn = number % len(cases)
+        figures = {}
+        for name, server, script, _, _ in cases[turn:] + cases[:turn]:
+            figures[name] = load(started[server], script, arguments, folder)
+        result.data["rounds"].append({"round": number + 1, "cpu_us_per_request": figures})
+    result.say(f"{'form':<24}{'median':>11}{'to':>18}{'ratio':>9}   (middle half)   asked for at most")
+    for name, _, _, base, most in cases:
+        median = statistics.median(round_["cpu_us_per_request"][name] for round_ in result.data["rounds"])
+        line = f"{name:<24}{median:>8.2f} us"
+        if base:
+            ratios = [r["cpu_us_per_request"][name] / r["cpu_us_per_request"][base] for r in result.data["rounds"]]
+            low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+            line += f"{base:>18}{middle:>9.3f}   ({low:.3f} to {high:.3f})"
+            if most and " before" not in name:
+                line += f"   {most:.2f}: {'met' if middle <= most else 'MISSED'}"
+        result.say(line)
+
+
+if __name__ == "__main__":
+    main()

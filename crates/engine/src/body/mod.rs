@@ -1,0 +1,155 @@
+//! Bodies of responses: one type with one pull, whatever the bytes come from. Handlers make bodies, wires pull them
+//! through their exchange. Nothing here waits: a part that is not in memory comes as a job that is wanted.
+
+mod file;
+mod multipart;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+pub(crate) use file::{FileBody, hand_over, load};
+pub(crate) use multipart::MultipartBody;
+
+use crate::desk::Core;
+use crate::jobs::Wanted;
+use crate::machine::{FilePart, JobId, Machine};
+use crate::store::{Content, Version};
+
+/// The bytes of a response.
+#[derive(Debug)]
+pub(crate) enum Body<F> {
+    /// None.
+    Empty,
+    /// Bytes made for this response, and how many of them were taken.
+    Page(Vec<u8>, usize),
+    /// A part of a content in memory.
+    Content(Arc<Content>, Range<usize>),
+    /// A part of a file.
+    File(Box<FileBody<F>>),
+    /// Parts of a file or content, with text between them.
+    Multipart(Box<MultipartBody<F>>),
+}
+
+/// The result of a pull.
+#[derive(Debug)]
+pub(crate) enum Pulled<'p, F> {
+    /// The next bytes.
+    Bytes(&'p [u8]),
+    /// The next bytes, in a content in memory.
+    Content(&'p Arc<Content>, Range<usize>),
+    /// The next bytes, to be sent by the machine from the file.
+    Part(&'p Arc<F>, FilePart),
+    /// A helper has to bring the next bytes.
+    Wait(Box<Wanted<F, Arc<Version>>>),
+    /// The body is over.
+    End,
+    /// The file is no longer the one that the response describes.
+    Changed,
+    /// Reading failed.
+    Failed,
+}
+
+/// A source that the parts of a file's version are taken from.
+#[derive(Debug)]
+pub(crate) enum Source<F> {
+    Memory(Arc<Content>),
+    File(Arc<Version>, Arc<F>),
+}
+
+impl<F> Clone for Source<F> {
+    fn clone(&self) -> Self {
+        match self {
+            Source::Memory(content) => Source::Memory(Arc::clone(content)),
+            Source::File(version, file) => Source::File(Arc::clone(version), Arc::clone(file)),
+        }
+    }
+}
+
+impl<F> Source<F> {
+    /// The body that consists of these bytes.
+    pub(crate) fn part(self, range: Range<u64>) -> Body<F> {
+        match self {
+            Source::Memory(content) => Body::Content(content, range.start as usize..range.end as usize),
+            Source::File(version, file) => Body::File(Box::new(FileBody::new(version, file, range))),
+        }
+    }
+}
+
+impl<F> Body<F> {
+    /// The next bytes, or why there are none now. They are taken by [`Body::advance`].
+    pub(crate) fn pull<'p, M: Machine<File = F>>(
+        &'p mut self,
+        machine: &mut M,
+        core: &'p mut Core<F>,
+    ) -> Pulled<'p, F> {
+        match self {
+            Body::Empty => Pulled::End,
+            Body::Page(bytes, at) if *at < bytes.len() => Pulled::Bytes(&bytes[*at..]),
+            Body::Content(content, range) if range.start < range.end => {
+                Pulled::Content(content, range.clone())
+            }
+            Body::Page(..) | Body::Content(..) => Pulled::End,
+            Body::File(file) => file.pull(machine, core),
+            Body::Multipart(parts) => parts.pull(machine, core),
+        }
+    }
+
+    /// The client has taken this many of the bytes that the last pull gave.
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        match self {
+            Body::Empty => {}
+            Body::Page(_, at) => *at += bytes,
+            Body::Content(_, range) => range.start += bytes,
+            Body::File(file) => file.advance(bytes),
+            Body::Multipart(parts) => parts.advance(bytes),
+        }
+    }
+
+    /// The part of a file that is sent now, if one is.
+    pub(crate) fn file_mut(&mut self) -> Option<&mut FileBody<F>> {
+        match self {
+            Body::File(file) => Some(file),
+            Body::Multipart(parts) => parts.part_mut().and_then(Body::file_mut),
+            Body::Empty | Body::Page(..) | Body::Content(..) => None,
+        }
+    }
+
+    /// Takes the jobs that load ahead for this body.
+    pub(crate) fn take_jobs_ahead(&mut self) -> Vec<JobId> {
+        match self {
+            Body::File(file) => std::mem::take(&mut file.ahead),
+            Body::Multipart(parts) => parts.take_jobs_ahead(),
+            Body::Empty | Body::Page(..) | Body::Content(..) => Vec::new(),
+        }
+    }
+
+    /// A job that loaded ahead is over.
+    pub(crate) fn forget_ahead(&mut self, job: JobId) {
+        match self {
+            Body::File(file) => file.ahead.retain(|other| *other != job),
+            Body::Multipart(parts) => parts.forget_ahead(job),
+            Body::Empty | Body::Page(..) | Body::Content(..) => {}
+        }
+    }
+
+    /// Length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Body::Empty => 0,
+            Body::Page(bytes, at) => (bytes.len() - at) as u64,
+            Body::Content(_, range) => range.len() as u64,
+            Body::File(file) => file.len(),
+            Body::Multipart(parts) => parts.len(),
+        }
+    }
+}
+
+/// A multipart body over a source: the text before each range, the ranges, and the text at the end.
+pub(crate) fn multipart<F>(
+    source: Source<F>,
+    parts: VecDeque<(Vec<u8>, Range<u64>)>,
+    end: Vec<u8>,
+) -> Body<F> {
+    Body::Multipart(Box::new(MultipartBody::new(source, parts, end)))
+}

@@ -1,0 +1,63 @@
+//! Bytes of files that helpers have handed over, shared by everybody who waited for them, and how many there are.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How many bytes are held.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HandedOverTotal(Arc<AtomicU64>);
+
+/// A block of bytes, counted as long as anybody has it.
+#[derive(Clone, Debug)]
+pub(crate) struct HandedOver(Arc<Block>);
+
+#[derive(Debug)]
+struct Block {
+    bytes: Vec<u8>,
+    total: HandedOverTotal,
+}
+
+impl HandedOverTotal {
+    /// Bytes held now.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Counts a block.
+    pub(crate) fn hold(&self, bytes: Vec<u8>) -> HandedOver {
+        self.0.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        HandedOver(Arc::new(Block { bytes, total: self.clone() }))
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.total.0.fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
+    }
+}
+
+impl Deref for HandedOver {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_counts_once_however_many_share_it() {
+        let total = HandedOverTotal::default();
+        let first = total.hold(vec![0; 100]);
+        let shared = first.clone();
+        let second = total.hold(vec![0; 10]);
+        drop(first);
+        assert_eq!((total.bytes(), shared.len()), (110, 100));
+        drop((shared, second));
+        assert_eq!(total.bytes(), 0);
+    }
+}

@@ -1,0 +1,92 @@
+//! Errors and redirects: the reason as a short page, in HTML or JSON.
+
+use flash_http::error_page::error_body;
+use flash_http::multipart::unsatisfied_content_range;
+use flash_http::negotiate::prefers_json;
+use flash_http::request::{Method, Request};
+use flash_http::response::Status;
+use flash_http::target::encode_path;
+
+use super::response::ALLOW;
+use super::{About, Asked, Response};
+use crate::body::Body;
+use crate::limits::RETRY_AFTER_S;
+
+/// Why a request is not answered as asked: the status, and a sentence for the page.
+pub(crate) type Refusal = (Status, &'static str);
+
+pub(crate) const NOT_FOUND: Refusal = (Status::NOT_FOUND, "There is nothing under this address.");
+pub(crate) const DENIED: Refusal = (Status::FORBIDDEN, "The server is not permitted to read this.");
+pub(super) const NO_SITE: Refusal = (Status::MISDIRECTED, "No site is configured for this host.");
+pub(super) const NOT_ACCEPTABLE: Refusal =
+    (Status::NOT_ACCEPTABLE, "No coding of this file is acceptable to the client.");
+pub(super) const PRECONDITION_FAILED: Refusal =
+    (Status::PRECONDITION_FAILED, "The file is not in the state that the request requires.");
+pub(crate) const BUSY: Refusal = (Status::UNAVAILABLE, "The disk is too busy. Try again soon.");
+pub(crate) const LOST: Refusal = (Status::UNAVAILABLE, "The disk did not answer in time. Try again soon.");
+pub(crate) const EXHAUSTED: Refusal = (Status::UNAVAILABLE, "The server is at a limit. Try again soon.");
+pub(crate) const READ_FAILED: Refusal = (Status::INTERNAL, "The file could not be read.");
+pub(crate) const UNSTEADY: Refusal = (Status::UNAVAILABLE, "The file keeps changing. Try again soon.");
+pub(crate) const TOO_LARGE: Refusal = (Status::PAYLOAD_TOO_LARGE, "The request body is too large.");
+pub(crate) const REQUEST_LATE: Refusal = (Status::REQUEST_TIMEOUT, "The request did not arrive in time.");
+
+/// The page for a request that is not answered as asked.
+pub(crate) fn error_page<F>(request: &Request<'_>, refusal: Refusal) -> Response<F> {
+    page(refusal, Form::of(request), Vec::new())
+}
+
+/// The page for bytes that are no request.
+pub(crate) fn malformed<F>(refusal: Refusal) -> Response<F> {
+    page(refusal, Form { json: false, head_only: false }, Vec::new())
+}
+
+/// Directs a client that left out a directory's slash to the directory (RFC 9110, section 15.4.2).
+pub(super) fn redirect<F>(asked: &Asked<'_, '_>) -> Response<F> {
+    let mut location = encode_path(asked.path);
+    location.push('/');
+    if let Some(query) = asked.request.query {
+        location.push('?');
+        location.push_str(&String::from_utf8_lossy(query));
+    }
+    let refusal = (Status::MOVED_PERMANENTLY, "This is a directory; its address ends with a slash.");
+    page(refusal, Form::of(asked.request), vec![("Location", location)])
+}
+
+/// 416 with the length of the file.
+pub(super) fn unsatisfiable<F>(request: &Request<'_>, file_bytes: u64) -> Response<F> {
+    let refusal = (Status::RANGE_NOT_SATISFIABLE, "No such part of the file exists.");
+    page(refusal, Form::of(request), vec![("Content-Range", unsatisfied_content_range(file_bytes))])
+}
+
+/// The form of a page that a client wants.
+#[derive(Clone, Copy, Debug)]
+struct Form {
+    json: bool,
+    head_only: bool,
+}
+
+impl Form {
+    fn of(request: &Request<'_>) -> Self {
+        Self { json: prefers_json(request.accept.as_deref()), head_only: request.method == Method::Head }
+    }
+}
+
+fn page<F>((status, detail): Refusal, form: Form, mut more: Vec<(&'static str, String)>) -> Response<F> {
+    let (content_type, page) = error_body(status, detail, form.json);
+    let vary = if status == Status::NOT_ACCEPTABLE { "Accept, Accept-Encoding" } else { "Accept" };
+    let mut fields = vec![("X-Content-Type-Options", "nosniff".to_owned()), ("Vary", vary.to_owned())];
+    fields.append(&mut more);
+    match status {
+        Status::METHOD_NOT_ALLOWED => fields.push(("Allow", ALLOW.to_owned())),
+        Status::UNAVAILABLE => fields.push(("Retry-After", RETRY_AFTER_S.to_string())),
+        _ => {}
+    }
+    Response {
+        status,
+        about: About::Page { content_type, fields },
+        length: Some(page.len() as u64),
+        body: if form.head_only { Body::Empty } else { Body::Page(page, 0) },
+        repeats: None,
+        tries: 0,
+    }
+}

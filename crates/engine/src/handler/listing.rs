@@ -1,0 +1,69 @@
+//! Listings of directories, made by helpers and sent like files.
+
+use std::sync::Arc;
+
+use flash_http::negotiate::prefers_json;
+use flash_http::request::Method;
+
+use super::error_page::BUSY;
+use super::files::{Looked, Obtained, obtain};
+use super::{Asked, Found, Handled, Held, Response, Step, Wait, refuse};
+use crate::counters::JobKind;
+use crate::desk::Desk;
+use crate::jobs::{JobKey, Urgency, Wanted};
+use crate::machine::{Machine, Task};
+use crate::store::ListingForms;
+
+/// Answers with a listing of the directory.
+pub(super) fn answer<M: Machine>(
+    desk: &mut Desk<'_, M>,
+    asked: &Asked<'_, '_>,
+    forms: &ListingForms,
+    looked: Looked<'_, M::File>,
+) -> Handled<M::File> {
+    let json = prefers_json(asked.request.accept.as_deref());
+    let entry = Arc::clone(looked.entry);
+    let own = match &looked.held {
+        Held::File(version, _) | Held::Content(version, _) => Some(Arc::clone(version)),
+        Held::Nothing => None,
+    };
+    let Some(version) = own.or_else(|| forms.of(json).get()) else {
+        return Handled::Step(request_listing(desk, asked, &looked, json));
+    };
+    if asked.request.method == Method::Head {
+        return Handled::Step(Step::Answer(Response::head_only(&version)));
+    }
+    let tries = looked.tries;
+    match obtain(desk, &version, looked) {
+        Obtained::Source(source) => {
+            let mut response = Response::whole(&version, source);
+            response.tries = tries;
+            Handled::Step(Step::Answer(response))
+        }
+        // It has to be made anew.
+        Obtained::Closed => Handled::Stale,
+        other => other.handled(asked.request, entry, tries),
+    }
+}
+
+/// Queues a job that makes a listing.
+fn request_listing<M: Machine>(
+    desk: &mut Desk<'_, M>,
+    asked: &Asked<'_, '_>,
+    looked: &Looked<'_, M::File>,
+    json: bool,
+) -> Step<M::File> {
+    if !desk.core.store.has_room_for_listing(desk.core.jobs.listings_len()) {
+        desk.core.jobs.count(JobKind::List).refused += 1;
+        return refuse(asked.request, BUSY);
+    }
+    let (site, path) = (asked.site, asked.path);
+    let wanted = Wanted {
+        key: JobKey::List(site, path.into(), json),
+        task: Task::List { site, path: path.into(), json },
+        urgency: Urgency::Bounded,
+        subject: None,
+    };
+    let found = Found { entry: Some(Arc::clone(looked.entry)), held: Held::Nothing, tries: looked.tries };
+    Step::Wait(Box::new(Wait { wanted, found }))
+}

@@ -1,0 +1,168 @@
+//! From a path to the entry that it leads to: from the name cache, else by a look-up that cannot wait, else through a
+//! helper.
+
+use std::sync::Arc;
+
+use flash_http::target::is_hidden;
+
+use super::Asked;
+use super::error_page::{BUSY, EXHAUSTED, NOT_FOUND, READ_FAILED, Refusal};
+use crate::desk::Desk;
+use crate::jobs::{JobKey, Urgency, Wanted};
+use crate::limits::SIBLINGS_MS;
+use crate::machine::{FileKind, Finding, LookUpError, Machine, Task, Want};
+use crate::rules::SiteId;
+use crate::store::{LookedUp, NameEntry, Resolved, Version, find};
+
+/// How far the worker came by itself.
+pub(super) enum LookUp<F> {
+    /// The name is known.
+    Known(Arc<NameEntry>),
+    /// It was not, and its file was opened just now.
+    Opened(Arc<NameEntry>),
+    /// A helper has to look for it.
+    Wait(Box<Wanted<F, Arc<Version>>>),
+    /// There is no answer from a file.
+    Refused(Refusal),
+}
+
+/// Whether a known entry is still true.
+enum Check {
+    True,
+    False,
+    /// Only a helper can tell.
+    WouldWait,
+    /// The look-up failed.
+    Failed(Refusal),
+}
+
+/// Finds what a path leads to. Its file must be opened anew where `reopen` says so.
+pub(super) fn look_up<M: Machine>(
+    desk: &mut Desk<'_, M>,
+    asked: &Asked<'_, '_>,
+    reopen: bool,
+) -> LookUp<M::File> {
+    let now_ms = desk.core.clock.ms();
+    if !reopen && let Some(entry) = desk.core.store.names.get(asked.site, asked.path) {
+        if entry.is_fresh(now_ms, desk.core.rules.freshness_ms) {
+            desk.core.counters.name_hits += 1;
+            return LookUp::Known(Arc::clone(entry));
+        }
+        let entry = Arc::clone(entry);
+        if let Some(look_up) = confirm(desk, asked, entry) {
+            return look_up;
+        }
+    }
+    if is_hidden(asked.path) {
+        return LookUp::Refused(NOT_FOUND);
+    }
+    desk.core.counters.name_misses += 1;
+    match find_cached(desk, asked, Want::Content, None) {
+        Ok(finding) => {
+            let name = LookedUp { site: asked.site, path: asked.path, as_of_ms: now_ms };
+            LookUp::Opened(desk.core.store.learn(name, finding, desk.core.clock.now))
+        }
+        Err(LookUpError::WouldWait) => LookUp::Wait(Box::new(wanted_find(asked.site, asked.path))),
+        Err(error) => LookUp::Refused(refusal_of(error)),
+    }
+}
+
+fn refusal_of(error: LookUpError) -> Refusal {
+    match error {
+        LookUpError::Failed(_) => READ_FAILED,
+        LookUpError::WouldWait => BUSY,
+        LookUpError::Missing | LookUpError::Denied | LookUpError::Exhausted => EXHAUSTED,
+    }
+}
+
+/// Checks an entry that is no longer fresh by a look-up that cannot wait. If even that would wait, a helper checks it:
+/// the entry is served meanwhile up to the stale bound, and after it the request waits. None when the entry is wrong.
+fn confirm<M: Machine>(
+    desk: &mut Desk<'_, M>,
+    asked: &Asked<'_, '_>,
+    entry: Arc<NameEntry>,
+) -> Option<LookUp<M::File>> {
+    let now_ms = desk.core.clock.ms();
+    let bound_ms = desk.core.rules.freshness_ms.saturating_add(desk.core.rules.stale_ms);
+    let too_old = now_ms.saturating_sub(entry.confirmed_ms.get()) > bound_ms;
+    match check(desk, asked, &entry) {
+        Check::True => entry.confirmed_ms.set(now_ms),
+        Check::False => return None,
+        Check::WouldWait if too_old => {
+            return Some(LookUp::Wait(Box::new(wanted_find(asked.site, asked.path))));
+        }
+        Check::WouldWait => {
+            // A full queue means only that the check is tried again a freshness interval later.
+            let _ = desk.core.jobs.submit(wanted_find(asked.site, asked.path), None, now_ms);
+        }
+        Check::Failed(refusal) if too_old => return Some(LookUp::Refused(refusal)),
+        // Not the moment to forget what is known.
+        Check::Failed(_) => {}
+    }
+    entry.believed_ms.set(now_ms);
+    desk.core.counters.name_hits += 1;
+    Some(LookUp::Known(entry))
+}
+
+fn check<M: Machine>(desk: &mut Desk<'_, M>, asked: &Asked<'_, '_>, entry: &NameEntry) -> Check {
+    if matches!(entry.resolved, Resolved::Listing(_)) {
+        return Check::False;
+    }
+    match find_cached(desk, asked, Want::Stat, Some(entry)) {
+        Ok(finding) if entry.confirmed_by(&finding) => Check::True,
+        Ok(_) => Check::False,
+        Err(LookUpError::WouldWait) => Check::WouldWait,
+        Err(error) => Check::Failed(refusal_of(error)),
+    }
+}
+
+/// Looks a path up by calls that cannot wait. For the check of a known entry, siblings that were not there lately are not
+/// looked for again.
+fn find_cached<M: Machine>(
+    desk: &mut Desk<'_, M>,
+    asked: &Asked<'_, '_>,
+    want: Want,
+    known: Option<&NameEntry>,
+) -> Result<Finding<M::File>, LookUpError> {
+    let now_ms = desk.core.clock.ms();
+    let absent =
+        known.filter(|entry| now_ms < entry.siblings_ms.get() + SIBLINGS_MS).and_then(absent_siblings);
+    let rules = &desk.core.rules.sites[usize::from(asked.site.0)];
+    // Siblings are looked for after their file, in the order of `Coding::ALL`.
+    let mut sibling: Option<usize> = None;
+    let finding = find(asked.path, rules, &desk.core.rules.types, want, |path, want| {
+        if let Some(place) = &mut sibling {
+            *place += 1;
+            if absent.is_some_and(|absent| absent.get(*place - 1) == Some(&true)) {
+                return Err(LookUpError::Missing);
+            }
+        }
+        let found = desk.machine.open_cached(asked.site, path, want);
+        if sibling.is_none() && found.as_ref().is_ok_and(|found| found.stat.kind == FileKind::Regular) {
+            sibling = Some(0);
+        }
+        found
+    })?;
+    if let (Some(entry), None) = (known, absent) {
+        entry.siblings_ms.set(now_ms);
+    }
+    Ok(finding)
+}
+
+/// Which siblings of a file are not there.
+fn absent_siblings(entry: &NameEntry) -> Option<[bool; 3]> {
+    match &entry.resolved {
+        Resolved::File(resource) => Some(resource.coded.each_ref().map(Option::is_none)),
+        _ => None,
+    }
+}
+
+/// The job that finds what a path leads to.
+fn wanted_find<F>(site: SiteId, path: &[u8]) -> Wanted<F, Arc<Version>> {
+    Wanted {
+        key: JobKey::Find(site, path.into()),
+        task: Task::Find { site, path: path.into() },
+        urgency: Urgency::Bounded,
+        subject: None,
+    }
+}

@@ -1,0 +1,174 @@
+//! Handlers turn a request into a response, or into a wait for a job. The route chooses the handler: files and listings
+//! today; upstreams (FastCGI, CGI, proxy) enter here.
+//!
+//! A handler sees no connection and no exchange. It is called when a request is whole, and again with what the job has
+//! [`Found`] when a wait is over.
+
+mod error_page;
+mod files;
+mod listing;
+mod look_up;
+mod response;
+
+use std::sync::Arc;
+
+use flash_http::request::{Body as RequestBody, Method, Request};
+use flash_http::response::Status;
+use flash_http::target::decode_path;
+
+pub(crate) use error_page::{
+    BUSY, DENIED, EXHAUSTED, LOST, NOT_FOUND, READ_FAILED, REQUEST_LATE, Refusal, TOO_LARGE, UNSTEADY,
+    error_page, malformed,
+};
+pub(crate) use files::content;
+pub(crate) use response::{About, Extent, Response};
+
+use crate::desk::Desk;
+use crate::jobs::Wanted;
+use crate::limits::TRIES_MAX;
+use crate::machine::Machine;
+use crate::rules::SiteId;
+use crate::store::{Content, NameEntry, Resolved, Version};
+
+/// A handler's decision on a request.
+#[derive(Debug)]
+pub(crate) enum Step<F> {
+    Answer(Response<F>),
+    /// The job has to be done first; the handler is called again with what was found so far.
+    Wait(Box<Wait<F>>),
+}
+
+/// A wait: the job that has to be done, and what was found before.
+#[derive(Debug)]
+pub(crate) struct Wait<F> {
+    pub(crate) wanted: Wanted<F, Arc<Version>>,
+    pub(crate) found: Found<F>,
+}
+
+/// The part of a request's answer that was found before a wait.
+#[derive(Debug)]
+pub(crate) struct Found<F> {
+    /// The entry that the path leads to.
+    pub(crate) entry: Option<Arc<NameEntry>>,
+    pub(crate) held: Held<F>,
+    /// Times that the request had to wait, or that what it had found was no longer true.
+    pub(crate) tries: u8,
+}
+
+/// A file or content kept for a request that waits, since the caches may evict it.
+#[derive(Debug)]
+pub(crate) enum Held<F> {
+    Nothing,
+    /// The open file of a version.
+    File(Arc<Version>, Arc<F>),
+    /// The content of a version.
+    Content(Arc<Version>, Arc<Content>),
+}
+
+impl<F> Found<F> {
+    pub(crate) const NOTHING: Self = Self { entry: None, held: Held::Nothing, tries: 0 };
+
+    /// The same after one more try, with nothing found.
+    pub(crate) fn anew(&self) -> Self {
+        Self { tries: self.tries.saturating_add(1), ..Self::NOTHING }
+    }
+}
+
+/// A request for a path of a site.
+pub(crate) struct Asked<'a, 'b> {
+    pub(crate) request: &'a Request<'b>,
+    pub(crate) site: SiteId,
+    /// Decoded, beginning with a slash.
+    pub(crate) path: &'a [u8],
+}
+
+/// The result of a handler for one kind of target.
+pub(crate) enum Handled<F> {
+    Step(Step<F>),
+    /// The entry is no longer true.
+    Stale,
+    /// The file of the entry is not open any more.
+    Closed,
+}
+
+/// Whether the method is refused, which needs neither the site nor the body.
+pub(crate) fn refusal_of_method(request: &Request<'_>) -> Option<Refusal> {
+    match request.method {
+        Method::Get | Method::Head | Method::Options => None,
+        Method::Known => Some((Status::METHOD_NOT_ALLOWED, "This server answers GET, HEAD and OPTIONS.")),
+        Method::Unknown => Some((Status::NOT_IMPLEMENTED, "The method is not known here.")),
+    }
+}
+
+/// Whether a request has a body that must be read before the next request.
+pub(crate) fn has_body(request: &Request<'_>) -> bool {
+    !matches!(request.body, RequestBody::None | RequestBody::Length(0))
+}
+
+/// Answers a request whose method is served, or says for which job it has to wait.
+pub(crate) fn answer<M: Machine>(
+    desk: &mut Desk<'_, M>,
+    request: &Request<'_>,
+    mut found: Found<M::File>,
+) -> Step<M::File> {
+    if request.method == Method::Options {
+        return Step::Answer(Response::methods());
+    }
+    let Some(site) = desk.core.router.route(request.host) else {
+        return refuse(request, error_page::NO_SITE);
+    };
+    let path = match decode_path(request.path, desk.core.rules.sites[usize::from(site.0)].encoded_slash) {
+        Ok(path) => path,
+        Err(bad) => return refuse(request, (bad.status(), bad.reason())),
+    };
+    let asked = Asked { request, site, path: &path };
+    let mut reopen = false;
+    loop {
+        let (entry, opened) = match found.entry.take() {
+            Some(entry) => (entry, true),
+            None => match look_up::look_up(desk, &asked, std::mem::take(&mut reopen)) {
+                look_up::LookUp::Known(entry) => (entry, false),
+                look_up::LookUp::Opened(entry) => (entry, true),
+                look_up::LookUp::Wait(wanted) => {
+                    return Step::Wait(Box::new(Wait { wanted: *wanted, found }));
+                }
+                look_up::LookUp::Refused(refusal) => return refuse(request, refusal),
+            },
+        };
+        let tries = found.tries;
+        let looked = files::Looked { entry: &entry, held: found.held, tries, opened };
+        let handled = match &entry.resolved {
+            Resolved::File(resource) => files::answer(desk, &asked, resource, looked),
+            Resolved::Listing(forms) => listing::answer(desk, &asked, forms, looked),
+            Resolved::Redirect => return Step::Answer(error_page::redirect(&asked)),
+            Resolved::Missing => return refuse(request, error_page::NOT_FOUND),
+            Resolved::Denied => return refuse(request, error_page::DENIED),
+        };
+        match handled {
+            Handled::Step(step) => return step,
+            // A file that is only not open any more says nothing of its siblings in memory.
+            Handled::Closed => reopen = true,
+            Handled::Stale => desk.core.store.forget(site, &path, &entry),
+        }
+        // Look again, but not for ever.
+        found = Found { tries: tries.saturating_add(1), ..Found::NOTHING };
+        if found.tries > 3 * TRIES_MAX {
+            return refuse(request, UNSTEADY);
+        }
+    }
+}
+
+/// Forgets what a path was found to lead to, for the file has changed since.
+pub(crate) fn forget<M: Machine>(desk: &mut Desk<'_, M>, request: &Request<'_>) {
+    let Some(site) = desk.core.router.route(request.host) else { return };
+    let encoded_slash = desk.core.rules.sites[usize::from(site.0)].encoded_slash;
+    let Ok(path) = decode_path(request.path, encoded_slash) else { return };
+    let entry = desk.core.store.names.get(site, &path).map(Arc::clone);
+    if let Some(entry) = entry {
+        desk.core.store.forget(site, &path, &entry);
+    }
+}
+
+fn refuse<F>(request: &Request<'_>, refusal: Refusal) -> Step<F> {
+    Step::Answer(error_page(request, refusal))
+}

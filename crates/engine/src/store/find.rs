@@ -1,0 +1,214 @@
+//! The one description of how a path is looked up: the worker runs [`find`] with look-ups that never wait, a
+//! helper with look-ups that may.
+
+use flash_http::negotiate::Coding;
+use flash_http::types::{TypeTable, compressible};
+
+use crate::machine::{FileKind, FileStat, Finding, LookUpError, Opened, Want};
+use crate::rules::SiteRules;
+
+/// Looks up what `path`, decoded and beginning with a slash, leads to. A path that ends with a
+/// slash names a directory.
+///
+/// # Errors
+/// Those of `look_up`, except `Missing` and `Denied`, which are findings.
+pub fn find<F>(
+    path: &[u8],
+    site: &SiteRules,
+    types: &TypeTable,
+    want: Want,
+    mut look_up: impl FnMut(&[u8], Want) -> Result<Opened<F>, LookUpError>,
+) -> Result<Finding<F>, LookUpError> {
+    let mut file_path = path.to_vec();
+    let plain = if path.ends_with(b"/") {
+        match find_index(&mut file_path, site, want, &mut look_up) {
+            Ok(Some(plain)) => plain,
+            Ok(None) => return find_listing(path, site, &mut look_up),
+            // It stands in the place of a listing: whoever hides it does not want one.
+            Err(LookUpError::Denied) => return Ok(Finding::Denied),
+            Err(e) => return Err(e),
+        }
+    } else {
+        match look_up(relative(path), want) {
+            Ok(found) => match found.stat.kind {
+                FileKind::Regular => found,
+                FileKind::Directory => return Ok(Finding::Redirect),
+                FileKind::Special => return Ok(Finding::Denied),
+            },
+            Err(LookUpError::Missing) => return Ok(Finding::Missing),
+            Err(LookUpError::Denied) => return Ok(Finding::Denied),
+            Err(e) => return Err(e),
+        }
+    };
+    let mut coded = [None, None, None];
+    if site.precompressed && compressible(&types.lookup(&file_path)) {
+        for (place, coding) in coded.iter_mut().zip(Coding::ALL) {
+            let sibling = [&file_path[..], coding.extension().as_bytes()].concat();
+            *place = match look_up(relative(&sibling), want) {
+                Ok(found) => stands_for(&found.stat, &plain.stat).then_some(found),
+                // A sibling that cannot be read is as good as none: there is the plain file.
+                Err(LookUpError::Missing | LookUpError::Denied) => None,
+                Err(e) => return Err(e),
+            };
+        }
+    }
+    Ok(Finding::File { plain, coded, path: file_path })
+}
+
+/// Whether a precompressed sibling may be sent in place of its file. One that is empty was not finished,
+/// and one that is older was made from what the file was before: a client would be sent nothing, or
+/// the old page for ever.
+fn stands_for(sibling: &FileStat, plain: &FileStat) -> bool {
+    const SECOND_NS: i128 = 1_000_000_000;
+    // pigz, for one, gives what it makes the time of the file, but in whole seconds.
+    let same_second = sibling.modified_ns == plain.modified_ns.div_euclid(SECOND_NS) * SECOND_NS;
+    sibling.kind == FileKind::Regular
+        && (sibling.size_bytes > 0 || plain.size_bytes == 0)
+        && (sibling.modified_ns >= plain.modified_ns || same_second)
+}
+
+/// The first index file that is there; `path` then names it.
+fn find_index<F>(
+    path: &mut Vec<u8>,
+    site: &SiteRules,
+    want: Want,
+    look_up: &mut impl FnMut(&[u8], Want) -> Result<Opened<F>, LookUpError>,
+) -> Result<Option<Opened<F>>, LookUpError> {
+    let directory_bytes = path.len();
+    for name in &site.index {
+        path.extend_from_slice(name.as_bytes());
+        match look_up(relative(path), want) {
+            Ok(found) if found.stat.kind == FileKind::Regular => return Ok(Some(found)),
+            Ok(_) | Err(LookUpError::Missing) => path.truncate(directory_bytes),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(None)
+}
+
+fn find_listing<F>(
+    path: &[u8],
+    site: &SiteRules,
+    look_up: &mut impl FnMut(&[u8], Want) -> Result<Opened<F>, LookUpError>,
+) -> Result<Finding<F>, LookUpError> {
+    if !site.browse {
+        return Ok(Finding::Missing);
+    }
+    match look_up(relative(path), Want::Stat) {
+        Ok(found) if found.stat.kind == FileKind::Directory => Ok(Finding::Listing),
+        Ok(_) | Err(LookUpError::Missing) => Ok(Finding::Missing),
+        Err(LookUpError::Denied) => Ok(Finding::Denied),
+        Err(e) => Err(e),
+    }
+}
+
+/// A path as openat2(2) wants it under a root.
+fn relative(path: &[u8]) -> &[u8] {
+    match path.strip_prefix(b"/") {
+        Some(rest) if !rest.is_empty() => rest,
+        _ => b".",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flash_http::EncodedSlash;
+
+    use super::*;
+
+    const SITE: &[(&str, FileKind)] = &[
+        ("page.html", FileKind::Regular),
+        ("page.html.gz", FileKind::Regular),
+        ("image.png", FileKind::Regular),
+        ("image.png.gz", FileKind::Regular),
+        (".", FileKind::Directory),
+        ("with", FileKind::Directory),
+        ("with/", FileKind::Directory),
+        ("with/index.html", FileKind::Regular),
+        ("without", FileKind::Directory),
+        ("without/", FileKind::Directory),
+        ("fifo", FileKind::Special),
+        ("closed/", FileKind::Directory),
+    ];
+    /// Files that the server lacks the permission to read.
+    const CLOSED: &[&str] = &["closed/index.html", "private"];
+
+    fn run(path: &str, browse: bool) -> Finding<()> {
+        let index = vec!["index.html".into()];
+        let site = SiteRules {
+            root: "/".into(),
+            hosts: vec![],
+            index,
+            browse,
+            precompressed: true,
+            encoded_slash: EncodedSlash::Decode,
+        };
+        let look_up = |path: &[u8], _| {
+            let name = std::str::from_utf8(path).expect("a test's path");
+            if CLOSED.contains(&name) {
+                return Err(LookUpError::Denied);
+            }
+            let (_, kind) = SITE.iter().find(|(n, _)| *n == name).ok_or(LookUpError::Missing)?;
+            Ok(Opened { stat: stat(*kind, 0, 0), file: None })
+        };
+        find(path.as_bytes(), &site, &TypeTable::new([]), Want::Stat, look_up).expect("nothing fails here")
+    }
+
+    #[test]
+    fn files_and_their_siblings() {
+        let Finding::File { coded, .. } = run("/page.html", false) else { panic!("not a file") };
+        assert_eq!(coded.map(|c| c.is_some()), [false, false, true]);
+        let Finding::File { coded, .. } = run("/image.png", false) else { panic!("not a file") };
+        assert!(coded.iter().all(Option::is_none), "an image is not looked for in compressed form");
+    }
+
+    fn stat(kind: FileKind, size_bytes: u64, modified_ns: i128) -> FileStat {
+        FileStat { kind, device: 0, inode: 0, size_bytes, modified_ns, changed_ns: 0 }
+    }
+
+    #[test]
+    fn a_sibling_that_is_empty_or_older_than_its_file_is_not_taken() {
+        let file = |size_bytes, modified_ns| stat(FileKind::Regular, size_bytes, modified_ns);
+        let plain = file(5, 7_000_000_009);
+        for (sibling, expected) in [
+            (file(3, 7_000_000_009), true),
+            (file(9, 8_000_000_000), true),
+            (file(3, 7_000_000_008), false),
+            // Its time in whole seconds, as some tools copy it.
+            (file(3, 7_000_000_000), true),
+            (file(3, 6_000_000_000), false),
+            (file(0, 8_000_000_000), false),
+            (stat(FileKind::Directory, 3, 8_000_000_000), false),
+        ] {
+            assert_eq!(stands_for(&sibling, &plain), expected, "{sibling:?}");
+        }
+        assert!(stands_for(&file(0, 1), &file(0, 1)));
+        assert!(stands_for(&file(20, 1), &file(0, 1)));
+        assert!(stands_for(&file(1, -1_000_000_000), &file(1, -999_999_999)));
+        assert!(!stands_for(&file(1, -1_000_000_001), &file(1, -999_999_999)));
+    }
+
+    #[test]
+    fn directories() {
+        assert!(matches!(run("/with", false), Finding::Redirect));
+        let Finding::File { path, .. } = run("/with/", false) else { panic!("not a file") };
+        assert_eq!(path, b"/with/index.html");
+        assert!(matches!(run("/without/", false), Finding::Missing));
+        assert!(matches!(run("/without/", true), Finding::Listing));
+        assert!(matches!(run("/", true), Finding::Listing));
+    }
+
+    #[test]
+    fn what_is_not_there_or_not_a_file() {
+        assert!(matches!(run("/none", true), Finding::Missing));
+        assert!(matches!(run("/none/", true), Finding::Missing));
+        assert!(matches!(run("/fifo", true), Finding::Denied));
+        assert!(matches!(run("/private", true), Finding::Denied));
+    }
+
+    #[test]
+    fn an_index_that_may_not_be_read_is_not_passed_over() {
+        assert!(matches!(run("/closed/", true), Finding::Denied));
+        assert!(matches!(run("/closed/", false), Finding::Denied));
+    }
+}

@@ -1,0 +1,170 @@
+//! Requests known by the bytes of their heads: one that was answered from memory need not be parsed again while its name
+//! entry is fresh and its content is there. Parsing and looking up cost more than the rest of a hit together, and hot
+//! files are asked for in the same words again and again.
+//!
+//! A shortcut of HTTP/1: its wire fills the table and asks it.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+use super::names::NameEntry;
+use super::version::Version;
+use crate::access_log::LogText;
+use crate::limits::KNOWN_HEAD_BYTES_MAX;
+
+/// The form of an answer that depends on nothing but the request's bytes and the version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyForm {
+    /// 200 with the whole file.
+    Whole,
+    /// The head of a 200.
+    HeadOnly,
+    /// 304.
+    NotModified,
+}
+
+/// Whether the connection persists after an answer (RFC 9112, section 9.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Persistence {
+    /// It persists, which HTTP/1.1 takes for granted.
+    Persists,
+    /// It persists, which has to be said to an HTTP/1.0 client.
+    SaidToPersist,
+    /// It is closed.
+    Closes,
+}
+
+/// How a known request is answered.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownReply {
+    /// As long as this is fresh, the path leads to the same versions.
+    pub(crate) entry: Arc<NameEntry>,
+    /// The version among them that this head is answered with.
+    pub(crate) version: Arc<Version>,
+    pub(crate) form: ReplyForm,
+    pub(crate) persistence: Persistence,
+}
+
+/// A request head and what it was answered with.
+#[derive(Debug)]
+pub(crate) struct Known {
+    head: Box<[u8]>,
+    pub(crate) reply: KnownReply,
+    pub(crate) log: Option<LogText>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    /// The head that was seen here last: only one that comes twice is kept.
+    seen: u64,
+    known: Option<Box<Known>>,
+}
+
+/// The hash of a head, for [`KnownRequests::put`]; none for one that is never kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeadHash(Option<u64>);
+
+impl HeadHash {
+    /// The hash of a head that is not kept.
+    pub(crate) const NONE: Self = HeadHash(None);
+}
+
+/// A table with one place for each hash: a newer head replaces an older one. Without places it is switched off.
+#[derive(Debug)]
+pub(crate) struct KnownRequests {
+    places: Vec<Place>,
+    hasher: RandomState,
+}
+
+impl KnownRequests {
+    /// A table of this many places.
+    pub(crate) fn new(places: usize) -> Self {
+        let places = (0..places).map(|_| Place::default()).collect();
+        Self { places, hasher: RandomState::default() }
+    }
+
+    /// The known request with exactly these bytes.
+    #[inline]
+    pub(crate) fn get(&self, head: &[u8]) -> (HeadHash, Option<&Known>) {
+        if head.len() > KNOWN_HEAD_BYTES_MAX || self.places.is_empty() {
+            return (HeadHash(None), None);
+        }
+        let hash = self.hasher.hash_one(head);
+        let known = self.places[self.place(hash)].known.as_deref();
+        (HeadHash(Some(hash)), known.filter(|known| *known.head == *head))
+    }
+
+    /// Remembers a head and its answer, if it was seen before.
+    pub(crate) fn put(
+        &mut self,
+        hash: HeadHash,
+        head: &[u8],
+        reply: KnownReply,
+        log: impl FnOnce() -> Option<LogText>,
+    ) {
+        let Some(hash) = hash.0 else { return };
+        let place = self.place(hash);
+        let place = &mut self.places[place];
+        if std::mem::replace(&mut place.seen, hash) == hash {
+            place.known = Some(Box::new(Known { head: head.into(), reply, log: log() }));
+        }
+    }
+
+    /// The hash as a share of its range, in places: a division would cost as much as the comparison.
+    #[inline]
+    fn place(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.places.len() as u128) >> 64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::KNOWN_REQUESTS_MAX;
+    use crate::machine::{FileKind, FileStat};
+    use crate::rules::SiteId;
+    use crate::slab::VersionId;
+    use crate::store::Resolved;
+
+    fn reply() -> KnownReply {
+        let stat = FileStat {
+            kind: FileKind::Regular,
+            device: 0,
+            inode: 0,
+            size_bytes: 0,
+            modified_ns: 0,
+            changed_ns: 0,
+        };
+        KnownReply {
+            entry: NameEntry::new(Resolved::Missing, 0),
+            version: Arc::new(Version::of_listing(VersionId(7), SiteId(0), stat, true)),
+            form: ReplyForm::Whole,
+            persistence: Persistence::Persists,
+        }
+    }
+
+    #[test]
+    fn a_head_is_known_from_its_second_time_on_and_to_the_byte() {
+        let mut requests = KnownRequests::new(KNOWN_REQUESTS_MAX);
+        let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        for known in [false, true] {
+            requests.put(requests.get(head).0, head, reply(), || None);
+            assert_eq!(requests.get(head).1.is_some(), known);
+        }
+        assert_eq!(requests.get(head).1.map(|known| known.reply.version.id), Some(VersionId(7)));
+        assert!(requests.get(b"GET / HTTP/1.1\r\nHost: b\r\n\r\n").1.is_none());
+        assert!(requests.get(&head[..head.len() - 1]).1.is_none());
+    }
+
+    #[test]
+    fn a_long_head_is_not_kept() {
+        let mut requests = KnownRequests::new(KNOWN_REQUESTS_MAX);
+        let head = vec![b'x'; KNOWN_HEAD_BYTES_MAX + 1];
+        for _ in 0..2 {
+            requests.put(requests.get(&head).0, &head, reply(), || None);
+        }
+        assert!(requests.get(&head).1.is_none());
+    }
+}

@@ -1,0 +1,39 @@
+//! Listings in memory, bounded in number, with the names that they were made for.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use super::version::Version;
+use crate::limits::LISTINGS_MAX;
+use crate::rules::SiteId;
+
+/// Listings in memory, the oldest first, including those that are still being sent.
+#[derive(Debug, Default)]
+pub(crate) struct Listings(VecDeque<(SiteId, Box<[u8]>, Weak<Version>)>);
+
+impl Listings {
+    pub(super) fn push(&mut self, site: SiteId, path: &[u8], listing: &Arc<Version>) {
+        self.0.push_back((site, path.into(), Arc::downgrade(listing)));
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(SiteId, Box<[u8]>, Weak<Version>)> {
+        self.0.pop_front()
+    }
+
+    /// Puts one back that is still being sent.
+    pub(super) fn put_back(&mut self, site: SiteId, path: Box<[u8]>, listing: Weak<Version>) {
+        if listing.strong_count() > 0 {
+            self.0.push_back((site, path, listing));
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether one more may be made besides `under_way`.
+    pub(super) fn has_room(&mut self, under_way: usize) -> bool {
+        self.0.retain(|(_, _, listing)| listing.strong_count() > 0);
+        self.0.len() + under_way < LISTINGS_MAX
+    }
+}

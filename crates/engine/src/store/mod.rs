@@ -1,0 +1,255 @@
+//! The engine's memory between requests: the paper's three caches (Flash 1999, sections 5.2 to 5.4), names,
+//! response heads and contents; open files, listings, and request heads known by their bytes.
+//!
+//! Heads live in [`Version`] and need no invalidation of their own, since a changed file is a new version. Handlers ask
+//! and fill the store; it decides only what it keeps. The replacement policy is `quick_cache`'s, which resists scans, so
+//! that cold requests, each made once, do not drive the hot ones out.
+
+mod contents;
+mod find;
+mod known;
+mod listings;
+mod names;
+mod open_files;
+mod version;
+
+use std::sync::Arc;
+
+use flash_http::negotiate::Coding;
+use flash_http::types::TypeTable;
+
+pub(crate) use contents::{Content, Contents, write_head};
+pub use find::find;
+pub(crate) use known::{HeadHash, KnownReply, KnownRequests, Persistence, ReplyForm};
+pub(crate) use listings::Listings;
+pub(crate) use names::{ListingForms, NameEntry, Names, Resolved, Resource};
+pub(crate) use open_files::OpenFiles;
+pub(crate) use version::{Version, VersionOrigin, Versions};
+
+use crate::machine::{FileStat, Finding, Moment, Opened};
+use crate::rules::{Rules, SiteId};
+use crate::slab::VersionId;
+
+/// The caches of a worker.
+#[derive(Debug)]
+pub(crate) struct Store<F> {
+    pub(crate) names: Names,
+    pub(crate) contents: Contents,
+    pub(crate) files: OpenFiles<F>,
+    pub(crate) known: KnownRequests,
+    pub(crate) listings: Listings,
+    /// Empty where names are kept, which lead to them.
+    versions_by_file: Versions,
+    versions: u64,
+    types: TypeTable,
+    keeps_heads: bool,
+    tags_by_change: bool,
+}
+
+/// A name that was looked up, and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LookedUp<'p> {
+    pub(crate) site: SiteId,
+    pub(crate) path: &'p [u8],
+    /// The finding was true at this moment at the earliest, in milliseconds of the monotonic clock.
+    pub(crate) as_of_ms: u64,
+}
+
+impl<F> Store<F> {
+    pub(crate) fn new(rules: &Rules) -> Self {
+        Self {
+            names: Names::new(rules.name_cache_bytes_max()),
+            contents: Contents::new(rules.cache_memory_bytes),
+            files: OpenFiles::new(rules.open_files_max),
+            known: KnownRequests::new(rules.known_requests_max()),
+            listings: Listings::default(),
+            versions_by_file: Versions::new(rules.versions_max()),
+            versions: 0,
+            types: rules.types.clone(),
+            keeps_heads: rules.optimizations.head_cache,
+            tags_by_change: rules.etag_of_change,
+        }
+    }
+
+    /// Puts a finding into the name cache. Versions that are still the same stay, with their contents; the others are
+    /// forgotten.
+    pub(crate) fn learn(&mut self, name: LookedUp<'_>, finding: Finding<F>, now: Moment) -> Arc<NameEntry> {
+        let LookedUp { site, path, as_of_ms } = name;
+        if let Some(newer) = self.names.get(site, path).filter(|entry| entry.confirmed_ms.get() >= as_of_ms) {
+            // A helper that was slow, or a file opened again: what is known was looked up after it began.
+            let newer = Arc::clone(newer);
+            self.keep_files(&newer, finding, now);
+            return newer;
+        }
+        let old = self.names.remove(site, path).map(|entry| entry.versions()).unwrap_or_default();
+        let resolved = match finding {
+            Finding::File { plain, coded, path: file_path } => {
+                let versioning = Versioning { site, old: &old, path: &file_path, now };
+                Resolved::File(self.learn_file(&versioning, plain, coded))
+            }
+            Finding::Redirect => Resolved::Redirect,
+            Finding::Listing => Resolved::Listing(ListingForms::default()),
+            Finding::Missing => Resolved::Missing,
+            Finding::Denied => Resolved::Denied,
+        };
+        let entry = NameEntry::new(resolved, as_of_ms);
+        let kept = entry.versions();
+        for version in old.iter().filter(|version| !kept.iter().any(|k| k.id == version.id)) {
+            self.forget_version(version.id);
+        }
+        self.names.insert(site, path, Arc::clone(&entry));
+        entry
+    }
+
+    /// Keeps the files of a finding that are those of an entry.
+    fn keep_files(&mut self, entry: &NameEntry, finding: Finding<F>, now: Moment) {
+        let (Resolved::File(known), Finding::File { plain, coded, .. }) = (&entry.resolved, finding) else {
+            return;
+        };
+        let coded = known.coded.iter().zip(coded).filter_map(|(version, found)| version.as_ref().zip(found));
+        for (version, found) in coded.chain([(&known.plain, plain)]) {
+            if version.stat == found.stat {
+                self.keep_file(version.id, found.file, now);
+            }
+        }
+    }
+
+    /// Keeps a file open, unless its content is in memory.
+    fn keep_file(&mut self, id: VersionId, file: Option<F>, now: Moment) {
+        if let Some(file) = file
+            && self.contents.get(id).is_none()
+        {
+            self.files.insert(id, Arc::new(file), now.monotonic_ms);
+        }
+    }
+
+    fn learn_file(
+        &mut self,
+        versioning: &Versioning<'_>,
+        plain: Opened<F>,
+        coded: [Option<Opened<F>>; 3],
+    ) -> Resource {
+        let varies = coded.iter().any(Option::is_some);
+        let content_type = self.types.lookup(versioning.path).into_owned();
+        let origin = |coding| VersionOrigin { site: versioning.site, coding, varies };
+        let mut learn = |found: Opened<F>, coding: Option<Coding>| {
+            let version = self.version(versioning, &found.stat, &content_type, origin(coding));
+            self.keep_file(version.id, found.file, versioning.now);
+            version
+        };
+        let mut codings = Coding::ALL.into_iter();
+        let coded = coded.map(|found| {
+            let coding = codings.next();
+            found.map(|found| learn(found, coding))
+        });
+        Resource { plain: learn(plain, None), coded }
+    }
+
+    fn version(
+        &mut self,
+        versioning: &Versioning<'_>,
+        stat: &FileStat,
+        content_type: &str,
+        origin: VersionOrigin,
+    ) -> Arc<Version> {
+        let same = |known: &&Arc<Version>| {
+            known.matches(stat) && known.varies == origin.varies && known.coding == origin.coding
+        };
+        if let Some(known) = versioning.old.iter().find(same) {
+            return Arc::clone(known);
+        }
+        let by_file = self.versions_by_file.get(origin, stat).filter(same);
+        // Names of one file may differ in their content types.
+        if let Some(known) = by_file.filter(|known| known.content_type == content_type) {
+            return Arc::clone(known);
+        }
+        let id = self.next_version();
+        let version = Version::of_file(id, origin, *stat, content_type, versioning.now)
+            .tagged_by_change(self.tags_by_change);
+        let version = Arc::new(version.keeping_fields(self.keeps_heads));
+        if let Some(old) = self.versions_by_file.insert(&version) {
+            self.forget_version(old.id);
+        }
+        version
+    }
+
+    /// Keeps a listing that a helper has made.
+    pub(crate) fn keep_listing(
+        &mut self,
+        listing: MadeListing<'_, F>,
+        now_ms: u64,
+    ) -> (Arc<Version>, Arc<F>) {
+        let MadeListing { site, path, json, file, stat } = listing;
+        let version = Version::of_listing(self.next_version(), site, stat, json);
+        let version = Arc::new(version.keeping_fields(self.keeps_heads));
+        let file = Arc::new(file);
+        self.listings.push(site, path, &version);
+        if let Some(Resolved::Listing(forms)) = self.names.get(site, path).map(|entry| &entry.resolved) {
+            forms.of(json).set(Arc::clone(&version));
+            self.files.insert(version.id, Arc::clone(&file), now_ms);
+        }
+        (version, file)
+    }
+
+    /// Whether one more listing may be made besides `under_way`: old ones that nobody is being sent are let go.
+    pub(crate) fn has_room_for_listing(&mut self, under_way: usize) -> bool {
+        for _ in 0..self.listings.len() {
+            if self.listings.has_room(under_way) {
+                return true;
+            }
+            let Some((site, path, listing)) = self.listings.pop() else { break };
+            if let Some(entry) = self.names.get(site, &path).map(Arc::clone) {
+                self.forget(site, &path, &entry);
+            }
+            self.listings.put_back(site, path, listing);
+        }
+        self.listings.has_room(under_way)
+    }
+
+    /// Puts a small file's content into the cache. Its file need not stay open.
+    pub(crate) fn keep_content(&mut self, version: &Version, content: &Arc<Content>) {
+        self.contents.insert(version.id, Arc::clone(content));
+        if self.contents.get(version.id).is_some() {
+            self.files.remove(version.id);
+        }
+    }
+
+    /// Forgets what a name was found to lead to, so that it is looked up anew.
+    pub(crate) fn forget(&mut self, site: SiteId, path: &[u8], entry: &Arc<NameEntry>) {
+        // Another request may have looked it up anew already.
+        if self.names.get(site, path).is_some_and(|known| Arc::ptr_eq(known, entry)) {
+            self.names.remove(site, path);
+        }
+        for version in entry.versions() {
+            self.forget_version(version.id);
+        }
+    }
+
+    fn forget_version(&mut self, id: VersionId) {
+        self.contents.remove(id);
+        self.files.remove(id);
+    }
+
+    fn next_version(&mut self) -> VersionId {
+        self.versions += 1;
+        VersionId(self.versions)
+    }
+}
+
+/// The versions of a file that was looked up: those that its name led to before, and the path of the file.
+struct Versioning<'a> {
+    site: SiteId,
+    old: &'a [Arc<Version>],
+    path: &'a [u8],
+    now: Moment,
+}
+
+/// A listing of a directory, made by a helper.
+#[derive(Debug)]
+pub(crate) struct MadeListing<'p, F> {
+    pub(crate) site: SiteId,
+    pub(crate) path: &'p [u8],
+    pub(crate) json: bool,
+    pub(crate) file: F,
+    pub(crate) stat: FileStat,
+}

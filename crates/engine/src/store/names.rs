@@ -1,0 +1,222 @@
+//! The paper's pathname cache: for each path of each site, the file or directory found there, or that it is missing.
+
+use std::hash::{Hash, Hasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use quick_cache::unsync::{Cache, DefaultLifecycle};
+use quick_cache::{Equivalent, Weighter};
+
+use super::version::Version;
+use crate::limits::{NAME_ENTRY_BYTES, NAMES_EXPECTED, VERSION_BYTES};
+use crate::machine::Finding;
+use crate::rules::SiteId;
+
+/// The file, directory or nothing that a path leads to.
+#[derive(Debug)]
+pub(crate) enum Resolved {
+    /// A file.
+    File(Resource),
+    /// A directory named without its slash.
+    Redirect,
+    /// A directory to be listed.
+    Listing(ListingForms),
+    /// Nothing, or nothing that is served.
+    Missing,
+    /// A file that the server lacks the permission to read.
+    Denied,
+}
+
+/// A file and its precompressed siblings.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    pub(crate) plain: Arc<Version>,
+    /// In the order of `Coding::ALL`.
+    pub(crate) coded: [Option<Arc<Version>>; 3],
+}
+
+/// Listings made of a directory, as HTML and as JSON.
+#[derive(Debug, Default)]
+pub(crate) struct ListingForms {
+    html: Made,
+    json: Made,
+}
+
+impl ListingForms {
+    /// The listing as JSON, or else as HTML.
+    pub(crate) fn of(&self, json: bool) -> &Made {
+        if json { &self.json } else { &self.html }
+    }
+}
+
+/// A listing in one form, once it is made.
+#[derive(Debug, Default)]
+pub(crate) struct Made(Mutex<Option<Arc<Version>>>);
+
+impl Made {
+    pub(crate) fn get(&self) -> Option<Arc<Version>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set(&self, listing: Arc<Version>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(listing);
+    }
+}
+
+/// A moment, in milliseconds of the monotonic clock, of an entry that many share.
+#[derive(Debug)]
+pub(crate) struct MomentMs(AtomicU64);
+
+impl MomentMs {
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, ms: u64) {
+        self.0.store(ms, Ordering::Relaxed);
+    }
+}
+
+/// An entry of the name cache: the target of a path, and since when it is known.
+#[derive(Debug)]
+pub(crate) struct NameEntry {
+    pub(crate) resolved: Resolved,
+    /// Since when this is believed without another look.
+    pub(crate) believed_ms: MomentMs,
+    /// When this was last seen to be true; earlier, when a look would have had to wait.
+    pub(crate) confirmed_ms: MomentMs,
+    /// When siblings that are not there were last looked for.
+    pub(crate) siblings_ms: MomentMs,
+}
+
+impl NameEntry {
+    pub(crate) fn new(resolved: Resolved, now_ms: u64) -> Arc<Self> {
+        let now = || MomentMs(AtomicU64::new(now_ms));
+        Arc::new(Self { resolved, believed_ms: now(), confirmed_ms: now(), siblings_ms: now() })
+    }
+
+    /// Whether this was true so lately that it is believed.
+    #[inline]
+    pub(crate) fn is_fresh(&self, now_ms: u64, freshness_ms: u64) -> bool {
+        now_ms.saturating_sub(self.believed_ms.get()) <= freshness_ms
+    }
+
+    /// Whether a new look-up found what this entry says.
+    pub(crate) fn confirmed_by<F>(&self, finding: &Finding<F>) -> bool {
+        match (&self.resolved, finding) {
+            (Resolved::File(resource), Finding::File { plain, coded, .. }) => {
+                resource.plain.matches(&plain.stat)
+                    && resource.coded.iter().zip(coded).all(|(known, found)| match (known, found) {
+                        (None, None) => true,
+                        (Some(known), Some(found)) => known.matches(&found.stat),
+                        _ => false,
+                    })
+            }
+            (Resolved::Redirect, Finding::Redirect)
+            | (Resolved::Missing, Finding::Missing)
+            | (Resolved::Denied, Finding::Denied) => true,
+            // A listing is made anew: what it shows may change without its directory.
+            _ => false,
+        }
+    }
+
+    /// The versions of files that this entry leads to.
+    pub(crate) fn versions(&self) -> Vec<Arc<Version>> {
+        match &self.resolved {
+            Resolved::File(resource) => {
+                resource.coded.iter().flatten().chain([&resource.plain]).map(Arc::clone).collect()
+            }
+            Resolved::Listing(listings) => {
+                [&listings.html, &listings.json].into_iter().filter_map(Made::get).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// A site and a path in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) site: SiteId,
+    pub(crate) path: Box<[u8]>,
+}
+
+/// A [`Name`] borrowed for a look-up.
+struct NameRef<'a>(SiteId, &'a [u8]);
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        NameRef(self.site, &self.path).hash(state);
+    }
+}
+
+impl Hash for NameRef<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u16(self.0.0);
+        state.write(self.1);
+    }
+}
+
+impl Equivalent<Name> for NameRef<'_> {
+    fn equivalent(&self, name: &Name) -> bool {
+        self.0 == name.site && self.1 == &*name.path
+    }
+}
+
+#[derive(Clone, Debug)]
+struct NameBytes;
+
+impl Weighter<Name, Arc<NameEntry>> for NameBytes {
+    fn weight(&self, name: &Name, entry: &Arc<NameEntry>) -> u64 {
+        let versions = match &entry.resolved {
+            Resolved::File(resource) => 1 + resource.coded.iter().flatten().count(),
+            Resolved::Listing(_) => 2,
+            Resolved::Redirect | Resolved::Missing | Resolved::Denied => 0,
+        };
+        (name.path.len() + NAME_ENTRY_BYTES + versions * VERSION_BYTES) as u64
+    }
+}
+
+/// Entries by site and path, bounded in bytes. Clients choose the keys: the hash is keyed.
+#[derive(Debug)]
+pub(crate) struct Names {
+    /// None when switched off.
+    cache: Option<Cache<Name, Arc<NameEntry>, NameBytes, RandomState>>,
+}
+
+impl Names {
+    /// At most this many bytes; 0 switches it off.
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        let cache = || {
+            Cache::with(NAMES_EXPECTED, bytes_max, NameBytes, RandomState::new(), DefaultLifecycle::default())
+        };
+        Self { cache: (bytes_max > 0).then(cache) }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, site: SiteId, path: &[u8]) -> Option<&Arc<NameEntry>> {
+        self.cache.as_ref()?.get(&NameRef(site, path))
+    }
+
+    /// Puts an entry in and gives the one that it replaces.
+    pub(crate) fn insert(
+        &mut self,
+        site: SiteId,
+        path: &[u8],
+        entry: Arc<NameEntry>,
+    ) -> Option<Arc<NameEntry>> {
+        let old = self.remove(site, path);
+        self.cache.as_mut()?.insert(Name { site, path: path.into() }, entry);
+        old
+    }
+
+    pub(crate) fn remove(&mut self, site: SiteId, path: &[u8]) -> Option<Arc<NameEntry>> {
+        self.cache.as_mut()?.remove(&NameRef(site, path)).map(|(_, entry)| entry)
+    }
+
+    /// Entries held.
+    pub(crate) fn len(&self) -> usize {
+        self.cache.as_ref().map_or(0, Cache::len)
+    }
+}

@@ -1,0 +1,558 @@
+//! HTTP/1: one exchange after the other on a connection. From bytes to requests here, the short way of a hit in
+//! [`known`](super::h1_known), and from responses to bytes in [`send`](super::h1_send).
+
+use flash_http::RequestBuf;
+use flash_http::request::{Head, HeadLimits, Request, first_line, head_end, parse_head};
+
+use super::conn::{Blamed, Conn, Turn, Verdict};
+use super::h1_known::Shortcut;
+use super::h1_send::{Answering, Outgoing};
+use super::transport::{Readiness, Received};
+use crate::access_log::{LogFields, LogText};
+use crate::exchange::{
+    Admission, Exchange, Opening, Parked, Progress, Record, RequestBody, State, Wake, admit, begin, proceed,
+};
+use crate::handler::{EXHAUSTED, Found, REQUEST_LATE, Refusal, Step, malformed};
+use crate::jobs::Waiter;
+use crate::limits::{FIELDS_MAX, HEAD_BYTES_MAX, LINGER_BYTES_MAX, LINGER_MS, TARGET_BYTES_MAX};
+use crate::machine::Machine;
+use crate::slab::ExchangeKey;
+use crate::store::HeadHash;
+
+pub(super) const HEAD_LIMITS: HeadLimits =
+    HeadLimits { head_bytes: HEAD_BYTES_MAX, fields: FIELDS_MAX, target_bytes: TARGET_BYTES_MAX };
+
+/// The state of HTTP/1 on a connection.
+#[derive(Debug)]
+pub(crate) struct H1 {
+    pub(super) phase: Phase,
+    /// This much of the input is known not to hold the end of a head.
+    scanned: usize,
+    /// An answer was finished since the connection last waited for a head.
+    answered: bool,
+    /// An answer was finished at any time.
+    used: bool,
+    /// The exchange that was lent last: a panic in its turn leaves no other trace of it.
+    pub(super) lent: Option<ExchangeKey>,
+}
+
+/// The phase of a connection.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// Between two requests.
+    Idle,
+    /// In the head of a request.
+    Head,
+    /// An exchange reads the request's body, or waits before its answer can begin.
+    Pending(ExchangeKey),
+    /// The answer of an exchange is being sent.
+    Sending(ExchangeKey, Box<Outgoing>),
+    /// Everything was sent; input is discarded until the peer closes.
+    Linger {
+        /// Bytes that may still be discarded.
+        left_bytes: usize,
+    },
+}
+
+/// How a step ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// The exchange is finished; the connection is between two requests.
+    Finished,
+    /// The phase has changed and can go on at once.
+    Again,
+    /// The turn is over.
+    Over(Verdict),
+}
+
+/// The result of answering the requests among the bytes received.
+enum Heads {
+    /// They took this many bytes; what follows is not a whole head.
+    Took(usize),
+    /// The connection is no longer between two requests.
+    Left(Flow),
+}
+
+impl H1 {
+    pub(crate) fn new() -> Self {
+        Self { phase: Phase::Idle, scanned: 0, answered: false, used: false, lent: None }
+    }
+
+    /// Whether it is between two requests.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Idle)
+    }
+
+    /// Gives the connection its turn: steps until it is blocked or has used up its share.
+    pub(crate) fn turn<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        buffer: &mut [u8],
+    ) -> Verdict {
+        loop {
+            let flow = match std::mem::replace(&mut self.phase, Phase::Idle) {
+                Phase::Idle => self.read_heads(conn, turn, buffer),
+                Phase::Head => {
+                    self.phase = Phase::Head;
+                    self.read_heads(conn, turn, buffer)
+                }
+                Phase::Pending(key) => self.go_on(conn, turn, buffer, key),
+                Phase::Sending(key, outgoing) => self.send_on(conn, turn, key, outgoing),
+                Phase::Linger { left_bytes } => self.linger(conn, turn, buffer, left_bytes),
+            };
+            match flow {
+                Flow::Finished => self.note_answered(),
+                Flow::Again => {}
+                Flow::Over(verdict) => return verdict,
+            }
+        }
+    }
+
+    #[inline]
+    fn note_answered(&mut self) {
+        self.answered = true;
+        self.used = true;
+    }
+
+    /// Receives, and answers each whole request that has arrived, in order.
+    fn read_heads<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        buffer: &mut [u8],
+    ) -> Flow {
+        let mut filled = conn.input.len();
+        if filled > 0 {
+            buffer[..filled].copy_from_slice(&conn.take_input(turn.inputs));
+        }
+        loop {
+            if filled > 0 {
+                match self.answer_heads(conn, turn, &buffer[..filled]) {
+                    Heads::Took(bytes) => {
+                        buffer.copy_within(bytes..filled, 0);
+                        filled -= bytes;
+                    }
+                    Heads::Left(flow) => return flow,
+                }
+            }
+            *turn.blamed = Blamed::Nobody;
+            match conn.transport.receive(turn.desk.machine, &mut buffer[filled..]) {
+                Received::Bytes(n) => filled += n,
+                Received::Nothing => return self.await_head(conn, turn, &buffer[..filled]),
+                Received::End | Received::Failed => return Flow::Over(Verdict::Close),
+            }
+        }
+    }
+
+    /// Answers the whole requests among `bytes`.
+    #[inline]
+    fn answer_heads<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        bytes: &[u8],
+    ) -> Heads {
+        let scanned = std::mem::take(&mut self.scanned);
+        // A head that trickles in is not parsed from its start at every byte.
+        if scanned > 0 && bytes.len() < HEAD_BYTES_MAX && head_end(bytes, scanned).is_none() {
+            self.scanned = bytes.len();
+            return Heads::Took(0);
+        }
+        let mut at = 0;
+        while at < bytes.len() {
+            if turn.budget.is_used_up() {
+                return Heads::Left(self.keep_rest(conn, turn, &bytes[at..], Flow::Over(Verdict::Yield)));
+            }
+            *turn.blamed = Blamed::InBuffer(at);
+            let rest = &bytes[at..];
+            let (taken, flow) = match self.answer_known(conn, turn, rest) {
+                Shortcut::Answered(flow) => (rest.len(), flow),
+                Shortcut::Unknown(hash) => match parse_head(rest, &HEAD_LIMITS) {
+                    Ok(Head::Complete(request)) => {
+                        turn.budget.requests -= 1;
+                        let taken = request.head_len;
+                        // The hash is of all that is there: of this head, if no other follows.
+                        let hash = if taken == rest.len() { hash } else { HeadHash::NONE };
+                        (taken, self.begin(conn, turn, &request, (hash, &rest[..taken])))
+                    }
+                    Ok(Head::Partial) => {
+                        self.scanned = rest.len();
+                        break;
+                    }
+                    Err(bad) => {
+                        let line = first_line(rest, TARGET_BYTES_MAX);
+                        return Heads::Left(self.refuse_bytes(
+                            conn,
+                            turn,
+                            line,
+                            (bad.status(), bad.reason()),
+                        ));
+                    }
+                },
+            };
+            at += taken;
+            if flow != Flow::Finished {
+                return Heads::Left(self.keep_rest(conn, turn, &bytes[at..], flow));
+            }
+            self.note_answered();
+        }
+        Heads::Took(at)
+    }
+
+    /// Keeps the requests that follow the one under way. Where there is no room for them, they are dropped and the
+    /// connection ends after the answer, as a client that pipelines has to expect (RFC 9112, section 9.3.2).
+    fn keep_rest<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        rest: &[u8],
+        flow: Flow,
+    ) -> Flow {
+        if !conn.keep_input(turn.inputs, rest) {
+            conn.transport.stop_receiving();
+        }
+        flow
+    }
+
+    /// Waits for the rest of a head, or for the next one.
+    fn await_head<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        rest: &[u8],
+    ) -> Flow {
+        let timeouts = turn.desk.core.rules.timeouts;
+        let now_ms = turn.desk.core.clock.ms();
+        let answered = std::mem::take(&mut self.answered);
+        conn.pace = None;
+        if rest.is_empty() {
+            // A client that has just come is about to ask; it would not expect to be closed.
+            if turn.draining && self.used {
+                return Flow::Over(Verdict::Close);
+            }
+            self.phase = Phase::Idle;
+            // Until its first answer, a connection has the time of a head.
+            if answered {
+                conn.deadline_ms = now_ms + timeouts.idle_ms;
+                conn.idle_since_ms = now_ms;
+            }
+            return Flow::Over(Verdict::Blocked);
+        }
+        if !conn.keep_input(turn.inputs, rest) {
+            let line = first_line(rest, TARGET_BYTES_MAX);
+            return self.refuse_bytes(conn, turn, line, EXHAUSTED);
+        }
+        if answered || !matches!(self.phase, Phase::Head) {
+            conn.deadline_ms = now_ms + timeouts.head_ms;
+        }
+        self.phase = Phase::Head;
+        Flow::Over(Verdict::Blocked)
+    }
+
+    /// Answers a request, or opens an exchange for one that has to wait.
+    fn begin<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        request: &Request<'_>,
+        (hash, head): (HeadHash, &[u8]),
+    ) -> Flow {
+        turn.desk.core.counters.requests += 1;
+        match admit(request) {
+            Admission::Ready => {}
+            Admission::Reads(body) => return self.begin_body(conn, turn, request, body),
+            Admission::Refused(response) => {
+                let answering = Answering::fresh(request, turn);
+                return self.reply(conn, turn, answering, response);
+            }
+        }
+        match begin(&mut turn.desk, request) {
+            Step::Answer(response) => {
+                let answering = Answering::fresh(request, turn);
+                self.remember(turn, &answering, &response, (hash, head));
+                self.reply(conn, turn, answering, response)
+            }
+            Step::Wait(wait) => {
+                let record = record(turn, request);
+                let opened =
+                    turn.exchanges.open_waiting(&mut turn.desk, (conn.opener, record), request, *wait);
+                match opened {
+                    Opening::Waits(key) => self.pend(conn, key),
+                    Opening::Answer(response) => {
+                        let answering = Answering::fresh(request, turn);
+                        self.reply(conn, turn, answering, response)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for an exchange. Its job has a deadline of its own.
+    fn pend<S>(&mut self, conn: &mut Conn<S>, key: ExchangeKey) -> Flow {
+        self.phase = Phase::Pending(key);
+        conn.deadline_ms = u64::MAX;
+        conn.pace = None;
+        Flow::Over(Verdict::Blocked)
+    }
+
+    /// Reads the body of a request, so that the next request is found.
+    fn begin_body<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        request: &Request<'_>,
+        body: RequestBody,
+    ) -> Flow {
+        if request.expect_continue {
+            let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
+            let sent = conn.transport.send(turn.desk.machine, interim, &[]);
+            turn.desk.core.counters.sends.add(sent.unwrap_or(0) as u64);
+            match sent {
+                Ok(sent) if sent == interim.len() => {}
+                // It may be left out; the client goes on after a while (RFC 9110, section 10.1.1).
+                Ok(0) => {}
+                _ => return Flow::Over(Verdict::Close),
+            }
+        }
+        let state = State::Reading(RequestBuf::new(request), body);
+        let record = record(turn, request);
+        let key = turn.exchanges.insert(Exchange { opener: conn.opener, record, state });
+        self.phase = Phase::Pending(key);
+        conn.deadline_ms = turn.desk.core.clock.ms() + turn.desk.core.rules.timeouts.head_ms;
+        Flow::Again
+    }
+
+    /// Goes on with an exchange whose answer has not begun.
+    fn go_on<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        buffer: &mut [u8],
+        key: ExchangeKey,
+    ) -> Flow {
+        self.lent = Some(key);
+        let Exchange { opener, record, state } = turn.exchanges.lend(key);
+        let (parked, wake) = match state {
+            State::Reading(request, mut body) => match read_body(conn, turn, buffer, &mut body) {
+                Reading::Done => (Parked { request, found: Found::NOTHING }, Wake::LookAgain),
+                Reading::Over(verdict) => {
+                    let state = State::Reading(request, body);
+                    turn.exchanges.put_back(key, Exchange { opener, record, state });
+                    self.phase = Phase::Pending(key);
+                    return Flow::Over(verdict);
+                }
+                Reading::Refused(refusal) => {
+                    let answering = Answering::kept(key, record, request, turn).closing();
+                    let page = malformed(refusal);
+                    return self.reply(conn, turn, answering, page);
+                }
+            },
+            State::Woken(parked, wake) => (parked, wake),
+            state => {
+                turn.exchanges.put_back(key, Exchange { opener, record, state });
+                self.phase = Phase::Pending(key);
+                return Flow::Over(Verdict::Blocked);
+            }
+        };
+        *turn.blamed = Blamed::Line(parked.request.request().line.to_vec());
+        let waiter = Waiter { exchange: key, client: opener.client };
+        match proceed(&mut turn.desk, waiter, parked, wake) {
+            Progress::Waits(state) => {
+                turn.exchanges.put_back(key, Exchange { opener, record, state });
+                self.pend(conn, key)
+            }
+            Progress::Answer(request, response) => {
+                let answering = Answering::kept(key, record, request, turn);
+                self.reply(conn, turn, answering, response)
+            }
+        }
+    }
+
+    /// Answers bytes that are no request, and closes.
+    fn refuse_bytes<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        line: &[u8],
+        refusal: Refusal,
+    ) -> Flow {
+        turn.desk.core.counters.requests += 1;
+        let answering = Answering::of_line(line, turn);
+        self.reply(conn, turn, answering, malformed(refusal))
+    }
+
+    /// Ends the sending side and waits for the peer to close, so that the last answer is not lost to a reset (RFC 9112,
+    /// section 9.6).
+    pub(super) fn begin_linger<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+    ) -> Flow {
+        conn.transport.end_sending(turn.desk.machine);
+        conn.take_input(turn.inputs);
+        self.phase = Phase::Linger { left_bytes: LINGER_BYTES_MAX };
+        conn.deadline_ms = turn.desk.core.clock.ms() + LINGER_MS;
+        Flow::Again
+    }
+
+    fn linger<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        buffer: &mut [u8],
+        mut left_bytes: usize,
+    ) -> Flow {
+        while left_bytes > 0 {
+            match conn.transport.receive(turn.desk.machine, buffer) {
+                Received::Bytes(n) => left_bytes = left_bytes.saturating_sub(n),
+                Received::Nothing => {
+                    self.phase = Phase::Linger { left_bytes };
+                    return Flow::Over(Verdict::Blocked);
+                }
+                Received::End | Received::Failed => break,
+            }
+        }
+        Flow::Over(Verdict::Close)
+    }
+
+    /// The connection's deadline has passed.
+    pub(crate) fn time_out<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        buffer: &mut [u8],
+    ) -> Verdict {
+        let judges = turn.desk.core.rules.least_rate_bytes_per_s > 0;
+        let flow = match &self.phase {
+            // Not everything has reached the client: it is judged as while it is sent to.
+            Phase::Idle if judges && !conn.transport.is_acknowledged(turn.desk.machine) => {
+                let is_first = conn.pace.is_none();
+                let keeps_pace = conn.keeps_pace(&mut turn.desk) || is_first;
+                Flow::Over(if keeps_pace { Verdict::Blocked } else { Verdict::Reset })
+            }
+            Phase::Idle | Phase::Linger { .. } => Flow::Over(Verdict::Close),
+            Phase::Head => {
+                conn.take_input(turn.inputs);
+                self.refuse_bytes(conn, turn, b"-", REQUEST_LATE)
+            }
+            Phase::Pending(key) => {
+                let key = *key;
+                self.give_body_up(conn, turn, key)
+            }
+            Phase::Sending(..) if judges => return self.judge_pace(conn, turn, buffer),
+            Phase::Sending(..) => {
+                conn.deadline_ms = u64::MAX;
+                Flow::Over(Verdict::Blocked)
+            }
+        };
+        match flow {
+            Flow::Over(verdict) => verdict,
+            Flow::Again | Flow::Finished => self.turn(conn, turn, buffer),
+        }
+    }
+
+    /// A request's body did not arrive in time.
+    fn give_body_up<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        key: ExchangeKey,
+    ) -> Flow {
+        let exchange = turn.exchanges.lend(key);
+        match exchange.state {
+            State::Reading(request, _) => {
+                let answering = Answering::kept(key, exchange.record, request, turn).closing();
+                self.reply(conn, turn, answering, malformed(REQUEST_LATE))
+            }
+            state => {
+                turn.exchanges.put_back(key, Exchange { state, ..exchange });
+                Flow::Over(Verdict::Blocked)
+            }
+        }
+    }
+
+    /// Cuts a client that takes less than the least rate.
+    fn judge_pace<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        buffer: &mut [u8],
+    ) -> Verdict {
+        // The kernel tells of room only when there is much of it: any room counts here.
+        conn.transport.suspect(Readiness { writable: true, ..Default::default() });
+        let verdict = self.turn(conn, turn, buffer);
+        let is_waiting = verdict == Verdict::Blocked && matches!(self.phase, Phase::Sending(..));
+        if is_waiting && conn.pace.is_some() && !conn.keeps_pace(&mut turn.desk) {
+            return Verdict::Reset;
+        }
+        verdict
+    }
+
+    /// A turn of the connection has panicked: so its exchange is lost.
+    pub(crate) fn drop_after_panic<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
+        if let Some(key) = self.lent.take() {
+            self.phase = Phase::Idle;
+            turn.exchanges.abort(&mut turn.desk, key, &conn.peer, None);
+        }
+    }
+
+    /// The connection is being dropped: so is its exchange.
+    pub(crate) fn drop_exchange<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
+        match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Pending(key) => turn.exchanges.abort(&mut turn.desk, key, &conn.peer, None),
+            Phase::Sending(key, outgoing) => {
+                let sent = Some((outgoing.status, outgoing.body_bytes()));
+                turn.exchanges.abort(&mut turn.desk, key, &conn.peer, sent);
+            }
+            Phase::Idle | Phase::Head | Phase::Linger { .. } => {}
+        }
+    }
+}
+
+/// A request's part of its log line, kept while it waits.
+fn record<M: Machine>(turn: &Turn<'_, M>, request: &Request<'_>) -> Record {
+    let core = &turn.desk.core;
+    Record { log: LogText::new(core.rules.log_format, LogFields::of(request)), started_ms: core.clock.ms() }
+}
+
+/// How reading a body went.
+enum Reading {
+    Done,
+    Over(Verdict),
+    Refused(Refusal),
+}
+
+/// Reads on in the body of a request.
+fn read_body<M: Machine>(
+    conn: &mut Conn<M::Socket>,
+    turn: &mut Turn<'_, M>,
+    buffer: &mut [u8],
+    body: &mut RequestBody,
+) -> Reading {
+    let mut filled = conn.input.len();
+    buffer[..filled].copy_from_slice(&conn.take_input(turn.inputs));
+    loop {
+        match body.skip(&buffer[..filled]) {
+            Ok(Some(consumed)) => {
+                if !conn.keep_input(turn.inputs, &buffer[consumed..filled]) {
+                    conn.transport.stop_receiving();
+                }
+                return Reading::Done;
+            }
+            Ok(None) => {}
+            Err(refusal) => return Reading::Refused(refusal),
+        }
+        if turn.budget.bytes == 0 {
+            return Reading::Over(Verdict::Yield);
+        }
+        match conn.transport.receive(turn.desk.machine, buffer) {
+            Received::Bytes(n) => {
+                filled = n;
+                turn.budget.bytes = turn.budget.bytes.saturating_sub(n);
+            }
+            Received::Nothing => return Reading::Over(Verdict::Blocked),
+            Received::End | Received::Failed => return Reading::Over(Verdict::Close),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Heads of HTTP/1 responses: status line, fields, and what belongs to the connection.
+
+use flash_http::request::{Request, Version as HttpVersion};
+use flash_http::response::{HeadWriter, Status};
+
+use crate::handler::About;
+use crate::store::Persistence;
+
+/// How a connection goes on after the answer to this request (RFC 9112, section 9.3).
+pub(super) fn persistence(request: &Request<'_>, draining: bool) -> Persistence {
+    if !request.keep_alive || draining {
+        Persistence::Closes
+    } else if request.version == HttpVersion::Http10 {
+        Persistence::SaidToPersist
+    } else {
+        Persistence::Persists
+    }
+}
+
+/// Writes the head of a response into `out`, which is emptied before; padded to a multiple of `align_bytes`.
+pub(super) fn write(
+    out: &mut Vec<u8>,
+    (date, align_bytes): (&[u8; 29], usize),
+    (status, length): (Status, Option<u64>),
+    about: &About,
+    persistence: Persistence,
+) {
+    out.clear();
+    let mut head = HeadWriter::start(out, status, date);
+    about.each_leading_field(|name, value| head.field(name, value));
+    if let Some(bytes) = length {
+        head.length(bytes);
+    }
+    match about {
+        About::File(version, _) => head.raw(&version.lines()),
+        other => other.each_trailing_field(|name, value| head.field(name, value)),
+    }
+    if persistence == Persistence::SaidToPersist {
+        // Persistence is not the default of HTTP/1.0 (RFC 9112, section 9.3).
+        head.field("Connection", b"keep-alive");
+    }
+    head.finish(persistence == Persistence::Closes, align_bytes);
+}

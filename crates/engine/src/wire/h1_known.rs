@@ -1,0 +1,121 @@
+//! The short way of HTTP/1: a request known by the bytes of its head is answered without parsing and looking up, and a
+//! plain hit by one send of one buffer.
+
+use std::sync::Arc;
+
+use flash_http::request::Body as RequestFraming;
+use flash_http::response::Status;
+
+use super::conn::{Conn, Turn};
+use super::h1::{Flow, H1, Phase};
+use super::h1_send::{Answering, FirstSend, RequestPlace};
+use crate::access_log::{LogFields, LogSource, LogText};
+use crate::body::Source;
+use crate::desk::{Ended, note_end};
+use crate::handler::{About, Response};
+use crate::machine::Machine;
+use crate::store::{HeadHash, KnownReply, Persistence, ReplyForm};
+
+/// The result of the short way.
+pub(super) enum Shortcut {
+    Answered(Flow),
+    /// The head is not known, or no longer: its hash, to remember it by.
+    Unknown(HeadHash),
+}
+
+impl H1 {
+    /// Remembers the bytes of a request with its answer, if they lead to the same one again.
+    pub(super) fn remember<M: Machine>(
+        &self,
+        turn: &mut Turn<'_, M>,
+        answering: &Answering<'_, '_>,
+        response: &Response<M::File>,
+        (hash, head): (HeadHash, &[u8]),
+    ) {
+        let RequestPlace::Fresh(request) = answering.asked else { return };
+        let Some((entry, form)) = &response.repeats else { return };
+        let (About::File(version, _) | About::NotModified(version)) = &response.about else { return };
+        if turn.draining || request.body != RequestFraming::None {
+            return;
+        }
+        let core = &mut *turn.desk.core;
+        let (entry, version) = (Arc::clone(entry), Arc::clone(version));
+        let reply = KnownReply { entry, version, form: *form, persistence: answering.persistence };
+        let format = core.rules.log_format;
+        core.store.known.put(hash, head, reply, || LogText::new(format, LogFields::of(request)));
+    }
+
+    /// Answers a request that is known by the bytes of its head.
+    #[inline]
+    pub(super) fn answer_known<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        head: &[u8],
+    ) -> Shortcut {
+        let core = &mut *turn.desk.core;
+        let (hash, known) = core.store.known.get(head);
+        let fresh = known.filter(|known| {
+            known.reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms) && !turn.draining
+        });
+        let Some(known) = fresh else {
+            core.counters.known_misses += 1;
+            return Shortcut::Unknown(hash);
+        };
+        let KnownReply { version, form, persistence, .. } = &known.reply;
+        let persistence = *persistence;
+        let content = match form {
+            ReplyForm::Whole => match core.store.contents.get(version.id) {
+                Some(content) => Some(content),
+                None => {
+                    core.counters.known_misses += 1;
+                    return Shortcut::Unknown(hash);
+                }
+            },
+            ReplyForm::HeadOnly | ReplyForm::NotModified => None,
+        };
+        core.counters.requests += 1;
+        core.counters.known_hits += 1;
+        core.counters.content_hits += u64::from(content.is_some());
+        turn.budget.requests -= 1;
+        let Some(content) = content.filter(|_| persistence == Persistence::Persists) else {
+            // All other forms have their heads made.
+            let response = match content {
+                Some(content) => Response::whole(version, Source::Memory(Arc::clone(content))),
+                None if *form == ReplyForm::NotModified => Response::not_modified(version),
+                None => Response::head_only(version),
+            };
+            let started_ms = core.clock.ms();
+            let answering =
+                Answering { persistence, asked: RequestPlace::Known(known.log.clone()), started_ms };
+            return Shortcut::Answered(self.reply(conn, turn, answering, response));
+        };
+        let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |bytes| {
+            (bytes.len(), conn.transport.send(turn.desk.machine, bytes, &[]))
+        });
+        if sent == Ok(offered) {
+            core.counters.sends.add(offered as u64);
+            turn.budget.bytes = turn.budget.bytes.saturating_sub(offered);
+            let ended = Ended {
+                peer: &conn.peer,
+                source: known.log.as_ref().map(LogSource::Text),
+                started_ms: core.clock.ms(),
+                status: Status::OK,
+                body_bytes: (offered - content.head_bytes()) as u64,
+                whole: true,
+            };
+            let line = note_end(&mut core.counters, &mut core.lines, &core.clock, ended);
+            if let Some(line) = line {
+                turn.desk.machine.log_access(line);
+            }
+            self.phase = Phase::Idle;
+            return Shortcut::Answered(Flow::Finished);
+        }
+        let response = Response::whole(version, Source::Memory(Arc::clone(content)));
+        let started_ms = core.clock.ms();
+        let answering = Answering { persistence, asked: RequestPlace::Known(known.log.clone()), started_ms };
+        let rest = content.head_from(sent.unwrap_or(0));
+        let first = FirstSend { head_bytes: content.head_bytes(), offered, sent, rest };
+        Shortcut::Answered(self.sent_first(conn, turn, answering, (first, response)))
+    }
+}

@@ -1,0 +1,438 @@
+//! From responses to bytes: the answer that one send takes whole, and the one that goes out piece by piece through its
+//! exchange, a bounded amount a turn.
+
+use flash_http::RequestBuf;
+use flash_http::request::Request;
+use flash_http::response::Status;
+
+use super::conn::{Blamed, Conn, Turn, Verdict};
+use super::h1::{Flow, H1, Phase};
+use super::h1_head::{persistence, write};
+use super::transport::Gone;
+use crate::access_log::{LogFields, LogFormat, LogSource, LogText};
+use crate::body::{Body, Pulled};
+use crate::desk::Ended;
+use crate::exchange::{Exchange, Halt, Record, Sending, State};
+use crate::handler::{About, Extent, Response, has_body};
+use crate::jobs::Waiter;
+use crate::limits::TRIES_MAX;
+use crate::machine::{FileSent, Machine};
+use crate::slab::ExchangeKey;
+use crate::store::Persistence;
+
+/// A request that is being answered.
+pub(super) struct Answering<'r, 'b> {
+    pub(super) persistence: Persistence,
+    pub(super) asked: RequestPlace<'r, 'b>,
+    pub(super) started_ms: u64,
+}
+
+/// Where a request that is being answered is kept.
+pub(super) enum RequestPlace<'r, 'b> {
+    /// In the receive buffer.
+    Fresh(&'r Request<'b>),
+    /// Nowhere: these are its first bytes, and they are no request.
+    Line(&'r [u8]),
+    /// Nowhere: it was known by its bytes.
+    Known(Option<LogText>),
+    /// In an exchange, which is lent.
+    Exchange(ExchangeKey, Option<LogText>, Box<RequestBuf>),
+}
+
+/// An answer on its way: what is left of its head, and what was sent.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    head: Vec<u8>,
+    head_at: usize,
+    head_bytes: usize,
+    sent_bytes: u64,
+    pub(super) status: Status,
+    closes: bool,
+}
+
+impl Outgoing {
+    /// Bytes of the body that were sent.
+    pub(super) fn body_bytes(&self) -> u64 {
+        self.sent_bytes.saturating_sub(self.head_bytes as u64)
+    }
+}
+
+impl<'r, 'b> Answering<'r, 'b> {
+    /// For a request in the receive buffer. A body that was not read makes it the last one.
+    pub(super) fn fresh<M: Machine>(request: &'r Request<'b>, turn: &Turn<'_, M>) -> Self {
+        let ends = turn.draining || has_body(request);
+        Self {
+            persistence: persistence(request, ends),
+            asked: RequestPlace::Fresh(request),
+            started_ms: turn.desk.core.clock.ms(),
+        }
+    }
+
+    /// For bytes that are no request.
+    pub(super) fn of_line<M: Machine>(line: &'r [u8], turn: &Turn<'_, M>) -> Self {
+        let started_ms = turn.desk.core.clock.ms();
+        Self { persistence: Persistence::Closes, asked: RequestPlace::Line(line), started_ms }
+    }
+
+    /// For a request that an exchange has kept.
+    pub(super) fn kept<M: Machine>(
+        key: ExchangeKey,
+        record: Record,
+        request: RequestBuf,
+        turn: &Turn<'_, M>,
+    ) -> Self {
+        let persistence = persistence(&request.request(), turn.draining);
+        let Record { log, started_ms } = record;
+        Self { persistence, asked: RequestPlace::Exchange(key, log, Box::new(request)), started_ms }
+    }
+
+    /// The same, whose answer is the last one of its connection.
+    pub(super) fn closing(self) -> Self {
+        Self { persistence: Persistence::Closes, ..self }
+    }
+
+    fn log_source<M: Machine>(&self, turn: &Turn<'_, M>) -> Option<LogSource<'_>> {
+        if turn.desk.core.rules.log_format == LogFormat::Off {
+            return None;
+        }
+        match &self.asked {
+            RequestPlace::Fresh(request) => Some(LogSource::Fields(LogFields::of(request))),
+            RequestPlace::Line(line) => Some(LogSource::Fields(LogFields::of_line(line))),
+            RequestPlace::Known(log) | RequestPlace::Exchange(_, log, _) => log.as_ref().map(LogSource::Text),
+        }
+    }
+}
+
+/// The first send of an answer: how long its head is, how much was offered, and how much was taken.
+pub(super) struct FirstSend {
+    pub(super) head_bytes: usize,
+    pub(super) offered: usize,
+    pub(super) sent: Result<usize, Gone>,
+    /// The rest of the head.
+    pub(super) rest: Vec<u8>,
+}
+
+impl H1 {
+    /// Sends a response: by one send if the client takes it and it is in memory, else through an exchange.
+    pub(super) fn reply<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        answering: Answering<'_, '_>,
+        response: Response<M::File>,
+    ) -> Flow {
+        let first = first_send(conn, turn, answering.persistence, &response);
+        self.sent_first(conn, turn, answering, (first, response))
+    }
+
+    /// Goes on after the first send of an answer.
+    pub(super) fn sent_first<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        answering: Answering<'_, '_>,
+        (first, mut response): (FirstSend, Response<M::File>),
+    ) -> Flow {
+        let Ok(sent) = first.sent else {
+            return self.end(conn, turn, &answering, (response.status, 0, false));
+        };
+        if is_simple(&response.body) {
+            turn.desk.core.counters.sends.add(sent as u64);
+        }
+        turn.budget.bytes = turn.budget.bytes.saturating_sub(sent);
+        let body_sent = sent.saturating_sub(first.head_bytes);
+        if sent == first.offered && is_simple(&response.body) {
+            return self.end(conn, turn, &answering, (response.status, body_sent as u64, true));
+        }
+        response.body.advance(body_sent);
+        let outgoing = Outgoing {
+            head: first.rest,
+            head_at: 0,
+            head_bytes: first.head_bytes,
+            sent_bytes: sent as u64,
+            status: response.status,
+            closes: answering.persistence == Persistence::Closes,
+        };
+        self.begin_sending(conn, turn, answering, (outgoing, response))
+    }
+
+    /// Counts and logs an answer that needs no exchange any more, and ends its request.
+    fn end<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        answering: &Answering<'_, '_>,
+        (status, body_bytes, whole): (Status, u64, bool),
+    ) -> Flow {
+        let source = answering.log_source(turn);
+        let started_ms = answering.started_ms;
+        let ended = Ended { peer: &conn.peer, source, started_ms, status, body_bytes, whole };
+        if let Some(line) = turn.desk.core.note_end(ended) {
+            turn.desk.machine.log_access(line);
+        }
+        if let RequestPlace::Exchange(key, ..) = &answering.asked {
+            turn.exchanges.end_lent(*key);
+        }
+        let closes = answering.persistence == Persistence::Closes;
+        if whole { self.after_answer(conn, turn, status, closes) } else { Flow::Over(Verdict::Close) }
+    }
+
+    /// An answer was sent whole.
+    fn after_answer<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        status: Status,
+        closes: bool,
+    ) -> Flow {
+        self.phase = Phase::Idle;
+        if !closes {
+            return Flow::Finished;
+        }
+        // Closing a socket with unread input resets it, and the client may lose the answer.
+        let may_have_input = conn.transport.may_have_input() || !conn.input.is_empty() || status.0 >= 400;
+        if may_have_input && !conn.transport.has_ended() {
+            return self.begin_linger(conn, turn);
+        }
+        Flow::Over(Verdict::Close)
+    }
+
+    /// Hands the rest of an answer to an exchange.
+    fn begin_sending<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        answering: Answering<'_, '_>,
+        (outgoing, response): (Outgoing, Response<M::File>),
+    ) -> Flow {
+        let Response { body, tries, .. } = response;
+        let started_ms = answering.started_ms;
+        let format = turn.desk.core.rules.log_format;
+        let opener = conn.opener;
+        let record = |log| Record { log, started_ms };
+        let key = match answering.asked {
+            RequestPlace::Exchange(key, log, request) => {
+                let state = State::Sending(Sending::new(body, *request, tries));
+                turn.exchanges.put_back(key, Exchange { opener, record: record(log), state });
+                key
+            }
+            RequestPlace::Fresh(request) => {
+                let state = State::Sending(Sending::new(body, RequestBuf::new(request), tries));
+                let record = record(LogText::new(format, LogFields::of(request)));
+                turn.exchanges.insert(Exchange { opener, record, state })
+            }
+            RequestPlace::Line(line) => {
+                let record = record(LogText::new(format, LogFields::of_line(line)));
+                let state = State::Sending(Sending::page(body));
+                turn.exchanges.insert(Exchange { opener, record, state })
+            }
+            RequestPlace::Known(log) => {
+                let state = State::Sending(Sending::page(body));
+                turn.exchanges.insert(Exchange { opener, record: record(log), state })
+            }
+        };
+        self.phase = Phase::Sending(key, Box::new(outgoing));
+        Flow::Again
+    }
+
+    /// Sends as much of an exchange's answer as there is, as the socket takes, and as its share of the turn allows.
+    pub(super) fn send_on<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        key: ExchangeKey,
+        mut outgoing: Box<Outgoing>,
+    ) -> Flow {
+        self.lent = Some(key);
+        let Exchange { opener, record, state } = turn.exchanges.lend(key);
+        let State::Sending(mut sending) = state else {
+            unreachable!("a phase that sends has an exchange that does")
+        };
+        *turn.blamed =
+            sending.request().map_or(Blamed::Nobody, |request| Blamed::Line(request.line.to_vec()));
+        let waiter = Waiter { exchange: key, client: opener.client };
+        let end = loop {
+            match send_piece(conn, turn, waiter, &mut sending, &mut outgoing) {
+                Piece::More => {}
+                // If nothing of it was sent the request is looked at again; else the connection is cut, so that the client
+                // sees that the answer is not whole.
+                Piece::Halted(halt) => {
+                    sending.leave_jobs(&mut turn.desk.core.jobs, key);
+                    let anew = if outgoing.sent_bytes == 0 { sending.anew(halt) } else { None };
+                    let Some(state) = anew else { break Verdict::Close };
+                    turn.exchanges.put_back(key, Exchange { opener, record, state });
+                    self.phase = Phase::Pending(key);
+                    return Flow::Again;
+                }
+                Piece::Over(verdict @ (Verdict::Blocked | Verdict::Yield)) => {
+                    let state = State::Sending(sending);
+                    turn.exchanges.put_back(key, Exchange { opener, record, state });
+                    self.phase = Phase::Sending(key, outgoing);
+                    return Flow::Over(verdict);
+                }
+                Piece::Over(verdict) => {
+                    sending.leave_jobs(&mut turn.desk.core.jobs, key);
+                    break verdict;
+                }
+                Piece::Done => {
+                    sending.leave_jobs(&mut turn.desk.core.jobs, key);
+                    turn.exchanges.end_lent(key);
+                    conn.pace = None;
+                    let (status, body_bytes) = (outgoing.status, outgoing.body_bytes());
+                    record.note_end(&mut turn.desk, &conn.peer, (status, body_bytes, true));
+                    return self.after_answer(conn, turn, status, outgoing.closes);
+                }
+            }
+        };
+        turn.exchanges.end_lent(key);
+        record.note_end(&mut turn.desk, &conn.peer, (outgoing.status, outgoing.body_bytes(), false));
+        Flow::Over(end)
+    }
+}
+
+/// Whether a body is sent together with the head.
+fn is_simple<F>(body: &Body<F>) -> bool {
+    matches!(body, Body::Empty | Body::Page(..) | Body::Content(..))
+}
+
+/// Sends the head, and with it a body in memory. A head before other bodies waits for their first bytes.
+fn first_send<M: Machine>(
+    conn: &mut Conn<M::Socket>,
+    turn: &mut Turn<'_, M>,
+    persistence: Persistence,
+    response: &Response<M::File>,
+) -> FirstSend {
+    let Response { status, about, length, body, .. } = response;
+    let core = &mut *turn.desk.core;
+    if let (Body::Content(content, _), About::File(_, Extent::Whole)) = (body, about)
+        && persistence == Persistence::Persists
+        && content.head_bytes() > 0
+    {
+        let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |bytes| {
+            (bytes.len(), conn.transport.send(turn.desk.machine, bytes, &[]))
+        });
+        let rest = if sent == Ok(offered) { Vec::new() } else { content.head_from(sent.unwrap_or(0)) };
+        return FirstSend { head_bytes: content.head_bytes(), offered, sent, rest };
+    }
+    core.counters.heads_made += 1;
+    let form = (&core.clock.date, core.rules.optimizations.head_align_bytes());
+    write(turn.head, form, (*status, *length), about, persistence);
+    let head = &turn.head[..];
+    let machine = &mut *turn.desk.machine;
+    let (offered, sent) = match body {
+        Body::Empty => (head.len(), conn.transport.send(machine, head, &[])),
+        Body::Page(page, _) => (head.len() + page.len(), conn.transport.send(machine, head, page)),
+        Body::Content(content, range) => {
+            let send = |bytes: &[u8]| conn.transport.send(machine, head, bytes);
+            (head.len() + range.len(), content.with_body(range.start, range.end, send))
+        }
+        Body::File(_) | Body::Multipart(_) => (head.len(), Ok(0)),
+    };
+    let taken = sent.unwrap_or(0).min(head.len());
+    let rest = if sent == Ok(offered) { Vec::new() } else { head[taken..].to_vec() };
+    FirstSend { head_bytes: head.len(), offered, sent, rest }
+}
+
+/// The result of sending a piece.
+enum Piece {
+    More,
+    Done,
+    Over(Verdict),
+    Halted(Halt),
+}
+
+/// Sends the next piece of an answer, with what is left of its head before it.
+fn send_piece<M: Machine>(
+    conn: &mut Conn<M::Socket>,
+    turn: &mut Turn<'_, M>,
+    waiter: Waiter,
+    sending: &mut Sending<M::File>,
+    outgoing: &mut Outgoing,
+) -> Piece {
+    if let Some(halt) = sending.halt.take() {
+        return Piece::Halted(halt);
+    }
+    if sending.waits_for.is_some() {
+        conn.pace = None;
+        conn.deadline_ms = u64::MAX;
+        return Piece::Over(Verdict::Blocked);
+    }
+    if turn.budget.bytes == 0 {
+        return Piece::Over(Verdict::Yield);
+    }
+    if !conn.transport.is_writable() {
+        return Piece::Over(conn.await_room(turn.desk.machine, turn.desk.core.clock.ms()));
+    }
+    sending.load_ahead(&mut turn.desk, waiter);
+    let head = &outgoing.head[outgoing.head_at..];
+    let (machine, core) = (&mut *turn.desk.machine, &mut *turn.desk.core);
+    let (offered, sent) = match sending.body.pull(machine, core) {
+        Pulled::Bytes(bytes) => (head.len() + bytes.len(), conn.transport.send(machine, head, bytes)),
+        Pulled::Content(content, range) => {
+            let send = |bytes: &[u8]| conn.transport.send(machine, head, bytes);
+            (head.len() + range.len(), content.with_body(range.start, range.end, send))
+        }
+        Pulled::Part(file, part) => match conn.transport.send_file(machine, head, file, part) {
+            Ok(FileSent::Took { offered, sent }) => (offered, Ok(sent)),
+            Ok(FileSent::Absent) => return bring(turn, waiter, sending, true),
+            Ok(FileSent::Unknown) => return bring(turn, waiter, sending, false),
+            Ok(FileSent::Changed) => return Piece::Halted(Halt::Changed),
+            Ok(FileSent::Failed) => return Piece::Halted(Halt::FAILED),
+            Err(Gone) => (0, Err(Gone)),
+        },
+        Pulled::Wait(wanted) => {
+            sending.wait(&mut turn.desk, waiter, *wanted);
+            sending.load_ahead(&mut turn.desk, waiter);
+            return Piece::More;
+        }
+        Pulled::End if head.is_empty() => return Piece::Done,
+        Pulled::End => (head.len(), conn.transport.send(machine, head, &[])),
+        Pulled::Changed => return Piece::Halted(Halt::Changed),
+        Pulled::Failed => return Piece::Halted(Halt::FAILED),
+    };
+    match sent {
+        Ok(sent) => {
+            account(turn, sending, outgoing, (offered, sent));
+            Piece::More
+        }
+        Err(Gone) => Piece::Over(Verdict::Close),
+    }
+}
+
+/// Accounts for a send of a piece.
+fn account<M: Machine>(
+    turn: &mut Turn<'_, M>,
+    sending: &mut Sending<M::File>,
+    outgoing: &mut Outgoing,
+    (offered, sent): (usize, usize),
+) {
+    turn.desk.core.counters.sends.add(sent as u64);
+    turn.budget.bytes = turn.budget.bytes.saturating_sub(sent);
+    outgoing.sent_bytes += sent as u64;
+    let of_head = sent.min(outgoing.head.len() - outgoing.head_at);
+    outgoing.head_at += of_head;
+    sending.body.advance(sent - of_head);
+    if let Some(file) = sending.body.file_mut() {
+        file.adapt(offered, sent);
+    }
+}
+
+/// Queues a job for the part that the machine could not send.
+fn bring<M: Machine>(
+    turn: &mut Turn<'_, M>,
+    waiter: Waiter,
+    sending: &mut Sending<M::File>,
+    is_absent: bool,
+) -> Piece {
+    let held_bytes = turn.desk.core.handed_over.bytes();
+    let Some(file) = sending.body.file_mut() else { return Piece::Halted(Halt::FAILED) };
+    let wanted = if is_absent {
+        turn.desk.core.counters.loads_in_vain += u64::from((1..TRIES_MAX).contains(&file.loads()));
+        file.bring_absent(held_bytes)
+    } else {
+        file.hand_over(held_bytes)
+    };
+    sending.wait(&mut turn.desk, waiter, *wanted);
+    sending.load_ahead(&mut turn.desk, waiter);
+    Piece::More
+}

@@ -1,0 +1,405 @@
+//! Wires: connections, and the protocols that they speak. A wire turns bytes into requests and responses into bytes; it
+//! knows exchanges by their keys. HTTP/2 is one more wire, TLS one more transport.
+
+mod conn;
+mod h1;
+mod h1_head;
+mod h1_known;
+mod h1_send;
+#[cfg(feature = "test-wire")]
+mod streams;
+mod timers;
+mod transport;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use flash_http::request::first_line;
+
+use conn::{Blamed, Budget, Conn, Connection, Inputs, Turn, Verdict, Wire, client_number};
+use h1::H1;
+use timers::{Look, SearchPlace, Timers};
+pub use transport::Readiness;
+
+use crate::desk::{Core, Desk};
+use crate::exchange::{Exchanges, Opener, State};
+use crate::limits::{
+    CONTINUED_PER_TURN_MAX, DEADLINES_PER_TURN_MAX, EVICTION_LOOKS_MAX, READ_BYTES_MAX, RECEIVE_BYTES,
+    TARGET_BYTES_MAX, TICK_MS,
+};
+use crate::machine::{JobId, Machine};
+use crate::slab::{ExchangeKey, Key, Slab};
+
+/// The connections of a worker.
+#[derive(Debug)]
+pub(crate) struct Wires<S> {
+    connections: Slab<Connection<S>>,
+    timers: Timers,
+    /// Connections that came up in the timers and have not been looked at yet.
+    due: VecDeque<(u64, Key)>,
+    continued: VecDeque<Key>,
+    inputs: Inputs,
+    receive_buffer: Vec<u8>,
+    head: Vec<u8>,
+    blamed: Blamed,
+    draining: bool,
+    /// The next place to be looked at for idle connections while draining.
+    drain_at: Option<usize>,
+    /// Where the next search for an idle connection begins.
+    evict_from: Option<SearchPlace>,
+}
+
+/// An act of a connection.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Turn,
+    TimeOut,
+    Drop,
+    DropAfterPanic,
+}
+
+/// The rest of the engine, lent to the wires.
+pub(crate) struct Around<'t, M: Machine> {
+    pub(crate) machine: &'t mut M,
+    pub(crate) core: &'t mut Core<M::File>,
+    pub(crate) exchanges: &'t mut Exchanges<M::File>,
+}
+
+/// The protocol that a new connection speaks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Protocol {
+    H1,
+    #[cfg(feature = "test-wire")]
+    Streams,
+}
+
+impl<S> Wires<S> {
+    pub(crate) fn new(now_ms: u64) -> Self {
+        Self {
+            connections: Slab::new(),
+            timers: Timers::new(now_ms),
+            due: VecDeque::new(),
+            continued: VecDeque::new(),
+            inputs: Inputs::default(),
+            receive_buffer: vec![0; RECEIVE_BYTES],
+            head: Vec::with_capacity(1024),
+            blamed: Blamed::Nobody,
+            draining: false,
+            drain_at: None,
+            evict_from: None,
+        }
+    }
+
+    /// Takes a client in. Gives the socket back when there are as many connections as allowed, and none that is idle can
+    /// be closed to make room.
+    pub(crate) fn accept<M: Machine<Socket = S>>(
+        &mut self,
+        mut around: Around<'_, M>,
+        socket: S,
+        peer: SocketAddr,
+        protocol: Protocol,
+    ) -> Result<Key, S> {
+        let connections_max = around.core.rules.connections_max;
+        if self.connections.len() >= connections_max && !self.evict_idle(&mut around) {
+            return Err(socket);
+        }
+        let key = self.connections.insert_with(|key| {
+            let opener = Opener { connection: key, client: client_number(peer) };
+            let wire = match protocol {
+                Protocol::H1 => Wire::H1(H1::new()),
+                #[cfg(feature = "test-wire")]
+                Protocol::Streams => Wire::Streams(Box::default()),
+            };
+            Connection { conn: Conn::new(socket, peer, opener), wire }
+        });
+        let counters = &mut around.core.counters;
+        counters.accepted += 1;
+        counters.connections_most = counters.connections_most.max(self.connections.len());
+        // The first head is due like any other: a client that says nothing is not kept idle.
+        let deadline_ms = around.core.clock.ms() + around.core.rules.timeouts.head_ms;
+        if let Some(Connection { conn, .. }) = self.connections.get_mut(key) {
+            conn.deadline_ms = deadline_ms;
+            conn.idle_since_ms = around.core.clock.ms();
+        }
+        self.file_deadline(key);
+        Ok(key)
+    }
+
+    /// Closes the connection that has been idle longest, as far as a bounded search finds it. False when it finds none: the
+    /// next search then goes on where this one ran out of looks.
+    fn evict_idle<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>) -> bool {
+        let from = self.evict_from.take();
+        let mut oldest = self.find_oldest_idle(around, from);
+        if oldest.is_none() && from.is_some() && self.evict_from.is_none() {
+            oldest = self.find_oldest_idle(around, None);
+        }
+        let Some(key) = oldest else { return false };
+        around.core.counters.evicted += 1;
+        self.close(around, key);
+        true
+    }
+
+    fn find_oldest_idle<M: Machine<Socket = S>>(
+        &mut self,
+        around: &Around<'_, M>,
+        from: Option<SearchPlace>,
+    ) -> Option<Key> {
+        let connections = &self.connections;
+        let timeouts = around.core.rules.timeouts;
+        let longest_ms = timeouts.idle_ms.max(timeouts.head_ms) + TICK_MS;
+        let mut oldest: Option<(u64, Key)> = None;
+        self.evict_from = self.timers.search(from, EVICTION_LOOKS_MAX, |key, tick| {
+            let Some(Connection { conn, wire }) = connections.get(key) else { return Look::Gone };
+            if conn.filed_tick != Some(tick) {
+                return Look::Gone;
+            }
+            if conn.is_idle(wire) && oldest.is_none_or(|(since_ms, _)| conn.idle_since_ms < since_ms) {
+                oldest = Some((conn.idle_since_ms, key));
+            }
+            // One that comes up at a later tick has not been idle for longer than its time.
+            let is_oldest = oldest.is_some_and(|(since_ms, _)| since_ms + longest_ms <= tick * TICK_MS);
+            if is_oldest { Look::Found } else { Look::Pass }
+        });
+        oldest.map(|(_, key)| key)
+    }
+
+    /// A connection's socket is ready; one that is closed already is passed over.
+    #[inline]
+    pub(crate) fn ready<M: Machine<Socket = S>>(
+        &mut self,
+        around: &mut Around<'_, M>,
+        key: Key,
+        ready: Readiness,
+    ) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if ready.broken {
+            return self.close(around, key);
+        }
+        connection.conn.transport.note(ready);
+        self.act(around, key, Act::Turn);
+    }
+
+    /// Lets a connection act, then closes it, files its deadline or queues it. A panic costs this connection only: its
+    /// state may be half changed, while the caches only ever change in single steps.
+    #[inline]
+    fn act<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>, key: Key, act: Act) {
+        let acted = catch_unwind(AssertUnwindSafe(|| self.act_unguarded(around, key, act)));
+        match acted {
+            Ok(Some(Verdict::Blocked)) => self.file_deadline(key),
+            Ok(Some(Verdict::Yield)) => self.continue_later(key),
+            Ok(Some(Verdict::Close)) => self.close(around, key),
+            Ok(Some(Verdict::Reset)) => {
+                if let Some(connection) = self.connections.get(key) {
+                    connection.conn.transport.reset(around.machine);
+                }
+                self.close(around, key);
+            }
+            Ok(None) => {}
+            Err(_) => self.clean_up_after_panic(around, key),
+        }
+    }
+
+    #[inline]
+    fn act_unguarded<M: Machine<Socket = S>>(
+        &mut self,
+        around: &mut Around<'_, M>,
+        key: Key,
+        act: Act,
+    ) -> Option<Verdict> {
+        let Connection { conn, wire } = self.connections.get_mut(key)?;
+        let mut turn = Turn {
+            desk: Desk { machine: &mut *around.machine, core: &mut *around.core },
+            exchanges: &mut *around.exchanges,
+            inputs: &mut self.inputs,
+            budget: Budget::new(),
+            draining: self.draining,
+            blamed: &mut self.blamed,
+            head: &mut self.head,
+        };
+        *turn.blamed = Blamed::Nobody;
+        let buffer = &mut self.receive_buffer[..];
+        Some(match (wire, act) {
+            (Wire::H1(h1), Act::Turn) => h1.turn(conn, &mut turn, buffer),
+            (Wire::H1(h1), Act::TimeOut) => h1.time_out(conn, &mut turn, buffer),
+            (Wire::H1(h1), Act::Drop) => {
+                h1.drop_exchange(conn, &mut turn);
+                Verdict::Close
+            }
+            (Wire::H1(h1), Act::DropAfterPanic) => {
+                h1.drop_after_panic(conn, &mut turn);
+                Verdict::Close
+            }
+            #[cfg(feature = "test-wire")]
+            (Wire::Streams(streams), Act::Turn) => streams.turn(conn, &mut turn, buffer),
+            #[cfg(feature = "test-wire")]
+            (Wire::Streams(streams), Act::TimeOut) => streams.time_out(conn, &mut turn, buffer),
+            #[cfg(feature = "test-wire")]
+            (Wire::Streams(streams), Act::Drop | Act::DropAfterPanic) => {
+                streams.drop_exchanges(conn, &mut turn);
+                Verdict::Close
+            }
+        })
+    }
+
+    fn clean_up_after_panic<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>, key: Key) {
+        around.core.counters.panics += 1;
+        around.core.file_buffer.resize(READ_BYTES_MAX, 0);
+        let line = match &self.blamed {
+            Blamed::Nobody => &[],
+            Blamed::InBuffer(at) => first_line(&self.receive_buffer[*at..], TARGET_BYTES_MAX),
+            Blamed::Line(line) => line.as_slice(),
+        };
+        let line = String::from_utf8_lossy(line).into_owned();
+        around
+            .machine
+            .report(&format!("a bug: panic while serving {line:?}; the connection was closed, others go on"));
+        self.act_unguarded(around, key, Act::DropAfterPanic);
+        self.close(around, key);
+    }
+
+    /// Drops a connection and what its exchanges wait for.
+    pub(crate) fn close<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>, key: Key) {
+        self.act_unguarded(around, key, Act::Drop);
+        if let Some(Connection { mut conn, .. }) = self.connections.remove(key) {
+            conn.take_input(&mut self.inputs);
+        }
+    }
+
+    /// Files a connection's deadline in the timers.
+    #[inline]
+    fn file_deadline(&mut self, key: Key) {
+        let Some(Connection { conn, .. }) = self.connections.get_mut(key) else { return };
+        if conn.deadline_ms == u64::MAX {
+            return;
+        }
+        // An entry that comes up earlier will be filed again; one that comes up later is left to go stale.
+        let tick = conn.deadline_ms / TICK_MS + 1;
+        if conn.filed_tick.is_none_or(|filed| filed > tick) {
+            conn.filed_tick = Some(self.timers.file(key, conn.deadline_ms));
+        }
+    }
+
+    /// Queues a connection to be continued in this turn or the next.
+    pub(crate) fn continue_later(&mut self, key: Key) {
+        if let Some(Connection { conn, .. }) = self.connections.get_mut(key)
+            && !conn.queued
+        {
+            conn.queued = true;
+            self.continued.push_back(key);
+        }
+    }
+
+    /// Goes on with connections that used up their turn, or whose job is done; a bounded number of them.
+    pub(crate) fn go_on<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>) {
+        for _ in 0..self.continued.len().min(CONTINUED_PER_TURN_MAX) {
+            let Some(key) = self.continued.pop_front() else { break };
+            if let Some(Connection { conn, .. }) = self.connections.get_mut(key) {
+                conn.queued = false;
+                self.act(around, key, Act::Turn);
+            }
+        }
+        self.drain_idle(around);
+    }
+
+    /// Acts on deadlines that have passed; a bounded number of them.
+    pub(crate) fn time_out<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>) {
+        let now_ms = around.core.clock.ms();
+        for _ in 0..DEADLINES_PER_TURN_MAX {
+            while self.due.is_empty() {
+                let Some((tick, keys)) = self.timers.due(now_ms) else { return };
+                self.due.extend(keys.into_iter().map(|key| (tick, key)));
+            }
+            let Some((tick, key)) = self.due.pop_front() else { return };
+            let Some(Connection { conn, .. }) = self.connections.get_mut(key) else { continue };
+            if conn.filed_tick != Some(tick) {
+                continue;
+            }
+            conn.filed_tick = None;
+            if conn.queued && conn.deadline_ms <= now_ms {
+                // Not its fault: its turn has not come yet.
+                conn.deadline_ms = now_ms + TICK_MS;
+            }
+            if conn.deadline_ms > now_ms {
+                self.file_deadline(key);
+            } else {
+                self.act(around, key, Act::TimeOut);
+            }
+        }
+    }
+
+    /// Finishes what is under way and takes nothing new: idle connections are closed, the others after their response,
+    /// also those whose first request is still to come.
+    pub(crate) fn drain<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>) {
+        self.draining = true;
+        self.drain_at = Some(0);
+        self.drain_idle(around);
+    }
+
+    /// Looks at idle connections while draining; at a bounded number of them.
+    fn drain_idle<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>) {
+        let Some(from) = self.drain_at else { return };
+        let to = self.connections.places().min(from + DEADLINES_PER_TURN_MAX);
+        for place in from..to {
+            let Some(key) = self.connections.key_at(place) else { continue };
+            if let Some(Connection { conn, wire }) = self.connections.get_mut(key)
+                && conn.is_idle(wire)
+            {
+                // A request may have arrived that no event has told of yet.
+                conn.transport.suspect(Readiness { readable: true, ..Readiness::default() });
+                self.act(around, key, Act::Turn);
+            }
+        }
+        self.drain_at = (to < self.connections.places()).then_some(to);
+    }
+
+    /// Whether all clients that wait for a job by these exchanges seem to have gone away. A client may close its side and
+    /// still read, so this counts only where the disk is behind.
+    pub(crate) fn have_all_left<'w, F: 'w>(
+        &self,
+        exchanges: &Exchanges<F>,
+        job: JobId,
+        waiters: impl IntoIterator<Item = &'w ExchangeKey>,
+    ) -> bool {
+        waiters.into_iter().all(|waiter| {
+            exchanges.get(*waiter).is_some_and(|exchange| {
+                let waits = matches!(exchange.state, State::Waiting(other, _) if other == job);
+                let connection = self.connections.get(exchange.opener.connection);
+                waits && connection.is_some_and(|connection| connection.conn.transport.is_hung_up())
+            })
+        })
+    }
+
+    /// When connections want the next turn without any event, in milliseconds of the monotonic clock: 0 for at once.
+    pub(crate) fn next_ms(&self) -> Option<u64> {
+        if !self.continued.is_empty() || !self.due.is_empty() || self.drain_at.is_some() {
+            return Some(0);
+        }
+        self.timers.next_ms()
+    }
+
+    /// Whether a connection has used up its turn and goes on in the next one.
+    pub(crate) fn is_continued(&self, key: Key) -> bool {
+        self.connections.get(key).is_some_and(|connection| connection.conn.queued)
+    }
+
+    /// The socket of a connection.
+    pub(crate) fn socket(&self, key: Key) -> Option<&S> {
+        self.connections.get(key).map(|connection| connection.conn.transport.socket())
+    }
+
+    /// Which events of a connection are not known of yet.
+    pub(crate) fn awaited(&self, key: Key) -> Option<Readiness> {
+        self.connections.get(key).map(|connection| connection.conn.transport.awaited())
+    }
+
+    /// Connections open.
+    pub(crate) fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Bytes of input held.
+    pub(crate) fn input_bytes(&self) -> usize {
+        self.inputs.bytes()
+    }
+}

@@ -1,0 +1,183 @@
+//! Messages for the operator and start lines, on their way to standard error and standard output.
+//!
+//! The supervisor's loop calls it. A pipe that nobody reads makes a write to it wait, so threads write, and
+//! the loop only queues: a message that finds no room is dropped and counted.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Messages that wait to be written to one place.
+const WAITING_MAX: usize = 256;
+/// The longest message; the rest is cut.
+const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// How long the last messages may take at the end, all together.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// A place that takes nothing at the moment and does not make a write wait is tried again after this.
+const FULL_PAUSE: Duration = Duration::from_millis(50);
+
+/// Where an operator reads.
+#[derive(Debug)]
+pub(super) struct Messages {
+    errors: Outlet,
+    output: Outlet,
+}
+
+impl Messages {
+    /// Starts the threads. They have the signals and rights of the calling one: call it when those are settled.
+    pub(super) fn start() -> io::Result<Self> {
+        Ok(Self {
+            errors: Outlet::start("messages", io::stderr())?,
+            output: Outlet::start("start lines", io::stdout())?,
+        })
+    }
+
+    /// Says something on standard error.
+    pub(super) fn say(&self, message: &str) {
+        self.errors.push(format!("flash: {message}"));
+    }
+
+    /// Puts a text that is made already on standard error.
+    pub(super) fn show(&self, text: String) {
+        self.errors.push(text);
+    }
+
+    /// Puts a line on standard output.
+    pub(super) fn print(&self, line: String) {
+        self.output.push(line);
+    }
+
+    /// Waits until all is written, or for a moment.
+    pub(super) fn finish(self) {
+        let deadline = Instant::now() + LAST_WORDS;
+        self.errors.finish(deadline);
+        self.output.finish(deadline);
+    }
+}
+
+/// One place, its thread and its queue.
+#[derive(Debug)]
+struct Outlet {
+    queue: SyncSender<String>,
+    dropped: Arc<AtomicU64>,
+    /// Closed when all is written and the thread ends.
+    ended: Receiver<()>,
+}
+
+impl Outlet {
+    fn start(name: &str, out: impl Write + Send + 'static) -> io::Result<Self> {
+        let (queue, messages) = mpsc::sync_channel(WAITING_MAX);
+        let (end, ended) = mpsc::channel();
+        let dropped = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&dropped);
+        thread::Builder::new().name(name.to_owned()).spawn(move || {
+            // Dropped with the thread.
+            let _end: mpsc::Sender<()> = end;
+            write_all(&messages, &counted, out);
+        })?;
+        Ok(Self { queue, dropped, ended })
+    }
+
+    fn push(&self, mut text: String) {
+        let end = (0..=text.len().min(MESSAGE_BYTES_MAX)).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
+        text.push('\n');
+        if self.queue.try_send(text).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn finish(self, deadline: Instant) {
+        drop(self.queue);
+        // Closed or too late: both are the end.
+        let _ = self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// The thread's work, until the queue is closed and empty.
+fn write_all(messages: &Receiver<String>, dropped: &AtomicU64, mut out: impl Write) {
+    while let Ok(first) = messages.recv() {
+        write(&mut out, &first);
+        // Those dropped came after all that waited then.
+        messages.try_iter().for_each(|text| write(&mut out, &text));
+        let count = dropped.swap(0, Ordering::Relaxed);
+        if count > 0 {
+            write(&mut out, &format!("flash: {count} messages were dropped here: nobody read in time\n"));
+        }
+    }
+}
+
+/// Writes all of it, unless nobody can read it any more.
+fn write(out: &mut impl Write, text: &str) {
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        match out.write(rest) {
+            Ok(0) => return,
+            Ok(written) => rest = &rest[written..],
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => thread::sleep(FULL_PAUSE),
+            Err(_) => return,
+        }
+    }
+    let _ = out.flush();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Somebody who reads only as long as nobody holds the lock.
+    #[derive(Clone, Default)]
+    struct Reader(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Reader {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("the text").write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn nothing_waits_for_a_reader_and_what_it_misses_is_counted() {
+        let reader = Reader::default();
+        let outlet = Outlet::start("test", reader.clone()).expect("a thread");
+        let sent = 3 * WAITING_MAX;
+        let held = reader.0.lock().expect("the text");
+        (0..sent).for_each(|n| outlet.push(format!("message {n}")));
+        drop(held);
+        outlet.finish(Instant::now() + Duration::from_secs(60));
+        let text = String::from_utf8(reader.0.lock().expect("the text").clone()).expect("text");
+        let written = text.lines().filter(|line| line.starts_with("message ")).count();
+        assert!((WAITING_MAX..=WAITING_MAX + 1).contains(&written), "{written}");
+        let told = format!("{} messages were dropped", sent - written);
+        assert!(text.lines().last().is_some_and(|line| line.contains(&told)), "{told}");
+    }
+
+    #[test]
+    fn a_reader_that_never_reads_delays_the_end_no_longer_than_allowed() {
+        let reader = Reader::default();
+        let outlet = Outlet::start("test", reader.clone()).expect("a thread");
+        let held = reader.0.lock().expect("the text");
+        outlet.push("unread".to_owned());
+        outlet.finish(Instant::now() + Duration::from_millis(10));
+        assert!(held.is_empty());
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let reader = Reader::default();
+        let outlet = Outlet::start("test", reader.clone()).expect("a thread");
+        outlet.push("x".to_owned() + &"\u{fc}".repeat(MESSAGE_BYTES_MAX));
+        outlet.finish(Instant::now() + Duration::from_secs(60));
+        let text = String::from_utf8(reader.0.lock().expect("the text").clone()).expect("whole characters");
+        assert_eq!(text.len(), MESSAGE_BYTES_MAX);
+    }
+}

@@ -1,0 +1,76 @@
+//! One timer as a descriptor: sleeping in epoll without a timeout of its own is cheaper, and the
+//! timer is set only when the next deadline moves closer.
+
+use std::io;
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+/// A timer on the monotonic clock; readable once it has run down.
+#[derive(Debug)]
+pub struct Timer {
+    fd: OwnedFd,
+    /// When it runs down, in milliseconds.
+    due_ms: Option<u64>,
+}
+
+impl Timer {
+    /// A timer that is not set.
+    pub fn new() -> io::Result<Self> {
+        let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        Ok(Self { fd, due_ms: None })
+    }
+
+    /// Sees to it that the timer runs down at `due_ms` of the monotonic clock at the latest.
+    #[inline]
+    pub fn at_latest(&mut self, due_ms: u64) -> io::Result<()> {
+        if self.due_ms.is_some_and(|ms| ms <= due_ms) {
+            return Ok(());
+        }
+        self.due_ms = Some(due_ms);
+        // A time of zero would unset it.
+        let value =
+            Timespec { tv_sec: (due_ms / 1000) as i64, tv_nsec: ((due_ms % 1000) * 1_000_000).max(1) as i64 };
+        let never_again = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let spec = Itimerspec { it_interval: never_again, it_value: value };
+        timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &spec)?;
+        Ok(())
+    }
+
+    /// The timer has run down: it is set no more.
+    pub fn clear(&mut self) {
+        self.due_ms = None;
+        // Only to make it unreadable; how often it ran down is of no interest.
+        let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::monotonic_ms;
+    use crate::epoll::{Epoll, Watch};
+
+    #[test]
+    fn wakes_at_the_earliest_time_asked_for() {
+        let mut timer = Timer::new().expect("a timer");
+        let mut epoll = Epoll::new(4).expect("an epoll");
+        epoll.add(&timer, 7, Watch::Input).expect("watched");
+        let start_ms = monotonic_ms();
+        timer.at_latest(start_ms + 60_000).expect("set");
+        timer.at_latest(start_ms + 20).expect("set");
+        timer.at_latest(start_ms + 90_000).expect("set");
+        assert_eq!(epoll.wait(Some(30_000)).expect("waited").map(|r| r.token).collect::<Vec<_>>(), [7]);
+        assert!(monotonic_ms() >= start_ms + 20);
+        timer.clear();
+        assert_eq!(epoll.wait(Some(0)).expect("waited").count(), 0, "cleared");
+    }
+}

@@ -1,0 +1,319 @@
+//! How long each call takes that a worker's loop makes and that could wait, by call site, and which were stalls:
+//! what DeBox has the kernel tell with each call's result (Ruan and Pai, *Making the "Box" Transparent*), as far
+//! as a process can tell by itself. Always on.
+//!
+//! Whoever makes such a call in this folder says so, and architectures do of their jobs. A process has one
+//! worker, so there is one set of these counters; threads share it. Nothing here may wait: the clock is read in
+//! the vDSO, the switches are a number of the kernel's, and only stalls take a lock.
+//!
+//! | how | for | its time begins |
+//! |---|---|---|
+//! | [`lap`] | sockets and messages: what a hit is made of | where the call before it, or the wait for events, ended: what the loop does in between, a few µs, is in it |
+//! | [`timed`] | files and jobs | where it began |
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use flash_engine::{SiteId, SiteRules, Task};
+use flash_prompt::{clock, usage};
+
+use super::site_file::SiteFile;
+use crate::stats::{BUCKETS, CallTimes, Calls, STALL_NS, STALLS_MAX, Stall, Stalls, bucket_of, kept_path};
+
+/// After a call of this length the switches are read: a shorter one is not known to have waited, and what it
+/// cost may be counted for the next one of the turn. Reading them is a
+/// call that copies a number, little beside this.
+const LONG_NS: u64 = 50_000;
+/// They are read at the beginning of a turn when the loop has been idle for this long: 10,000 times a second at
+/// most.
+const IDLE_NS: u64 = 100_000;
+/// And when the turn has this many events to share the cost.
+const EVENTS_WORTH_A_LOOK: usize = 16;
+
+/// A call site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// accept4(2).
+    Accept,
+    /// Having a connection watched: epoll_ctl(2).
+    Watch,
+    /// recv(2) from a client.
+    Receive,
+    /// send(2), sendmsg(2) and shutdown(2) to a client.
+    Send,
+    /// A part of a file to a client: sendfile(2), or sendmsg(2) from a mapping, with its questions.
+    SendFile,
+    /// Looking up and opening a file: openat2(2), fstat(2), fadvise(2).
+    LookUp,
+    /// A part of a file into memory: cachestat(2) and preadv2(2), or pread(2).
+    Read,
+    /// The state of an open file: fstat(2).
+    Stat,
+    /// Closing a file, and the question before it whether it has a name.
+    CloseFile,
+    /// Closing a connection.
+    CloseConnection,
+    /// Messages to and from helpers, the log writer and the supervisor.
+    Message,
+    /// A whole job that is done where there are no helpers.
+    Job,
+}
+
+/// By number, as in [`Call`].
+const NAMES: [&str; Call::Job as usize + 1] = [
+    "accept",
+    "watch",
+    "receive",
+    "send",
+    "send_file",
+    "look_up",
+    "read",
+    "stat",
+    "close_file",
+    "close_connection",
+    "message",
+    "job",
+];
+
+#[derive(Debug)]
+struct Times {
+    sum_ns: AtomicU64,
+    max_ns: AtomicU64,
+    stalls: AtomicU64,
+    waited: AtomicU64,
+    counts: [AtomicU64; BUCKETS],
+}
+
+/// The counters of a worker.
+#[derive(Debug)]
+struct Counted {
+    times: [Times; NAMES.len()],
+    stalls: Mutex<Last>,
+}
+
+/// The last stalls.
+#[derive(Debug)]
+struct Last {
+    count: u64,
+    stalls: VecDeque<Stall>,
+}
+
+/// What a thread knows of itself.
+struct Thread {
+    /// When its last call, or wait for events, ended.
+    last_ns: Cell<u64>,
+    /// Its voluntary switches at a moment after its last wait for events or a lock, if they were read.
+    switches: Cell<Option<u64>>,
+}
+
+/// What was known when a call began.
+#[derive(Clone, Copy)]
+struct Began {
+    at_ns: u64,
+    switches: u64,
+}
+
+static COUNTED: Counted = Counted::new();
+/// Of the sites.
+static ROOTS: OnceLock<Vec<Box<[u8]>>> = OnceLock::new();
+
+thread_local! {
+    static THREAD: Thread = const { Thread { last_ns: Cell::new(0), switches: Cell::new(None) } };
+}
+
+/// Has stalls name files by their whole paths.
+pub(super) fn know_roots(sites: &[SiteRules]) {
+    let bytes = |site: &SiteRules| site.root.as_os_str().as_encoded_bytes().into();
+    // There is one worker in a process, and it begins once.
+    let _ = ROOTS.set(sites.iter().map(bytes).collect());
+}
+
+/// A turn of the calling thread begins, at `now_ns` of the monotonic clock, with this many events. Called after
+/// every wait for events or for a lock.
+#[inline]
+pub(super) fn begin_turn(now_ns: u64, events: usize) {
+    THREAD.with(|thread| {
+        let idle_ns = now_ns.saturating_sub(thread.last_ns.replace(now_ns));
+        let is_worth_it = idle_ns >= IDLE_NS || events >= EVENTS_WORTH_A_LOOK;
+        thread.switches.set(is_worth_it.then(usage::voluntary_switches));
+    });
+}
+
+/// A call has ended now, that only one thread at a time makes.
+#[inline]
+pub fn lap(call: Call) {
+    let took_ns = THREAD.with(Thread::lap);
+    COUNTED.times[call as usize].count_alone(took_ns);
+    if took_ns >= LONG_NS {
+        COUNTED.look_at(call, None, took_ns);
+    }
+}
+
+/// Makes a call that is about a file. `name` says which one, if that is known; it is asked only after a stall.
+#[inline]
+pub fn timed<'n, T>(
+    call: Call,
+    name: impl FnOnce() -> Option<(SiteId, &'n [u8])>,
+    make: impl FnOnce() -> T,
+) -> T {
+    let began = THREAD.with(Thread::begin);
+    let result = make();
+    let took_ns = THREAD.with(|thread| thread.end(began));
+    COUNTED.times[call as usize].count(took_ns);
+    if took_ns >= LONG_NS {
+        let path = if took_ns >= STALL_NS { name().map(|(site, path)| whole_path(site, path)) } else { None };
+        COUNTED.look_at(call, path, took_ns);
+    }
+    result
+}
+
+/// The file or folder that a job is about.
+pub fn of_job(task: &Task<SiteFile>) -> Option<(SiteId, &[u8])> {
+    match task {
+        Task::Find { site, path } | Task::List { site, path, .. } => Some((*site, path)),
+        Task::Load { file, .. } | Task::Read { file, .. } => file.name(),
+        Task::Close { .. } => None,
+    }
+}
+
+/// What was counted.
+pub(super) fn counted() -> Calls {
+    COUNTED.calls()
+}
+
+/// The last stalls.
+pub(super) fn stalls() -> Stalls {
+    COUNTED.stalls()
+}
+
+/// The path of a file, which may begin with a slash, from the root of the machine on.
+fn whole_path(site: SiteId, path: &[u8]) -> String {
+    let root = ROOTS.get().and_then(|roots| roots.get(usize::from(site.0)));
+    let root = root.map(|root| root.strip_suffix(b"/").unwrap_or(root)).unwrap_or_default();
+    kept_path(&[root, b"/", path.strip_prefix(b"/").unwrap_or(path)].concat())
+}
+
+impl Thread {
+    /// A call ends: the time since the one before it, in nanoseconds.
+    #[inline]
+    fn lap(&self) -> u64 {
+        let now_ns = clock::monotonic_ns();
+        now_ns.saturating_sub(self.last_ns.replace(now_ns))
+    }
+
+    /// A call begins of which it is to be known exactly what it costs. Others may be made in it, as when a file is
+    /// dropped: they are not to have the switches that it cost before them, so they find none known.
+    #[inline]
+    fn begin(&self) -> Began {
+        let switches = self.switches.take().unwrap_or_else(usage::voluntary_switches);
+        Began { at_ns: clock::monotonic_ns(), switches }
+    }
+
+    /// A call ends that began so: how long it took, in nanoseconds. What others in it cost is its cost, too.
+    #[inline]
+    fn end(&self, began: Began) -> u64 {
+        let now_ns = clock::monotonic_ns();
+        self.last_ns.set(now_ns);
+        self.switches.set(Some(began.switches));
+        now_ns.saturating_sub(began.at_ns)
+    }
+
+    /// The switches since they were read last in this turn, if they were.
+    fn switches(&self) -> Option<u64> {
+        let now = usage::voluntary_switches();
+        self.switches.replace(Some(now)).map(|before| now.saturating_sub(before))
+    }
+}
+
+impl Times {
+    const fn new() -> Self {
+        Self {
+            sum_ns: AtomicU64::new(0),
+            max_ns: AtomicU64::new(0),
+            stalls: AtomicU64::new(0),
+            waited: AtomicU64::new(0),
+            counts: [const { AtomicU64::new(0) }; BUCKETS],
+        }
+    }
+
+    /// Counts a call that no other thread makes at the same time: without the locked instructions of
+    /// [`Times::count`].
+    #[inline]
+    fn count_alone(&self, took_ns: u64) {
+        let add = |to: &AtomicU64, number: u64| to.store(to.load(Relaxed).wrapping_add(number), Relaxed);
+        add(&self.counts[bucket_of(took_ns)], 1);
+        add(&self.sum_ns, took_ns);
+        if took_ns > self.max_ns.load(Relaxed) {
+            self.max_ns.store(took_ns, Relaxed);
+        }
+    }
+
+    fn count(&self, took_ns: u64) {
+        self.counts[bucket_of(took_ns)].fetch_add(1, Relaxed);
+        self.sum_ns.fetch_add(took_ns, Relaxed);
+        self.max_ns.fetch_max(took_ns, Relaxed);
+    }
+
+    fn told(&self) -> CallTimes {
+        CallTimes {
+            sum_ns: self.sum_ns.load(Relaxed),
+            max_ns: self.max_ns.load(Relaxed),
+            stalls: self.stalls.load(Relaxed),
+            waited: self.waited.load(Relaxed),
+            counts: std::array::from_fn(|at| self.counts[at].load(Relaxed)),
+        }
+    }
+}
+
+impl Counted {
+    const fn new() -> Self {
+        let stalls = Mutex::new(Last { count: 0, stalls: VecDeque::new() });
+        Self { times: [const { Times::new() }; NAMES.len()], stalls }
+    }
+
+    /// Looks what a long call has cost, and keeps it if it was a stall.
+    #[cold]
+    fn look_at(&self, call: Call, path: Option<String>, took_ns: u64) {
+        let switches = THREAD.with(Thread::switches);
+        let times = &self.times[call as usize];
+        if switches.is_some_and(|switches| switches > 0) {
+            times.waited.fetch_add(1, Relaxed);
+        }
+        if took_ns < STALL_NS {
+            return;
+        }
+        times.stalls.fetch_add(1, Relaxed);
+        let began_ms = (clock::wall_ns() - i128::from(took_ns)) / 1_000_000;
+        let mut last = self.stalls.lock().unwrap_or_else(PoisonError::into_inner);
+        last.count += 1;
+        if last.stalls.len() == STALLS_MAX {
+            last.stalls.pop_front();
+        }
+        let number = last.count;
+        last.stalls.push_back(Stall {
+            number,
+            call: NAMES[call as usize].to_owned(),
+            path,
+            began_unix_ms: u64::try_from(began_ms).unwrap_or(0),
+            took_ns,
+            switches,
+        });
+    }
+
+    fn calls(&self) -> Calls {
+        let told = NAMES.iter().zip(&self.times).map(|(name, times)| ((*name).to_owned(), times.told()));
+        Calls(told.filter(|(_, times)| times.count() > 0).collect())
+    }
+
+    fn stalls(&self) -> Stalls {
+        let last = self.stalls.lock().unwrap_or_else(PoisonError::into_inner);
+        Stalls { count: last.count, last: last.stalls.iter().cloned().collect() }
+    }
+}
+
+#[cfg(test)]
+#[path = "calls_tests.rs"]
+mod tests;

@@ -1,0 +1,318 @@
+//! What the supervisor and the other roles say to each other, over the channel that each role
+//! has as its standard input.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+
+use flash_prompt::channel;
+use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
+
+/// Room for messages under way on a control channel, in bytes.
+pub const CHANNEL_BYTES: usize = 64 * 1024;
+/// The length of every order.
+const ORDER_BYTES: usize = 9;
+/// The longest text of a report; the rest is cut.
+const REPORT_BYTES_MAX: usize = 4 * 1024;
+/// The longest text of what a worker has counted or kept: enough for every bucket of its histograms, and for all
+/// of its stalls.
+pub const STATS_BYTES_MAX: usize = 60 * 1024;
+/// The longest notice: its tag, a number, and a text.
+const NOTICE_BYTES_MAX: usize = 1 + 8 + STATS_BYTES_MAX;
+
+const _: () = assert!(REPORT_BYTES_MAX < STATS_BYTES_MAX && NOTICE_BYTES_MAX < CHANNEL_BYTES);
+
+/// From the supervisor to another role. Who sends many may share their descriptors.
+#[derive(Debug)]
+pub enum Order<Fd = OwnedFd> {
+    /// The settings, as TOML in a memory file. Always first.
+    Settings(Fd),
+    /// A listening socket to accept from.
+    Listener(Fd),
+    /// For a worker: where access-log lines go. For a log writer: where they come from.
+    Log(Fd),
+    /// The root of the site with this number.
+    Root {
+        /// Its place among the sites.
+        site: usize,
+        /// Whether its file system waits for nobody else.
+        is_local: bool,
+        /// The folder, for look-ups only.
+        folder: Fd,
+    },
+    /// All is said: begin.
+    Begin,
+    /// For a worker: a helper, by number.
+    Helper(u64, Fd),
+    /// For a worker: the helper that it wanted could not be started.
+    NoHelper,
+    /// Finish what is under way and end: requests, or the lines of the workers that there are.
+    Drain,
+    /// For a log writer: open the file again.
+    Reopen,
+    /// For a worker: tell what was counted, with this number.
+    Stats(u64),
+    /// For a worker: tell the last stalls, with this number.
+    Stalls(u64),
+}
+
+/// From a worker or a log writer to the supervisor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Has begun, held to its part by this.
+    Ready(InForce),
+    /// Wants one more helper.
+    WantHelper,
+    /// A helper has passed its deadline and was given up.
+    EndHelper(u64),
+    /// A log writer must not open its file where that is now: another one has to.
+    WantSuccessor,
+    /// Something the operator should know.
+    Report(String),
+    /// What was counted, as JSON ([`Counters`](crate::stats::Counters)), with the number of the order.
+    Stats(u64, Vec<u8>),
+    /// The last stalls, as JSON ([`Stalls`](crate::stats::Stalls)), with the number of the order.
+    Stalls(u64, Vec<u8>),
+}
+
+/// What holds a process to its part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InForce {
+    /// The version of Landlock.
+    pub landlock: Option<u8>,
+    /// Whether seccomp does.
+    pub seccomp: bool,
+}
+
+impl fmt::Display for InForce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.landlock {
+            Some(version) => write!(f, "Landlock {version}")?,
+            None => f.write_str("no Landlock")?,
+        }
+        f.write_str(if self.seccomp { ", seccomp" } else { ", no seccomp" })
+    }
+}
+
+mod tag {
+    pub(super) const SETTINGS: u8 = 1;
+    pub(super) const LISTENER: u8 = 2;
+    pub(super) const LOG: u8 = 3;
+    pub(super) const BEGIN: u8 = 4;
+    pub(super) const HELPER: u8 = 5;
+    pub(super) const NO_HELPER: u8 = 6;
+    pub(super) const DRAIN: u8 = 7;
+    pub(super) const REOPEN: u8 = 8;
+    pub(super) const LOCAL_ROOT: u8 = 9;
+    pub(super) const OTHER_ROOT: u8 = 10;
+    pub(super) const STATS: u8 = 11;
+    pub(super) const STALLS: u8 = 12;
+
+    pub(super) const READY: u8 = 20;
+    pub(super) const WANT_HELPER: u8 = 21;
+    pub(super) const END_HELPER: u8 = 22;
+    pub(super) const REPORT: u8 = 23;
+    pub(super) const COUNTED: u8 = 24;
+    pub(super) const STALLED: u8 = 25;
+    pub(super) const WANT_SUCCESSOR: u8 = 26;
+}
+
+/// Sends an order.
+pub fn send_order(channel: impl AsFd, order: &Order) -> io::Result<()> {
+    encode_order(order).send(channel)
+}
+
+/// An order as it is sent.
+#[derive(Debug)]
+pub struct Encoded<'fd> {
+    /// A tag and a number.
+    pub bytes: [u8; ORDER_BYTES],
+    /// What goes with it.
+    pub descriptor: Option<BorrowedFd<'fd>>,
+}
+
+impl Encoded<'_> {
+    /// Sends it. Errors: those of [`channel::send`].
+    pub fn send(&self, channel: impl AsFd) -> io::Result<()> {
+        channel::send(channel, &[IoSlice::new(&self.bytes)], self.descriptor.as_slice())
+    }
+}
+
+/// An order as it is sent.
+pub fn encode_order<Fd: AsFd>(order: &Order<Fd>) -> Encoded<'_> {
+    let (tag, number, descriptor): (u8, u64, Option<BorrowedFd<'_>>) = match order {
+        Order::Settings(fd) => (tag::SETTINGS, 0, Some(fd.as_fd())),
+        Order::Listener(fd) => (tag::LISTENER, 0, Some(fd.as_fd())),
+        Order::Log(fd) => (tag::LOG, 0, Some(fd.as_fd())),
+        Order::Root { site, is_local: true, folder } => (tag::LOCAL_ROOT, *site as u64, Some(folder.as_fd())),
+        Order::Root { site, folder, .. } => (tag::OTHER_ROOT, *site as u64, Some(folder.as_fd())),
+        Order::Begin => (tag::BEGIN, 0, None),
+        Order::Helper(number, fd) => (tag::HELPER, *number, Some(fd.as_fd())),
+        Order::NoHelper => (tag::NO_HELPER, 0, None),
+        Order::Drain => (tag::DRAIN, 0, None),
+        Order::Reopen => (tag::REOPEN, 0, None),
+        Order::Stats(question) => (tag::STATS, *question, None),
+        Order::Stalls(question) => (tag::STALLS, *question, None),
+    };
+    let mut bytes = [tag; ORDER_BYTES];
+    bytes[1..].copy_from_slice(&number.to_le_bytes());
+    Encoded { bytes, descriptor }
+}
+
+/// Receives an order.
+///
+/// Errors: `WouldBlock` on a non-blocking channel with none; `UnexpectedEof` when the
+/// supervisor is gone; `InvalidData` for a message that is no order.
+pub fn receive_order(channel: impl AsFd) -> io::Result<Order> {
+    let mut bytes = [0; ORDER_BYTES];
+    let mut descriptors = Vec::new();
+    let length = channel::recv(channel, &mut bytes, &mut descriptors)?;
+    decode_order(&bytes[..length], descriptors)
+}
+
+/// The order that a message holds; errors as in [`receive_order`].
+pub fn decode_order(bytes: &[u8], mut descriptors: Vec<OwnedFd>) -> io::Result<Order> {
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a message that is no order");
+    let Some((tag, rest)) = bytes.split_first() else { return Err(gone()) };
+    let number = number(rest).ok_or_else(invalid)?;
+    let mut descriptor = || descriptors.pop().ok_or_else(invalid);
+    Ok(match *tag {
+        tag::SETTINGS => Order::Settings(descriptor()?),
+        tag::LISTENER => Order::Listener(descriptor()?),
+        tag::LOG => Order::Log(descriptor()?),
+        tag::LOCAL_ROOT | tag::OTHER_ROOT => Order::Root {
+            site: usize::try_from(number).map_err(|_| invalid())?,
+            is_local: *tag == tag::LOCAL_ROOT,
+            folder: descriptor()?,
+        },
+        tag::BEGIN => Order::Begin,
+        tag::HELPER => Order::Helper(number, descriptor()?),
+        tag::NO_HELPER => Order::NoHelper,
+        tag::DRAIN => Order::Drain,
+        tag::REOPEN => Order::Reopen,
+        tag::STATS => Order::Stats(number),
+        tag::STALLS => Order::Stalls(number),
+        _ => return Err(invalid()),
+    })
+}
+
+/// Sends a notice.
+pub fn send_notice(channel: impl AsFd, notice: &Notice) -> io::Result<()> {
+    channel::send(channel, &[IoSlice::new(&encode_notice(notice))], &[])
+}
+
+/// A notice as bytes.
+pub fn encode_notice(notice: &Notice) -> Vec<u8> {
+    match notice {
+        Notice::Ready(in_force) => {
+            vec![tag::READY, in_force.landlock.unwrap_or(0), in_force.seccomp.into()]
+        }
+        Notice::WantHelper => vec![tag::WANT_HELPER],
+        Notice::WantSuccessor => vec![tag::WANT_SUCCESSOR],
+        Notice::EndHelper(helper) => [&[tag::END_HELPER], &helper.to_le_bytes()[..]].concat(),
+        Notice::Report(text) => {
+            [&[tag::REPORT], &text.as_bytes()[..text.len().min(REPORT_BYTES_MAX)]].concat()
+        }
+        Notice::Stats(question, json) => told(tag::COUNTED, *question, json),
+        Notice::Stalls(question, json) => told(tag::STALLED, *question, json),
+    }
+}
+
+fn told(tag: u8, question: u64, json: &[u8]) -> Vec<u8> {
+    [&[tag], &question.to_le_bytes()[..], &json[..json.len().min(STATS_BYTES_MAX)]].concat()
+}
+
+/// Receives a notice; errors as in [`receive_order`].
+pub fn receive_notice(channel: impl AsFd) -> io::Result<Notice> {
+    let mut bytes = [0; NOTICE_BYTES_MAX];
+    let length = channel::recv(channel, &mut bytes, &mut Vec::new())?;
+    decode_notice(&bytes[..length])
+}
+
+/// The notice that a message holds; errors as in [`receive_notice`].
+pub fn decode_notice(bytes: &[u8]) -> io::Result<Notice> {
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a message that is no notice");
+    let Some((tag, rest)) = bytes.split_first() else { return Err(gone()) };
+    Ok(match *tag {
+        tag::READY => {
+            let [landlock, seccomp @ (0 | 1)] = *rest else { return Err(invalid()) };
+            Notice::Ready(InForce { landlock: (landlock > 0).then_some(landlock), seccomp: seccomp == 1 })
+        }
+        tag::WANT_HELPER => Notice::WantHelper,
+        tag::WANT_SUCCESSOR => Notice::WantSuccessor,
+        tag::END_HELPER => Notice::EndHelper(number(rest).ok_or_else(invalid)?),
+        tag::REPORT => Notice::Report(String::from_utf8_lossy(rest).into_owned()),
+        tag @ (tag::COUNTED | tag::STALLED) => {
+            let (question, json) = rest.split_first_chunk().ok_or_else(invalid)?;
+            let (question, json) = (u64::from_le_bytes(*question), json.to_vec());
+            if tag == tag::COUNTED { Notice::Stats(question, json) } else { Notice::Stalls(question, json) }
+        }
+        _ => return Err(invalid()),
+    })
+}
+
+fn number(bytes: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the other end of the control channel is gone")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_arrive_with_their_descriptors() {
+        let (a, b) = channel::pair(CHANNEL_BYTES).expect("a pair");
+        let (passed, kept) = channel::pair(CHANNEL_BYTES).expect("a pair");
+        send_order(&a, &Order::Helper(42, passed)).expect("sent");
+        let Order::Helper(42, received) = receive_order(&b).expect("an order") else {
+            panic!("another order")
+        };
+        send_order(&kept, &Order::Drain).expect("sent");
+        assert!(matches!(receive_order(&received), Ok(Order::Drain)));
+    }
+
+    #[test]
+    fn notices_arrive_and_long_reports_are_cut() {
+        let (a, b) = channel::pair(CHANNEL_BYTES).expect("a pair");
+        let in_force = InForce { landlock: Some(7), seccomp: true };
+        for notice in [
+            Notice::Ready(in_force),
+            Notice::WantHelper,
+            Notice::WantSuccessor,
+            Notice::EndHelper(3),
+            Notice::Report("text".into()),
+            Notice::Stats(4, vec![b'x'; STATS_BYTES_MAX]),
+            Notice::Stalls(4, vec![b'x'; STATS_BYTES_MAX]),
+        ] {
+            send_notice(&a, &notice).expect("sent");
+            assert_eq!(receive_notice(&b).expect("a notice"), notice);
+        }
+        send_notice(&a, &Notice::Report("x".repeat(100_000))).expect("sent");
+        assert_eq!(receive_notice(&b).expect("a notice"), Notice::Report("x".repeat(REPORT_BYTES_MAX)));
+    }
+
+    #[test]
+    fn what_is_cut_short_or_goes_on_is_invalid() {
+        let bytes = encode_order::<OwnedFd>(&Order::Drain).bytes;
+        for wrong in [&bytes[..1], &bytes[..8], &[bytes.as_slice(), &[0]].concat()] {
+            assert_eq!(
+                decode_order(wrong, Vec::new()).expect_err("no order").kind(),
+                io::ErrorKind::InvalidData
+            );
+        }
+        let bytes = encode_notice(&Notice::EndHelper(3));
+        for wrong in [&bytes[..1], &bytes[..8], &[bytes.as_slice(), &[0]].concat()] {
+            assert_eq!(decode_notice(wrong).expect_err("no notice").kind(), io::ErrorKind::InvalidData);
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_channel_is_told() {
+        let (a, b) = channel::pair(CHANNEL_BYTES).expect("a pair");
+        drop(a);
+        assert_eq!(receive_order(&b).expect_err("gone").kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

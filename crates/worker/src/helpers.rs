@@ -1,0 +1,244 @@
+//! A worker's helpers: which there are, which are idle, what each is doing, and which were given
+//! up and hang still. Processes come when they are asked for and end when they idle; threads are all
+//! there from the start, and one that was given up takes work again once it has come back.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+
+use flash_engine::{JobId, Outcome, Task};
+use flash_prompt::epoll::Watch;
+use flash_prompt::mechanism::Mechanism;
+use flash_prompt::{BorrowedFd, OwnedFd};
+use flash_prompt::{channel, net};
+
+use super::site_file::SiteFile;
+use crate::control::{Notice, send_notice};
+use crate::protocol::{MESSAGE_BYTES_MAX, decode_outcome, encode_task};
+use crate::setup::{HelperKind, HelperRules};
+
+/// After one could not be started, the next is asked for no sooner than this.
+const ASK_AGAIN_MS: u64 = 1_000;
+
+struct Helper {
+    channel: OwnedFd,
+    job: Option<JobId>,
+    idle_since_ms: u64,
+}
+
+/// What a helper's channel had to say.
+#[expect(clippy::large_enum_variant, reason = "each is made once and taken apart at once")]
+pub(super) enum Heard {
+    /// Nothing (more).
+    Nothing,
+    /// A job is done.
+    Done(JobId, Outcome<SiteFile>),
+    /// The helper is gone, and with it this job.
+    Gone(Option<JobId>),
+    /// The helper that was given up with this job is gone, or has come back.
+    AbandonedGone(JobId),
+}
+
+/// The helpers of a worker.
+pub(super) struct Helpers {
+    helpers: HashMap<u64, Helper>,
+    /// Those given up: their channels end with their processes, also when it is long after they
+    /// were killed, and threads answer when they are done. The engine's shares bound them.
+    abandoned: HashMap<u64, (OwnedFd, JobId)>,
+    /// Numbers of idle helpers; the last one gets the next job, so that the others may end.
+    idle: Vec<u64>,
+    kind: HelperKind,
+    helpers_max: usize,
+    idle_ms: u64,
+    /// Asked for and not yet come.
+    wanted: usize,
+    /// No helper is asked for before this moment.
+    ask_again_ms: Option<u64>,
+    supervisor: OwnedFd,
+    buffer: Vec<u8>,
+    now_ms: u64,
+}
+
+impl Helpers {
+    pub(super) fn new(rules: HelperRules, supervisor: OwnedFd) -> Self {
+        let HelperRules { kind, helpers_max, idle_ms } = rules;
+        Self {
+            kind,
+            helpers: HashMap::new(),
+            abandoned: HashMap::new(),
+            idle: Vec::new(),
+            helpers_max,
+            idle_ms,
+            wanted: 0,
+            ask_again_ms: None,
+            supervisor,
+            buffer: vec![0; MESSAGE_BYTES_MAX],
+            now_ms: 0,
+        }
+    }
+
+    /// A helper has come. False when it cannot be watched; it is let go then.
+    pub(super) fn add(&mut self, events: &mut Mechanism, token: u64, number: u64, channel: OwnedFd) -> bool {
+        self.wanted = self.wanted.saturating_sub(1);
+        let watched =
+            channel::set_nonblocking(&channel).and_then(|()| events.add(&channel, token, Watch::Input));
+        if watched.is_err() {
+            return false;
+        }
+        self.helpers.insert(number, Helper { channel, job: None, idle_since_ms: self.now_ms });
+        self.idle.push(number);
+        true
+    }
+
+    /// A helper that was wanted will not come. Jobs ask again after a pause: at once, they and the
+    /// supervisor would do nothing else.
+    pub(super) fn not_started(&mut self) {
+        self.wanted = self.wanted.saturating_sub(1);
+        self.ask_again_ms = Some(self.now_ms + ASK_AGAIN_MS);
+    }
+
+    /// Gives a job to an idle helper. False when there is none; one more is asked for then, up to the bound and to one
+    /// for each of the `startable` jobs. `aside` is the file of a job that closes one.
+    pub(super) fn start(
+        &mut self,
+        id: JobId,
+        task: &Task<SiteFile>,
+        startable: usize,
+        aside: Option<BorrowedFd<'_>>,
+    ) -> bool {
+        let message = encode_task(id, task, aside);
+        // One whose channel is full has not taken what it was sent before: it is idle, and busy for now.
+        let mut full = Vec::new();
+        let mut started = false;
+        while let Some(number) = self.idle.pop() {
+            let Some(helper) = self.helpers.get_mut(&number) else { continue };
+            match channel::send(&helper.channel, &[IoSlice::new(&message.bytes)], &message.descriptors) {
+                Ok(()) => {
+                    helper.job = Some(id);
+                    started = true;
+                    break;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => full.push(number),
+                // It has died; its channel says so, too, in this turn or the next.
+                Err(_) => drop(self.helpers.remove(&number)),
+            }
+        }
+        self.idle.extend(full);
+        if !started {
+            self.ask_for_more(startable);
+        }
+        started
+    }
+
+    /// Asks for one more, up to the bound and to `wanted_max` that were asked for and have not come.
+    fn ask_for_more(&mut self, wanted_max: usize) {
+        if self.kind == HelperKind::Processes
+            && self.ask_again_ms.is_none()
+            && self.wanted < wanted_max
+            && self.helpers.len() + self.wanted < self.helpers_max
+            && send_notice(&self.supervisor, &Notice::WantHelper).is_ok()
+        {
+            self.wanted += 1;
+        }
+    }
+
+    /// Takes what a helper has sent.
+    pub(super) fn receive(&mut self, number: u64) -> Heard {
+        let Some(helper) = self.helpers.get_mut(&number) else { return self.receive_abandoned(number) };
+        let mut descriptors = Vec::new();
+        match channel::recv(&helper.channel, &mut self.buffer, &mut descriptors) {
+            Ok(length) if length > 0 => {
+                let job = helper.job.take();
+                helper.idle_since_ms = self.now_ms;
+                self.idle.push(number);
+                match (decode_outcome(&self.buffer[..length], descriptors), job) {
+                    (Some((id, outcome)), Some(job)) if id == job => Heard::Done(id, outcome),
+                    // A descriptor was lost at the limit of descriptors, or there is a bug.
+                    (_, Some(job)) => Heard::Done(job, Outcome::Lost),
+                    (_, None) => Heard::Nothing,
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Heard::Nothing,
+            _ => Heard::Gone(self.remove(number)),
+        }
+    }
+
+    /// What a helper that was given up has done too late counts for nothing; only its end does, or that
+    /// it is back.
+    fn receive_abandoned(&mut self, number: u64) -> Heard {
+        let Some((channel, job)) = self.abandoned.get(&number) else { return Heard::Nothing };
+        let job = *job;
+        match channel::recv(channel, &mut self.buffer, &mut Vec::new()) {
+            Ok(length) if length > 0 && self.kind == HelperKind::Threads => {
+                if let Some((channel, _)) = self.abandoned.remove(&number) {
+                    self.helpers.insert(number, Helper { channel, job: None, idle_since_ms: self.now_ms });
+                    self.idle.push(number);
+                }
+                Heard::AbandonedGone(job)
+            }
+            Ok(length) if length > 0 => Heard::Nothing,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Heard::Nothing,
+            _ => {
+                self.abandoned.remove(&number);
+                Heard::AbandonedGone(job)
+            }
+        }
+    }
+
+    /// Gives up the helper that does `id`: a process is replaced when it is needed.
+    pub(super) fn abandon(&mut self, id: JobId) {
+        let number =
+            self.helpers.iter().find(|(_, helper)| helper.job == Some(id)).map(|(number, _)| *number);
+        let Some(number) = number else { return };
+        let Some(helper) = self.helpers.remove(&number) else { return };
+        if self.kind == HelperKind::Processes {
+            // Were the notice lost, the helper would still end with its channel, once the disk lets it.
+            let _ = send_notice(&self.supervisor, &Notice::EndHelper(number));
+            let _ = net::end_sending(&helper.channel);
+        }
+        self.abandoned.insert(number, (helper.channel, id));
+    }
+
+    /// Lets processes go that have been idle for long.
+    pub(super) fn keep_house(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        self.ask_again_ms = self.ask_again_ms.filter(|ms| now_ms < *ms);
+        if self.kind == HelperKind::Threads {
+            return;
+        }
+        let due: Vec<u64> = self
+            .idle
+            .iter()
+            .filter(|n| self.helpers.get(n).is_none_or(|h| now_ms >= h.idle_since_ms + self.idle_ms))
+            .copied()
+            .collect();
+        for number in due {
+            self.remove(number);
+        }
+    }
+
+    /// How many there are, and how many of them are at work.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let busy = self.helpers.values().filter(|helper| helper.job.is_some()).count();
+        (self.helpers.len(), busy)
+    }
+
+    /// Whether there are helpers that will have to be let go, or one is to be asked for again.
+    pub(super) fn needs_housekeeping(&self) -> bool {
+        let may_let_go = self.kind == HelperKind::Processes && !self.idle.is_empty();
+        may_let_go || self.ask_again_ms.is_some()
+    }
+
+    /// Whether this helper's channel is open.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.helpers.contains_key(&number) || self.abandoned.contains_key(&number)
+    }
+
+    fn remove(&mut self, number: u64) -> Option<JobId> {
+        self.idle.retain(|n| *n != number);
+        self.helpers.remove(&number)?.job
+    }
+}
+
+#[cfg(test)]
+#[path = "helpers_tests.rs"]
+mod tests;

@@ -1,0 +1,153 @@
+//! Access-log lines on their way to the log writer: a bounded buffer that never waits.
+
+use std::io::IoSlice;
+
+use flash_engine::limits::LOG_LINE_BYTES_MAX;
+use flash_prompt::OwnedFd;
+use flash_prompt::channel;
+
+use super::calls::{Call, lap};
+
+/// Lines that the log writer has not taken, at most; later ones are dropped and counted.
+const BUFFER_BYTES_MAX: usize = 1024 * 1024;
+/// Lines handed over in one message.
+pub const BATCH_BYTES_MAX: usize = 32 * 1024;
+
+/// Lines that wait for the log writer.
+#[derive(Debug)]
+pub(super) struct LogBuffer {
+    channel: Option<OwnedFd>,
+    lines: Vec<u8>,
+    dropped: u64,
+}
+
+impl LogBuffer {
+    pub(super) fn new() -> Self {
+        Self { channel: None, lines: Vec::new(), dropped: 0 }
+    }
+
+    /// Lines go to `channel` from now on.
+    pub(super) fn connect(&mut self, channel: OwnedFd) {
+        if channel::set_nonblocking(&channel).is_ok() {
+            self.channel = Some(channel);
+        }
+    }
+
+    /// Takes a line. The engine bounds lines; a longer one would be split, so it is dropped.
+    pub(super) fn push(&mut self, line: &[u8]) {
+        if self.lines.len() + line.len() >= BUFFER_BYTES_MAX || line.len() >= BATCH_BYTES_MAX {
+            self.dropped += 1;
+            return;
+        }
+        self.lines.extend_from_slice(line);
+        self.lines.push(b'\n');
+        if self.lines.len() >= BATCH_BYTES_MAX {
+            self.flush();
+        }
+    }
+
+    /// Hands over what the log writer takes now.
+    pub(super) fn flush(&mut self) {
+        let Some(channel) = &self.channel else { return };
+        let mut done = 0;
+        while done < self.lines.len() {
+            let batch = whole_lines(&self.lines[done..]);
+            let sent = channel::send(channel, &[IoSlice::new(batch)], &[]);
+            lap(Call::Message);
+            if sent.is_err() {
+                // Full, or the writer is being replaced: later.
+                break;
+            }
+            done += batch.len();
+        }
+        self.lines.drain(..done);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.dropped == 0
+    }
+
+    pub(super) fn has_lines(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
+    /// Drops the lines that are left; gives how many were dropped since it was asked last.
+    pub(super) fn give_up(&mut self) -> u64 {
+        self.dropped += self.lines.iter().filter(|byte| **byte == b'\n').count() as u64;
+        self.lines.clear();
+        self.take_dropped()
+    }
+
+    pub(super) fn has_dropped(&self) -> bool {
+        self.dropped > 0
+    }
+
+    /// Lines dropped since it was asked last.
+    pub(super) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+}
+
+/// As many whole lines as fit a message; at least one does.
+fn whole_lines(lines: &[u8]) -> &[u8] {
+    let front = &lines[..lines.len().min(BATCH_BYTES_MAX)];
+    let end = front.iter().rposition(|byte| *byte == b'\n').unwrap_or(lines.len() - 1);
+    &lines[..=end]
+}
+
+const _: () = assert!(LOG_LINE_BYTES_MAX < BATCH_BYTES_MAX, "every line fits one message");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_arrive_whole_and_in_order() {
+        let (ours, theirs) = channel::pair(256 * 1024).expect("a pair");
+        let mut log = LogBuffer::new();
+        log.connect(ours);
+        for n in 0..2000 {
+            log.push(format!("line {n} {}", "x".repeat(40)).as_bytes());
+        }
+        log.flush();
+        assert!(log.is_empty());
+        let mut buffer = vec![0; BATCH_BYTES_MAX];
+        let mut text = Vec::new();
+        channel::set_nonblocking(&theirs).expect("set");
+        while let Ok(n) = channel::recv(&theirs, &mut buffer, &mut Vec::new()) {
+            assert_eq!(buffer[n - 1], b'\n', "a message ends with a line");
+            text.extend_from_slice(&buffer[..n]);
+        }
+        let text = String::from_utf8(text).expect("text");
+        let numbers: Vec<usize> = text
+            .lines()
+            .map(|line| line.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number"))
+            .collect();
+        assert_eq!(numbers, (0..2000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_line_that_fits_no_message_is_dropped_not_split() {
+        let (ours, theirs) = channel::pair(256 * 1024).expect("a pair");
+        let mut log = LogBuffer::new();
+        log.connect(ours);
+        log.push(&vec![b'x'; BATCH_BYTES_MAX]);
+        log.push(b"a line");
+        log.flush();
+        assert_eq!(log.take_dropped(), 1);
+        let mut buffer = vec![0; 2 * BATCH_BYTES_MAX];
+        let length = channel::recv(&theirs, &mut buffer, &mut Vec::new()).expect("a message");
+        assert_eq!(&buffer[..length], b"a line\n");
+    }
+
+    #[test]
+    fn without_a_reader_lines_are_bounded_and_counted() {
+        let mut log = LogBuffer::new();
+        let line = vec![b'x'; 1023];
+        for _ in 0..2048 {
+            log.push(&line);
+        }
+        assert!(log.lines.len() <= BUFFER_BYTES_MAX);
+        assert_eq!(log.lines.len() / 1024 + log.take_dropped() as usize, 2048);
+    }
+}

@@ -1,0 +1,85 @@
+//! The jobs of a worker that has no helpers. It is the architecture that does them.
+
+use flash_engine::{JobId, Task};
+use flash_prompt::OwnedFd;
+
+use super::site_file::SiteFile;
+
+/// The jobs of a worker that has no helpers: whoever has the engine's turn takes one, and does it after it.
+#[derive(Debug, Default)]
+pub struct OwnJobs {
+    /// Whether who has the turn can do one.
+    pub has_room: bool,
+    /// One was refused for want of room.
+    pub refused: bool,
+    taken: Option<(JobId, Task<SiteFile>)>,
+    given_up: Vec<JobId>,
+}
+
+/// A job of a worker's own, to be done by whoever takes it.
+#[derive(Debug)]
+pub enum OwnJob {
+    /// A helper's work.
+    Task(JobId, Task<SiteFile>),
+    /// Closing a deleted file, which waits.
+    Close(JobId, OwnedFd),
+}
+
+impl OwnJobs {
+    pub(super) fn start(&mut self, id: JobId, task: &Task<SiteFile>) -> bool {
+        if self.has_room && self.taken.is_none() {
+            self.taken = Some((id, task.clone()));
+            return true;
+        }
+        self.refused = true;
+        false
+    }
+
+    pub(super) fn give_up(&mut self, id: JobId) {
+        self.given_up.push(id);
+    }
+
+    pub(super) fn has_one(&self) -> bool {
+        self.taken.is_some()
+    }
+
+    /// The job that was started, if one was.
+    pub(super) fn take(&mut self) -> Option<(JobId, Task<SiteFile>)> {
+        self.taken.take()
+    }
+
+    /// Whether a job that is done now was given up before.
+    pub(super) fn was_given_up(&mut self, id: JobId) -> bool {
+        let at = self.given_up.iter().position(|given_up| *given_up == id);
+        at.map(|at| self.given_up.swap_remove(at)).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flash_engine::SiteId;
+
+    use super::*;
+
+    #[test]
+    fn one_is_taken_at_a_time_and_only_with_room() {
+        let task = Task::Find { site: SiteId(0), path: (*b"/x").into() };
+        let [first, second] = [5, 6].map(JobId::from_u64);
+        let mut own = OwnJobs::default();
+        assert!(!own.start(first, &task) && own.refused && !own.has_one(), "no room");
+        own = OwnJobs { has_room: true, ..OwnJobs::default() };
+        assert!(own.start(first, &task) && !own.refused && own.has_one());
+        assert!(!own.start(second, &task) && own.refused, "there is one");
+        assert_eq!(own.take().map(|(id, _)| id), Some(first));
+        assert!(own.take().is_none() && own.start(second, &task));
+    }
+
+    #[test]
+    fn one_that_was_given_up_is_remembered_once() {
+        let mut own = OwnJobs::default();
+        let id = JobId::from_u64(5);
+        assert!(!own.was_given_up(id));
+        own.give_up(id);
+        assert!(own.was_given_up(id) && !own.was_given_up(id));
+    }
+}

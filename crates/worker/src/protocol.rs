@@ -1,0 +1,417 @@
+//! What a worker and its helpers say to each other: one task, one outcome, in one message of a
+//! `SOCK_SEQPACKET` channel, with descriptors beside it.
+//!
+//! Both ends are the same program, but neither trusts the other's bytes: a message that does
+//! not decode is an error, never a panic. Every message has one form, so what decodes would be
+//! encoded to the same bytes, and what is cut short or goes on is none.
+
+use std::sync::Arc;
+
+use flash_engine::limits::{HAND_OVER_BYTES_MAX, LOAD_BYTES};
+use flash_engine::{FileKind, FileStat, Finding, JobId, Opened, Outcome, SiteId, Task};
+use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
+
+/// Room for the longest message.
+pub const MESSAGE_BYTES_MAX: usize = HAND_OVER_BYTES_MAX as usize + 16 * 1024;
+
+/// An encoded message and the descriptors that go with it.
+#[derive(Debug)]
+pub struct Message<'f> {
+    /// All of it but its descriptors.
+    pub bytes: Vec<u8>,
+    /// Sent beside the bytes, in this order.
+    pub descriptors: Vec<BorrowedFd<'f>>,
+}
+
+mod tag {
+    pub(super) const FIND: u8 = 1;
+    pub(super) const LIST: u8 = 2;
+    pub(super) const LOAD: u8 = 3;
+    pub(super) const READ: u8 = 4;
+    pub(super) const CLOSE: u8 = 5;
+
+    pub(super) const FOUND_FILE: u8 = 10;
+    pub(super) const REDIRECT: u8 = 11;
+    pub(super) const LISTING: u8 = 12;
+    pub(super) const MISSING: u8 = 13;
+    pub(super) const DENIED: u8 = 14;
+    pub(super) const LISTED: u8 = 15;
+    pub(super) const LOADED: u8 = 16;
+    pub(super) const BYTES: u8 = 17;
+    pub(super) const FAILED: u8 = 18;
+    pub(super) const EXHAUSTED: u8 = 19;
+    pub(super) const LOST: u8 = 20;
+    pub(super) const CLOSED: u8 = 21;
+}
+
+/// Encodes a task for a helper; `aside` is the file of a [`Task::Close`].
+pub fn encode_task<'f, F: AsFd>(id: JobId, task: &'f Task<F>, aside: Option<BorrowedFd<'f>>) -> Message<'f> {
+    let mut bytes = Vec::with_capacity(64);
+    let mut descriptors = Vec::new();
+    let mut start = |tag: u8| {
+        bytes.push(tag);
+        bytes.extend_from_slice(&id.to_u64().to_le_bytes());
+    };
+    match task {
+        Task::Find { site, path } => {
+            start(tag::FIND);
+            bytes.extend_from_slice(&site.0.to_le_bytes());
+            bytes.extend_from_slice(path);
+        }
+        Task::List { site, path, json } => {
+            start(tag::LIST);
+            bytes.extend_from_slice(&site.0.to_le_bytes());
+            bytes.push(u8::from(*json));
+            bytes.extend_from_slice(path);
+        }
+        Task::Load { file, offset, length_bytes } | Task::Read { file, offset, length_bytes } => {
+            start(if matches!(task, Task::Load { .. }) { tag::LOAD } else { tag::READ });
+            bytes.extend_from_slice(&offset.to_le_bytes());
+            bytes.extend_from_slice(&length_bytes.to_le_bytes());
+            descriptors.push(file.as_fd());
+        }
+        Task::Close { number } => {
+            start(tag::CLOSE);
+            bytes.extend_from_slice(&number.to_le_bytes());
+            descriptors.extend(aside);
+        }
+    }
+    Message { bytes, descriptors }
+}
+
+/// Decodes a task; None when it is none, or asks for more than a helper may be asked for.
+pub fn decode_task(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Option<(JobId, Task<OwnedFd>)> {
+    let mut reader = Reader(bytes);
+    let tag = reader.u8()?;
+    let id = JobId::from_u64(reader.u64()?);
+    let task = match tag {
+        tag::FIND => Task::Find { site: SiteId(reader.u16()?), path: reader.rest().into() },
+        tag::LIST => {
+            Task::List { site: SiteId(reader.u16()?), json: reader.bool()?, path: reader.rest().into() }
+        }
+        tag::LOAD | tag::READ => {
+            let (offset, length_bytes) = (reader.u64()?, reader.u64()?);
+            let length_bytes_max = if tag == tag::LOAD { LOAD_BYTES } else { HAND_OVER_BYTES_MAX };
+            if length_bytes > length_bytes_max {
+                return None;
+            }
+            let file = Arc::new(descriptors.pop()?);
+            if tag == tag::LOAD {
+                Task::Load { file, offset, length_bytes }
+            } else {
+                Task::Read { file, offset, length_bytes }
+            }
+        }
+        // The caller closes it, with all descriptors that came along.
+        tag::CLOSE if !descriptors.is_empty() => Task::Close { number: reader.u64()? },
+        _ => return None,
+    };
+    reader.is_at_end().then_some((id, task))
+}
+
+/// Encodes what came of a job.
+pub fn encode_outcome(id: JobId, outcome: &Outcome<OwnedFd>) -> Message<'_> {
+    let mut bytes = vec![0];
+    let mut descriptors = Vec::new();
+    bytes.extend_from_slice(&id.to_u64().to_le_bytes());
+    bytes[0] = match outcome {
+        Outcome::Found(Finding::File { plain, coded, path }) => {
+            for place in std::iter::once(Some(plain)).chain(coded.iter().map(Option::as_ref)) {
+                push_opened(&mut bytes, &mut descriptors, place);
+            }
+            bytes.extend_from_slice(path);
+            tag::FOUND_FILE
+        }
+        Outcome::Found(Finding::Redirect) => tag::REDIRECT,
+        Outcome::Found(Finding::Listing) => tag::LISTING,
+        Outcome::Found(Finding::Missing) => tag::MISSING,
+        Outcome::Found(Finding::Denied) => tag::DENIED,
+        Outcome::Listed(file, stat) => {
+            descriptors.push(file.as_fd());
+            push_stat(&mut bytes, stat);
+            tag::LISTED
+        }
+        Outcome::Loaded => tag::LOADED,
+        Outcome::Closed => tag::CLOSED,
+        Outcome::Bytes(data, stat) => {
+            push_stat(&mut bytes, stat);
+            bytes.extend_from_slice(data);
+            tag::BYTES
+        }
+        Outcome::Failed(number) => {
+            bytes.extend_from_slice(&number.to_le_bytes());
+            tag::FAILED
+        }
+        Outcome::Exhausted => tag::EXHAUSTED,
+        Outcome::Lost => tag::LOST,
+    };
+    Message { bytes, descriptors }
+}
+
+/// Decodes what came of a job; None when it is none, also when a descriptor was lost on the
+/// way because there was no room for it.
+pub fn decode_outcome<F: From<OwnedFd>>(
+    bytes: &[u8],
+    descriptors: Vec<OwnedFd>,
+) -> Option<(JobId, Outcome<F>)> {
+    let mut reader = Reader(bytes);
+    let mut descriptors = descriptors.into_iter().map(F::from);
+    let tag = reader.u8()?;
+    let id = JobId::from_u64(reader.u64()?);
+    let outcome = match tag {
+        tag::FOUND_FILE => {
+            let plain = reader.opened(&mut descriptors)?;
+            let mut coded = [None, None, None];
+            for place in &mut coded {
+                *place = reader.opened(&mut descriptors)?;
+            }
+            Outcome::Found(Finding::File { plain: plain?, coded, path: reader.rest().to_vec() })
+        }
+        tag::REDIRECT => Outcome::Found(Finding::Redirect),
+        tag::LISTING => Outcome::Found(Finding::Listing),
+        tag::MISSING => Outcome::Found(Finding::Missing),
+        tag::DENIED => Outcome::Found(Finding::Denied),
+        tag::LISTED => Outcome::Listed(descriptors.next()?, reader.stat()?),
+        tag::LOADED => Outcome::Loaded,
+        tag::CLOSED => Outcome::Closed,
+        tag::BYTES => {
+            let stat = reader.stat()?;
+            Outcome::Bytes(reader.rest().to_vec(), stat)
+        }
+        tag::EXHAUSTED => Outcome::Exhausted,
+        tag::LOST => Outcome::Lost,
+        tag::FAILED => Outcome::Failed(reader.array().map(i32::from_le_bytes)?),
+        _ => return None,
+    };
+    reader.is_at_end().then_some((id, outcome))
+}
+
+const ABSENT: u8 = 0;
+const CLOSED: u8 = 1;
+const OPEN: u8 = 2;
+
+fn push_opened<'f>(
+    bytes: &mut Vec<u8>,
+    descriptors: &mut Vec<BorrowedFd<'f>>,
+    place: Option<&'f Opened<OwnedFd>>,
+) {
+    let Some(opened) = place else { return bytes.push(ABSENT) };
+    match &opened.file {
+        Some(file) => {
+            bytes.push(OPEN);
+            descriptors.push(file.as_fd());
+        }
+        None => bytes.push(CLOSED),
+    }
+    push_stat(bytes, &opened.stat);
+}
+
+fn push_stat(bytes: &mut Vec<u8>, stat: &FileStat) {
+    bytes.push(match stat.kind {
+        FileKind::Regular => 0,
+        FileKind::Directory => 1,
+        FileKind::Special => 2,
+    });
+    for number in [stat.device, stat.inode, stat.size_bytes] {
+        bytes.extend_from_slice(&number.to_le_bytes());
+    }
+    for number in [stat.modified_ns, stat.changed_ns] {
+        bytes.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+/// Takes fixed-width little-endian numbers from the front of a message.
+struct Reader<'b>(&'b [u8]);
+
+impl<'b> Reader<'b> {
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (front, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*front)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.array().map(|[byte]| byte)
+    }
+
+    fn bool(&mut self) -> Option<bool> {
+        match self.u8()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn i128(&mut self) -> Option<i128> {
+        self.array().map(i128::from_le_bytes)
+    }
+
+    fn rest(&mut self) -> &'b [u8] {
+        std::mem::take(&mut self.0)
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn stat(&mut self) -> Option<FileStat> {
+        Some(FileStat {
+            kind: match self.u8()? {
+                0 => FileKind::Regular,
+                1 => FileKind::Directory,
+                2 => FileKind::Special,
+                _ => return None,
+            },
+            device: self.u64()?,
+            inode: self.u64()?,
+            size_bytes: self.u64()?,
+            modified_ns: self.i128()?,
+            changed_ns: self.i128()?,
+        })
+    }
+
+    /// `Some(None)` for a place that is empty.
+    #[allow(clippy::option_option)]
+    fn opened<F>(&mut self, descriptors: &mut impl Iterator<Item = F>) -> Option<Option<Opened<F>>> {
+        let file = match self.u8()? {
+            ABSENT => return Some(None),
+            CLOSED => None,
+            OPEN => Some(descriptors.next()?),
+            _ => return None,
+        };
+        Some(Some(Opened { stat: self.stat()?, file }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> OwnedFd {
+        std::fs::File::open("/dev/null").expect("/dev/null").into()
+    }
+
+    fn stat(size_bytes: u64) -> FileStat {
+        FileStat {
+            kind: FileKind::Regular,
+            device: 1,
+            inode: 2,
+            size_bytes,
+            modified_ns: -3,
+            changed_ns: i128::from(u64::MAX),
+        }
+    }
+
+    fn through(outcome: &Outcome<OwnedFd>) -> Option<(JobId, Outcome<OwnedFd>)> {
+        let message = encode_outcome(JobId::from_u64(7), outcome);
+        let passed = message.descriptors.iter().map(|fd| fd.try_clone_to_owned().expect("dup")).collect();
+        decode_outcome(&message.bytes, passed)
+    }
+
+    #[test]
+    fn a_found_file_arrives_with_its_siblings() {
+        let found = Outcome::Found(Finding::File {
+            plain: Opened { stat: stat(5), file: Some(file()) },
+            coded: [None, Some(Opened { stat: stat(6), file: Some(file()) }), None],
+            path: b"/a".to_vec(),
+        });
+        let Some((id, Outcome::Found(Finding::File { plain, coded, path }))) = through(&found) else {
+            panic!("not a file")
+        };
+        assert_eq!((id.to_u64(), plain.stat, path), (7, stat(5), b"/a".to_vec()));
+        assert!(plain.file.is_some() && coded[0].is_none() && coded[2].is_none());
+        let zstd = coded[1].as_ref().expect("the sibling");
+        assert_eq!(zstd.stat, stat(6));
+        assert!(zstd.file.is_some());
+    }
+
+    #[test]
+    fn bytes_arrive_with_the_state_of_their_file() {
+        let Some((_, Outcome::Bytes(bytes, found))) = through(&Outcome::Bytes(b"abc".to_vec(), stat(3)))
+        else {
+            panic!("not bytes")
+        };
+        assert_eq!((bytes, found), (b"abc".to_vec(), stat(3)));
+    }
+
+    #[test]
+    fn a_lost_descriptor_is_not_a_file() {
+        let found = Outcome::Listed(file(), stat(1));
+        let message = encode_outcome(JobId::from_u64(7), &found);
+        assert!(decode_outcome::<OwnedFd>(&message.bytes, Vec::new()).is_none());
+    }
+
+    #[test]
+    fn tasks_arrive() {
+        let task = Task::<OwnedFd>::List { site: SiteId(3), path: (*b"/d/").into(), json: true };
+        let message = encode_task(JobId::from_u64(9), &task, None);
+        let Some((id, Task::List { site, path, json })) = decode_task(&message.bytes, &mut Vec::new()) else {
+            panic!("not a listing")
+        };
+        assert_eq!((id.to_u64(), site, &*path, json), (9, SiteId(3), &b"/d/"[..], true));
+        let task = Task::Read { file: Arc::new(file()), offset: 1, length_bytes: 2 };
+        let message = encode_task(JobId::from_u64(9), &task, None);
+        assert!(decode_task(&message.bytes, &mut Vec::new()).is_none(), "without its descriptor");
+        let read = decode_task(&message.bytes, &mut vec![file()]);
+        assert!(matches!(read, Some((_, Task::Read { offset: 1, length_bytes: 2, .. }))));
+    }
+
+    #[test]
+    fn every_message_has_one_form() {
+        let id = JobId::from_u64(7);
+        let list: Task<OwnedFd> = Task::List { site: SiteId(3), path: (*b"/d/").into(), json: true };
+        let mut bytes = encode_task(id, &list, None).bytes;
+        bytes[11] = 2;
+        assert!(decode_task(&bytes, &mut Vec::new()).is_none(), "a switch that is neither on nor off");
+        for outcome in [Outcome::Failed(5), Outcome::Loaded, Outcome::Listed(file(), stat(1))] {
+            let mut bytes = encode_outcome(id, &outcome).bytes;
+            for length in 0..bytes.len() {
+                assert!(
+                    decode_outcome::<OwnedFd>(&bytes[..length], vec![file()]).is_none(),
+                    "{outcome:?} cut to {length}"
+                );
+            }
+            bytes.push(0);
+            assert!(decode_outcome::<OwnedFd>(&bytes, vec![file()]).is_none(), "{outcome:?} that goes on");
+        }
+        let mut bytes = encode_outcome(id, &Outcome::Bytes(Vec::new(), stat(1))).bytes;
+        bytes[9] = 3;
+        assert!(decode_outcome::<OwnedFd>(&bytes, Vec::new()).is_none(), "a kind of file that there is not");
+    }
+
+    #[test]
+    fn a_helper_is_not_asked_for_more_than_the_bounds() {
+        let taken = |task: &Task<OwnedFd>| {
+            let message = encode_task(JobId::from_u64(9), task, None);
+            decode_task(&message.bytes, &mut vec![file()]).is_some()
+        };
+        for (over, expected) in [(0, true), (1, false)] {
+            let file = Arc::new(file());
+            let load = Task::Load { file: Arc::clone(&file), offset: 0, length_bytes: LOAD_BYTES + over };
+            let read = Task::Read { file, offset: 0, length_bytes: HAND_OVER_BYTES_MAX + over };
+            assert_eq!((taken(&load), taken(&read)), (expected, expected), "{over} over");
+        }
+    }
+
+    #[test]
+    fn no_bytes_panic() {
+        for length in 0..80 {
+            for first in 0..=20 {
+                let mut bytes = vec![0xff; length];
+                if let Some(byte) = bytes.first_mut() {
+                    *byte = first;
+                }
+                let _ = decode_task(&bytes, &mut Vec::new());
+                let _ = decode_outcome::<OwnedFd>(&bytes, Vec::new());
+            }
+        }
+    }
+}
