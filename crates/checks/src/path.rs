@@ -24,7 +24,7 @@ pub fn path(input: &[u8]) {
     }
 }
 
-/// What holds of every path that was decoded.
+/// The properties of every path that was decoded.
 fn safe(input: &[u8], path: &[u8]) {
     assert!(path.len() <= input.len());
 

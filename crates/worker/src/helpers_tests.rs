@@ -130,3 +130,22 @@ fn threads_are_not_asked_for_nor_let_go_and_come_back() {
     assert!(matches!(helpers.receive(7), Heard::Gone(Some(id)) if id == second));
     assert!(!helpers.has(7));
 }
+
+#[test]
+fn a_helper_whose_channel_is_full_is_not_taken_for_dead() {
+    let mut events = Mechanism::new(MechanismKind::Epoll, 8).expect("a mechanism");
+    let (mut helpers, _supervisor, helper) = with_one(&mut events);
+    let filler = [0; 1024];
+    let mut sent = 0;
+    while channel::send(&helpers.helpers[&7].channel, &[IoSlice::new(&filler)], &[]).is_ok() {
+        sent += 1;
+    }
+    let job = JobId::from_u64(5);
+    assert!(!helpers.start(job, &task(), 1, None), "there is no room for the job");
+    assert!(helpers.has(7), "the helper is there still");
+    let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+    for _ in 0..sent {
+        assert!(channel::recv(&helper, &mut bytes, &mut Vec::new()).expect("a message") > 0);
+    }
+    assert!(helpers.start(job, &task(), 1, None), "it takes the job once there is room");
+}

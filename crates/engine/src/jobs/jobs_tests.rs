@@ -108,7 +108,7 @@ fn jobs_over_their_roots_share_ask_for_no_helper() {
     assert_eq!(jobs.startable_len(), 1);
 }
 
-/// What may happen to jobs. Numbers are taken modulo what there is.
+/// An event in the life of jobs. Numbers are taken modulo the jobs that there are.
 #[derive(Clone, Debug)]
 enum Step {
     Submit { site: u16, path: u8, waiter: Option<usize> },

@@ -86,7 +86,7 @@ impl<F> OpenFiles<F> {
         self.uses.remove(&id);
     }
 
-    /// Has the sweep look at a file. Dead entries leave the sweep twice as fast as new ones come.
+    /// Puts a file into the sweep. Dead entries leave the sweep twice as fast as new ones come.
     fn note_held(&mut self, id: VersionId, now_ms: u64) {
         if let Some(use_) = self.uses.get_mut(&id) {
             use_.used = true;

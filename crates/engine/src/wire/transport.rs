@@ -58,7 +58,7 @@ impl<S> Transport<S> {
         machine.end_sending(&self.socket);
     }
 
-    /// Has the close to come discard what the client has not received.
+    /// Makes the close to come discard what the client has not received.
     pub(crate) fn reset<M: Machine<Socket = S>>(&self, machine: &mut M) {
         machine.reset(&self.socket);
     }

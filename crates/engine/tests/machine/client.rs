@@ -29,7 +29,7 @@ pub(crate) struct Wire {
     wants_room: bool,
     /// Room makes an event only when there is so much of it, as with a kernel's send buffer.
     pub(crate) room_event_bytes: usize,
-    /// What the client has been sent and has not looked at.
+    /// The bytes that the client has been sent and has not looked at.
     sent: Vec<u8>,
     /// All that it has been sent.
     sent_bytes: u64,

@@ -157,7 +157,7 @@ impl Helpers {
     }
 }
 
-/// What a listing that is made at a moment holds.
+/// The content of a listing that is made at a moment.
 pub(crate) fn listing(path: &str, json: bool, bytes: u64, made_ms: u64) -> Vec<u8> {
     let form = if json { "JSON" } else { "HTML" };
     let mut text = format!("{form} of {path} at {made_ms:020}").into_bytes();

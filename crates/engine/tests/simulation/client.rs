@@ -14,7 +14,7 @@ const END: u8 = 3;
 const ABORT: u8 = 4;
 /// Before what a frame of the server holds: stream, kind and length.
 const FRAME_HEAD_BYTES: usize = 7;
-/// What a frame holds at most.
+/// The most bytes of a frame.
 pub(crate) const FRAME_BYTES_MAX: usize = 16 * 1024;
 /// Requests of one connection that the server answers at once.
 pub(crate) const STREAMS_MAX: usize = 8;
@@ -68,7 +68,7 @@ pub(crate) struct Peer {
     /// What is still to come of the answer under way.
     pieces: VecDeque<Piece>,
     in_body: bool,
-    /// What is still to come of each answer whose head has come, by stream.
+    /// The rest of each answer whose head has come, by stream.
     lanes: BTreeMap<u16, VecDeque<Piece>>,
     asked: u16,
     /// Targets of requests that were answered to the end since somebody looked.
