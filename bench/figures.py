@@ -1,30 +1,35 @@
 #!/usr/bin/env python3
-"""Draws the README's picture and writes its figures, from the newest results that are kept.
+"""Writes the figures of README.md, docs/measured.md and docs/overload.md from the newest kept results. bench/picture.py draws the
+README's picture.
 
     bench/figures.py
 
-docs/promise.svg and the part of README.md between the two marks are written anew; nothing else is.
+Only the parts between the two marks are rewritten. The README shows one table, of the newest kept `flash interfere`: only
+percentiles that it could tell. docs/overload.md has the newest kept `flash compare` of `*-goodput`, docs/measured.md the other results.
 """
 
 import glob
 import json
-import math
 import os
 import re
+import statistics
 import sys
+
+import picture
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 BEGIN, END = "<!-- figures: written by bench/figures.py -->", "<!-- end of figures -->"
 NAMES = {
     "flash": "Flash", "nginx": "nginx", "nginx-aio": "nginx, aio threads", "h2o": "h2o", "lighttpd": "lighttpd",
-    "apache": "Apache, 150 threads", "apache-2048": "Apache, 2,048 threads", "caddy": "Caddy", "floor": "the floor",
+    "apache": "Apache, 150 threads", "apache-event": "Apache, 150 threads", "apache-2048": "Apache, 2,048 threads", "caddy": "Caddy", "floor": "the floor",
 }
-LEFT, WIDTH, ROW, TOP, BAR = 190, 860, 44, 74, 13
+
+GATED = {"nginx-gate": "nginx with the gate", "apache-flashpache": "Apache, 150 threads, with mod_flashpache"}
 
 
-def newest(kind):
-    """The newest kept result of a kind and its file's name, or a message that there is none."""
+def newest(kind, counts=lambda data: True):
+    """The newest kept result of a kind that counts, and its file's name, or a message that there is none."""
     def order(path):
         name = os.path.basename(path)
         number = re.search(rf"-{kind}(?:-(\d+))?\.json$", name)
@@ -33,10 +38,210 @@ def newest(kind):
     paths = [path for path in glob.glob(os.path.join(HERE, "results", "*.json"))
              if re.search(rf"-{kind}(-\d+)?\.json$", path)]
     if not paths:
-        sys.exit(f"no result of bench/{kind}.py is kept: run it first")
-    path = max(paths, key=order)
-    with open(path) as file:
-        return json.load(file), os.path.relpath(path, ROOT)[:-len(".json")] + ".txt"
+        sys.exit(f"no result of the kind {kind} is kept")
+    for path in sorted(paths, key=order, reverse=True):
+        with open(path) as file:
+            data = json.load(file)
+        if counts(data):
+            return data, os.path.relpath(path, ROOT)[:-len(".json")] + ".txt"
+    sys.exit(f"no kept result of the kind {kind} counts")
+
+
+def interference(has_gates):
+    """The newest kept run of `flash interfere` whose servers have the modules of modules/, or have none, and its file."""
+    runs = []
+    for path in glob.glob(os.path.join(HERE, "results", "*", "run.json*")):
+        run = picture.read(os.path.dirname(path))
+        if run["command"] == "interfere" and has_gates == any(subject["name"] in GATED for subject in run["subjects"]):
+            runs.append((run["started"], run, os.path.relpath(path, ROOT)))
+    if not runs:
+        sys.exit("no result of flash interfere is kept")
+    return max(runs, key=lambda found: found[0])[1:]
+
+
+def interference_text():
+    """The README's table: each server of the newest kept `flash interfere`, with its CPU time for a small answer."""
+    run, file = interference(has_gates=False)
+    cpu, cpu_file = newest("cpu")
+    settings = run["settings"]
+    small = {row["server"]: row["cpu_us_per_request"] for row in cpu["medians"]
+             if row["connections"] == cpu["settings"]["connections"][0] and row["size"] == "1k"}
+    hot, cold = (next(level["asked_per_s"] for level in run["subjects"][0]["rounds"] if level["name"] == name)
+                 for name in (picture.ALONE, picture.COLD))
+    yield (f"Latency of {hot:,.0f} requests/s for files in memory, alone and beside {cold:,.0f} cold requests/s, for files on a disk of 150 "
+           f"reads/s. `flash interfere`, Poisson arrivals, medians of {settings['rounds']} rounds; server on one core with 512 MB of memory, "
+           f"load on the other ([raw]({file}), {run['machine']['cpu']}, {run['started'][:10]}). {names_text(settings)} CPU time is for a 1 KB "
+           f"answer in memory, measured earlier, with a Flash that had no store yet ([raw]({cpu_file}), {cpu['machine']['cpu']}, "
+           f"{cpu['date']}).")
+    yield from ["", "| server | p50 alone | p50 with cold | p99 alone | p99 with cold | CPU |", "|---|---|---|---|---|---|"]
+    notes, rows = [], []
+    for subject in run["subjects"]:
+        name = subject["name"]
+        shown = NAMES.get(name, name)
+        cells = []
+        for point in ("p50", "p99"):
+            for phase in (picture.ALONE, picture.WITH_COLD):
+                is_known = picture.ratio_of(run, name, point) and not is_blurred(subject, phase, point)
+                cells.append(ms(picture.typical_ms(subject, phase, point)) if is_known else "-")
+        used = small.get({"apache-event": "apache"}.get(name, name))
+        order = picture.typical_ms(subject, picture.WITH_COLD, "p50")
+        rows.append((order, [shown, *cells, f"{used:.1f} µs" if used else "-"]))
+        if not (picture.told(run, name, "p50") and picture.told(run, name, "p99")):
+            notes.append(f"{shown}: {settings[f'verdict on {name}']}.")
+    yield from ("| " + " | ".join(cells) + " |" for _, cells in sorted(rows))
+    if any("-" in cells for _, cells in rows):
+        yield from ["", "No figure (-): the load generator was late, or the CPU time was not measured."]
+    for note in [*notes, lower_bounds(run)]:
+        yield from ["", note]
+
+
+def names_text(settings):
+    """What the servers knew of the names of the cold files."""
+    if settings.get("names of the cold files") == "in memory":
+        return "The names of the cold files were in memory."
+    return ("Flash and the backends had looked up the names of files before the disk was slow; for other servers the first request in a "
+            "directory reads the names, too.")
+
+
+def is_blurred(subject, phase, point):
+    """Whether the generator was too late in a phase for this percentile, in the median of the rounds."""
+    levels = [level for level in subject["rounds"] if level["name"] == phase]
+    late_ms = statistics.median(level["generator"][f"late_{point}_ms"] for level in levels)
+    return late_ms > max(1, 0.1 * picture.typical_ms(subject, phase, point))
+
+
+def lower_bounds(run):
+    """A note on latencies that are lower bounds, because the measurement ended before all requests were answered."""
+    drain_s = max(level["drain_s"] for subject in run["subjects"] for level in subject["rounds"])
+    shares = {}
+    for subject in run["subjects"]:
+        levels = [level for level in subject["rounds"] if level["name"] == picture.WITH_COLD]
+        shares[GATED.get(subject["name"]) or NAMES.get(subject["name"], subject["name"])] = \
+            100 * (1 - statistics.median(answered_share(level) for level in levels))
+    named = [f"{share:.0f} % at {name}" for name, share in shares.items() if share >= 1]
+    if not named:
+        return f"All hot requests were answered within {drain_s:.0f} s after the last arrival."
+    return (f"Hot requests beside cold ones without an answer {drain_s:.0f} s after the last arrival: {'; '.join(named)}. They count with "
+            "the time that they had waited, so these latencies are lower bounds.")
+
+
+def gates_text():
+    """The README's second table: servers without and with a module, in the newest kept `flash interfere` of both."""
+    run, file = interference(has_gates=True)
+    hot, cold = (next(level["asked_per_s"] for level in run["subjects"][0]["rounds"] if level["name"] == name)
+                 for name in (picture.ALONE, picture.COLD))
+    drain_s = max(level["drain_s"] for subject in run["subjects"] for level in subject["rounds"])
+    yield (f"Median latency of {hot:,.0f} requests/s for files in memory, alone and with {cold:,.0f} cold requests/s, and the share of cold "
+           f"requests that were answered within {drain_s:.0f} s after the last arrival. As above, {run['settings']['rounds']} rounds "
+           f"([raw]({file}), {run['machine']['cpu']}, {run['started'][:10]}). {names_text(run['settings'])}")
+    yield from ["", "| server | alone | with cold | with cold to alone (95 % interval) | cold requests answered |", "|---|---|---|---|---|"]
+    for subject in run["subjects"]:
+        name = subject["name"]
+        cells = [ms(picture.typical_ms(subject, phase, "p50")) for phase in (picture.ALONE, picture.WITH_COLD)]
+        ratio = picture.ratio_of(run, name, "p50")
+        cells.append("-" if ratio is None else f"{number(ratio['ratio'])} ({' to '.join(map(number, ratio['interval']))})")
+        answered = statistics.median(answered_share(level) for level in subject["rounds"] if level["name"] == picture.COLD)
+        yield f"| {GATED.get(name) or NAMES.get(name, name)} | {' | '.join(cells)} | {100 * answered:.0f} % |"
+    yield from ["", lower_bounds(run)]
+
+
+def goodput_text():
+    """Answers beyond the capacity: for each server its highest rate of proper answers, and that at each load."""
+    path = max(glob.glob(os.path.join(HERE, "results", "*-goodput", "run.json*")))
+    run, file = picture.read(os.path.dirname(path)), os.path.relpath(path, ROOT)
+    levels = [(level["name"], level["asked_per_s"]) for level in run["subjects"][0]["levels"]]
+    cpu = run["settings"]["server's CPU"]
+    yield (f"Proper answers per second, by the requests per second that arrive. `flash compare`, a new connection for each request,"
+           f" {cpu}, medians of {run['settings']['rounds']} rounds ([raw](../{file}), "
+           f"{run['machine']['cpu']}, {run['started'][:10]}).")
+    yield from ["", f"| server | {' | '.join(f'{asked:,.0f}' for _, asked in levels)} | the last, of the highest |",
+                    "|---" * (len(levels) + 2) + "|"]
+    for subject in run["subjects"]:
+        rates = [statistics.median(level["answered_per_s"] for level in subject["rounds"] if level["name"] == name)
+                 for name, _ in levels]
+        name = NAMES.get(subject["name"], subject["name"])
+        yield f"| {name} | {' | '.join(f'{rate:,.0f}' for rate in rates)} | {100 * rates[-1] / max(rates):.0f} % |"
+
+
+def newest_report(experiment):
+    """The report of the newest kept run of an experiment, and the file with all measurements."""
+    folder = max(glob.glob(os.path.join(HERE, "results", f"*-{experiment}")))
+    with open(os.path.join(folder, "report.json")) as file:
+        return json.load(file), os.path.relpath(os.path.join(folder, "run.json.gz"), ROOT)
+
+
+def knobs_text():
+    """What the settings do to a full uplink: tables of the newest kept `flash experiment overload`."""
+    report, raw = newest_report("overload")
+    means, largest, setups = report["tables"]
+    yield (f"Mean response time, and that of the largest 1 % of the requests, when the uplink gets more than it can carry for a part of "
+           f"the time (workload W1 of the paper; `flash experiment overload`, medians of 5 rounds, [raw](../{raw}), "
+           f"{report['machine']['cpu']}, {report['started'][:10]}):")
+    yield from ["", "| server | mean | largest 1 % |", "|---|---|---|"]
+    names = {"Flash FAIR": "Flash, default", "Flash SRPT": "Flash, `srpt` and `flash qdisc`", "Flash --egress": "Flash, `egress`"}
+    first = [dict(zip(table["columns"], table["rows"][0])) for table in (means, largest)]
+    for name in means["columns"][1:]:
+        yield f"| {names.get(name) or NAMES.get(name, name)} | {' | '.join(ms(row[name]['median']) for row in first)} |"
+    yield from ["", "The gain of `srpt` in other surroundings:", "", "| setup | mean, default | mean, `srpt` | times |", "|---|---|---|---|"]
+    for row in setups["rows"]:
+        name, fair, srpt, times = (cell["median"] if isinstance(cell, dict) else cell for cell in row[:4])
+        yield f"| {name} | {ms(fair)} | {ms(srpt)} | {number(times)} |"
+
+
+def cap_text():
+    """Mean response times by the cap on a connection, in the newest kept `flash experiment cwnd`."""
+    report, raw = newest_report("cwnd")
+    yield (f"Mean response time on a link that is 90 % full, with a round trip of 0.5 ms (`flash experiment cwnd`, medians of 5 rounds, "
+           f"[raw](../{raw}), {report['machine']['cpu']}, {report['started'][:10]}):")
+    yield from ["", "| `cwnd_cap` | a router is the bottleneck, one request per connection | the same, persistent connections | "
+                "the server's own device is, one request | the same, persistent |", "|---|---|---|---|---|"]
+    for name, *cells in report["tables"][0]["rows"]:
+        yield f"| {name} | {' | '.join(ms(cell['median']) for cell in cells)} |"
+
+
+def answered_share(level):
+    """The share of a phase's requests that were answered with success in time."""
+    return 1 - sum(level["counts"]["failed"].values()) / level["counts"]["asked"]
+
+
+def capacity_text():
+    """How much each server takes while its disk is slow."""
+    data, file = newest("capacity")
+    settings, best = data["settings"], data["capacity_per_s"]
+    yield (f"**Highest rate at which requests in memory stay fast**, {settings['memory_mib']} MiB, a disk of "
+           f"{settings['reads_per_s']} reads/s (one run, raw: [{os.path.basename(file)}](../{file})):")
+    yield from ["", "| server | requests/s |", "|---|---|"]
+    yield from [f"| {NAMES.get(name, name)} | {best[name]:,} |" for name in data["servers"] if name in best]
+    missing = [NAMES[name] for name in ("h2o",) if name not in best]
+    yield from ["", f"Not measured: {', '.join(missing)}.", ""] if missing else [""]
+
+
+def misses_text():
+    """How often servers read the disk, by the memory they have."""
+    rows = {}
+    for mib in (512, 954):
+        data, file = newest("misses", lambda data, mib=mib: data["settings"]["memory_bytes"] == mib << 20
+                            and {"flash", "nginx"} <= {found["server"] for found in data["rounds"]})
+        last = {found["server"]: found for found in data["rounds"]}
+        figures = {name: 1000 * found["reads"] / found["answers"] for name, found in last.items()}
+        rows[mib] = (figures, file, data["settings"])
+    files = ", ".join(f"[{os.path.basename(file)}](../{file})" for _, file, _ in rows.values())
+    yield (f"**Disk reads for each 1,000 answers**, {rows[512][2]['rate_per_s']:,} requests/s and more, last of the windows from an "
+           f"empty memory on; many are first reads of a file (raw: {files}):")
+    yield from ["", "| server | " + " | ".join(f"{mib} MiB" for mib in rows) + " |", "|---|" + "---|" * len(rows)]
+    for name in rows[512][0]:
+        yield f"| {NAMES.get(name, name)} | " + " | ".join(f"{rows[mib][0][name]:.1f}" for mib in rows) + " |"
+    aims = {512: 6, 954: 4}
+    times = {mib: figures["nginx"] / figures["flash"] for mib, (figures, _, _) in rows.items()}
+    missed = [f"{times[mib]:.1f} times as often at {mib} MiB (aim: {aim})" for mib, aim in aims.items() if times[mib] < aim]
+    if missed:
+        yield from ["", f"nginx reads {' and '.join(missed)}: less than the aim."]
+    yield ""
+
+
+def number(value):
+    """A ratio for people."""
+    return f"{value:.2f}" if value < 9.995 else f"{value:,.0f}"
 
 
 def ms(value):
@@ -44,53 +249,22 @@ def ms(value):
     return f"{value:,.2f} ms" if value < 100 else f"{value:,.0f} ms"
 
 
-def picture(rows, cold_rate, about):
-    """Bars of hot p50 and p99, alone and with cold requests, on a logarithmic axis."""
-    low, high = 0.01, 100_000
-    def x(value):
-        return LEFT + (WIDTH - LEFT - 90) * math.log(max(value, low) / low) / math.log(high / low)
-
-    height = TOP + ROW * len(rows) + 58
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        'font-family="system-ui,sans-serif" font-size="13">',
-        "<style>.t{fill:#1b1f24}.m{fill:#57606a}.g{stroke:#d0d7de}.a{fill:#8c959f}.c{fill:#cf222e}.f{fill:#1a7f37}"
-        "@media(prefers-color-scheme:dark){.t{fill:#e6edf3}.m{fill:#9198a1}.g{stroke:#3d444d}.a{fill:#656c76}"
-        ".c{fill:#f85149}.f{fill:#3fb950}}</style>",
-        f'<text class="t" x="0" y="18" font-size="16" font-weight="600">Requests for files in memory, beside '
-        f'{cold_rate} requests/s for files on a slow disk</text>',
-        f'<text class="m" x="0" y="38">median latency; grey: without the cold requests, colour: with them. '
-        'Logarithmic: a grid line is ten times the one before.</text>',
-    ]
-    for power in range(-2, 6):
-        place = x(10.0 ** power)
-        out.append(f'<line class="g" x1="{place:.1f}" x2="{place:.1f}" y1="{TOP - 18}" y2="{height - 44}"/>')
-        label = f"{10 ** power:,} ms" if 0 <= power < 3 else f"{10 ** (power - 3)} s" if power > 2 else f"{10.0 ** power:g} ms"
-        out.append(f'<text class="m" x="{place:.1f}" y="{TOP - 22}" text-anchor="middle" font-size="11">{label}</text>')
-    for number, row in enumerate(rows):
-        y = TOP + ROW * number
-        out.append(f'<text class="t" x="{LEFT - 12}" y="{y + 18}" text-anchor="end">{NAMES.get(row["server"], row["server"])}</text>')
-        colour = "f" if row["with_cold_p50_ms"] < 2 * row["alone_p50_ms"] else "c"
-        for place, key, kind in ((0, "alone_p50_ms", "a"), (BAR + 1, "with_cold_p50_ms", colour)):
-            end = x(row[key])
-            out.append(f'<rect class="{kind}" x="{LEFT}" y="{y + place}" width="{end - LEFT:.1f}" height="{BAR}" rx="2"/>')
-            out.append(f'<text class="m" x="{end + 6:.1f}" y="{y + place + BAR - 2}" font-size="11">{ms(row[key])}</text>')
-    out.append(f'<text class="m" x="0" y="{height - 16}" font-size="11">{about}</text></svg>')
-    return "\n".join(out) + "\n"
-
-
-def interference_table(data, cold_rate):
-    """A table of every server at one cold rate, the least disturbed first."""
-    rows = sorted((row for row in data["medians"] if row["cold_rate_per_s"] == cold_rate),
-                  key=lambda row: row["with_cold_p50_ms"])
-    lines = ["| server | p50 alone | p50 with cold | p99 alone | p99 with cold | cold answered/s | disk reads/s |",
-             "|---|---|---|---|---|---|---|"]
-    for row in rows:
-        cells = [NAMES.get(row["server"], row["server"])]
-        cells += [ms(row[key]) for key in ("alone_p50_ms", "with_cold_p50_ms", "alone_p99_ms", "with_cold_p99_ms")]
-        cells += [f"{row['cold_answered_per_s']:.0f}", f"{row['disk_reads_per_s'] or 0:.0f}"]
-        lines.append("| " + " | ".join(cells) + " |")
-    return rows, lines
+def store_text():
+    """Memory of several workers, and the first minute after a restart."""
+    data, file = newest("store", lambda data: "workers" in data)
+    one, four = (data["workers"][count] for count in ("1", "4"))
+    ratio = (four["pss_bytes"] / four["held_bytes"]) / (one["pss_bytes"] / one["held_bytes"])
+    yield (f"**Memory of four workers** for the same {one['held_bytes'] / 2**20:,.0f} MiB of contents, as a multiple of one's: {ratio:.2f} "
+           f"(`bench/store.py`, raw: [{os.path.basename(file)}](../{file})).")
+    data, file = newest("store", lambda data: "restart" in data)
+    yield ""
+    yield (f"**First minute after a restart**, {data['settings']['rate']:,} requests/s, a disk of 1,000 reads/s: p50 and p90 of each quarter "
+           f"(`bench/store.py`, one run, raw: [{os.path.basename(file)}](../{file})):")
+    yield from ["", "| | 0 to 15 s | 15 to 30 s | 30 to 45 s | 45 to 60 s |", "|---|---|---|---|---|"]
+    for what, quarters in data["restart"].items():
+        cells = [f"{ms(q['latency']['p50_ms'])}, {ms(q['latency']['p90_ms'])}" for q in quarters]
+        yield f"| {what} a saved list | " + " | ".join(cells) + " |"
+    yield ""
 
 
 def cpu_table(data, connections):
@@ -110,35 +284,42 @@ def cpu_table(data, connections):
     return lines
 
 
-def main():
-    interference, interference_file = newest("interfere")
+def measured_text():
+    """The other kept results."""
     cpu, cpu_file = newest("cpu")
-    rates = sorted({row["cold_rate_per_s"] for row in interference["medians"]})
-    about = interference["machine"]
-    machine = f"{about['cpu']}, {about['kernel']}"
-    settings = interference["settings"]
-    text = []
-    for rate in rates:
-        rows, table = interference_table(interference, rate)
-        if rate == rates[0]:
-            with open(os.path.join(ROOT, "docs", "promise.svg"), "w") as file:
-                file.write(picture(rows, rate, f"{machine}, {interference['date']}. Medians of {settings['rounds']} rounds."))
-        text += [f"**{settings['hot_rate']:,} hot and {rate} cold requests/s** (`bench/interfere.py`, medians of "
-                 f"{settings['rounds']} rounds, raw: [{os.path.basename(interference_file)}]({interference_file})):", "",
-                 *table, ""]
+    about = cpu["machine"]
     for connections in cpu["settings"]["connections"]:
-        text += [f"**CPU time per request, {connections} connections**, in brackets as a multiple of the floor, a responder "
-                 f"that only receives and sends a ready buffer (`bench/cpu.py`, medians of {cpu['settings']['rounds']} rounds, "
-                 f"raw: [{os.path.basename(cpu_file)}]({cpu_file})):", "", *cpu_table(cpu, connections), ""]
-    text += [f"Machine: {machine}, {about['cores']} cores, server and load on one each; {interference['date']}."]
-    path = os.path.join(ROOT, "README.md")
+        yield (f"**CPU time per request, {connections} connections**, in brackets as a multiple of the floor, a responder that only "
+               f"receives and sends a ready buffer (`bench/cpu.py`, medians of {cpu['settings']['rounds']} rounds, raw: "
+               f"[{os.path.basename(cpu_file)}](../{cpu_file})):")
+        yield from ["", *cpu_table(cpu, connections), ""]
+    yield (f"Machine: {about['cpu']}, {about['kernel']}, {about['cores']} cores, server and load on one each; {cpu['date']}.")
+    yield from ["", *capacity_text(), *misses_text(), *store_text()]
+    about = newest("capacity")[0]
+    yield (f"Machine: {about['machine']['cpu']}, {about['machine']['kernel']}, {about['machine']['cores']} cores; {about['date']}. "
+           "Idle page cache is paged out there after about a minute; memory that Flash owns is not.")
+
+
+def rewrite(name, text, part="figures"):
+    """Replaces the part of a document between the marks of that name."""
+    begin, end = (mark.replace("figures:", f"{part}:").replace("of figures", f"of {part}") for mark in (BEGIN, END))
+    path, lines = os.path.join(ROOT, name), list(text)
     with open(path) as file:
-        readme = file.read()
-    before, rest = readme.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
+        document = file.read()
+    before, rest = document.split(begin, 1)
+    after = rest.split(end, 1)[1]
     with open(path, "w") as file:
-        file.write(before + BEGIN + "\n" + "\n".join(text) + "\n" + END + after)
-    print(f"wrote docs/promise.svg and the figures of README.md from {interference_file} and {cpu_file}")
+        file.write(before + begin + "\n" + "\n".join(lines) + "\n" + end + after)
+    print(f"wrote the figures of {name}")
+
+
+def main():
+    rewrite("README.md", interference_text())
+    rewrite("README.md", gates_text(), "figures of the gates")
+    rewrite(os.path.join("docs", "measured.md"), measured_text())
+    rewrite(os.path.join("docs", "overload.md"), goodput_text())
+    rewrite(os.path.join("docs", "overload.md"), knobs_text(), "figures of the settings")
+    rewrite(os.path.join("docs", "overload.md"), cap_text(), "figures of the cap")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def example():
 
 def build():
     """Builds it."""
-    command = ["cargo", "build", "--release", "-p", "flash-lab", "--example", "load_speed"]
+    command = ["cargo", "build", "--release", "-p", "flash-load", "--example", "load_speed"]
     if subprocess.run(command, cwd=servers.REPOSITORY, check=False).returncode != 0:
         raise SystemExit(f"error: `{' '.join(command)}` failed")
 

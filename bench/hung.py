@@ -2,7 +2,7 @@
 """What requests that hang do to hot ones: two sites of one Flash, one of which is on a disk that hangs.
 
 The disk is the FUSE file system of the tests (crates/flash/examples/hanging_fs.rs), which holds its
-answers back when it is told to. `flash interfere` loads the healthy site at one rate: alone, then while
+answers back when it is told to. `flash load` loads the healthy site at one rate: alone, then while
 requests for the other site hang. Needs root and /dev/fuse; where there are none it says so and measures
 nothing. See bench/README.md.
 """
@@ -34,11 +34,9 @@ def parse_arguments():
     parser.add_argument("--helpers", type=int, default=16, help="of the worker" + default)
     parser.add_argument("--hot-rate", type=int, default=4000, help="requests/s" + default)
     parser.add_argument("--hot-dirs", type=int, default=4, help="directories" + default)
-    parser.add_argument("--hot-mix", default="small", choices=["specweb99", "small"], help=default)
     parser.add_argument("--rounds", type=int, default=3, help=default)
     parser.add_argument("--seconds", type=int, default=20, help="of each phase" + default)
     parser.add_argument("--drain-seconds", type=int, default=10, help="to wait for the last answers" + default)
-    parser.add_argument("--verify", action="store_true", help="check every byte")
     parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
     parser.add_argument("--no-keep", action="store_true", help="do not keep the result under bench/results")
     arguments = parser.parse_args()
@@ -118,14 +116,13 @@ def flash(disk_place, helpers):
 
 
 def load(arguments, running, seconds, seed):
-    """Hot requests for so many seconds; gives what `flash interfere` says of them, and how it was run."""
-    with tempfile.NamedTemporaryFile(suffix=".json") as kept:
-        argv = [servers.flash_binary(), "interfere", running.url, "--phase", "alone", "--seconds", str(seconds),
-                "--hot-dirs", str(arguments.hot_dirs), "--hot-rate", str(arguments.hot_rate),
-                "--hot-mix", arguments.hot_mix, "--drain-seconds", str(arguments.drain_seconds),
-                "--seed", str(seed), "--json", kept.name]
-        if arguments.verify:
-            argv.append("--verify")
+    """Hot requests for so many seconds; gives what `flash load` measured, and how it was run."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "out")
+        argv = [servers.flash_binary(), "load", running.url, "--workload", "specweb99",
+                "--directories", str(arguments.hot_dirs), "--requests-per-connection", "unlimited",
+                "--rate", str(arguments.hot_rate), "--duration", f"{seconds}s", "--warm-up", "0s",
+                "--drain", f"{arguments.drain_seconds}s", "--seed", str(seed), "--out", out]
         started = process.start(argv, core=LOAD_CORE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
             text, _ = started.communicate(timeout=seconds + 3 * arguments.drain_seconds + 60)
@@ -133,9 +130,11 @@ def load(arguments, running, seconds, seed):
             process.stop(started)
         if started.returncode != 0:
             raise servers.Unavailable(text.strip())
-        answer = json.load(kept)["phases"][0]
-    argv[argv.index(kept.name)] = "FILE"
-    return answer, argv
+        with open(os.path.join(out, "run.json")) as file:
+            level = json.load(file)["subjects"][0]["levels"][0]
+    argv[argv.index(out)] = "DIR"
+    hot = {"latency": level["latency"], "failed": sum(level["counts"]["failed"].values())}
+    return {"hot": hot, "generator": {"was_the_limit": level["generator"]["limit"] is not None}}, argv
 
 
 def measure(arguments, op, number, place, result):
@@ -227,7 +226,7 @@ def say_all(result, arguments):
     if late:
         result.say(f"the generator was late in {late} of {2 * len(result.data['rounds'])} phases")
     result.say(f"server on core {SERVER_CORE}, load on core {LOAD_CORE}; file set: {arguments.hot_dirs} directories, "
-               f"mix {arguments.hot_mix}; {arguments.helpers} helpers")
+               f"{arguments.helpers} helpers")
     result.say(f"load: {result.data['load_command']}")
     for name, about in result.data["servers"].items():
         result.say(f"{name}: {about['version']}")

@@ -139,9 +139,12 @@ def write(folder, name, text):
 
 def _flash(root, port, folder):
     extra = os.environ.get("FLASH_BENCH_ARGS", "").split()
-    if os.geteuid() == 0:
-        extra = ["--user", "root", *extra]  # Like the others: the files are root's.
     return [flash_binary(), "serve", root, "--listen", f"127.0.0.1:{port}", "--workers", "1", *extra]
+
+
+def _flash_somebody(root, port, folder):
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]
+    return [*nobody, *_flash(root, port, folder)]
 
 
 class Floor(Server):
@@ -291,7 +294,8 @@ SERVERS = {
     server.name: server
     for server in [
         Floor(),
-        Server("flash", _flash, lambda: [flash_binary(), "--version"]),
+        Server("flash", _flash, lambda: [flash_binary(), "--version"], "by its defaults, started by whoever runs this"),
+        Server("flash-somebody", _flash_somebody, lambda: [flash_binary(), "--version"], "started by another user than the files' owner"),
         Server("nginx", _nginx(True, False), _says("nginx", "-v"), "sendfile, open_file_cache"),
         Server("nginx-nosendfile", _nginx(False, False), _says("nginx", "-v"), "open_file_cache"),
         Server("nginx-aio", _nginx(True, True), _says("nginx", "-v"), "sendfile, open_file_cache, aio threads"),

@@ -1,4 +1,4 @@
-//! Feeds `flash_checks::control`, which says what it checks and what the input is.
+//! Fuzzes `flash_checks::control`, whose documentation describes the input and the checks.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| flash_checks::control(input));

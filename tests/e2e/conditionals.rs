@@ -14,7 +14,7 @@ struct Site {
     _folder: Folder,
 }
 
-/// A page `/hello.txt` that was modified at [`MODIFIED`].
+/// A page `/hello.txt` with the modification time [`MODIFIED`].
 fn site() -> Site {
     let folder = Folder::with_hello();
     let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
@@ -26,8 +26,8 @@ fn site() -> Site {
 }
 
 impl Site {
-    /// Checks the status of requests with these fields, where `TAG` stands for the file's tag; for
-    /// GET and for HEAD, of which one is the first to see the file.
+    /// Checks the status of requests with these fields, where `TAG` stands for the file's tag, for GET and HEAD, in
+    /// both orders.
     fn check(&self, table: &[(&[&str], u16)]) {
         let mut client = self.server.client();
         for (fields, status) in table {
@@ -111,16 +111,16 @@ fn if_unmodified_since() {
 }
 
 #[test]
-fn together_they_go_in_order() {
+fn several_preconditions_are_evaluated_in_order() {
     let ims_met = format!("If-Modified-Since: {EARLIER}");
     let ims_not = format!("If-Modified-Since: {MODIFIED}");
     let ius_met = format!("If-Unmodified-Since: {MODIFIED}");
     let ius_not = format!("If-Unmodified-Since: {EARLIER}");
     site().check(&[
-        // If-None-Match has If-Modified-Since ignored.
+        // If-None-Match disables If-Modified-Since.
         (&["If-None-Match: \"a\"", &ims_not], 200),
         (&["If-None-Match: TAG", &ims_met], 304),
-        // If-Match has If-Unmodified-Since ignored.
+        // If-Match disables If-Unmodified-Since.
         (&["If-Match: TAG", &ius_not], 200),
         (&["If-Match: \"a\"", &ius_met], 412),
         // The first two come before the last two.
@@ -150,7 +150,7 @@ fn preconditions_come_before_ranges() {
     for (field, status) in table {
         let page = site.server.get_with("/hello.txt", &["Range: bytes=1-2", &field]);
         assert_eq!(page.status, status, "{field}");
-        // Also before a range that cannot be had.
+        // Also before a range that cannot be satisfied.
         let page = site.server.get_with("/hello.txt", &["Range: bytes=99-", &field]);
         assert_eq!(page.status, if status == 206 { 416 } else { status }, "{field}");
     }
@@ -159,7 +159,7 @@ fn preconditions_come_before_ranges() {
 }
 
 #[test]
-fn where_there_is_no_file_there_is_nothing_to_compare() {
+fn preconditions_are_ignored_without_a_file() {
     // RFC 9110, section 13.2.1: ignored unless the answer without them would be a 2xx or a 412.
     let site = site();
     let mut client = site.server.client();
@@ -190,7 +190,7 @@ fn odd_times_of_files() {
     let epoch = server.get("/epoch.txt");
     assert_eq!(epoch.must("Last-Modified"), "Thu, 01 Jan 1970 00:00:00 GMT");
     let old = server.get("/old.txt");
-    // What is older than the Unix epoch may be said to be of its first second.
+    // A time before the Unix epoch may be reported as its first second.
     let said = old.must("Last-Modified");
     assert!(["Tue, 31 Dec 1968 00:00:00 GMT", "Thu, 01 Jan 1970 00:00:00 GMT"].contains(&said), "{said}");
     for (page, target) in [(epoch, "/epoch.txt"), (old, "/old.txt")] {
@@ -202,7 +202,7 @@ fn odd_times_of_files() {
 }
 
 #[test]
-fn a_file_from_the_future_was_modified_now_at_the_latest() {
+fn last_modified_is_never_in_the_future() {
     // RFC 9110, section 8.8.2.1: a Last-Modified later than Date MUST NOT be sent.
     let folder = Folder::with_hello();
     let file = std::fs::File::options().append(true).open(folder.served("hello.txt")).unwrap();
@@ -214,7 +214,7 @@ fn a_file_from_the_future_was_modified_now_at_the_latest() {
 }
 
 #[test]
-fn a_tag_is_the_same_for_the_same_state_and_another_for_another() {
+fn a_tag_identifies_one_state_of_a_file() {
     let folder = Folder::with_hello();
     folder.www("other.txt", "other\n");
     let tags = |server: &Server| {

@@ -1,22 +1,22 @@
-//! Where a request ends is never in doubt: what two parsers could read differently is refused, and
-//! the connection with it.
+//! The end of a request is never ambiguous: Flash refuses bytes that two parsers could read differently, and closes the
+//! connection.
 
 use crate::harness::{Answer, Broken, Client, Folder, Launch, Page, Server};
 
-/// A name, what is sent after `GET /hello.txt HTTP/1.1 CRLF Host: h CRLF`, and what comes of it.
+/// A name, the bytes sent after `GET /hello.txt HTTP/1.1 CRLF Host: h CRLF`, and the expected outcome.
 type Case = (&'static str, &'static str, Outcome);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// Answered with the file; the next request is found.
+    /// The file is sent, and the next request is answered.
     Served,
-    /// This status, then the end of the connection; what followed is not taken for a request.
+    /// This status, then the end of the connection; later bytes are not taken for a request.
     Refused(u16),
 }
 use Outcome::{Refused, Served};
 
 const START: &str = "GET /hello.txt HTTP/1.1\r\nHost: h\r\n";
-/// What follows each request: were it answered after a refusal, it would have been smuggled in.
+/// The bytes after each request: an answer to them after a refusal would mean that they were smuggled in.
 const NEXT: &str = "GET /next.txt HTTP/1.1\r\nHost: h\r\n\r\n";
 
 fn site() -> Folder {
@@ -73,7 +73,7 @@ fn receive(client: &mut Client) -> Result<Page, String> {
 }
 
 #[test]
-fn content_length_is_digits_and_stands_once() {
+fn content_length_is_digits_and_occurs_once() {
     check_table(&[
         ("plain", "Content-Length: 5\r\n\r\n12345", Served),
         ("none", "\r\n", Served),
@@ -148,7 +148,7 @@ fn transfer_encoding_is_chunked_alone() {
 }
 
 #[test]
-fn chunks_are_read_to_the_letter() {
+fn chunks_are_parsed_strictly() {
     check_table(&[
         ("several", "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n", Served),
         (
@@ -215,7 +215,7 @@ fn http10_has_no_chunks() {
 }
 
 #[test]
-fn a_head_is_read_to_the_letter() {
+fn a_head_is_parsed_strictly() {
     check_table(&[
         ("an empty value", "A:\r\n\r\n", Served),
         ("no blank after the colon", "A:b\r\n\r\n", Served),
@@ -247,7 +247,7 @@ fn a_head_is_read_to_the_letter() {
 }
 
 #[test]
-fn what_stands_before_a_request() {
+fn bytes_before_a_request() {
     let folder = site();
     let server = Launch::new(&folder).start();
     let request = [START, "\r\n"].concat();
@@ -273,7 +273,7 @@ fn what_stands_before_a_request() {
 }
 
 #[test]
-fn what_is_no_http_is_refused() {
+fn bytes_that_are_not_http_are_refused() {
     let folder = site();
     let server = Launch::new(&folder).start();
     let tls: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
@@ -285,7 +285,7 @@ fn what_is_no_http_is_refused() {
 }
 
 #[test]
-fn every_byte_in_a_head_is_accepted_or_refused_but_never_passed_over() {
+fn every_byte_in_a_head_is_accepted_or_refused() {
     let folder = site();
     let server = Launch::new(&folder).start();
     for byte in 0..=255 {
@@ -335,15 +335,14 @@ fn an_answer_to_a_request_whose_body_is_not_read_is_not_lost() {
         let mut client = server.client();
         client.send(Client::request_bytes("POST", "/hello.txt", &["Content-Length: 200000"]));
         client.send(vec![b'x'; 200_000]);
-        // A server that closed with the body unread would reset the connection, and the answer
-        // with it.
+        // A server that closed with unread bytes would reset the connection and lose the answer.
         assert_eq!(client.page().status, 405);
         client.assert_closed();
     }
 }
 
 #[test]
-fn a_body_may_come_cut_anywhere() {
+fn a_body_may_be_split_anywhere() {
     let folder = site();
     let server = Launch::new(&folder).start();
     let body = "5;x\r\n12345\r\n3\r\n\r\n\r\r\n0\r\nT: x\r\n\r\n";

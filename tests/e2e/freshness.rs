@@ -1,4 +1,4 @@
-//! A changed file is noticed in time, and no answer is ever padded or made of two states.
+//! A changed file is noticed in time, and no answer is ever padded or mixed from two states.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ fn quick(folder: &Folder) -> Server {
     Launch::new(folder).args(["--freshness", "100ms"]).start()
 }
 
-/// Waits until a target is answered like this, which it need not be by other processes yet.
+/// Waits until a target gets this answer; other processes may need time for that.
 #[track_caller]
 fn becomes(server: &Server, target: &str, status: u16, text: &str) -> Page {
     let what = format!("{target} to become {status} {text:?}");
@@ -31,7 +31,7 @@ fn becomes_status(server: &Server, target: &str, status: u16) {
 }
 
 #[test]
-fn within_the_second_by_default() {
+fn changes_are_noticed_within_a_second_by_default() {
     let folder = Folder::with_hello();
     let server = Launch::with_workers(&folder, 2).start();
     let mut clients: Vec<Client> = (0..20).map(|_| server.client()).collect();
@@ -41,14 +41,14 @@ fn within_the_second_by_default() {
     unlike_before();
     folder.www("hello.txt", "changed");
     std::thread::sleep(Duration::from_millis(1200));
-    // By each worker, which has a cache of its own.
+    // From each worker, because each has its own cache.
     for client in &mut clients {
         assert_eq!(client.get("/hello.txt").text(), "changed");
     }
 }
 
 #[test]
-fn changed_replaced_deleted_and_made() {
+fn changed_replaced_deleted_and_new_files_are_noticed() {
     let folder = Folder::with_hello();
     let server = quick(&folder);
     let path = folder.served("hello.txt");
@@ -76,7 +76,7 @@ fn changed_replaced_deleted_and_made() {
 }
 
 #[test]
-fn large_files_too() {
+fn changes_of_large_files_are_noticed() {
     let folder = Folder::new();
     let [first, second] = [1, 2].map(|seed| pattern(2_000_000, seed));
     let path = folder.www("film.bin", &first);
@@ -150,7 +150,7 @@ fn precompressed_siblings_come_and_go() {
     becomes("plain", None);
 }
 
-/// Puts a page in place as a build does that gives all files one time, so that it can be repeated.
+/// Replaces a page like a reproducible build, which gives all files one time.
 fn put_with_old_time(folder: &Folder, text: &str) {
     let when = SystemTime::UNIX_EPOCH + Duration::from_secs(315_532_800);
     let aside = folder.www("page.txt.new", text);
@@ -170,9 +170,9 @@ fn a_file_of_the_same_length_and_time_is_another_file() {
 }
 
 #[test]
-fn two_contents_never_share_a_tag_that_holds_the_time_of_change() {
-    // A strong tag changes with the content (RFC 9110, section 8.8.1): with a shared one a client
-    // keeps what is old for ever, or joins a part of one file to a part of another by `If-Range`.
+fn two_contents_never_share_a_tag_with_ctime() {
+    // A strong tag changes with the content (RFC 9110, section 8.8.1). With a shared tag a client would keep an old
+    // file forever, or join parts of two files by `If-Range`.
     let folder = Folder::new();
     let write = |text: &str| put_with_old_time(&folder, text);
     write("first");
@@ -183,9 +183,9 @@ fn two_contents_never_share_a_tag_that_holds_the_time_of_change() {
     assert_ne!(first.must("ETag"), other.must("ETag"), "for {} and {}", first.text(), other.text());
 }
 
-/// A download that one mirror began goes on at another, and a cache in front of both keeps one copy.
+/// A download that began at one mirror continues at another, and a cache in front of both keeps one copy.
 #[test]
-fn mirrors_of_one_file_give_the_same_tag() {
+fn mirrors_of_one_file_send_the_same_tag() {
     let mirrors = [(); 2].map(|()| {
         let folder = Folder::new();
         put_with_old_time(&folder, "content");
@@ -210,7 +210,7 @@ fn mirrors_of_one_file_give_the_same_tag() {
 #[test]
 fn under_steady_replacement_every_answer_is_of_one_state() {
     let folder = Folder::new();
-    // Each state has one letter and one length, small and large by turns.
+    // Each state has one letter and one length, alternately small and large.
     let state = |n: usize| vec![b'a' + (n % 26) as u8; 1000 + n * 7919 % 400_000];
     let path = folder.www("page.bin", state(0));
     folder.www("page.bin.new", "");
@@ -224,8 +224,8 @@ fn under_steady_replacement_every_answer_is_of_one_state() {
                 let mut answers = 0;
                 while !over.load(Ordering::Relaxed) || answers < 20 {
                     let page = match client.try_get("/page.bin") {
-                        // What changes in mid-transfer is cut, and what changes all the time may
-                        // be said not to be had.
+                        // An answer whose file changes in mid-transfer is cut, and a file that changes all the time
+                        // may get an error.
                         Err(Broken::Cut { page }) => {
                             let body = page.map(|page| page.body).unwrap_or_default();
                             assert!(body.windows(2).all(|two| two[0] == two[1]), "mixed, then cut");
@@ -259,7 +259,7 @@ fn under_steady_replacement_every_answer_is_of_one_state() {
 }
 
 #[test]
-fn a_root_that_is_gone_is_no_reason_to_end() {
+fn a_missing_root_does_not_end_the_server() {
     let folder = Folder::with_hello();
     let server = quick(&folder);
     assert_eq!(server.get("/hello.txt").status, 200);
@@ -274,8 +274,8 @@ fn a_root_that_is_gone_is_no_reason_to_end() {
     assert_eq!(server.role("worker").len(), workers(1));
 }
 
-/// Begins to download a film of `A`s, lets `change` happen to it when the server is blocked on the
-/// client, and gives what came after all.
+/// Begins to download a file of `A`s, applies `change` while the client blocks the server, and returns the rest of
+/// the answer.
 fn download_while(change: impl FnOnce(&Folder, &fs::File)) -> (Vec<u8>, Server, Folder) {
     let folder = Folder::with_hello();
     let path = folder.www("film.bin", vec![b'A'; film_bytes()]);
@@ -294,7 +294,7 @@ fn download_while(change: impl FnOnce(&Folder, &fs::File)) -> (Vec<u8>, Server, 
     (got, server, folder)
 }
 
-/// Waits until the worker has nothing to do: it has filled the client's socket.
+/// Waits until the worker is idle, because it has filled the client's socket.
 fn wait_blocked(server: &Server) {
     let ticks = || {
         let of_worker = |pid| {
@@ -313,7 +313,7 @@ fn wait_blocked(server: &Server) {
 }
 
 #[test]
-fn truncated_in_mid_transfer() {
+fn a_file_truncated_in_mid_transfer() {
     let (got, server, _folder) = download_while(|_, film| film.set_len(100_000).unwrap());
     assert!(got.iter().all(|byte| *byte == b'A'), "padded");
     assert!(got.len() < film_bytes(), "more than the file has");
@@ -321,7 +321,7 @@ fn truncated_in_mid_transfer() {
 }
 
 #[test]
-fn truncated_to_nothing_and_made_long_again_in_mid_transfer() {
+fn a_file_truncated_and_extended_in_mid_transfer() {
     let (got, ..) = download_while(|_, film| {
         film.set_len(0).unwrap();
         film.set_len(film_bytes() as u64).unwrap();
@@ -331,7 +331,7 @@ fn truncated_to_nothing_and_made_long_again_in_mid_transfer() {
 }
 
 #[test]
-fn overwritten_in_mid_transfer() {
+fn a_file_overwritten_in_mid_transfer() {
     let (got, server, _folder) = download_while(|_, film| {
         film.write_all_at(&vec![b'B'; film_bytes()], 0).unwrap();
     });
@@ -341,17 +341,17 @@ fn overwritten_in_mid_transfer() {
 }
 
 #[test]
-fn replaced_in_mid_transfer() {
+fn a_file_replaced_in_mid_transfer() {
     let (got, server, _folder) = download_while(|folder, _| {
         write_aside(&folder.served("film.bin"), vec![b'B'; 1_000_000]);
     });
-    // Cut, or whole: the old file is still there for who has it open.
+    // Cut, or complete: the old file still exists for processes that have it open.
     assert!(got.iter().all(|byte| *byte == b'A'), "mixed");
     wait_until("the film as it is now", || server.get("/film.bin").body == vec![b'B'; 1_000_000]);
 }
 
 #[test]
-fn deleted_in_mid_transfer() {
+fn a_file_deleted_in_mid_transfer() {
     let (got, server, _folder) = download_while(|folder, _| {
         fs::remove_file(folder.served("film.bin")).unwrap();
     });
@@ -359,7 +359,7 @@ fn deleted_in_mid_transfer() {
     becomes_status(&server, "/film.bin", 404);
 }
 
-/// The descriptors of deleted files in a folder that any process has. None where they cannot be seen.
+/// The open descriptors of deleted files in a folder, of all processes. None if they cannot be seen.
 fn descriptors_of_deleted(folder: &Path) -> Option<Vec<PathBuf>> {
     let mut found = Vec::new();
     let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
@@ -367,7 +367,7 @@ fn descriptors_of_deleted(folder: &Path) -> Option<Vec<PathBuf>> {
         let descriptors = match fs::read_dir(process.join("fd")) {
             Ok(descriptors) => descriptors,
             Err(e) if e.kind() == ErrorKind::PermissionDenied => return None,
-            // It is gone.
+            // The process has ended.
             Err(_) => continue,
         };
         let links = descriptors.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
@@ -379,15 +379,14 @@ fn descriptors_of_deleted(folder: &Path) -> Option<Vec<PathBuf>> {
 }
 
 #[test]
-fn the_space_of_a_deleted_file_is_freed_though_nobody_asks_again() {
+fn the_space_of_a_deleted_file_is_freed_without_requests() {
     let folder = Folder::with_hello();
     folder.www("film.bin", film());
     let server = quick(&folder);
-    let mut idle = server.client();
-    assert!(idle.get("/film.bin").body == film());
+    assert!(server.get("/film.bin").body == film());
     fs::remove_file(folder.served("film.bin")).unwrap();
     let www = folder.path("www").canonicalize().unwrap();
-    // A file is kept open for half a minute after it was asked for, and looked for with others.
+    // A file stays open for half a minute after its last request.
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
         let Some(kept) = descriptors_of_deleted(&www) else {
@@ -399,12 +398,12 @@ fn the_space_of_a_deleted_file_is_freed_though_nobody_asks_again() {
         assert!(Instant::now() < patience, "still open: {kept:?}");
         std::thread::sleep(Duration::from_millis(500));
     }
-    assert_eq!(idle.get("/film.bin").status, 404);
+    assert_eq!(server.get("/film.bin").status, 404);
     assert_eq!(server.stderr(), "");
 }
 
 #[test]
-fn grown_in_mid_transfer() {
+fn a_file_grown_in_mid_transfer() {
     let (got, server, _folder) = download_while(|_, film| {
         film.write_all_at(b"BBBB", film_bytes() as u64).unwrap();
     });
@@ -413,7 +412,7 @@ fn grown_in_mid_transfer() {
 }
 
 #[test]
-fn a_file_that_grows_all_the_time_is_served_as_long_as_it_was() {
+fn a_growing_file_is_served_with_its_length_at_the_start() {
     let folder = Folder::new();
     let path = folder.www("app.log", vec![b'A'; 500_000]);
     let server = quick(&folder);

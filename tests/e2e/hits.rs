@@ -1,5 +1,5 @@
-//! A file is answered whole, with all that belongs to it, as often as it is asked for, by however
-//! many clients, however the bytes of the request come.
+//! A file is answered completely, with its headers, any number of times, to any number of clients, however the bytes of a request
+//! arrive.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::harness::{Answer, Broken, Client, Folder, Launch, evict, is, pattern, skip, wait_until, workers};
 
 #[test]
-fn the_start_line_says_where_what_by_how_many_and_how_reads_are_kept_from_waiting() {
+fn the_start_line_names_url_root_workers_and_reads() {
     let folder = Folder::with_hello();
     let server = Launch::with_workers(&folder, 2).start();
     let text = server.stdout();
@@ -28,7 +28,7 @@ fn the_start_line_says_where_what_by_how_many_and_how_reads_are_kept_from_waitin
 }
 
 #[test]
-fn a_file_comes_with_all_that_belongs_to_it() {
+fn a_file_comes_with_its_headers() {
     let folder = Folder::with_hello();
     let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
     let file = std::fs::File::options().append(true).open(folder.served("hello.txt"));
@@ -57,7 +57,7 @@ fn a_file_comes_with_all_that_belongs_to_it() {
 fn the_date_is_now() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
-    // A file made now was modified now; both say so in the same form.
+    // A new file has the modification time now; both times have the same form.
     let age_of_file = |n: u32| {
         let name = format!("{n}.txt");
         folder.www(&name, "x");
@@ -67,7 +67,7 @@ fn the_date_is_now() {
     assert!((0..20).any(age_of_file), "the Date is never that of a file just made");
     let mut client = server.client();
     let first = client.get("/hello.txt").must("Date").to_owned();
-    wait_until("the Date of a hit to go on", || client.get("/hello.txt").must("Date") != first);
+    wait_until("a new Date on a hit", || client.get("/hello.txt").must("Date") != first);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn pipelined_requests_are_answered_in_order() {
     let server = Launch::new(&folder).start();
     let mut client = server.client();
     let mut requests = Vec::new();
-    // Hits, a miss, a HEAD and a large file, all in one segment or two.
+    // Hits, a miss, a HEAD and a large file, in one segment or two.
     for n in 0..70 {
         let target = format!("/{}.txt", n % 7);
         requests.extend(Client::request_bytes("GET", &target, &[]));
@@ -115,7 +115,7 @@ fn pipelined_requests_are_answered_in_order() {
     client.assert_kept();
 }
 
-/// Lengths at which one way of sending ends and another begins.
+/// Lengths at the limits between ways of sending.
 const LENGTHS: [usize; 16] = [
     0, 1, 4095, 4096, 4097, 65_535, 65_536, 131_071, 131_072, 131_073, 262_144, 524_287, 524_288, 524_289,
     1_048_576, 3_000_001,
@@ -126,7 +126,7 @@ fn check_lengths(launch: impl Fn(&Folder) -> Launch) {
     for (seed, length) in LENGTHS.into_iter().enumerate() {
         let content = pattern(length, seed as u64);
         let path = folder.www(&format!("{length}.bin"), content);
-        // Every other one lies on the disk only.
+        // Every other file is only on the disk.
         if seed % 2 == 1 {
             evict(&path);
         }
@@ -146,17 +146,17 @@ fn check_lengths(launch: impl Fn(&Folder) -> Launch) {
 }
 
 #[test]
-fn files_of_every_length_come_whole() {
+fn files_of_every_length_are_complete() {
     check_lengths(Launch::new);
 }
 
 #[test]
-fn files_of_every_length_come_whole_without_a_content_cache() {
+fn files_of_every_length_are_complete_without_a_content_cache() {
     check_lengths(|folder| Launch::new(folder).args(["--cache-memory", "0"]));
 }
 
 #[test]
-fn files_of_every_length_come_whole_with_a_cache_too_small_for_them() {
+fn files_of_every_length_are_complete_with_a_small_cache() {
     check_lengths(|folder| Launch::new(folder).args(["--cache-memory", "70000"]));
 }
 
@@ -174,7 +174,7 @@ fn a_cold_file_streams_whole_to_many_at_once() {
 }
 
 #[test]
-fn a_client_that_reads_in_sips_gets_every_byte() {
+fn a_client_that_reads_slowly_gets_every_byte() {
     let folder = Folder::new();
     let content = pattern(6 << 20, 9);
     folder.www("film.bin", &content);
@@ -199,7 +199,7 @@ fn a_client_that_reads_in_sips_gets_every_byte() {
 }
 
 #[test]
-fn a_head_may_come_cut_anywhere() {
+fn a_head_may_be_split_anywhere() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     let request = Client::request_bytes("GET", "/hello.txt", &["Accept: */*"]);
@@ -219,7 +219,7 @@ fn a_head_may_come_cut_anywhere() {
 }
 
 #[test]
-fn a_client_that_has_said_all_and_closed_its_side_is_answered() {
+fn a_half_closed_client_is_answered() {
     let folder = Folder::with_hello();
     let content = pattern(2 << 20, 3);
     evict(&folder.www("cold.bin", &content));
@@ -271,7 +271,7 @@ fn many_clients_of_two_workers_all_get_their_own_answers() {
 }
 
 #[test]
-fn clients_that_leave_in_mid_answer_hurt_nobody() {
+fn clients_that_leave_in_mid_answer_do_no_harm() {
     let folder = Folder::with_hello();
     evict(&folder.www("film.bin", pattern(20 << 20, 2)));
     let server = Launch::new(&folder).start();
@@ -358,7 +358,7 @@ fn a_connection_may_be_closed_by_the_client_at_any_point_of_its_request() {
         let mut client = server.client();
         client.send(&request[..cut]);
         client.end_sending();
-        // An error or nothing at all, but no answer as if it were whole.
+        // An error or nothing, but never an answer that looks complete.
         match client.receive(Answer::Whole) {
             Err(Broken::Unanswered { .. }) => {}
             Ok(page) => assert_eq!(page.status, 400, "cut at {cut}"),
@@ -368,16 +368,16 @@ fn a_connection_may_be_closed_by_the_client_at_any_point_of_its_request() {
     assert_eq!(server.get("/hello.txt").status, 200);
 }
 
-/// The kernel would start a transaction of the journal for it, and wait for the one under way.
+/// An update would start a transaction of the journal, and wait for the current one.
 #[test]
-fn a_server_that_owns_a_file_leaves_its_access_time_alone() {
+fn access_time_of_an_own_file_is_not_updated() {
     let old = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let folder = Folder::new();
     let names = ["cold-small.txt", "warm-small.txt", "cold-large.bin", "warm-large.bin"];
     let contents = [pattern(1_000, 1), pattern(1_000, 2), pattern(300_000, 3), pattern(300_000, 4)];
     let age = |path: &Path| {
         let file = fs::File::options().write(true).open(path).unwrap();
-        // Older than the content: any read would bring it up to date (mount(8), relatime).
+        // Older than the content: any read would update it (mount(8), relatime).
         file.set_times(fs::FileTimes::new().set_accessed(old)).unwrap();
     };
     for (name, content) in names.iter().zip(&contents) {

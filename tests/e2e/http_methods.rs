@@ -1,11 +1,11 @@
-//! Methods, versions, forms of target, `Host`, `Connection`, `Expect`, and what errors look like.
+//! Methods, versions, forms of target, `Host`, `Connection`, `Expect`, and the form of errors.
 
 use crate::harness::{Answer, Client, Folder, Launch};
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
 #[test]
-fn each_method_gets_its_due() {
+fn each_method_is_answered_or_refused() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     let mut client = server.client();
@@ -36,7 +36,7 @@ fn each_method_gets_its_due() {
 }
 
 #[test]
-fn connect_is_refused_in_its_own_form_too() {
+fn connect_is_refused_in_authority_form_too() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     for target in ["example.org:443", "/hello.txt"] {
@@ -46,7 +46,7 @@ fn connect_is_refused_in_its_own_form_too() {
 }
 
 #[test]
-fn head_says_what_get_would_and_no_more() {
+fn head_sends_the_head_of_get_without_a_body() {
     let folder = Folder::with_hello();
     folder.www("large.bin", vec![b'x'; 300_000]);
     folder.www("empty", "");
@@ -81,7 +81,7 @@ fn head_says_what_get_would_and_no_more() {
     client.assert_kept();
 }
 
-/// A request as sent, the status of its answer, and whether the connection goes on.
+/// A request, the status of its answer, and whether the connection persists.
 type Case = (&'static str, u16, bool);
 
 fn check(table: &[Case]) {
@@ -106,7 +106,7 @@ fn check(table: &[Case]) {
 }
 
 #[test]
-fn versions_and_what_they_make_of_the_connection() {
+fn the_version_decides_whether_a_connection_persists() {
     check(&[
         ("GET /hello.txt HTTP/1.1\r\nHost: h\r\n\r\n", 200, true),
         ("GET /hello.txt HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 200, false),
@@ -134,7 +134,7 @@ fn versions_and_what_they_make_of_the_connection() {
 }
 
 #[test]
-fn what_follows_the_last_request_of_a_connection_is_not_answered() {
+fn bytes_after_the_last_request_are_not_answered() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     let next = "GET /hello.txt HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -151,7 +151,7 @@ fn what_follows_the_last_request_of_a_connection_is_not_answered() {
 }
 
 #[test]
-fn http10_keeps_a_connection_that_is_asked_for() {
+fn http10_keeps_a_connection_on_request() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     let mut client = server.client();
@@ -192,7 +192,7 @@ fn the_forms_of_a_target() {
 }
 
 #[test]
-fn host_is_required_single_and_well_formed() {
+fn host_is_required_once_and_well_formed() {
     check(&[
         ("GET /hello.txt HTTP/1.1\r\nhOST:h\r\n\r\n", 200, true),
         ("GET /hello.txt HTTP/1.1\r\nHost: h:8080\r\n\r\n", 200, true),
@@ -214,7 +214,7 @@ fn host_is_required_single_and_well_formed() {
 }
 
 #[test]
-fn a_client_that_waits_for_100_is_told_to_go_on() {
+fn a_client_that_expects_100_gets_it() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     let mut client = server.client();
@@ -234,7 +234,7 @@ fn a_client_that_waits_for_100_is_told_to_go_on() {
 }
 
 #[test]
-fn a_client_is_not_told_to_go_on_for_nothing() {
+fn no_100_is_sent_without_need() {
     check(&[
         // The final answer is known: RFC 9110, section 10.1.1.
         (
@@ -259,7 +259,7 @@ fn a_client_is_not_told_to_go_on_for_nothing() {
             200,
             true,
         ),
-        // HTTP/1.0 knows no interim answers.
+        // HTTP/1.0 has no interim answers.
         ("GET /hello.txt HTTP/1.0\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n12", 200, false),
         ("GET /hello.txt HTTP/1.1\r\nHost: h\r\nExpect: the-unexpected\r\n\r\n", 417, false),
     ]);
@@ -275,7 +275,7 @@ fn a_body_already_under_way_needs_no_100() {
     bytes.extend(b"12345");
     client.send(bytes);
     let mut page = client.page();
-    // RFC 9110, section 10.1.1: it may be left out then, and may be sent.
+    // RFC 9110, section 10.1.1: the server may omit or send it then.
     if page.status == 100 {
         page = client.page();
     }
@@ -322,9 +322,9 @@ fn errors_have_a_short_body_in_html_or_json() {
 }
 
 #[test]
-fn an_error_that_depends_on_accept_says_so() {
-    // A 404 may be kept by any cache (RFC 9110, section 15.1), which must know not to give the
-    // JSON one to a browser (section 12.5.5).
+fn an_error_that_depends_on_accept_has_vary() {
+    // Any cache may keep a 404 (RFC 9110, section 15.1), and must know not to give the JSON one to a browser (section
+    // 12.5.5).
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     for fields in [&[][..], &["Accept: application/json"]] {
@@ -335,7 +335,7 @@ fn an_error_that_depends_on_accept_says_so() {
 }
 
 #[test]
-fn an_error_repeats_nothing_that_a_browser_could_run() {
+fn an_error_page_repeats_no_input() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     for target in ["/<script>x</script>", "/%3Cscript%3Ex", "/%3Cscript%3Ex/../%zz"] {

@@ -1,5 +1,5 @@
-//! A file system that waits for somebody else, and hangs, costs its own requests and nobody else's.
-//! The disk is a FUSE file system that does as it is told; each test says why if it can have none.
+//! A file system that depends on another process or machine, and hangs, delays only its own requests. The disk is a FUSE file
+//! system controlled by the tests; a test that cannot mount it prints why.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::harness::disk::Disk;
 use crate::harness::{Client, Folder, Launch, Page, Server, pattern, wait_for, wait_until};
 
-/// A folder with a local site in `www` and what the disk holds in `disk`, and the disk.
+/// A folder with a local site in `www`, the content of the disk in `disk`, and the disk.
 fn folder_and_disk() -> Option<(Folder, Disk)> {
     let folder = Folder::with_hello();
     for name in ["a", "b", "c", "list/a", "list/b", "list/c", "sub/a"] {
@@ -25,7 +25,7 @@ fn folder_and_disk() -> Option<(Folder, Disk)> {
     Some((folder, disk))
 }
 
-/// A server of two sites: everybody's in `www`, and `disk.test` in this part of the disk.
+/// A server with two sites: the default one in `www`, and `disk.test` in this part of the disk.
 fn launch(folder: &Folder, part: &str, more: &str) -> Launch {
     let config = format!(
         "root = \"www\"\nlisten = [\"127.0.0.1:0\"]\nworkers = 1\nhelpers_max = 8\nfreshness = \"20ms\"\n{more}\n\
@@ -48,7 +48,14 @@ fn get_from_disk(client: &mut Client, target: &str, fields: &[&str]) -> Page {
     client.page()
 }
 
-/// What makes requests of a kind, three of them, none of which is in memory.
+/// Repeats a request while it gets 503: with a short deadline on a busy machine, the start of a helper may take
+/// longer.
+#[track_caller]
+pub(crate) fn in_time(mut get: impl FnMut() -> Page) -> Page {
+    wait_for("another answer than 503", || Some(get()).filter(|page| page.status != 503))
+}
+
+/// Three requests of one kind, none of which is in memory.
 fn targets_of(op: &str) -> [&'static str; 3] {
     match op {
         "opendir" | "readdir" => ["/list/", "/sub/", "/list/?again"],
@@ -58,25 +65,25 @@ fn targets_of(op: &str) -> [&'static str; 3] {
 
 const OPS: [&str; 8] = ["lookup", "getattr", "open", "read", "flush", "statfs", "opendir", "readdir"];
 
-/// Everything that is in memory is answered, and what misses on the local disk, too.
+/// Files in memory are answered, and so are misses on the local disk.
 #[track_caller]
 fn assert_others_flow(server: &Server, folder: &Folder) {
     let mut client = server.client();
-    let tag = client.get("/hello.txt").must("ETag").to_owned();
+    let tag = in_time(|| client.get("/hello.txt")).must("ETag").to_owned();
     for _ in 0..10 {
-        assert_eq!(client.get("/hello.txt").brief(), (200, "hello\n".into()));
+        assert_eq!(in_time(|| client.get("/hello.txt")).brief(), (200, "hello\n".into()));
         assert_eq!(client.request("HEAD", "/hello.txt", &[]).status, 200);
         let known = format!("If-None-Match: {tag}");
         assert_eq!(client.request("GET", "/hello.txt", &[&known]).status, 304);
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     folder.www("new.txt", "new");
-    assert_eq!(client.get("/new.txt").brief(), (200, "new".into()));
+    assert_eq!(in_time(|| client.get("/new.txt")).brief(), (200, "new".into()));
     fs::remove_file(folder.served("new.txt")).unwrap();
-    assert_eq!(client.get("/never-heard-of").status, 404);
+    assert_eq!(in_time(|| client.get("/never-heard-of")).status, 404);
 }
 
-/// The worker has not asked the disk for anything, and holds nothing of it whose closing would.
+/// The worker has sent the disk no request, and holds nothing whose close would.
 #[track_caller]
 fn assert_worker_apart(server: &Server, disk: &mut Disk, mount: &Path) {
     let worker = server.sole("worker");
@@ -93,12 +100,16 @@ fn assert_worker_apart(server: &Server, disk: &mut Disk, mount: &Path) {
 }
 
 #[test]
-fn one_that_works_serves_what_a_local_one_does() {
+fn a_healthy_remote_disk_serves_like_a_local_one() {
     for ttl in ["ttl 0", "ttl 3600000"] {
         let Some((folder, mut disk)) = folder_and_disk() else { return };
         disk.tell(ttl);
         let server = launch(&folder, "", PATIENT).start();
-        assert!(server.stdout().contains("1 of the roots may wait for somebody else"), "{}", server.stdout());
+        assert!(
+            server.stdout().contains("1 of the roots on file systems that may hang"),
+            "{}",
+            server.stdout()
+        );
         let mut client = server.client();
         let (small, large) = (pattern(100_000, 1), pattern(5_000_001, 2));
         for _ in 0..3 {
@@ -124,7 +135,7 @@ fn one_that_works_serves_what_a_local_one_does() {
         }
         disk.tell("put /a.txt changed");
         disk.tell("put /large.bin small now");
-        // The kernel may believe the old state for its time; the file system said so.
+        // The kernel may trust the old state for the time that the file system has given.
         if ttl == "ttl 0" {
             for (target, text) in [("/a.txt", "changed"), ("/large.bin", "small now")] {
                 wait_until("the change to be seen", || {
@@ -160,7 +171,7 @@ fn an_empty_file_has_an_empty_answer() {
 #[test]
 fn a_stale_entry_is_served_for_a_bounded_time() {
     let Some((folder, mut disk)) = folder_and_disk() else { return };
-    // With little time to believe an entry, and with much: what bounds a stale entry is the sum.
+    // With a short and a long freshness: the sum bounds a stale entry.
     let ways = [["--freshness", "50ms", "--stale", "200ms"], ["--freshness", "50ms", "--stale", "1h"]];
     for (way, statuses) in ways.into_iter().zip([[503, 503, 503, 404], [200, 200, 200, 404]]) {
         disk.tell("all ok");
@@ -168,13 +179,13 @@ fn a_stale_entry_is_served_for_a_bounded_time() {
         let server = launch.start();
         let mut client = server.client();
         let target = if statuses[0] == 503 { "/kept.txt" } else { "/a.txt" };
-        assert_eq!(get_from_disk(&mut client, target, &[]).status, 200);
+        assert_eq!(in_time(|| get_from_disk(&mut client, target, &[])).status, 200);
         disk.tell("all hang");
         disk.tell(&format!("remove {target}"));
         std::thread::sleep(std::time::Duration::from_millis(300));
         for status in &statuses[..3] {
             assert_eq!(get_from_disk(&mut client, target, &[]).status, *status, "{way:?}");
-            assert_eq!(client.get("/hello.txt").status, 200);
+            assert_eq!(in_time(|| client.get("/hello.txt")).status, 200);
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
         disk.tell("all ok");
@@ -185,7 +196,7 @@ fn a_stale_entry_is_served_for_a_bounded_time() {
 }
 
 #[test]
-fn while_requests_hang_all_others_are_answered() {
+fn other_requests_are_answered_while_some_hang() {
     for op in OPS {
         let Some((folder, mut disk)) = folder_and_disk() else { return };
         let server = launch(&folder, "", PATIENT).start();
@@ -197,7 +208,7 @@ fn while_requests_hang_all_others_are_answered() {
         }
         disk.wait_until_held(2);
         assert_others_flow(&server, &folder);
-        // What is in memory is served, though nobody can say whether it still is what the disk has.
+        // Contents in memory are served, although they cannot be checked.
         assert_eq!(get_from_disk(&mut server.client(), "/kept.txt", &[]).text(), "kept");
         for (client, target) in &mut hung {
             assert!(!client.has_heard(), "{op}: {target} hangs");
@@ -213,12 +224,12 @@ fn while_requests_hang_all_others_are_answered() {
 }
 
 #[test]
-fn what_hangs_is_503_at_its_deadline() {
+fn a_hung_request_gets_503_at_its_deadline() {
     for op in OPS {
         let Some((folder, mut disk)) = folder_and_disk() else { return };
         let server = launch(&folder, "", HASTY).start();
         let worker = server.sole("worker");
-        assert_eq!(server.get("/hello.txt").status, 200);
+        assert_eq!(in_time(|| server.get("/hello.txt")).status, 200);
         disk.tell(&format!("{op} hang"));
         let mut client = server.client();
         ask_disk(&mut client, targets_of(op)[0], &[]);
@@ -227,16 +238,16 @@ fn what_hangs_is_503_at_its_deadline() {
         page.must("Retry-After").parse::<u32>().unwrap();
         client.assert_kept();
         server.wait_for_stderr("deadline");
-        // A helper is hung in the kernel, beyond the reach of a signal, and another takes its place.
+        // A helper hangs in the kernel, where no signal reaches it, and another takes its place.
         assert_others_flow(&server, &folder);
         disk.tell("all ok");
-        assert_eq!(get_from_disk(&mut client, targets_of(op)[0], &[]).status, 200, "{op}");
+        assert_eq!(in_time(|| get_from_disk(&mut client, targets_of(op)[0], &[])).status, 200, "{op}");
         assert_eq!(server.sole("worker"), worker);
     }
 }
 
 #[test]
-fn a_disk_that_fails_is_500_and_the_next_request_may_succeed() {
+fn a_failing_disk_gives_500_and_the_next_request_may_succeed() {
     for op in ["lookup", "getattr", "open", "read", "opendir", "readdir"] {
         let Some((folder, mut disk)) = folder_and_disk() else { return };
         let server = launch(&folder, "", PATIENT).start();
@@ -253,23 +264,25 @@ fn a_disk_that_fails_is_500_and_the_next_request_may_succeed() {
 }
 
 #[test]
-fn one_that_was_mounted_anew_is_served_again() {
+fn a_remounted_disk_is_served_again() {
     let Some((folder, disk)) = folder_and_disk() else { return };
     let server = launch(&folder, "", &format!("{PATIENT}helper_idle = \"1h\"")).start();
     let mut client = server.client();
     assert_eq!(get_from_disk(&mut client, "/a.txt", &[]).text(), "a");
     drop(disk);
-    assert_eq!(get_from_disk(&mut client, "/b.txt", &[]).status, 500);
+    // A helper that is old enough ends without an answer, and makes room for one with the new disk.
+    let status = get_from_disk(&mut client, "/b.txt", &[]).status;
+    assert!([500, 503].contains(&status), "{status}");
     let Some(_disk) = Disk::mount(&folder.path("disk"), &folder.path("mount")) else { return };
     wait_until("the new disk", || get_from_disk(&mut client, "/c.txt", &[]).status == 200);
 }
 
 #[test]
-fn a_file_that_was_replaced_behind_ones_back_is_found_anew() {
+fn a_file_replaced_on_the_remote_disk_is_found() {
     let Some((folder, mut disk)) = folder_and_disk() else { return };
-    let server = launch(&folder, "", PATIENT).arg("--freshness").arg("1h").start();
+    // Without a store, only the place of the file is kept.
+    let server = launch(&folder, "", PATIENT).args(["--freshness", "1h", "--cache-memory", "0"]).start();
     let mut client = server.client();
-    // Too long for the content cache, so that its place is what is kept of it.
     assert!(get_from_disk(&mut client, "/large.bin", &[]).body == pattern(5_000_001, 2));
     disk.tell("replace /large.bin another");
     assert_eq!(get_from_disk(&mut client, "/large.bin", &[]).brief(), (200, "another".into()));
@@ -294,9 +307,37 @@ fn a_slow_disk_gives_right_answers() {
 }
 
 #[test]
-fn one_below_a_local_root_is_kept_apart_like_a_root() {
+fn a_request_that_would_wait_too_long_is_refused_at_once() {
+    let Some((folder, mut disk)) = folder_and_disk() else { return };
+    // One helper for each root.
+    let more = format!("{PATIENT}queue_wait = \"2s\"");
+    let server = launch(&folder, "", &more).args(["--helpers-max", "2"]).start();
+    disk.tell("all hang");
+    let mut waiting = ["/a.txt", "/b.txt"].map(|target| {
+        let mut client = server.client();
+        ask_disk(&mut client, target, &[]);
+        client
+    });
+    disk.wait_until_held(1);
+    // Longer than the bound, so that one earlier job is too many.
+    std::thread::sleep(std::time::Duration::from_millis(2_500));
+    let mut late = server.client();
+    let page = get_from_disk(&mut late, "/c.txt", &[]);
+    let seconds: u64 = page.must("Retry-After").parse().unwrap();
+    assert_eq!(page.status, 503);
+    assert!((1..=120).contains(&seconds), "{seconds}");
+    assert_others_flow(&server, &folder);
+    assert!(waiting.iter_mut().all(|client| !client.has_heard()));
+    disk.tell("all ok");
+    assert_eq!(waiting.each_mut().map(|client| client.page().text()), ["a", "b"]);
+    assert_eq!(get_from_disk(&mut late, "/c.txt", &[]).text(), "c");
+}
+
+#[test]
+fn a_mount_below_a_local_root_is_treated_like_a_root() {
     let Some((folder, disk)) = folder_and_disk() else { return };
     disk.unmount();
+    folder.write("disk/long.bin", pattern(3_000_001, 3));
     let Some(mut disk) = Disk::mount(&folder.path("disk"), &folder.served("mount")) else { return };
     let server = Launch::new(&folder).args(["--freshness", "20ms", "--job-deadline", "1h"]).start();
     disk.tell("ttl 3600000");
@@ -304,14 +345,16 @@ fn one_below_a_local_root_is_kept_apart_like_a_root() {
     for _ in 0..3 {
         assert_eq!(client.get("/mount/kept.txt").brief(), (200, "kept".into()));
         assert!(client.get("/mount/large.bin").body == pattern(5_000_001, 2));
+        // Known, and too long to be loaded in advance.
+        assert_eq!(client.request("HEAD", "/mount/long.bin", &[]).status, 200);
         assert_eq!(client.get("/mount/none").status, 404);
         std::thread::sleep(std::time::Duration::from_millis(30));
     }
-    // A name that the kernel knows and the worker does not: look-ups in memory would find it.
+    // A name that the kernel knows and the worker does not: a cached look-up would find it.
     fs::metadata(folder.served("mount/a.txt")).unwrap();
     disk.tell("all hang");
     let mut hung = server.client();
-    hung.ask("/mount/large.bin");
+    hung.ask("/mount/long.bin");
     let mut known = server.client();
     known.ask("/mount/a.txt");
     disk.wait_until_held(2);
@@ -320,12 +363,12 @@ fn one_below_a_local_root_is_kept_apart_like_a_root() {
     assert!(!hung.has_heard() && !known.has_heard());
     assert_worker_apart(&server, &mut disk, &folder.served("mount"));
     disk.tell("all ok");
-    assert!(hung.page().body == pattern(5_000_001, 2));
+    assert!(hung.page().body == pattern(3_000_001, 3));
     assert_eq!(known.page().text(), "a");
 }
 
 #[test]
-fn a_stop_does_not_wait_for_it() {
+fn a_stop_does_not_wait_for_a_hung_disk() {
     for op in ["open", "read", "readdir"] {
         let Some((folder, mut disk)) = folder_and_disk() else { return };
         let settings = format!("{PATIENT}shutdown_timeout = \"300ms\"");
@@ -339,7 +382,7 @@ fn a_stop_does_not_wait_for_it() {
         server.signal("TERM");
         wait_until("the supervisor's end", || server.has_ended());
         hung.assert_gone();
-        // A helper in the middle of a call is beyond any signal, and ends with the call.
+        // No signal ends a helper in the middle of a call; it ends with the call.
         disk.tell("all ok");
         assert_eq!(server.wait().code(), Some(0), "{}", server.stderr());
         for pid in others {
@@ -350,7 +393,7 @@ fn a_stop_does_not_wait_for_it() {
 }
 
 #[test]
-fn a_stop_after_a_deadline_is_at_once() {
+fn a_stop_after_a_deadline_is_immediate() {
     let Some((folder, mut disk)) = folder_and_disk() else { return };
     let mut server = launch(&folder, "", &format!("{HASTY}shutdown_timeout = \"1h\"")).start();
     disk.tell("open hang");
@@ -363,11 +406,11 @@ fn a_stop_after_a_deadline_is_at_once() {
 }
 
 #[test]
-fn a_reload_while_it_hangs_is_in_force() {
+fn a_reload_while_a_disk_hangs_takes_effect() {
     let Some((folder, mut disk)) = folder_and_disk() else { return };
     let server = launch(&folder, "/sub", HASTY).start();
     let old = server.sole("worker");
-    assert_eq!(get_from_disk(&mut server.client(), "/a.txt", &[]).text(), "sub/a");
+    assert_eq!(in_time(|| get_from_disk(&mut server.client(), "/a.txt", &[])).text(), "sub/a");
     disk.tell("all hang");
     assert_eq!(get_from_disk(&mut server.client(), "/b.txt", &[]).status, 503);
     server.signal("HUP");
@@ -382,7 +425,7 @@ fn a_reload_while_it_hangs_is_in_force() {
 }
 
 #[test]
-fn a_start_while_it_hangs_serves_the_others() {
+fn a_start_while_a_disk_hangs_serves_the_others() {
     for part in ["", "/sub"] {
         let Some((folder, mut disk)) = folder_and_disk() else { return };
         disk.tell("all hang");
@@ -403,7 +446,7 @@ fn a_start_while_it_hangs_serves_the_others() {
 }
 
 #[test]
-fn the_check_of_settings_says_that_a_root_does_not_answer() {
+fn check_reports_a_root_that_does_not_answer() {
     let Some((folder, mut disk)) = folder_and_disk() else { return };
     disk.tell("all hang");
     let config = folder.write("flash.toml", "root = \"mount/sub\"\n");

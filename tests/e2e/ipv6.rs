@@ -1,4 +1,4 @@
-//! IPv6: listened on like IPv4, beside it, and written in brackets.
+//! IPv6: Flash listens on it as on IPv4, together with it, and writes addresses in brackets.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -50,7 +50,7 @@ fn one_port_for_both_families() {
     if !is_there() {
         return;
     }
-    // A port that was free a moment ago in both; somebody may be quicker, so a few are tried.
+    // A port that was just free for both families. Another program may take it, so several are tried.
     let folder = Folder::with_hello();
     for _ in 0..5 {
         let probe = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -60,11 +60,12 @@ fn one_port_for_both_families() {
         }
         drop(probe);
         let (v4, v6) = (format!("127.0.0.1:{port}"), format!("[::]:{port}"));
-        let _server = Launch::bare()
-            .arg(folder.path("www"))
-            .args(["--listen", &v4, "--listen", &v6])
-            .workers(1)
-            .start();
+        let launch = Launch::bare().arg(folder.path("www")).args(["--listen", &v4, "--listen", &v6]);
+        let _server = match launch.workers(1).try_start() {
+            Ok(server) => server,
+            Err(said) if said.contains("in use") => continue,
+            Err(said) => panic!("the server ended at its start: {said}"),
+        };
         for address in [v4, format!("[::1]:{port}")] {
             let address: SocketAddr = address.parse().unwrap();
             assert_eq!(Client::to(address).get("/hello.txt").text(), "hello\n", "{address}");

@@ -1,5 +1,5 @@
-//! Bounds: of heads, of time, of connections, of descriptors, of memory. What is beyond them is
-//! refused in words where there is somebody to hear them, and never costs anybody else.
+//! Bounds of heads, time, connections, descriptors and memory. A request above a bound is refused with an answer where possible,
+//! and never affects another client.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -9,7 +9,7 @@ use crate::harness::{
     Answer, Broken, Client, Folder, Launch, Page, Server, pattern, skips, wait_for, wait_until,
 };
 
-/// What the server says to these bytes, and that it closes.
+/// The answer to these bytes, after which the server closes.
 #[track_caller]
 fn refused(server: &Server, bytes: &[u8]) -> u16 {
     let mut client = server.client();
@@ -31,7 +31,7 @@ fn a_target_has_8_kib() {
     for bytes in [8193, 20_000, 30_000, 60_000] {
         let request = Client::request_bytes("GET", &target(bytes), &[]);
         assert_eq!(refused(&server, &request), 414, "{bytes}");
-        // Also when its end has not come.
+        // Also before the head has ended.
         assert_eq!(refused(&server, &request[..bytes + 4]), 414, "{bytes}, in part");
     }
 }
@@ -51,9 +51,9 @@ fn a_head_has_32_kib() {
     for bytes in [32 * 1024 + 1, 40_000, 200_000] {
         assert_eq!(refused(&server, &request(bytes)), 431, "{bytes}");
     }
-    // One that never ends is refused once it is too large.
+    // An endless head is refused once it is too large.
     assert_eq!(refused(&server, &request(100_000)[..40_000]), 431);
-    // And a large one that comes behind another.
+    // The same for a large head behind another.
     let mut client = server.client();
     client.send([request(30_000), request(32_000), request(33_000)].concat());
     assert_eq!(client.page().status, 200);
@@ -67,7 +67,7 @@ fn a_head_has_100_fields() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     let request = |fields: usize| {
-        // `Host` is one of them.
+        // `Host` counts as one of them.
         let fields: Vec<String> = (1..fields).map(|n| format!("F{n}: x")).collect();
         let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
         Client::request_bytes("GET", "/hello.txt", &fields)
@@ -82,25 +82,26 @@ fn a_head_has_100_fields() {
 }
 
 #[test]
-fn a_head_must_come_in_time_however_it_drips() {
+fn a_head_must_arrive_in_time_however_slowly_it_drips() {
     let folder = Folder::with_hello();
-    let server = Launch::new(&folder).args(["--head-timeout", "700ms"]).start();
+    let server = Launch::new(&folder).args(["--head-timeout", "3s"]).start();
     let request = Client::request_bytes("GET", "/hello.txt", &[]);
+    // On a busy machine this may take as long as the timeout.
+    let mut after_another = server.client();
+    assert_eq!(after_another.get("/hello.txt").status, 200);
     let started = Instant::now();
     let mut stuck = server.client();
     stuck.send(&request[..30]);
     let mut dripping = server.client();
-    let mut after_another = server.client();
-    assert_eq!(after_another.get("/hello.txt").status, 200);
     after_another.send(&request[..1]);
     let mut in_a_body = server.client();
     in_a_body.send(Client::request_bytes("GET", "/hello.txt", &["Content-Length: 10"]));
     in_a_body.send("123");
     for byte in request.iter().cycle().take(60) {
-        // Once it is refused, sending may fail.
+        // After the refusal, sending may fail.
         let _ = dripping.try_send([*byte]);
-        std::thread::sleep(Duration::from_millis(20));
-        if started.elapsed() > Duration::from_millis(1100) {
+        std::thread::sleep(Duration::from_millis(85));
+        if started.elapsed() > Duration::from_millis(4700) {
             break;
         }
     }
@@ -115,24 +116,24 @@ fn a_head_must_come_in_time_however_it_drips() {
         assert!(page.says_close(), "{name}");
         client.assert_gone();
     }
-    assert!(started.elapsed() >= Duration::from_millis(600), "not before its time");
+    assert!(started.elapsed() >= Duration::from_millis(2900), "not before its time");
     assert_eq!(server.get("/hello.txt").status, 200);
     assert_eq!(server.stderr(), "");
 }
 
 #[test]
-fn who_connects_and_says_nothing_is_closed_when_a_head_would_be_due() {
+fn a_silent_connection_is_closed_at_the_head_timeout() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).args(["--head-timeout", "500ms", "--idle-timeout", "60s"]).start();
     let mut client = server.client();
     let started = Instant::now();
-    // Without a word: nothing was asked.
+    // Without an answer, because there was no request.
     client.assert_closed();
     assert!(started.elapsed() >= Duration::from_millis(400), "not before its time");
 }
 
 #[test]
-fn a_head_timeout_does_not_count_between_requests_nor_the_idle_one_within() {
+fn head_and_idle_timeouts_do_not_overlap() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).args(["--head-timeout", "500ms", "--idle-timeout", "60s"]).start();
     let mut client = server.client();
@@ -150,33 +151,49 @@ fn a_head_timeout_does_not_count_between_requests_nor_the_idle_one_within() {
 }
 
 #[test]
-fn an_idle_connection_is_closed_without_a_word() {
+fn an_idle_connection_is_closed_silently() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).args(["--idle-timeout", "900ms"]).start();
+    let (mut client, asked) =
+        wait_for("a client that asks in time", || client_that_is_never_idle_for(IDLE, &server));
+    client.assert_closed();
+    assert!(asked.elapsed() >= Duration::from_millis(800), "not before its time");
+}
+
+/// The timeout of the server above.
+const IDLE: Duration = Duration::from_millis(900);
+
+/// A client whose requests, each of which starts the time anew, span more than this time, and when it sent the last.
+/// None if the machine was too busy for it to send one in time.
+fn client_that_is_never_idle_for(timeout: Duration, server: &Server) -> Option<(Client, Instant)> {
     let mut client = server.client();
-    for _ in 0..8 {
-        // Each request starts the time anew.
-        assert_eq!(client.get("/hello.txt").status, 200);
+    let mut asked = Instant::now();
+    for _ in 0..9 {
+        let asks = Instant::now();
+        let page = client.try_get("/hello.txt");
+        // From before the one request was sent until after the other was answered: no shorter than the connection was idle.
+        if page.is_err() && asked.elapsed() >= timeout {
+            return None;
+        }
+        assert_eq!(page.expect("an answer, in time").status, 200);
+        asked = asks;
         std::thread::sleep(Duration::from_millis(150));
     }
-    let started = Instant::now();
-    assert_eq!(client.get("/hello.txt").status, 200);
-    client.assert_closed();
-    assert!(started.elapsed() >= Duration::from_millis(800), "not before its time");
+    Some((client, asked))
 }
 
 /// Larger than all socket buffers.
 const FILM_BYTES: usize = 48 << 20;
 
 #[test]
-fn a_client_that_reads_too_slowly_is_cut_and_one_that_does_not_is_not() {
+fn a_client_that_reads_too_slowly_is_cut() {
     let folder = Folder::with_hello();
     let film = folder.served("film.bin");
     std::fs::File::create(&film).unwrap().set_len(FILM_BYTES as u64).unwrap();
-    // What the worker thinks of each is in its log: its own buffers are empty long before those of
-    // the kernel, from which a client that was cut may go on reading.
+    // The log shows the worker's view: its own buffers are empty long before those of the kernel, from which a client
+    // that was cut can still read.
     let log = folder.path("access.log");
-    let rate = ["--least-rate", "256KiB", "--log-format", "json", "--log-file"];
+    let rate = ["--least-rate", "128KiB", "--log-format", "json", "--log-file"];
     let server = Launch::new(&folder).args(rate).arg(&log).start();
     let ending = |name: &str| {
         let text = std::fs::read_to_string(&log).unwrap();
@@ -184,9 +201,10 @@ fn a_client_that_reads_too_slowly_is_cut_and_one_that_does_not_is_not() {
         let value: serde_json::Value = serde_json::from_str(line).unwrap();
         value["whole"].as_bool()
     };
-    // The rate is taken over some seconds, so this one test is slow.
+    // The rate is taken over some seconds, so this one test is slow. "Enough" is a hundred times the least rate: a
+    // machine that is busy holds up its reads by far less.
     let started = Instant::now();
-    let clients = [("nothing", 0), ("little", 4_000), ("enough", 400_000)];
+    let clients = [("nothing", 0), ("little", 4_000), ("enough", 1_500_000)];
     std::thread::scope(|scope| {
         for (name, bytes) in clients {
             let (server, ending) = (&server, &ending);
@@ -194,12 +212,12 @@ fn a_client_that_reads_too_slowly_is_cut_and_one_that_does_not_is_not() {
                 let mut client = server.client();
                 client.begin(&format!("/film.bin?{name}"));
                 while ending(name).is_none() {
-                    assert!(started.elapsed() < Duration::from_secs(60), "{name}: neither served nor cut");
+                    assert!(started.elapsed() < Duration::from_secs(300), "{name}: neither served nor cut");
                     client.sip(bytes);
                     std::thread::sleep(Duration::from_millis(100));
                 }
                 if name != "enough" {
-                    // The kernel frees what it held for the client, and the client hears of it.
+                    // The kernel frees its buffers for the client, and the client sees the reset.
                     client.assert_reset_after_rest();
                 }
             });
@@ -214,7 +232,7 @@ fn a_client_that_reads_too_slowly_is_cut_and_one_that_does_not_is_not() {
 }
 
 #[test]
-fn one_connection_too_many_is_refused_in_words() {
+fn a_connection_above_the_limit_gets_503() {
     if skips(&["mp"], "who finds no process free waits for one") {
         return;
     }
@@ -223,7 +241,7 @@ fn one_connection_too_many_is_refused_in_words() {
     let mut kept: Vec<Client> = (0..8).map(|_| server.client()).collect();
     for client in &mut kept {
         assert_eq!(client.get("/hello.txt").status, 200);
-        // An idle one would make room for the next.
+        // An idle connection would make room for the next.
         client.begin_to_ask("/hello.txt");
     }
     for _ in 0..20 {
@@ -231,7 +249,7 @@ fn one_connection_too_many_is_refused_in_words() {
         let page = client.page();
         assert_turned_away(&page);
         client.assert_gone();
-        // Also who has already asked hears it.
+        // A client that has already sent a request also gets it.
         let page = server.client().try_get("/hello.txt").unwrap();
         assert_turned_away(&page);
     }
@@ -262,7 +280,7 @@ fn an_idle_connection_makes_room_for_a_new_one() {
     let mut idle: VecDeque<Client> = (1..CONNECTIONS).map(|_| server.client()).collect();
     for client in &mut idle {
         assert_eq!(client.get("/hello.txt").status, 200);
-        // Which one has been idle longest is known to some 64 ms.
+        // The order of idle connections is known to about 64 ms.
         std::thread::sleep(Duration::from_millis(80));
     }
     for _ in 0..2 * CONNECTIONS {
@@ -284,14 +302,14 @@ fn assert_turned_away(page: &Page) {
     assert!((1..=60).contains(&seconds), "{page:?}");
 }
 
-/// A server that may have so many descriptors.
+/// A server with this descriptor limit.
 fn with_descriptors(folder: &Folder, descriptors: u32) -> Launch {
     let script = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");
     Launch::new(folder).through(["sh", "-c", &script])
 }
 
 #[test]
-fn when_descriptors_run_out_those_who_are_there_are_served() {
+fn without_free_descriptors_open_connections_are_served() {
     if skips(&["mp", "mt"], "who finds no process or thread free waits for one") {
         return;
     }
@@ -307,7 +325,7 @@ fn when_descriptors_run_out_those_who_are_there_are_served() {
             let mut client = server.client();
             match client.try_get("/hello.txt") {
                 Ok(page) if page.status == 200 => {
-                    // An idle one would make room for the next.
+                    // An idle connection would make room for the next.
                     client.begin_to_ask("/hello.txt");
                     kept.push(client);
                 }
@@ -320,7 +338,7 @@ fn when_descriptors_run_out_those_who_are_there_are_served() {
             }
         }
         assert!(!kept.is_empty() && refused > 0, "{descriptors}: {} kept, {refused} refused", kept.len());
-        // With every descriptor for connections gone there are still some for files and helpers.
+        // When connections have used their descriptors, some remain for files and helpers.
         for (n, client) in kept.iter_mut().enumerate() {
             assert_eq!(client.finish().brief(), (200, "hello\n".into()));
             let number = n as u64 % 60;
@@ -340,7 +358,7 @@ fn when_descriptors_run_out_those_who_are_there_are_served() {
 }
 
 #[test]
-fn with_too_few_descriptors_to_work_at_all_nothing_hangs() {
+fn with_too_few_descriptors_nothing_hangs() {
     if skips(&["mp", "mt"], "who finds no process or thread free waits for one") {
         return;
     }
@@ -406,7 +424,7 @@ fn pipelining_is_bounded() {
                 sender.write_all(&some).unwrap();
             }
         });
-        // Nobody reads: the server stops taking requests, and others have it for themselves.
+        // The client does not read: the server stops reading its requests, and serves others.
         std::thread::sleep(Duration::from_millis(700));
         let mut other = server.client();
         for _ in 0..20 {
@@ -437,13 +455,13 @@ fn idle_connections_cost_little() {
     for client in &mut clients {
         assert_eq!(client.get("/hello.txt").status, 200);
     }
-    // 40 MiB for 10,000, says the issue.
+    // The limit is 40 MiB for 10,000 connections.
     let each = server.worker_memory_kib().saturating_sub(before) * 1024 / CLIENTS;
     assert!(each <= 4096 + 1024, "{each} bytes for each idle connection");
 }
 
 #[test]
-fn bytes_at_random_hurt_no_worker() {
+fn random_bytes_do_not_crash_a_worker() {
     let folder = Folder::with_hello();
     folder.www("page.html", "page");
     let server = Launch::new(&folder).start();
@@ -475,7 +493,7 @@ fn bytes_at_random_hurt_no_worker() {
         let mut client = server.client();
         if client.try_send(&bytes).is_ok() {
             client.end_sending();
-            // Whatever it makes of them, each answer is well-formed and the connection ends.
+            // Each answer is well-formed, and the connection ends.
             loop {
                 match client.receive_head() {
                     Ok((page, length)) => drop(client.rest(body_length(&page, length, &bytes))),
@@ -490,13 +508,12 @@ fn bytes_at_random_hurt_no_worker() {
     assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()));
 }
 
-/// How long the body of an answer to bytes at random is: none where a HEAD may be among them, whose
-/// answers end the reading.
+/// The length of the body of an answer to random bytes: none if one of them may be a HEAD, which ends the reading.
 fn body_length(page: &Page, announced: Option<usize>, request: &[u8]) -> usize {
     let may_be_head = request.windows(4).any(|four| four == b"HEAD");
     match page.status {
         100..=199 | 204 | 304 => 0,
-        // What comes is taken, as far as it comes.
+        // Reads as much as arrives.
         _ if may_be_head => usize::MAX,
         _ => announced.unwrap_or(0),
     }
@@ -513,7 +530,7 @@ fn the_worker_sleeps_when_nothing_happens() {
     assert_eq!(client.get("/hello.txt").status, 200);
     assert_eq!(client.get("/unheard-of").status, 404);
     let worker = server.sole("worker");
-    // Some minutes of its life in a second of ours: its voluntary switches are its wake-ups.
+    // Some minutes of its life in one of our seconds: its voluntary switches are its wake-ups.
     let wakeups = || {
         let text = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
@@ -527,9 +544,12 @@ fn the_worker_sleeps_when_nothing_happens() {
     client.assert_kept();
 }
 
-/// All of it may be locked in memory, so nobody may make a worker take what others need.
+/// A worker may lock all its memory, so no client may make it take memory that others need.
 #[test]
-fn a_worker_can_take_no_more_memory_than_its_share_of_the_machine() {
+fn a_worker_is_limited_to_its_share_of_memory() {
+    if skips(&["mp"], "its processes have one connection at a time") {
+        return;
+    }
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).args(["--connections", "1000000", "--cache-memory", "8MiB"]).start();
     let number = |text: &str, name: &str| -> u64 {
@@ -542,7 +562,7 @@ fn a_worker_can_take_no_more_memory_than_its_share_of_the_machine() {
         let text = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
         number(&text, "Max data size")
     });
-    // Of each, what does not grow with its connections; and what a few of them may have in any case.
+    // Each limit without its connections, and with the minimum for connections.
     let apart = (640 + 128) << 20;
     let grows: u64 = limits.map(|limit| limit.saturating_sub(apart)).sum();
     assert!(grows <= machine / 2, "{grows} bytes of {machine} for connections");

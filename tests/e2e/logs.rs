@@ -1,4 +1,4 @@
-//! The access log: every request a line, whatever it holds, and what is lost is counted.
+//! The access log has one line per request, whatever its bytes, and counts lost lines.
 
 use std::collections::HashSet;
 use std::fs;
@@ -12,7 +12,7 @@ fn logging(folder: &Folder, format: &str) -> Server {
     Launch::new(folder).args(["--log-format", format, "--log-file"]).arg(log).start()
 }
 
-/// The log's lines, once there are so many.
+/// The log's lines, once there are this many.
 #[track_caller]
 fn lines(folder: &Folder, count: usize) -> Vec<String> {
     let what = format!("{count} lines in the log");
@@ -24,7 +24,7 @@ fn lines(folder: &Folder, count: usize) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Requests of all kinds: what is sent, and what the log says of them: request, status, bytes.
+/// Requests of all kinds, with the log's request, status and bytes.
 const KINDS: [(&str, &str, u16, &str); 12] = [
     ("GET /hello.txt HTTP/1.1\r\nHost: h\r\n\r\n", "GET /hello.txt HTTP/1.1", 200, "6"),
     ("GET /hello.txt HTTP/1.1\r\nHost: h\r\n\r\n", "GET /hello.txt HTTP/1.1", 200, "6"),
@@ -40,7 +40,7 @@ const KINDS: [(&str, &str, u16, &str); 12] = [
     ("GET /%zz HTTP/1.1\r\nHost: h\r\n\r\n", "GET /%zz HTTP/1.1", 400, ""),
 ];
 
-/// Makes them all on one connection, and gives the lengths of the bodies.
+/// Sends them all on one connection, and returns the lengths of the bodies.
 fn make_all_kinds(folder: &Folder, server: &Server) -> Vec<String> {
     folder.www("large.bin", pattern(400_000, 1));
     folder.www("empty", "");
@@ -62,7 +62,7 @@ fn make_all_kinds(folder: &Folder, server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn combined_lines_are_as_everybody_parses_them() {
+fn combined_lines_have_the_common_format() {
     let folder = Folder::with_hello();
     let server = logging(&folder, "combined");
     let lengths = make_all_kinds(&folder, &server);
@@ -93,7 +93,7 @@ fn json_lines_are_objects() {
     }
 }
 
-/// Fields that would end a quote, a line, a JSON string or a terminal's patience.
+/// Fields that could end a quote, a line or a JSON string, or control a terminal.
 const NASTY: &[u8] = b"GET /a\"b\\c HTTP/1.1\r\nHost: h\r\nReferer: http://x/\"y\\\r\n\
     User-Agent: \"evil\" \xc3\xa9 \xff\xfe \tend\\\r\n\r\n";
 
@@ -126,7 +126,7 @@ fn json_quotes_are_escaped() {
 }
 
 #[test]
-fn what_was_no_request_has_a_line_too() {
+fn invalid_requests_are_logged() {
     let folder = Folder::with_hello();
     let server = logging(&folder, "combined");
     let strange: [(&[u8], &str); 4] = [
@@ -146,7 +146,7 @@ fn what_was_no_request_has_a_line_too() {
 }
 
 #[test]
-fn an_answer_that_was_cut_is_told_from_one_that_was_not() {
+fn the_log_marks_answers_that_were_cut() {
     let folder = Folder::new();
     folder.www("film.bin", film());
     let server = logging(&folder, "json");
@@ -176,7 +176,7 @@ fn requests_of_one_connection_are_in_order_and_in_time_order() {
 }
 
 #[test]
-fn to_standard_output_with_the_start_line_out_of_the_way() {
+fn a_log_on_standard_output_moves_the_start_line_to_standard_error() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).args(["--log-format", "combined"]).start();
     assert!(server.stderr().contains(" serves "), "the start line is on standard error");
@@ -185,11 +185,11 @@ fn to_standard_output_with_the_start_line_out_of_the_way() {
     assert_eq!(server.stdout().lines().count(), 1, "{}", server.stdout());
 }
 
-/// The longest line, its end not counted: `limits::LOG_LINE_BYTES_MAX` of the engine.
+/// The longest line without its end: `limits::LOG_LINE_BYTES_MAX` of the engine.
 const LINE_BYTES_MAX: usize = 4 * 6 * 1024 + 1024;
 
 #[test]
-fn long_fields_are_cut_and_leave_every_line_whole() {
+fn long_fields_are_cut_and_lines_stay_whole() {
     const THREADS: usize = 4;
     const REQUESTS: usize = 60;
     for format in ["combined", "json"] {
@@ -202,7 +202,7 @@ fn long_fields_are_cut_and_leave_every_line_whole() {
                 scope.spawn(move || {
                     let mut client = server.client();
                     for n in 0..REQUESTS {
-                        // Each byte is four in the log.
+                        // Each byte takes four in the log.
                         let (agent, referer) = [(30 << 10, 0), (0, 30 << 10), (15 << 10, 15 << 10)][n % 3];
                         let mut request =
                             format!("GET /hello.txt?{thread}-{n} HTTP/1.1\r\nHost: h\r\n").into_bytes();
@@ -256,7 +256,7 @@ fn long_fields_are_cut_and_leave_every_line_whole() {
 fn a_request_that_times_out_is_one_line() {
     let folder = Folder::with_hello();
     let log = folder.path("access.log");
-    let server = Launch::new(&folder).args(["--head-timeout", "300ms", "--log-file"]).arg(log).start();
+    let server = Launch::new(&folder).args(["--head-timeout", "1s", "--log-file"]).arg(log).start();
     for (sent, line) in [
         (
             "GET /hello.txt?a HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n123",
@@ -266,7 +266,7 @@ fn a_request_that_times_out_is_one_line() {
             "GET /hello.txt?b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
             "GET /hello.txt?b HTTP/1.1",
         ),
-        // Of half a head there is no request line to be trusted.
+        // Half a head has no trustworthy request line.
         ("GET /hello.txt?c HTTP/1.1\r\nHost: h\r\n", "-"),
     ] {
         let mut client = server.client();
@@ -285,7 +285,7 @@ fn a_request_that_times_out_is_one_line() {
 }
 
 #[test]
-fn off_is_off() {
+fn format_off_writes_no_log() {
     let folder = Folder::with_hello();
     let mut server = logging(&folder, "off");
     assert_eq!(server.get("/hello.txt").status, 200);
@@ -319,7 +319,7 @@ fn a_log_is_appended_to() {
     assert_eq!(lines(&folder, 2)[0], "what was there");
 }
 
-/// The numbers in what was said of dropped lines.
+/// The numbers in the messages about dropped lines.
 fn dropped(server: &Server) -> usize {
     let text = server.stderr();
     let counts = text.lines().filter_map(|line| {
@@ -330,14 +330,14 @@ fn dropped(server: &Server) -> usize {
 }
 
 #[test]
-fn lines_that_a_slow_disk_loses_are_counted_and_requests_go_on() {
+fn lines_lost_by_a_slow_disk_are_counted_and_requests_continue() {
     const REQUESTS: usize = 500;
     let folder = Folder::with_hello();
     let mut server = logging(&folder, "combined");
     assert_eq!(server.get("/hello.txt").status, 200);
     lines(&folder, 1);
     let log = server.sole("log");
-    // A disk that takes nothing.
+    // A disk that takes no bytes.
     kill("STOP", log);
     let mut client = server.client();
     let long = "x".repeat(8000);
@@ -368,7 +368,7 @@ fn lines_that_a_slow_disk_loses_are_counted_and_requests_go_on() {
 }
 
 #[test]
-fn lines_that_are_left_at_the_end_are_counted_too() {
+fn lines_lost_at_the_end_are_counted() {
     const REQUESTS: usize = 100;
     let folder = Folder::with_hello();
     let mut server = logging(&folder, "combined");
@@ -389,7 +389,7 @@ fn lines_that_are_left_at_the_end_are_counted_too() {
 }
 
 #[test]
-fn a_full_disk_is_said_once_and_requests_go_on() {
+fn a_full_disk_is_reported_once_and_requests_continue() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).args(["--log-file", "/dev/full"]).start();
     let mut client = server.client();
@@ -403,7 +403,7 @@ fn a_full_disk_is_said_once_and_requests_go_on() {
 }
 
 #[test]
-fn two_workers_write_whole_lines_into_one_file() {
+fn two_workers_write_whole_lines_to_one_file() {
     let folder = Folder::with_hello();
     let log = folder.path("access.log");
     let server = Launch::with_workers(&folder, 2).arg("--log-file").arg(log).start();
@@ -424,7 +424,7 @@ fn two_workers_write_whole_lines_into_one_file() {
 }
 
 #[test]
-fn a_disk_that_was_full_tears_no_line() {
+fn a_full_disk_leaves_no_torn_line() {
     let folder = Folder::with_hello();
     let place = folder.write("logs/x", "").parent().unwrap().to_owned();
     let Some(disk) = SmallDisk::mount(&place) else { return };
@@ -434,7 +434,7 @@ fn a_disk_that_was_full_tears_no_line() {
     for _ in 0..3 {
         fs::write(&filler, vec![b'x'; SmallDisk::BYTES / 2]).unwrap();
         let said = server.stderr().len();
-        // Lines of all lengths, so that one does not end where the disk does.
+        // Lines of all lengths, so that some line is cut where the disk is full.
         wait_until("the disk to be full", || {
             for _ in 0..20 {
                 n += 1;
@@ -445,7 +445,7 @@ fn a_disk_that_was_full_tears_no_line() {
         fs::remove_file(&filler).unwrap();
         wait_until("lines to be written again", || {
             assert_eq!(server.get("/hello.txt?later").status, 200);
-            server.stderr()[said..].contains("can be written again")
+            server.stderr()[said..].contains("is writable again")
         });
         let text = fs::read_to_string(place.join("access.log")).unwrap();
         for line in text.lines() {
@@ -458,7 +458,7 @@ fn a_disk_that_was_full_tears_no_line() {
     drop(disk);
 }
 
-/// A file system in memory with room for little.
+/// A small file system in memory.
 struct SmallDisk<'p>(&'p Path);
 
 impl<'p> SmallDisk<'p> {
@@ -484,14 +484,14 @@ impl Drop for SmallDisk<'_> {
 }
 
 #[test]
-fn usr1_opens_the_log_file_again_also_when_its_folder_was_replaced() {
+fn usr1_reopens_the_log_file_in_a_replaced_folder() {
     let folder = Folder::with_hello();
     let log = folder.write("logs/x", "").with_file_name("access.log");
     let mut server = Launch::with_workers(&folder, 2).arg("--log-file").arg(&log).start();
     let mut client = server.client();
     let mut n = 0;
     for round in 0..3 {
-        // Lines are under way meanwhile.
+        // Lines are written meanwhile.
         for _ in 0..40 {
             n += 1;
             assert_eq!(client.get(&format!("/hello.txt?{n}-")).status, 200);
@@ -518,7 +518,7 @@ fn usr1_opens_the_log_file_again_also_when_its_folder_was_replaced() {
 }
 
 #[test]
-fn a_log_whose_folder_is_gone_goes_on_in_the_old_file() {
+fn without_its_folder_the_log_continues_in_the_old_file() {
     let folder = Folder::with_hello();
     let log = folder.write("logs/x", "").with_file_name("access.log");
     let server = Launch::new(&folder).arg("--log-file").arg(&log).start();
@@ -529,7 +529,7 @@ fn a_log_whose_folder_is_gone_goes_on_in_the_old_file() {
         replaced_by.into_iter().for_each(|text| drop(folder.write("logs", text)));
         let said = server.stderr().len();
         server.signal("USR1");
-        wait_until("it is said", || server.stderr()[said..].contains("goes on in the old file"));
+        wait_until("it is said", || server.stderr()[said..].contains("continues in the old file"));
         assert_eq!(server.get(&format!("/hello.txt?{n}-")).status, 200);
         let has = |text: &str| fs::read_to_string(folder.path("old/access.log")).unwrap().contains(text);
         wait_until("the line", || has(&format!("?{n}-")));

@@ -1,13 +1,17 @@
-//! End-to-end tests: the real program over real sockets, one module for each promise of the README
-//! and of the issue that the server was built from. Every test has a server and a folder of its own.
+//! End-to-end tests: the real program over real sockets, one module per promise of the README. Every test has its own server and
+//! folder.
 
-/// Of the servers; `sped.rs`, `mp.rs` and `mt.rs` run most of the modules with the others.
+/// The architecture of the servers; `sped.rs`, `mp.rs` and `mt.rs` run most of the modules with the others.
 const ARCHITECTURE: &str = "amped";
 
+mod admission;
+mod applications;
 mod architectures;
+mod bandwidth;
 mod conditionals;
 mod framing;
 mod freshness;
+#[expect(dead_code, reason = "some of it is for the tests of `flash backend`")]
 mod harness;
 mod helpers;
 mod hits;
@@ -22,10 +26,14 @@ mod negotiation;
 mod optimizations;
 mod paths;
 mod processes;
+mod qdisc;
 mod ranges;
 mod residency;
+mod route_failures;
+mod routes;
 mod sandbox;
 mod signals;
 mod stalls;
 mod stats;
+mod store;
 mod vhosts;

@@ -1,7 +1,7 @@
-//! The end-to-end tests once more, with multi-threaded servers: the same modules but those about helpers, processes
-//! and the sandbox of an AMPED server.
+//! The end-to-end tests with multi-threaded servers: all modules except those about helpers, processes and the sandbox of
+//! an AMPED server.
 
-/// Of the servers.
+/// The architecture of the servers.
 const ARCHITECTURE: &str = "mt";
 
 mod conditionals;
@@ -19,4 +19,5 @@ mod negotiation;
 mod paths;
 mod ranges;
 mod signals;
+mod store;
 mod vhosts;

@@ -1,4 +1,4 @@
-//! Precompressed siblings: who gets which, and that no cache can mistake one for another.
+//! Precompressed siblings: each client gets the right one, and no cache can confuse them.
 
 use std::time::{Duration, SystemTime};
 
@@ -23,7 +23,7 @@ fn accepting(server: &Server, target: &str, codings: &str) -> Page {
 }
 
 #[test]
-fn the_best_coding_that_the_client_takes() {
+fn the_best_accepted_coding_is_sent() {
     let (_folder, server) = site();
     let (plain, br, zst, gz) = (None, Some("br"), Some("zstd"), Some("gzip"));
     let table = [
@@ -77,7 +77,7 @@ fn the_best_coding_that_the_client_takes() {
 }
 
 #[test]
-fn only_what_is_there() {
+fn only_existing_siblings_are_sent() {
     let (_folder, server) = site();
     for (target, codings, text) in [
         ("/some.css", "br, gzip;q=0.1", "css in gz"),
@@ -92,7 +92,7 @@ fn only_what_is_there() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_there_is_is_told_so() {
+fn a_client_that_accepts_no_variant_gets_406() {
     let (_folder, server) = site();
     for (target, codings, status) in [
         ("/page.html", "identity;q=0, br;q=0, zstd;q=0, gzip;q=0", 406),
@@ -128,7 +128,7 @@ fn each_variant_has_its_own_tag() {
 }
 
 #[test]
-fn tags_differ_also_between_siblings_of_one_length_and_time() {
+fn tags_differ_between_siblings_of_one_length_and_time() {
     let folder = Folder::new();
     let when = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
     for name in ["page.html", "page.html.br", "page.html.gz"] {
@@ -146,7 +146,7 @@ fn tags_differ_also_between_siblings_of_one_length_and_time() {
 }
 
 #[test]
-fn ranges_are_of_the_variant() {
+fn ranges_apply_to_the_variant() {
     let (_folder, server) = site();
     let etag = accepting(&server, "/page.html", "gzip").must("ETag").to_owned();
     let fields = ["Accept-Encoding: gzip", "Range: bytes=5-", &format!("If-Range: {etag}")];
@@ -155,13 +155,13 @@ fn ranges_are_of_the_variant() {
     assert_eq!(page.must("Content-Range"), "bytes 5-9/10");
     assert_eq!(page.must("Content-Encoding"), "gzip");
     assert_eq!(page.must("Vary"), "Accept-Encoding");
-    // The tag of one variant does not let a part of another be joined to it.
+    // The tag of one variant does not join it with a part of another.
     let fields = ["Accept-Encoding: br", "Range: bytes=5-", &format!("If-Range: {etag}")];
     assert_eq!(server.get_with("/page.html", &fields).brief(), (200, "page in br".into()));
 }
 
 #[test]
-fn a_sibling_by_its_own_name_is_a_file_like_any_other() {
+fn a_sibling_requested_by_its_own_name_is_a_plain_file() {
     let (_folder, server) = site();
     let page = accepting(&server, "/page.html.gz", "gzip");
     assert_eq!(page.brief(), (200, "page in gz".into()));
@@ -170,7 +170,7 @@ fn a_sibling_by_its_own_name_is_a_file_like_any_other() {
 }
 
 #[test]
-fn what_is_no_sibling() {
+fn only_plain_files_are_siblings() {
     let folder = Folder::new();
     folder.www("only.html.gz", "no plain file");
     for name in ["dir.html", "link.html", "fifo.html"] {
@@ -190,7 +190,7 @@ fn what_is_no_sibling() {
 }
 
 #[test]
-fn an_index_has_siblings_too_and_they_can_be_switched_off() {
+fn an_index_has_siblings_and_they_can_be_turned_off() {
     let folder = Folder::new();
     folder.www("index.html", "as it is");
     folder.www("index.html.gz", "in gz");
@@ -214,7 +214,7 @@ fn large_variants_stream_too() {
     assert_eq!(page.must("Content-Encoding"), "zstd");
 }
 
-/// One that was being written when the disk filled up, and one that a deployment forgot.
+/// One sibling was being written when the disk filled up, and a deployment forgot the other.
 #[test]
 fn a_sibling_that_is_empty_or_older_than_its_file_is_not_sent() {
     let folder = Folder::new();
@@ -246,7 +246,7 @@ fn a_sibling_that_is_empty_or_older_than_its_file_is_not_sent() {
     }
     let page = accepting(&server, "/stale.css", "gzip");
     assert_eq!((page.field("Content-Encoding"), page.field("Vary"), &*page.text()), (None, None, "new css"));
-    // It is sent as soon as it is made anew.
+    // It is sent as soon as it is written again.
     put("stale.css.gz", "new css in gz", 0);
     wait_until("the new sibling", || accepting(&server, "/stale.css", "gzip").text() == "new css in gz");
     put("stale.css", "newer css", 0);

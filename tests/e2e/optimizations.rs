@@ -1,5 +1,4 @@
-//! Whatever is optimized and however it is sent, the answers are the same; and what makes no sense
-//! together is refused.
+//! Every combination of optimizations and ways of sending gives the same answers, and conflicting options are refused.
 
 use std::fs;
 use std::time::SystemTime;
@@ -28,11 +27,16 @@ fn combinations() -> Vec<Vec<&'static str>> {
 }
 
 fn launch(folder: &Folder, options: &[&str]) -> Server {
-    let launch = Launch::new(folder).args(["--freshness", "0s", "--browse"]);
-    options.iter().fold(launch, |launch, option| launch.arg(option)).start()
+    with(Launch::new(folder).arg("--browse"), options).start()
 }
 
-/// Files that stay as they are.
+/// With these options, and with cached names checked for each request.
+fn with(launch: Launch, options: &[&str]) -> Launch {
+    let freshness: &[&str] = if options.contains(&"--no-name-cache") { &[] } else { &["--freshness", "0s"] };
+    options.iter().chain(freshness).fold(launch, |launch, word| launch.arg(word))
+}
+
+/// Files that do not change.
 fn steady() -> Folder {
     let folder = Folder::new();
     for (seed, length) in [0, 1, 5_000, 4_096, 131_072, 131_073, 700_001].into_iter().enumerate() {
@@ -51,7 +55,7 @@ fn steady() -> Folder {
     folder
 }
 
-/// What is asked of every server.
+/// The requests to every server.
 const REQUESTS: [(&str, &str, &[&str]); 21] = [
     ("GET", "/0.bin", &[]),
     ("GET", "/1.bin", &[]),
@@ -76,7 +80,7 @@ const REQUESTS: [(&str, &str, &[&str]); 21] = [
     ("GET", "/none", &[]),
 ];
 
-/// An answer, but for its date and the padding of its head.
+/// An answer without its date and the padding of its head.
 fn essence(page: &Page) -> (u16, Vec<(String, String)>, Vec<u8>) {
     let mut fields = page.fields_but_date();
     for (name, value) in &mut fields {
@@ -90,7 +94,7 @@ fn essence(page: &Page) -> (u16, Vec<(String, String)>, Vec<u8>) {
 
 type Essence = (u16, Vec<(String, String)>, Vec<u8>);
 
-/// Two rounds of all requests, with what is in memory thrown out in between.
+/// Two rounds of all requests, with memory evicted in between.
 fn answers(server: &Server, folder: &Folder) -> Vec<Essence> {
     let mut client = server.client();
     let mut all = Vec::new();
@@ -115,7 +119,7 @@ fn assert_same(found: &[Essence], expected: &[Essence], options: &[&str]) {
     }
 }
 
-/// Answers of which the heads are padded, one after the other.
+/// Pipelined answers with padded heads.
 fn check_padding(server: &Server) {
     use std::io::Read;
     for target in ["/5000.bin", "/none", "/list/", "/700001.bin"] {
@@ -135,7 +139,7 @@ fn check_changes(server: &Server, folder: &Folder, own: &str) {
     let large = pattern(1_500_000, 30);
     let path = folder.www(&format!("{own}/large.bin"), &large);
     let target = format!("/{own}/large.bin");
-    // A slow reader, and the file taken out of memory under its hands.
+    // A slow reader, and a file that is evicted while it is sent.
     let mut slow = server.client();
     let bytes = slow.begin(&target);
     let mut got = Vec::new();
@@ -148,7 +152,7 @@ fn check_changes(server: &Server, folder: &Folder, own: &str) {
     got.extend(slow.rest(bytes - got.len()));
     assert!(got == large, "a slow reader");
     slow.assert_kept();
-    // Replaced: whole and old, or whole and new.
+    // Replaced: the whole old file, or the whole new one.
     let mut client = server.client();
     for name in ["small.bin", "large.bin"] {
         let (old, new) = (pattern(3_000, 31), pattern(250_000, 32));
@@ -162,7 +166,7 @@ fn check_changes(server: &Server, folder: &Folder, own: &str) {
             page.body == new
         });
     }
-    // Cut in mid-transfer: what came is of the old state, and not taken for whole.
+    // Truncated in mid-transfer: the received bytes are of the old state, and the answer is not complete.
     let film = fs::File::create(folder.served(format!("{own}/film.bin"))).unwrap();
     film.set_len(film_bytes() as u64).unwrap();
     let mut slow = server.client();
@@ -204,7 +208,7 @@ fn every_combination_answers_the_same() {
 }
 
 #[test]
-fn for_experiments_a_worker_may_wait_in_its_loop_and_says_so() {
+fn options_that_block_the_loop_cause_a_warning() {
     let folder = steady();
     let expected = answers(&launch(&folder, &[]), &folder);
     for options in [
@@ -215,7 +219,7 @@ fn for_experiments_a_worker_may_wait_in_its_loop_and_says_so() {
         &["--open-in-loop", "--no-residency-check", "--no-content-cache"],
     ] {
         let server = launch(&folder, options);
-        // Neither the first look at a name nor a read goes to a helper; a listing still does.
+        // Neither a new name nor a read goes to a helper; a listing still does.
         let mut client = server.client();
         if options == ["--open-in-loop", "--no-residency-check", "--no-content-cache"] {
             evict(&folder.served("700001.bin"));
@@ -251,10 +255,8 @@ fn the_other_architectures_answer_the_same_with_each_switch() {
     for architecture in [&["sped"][..], &["mp", "--processes", "8"], &["mt", "--threads", "8"]] {
         for options in switches {
             let launch = Launch::without_architecture().arg(folder.path("www"));
-            let launch =
-                launch.args(["--listen", "127.0.0.1:0", "--freshness", "0s", "--browse", "--architecture"]);
-            let server =
-                architecture.iter().chain(options).fold(launch, |launch, word| launch.arg(word)).start();
+            let launch = launch.args(["--listen", "127.0.0.1:0", "--browse", "--architecture"]);
+            let server = with(launch, &[architecture, options].concat()).start();
             assert_same(&answers(&server, &folder), &expected, &[architecture, options].concat());
             check_changes(&server, &folder, "own");
             assert_eq!(server.stderr(), "", "{architecture:?} {options:?}");
@@ -263,16 +265,24 @@ fn the_other_architectures_answer_the_same_with_each_switch() {
 }
 
 #[test]
-fn what_makes_no_sense_together_is_refused_with_the_reason() {
+fn conflicting_options_are_refused_with_the_reason() {
     let folder = Folder::with_hello();
     for (options, why) in [
         (
             ["--no-content-cache", "--cache-memory", "1MiB"],
-            "`--cache-memory` makes no sense here: the content cache is switched off",
+            "`--cache-memory` cannot be used here: --no-content-cache turns the store off",
+        ),
+        (
+            ["--content-cache", "--cache-memory", "0"],
+            "`--cache-memory` cannot be 0 here: --content-cache asks for the store",
+        ),
+        (
+            ["--no-name-cache", "--freshness", "1s"],
+            "`--freshness` cannot be used here: --no-name-cache turns the name cache off",
         ),
         (
             ["--no-residency-check", "--send", "mmap"],
-            "`--no-residency-check` makes no sense here: mappings are sent only after mincore",
+            "`--no-residency-check` cannot be used here: --send mmap needs the check",
         ),
     ] {
         let (code, out, err) = Launch::new(&folder).args(options).fail();

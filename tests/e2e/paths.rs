@@ -1,5 +1,4 @@
-//! From the target to a file: decoded once, never out of the root, never into what is hidden, and
-//! never stuck on what is no file.
+//! From the target to a file: decoded once, never outside the root, never hidden, never a special file.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
@@ -84,7 +83,7 @@ fn paths_are_decoded_once() {
 }
 
 #[test]
-fn wrong_escapes_and_ways_out_are_400() {
+fn invalid_escapes_and_escaping_paths_get_400() {
     let folder = Folder::with_hello();
     folder.www("sub/x.txt", "x");
     folder.write("secret.txt", "secret");
@@ -117,7 +116,7 @@ fn wrong_escapes_and_ways_out_are_400() {
             ("/./../secret.txt", 400, ""),
             ("//../secret.txt", 400, ""),
             ("/../../../../../../../../etc/passwd", 400, ""),
-            // Twice encoded, it is a name, and there is no such file.
+            // A doubly encoded name is a name that does not exist.
             ("/%252e%252e/secret.txt", 404, ""),
             ("/..%255csecret.txt", 404, ""),
             ("/%c0%ae%c0%ae/secret.txt", 404, ""),
@@ -125,7 +124,7 @@ fn wrong_escapes_and_ways_out_are_400() {
     );
 }
 
-/// As nginx has it, for one, or as an operator wants it.
+/// Like nginx, or as an operator sets it.
 #[test]
 fn an_encoded_slash_is_a_slash_or_an_error() {
     let folder = Folder::with_hello();
@@ -153,7 +152,7 @@ fn an_encoded_slash_is_a_slash_or_an_error() {
         ("/@scope%2F%2e%2e%2F.git%2Fconfig", 404, ""),
     ];
     check(&server, &table);
-    // No address of another server comes of it.
+    // It must not become the address of another server.
     for target in ["/%2Fevil.example", "/%2F%2Fevil.example", "//%2Fevil.example"] {
         let page = server.get(target);
         assert_eq!((page.status, page.must("Location")), (301, "/evil.example/"), "{target}");
@@ -173,9 +172,9 @@ fn an_encoded_slash_is_a_slash_or_an_error() {
     assert_eq!(server.get("/@scope%2Fname").status, 400);
 }
 
-/// Whatever bytes a name holds, its file is served. Only in a head and in a page they are escaped.
+/// A file is served under any bytes. Only heads and pages escape them.
 #[test]
-fn names_may_hold_any_byte_but_nul() {
+fn names_may_hold_any_byte_except_nul() {
     let folder = Folder::with_hello();
     let bytes = |name: &'static [u8]| std::ffi::OsStr::from_bytes(name);
     for name in [&b"\xff"[..], b"\x01a", b"a\nb", b"\r\nX:y", b"\x1b[2J", b"\x7f", b" ", b"\xc3\x28"] {
@@ -275,7 +274,7 @@ fn a_root_with_slash_or_dots_is_the_same() {
 }
 
 #[test]
-fn dot_files_are_not_there() {
+fn dotfiles_get_404() {
     let folder = Folder::with_hello();
     let hidden = [".env", ".git/config", "sub/.htpasswd", "sub/.cache/x.txt", ".well-known-too/x"];
     for name in hidden {
@@ -306,7 +305,7 @@ fn dot_files_are_not_there() {
             ("/.well-known-too/x", 404, ""),
         ],
     );
-    // A hidden file that is not there is told from one that is by nothing.
+    // An existing hidden file is indistinguishable from a missing one.
     let there = server.get("/.env");
     let not_there = server.get("/.not-there");
     assert_eq!(there.body, not_there.body);
@@ -314,7 +313,7 @@ fn dot_files_are_not_there() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_and_never_opened() {
+fn special_files_are_refused_and_never_opened() {
     let folder = Folder::with_hello();
     let fifo = folder.served("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
@@ -323,7 +322,7 @@ fn what_is_no_file_is_refused_and_never_opened() {
     let _listener = UnixListener::bind(folder.served("socket")).unwrap();
     symlink("fifo", folder.served("link")).unwrap();
     let server = Launch::new(&folder).arg("--browse").helpers(["--helpers-max", "1"]).start();
-    // Somebody waits for a reader: were the FIFO opened for reading, it would write.
+    // A writer waits for a reader: if Flash opened the FIFO for reading, it would write.
     let mut writer =
         Command::new("sh").arg("-c").arg("exec echo lost > \"$1\"").arg("sh").arg(&fifo).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(100));
@@ -338,10 +337,10 @@ fn what_is_no_file_is_refused_and_never_opened() {
                 ("/hello.txt", 200, "hello\n"),
             ],
         );
-        // An index that is no file is none.
+        // An index that is not a file is ignored.
         let page = server.get("/dir/");
         assert!([200, 403, 404].contains(&page.status), "{page:?}");
-        // Nor is a helper stuck on it.
+        // No helper hangs on it.
         assert_eq!(server.get("/looked-for-the-first-time").status, 404);
     }
     assert!(writer.try_wait().unwrap().is_none(), "the FIFO was opened for reading");
@@ -422,7 +421,7 @@ fn directories_redirect_to_themselves_and_nowhere_else() {
         assert_eq!(page.status, 301, "{name}");
         assert_eq!(client.get(page.must("Location")).text(), "index", "{name}");
     }
-    // By the target as by `Host`: never to another server.
+    // The redirect names this server, whether by target or by `Host`.
     client.send("GET http://evil.example/sub HTTP/1.1\r\nHost: evil.example\r\n\r\n");
     assert_eq!(client.page().must("Location"), "/sub/");
 }
@@ -440,7 +439,7 @@ fn a_query_cannot_break_out_of_a_redirect() {
 }
 
 #[test]
-fn names_too_long_for_any_file_are_not_found() {
+fn names_too_long_for_a_file_get_404() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     let mut client = server.client();
@@ -461,7 +460,7 @@ fn names_too_long_for_any_file_are_not_found() {
 }
 
 #[test]
-fn what_may_not_be_read_is_403() {
+fn unreadable_files_get_403() {
     let folder = Folder::with_hello();
     let private = folder.www("private.txt", "private");
     folder.www("closed/x.txt", "x");
@@ -469,7 +468,7 @@ fn what_may_not_be_read_is_403() {
         assert!(Command::new("chmod").arg(mode).arg(path).status().unwrap().success());
     }
     if std::fs::read(&private).is_err() {
-        return skip("needs root, to run the server as somebody else");
+        return skip("needs root, to run the server as another user");
     }
     let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
     if !can_run_flash(&nobody) {
@@ -487,7 +486,7 @@ fn what_may_not_be_read_is_403() {
     );
 }
 
-/// Whether `flash --version` works through these words.
+/// Whether `flash --version` works when started through these words.
 pub(crate) fn can_run_flash(words: &[&str]) -> bool {
     let flash = env!("CARGO_BIN_EXE_flash");
     let done = Command::new(words[0]).args(&words[1..]).args([flash, "--version"]).output();

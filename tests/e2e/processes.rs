@@ -1,4 +1,4 @@
-//! Processes that die are replaced and lose nobody's place in the queue; none outlives its supervisor.
+//! Processes that die are replaced without losing a queued connection; none outlives its supervisor.
 
 use std::fs;
 use std::path::Path;
@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 
 use crate::harness::{Client, Folder, Launch, Server, kill, skip, wait_for, wait_until};
 
-/// Waits for another worker than this one.
+/// Waits for a new worker.
 fn next_worker(server: &Server, old: u32) -> u32 {
     wait_for("the next worker", || server.role("worker").into_iter().find(|pid| *pid != old))
 }
 
-/// Whether a process is still there, be it as a zombie.
+/// Whether a process still exists, even as a zombie.
 fn exists(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
@@ -31,7 +31,7 @@ fn a_worker_that_dies_is_replaced() {
 }
 
 #[test]
-fn what_waits_in_a_dead_workers_queue_is_served_by_the_next() {
+fn the_queue_of_a_dead_worker_is_served_by_its_successor() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     let worker = server.sole("worker");
@@ -47,7 +47,7 @@ fn what_waits_in_a_dead_workers_queue_is_served_by_the_next() {
 }
 
 #[test]
-fn every_worker_has_a_socket_and_the_others_go_on() {
+fn workers_have_separate_sockets_and_survive_each_other() {
     let folder = Folder::with_hello();
     let server = Launch::with_workers(&folder, 3).start();
     wait_until("three workers", || server.role("worker").len() == 3);
@@ -108,7 +108,7 @@ fn nothing_outlives_the_supervisor() {
 }
 
 #[test]
-fn also_a_hung_helper_does_not() {
+fn a_hung_helper_does_not_outlive_the_supervisor() {
     let folder = Folder::with_hello();
     let mut server = Launch::new(&folder).start();
     assert_eq!(server.get("/unheard-of").status, 404);
@@ -120,14 +120,14 @@ fn also_a_hung_helper_does_not() {
 }
 
 #[test]
-fn while_the_supervisor_is_held_up_requests_go_on() {
+fn requests_continue_while_the_supervisor_is_stopped() {
     let folder = Folder::with_hello();
     let mut server = Launch::new(&folder).start();
     assert_eq!(server.get("/unheard-of").status, 404);
     server.signal("STOP");
     for n in 0..20 {
         assert_eq!(server.get("/hello.txt").status, 200);
-        // By the helper that is there.
+        // Answered by the existing helper.
         assert_eq!(server.get(&format!("/unheard-of-{n}")).status, 404);
     }
     server.signal("CONT");
@@ -145,26 +145,58 @@ fn a_log_writer_that_dies_is_replaced() {
     wait_until("the first line", || fs::read_to_string(&log).unwrap().contains("?first "));
     kill("KILL", old);
     let mut client = server.client();
-    assert_eq!(client.get("/hello.txt?meanwhile").status, 200, "requests go on without it");
+    assert_eq!(client.get("/hello.txt?meanwhile").status, 200, "requests continue without it");
     wait_until("the next log writer", || server.role("log").iter().any(|pid| *pid != old));
     assert_eq!(client.get("/hello.txt?later").status, 200);
     wait_until("the later line", || fs::read_to_string(&log).unwrap().contains("?later "));
-    assert!(fs::read_to_string(&log).unwrap().contains("?first "), "and the file goes on");
+    assert!(fs::read_to_string(&log).unwrap().contains("?first "), "the file keeps its lines");
+}
+
+/// A server with a route.
+fn with_route(folder: &Folder) -> Server {
+    let route = "[[route]]\nprefix = \"/api/\"\nproxy = \"127.0.0.1:1\"\n";
+    let config = format!("root = {:?}\nlisten = [\"127.0.0.1:0\"]\n{route}", folder.path("www"));
+    Launch::configured(folder, &config).start()
 }
 
 #[test]
-fn an_address_in_use_is_an_error_that_says_so() {
+fn a_gateway_that_dies_is_replaced() {
+    let folder = Folder::with_hello();
+    let server = with_route(&folder);
+    let old = server.sole("gateway");
+    kill("KILL", old);
+    wait_until("the next gateway", || server.role("gateway").iter().any(|pid| *pid != old));
+    server.wait_for_stderr("the gateway ended");
+    assert_eq!(server.get("/hello.txt").status, 200);
+}
+
+#[test]
+fn a_gateway_ends_with_its_configuration() {
+    let folder = Folder::with_hello();
+    let mut server = with_route(&folder);
+    let old = server.sole("gateway");
+    server.signal("HUP");
+    wait_until("the next gateway alone", || matches!(server.role("gateway")[..], [pid] if pid != old));
+    let new = server.sole("gateway");
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(!exists(old) && !exists(new), "and they were reaped");
+    assert!(!server.stderr().contains("gateway"), "{}", server.stderr());
+}
+
+#[test]
+fn an_address_in_use_is_an_error() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     let address = server.addresses[0].to_string();
     let (code, out, err) = Launch::bare().arg(folder.path("www")).args(["--listen", &address]).fail();
     assert_eq!((code, out.as_str()), (Some(1), ""));
     assert!(err.contains(&address) && err.contains("in use"), "{err}");
-    assert_eq!(server.get("/hello.txt").status, 200, "the first one goes on");
+    assert_eq!(server.get("/hello.txt").status, 200, "the first server continues");
 }
 
 #[test]
-fn a_log_file_that_cannot_be_made_is_an_error_that_says_so() {
+fn a_log_file_that_cannot_be_created_is_an_error() {
     let folder = Folder::with_hello();
     let log = folder.path("not-there/access.log");
     let (code, _, err) = Launch::new(&folder).arg("--log-file").arg(&log).fail();
@@ -173,7 +205,7 @@ fn a_log_file_that_cannot_be_made_is_an_error_that_says_so() {
 }
 
 #[test]
-fn a_role_started_by_hand_says_that_it_should_not_be() {
+fn a_role_started_by_hand_is_a_usage_error() {
     for role in ["worker", "helper", "log", "nonsense"] {
         let output = Command::new(env!("CARGO_BIN_EXE_flash"))
             .args(["role", role])
@@ -187,7 +219,7 @@ fn a_role_started_by_hand_says_that_it_should_not_be() {
     }
 }
 
-/// Has a shell start the server with a pipe as its standard error that is full and that nobody reads.
+/// Makes a shell start the server with a full pipe as its standard error, which nobody reads.
 fn unread(folder: &Folder, launch: Launch) -> Launch {
     let pipe = folder.path("unread");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -197,7 +229,7 @@ fn unread(folder: &Folder, launch: Launch) -> Launch {
 }
 
 #[test]
-fn a_standard_error_that_nobody_reads_holds_up_nothing() {
+fn an_unread_standard_error_blocks_nothing() {
     let folder = Folder::with_hello();
     let mut server = unread(&folder, Launch::new(&folder)).start();
     for _ in 0..3 {
@@ -214,12 +246,12 @@ fn a_standard_error_that_nobody_reads_holds_up_nothing() {
 }
 
 #[test]
-fn a_role_that_says_why_it_ends_ends_also_when_nobody_reads_it() {
+fn a_failing_role_ends_even_if_nobody_reads_its_message() {
     let folder = Folder::with_hello();
     let log = folder.path("logs/access.log");
     folder.write("logs/x", "");
     let mut server = unread(&folder, Launch::new(&folder).arg("--log-file").arg(&log)).start();
-    // The next one cannot open its file.
+    // Its successor cannot open its file.
     fs::remove_dir_all(folder.path("logs")).unwrap();
     let old = server.sole("log");
     kill("KILL", old);
@@ -230,7 +262,7 @@ fn a_role_that_says_why_it_ends_ends_also_when_nobody_reads_it() {
 }
 
 #[test]
-fn a_worker_that_does_not_take_its_orders_holds_up_nothing() {
+fn a_worker_that_reads_no_orders_blocks_nothing() {
     let folder = Folder::with_hello();
     let mut config =
         "listen = [\"127.0.0.1:0\"]\nroot = \"www\"\nworkers = 1\nshutdown_timeout = \"1s\"\n".to_owned();
@@ -248,15 +280,15 @@ fn a_worker_that_does_not_take_its_orders_holds_up_nothing() {
 }
 
 #[test]
-fn orphans_of_others_are_reaped_as_pid_1_has_to() {
-    // It leaves an orphan to whom it becomes, as a container's first process has them.
+fn as_pid_1_the_supervisor_reaps_orphans() {
+    // It leaves an orphan to its successor, as happens to the first process of a container.
     let script = "import ctypes, os, sys, time\n\
                   PR_SET_CHILD_SUBREAPER = 36\n\
                   assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0\n\
                   child = os.fork()\n\
                   if child == 0:\n \
                       if os.fork() == 0:\n  \
-                          time.sleep(2)\n \
+                          time.sleep(15)\n \
                       os._exit(0)\n\
                   os.waitpid(child, 0)\n\
                   os.execv(sys.argv[1], sys.argv[1:])";
@@ -273,7 +305,7 @@ fn orphans_of_others_are_reaped_as_pid_1_has_to() {
 }
 
 #[test]
-fn where_memory_ends_the_supervisor_is_not_the_first_to_go() {
+fn out_of_memory_does_not_kill_the_supervisor_first() {
     let folder = Folder::with_hello();
     let log = folder.path("access.log");
     let server = Launch::new(&folder).arg("--log-file").arg(log).start();

@@ -54,7 +54,7 @@ fn one_range() {
 }
 
 #[test]
-fn what_is_not_understood_is_ignored() {
+fn invalid_ranges_are_ignored() {
     let (_folder, server) = digits();
     let table = [
         "bytes",
@@ -104,9 +104,9 @@ fn a_range_outside_the_file_is_416() {
     client.assert_kept();
 }
 
-/// As nginx and Apache have it: a client that resumes a download of nothing is told that it is whole.
+/// Like nginx and Apache: a client that resumes an empty download is told that it is complete.
 #[test]
-fn an_empty_file_is_whole_whatever_range_is_asked_for() {
+fn an_empty_file_is_sent_whole_for_any_range() {
     let (_folder, server) = digits();
     let mut client = server.client();
     for range in ["bytes=0-", "bytes=0-0", "bytes=-1", "bytes=-0", "bytes=5-9,20-", "bytes=x"] {
@@ -117,7 +117,7 @@ fn an_empty_file_is_whole_whatever_range_is_asked_for() {
     client.assert_kept();
 }
 
-/// The parts of a `multipart/byteranges` body: content range and bytes. Takes no byte on trust.
+/// The parts of a `multipart/byteranges` body: content range and bytes. It checks every byte.
 fn parts(page: &Page) -> Vec<(String, Vec<u8>)> {
     assert_eq!(page.status, 206);
     assert_eq!(page.field("Content-Range"), None, "RFC 9110, section 15.3.7.2");
@@ -154,7 +154,7 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
 }
 
 #[test]
-fn many_ranges_come_as_parts() {
+fn several_ranges_are_sent_as_parts() {
     let (_folder, server) = digits();
     let mut client = server.client();
     let table: [(&str, &[(&str, &str)]); 6] = [
@@ -175,7 +175,7 @@ fn many_ranges_come_as_parts() {
 }
 
 #[test]
-fn ranges_that_overlap_or_touch_are_one() {
+fn overlapping_and_adjacent_ranges_are_merged() {
     let (_folder, server) = digits();
     for (range, content_range) in [
         ("bytes=0-4,5-9", "bytes 0-9/10"),
@@ -210,16 +210,16 @@ fn at_most_two_hundred_ranges_and_never_more_than_the_file() {
             assert!(*bytes == content[n * 450..n * 450 + 100], "part {n} of {count}");
         }
     }
-    // One too many, and parts that with their heads are longer than the file.
+    // One range too many, and parts that are longer than the file together with their heads.
     for (count, length) in [(201, 100), (200, 449)] {
         let page = some(count, length);
         assert!(page.status == 200 && page.body == content, "{count}: {}", page.status);
     }
-    // However often the file is asked for, its bytes go out once.
+    // The file's bytes are sent once, however often they are requested.
     let all = ["0-"; 200].join(",");
     let page = ranged(&server, "/data.bin", &format!("bytes={all}"));
     assert!(page.status == 206 && page.body == content);
-    // A few are parts even so.
+    // A few ranges are still sent as parts.
     folder.www("short.txt", "0123456789".repeat(10));
     let specs = |count: usize| (0..count).map(|n| format!("{0}-{0}", n * 2)).collect::<Vec<_>>().join(",");
     assert_eq!(parts(&ranged(&server, "/short.txt", &format!("bytes={}", specs(16)))).len(), 16);
@@ -233,7 +233,7 @@ fn parts_of_large_and_cold_files() {
     let path = folder.www("film.bin", &content);
     let server = Launch::new(&folder).start();
     let mut client = server.client();
-    // Across the edges of blocks, pages and reads; each time from the disk and then from memory.
+    // Across the limits of blocks, pages and reads; each time from the disk and then from memory.
     let edges = [
         (0, 1),
         (524_287, 524_289),
@@ -300,7 +300,7 @@ fn only_get_has_ranges() {
 }
 
 #[test]
-fn if_range_lets_a_range_apply_to_the_file_it_names_only() {
+fn if_range_applies_a_range_only_to_the_named_file() {
     let (folder, server) = digits();
     let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
     let file = std::fs::File::options().append(true).open(folder.served("digits.txt")).unwrap();
@@ -314,7 +314,7 @@ fn if_range_lets_a_range_apply_to_the_file_it_names_only() {
         (etag.trim_matches('"').to_owned(), 200),
         ("Sun, 06 Nov 1994 08:49:37 GMT".to_owned(), 206),
         ("Sunday, 06-Nov-94 08:49:37 GMT".to_owned(), 206),
-        // A later date is no match: the field names one state of the file.
+        // A later date does not match: the field names one state of the file.
         ("Sun, 06 Nov 1994 08:49:38 GMT".to_owned(), 200),
         ("Sun, 06 Nov 1994 08:49:36 GMT".to_owned(), 200),
         ("yesterday".to_owned(), 200),
@@ -324,7 +324,7 @@ fn if_range_lets_a_range_apply_to_the_file_it_names_only() {
         let page = server.get_with("/digits.txt", &fields);
         let text = if status == 206 { "234" } else { DIGITS };
         assert_eq!(page.brief(), (status, text.into()), "{value}");
-        // A range that cannot be had is only looked at when it applies.
+        // An invalid range matters only if the condition holds.
         let fields = ["Range: bytes=99-", &format!("If-Range: {value}")];
         let status = if status == 206 { 416 } else { 200 };
         assert_eq!(server.get_with("/digits.txt", &fields).status, status, "{value}");

@@ -1,14 +1,14 @@
-//! Where the kernel does not say what is in memory, all still comes, through helpers; and it is said.
+//! Where the kernel does not report what is in memory, helpers read every file, and the start line says so.
 
 use crate::harness::{Folder, Launch, evict, is_root, pattern, skip};
 
-/// Owns none of the files: `cachestat` answers `EPERM`.
+/// Owns none of the files: without `CAP_FOWNER`, `cachestat` answers `EPERM`.
 const SOMEBODY_ELSE: Option<&str> = Some("nobody");
 
 #[test]
 fn files_of_another_owner_are_served_through_helpers() {
     if !is_root() {
-        return skip("needs root, to run the server as somebody else");
+        return skip("needs root, to run the server as another user");
     }
     let folder = Folder::with_hello();
     let (small, large) = (pattern(100_000, 1), pattern(3_000_001, 2));
@@ -17,7 +17,7 @@ fn files_of_another_owner_are_served_through_helpers() {
     folder.www("page.html", "as it is");
     folder.www("page.html.gz", "in gz");
     folder.www("list/a.txt", "x");
-    let server = Launch::new(&folder).args(["--browse"]).user(SOMEBODY_ELSE).start();
+    let server = Launch::new(&folder).args(["--browse", "--no-cap-fowner"]).user(SOMEBODY_ELSE).start();
     let line = server.stdout();
     let (_, reads) = line.split_once("reads: ").unwrap();
     assert!(reads.contains("helpers") && !reads.starts_with("memory by cachestat"), "{line}");
@@ -40,7 +40,7 @@ fn files_of_another_owner_are_served_through_helpers() {
 }
 
 #[test]
-fn with_a_file_of_ones_own_the_start_line_says_how_memory_is_told() {
+fn with_an_own_file_the_start_line_names_cachestat() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     let line = server.stdout();
@@ -52,12 +52,13 @@ fn with_a_file_of_ones_own_the_start_line_says_how_memory_is_told() {
 }
 
 #[test]
-fn without_cachestat_hits_still_need_no_helper() {
+fn without_cachestat_hits_need_no_helper() {
     if !is_root() {
-        return skip("needs root, to run the server as somebody else");
+        return skip("needs root, to run the server as another user");
     }
     let folder = Folder::with_hello();
-    let server = Launch::new(&folder).args(["--helpers-max", "1"]).user(SOMEBODY_ELSE).start();
+    let server =
+        Launch::new(&folder).args(["--helpers-max", "1", "--no-cap-fowner"]).user(SOMEBODY_ELSE).start();
     let mut client = server.client();
     assert_eq!(client.get("/hello.txt").text(), "hello\n");
     let helper = server.sole("helper");

@@ -1,14 +1,18 @@
-//! What each role may do and what the kernel forbids it, tried in running processes: a tool makes
-//! them do what an intruder in them would.
+//! The calls that each role may make and that the kernel forbids it: a tool makes running processes do what an
+//! intruder in them would.
 
 use std::fs;
+use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 
 use crate::harness::{Folder, Launch, Server, evict, is_root, kill, skip, wait_for, wait_until};
 
 const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/e2e/tools/");
-/// The user that root's server becomes by itself.
+/// The default user of a server started by root.
 const BY_ITSELF: Option<&str> = None;
 
 /// System calls by name and number (x86-64), with arguments for `tools/inject.py`.
@@ -27,8 +31,15 @@ const KILL: Call = ("kill", "62:1:0");
 const SETUID: Call = ("setuid", "105:0");
 const UNLINK: Call = ("unlink", "87:s/etc/passwd");
 
-/// What can wait for a disk, or lead out of the process.
-const FORBIDDEN_TO_A_WORKER: [Call; 25] = [
+// CAP_FOWNER would allow these on files of other owners. Landlock covers neither fchmod nor utimensat, so only
+// seccomp forbids those.
+const FCHMOD: Call = ("fchmod", "91:-1:0");
+const UTIMENSAT: Call = ("utimensat", "280:-100:s/etc/passwd:0:0");
+const UNLINKAT: Call = ("unlinkat", "263:-100:s/etc/passwd:0");
+const LINKAT: Call = ("linkat", "265:-100:s/etc/passwd:-100:s/tmp/x:0");
+
+/// Calls that can wait for a disk, or reach outside the process.
+const FORBIDDEN_TO_A_WORKER: [Call; 29] = [
     OPENAT_PASSWD,
     OPEN,
     EXECVE,
@@ -41,17 +52,21 @@ const FORBIDDEN_TO_A_WORKER: [Call; 25] = [
     KILL,
     SETUID,
     UNLINK,
+    FCHMOD,
+    UTIMENSAT,
+    UNLINKAT,
+    LINKAT,
     ("getdents64", "217:0:0:0"),
     ("sendfile", "40:0:0:0:1"),
     ("pread64", "17:0:0:0:0"),
     ("read", "0:0:0:0"),
     // Without RWF_NOWAIT.
     ("preadv2", "327:0:0:0:0:0:0"),
-    // They follow a path: the state of an open file is asked by fstat.
+    // They follow a path: fstat gives the state of an open file.
     ("statx", "332:-100:s/etc/passwd:0:1:0"),
-    // The flag AT_EMPTY_PATH does not keep a path from being followed.
+    // The flag AT_EMPTY_PATH does not prevent following a path.
     ("statx", "332:-100:s/etc/passwd:0x1000:1:0"),
-    // Of a file: touching it would wait.
+    // A mapping of a file: touching it would wait.
     ("mmap", "9:0:4096:1:2:0:0"),
     ("fsync", "74:0"),
     // Another option than SO_LINGER, another level, another request than SIOCOUTQ.
@@ -62,8 +77,32 @@ const FORBIDDEN_TO_A_WORKER: [Call; 25] = [
     ("fcntl", "72:0:4:0x4000"),
 ];
 
-const FORBIDDEN_TO_A_HELPER: [Call; 9] =
-    [SOCKET, CONNECT, BIND, EXECVE, CLONE, PTRACE, KILL, SETUID, ("sendto", "44:0:0:0:0:0:0")];
+const FORBIDDEN_TO_A_HELPER: [Call; 13] = [
+    SOCKET,
+    CONNECT,
+    BIND,
+    EXECVE,
+    CLONE,
+    PTRACE,
+    KILL,
+    SETUID,
+    FCHMOD,
+    UTIMENSAT,
+    UNLINKAT,
+    LINKAT,
+    ("sendto", "44:0:0:0:0:0:0"),
+];
+const FORBIDDEN_TO_A_GATEWAY: [Call; 8] = [
+    // A socket of packets, a socket whose calls wait, another option than TCP_NODELAY.
+    ("socket", "41:2:0x80802:17"),
+    SOCKET,
+    ("setsockopt", "54:0:1:2:0:0"),
+    BIND,
+    EXECVE,
+    CLONE,
+    OPENAT_PASSWD,
+    ("read", "0:0:0:0"),
+];
 const FORBIDDEN_TO_A_LOG_WRITER: [Call; 5] = [SOCKET, CONNECT, EXECVE, CLONE, ("pread64", "17:0:0:0:0")];
 
 /// `struct open_how` without any flag.
@@ -71,8 +110,9 @@ const NO_FLAGS: &str = "x000000000000000000000000000000000000000000000000:24";
 const EPERM: i64 = -1;
 const EBADF: i64 = -9;
 const EACCES: i64 = -13;
+const EINPROGRESS: i64 = -115;
 
-/// Why these tests cannot be made here, if they cannot.
+/// The reason why these tests cannot run here, if any.
 fn cannot_inject() -> Option<&'static str> {
     if !cfg!(target_arch = "x86_64") {
         return Some("the tool that makes a process call something knows x86-64 only");
@@ -86,7 +126,7 @@ fn cannot_inject() -> Option<&'static str> {
     None
 }
 
-/// What came of calls made in a process: what each returned, None for one that raised SIGSYS.
+/// The results of calls made in a process; None for a call that raised SIGSYS.
 #[track_caller]
 fn inject(pid: u32, calls: &[&str]) -> Vec<Option<i64>> {
     let mut tool = Command::new("python3");
@@ -97,7 +137,7 @@ fn inject(pid: u32, calls: &[&str]) -> Vec<Option<i64>> {
     out.lines().map(|line| line.strip_prefix("returned ").map(|n| n.parse().unwrap())).collect()
 }
 
-/// Tries a forbidden call in a process: it is ended, with the name of the call on standard error.
+/// Tries a forbidden call in a process: the process must end, with the name of the call on standard error.
 #[track_caller]
 fn try_forbidden(server: &Server, pid: u32, role: &str, (name, words): Call) {
     assert_eq!(inject(pid, &[words]), [None], "{name} in the {role}");
@@ -127,19 +167,19 @@ fn a_worker_is_ended_by_every_call_that_could_wait_and_alone() {
     }
     wait_until("all replaced", || server.role("worker").len() == count);
     assert!(server.role("worker").contains(&workers[count - 1]), "the one that did nothing is left alone");
-    server.wait_for_stderr("ended by its sandbox");
+    server.wait_for_stderr("killed by its sandbox");
     assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()));
 }
 
 #[test]
-fn a_worker_may_call_what_its_settings_need_and_nothing_of_the_others() {
+fn a_worker_may_make_only_the_calls_of_its_settings() {
     if let Some(why) = cannot_inject() {
         return skip(why);
     }
     let sendfile = ("sendfile", "40:0:0:0:1");
     let pread = ("pread64", "17:0:0:0:0");
     let mincore = ("mincore", "27:0:0:0");
-    // Shared, for reading; one to be written to is refused in any case.
+    // Shared, for reading; a writable mapping is always refused.
     let (map, map_to_write) = (("mmap", "9:0:4096:1:1:99999:0"), ("mmap", "9:0:4096:3:1:99999:0"));
     let folder = Folder::with_hello();
     let cases: [(&[&str], &[Call], &[Call]); 3] = [
@@ -165,16 +205,16 @@ fn a_worker_may_call_what_its_settings_need_and_nothing_of_the_others() {
 }
 
 #[test]
-fn a_worker_may_ask_what_a_socket_has_not_sent_and_have_it_reset() {
+fn a_worker_may_ask_for_unsent_bytes_and_reset_a_socket() {
     if let Some(why) = cannot_inject() {
         return skip(why);
     }
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).user(BY_ITSELF).start();
-    // setsockopt of SO_LINGER and ioctl of SIOCOUTQ, of no descriptor.
+    // setsockopt of SO_LINGER and ioctl of SIOCOUTQ, on no descriptor.
     let results = inject(server.sole("worker"), &["54:-1:1:13:0:0", "16:-1:0x5411:0"]);
     assert_eq!(results, [Some(EBADF); 2]);
-    assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()), "it goes on");
+    assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()), "it continues");
 }
 
 #[test]
@@ -193,9 +233,9 @@ fn a_worker_opens_nothing_outside_the_roots() {
         open("/etc/passwd"),
         open("/proc/self/maps"),
         open(hello.to_str().unwrap()),
-        // A folder of the site: listing is for helpers.
+        // A folder of the site: only helpers list folders.
         open(folder.path("www").to_str().unwrap()),
-        // preadv2 with RWF_NOWAIT, of no descriptor.
+        // preadv2 with RWF_NOWAIT, on no descriptor.
         "327:-1:0:0:0:0:8".to_owned(),
     ];
     let calls: Vec<&str> = calls.iter().map(String::as_str).collect();
@@ -203,14 +243,17 @@ fn a_worker_opens_nothing_outside_the_roots() {
     assert_eq!((results[0], results[1], results[3]), (Some(EACCES), Some(EACCES), Some(EACCES)));
     assert!(results[2].is_some_and(|fd| fd >= 0), "{results:?}");
     assert_eq!(results[4], Some(EBADF));
-    assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()), "it goes on");
+    assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()), "it continues");
 }
 
-/// The one helper, started for a file that nobody has asked for yet.
+/// The only helper, started for a new file.
 fn fresh_helper(server: &Server, folder: &Folder, number: usize) -> u32 {
     let name = format!("file-{number}.txt");
     evict(&folder.www(&name, "x"));
-    assert_eq!(server.get(&format!("/{name}")).brief(), (200, "x".into()));
+    // Until the worker has noticed the death of the helper before this one, it may give it the job.
+    let answer =
+        wait_for("an answer", || Some(server.get(&format!("/{name}"))).filter(|page| page.status != 503));
+    assert_eq!(answer.brief(), (200, "x".into()));
     server.sole("helper")
 }
 
@@ -241,7 +284,7 @@ fn a_helper_has_the_roots_and_no_network() {
 }
 
 #[test]
-fn a_helper_thread_and_its_worker_are_held_each_to_its_own_part() {
+fn a_helper_thread_and_its_worker_have_separate_sandboxes() {
     if let Some(why) = cannot_inject() {
         return skip(why);
     }
@@ -305,7 +348,42 @@ fn the_log_writer_has_its_folder_and_no_network() {
 }
 
 #[test]
-fn the_supervisor_keeps_what_binding_and_restarting_need() {
+fn the_gateway_connects_and_opens_no_file() {
+    if let Some(why) = cannot_inject() {
+        return skip(why);
+    }
+    let folder = Folder::with_hello();
+    let route = "[[route]]\nprefix = \"/api/\"\nproxy = \"127.0.0.1:1\"\n";
+    let config = format!("root = {:?}\nlisten = [\"127.0.0.1:0\"]\n{route}", folder.path("www"));
+    let server = Launch::configured(&folder, &config).user(BY_ITSELF).start();
+    if !is_held(&server) {
+        return skip("this kernel has no seccomp");
+    }
+    let gateway = server.sole("gateway");
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let path = folder.path("socket");
+    let local = UnixListener::bind(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let port = tcp.local_addr().unwrap().port().to_be_bytes();
+    let to_tcp = [&[2, 0], &port[..], &[127, 0, 0, 1], &[0; 8]].concat();
+    let to_local = [&[1, 0], path.as_os_str().as_bytes(), &[0]].concat();
+    for (family, address) in [(2, to_tcp), (1, to_local)] {
+        let Some(fd) = inject(gateway, &[&format!("41:{family}:0x80801:0")])[0] else { panic!("no socket") };
+        let connect = format!("42:{fd}:x{}:{}", hex(&address), address.len());
+        let connected = inject(gateway, &[&connect])[0];
+        assert!(connected == Some(0) || connected == Some(EINPROGRESS), "{connected:?}");
+    }
+    tcp.accept().unwrap();
+    local.accept().unwrap();
+    for call in FORBIDDEN_TO_A_GATEWAY {
+        try_forbidden(&server, server.sole("gateway"), "gateway", call);
+    }
+    assert_eq!(server.get("/hello.txt").status, 200);
+}
+
+#[test]
+fn the_supervisor_keeps_only_needed_capabilities() {
     if let Some(why) = cannot_inject() {
         return skip(why);
     }
@@ -351,7 +429,10 @@ fn roles_run_without_privilege_and_with_limits() {
     let log = folder.path("access.log");
     let server = Launch::new(&folder).user(BY_ITSELF).arg("--log-file").arg(&log).start();
     let line = server.stdout();
-    assert!(line.contains("1 worker as nobody; "), "{line}");
+    // Workers and helpers keep one capability where seccomp confines it, if root has it here.
+    let keeps = is_held(&server) && has_fowner(std::process::id());
+    let with = if keeps { " with CAP_FOWNER" } else { "" };
+    assert!(line.contains(&format!("1 worker as nobody{with}; ")), "{line}");
     assert_eq!(server.get("/hello.txt").status, 200);
     let (worker, helper, log) = (server.sole("worker"), server.some("helper")[0], server.sole("log"));
     for pid in [worker, helper] {
@@ -366,7 +447,11 @@ fn roles_run_without_privilege_and_with_limits() {
         assert_eq!(limit(pid, "Max core file size"), "0");
         assert_ne!(limit(pid, "Max data size"), "unlimited");
         assert_eq!(fs::read(format!("/proc/{pid}/environ")).unwrap(), b"", "a clean environment");
-        let kept = if pid == log { "0000000000000002" } else { "0000000000000000" };
+        let kept = match pid == log {
+            true => "0000000000000002",
+            false if keeps => FOWNER,
+            false => "0000000000000000",
+        };
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
             let none = matches!(set, "CapInh" | "CapAmb");
             assert_eq!(status(pid, set), if none { "0000000000000000" } else { kept }, "{set} of {pid}");
@@ -376,8 +461,16 @@ fn roles_run_without_privilege_and_with_limits() {
     assert_eq!(status(server.pid(), "NoNewPrivs"), "1");
 }
 
+/// The set of capabilities with `CAP_FOWNER` alone.
+const FOWNER: &str = "0000000000000008";
+
+/// Whether a process may act as the owner of any file.
+fn has_fowner(pid: u32) -> bool {
+    u64::from_str_radix(&status(pid, "CapEff"), 16).unwrap() & 8 != 0
+}
+
 #[test]
-fn with_cap_fowner_workers_are_told_what_is_in_memory_and_keep_nothing_else() {
+fn with_cap_fowner_workers_see_residency_and_keep_nothing_else() {
     if !is_root() {
         return skip("needs root, to have a capability to keep");
     }
@@ -388,9 +481,61 @@ fn with_cap_fowner_workers_are_told_what_is_in_memory_and_keep_nothing_else() {
     if line.contains("cachestat: Function not implemented") {
         return skip("this kernel has no cachestat");
     }
-    assert!(line.contains("reads: memory by cachestat"), "{line}");
+    assert!(line.contains("memory by cachestat"), "{line}");
     for set in ["CapPrm", "CapEff", "CapBnd"] {
-        assert_eq!(status(server.sole("worker"), set), "0000000000000008");
+        assert_eq!(status(server.sole("worker"), set), FOWNER);
+    }
+}
+
+#[test]
+fn cap_fowner_is_kept_by_default_only_under_seccomp() {
+    if !is_root() || !has_fowner(std::process::id()) {
+        return skip("needs root, to have a capability to keep");
+    }
+    let folder = Folder::with_hello();
+    let kept = |words: &[&str]| {
+        let launch = Launch::new(&folder).user(BY_ITSELF);
+        let server = words.iter().fold(launch, |launch, word| launch.arg(word)).start();
+        let (line, kept) = (server.stdout(), has_fowner(server.sole("worker")));
+        assert_eq!(line.contains("as nobody with CAP_FOWNER; "), kept, "{line}");
+        (kept, is_held(&server))
+    };
+    let (by_itself, held) = kept(&[]);
+    assert_eq!(by_itself, held);
+    for (words, expected) in [
+        (&["--no-cap-fowner"][..], false),
+        (&["--sandbox", "off"], false),
+        (&["--sandbox", "off", "--cap-fowner"], true),
+        (&["--cap-fowner=on"], true),
+    ] {
+        assert_eq!(kept(words).0, expected, "{words:?}");
+    }
+}
+
+#[test]
+fn cap_fowner_can_be_ambient_and_is_an_error_otherwise() {
+    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let with_it = [&nobody[..], &["--inh-caps=+fowner", "--ambient-caps=+fowner", "--"]].concat();
+    if !crate::paths::can_run_flash(&with_it) {
+        return skip("needs root and setpriv, or the program is out of reach for others");
+    }
+    let folder = Folder::with_hello();
+    let launch = Launch::new(&folder).user(None).arg("--cap-fowner");
+    let (code, _, err) = launch.through_all(&[&nobody[..], &["--"]].concat()).fail();
+    assert_eq!(code, Some(1));
+    let why = "`--cap-fowner` cannot be kept: this process does not have CAP_FOWNER";
+    assert!(err.contains(why) && err.contains("AmbientCapabilities=CAP_FOWNER"), "{err}");
+    evict(&folder.served("hello.txt"));
+    let server = Launch::new(&folder).user(None).through_all(&with_it).start();
+    let line = server.stdout();
+    if !is_held(&server) {
+        return skip("this kernel has no seccomp");
+    }
+    assert!(line.contains("; 1 worker with CAP_FOWNER; "), "{line}");
+    assert_eq!(server.get("/hello.txt").status, 200);
+    for pid in [server.sole("worker"), server.some("helper")[0]] {
+        assert_eq!((status(pid, "CapPrm"), status(pid, "CapEff")), (FOWNER.into(), FOWNER.into()));
+        assert_eq!(status(pid, "Uid").split_whitespace().next(), Some("65534"));
     }
 }
 
@@ -409,7 +554,7 @@ fn roles_of_another_user_end_with_their_supervisor() {
 }
 
 #[test]
-fn roles_inherit_nothing_that_the_server_was_given_open() {
+fn roles_inherit_no_descriptors_of_the_server() {
     let folder = Folder::with_hello();
     evict(&folder.served("hello.txt"));
     let given = ["sh", "-c", "exec 9</etc/passwd; exec \"$0\" \"$@\""];
@@ -423,7 +568,7 @@ fn roles_inherit_nothing_that_the_server_was_given_open() {
 }
 
 #[test]
-fn it_may_be_the_first_process_of_a_container() {
+fn flash_can_be_the_first_process_of_a_container() {
     let first = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
     if !Command::new(first[0]).args(&first[1..]).arg("true").status().is_ok_and(|status| status.success()) {
         return skip("needs root and unshare, to be the first process of a namespace");
@@ -453,14 +598,15 @@ const SECCOMP: &str = "317";
 const CACHESTAT_LANDLOCK_SECCOMP: &str = "451,444,445,446,317";
 
 #[test]
-fn a_kernel_without_landlock_or_seccomp_is_told_of_or_refused() {
+fn a_kernel_without_landlock_or_seccomp_is_reported_or_refused() {
     if let Some(why) = cannot_inject() {
         return skip(why);
     }
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).through(without(CACHESTAT_LANDLOCK_SECCOMP)).start();
     let line = server.stdout();
-    assert!(line.contains("; sandbox: no Landlock, no seccomp; reads: content cache"), "{line}");
+    assert!(line.contains("; sandbox: no Landlock, no seccomp; reads: store of up to "), "{line}");
+    assert!(!line.contains("with CAP_FOWNER") && !has_fowner(server.sole("worker")), "{line}");
     assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()));
     for (calls, name) in [(LANDLOCK, "Landlock"), (SECCOMP, "seccomp")] {
         let launch = Launch::new(&folder).args(["--sandbox", "required"]).through(without(calls));
@@ -471,13 +617,13 @@ fn a_kernel_without_landlock_or_seccomp_is_told_of_or_refused() {
 }
 
 #[test]
-fn a_user_that_cannot_be_is_refused_with_the_reason() {
+fn an_invalid_user_is_refused_with_the_reason() {
     let folder = Folder::with_hello();
     let (code, _, err) = Launch::new(&folder).user(Some("no-such-user")).fail();
     assert_eq!(code, Some(1));
     assert!(err.contains("cannot run as `no-such-user`: there is no user `no-such-user`"), "{err}");
     if !is_root() {
-        return skip("needs root, to start a server as somebody else");
+        return skip("needs root, to start a server as another user");
     }
     let closed = folder.path("closed");
     fs::create_dir(&closed).unwrap();
@@ -489,7 +635,7 @@ fn a_user_that_cannot_be_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_root_may_lie_where_its_user_cannot_go() {
+fn a_root_may_be_where_its_user_cannot_go() {
     if !is_root() {
         return skip("needs root, to become another user");
     }
@@ -501,9 +647,9 @@ fn a_root_may_lie_where_its_user_cannot_go() {
     assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()));
 }
 
-/// Every process of a server that root has started finds its root where it becomes another user.
+/// Every process of a server started by root reaches its root after it has changed its user.
 #[test]
-fn a_reload_needs_root_again_and_has_it() {
+fn a_reload_still_has_root() {
     if !is_root() {
         return skip("needs root, to become another user");
     }

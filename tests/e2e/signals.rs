@@ -1,4 +1,4 @@
-//! Signals: a stop that cuts nobody off, and a new configuration that nobody notices.
+//! Signals: a stop that cuts no request, and a reload that no client notices.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -6,21 +6,21 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::harness::{
-    self, Broken, Client, Folder, Launch, Server, adapted, film, kill, skips, wait_for, wait_until, workers,
-    write_aside,
+    self, Broken, Client, Folder, Launch, Server, adapted, film, kill, skips, stats_at, wait_for, wait_until,
+    workers, write_aside,
 };
 
-/// A server with a film in mid-download.
+/// A server in the middle of a download, which it does not cut however slowly the client reads.
 fn with_download(launch: impl FnOnce(&Folder) -> Launch) -> (Folder, Server, Client) {
     let folder = Folder::with_hello();
     folder.www("film.bin", film());
-    let server = launch(&folder).start();
+    let server = launch(&folder).args(["--least-rate", "0"]).start();
     let mut client = server.client();
     assert_eq!(client.begin("/film.bin"), film().len());
     (folder, server, client)
 }
 
-/// Nobody listens any more.
+/// Waits until no process listens any more.
 #[track_caller]
 fn wait_for_refusal(address: SocketAddr) {
     wait_until("new connections to be refused", || Client::try_to(address).is_err());
@@ -41,24 +41,23 @@ fn a_stop_lets_downloads_finish() {
 }
 
 #[test]
-fn a_stop_with_nothing_under_way_is_at_once() {
+fn a_stop_without_open_requests_is_immediate() {
     for signal in ["TERM", "INT", "QUIT"] {
         let folder = Folder::with_hello();
-        let mut server = Launch::with_workers(&folder, 2).start();
+        let forever = ["--shutdown-timeout", "1h", "--idle-timeout", "1h"];
+        let mut server = Launch::with_workers(&folder, 2).args(forever).start();
         assert_eq!(server.get("/unheard-of").status, 404);
         let mut idle = server.client();
         assert_eq!(idle.get("/hello.txt").status, 200);
-        let started = Instant::now();
         server.signal(signal);
         assert_eq!(server.wait().code(), Some(0), "{signal}");
-        assert!(started.elapsed() < Duration::from_secs(9), "not by a timeout");
         idle.assert_closed();
         assert_eq!(server.stderr(), "", "{signal}");
     }
 }
 
 #[test]
-fn ctrl_c_reaches_every_process_and_still_cuts_nobody_off() {
+fn ctrl_c_reaches_every_process_and_cuts_no_download() {
     let (_folder, mut server, mut client) = with_download(|folder| Launch::with_workers(folder, 2));
     assert_eq!(server.get("/unheard-of").status, 404);
     server.signal_group("INT");
@@ -82,14 +81,13 @@ fn a_hangup_of_the_terminal_or_a_broken_pipe_hurts_no_worker() {
 
 #[test]
 fn a_second_int_ends_at_once() {
-    let (_folder, mut server, mut client) = with_download(Launch::new);
+    let (_folder, mut server, mut client) =
+        with_download(|folder| Launch::new(folder).args(["--shutdown-timeout", "1h"]));
     server.signal("INT");
     wait_for_refusal(server.addresses[0]);
     assert!(!server.has_ended());
-    let started = Instant::now();
     server.signal("INT");
     server.wait();
-    assert!(started.elapsed() < Duration::from_secs(10), "not by the deadline of 30 s");
     let got = client.rest(film().len());
     assert!(got.len() < film().len() && film().starts_with(&got));
 }
@@ -118,7 +116,7 @@ fn a_stop_has_a_deadline() {
     let got = client.rest(film().len());
     assert!(got.len() < film().len() && film().starts_with(&got));
     assert!(!server.stderr().is_empty(), "it is said that something was cut");
-    // The man page of `flash serve`: "0: stopped by a signal, after open requests were done or cut".
+    // The man page of `flash serve`: "0: stopped by a signal, after open requests finished or were cut".
     assert_eq!(status.code(), Some(0));
 }
 
@@ -128,13 +126,15 @@ fn a_request_that_waits_for_a_helper_is_answered_before_the_end() {
         return;
     }
     let folder = Folder::with_hello();
-    let mut server = Launch::new(&folder).helpers(["--helpers-max", "1"]).start();
+    let control = folder.path("control.sock");
+    let launch = Launch::new(&folder).helpers(["--helpers-max", "1"]);
+    let mut server = launch.arg("--control").arg(&control).start();
     assert_eq!(server.get("/unheard-of").status, 404);
     let helper = server.sole("helper");
     kill("STOP", helper);
     let mut client = server.client();
     client.ask("/unheard-of-too");
-    client.assert_quiet(Duration::from_millis(100));
+    wait_until("the helper to have it", || stats_at(&control)["sum"]["helpers"]["busy"] == 1);
     server.signal("TERM");
     wait_for_refusal(server.addresses[0]);
     kill("CONT", helper);
@@ -150,8 +150,9 @@ fn a_request_that_has_begun_to_arrive_is_answered_before_the_end() {
     let mut server = Launch::new(&folder).start();
     let request = Client::request_bytes("GET", "/hello.txt", &[]);
     let mut client = server.client();
-    client.send(&request[..20]);
-    std::thread::sleep(Duration::from_millis(100));
+    // After the answer to the first of these, the server has read the beginning of the second.
+    client.send([&request, &request[..20]].concat());
+    assert_eq!(client.page().brief(), (200, "hello\n".into()));
     server.signal("TERM");
     wait_for_refusal(server.addresses[0]);
     client.send(&request[20..]);
@@ -162,22 +163,21 @@ fn a_request_that_has_begun_to_arrive_is_answered_before_the_end() {
     assert_eq!(server.wait().code(), Some(0));
 }
 
-/// A config file of `folder` with these lines.
+/// Writes a config file of `folder` with these lines.
 fn configure(folder: &Folder, root: &str, workers: usize, more: &str) -> String {
     let text = format!("root = \"{root}\"\nlisten = [\"127.0.0.1:0\"]\nworkers = {workers}\n{more}");
     let text = adapted(&text);
-    // At once: a reload must not see half of it.
+    // Atomically: a reload must not see half of it.
     write_aside(&folder.path("flash.toml"), &text);
     text
 }
 
-/// Whether the page is like this, as far as is known: that no request fails meanwhile is for other
-/// tests to say.
+/// Whether the page is like this. A failed request counts as no: other tests check that none fails.
 fn serves(server: &Server, text: &str) -> bool {
     server.client().try_get("/hello.txt").is_ok_and(|page| page.text() == text)
 }
 
-/// Reloads and waits until the new configuration is in force and the workers of the old are gone.
+/// Reloads and waits until the new configuration is in force and the old workers are gone.
 #[track_caller]
 fn reload(server: &Server, workers: usize) {
     let before = server.announcements().len();
@@ -218,15 +218,16 @@ fn a_reload_lets_downloads_of_the_old_configuration_finish() {
     let folder = Folder::with_hello();
     folder.www("film.bin", film());
     folder.write("other/hello.txt", "other\n");
-    let config = configure(&folder, "www", 1, "");
+    let config = configure(&folder, "www", 1, "least_rate = \"0\"\n");
     let server = Launch::configured(&folder, &config).start();
     let mut client = server.client();
     assert_eq!(client.begin("/film.bin"), film().len());
     configure(&folder, "other", 1, "");
     server.signal("HUP");
     wait_until("the new configuration", || serves(&server, "other\n"));
+    wait_until("the end of the reload", || server.announcements().len() == 2);
     wait_until("the old worker that is at work", || server.role("worker").len() == workers(1) + 1);
-    // And another one, while the first still drains.
+    // Another reload, while the first still drains.
     configure(&folder, "www", 1, "");
     server.signal("HUP");
     wait_until("the newest configuration", || serves(&server, "hello\n"));
@@ -237,11 +238,12 @@ fn a_reload_lets_downloads_of_the_old_configuration_finish() {
     assert_eq!(server.stderr(), "");
 }
 
-/// A server with these lines in its config file, and a client in mid-download.
+/// A server with these lines in its config file, and a client in the middle of a download, which is not cut however slowly
+/// it reads.
 fn configured_with_download(more: &str) -> (Folder, Server, Client) {
     let folder = Folder::with_hello();
     folder.www("film.bin", film());
-    let config = configure(&folder, "www", 1, more);
+    let config = configure(&folder, "www", 1, &format!("{more}least_rate = \"0\"\n"));
     let server = Launch::configured(&folder, &config).start();
     let client = begin_download(&server);
     (folder, server, client)
@@ -253,7 +255,7 @@ fn begin_download(server: &Server) -> Client {
     client
 }
 
-/// Reloads and waits until the new configuration is in force, whatever becomes of the old one.
+/// Reloads and waits until the new configuration is in force, whether or not the old one is gone.
 #[track_caller]
 fn reload_meanwhile(server: &Server) {
     let before = server.announcements().len();
@@ -268,7 +270,7 @@ fn assert_cut(mut client: Client) {
 }
 
 #[test]
-fn a_reload_lets_downloads_go_on_for_longer_than_a_stop() {
+fn a_reload_lets_downloads_continue_longer_than_a_stop() {
     let (_folder, server, mut client) = configured_with_download("shutdown_timeout = \"200ms\"\n");
     reload_meanwhile(&server);
     std::thread::sleep(Duration::from_millis(600));
@@ -288,7 +290,7 @@ fn a_stop_while_a_reload_drains_has_its_deadline() {
 }
 
 #[test]
-fn a_reload_may_have_a_deadline_and_says_each_time_that_it_cuts() {
+fn a_reload_deadline_cuts_requests_and_reports_it() {
     let (_folder, server, client) = configured_with_download("reload_timeout = \"200ms\"\n");
     reload_meanwhile(&server);
     server.wait_for_stderr("configuration 1");
@@ -301,7 +303,7 @@ fn a_reload_may_have_a_deadline_and_says_each_time_that_it_cuts() {
 }
 
 #[test]
-fn many_reloads_leave_no_more_than_four_configurations_that_drain() {
+fn at_most_four_old_configurations_drain() {
     let (_folder, server, first) = configured_with_download("");
     let mut clients = vec![first];
     for _ in 0..5 {
@@ -394,31 +396,30 @@ fn a_configuration_whose_processes_cannot_start_leaves_the_old_one_in_force() {
 }
 
 #[test]
-fn signals_that_have_little_to_do_do_no_harm() {
+fn signals_without_effect_do_no_harm() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     server.signal("USR1");
     assert_eq!(server.get("/hello.txt").text(), "hello\n");
-    // Without a config file there are still the flags and the environment to be read again.
+    // Without a config file, a reload still reads the flags and the environment.
     reload(&server, 1);
     server.signal("USR1");
     assert_eq!(server.get("/hello.txt").text(), "hello\n");
     assert_eq!(server.stderr(), "");
 }
 
-/// How a client goes about its requests.
+/// The behaviour of a client.
 #[derive(Clone, Copy, Debug)]
 enum Habit {
-    /// One request a connection, sent at once.
+    /// One request per connection, sent at once.
     Fresh,
-    /// One request a connection, sent a moment after connecting, as over a slow network.
+    /// One request per connection, sent a moment after connecting, as over a slow network.
     Hesitant,
-    /// Many requests a connection; a connection that ends between two is opened again, once.
+    /// Many requests per connection; a connection that ends between two is opened again, once.
     Keeping,
 }
 
-/// Makes requests until told to stop; every one must be answered. Gives their number, or what went
-/// wrong.
+/// Sends requests until told to stop; every one must be answered. Returns their number, or the error.
 fn run_client(server: &Server, habit: Habit, over: &AtomicBool) -> Result<usize, String> {
     let address = server.addresses[0];
     let connect = || Client::try_to(address).map_err(|e| format!("{habit:?}: connect: {e}"));
@@ -435,7 +436,7 @@ fn run_client(server: &Server, habit: Habit, over: &AtomicBool) -> Result<usize,
         }
         let mut page = client.try_get("/hello.txt");
         if is_reused && matches!(page, Err(Broken::Unanswered { .. })) {
-            // RFC 9112, section 9.3.1: a client may ask again on a new connection, once.
+            // RFC 9112, section 9.3.1: a client may retry once on a new connection.
             client = connect()?;
             page = client.try_get("/hello.txt");
         }
@@ -505,7 +506,7 @@ fn reloads_leave_no_process_behind() {
     let config = configure(&folder, "www", 1, "");
     let server = Launch::configured(&folder, &config).start();
     for n in 0..8 {
-        // It takes a helper, which outlives its worker for a moment.
+        // It needs a helper, which briefly outlives its worker.
         assert_eq!(server.get(&format!("/unheard-of-{n}")).status, 404);
         reload(&server, 1);
     }
@@ -523,7 +524,7 @@ fn a_request_that_was_sent_before_the_reload_is_answered() {
     let server = Launch::configured(&folder, &config).start();
     let mut client = server.client();
     assert_eq!(client.get("/hello.txt").status, 200);
-    // The worker is held up, so that request and order to drain are there at once.
+    // The worker is stopped, so that the request and the order to drain arrive together.
     let worker = server.sole("worker");
     kill("STOP", worker);
     client.ask("/hello.txt");
@@ -558,7 +559,7 @@ fn reloads_in_quick_succession_end_well() {
 }
 
 #[test]
-fn a_reload_keeps_what_the_command_line_said() {
+fn a_reload_keeps_the_command_line() {
     let folder = Folder::with_hello();
     folder.write("other/hello.txt", "other\n");
     let config = configure(&folder, "other", 1, "");
@@ -570,7 +571,7 @@ fn a_reload_keeps_what_the_command_line_said() {
 }
 
 #[test]
-fn usr1_opens_the_log_file_again() {
+fn usr1_reopens_the_log_file() {
     let folder = Folder::with_hello();
     let log = folder.path("access.log");
     let server = Launch::with_workers(&folder, 2).arg("--log-file").arg(&log).start();
@@ -591,7 +592,7 @@ fn usr1_opens_the_log_file_again() {
 }
 
 #[test]
-fn no_line_is_lost_by_a_rotation_under_way() {
+fn no_line_is_lost_during_a_rotation() {
     let folder = Folder::with_hello();
     let log = folder.path("access.log");
     let mut server = Launch::new(&folder).arg("--log-file").arg(&log).start();
@@ -632,7 +633,7 @@ fn a_reload_may_change_the_log() {
     wait_for("the old log writer's end", || (server.role("log").len() == 1).then_some(()));
 }
 
-/// Has `change` make another folder of the root, and sees it reported and served after a reload.
+/// Makes the root another folder with `change`, and checks that this is reported, and served after a reload.
 fn assert_a_replaced_root_is_reported(root: &str, change: impl FnOnce(&Folder)) {
     let folder = Folder::with_hello();
     folder.write("next/hello.txt", "next\n");
@@ -651,7 +652,7 @@ fn assert_a_replaced_root_is_reported(root: &str, change: impl FnOnce(&Folder)) 
 }
 
 #[test]
-fn a_root_that_is_made_anew_is_reported() {
+fn a_replaced_root_is_reported() {
     assert_a_replaced_root_is_reported("www", |folder| {
         fs::rename(folder.path("www"), folder.path("old")).unwrap();
         fs::rename(folder.path("next"), folder.path("www")).unwrap();
@@ -659,7 +660,7 @@ fn a_root_that_is_made_anew_is_reported() {
 }
 
 #[test]
-fn a_root_whose_symlink_is_turned_is_reported() {
+fn a_root_whose_symlink_changes_is_reported() {
     assert_a_replaced_root_is_reported("link", |folder| {
         std::os::unix::fs::symlink("next", folder.path("link.new")).unwrap();
         fs::rename(folder.path("link.new"), folder.path("link")).unwrap();
@@ -667,12 +668,12 @@ fn a_root_whose_symlink_is_turned_is_reported() {
 }
 
 #[test]
-fn a_root_that_is_gone_is_reported_and_still_served() {
+fn a_removed_root_is_reported_and_still_served() {
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     assert_eq!(server.get("/hello.txt").status, 200);
     fs::rename(folder.path("www"), folder.path("old")).unwrap();
-    server.wait_for_stderr("cannot be opened any more");
+    server.wait_for_stderr("cannot open root");
     assert_eq!(server.get("/hello.txt").text(), "hello\n");
     assert_eq!(server.get("/unheard-of").status, 404);
 }

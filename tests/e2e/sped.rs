@@ -1,9 +1,10 @@
-//! The end-to-end tests once more, with single-process event-driven servers: the same modules but those about helpers, processes
-//! and the sandbox of an AMPED server.
+//! The end-to-end tests with single-process event-driven servers: all modules except those about helpers, processes and the
+//! sandbox of an AMPED server.
 
-/// Of the servers.
+/// The architecture of the servers.
 const ARCHITECTURE: &str = "sped";
 
+mod admission;
 mod conditionals;
 mod framing;
 mod freshness;
@@ -18,5 +19,8 @@ mod logs;
 mod negotiation;
 mod paths;
 mod ranges;
+mod route_failures;
+mod routes;
 mod signals;
+mod store;
 mod vhosts;

@@ -1,4 +1,4 @@
-//! Sites by name: whose files a request gets, and that no site ever gives another's.
+//! Sites by name: a request gets the files of its site, and never those of another.
 
 use crate::harness::{Folder, Launch, Server, wait_until};
 
@@ -73,7 +73,7 @@ fn a_request_goes_to_the_site_of_its_host() {
         ("127.0.0.1", "www"),
         ("[::1]:80", "www"),
     ];
-    // Several rounds on one path: the caches are of each site.
+    // Several rounds on one path: each site has its own cache entries.
     for _ in 0..2 {
         for (host, name) in table {
             assert_eq!(ask(&server, host, "/who.txt"), (200, name.into()), "{host}");
@@ -82,7 +82,7 @@ fn a_request_goes_to_the_site_of_its_host() {
 }
 
 #[test]
-fn what_one_site_lacks_another_may_have() {
+fn a_missing_file_in_one_site_may_exist_in_another() {
     let (_folder, server) = site(CONFIG);
     for _ in 0..2 {
         for (host, name) in
@@ -98,7 +98,7 @@ fn what_one_site_lacks_another_may_have() {
 }
 
 #[test]
-fn the_target_says_more_than_host() {
+fn the_target_overrides_host() {
     let (_folder, server) = site(CONFIG);
     let table = [
         ("GET http://one.example/who.txt HTTP/1.1\r\nHost: a.wild.example\r\n\r\n", "one"),
@@ -142,11 +142,11 @@ fn without_a_default_site_other_hosts_are_421() {
     client.send("GET /who.txt HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     assert_eq!(client.page().status, 421, "no host is no site's");
     client.send("GET /who.txt HTTP/1.1\r\nHost: one.example\r\n\r\n");
-    assert_eq!(client.page().brief(), (200, "one".into()), "the connection goes on");
+    assert_eq!(client.page().brief(), (200, "one".into()), "the connection persists");
 }
 
 #[test]
-fn each_site_has_settings_of_its_own() {
+fn each_site_has_its_own_settings() {
     let (_folder, server) = site(CONFIG);
     assert_eq!(ask(&server, "one.example", "/"), (200, "index".into()));
     assert_eq!(ask(&server, "a.wild.example", "/"), (200, "home".into()));
@@ -171,11 +171,11 @@ fn no_symlink_leads_from_one_site_to_another() {
 }
 
 #[test]
-fn a_site_whose_root_is_gone_takes_no_other_along() {
+fn a_missing_root_affects_only_its_site() {
     let config = format!("helper_idle = \"100ms\"\njob_deadline = \"5s\"\n{CONFIG}");
     let (folder, server) = site(&config);
     let mut number = 0;
-    // Each of these needs a helper, and there is none left from before.
+    // Each of these needs a helper, and no earlier one is left.
     let mut miss = |host: &str| {
         wait_until("the helpers' end", || server.role("helper").is_empty());
         number += 1;

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,25 +39,26 @@ fn server(later: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> String {
     url
 }
 
+/// Longer than any of these servers takes, however busy the machine is; a run ends as soon as nothing is open.
+const LONG: &str = "30s";
+
 /// Receives the request, so that closing later does not reset the connection.
 fn receive(stream: &mut TcpStream) {
     let _ = stream.read(&mut [0; 4096]);
 }
 
-/// Loads a server for a second; gives the counts of failures by kind.
+/// Loads a server for a second; gives the counts of failures by kind. A run waits this long for what is open at its end.
 #[track_caller]
 fn failures(
+    drain: &str,
     later: impl Fn(TcpStream) + Send + Sync + Clone + 'static,
 ) -> serde_json::Map<String, serde_json::Value> {
     let url = server(later);
     let folder = Folder::new();
     let out = folder.text("out");
-    let started = Instant::now();
-    let words =
-        ["load", &url, "--rate", "40", "--duration", "1s", "--drain", "1s", "--warm-up", "0s", "--out", &out];
-    let ended = flash(words);
+    let words = ["load", &url, "--rate", "40", "--duration", "1s", "--warm-up", "0s", "--out", &out];
+    let ended = flash(words.iter().chain(&["--drain", drain]).copied());
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(started.elapsed() < Duration::from_secs(30), "a run of two seconds");
     assert!(folder.path("out/report.html").exists());
     let level = &run_json(&out)["subjects"][0]["levels"][0];
     let counts = &level["counts"];
@@ -69,13 +71,14 @@ fn failures(
 
 #[test]
 fn hangs() {
-    let failed = failures(|_stream| thread::sleep(Duration::from_secs(60)));
+    // For longer than `flash` is waited for: a run that waited for the server would be noticed.
+    let failed = failures("1s", |_stream| thread::sleep(Duration::from_secs(600)));
     assert_eq!(failed.keys().collect::<Vec<_>>(), ["unanswered"]);
 }
 
 #[test]
 fn closes_early() {
-    let failed = failures(|mut stream| {
+    let failed = failures(LONG, |mut stream| {
         receive(&mut stream);
         let _ = stream.write_all(&GOOD[..GOOD.len() - 2]);
     });
@@ -85,13 +88,13 @@ fn closes_early() {
 #[test]
 fn resets() {
     // Closed with something unread, a connection is reset (RFC 1122 §4.2.2.13).
-    let failed = failures(drop);
+    let failed = failures(LONG, drop);
     assert_eq!(failed.keys().collect::<Vec<_>>(), ["reset"]);
 }
 
 #[test]
 fn sends_garbage() {
-    let failed = failures(|mut stream| {
+    let failed = failures(LONG, |mut stream| {
         let _ = stream.write_all(b"220 mail.example ESMTP\r\n");
         thread::sleep(Duration::from_secs(2));
     });
@@ -100,7 +103,7 @@ fn sends_garbage() {
 
 #[test]
 fn sends_more_than_it_said() {
-    let failed = failures(|mut stream| {
+    let failed = failures(LONG, |mut stream| {
         let _ = stream.write_all(&[GOOD, b"and more"].concat());
         thread::sleep(Duration::from_secs(2));
     });
@@ -109,7 +112,7 @@ fn sends_more_than_it_said() {
 
 #[test]
 fn fails_with_a_status() {
-    let failed = failures(|mut stream| {
+    let failed = failures(LONG, |mut stream| {
         receive(&mut stream);
         let _ = stream.write_all(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     });
@@ -123,14 +126,16 @@ fn a_stall_shows_in_every_percentile_that_it_touches() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/x", listener.local_addr().unwrap());
     thread::spawn(move || {
-        let started = Instant::now();
+        // The stall counts from the first client: a busy machine may take its time to start one.
+        let first = OnceLock::new();
         let stall = Duration::from_secs(2);
         for stream in listener.incoming().flatten() {
+            let started = *first.get_or_init(Instant::now);
             thread::spawn(move || {
                 let mut stream = stream;
                 let mut request = [0; 4096];
                 while stream.read(&mut request).is_ok_and(|length| length > 0) {
-                    // From 2 s to 4 s after its start the server answers nobody.
+                    // From 2 s to 4 s after its first client the server answers nobody.
                     let since = started.elapsed();
                     if since > stall && since < 2 * stall {
                         thread::sleep(2 * stall - since);
@@ -161,5 +166,4 @@ fn a_stall_shows_in_every_percentile_that_it_touches() {
         assert!(ms(name) > expected_ms - 150.0, "{name}: {} of {expected_ms}", ms(name));
     }
     assert!(ms("max_ms") > 1850.0);
-    assert!(ms("p50_ms") < 500.0, "the other half was answered at once");
 }

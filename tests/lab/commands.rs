@@ -1,11 +1,10 @@
-//! Each command on Flash: what it keeps, prints and exits with.
+//! Each command on Flash: its results, its output and its exit code.
 
 use std::fs;
-use std::time::Duration;
 
-use crate::harness::{Folder, Served, flash, run_json, small_set, start};
+use crate::harness::{Folder, Served, flash, run_json, skip, small_set, start, wait_for_lines};
 
-/// Runs `flash load` on a Flash with the small set, with these words more.
+/// Runs `flash load` on a Flash with the small set, with these arguments added.
 fn load(out: &str, words: &[&str]) -> crate::harness::Ended {
     let served = Served::folder(small_set());
     let common = ["load", &served.url, "--out", out, "--warm-up", "0s", "--connections", "16"];
@@ -13,7 +12,7 @@ fn load(out: &str, words: &[&str]) -> crate::harness::Ended {
 }
 
 #[test]
-fn load_keeps_what_it_measured_and_draws_it() {
+fn load_keeps_its_results_and_draws_them() {
     let folder = Folder::new();
     let out = folder.text("out");
     let words =
@@ -74,7 +73,7 @@ fn requirements_decide_the_exit_code() {
 }
 
 #[test]
-fn bad_usage_is_told_from_what_could_not_run() {
+fn bad_usage_and_a_run_that_failed_have_their_own_exit_codes() {
     let folder = Folder::new();
     let out = folder.text("out");
     let cases: [(&[&str], i32); 9] = [
@@ -85,7 +84,7 @@ fn bad_usage_is_told_from_what_could_not_run() {
         (&["load", "http://127.0.0.1:9/", "--workload", "zipf:x"], 2),
         (&["load", "http://127.0.0.1:9/", "--retries", "3"], 2),
         (&["load", "http://127.0.0.1:9/", "--verify"], 2),
-        (&["load", "http://127.0.0.1:9/", "--workload", "trace:/nothing/here"], 1),
+        (&["load", "http://127.0.0.1:9/", "--workload", "log:/nothing/here"], 1),
         (&["load", "http://127.0.0.1:9/"], 1),
     ];
     for (words, code) in cases {
@@ -109,19 +108,20 @@ fn another_runs_results_are_not_written_over() {
 #[test]
 fn a_signal_ends_a_run_early_and_keeps_it() {
     let folder = Folder::new();
-    let served = Served::folder(small_set());
+    let log = folder.text("access.log");
+    let served = Served::folder_with(small_set(), &["--log-file", &log]);
     let out = folder.text("out");
     let url = format!("{}/dir00000/class0_5", served.url);
     let running =
-        start(["load", &url, "--rate", "200", "--duration", "60s", "--warm-up", "0s", "--out", &out]);
-    std::thread::sleep(Duration::from_secs(3));
+        start(["load", &url, "--rate", "200", "--duration", "600s", "--warm-up", "0s", "--out", &out]);
+    wait_for_lines(&log, 200);
     running.signal("INT");
     let ended = running.wait();
     assert_eq!(ended.code, Some(130), "{ended:?}");
     let level = &run_json(&out)["subjects"][0]["levels"][0];
     assert!(level["counts"]["answered"].as_u64().unwrap() > 50, "{level}");
     assert!(level["ended_early"].is_string(), "{level}");
-    assert!(level["duration_s"].as_f64().unwrap() < 30.0);
+    assert!(level["duration_s"].as_f64().unwrap() < 300.0);
     assert!(folder.path("out/report.html").exists());
 }
 
@@ -166,7 +166,7 @@ fn a_sweep_has_a_profile_for_each_size() {
 }
 
 #[test]
-fn a_trace_is_replayed_against_a_set_of_its_sizes() {
+fn a_log_is_replayed_against_a_set_of_its_sizes() {
     let folder = Folder::new();
     let line = |second: u32, path: &str, bytes: u32| {
         format!("127.0.0.1 - - [21/Nov/2026:06:00:{second:02} +0000] \"GET {path} HTTP/1.1\" 200 {bytes}\n")
@@ -177,11 +177,11 @@ fn a_trace_is_replayed_against_a_set_of_its_sizes() {
         .collect();
     let log = folder.write("access.log", lines.concat() + "garbage\n");
     let set = folder.text("set");
-    let made = flash(["fileset", &format!("trace:{log}"), &set]);
+    let made = flash(["fileset", &format!("log:{log}"), &set]);
     assert_eq!(made.code, Some(0), "{made:?}");
     let served = Served::folder(&set);
     let out = folder.text("out");
-    let workload = format!("trace:{log}");
+    let workload = format!("log:{log}");
     let words = [
         "load",
         &served.url,
@@ -219,7 +219,7 @@ fn several_runs_make_one_report() {
 }
 
 #[test]
-fn an_open_loop_lasts_to_its_end_and_says_what_was_asked() {
+fn an_open_loop_lasts_to_its_end_and_reports_its_rate() {
     let folder = Folder::new();
     let single = ["--workload", "single:/dir00000/class0_1"];
     // Some two requests: the last one's start is not the end.
@@ -240,7 +240,42 @@ fn an_open_loop_lasts_to_its_end_and_says_what_was_asked() {
 }
 
 #[test]
-fn what_can_not_be_is_refused_before_the_load_begins() {
+fn a_load_of_overload_has_its_figures() {
+    let folder = Folder::new();
+    let (set, out) = (folder.text("set"), folder.text("out"));
+    let made = flash(["fileset", "pareto", &set, "--size", "100kB"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let served = Served::folder(&set);
+    let words = "--workload pareto --link 20Mbit --phases 1s@0.2,1s@0.4 --requests-per-connection 1 --session 2 \
+                 --think 10ms --abort-after 1m --retries 2 --warm-up 0s --drain 60s";
+    let words = words.split(' ').filter(|word| !word.is_empty());
+    let ended = flash(["load", &served.url, "--files", &set, "--out", &out].into_iter().chain(words));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for part in ["mean response time", "0 of ", "open connections"] {
+        assert!(ended.stdout.contains(part), "{part}: {ended:?}");
+    }
+    let run = run_json(&out);
+    let settings = &run["settings"];
+    assert!(
+        settings["link"].as_str().unwrap().starts_with("20 Mbit/s in packets of 1500 bytes"),
+        "{settings}"
+    );
+    assert!(
+        settings["users come back"].as_str().unwrap().starts_with("for 2 requests on average"),
+        "{settings}"
+    );
+    let level = &run["subjects"][0]["levels"][0];
+    let (asked, overload) = (level["counts"]["asked"].as_u64().unwrap(), &level["overload"]);
+    let sum = |of: &serde_json::Value| {
+        of.as_array().unwrap().iter().map(|one| one["asked"].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!((sum(&overload["by_size"]), sum(&overload["over_time"])), (asked, asked), "{level}");
+    assert_eq!(level["counts"]["connections"], asked, "one for each request");
+    assert_eq!(overload["incomplete"]["aborted"], 0, "{overload}");
+}
+
+#[test]
+fn impossible_options_are_refused_before_the_load_begins() {
     let folder = Folder::new();
     let (out, child) = (folder.text("out"), std::process::Command::new("true").spawn());
     let mut child = child.unwrap();
@@ -248,8 +283,12 @@ fn what_can_not_be_is_refused_before_the_load_begins() {
     let gone = child.id().to_string();
     let served = Served::folder(small_set());
     let url = format!("{}/dir00000/class0_1", served.url);
-    let cases: [&[&str]; 5] = [
+    let cases: [&[&str]; 9] = [
         &["load", &url, "--pid", &gone],
+        &["load", &url, "--session", "3"],
+        &["load", &url, "--session", "0.5", "--rate", "1"],
+        &["load", &url, "--link", "0", "--load", "1"],
+        &["load", &url, "--workload", "pareto", "--rate", "1"],
         &["load", &url, "--cores", "1023"],
         &["profile", &url, "--workload", "single:/", "--pid", &gone],
         &["profile", &url, "--workload", "single:/", "--capacity", "0"],
@@ -261,4 +300,62 @@ fn what_can_not_be_is_refused_before_the_load_begins() {
         assert!(!ended.stderr.contains("clients"), "nothing was asked for: {ended:?}");
         assert!(!folder.path("out").exists(), "{words:?}");
     }
+}
+
+#[test]
+fn a_testbed_passes_on_the_exit_code_and_the_core() {
+    let run = |words: &[&str]| flash(["testbed", "t"].iter().chain(words).copied());
+    let ended =
+        run(&["--core", "0", "--", "/bin/sh", "-c", "grep Cpus_allowed_list /proc/self/status; exit 7"]);
+    assert_eq!(ended.code, Some(7), "{ended:?}");
+    assert_eq!(ended.stdout.split_ascii_whitespace().last(), Some("0"), "{ended:?}");
+    let ended = run(&["--core", "0", "--", "/bin/sh", "-c", "kill -KILL $$"]);
+    assert_eq!(ended.code, Some(128 + 9), "{ended:?}");
+    for (words, code, part) in [
+        (&["--", "true"][..], 2, "no bound"),
+        (&["--core", "0", "--", "/not/there"], 1, "cannot start /not/there"),
+        (&["--core", "1023", "--", "true"], 1, "core 1023"),
+        (&["--core", "0", "--files", "/not/there", "--", "true"], 2, "/not/there"),
+        (&["--cpu", "0", "--", "true"], 2, "0 is not in 1..=100"),
+        (&["--reads", "100", "--files", "/proc", "--", "true"], 1, "there can be no testbed"),
+    ] {
+        let ended = run(words);
+        assert_eq!(ended.code, Some(code), "{words:?}: {ended:?}");
+        assert!(ended.stderr.contains(part), "{words:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_testbed_bounds_the_cpu_or_fails() {
+    // A loop of three seconds that computes: 0.3 s of CPU time.
+    let script = "end=$(($(date +%s) + 3)); while [ $(date +%s) -lt $end ]; do :; done; times";
+    let ended = flash(["testbed", "t", "--cpu", "10", "--", "/bin/sh", "-c", script]);
+    if ended.code == Some(1) {
+        assert!(ended.stderr.contains("there can be no testbed"), "{ended:?}");
+        skip(&ended.stderr);
+        return;
+    }
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let seconds: f64 = ended
+        .stdout
+        .split_ascii_whitespace()
+        .map(|time| time.trim_end_matches('s').split_once('m').unwrap().1.parse::<f64>().unwrap())
+        .sum();
+    assert!(seconds < 1.0, "3 s at 10 % of a core: {ended:?}");
+}
+
+#[test]
+fn a_testbed_bounds_memory_or_fails() {
+    let script = "cat /proc/self/cgroup; sleep 600 & exit 3";
+    let ended = flash(["testbed", "t", "--memory", "64MiB", "--", "/bin/sh", "-c", script]);
+    if ended.code == Some(1) {
+        assert!(ended.stderr.contains("there can be no testbed"), "{ended:?}");
+        assert!(ended.stdout.is_empty(), "the command was not started: {ended:?}");
+        skip(&ended.stderr);
+        return;
+    }
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(ended.stdout.contains("flash-lab-"), "{ended:?}");
+    // It could not remove the group under the process that was left, and the output would not end before that does.
+    assert!(ended.stderr.contains("left 1 processes"), "{ended:?}");
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::harness::{Ended, FLASH, Folder, flash, run_json, small_set, start, start_with};
 
-/// What makes an experiment short: nothing can be told from it.
+/// Options for a short experiment, which gives no verdict.
 const SHORT: [&str; 4] = ["--quick", "--rounds", "1", "--duration"];
 
 fn experiment(name: &str, folder: &Folder, words: &[&str]) -> Ended {
@@ -59,21 +59,25 @@ fn single_file_runs_whole() {
     // The table that it began, not what another run left.
     let again = experiment("single-file", &folder, &SHORT[..1]);
     assert!(again.code == Some(2) && again.stderr.contains("another run"), "{again:?}");
-    the_table_is_filled(&folder, findings);
+    the_findings_are_judged_again(&folder, findings);
 }
 
-/// The findings go into a document, and no further.
-fn the_table_is_filled(folder: &Folder, findings: &[Value]) {
+/// The findings go into their sections of a document, computed from what was measured.
+fn the_findings_are_judged_again(folder: &Folder, findings: &[Value]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let document = folder.write("doc.md", fs::read_to_string(root.join("docs/experiments.md")).unwrap());
-    let ended = flash(["experiment", "table", &folder.text("out"), "--into", &document]);
+    let ended = flash(["experiment", "judge", &folder.text("out"), "--into", &document]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let written = fs::read_to_string(&document).unwrap();
     for finding in findings {
-        assert!(written.contains(&format!("| {} |", finding["id"].as_str().unwrap())), "{written}");
+        let (id, ours) = (finding["id"].as_str().unwrap(), finding["ours"].as_str().unwrap());
+        let (_, section) = written.split_once(&format!("<!-- finding {id} -->")).unwrap();
+        let (section, _) = section.split_once("<!-- end of finding -->").unwrap();
+        let figures = ours.split("; ").next().unwrap();
+        assert!(section.contains("**Cannot be told: ") && section.contains(figures), "{id}: {section}");
     }
-    let printed = flash(["experiment", "table", &folder.text("out")]);
-    assert!(printed.code == Some(0) && printed.stdout.starts_with("| id |"), "{printed:?}");
+    let printed = flash(["experiment", "judge", &folder.text("out")]);
+    assert!(printed.code == Some(0) && printed.stdout.starts_with("### single-file/"), "{printed:?}");
 }
 
 #[test]
@@ -85,7 +89,7 @@ fn breakdown_runs_whole() {
     let run = run_json(&folder.text("out"));
     let subjects = run["subjects"].as_array().unwrap();
     assert_eq!(subjects.len(), 8);
-    // What this program lacks is named; what it has is measured.
+    // Missing options are named; the others are measured.
     for subject in subjects {
         let is_whole = subject["levels"].as_array().unwrap().len() == 2;
         assert_eq!(is_whole, subject["missing"].is_null(), "{}: {}", subject["name"], subject["missing"]);
@@ -160,30 +164,35 @@ fn the_list_says_what_there_is_and_wrong_words_are_told() {
     assert_eq!(listed.code, Some(0), "{listed:?}");
     for name in [
         "single-file",
-        "trace",
+        "site-logs",
         "dataset-size",
         "breakdown",
         "clients",
         "new-flash",
+        "flashpache",
         "burstiness",
         "cpu-speed",
         "hot-cold",
+        "overload",
+        "cwnd",
     ] {
         assert!(listed.stdout.lines().any(|line| line.starts_with(name)), "{name}: {listed:?}");
     }
     let planned = flash(["experiment", "clients", "--quick", "--plan"]);
     assert!(planned.code == Some(0) && planned.stdout.contains("takes: about"), "{planned:?}");
     let set = small_set();
-    let cases: [(&[&str], &str); 9] = [
-        (&["traces"], "no experiment 'traces'"),
+    let cases: [(&[&str], &str); 11] = [
+        (&["sites"], "no experiment 'sites'"),
+        (&["trace"], "the experiment 'trace' is named 'site-logs'"),
+        (&["site-logs", "--trace", "x.log"], "named --log"),
         (&["single-file", "--rounds", "0"], "0 rounds"),
         (&["single-file", "--peers", "zeus"], "no server 'zeus'"),
         (&["single-file", "--duration", "x"], "--duration"),
-        (&["clients", "--trace", "x.log"], "only the experiment `trace`"),
+        (&["clients", "--log", "x.log"], "only the experiment `site-logs`"),
         (&["clients", "--memory", "1"], "1 bytes of memory"),
         (&["dataset-size", "--files", set], "has fewer than"),
-        (&["single-file", "more"], "for `flash experiment table`"),
-        (&["table"], "no folders"),
+        (&["single-file", "more"], "for `flash experiment judge`"),
+        (&["judge"], "no folders"),
     ];
     for (words, part) in cases {
         let folder = Folder::new();

@@ -1,16 +1,22 @@
-//! What the tests of the lab share: running `flash`, a file set, a Flash to measure, and folders that
+//! Tools for the tests of the lab: running `flash`, a file set, a Flash to measure, and folders that
 //! go away.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tempfile::TempDir;
+
+#[path = "../skip.rs"]
+mod skipping;
+
+pub(crate) use skipping::skip;
 
 /// How long a command may take that should be done in seconds: generous, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -19,20 +25,17 @@ const PATIENCE: Duration = Duration::from_secs(90);
 pub(crate) const FLASH: &str = env!("CARGO_BIN_EXE_flash");
 
 /// A folder of its own for a test; removed at its end.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder(TempDir);
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("flash-lab-e2e-{}-{number}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+        // Servers change their user and still read here.
+        let open_to_all = Permissions::from_mode(0o755);
+        Self(tempfile::Builder::new().prefix("flash-lab-e2e-").permissions(open_to_all).tempdir().unwrap())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path().join(name)
     }
 
     pub(crate) fn text(&self, name: &str) -> String {
@@ -42,12 +45,6 @@ impl Folder {
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         fs::write(self.path(name), content).unwrap();
         self.text(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -109,6 +106,26 @@ impl Running {
         assert!(sent.success());
     }
 
+    /// Waits until a `flash trace` or `flash doctor` records: it has events of the kernel open, and waits for them.
+    #[track_caller]
+    pub(crate) fn wait_until_it_records(&mut self) {
+        let started = Instant::now();
+        let place = format!("/proc/{}", self.child.id());
+        let mut times_asleep = 0;
+        while times_asleep < 5 {
+            assert!(started.elapsed() < PATIENCE, "flash does not record within {PATIENCE:?}");
+            assert_eq!(self.child.try_wait().unwrap(), None, "flash has ended");
+            thread::sleep(Duration::from_millis(30));
+            let descriptors = fs::read_dir(format!("{place}/fd")).unwrap().flatten();
+            let mut targets = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
+            let has_events = targets.any(|target| target.to_string_lossy().contains("perf_event"));
+            let status = fs::read_to_string(format!("{place}/status")).unwrap();
+            // One that a busy machine keeps waiting for a processor is not asleep.
+            let is_asleep = status.lines().any(|line| line.starts_with("State:\tS"));
+            times_asleep = if has_events && is_asleep { times_asleep + 1 } else { 0 };
+        }
+    }
+
     /// Waits for its end.
     #[track_caller]
     pub(crate) fn wait(mut self) -> Ended {
@@ -143,8 +160,15 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn folder(path: &str) -> Self {
+        Self::folder_with(path, &[])
+    }
+
+    /// The same with these words more.
+    pub(crate) fn folder_with(path: &str, words: &[&str]) -> Self {
         let mut command = Command::new(FLASH);
-        command.args(["serve", path, "--listen", "127.0.0.1:0", "--workers", "1"]);
+        command
+            .args(["serve", path, "--listen", "127.0.0.1:0", "--workers", "1", "--queue-wait", "0s"])
+            .args(words);
         if is_root() {
             command.args(["--user", "root"]);
         }
@@ -161,6 +185,16 @@ impl Served {
     }
 }
 
+/// Waits until an access log has this many lines.
+#[track_caller]
+pub(crate) fn wait_for_lines(log: &str, lines: usize) {
+    let started = Instant::now();
+    while fs::read_to_string(log).unwrap_or_default().lines().count() < lines {
+        assert!(started.elapsed() < PATIENCE, "fewer than {lines} requests within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 impl Drop for Served {
     fn drop(&mut self) {
         let _ = Command::new("kill").args(["-s", "TERM", &self.child.id().to_string()]).status();
@@ -170,11 +204,6 @@ impl Drop for Served {
 
 fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|found| std::os::unix::fs::MetadataExt::uid(&found) == 0)
-}
-
-/// Says why a test was not made.
-pub(crate) fn skip(why: &str) {
-    eprintln!("skipped: {why}");
 }
 
 /// Whether a program is installed.

@@ -2,10 +2,13 @@
 //! servers that do all they can to spoil a measurement.
 
 mod bad_servers;
+mod cache;
 mod commands;
 mod doctor;
 mod experiment;
+mod gated;
 mod harness;
 mod interfere;
+mod link;
 mod peers;
 mod trace;

@@ -6,7 +6,11 @@ use crate::harness::{FLASH, Folder, flash, is_installed, run_json, skip, small_s
 fn flash_nginx_and_apache_are_compared() {
     let mut names = vec!["flash"];
     for (program, name) in [("nginx", "nginx"), ("apache2", "apache-event")] {
-        if is_installed(program) { names.push(name) } else { skip(&format!("{program} is not installed")) }
+        if is_installed(program) {
+            names.push(name);
+        } else {
+            skip(&format!("in part: {program} is not installed"));
+        }
     }
     let folder = Folder::new();
     let out = folder.text("out");
@@ -14,7 +18,7 @@ fn flash_nginx_and_apache_are_compared() {
         "--levels",
         "0.3,0.6",
         "--duration",
-        "1s",
+        "500ms",
         "--warm-up",
         "0s",
         "--connections",
@@ -39,7 +43,7 @@ fn flash_nginx_and_apache_are_compared() {
             let answered = |level: &serde_json::Value| level["counts"]["answered"].as_u64().unwrap();
             let rounds: u64 =
                 subject["rounds"].as_array().unwrap().iter().skip(index).step_by(2).map(answered).sum();
-            assert_eq!(answered(level), rounds, "both rounds together");
+            assert_eq!(answered(level), rounds, "a level pools both rounds");
             assert!(level["server"]["cpu_s"].as_f64().unwrap() > 0.0);
         }
     }
@@ -77,7 +81,7 @@ fn a_server_that_can_not_be_started_is_out_with_the_reason() {
 }
 
 #[test]
-fn a_malformed_file_of_servers_is_told_where() {
+fn the_error_for_a_malformed_peers_file_names_the_place() {
     let folder = Folder::new();
     let file = folder.write("peers.toml", "[[server]]\nname = \"x\"\ncomand = [\"y\"]\n");
     let ended = flash(["compare", "--servers", &file, "--files", small_set(), "--out", &folder.text("out")]);

@@ -1,8 +1,11 @@
 //! The house rules, run as a test (after TigerBeetle's `tidy.zig`). Each rule looks at the whole
 //! workspace and says file and line of what breaks it; beside each stands a proof that it can fail.
 
+mod c;
+mod links;
 mod modules;
 mod source;
+mod words;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -23,12 +26,32 @@ const FEW_PARAMETERS: &[&str] =
 
 /// The rooms: each crate, and those of ours that it may depend on.
 const ROOMS: &[(&str, &[&str])] = &[
-    ("flash", &["flash-lab", "flash-server"]),
-    ("flash-lab", &["flash-http", "flash-prompt", "flash-waiting"]),
-    ("flash-server", &["flash-engine", "flash-http", "flash-prompt", "flash-waiting", "flash-worker"]),
+    // The crates of system calls are for the clients of its tests.
+    (
+        "flash",
+        &[
+            "flash-kit",
+            "flash-lab",
+            "flash-load",
+            "flash-prompt",
+            "flash-server",
+            "flash-trace",
+            "flash-waiting",
+        ],
+    ),
+    ("flash-lab", &["flash-keeper", "flash-kit", "flash-load", "flash-waiting"]),
+    ("flash-trace", &["flash-kit", "flash-waiting"]),
+    ("flash-load", &["flash-kit", "flash-prompt", "flash-waiting"]),
+    ("flash-kit", &["flash-waiting"]),
+    (
+        "flash-server",
+        &["flash-engine", "flash-http", "flash-keeper", "flash-prompt", "flash-waiting", "flash-worker"],
+    ),
     ("flash-worker", &["flash-engine", "flash-http", "flash-prompt"]),
-    ("flash-engine", &["flash-http"]),
+    // The keeper is for the engine's tests.
+    ("flash-engine", &["flash-http", "flash-keeper"]),
     ("flash-http", &[]),
+    ("flash-keeper", &[]),
     ("flash-waiting", &["flash-prompt"]),
     ("flash-prompt", &[]),
     ("flash-checks", &["flash-engine", "flash-http", "flash-server", "flash-worker"]),
@@ -231,7 +254,7 @@ fn upward_edges(path: &str, manifest: &toml::Table) -> Vec<Breach> {
         dependencies(manifest).into_iter().filter(|other| other == "flash" || other.starts_with("flash-"));
     // Its tests may build it with other features.
     ours.filter(|other| other != name && !allowed.contains(&other.as_str()))
-        .map(|other| Breach::new(path, 1, format!("`{name}` may not depend on `{other}`")))
+        .map(|other| Breach::new(path, 1, format!("`{name}` must not depend on `{other}`")))
         .collect()
 }
 
@@ -261,7 +284,9 @@ fn reached(room: &str) -> Vec<&'static str> {
 fn a_worker_reaches_no_crate_that_waits() {
     let worker = reached("flash-worker");
     assert!(worker.contains(&"flash-prompt"), "{worker:?}");
-    for waiting in ["flash-waiting", "flash-server", "flash-lab", "flash"] {
+    for waiting in
+        ["flash-waiting", "flash-server", "flash-kit", "flash-load", "flash-trace", "flash-lab", "flash"]
+    {
         assert!(!worker.contains(&waiting), "a worker reaches {waiting}: {worker:?}");
     }
     assert!(reached("flash").contains(&"flash-waiting"), "by several edges");
@@ -297,7 +322,7 @@ fn system_crates(path: &str, manifest: &toml::Table) -> Vec<Breach> {
     }
     let name = name_of(manifest);
     let theirs = dependencies(manifest).into_iter().filter(|other| SYSTEM_CRATES.contains(&other.as_str()));
-    theirs.map(|other| Breach::new(path, 1, format!("`{name}` may not depend on `{other}`"))).collect()
+    theirs.map(|other| Breach::new(path, 1, format!("`{name}` must not depend on `{other}`"))).collect()
 }
 
 fn system_calls(source: &Source) -> Vec<Breach> {
@@ -358,7 +383,7 @@ fn unsafe_code_is_found() {
     assert_eq!(unsafe_code(&Source::new("crates/sys/prompt/src/x.rs", text)), []);
 }
 
-// What a room may not reach.
+// Each crate's forbidden names.
 
 /// Whether engine and http may name this: nothing that touches the world.
 fn is_worldly(path: &str) -> bool {
@@ -540,7 +565,7 @@ fn undocumented(source: &Source) -> Vec<Breach> {
 #[test]
 fn a_file_begins_with_what_it_is_for() {
     assert_kept(
-        "A module starts with what it is for, who calls it, and what it may not do.",
+        "A module starts with what it is for, who calls it, and what it must not do.",
         &each(undocumented),
     );
 }

@@ -1,8 +1,8 @@
 //! A source file, taken apart just far enough for the house rules: code told from comments, text and
 //! tests; functions found; `use` trees spelt out.
 //!
-//! A real parser would be exact, and cost more to build than all the rules to run. What this one needs
-//! is code that rustc accepts and rustfmt has seen.
+//! A real parser would be exact, and cost more to build than all the rules to run. This one needs
+//! code that rustc accepts and rustfmt has formatted.
 
 /// A file of Rust.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! Chunked bodies: `flash_http::body` agrees with the grammar of RFC 9112 section 7.1, however the
-//! bytes arrive.
+//! Chunked bodies: `flash_http::body` agrees with the grammar of RFC 9112 section 7.1, however the bytes
+//! arrive.
 
 use flash_http::{BadBody, Chunked, Progress};
 
@@ -10,7 +10,7 @@ const EXTENSION_BYTES_MAX: usize = 256;
 const TRAILER_BYTES_MAX: usize = 8 * 1024;
 const SIZE_DIGITS_MAX: usize = 16;
 
-/// `input` is what follows a head that says `chunked`.
+/// Checks `input`, the bytes after a head that announces a chunked body.
 pub fn body(input: &[u8]) {
     let whole = skip(input, [input.len()]);
     assert_eq!(whole, expected(input));
@@ -19,7 +19,7 @@ pub fn body(input: &[u8]) {
     if let Ok(progress) = whole {
         assert!(progress.data_bytes <= progress.consumed && progress.consumed <= input.len());
         assert!(progress.done || progress.consumed == input.len());
-        // What follows is not looked at.
+        // The bytes after the body do not matter.
         assert_eq!(skip(&input[..progress.consumed], [progress.consumed]), whole);
     }
 }
@@ -39,7 +39,7 @@ fn skip(input: &[u8], ends: impl IntoIterator<Item = usize>) -> Result<Progress,
     Ok(total)
 }
 
-/// Reads a body that is there whole, or as far as it is.
+/// A plain reader of a body, complete or not.
 struct Reader<'b> {
     input: &'b [u8],
     at: usize,
@@ -116,7 +116,7 @@ impl Reader<'_> {
         if taken as u64 == size { self.expect(b"\r\n") } else { Err(Stop::Short) }
     }
 
-    /// Field lines and the empty line at the end.
+    /// Reads field lines and the empty line at the end.
     fn trailers(&mut self) -> Result<(), Stop> {
         let start = self.at;
         loop {

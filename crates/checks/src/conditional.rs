@@ -1,4 +1,4 @@
-//! Preconditions: `flash_http::conditional` agrees with RFC 9110 section 13, taken step by step.
+//! Preconditions: `flash_http::conditional` agrees with RFC 9110 section 13, followed step by step.
 
 use flash_http::conditional::{evaluate, range_applies};
 use flash_http::date::parse_http_date;
@@ -7,8 +7,8 @@ use flash_http::{Head, HeadLimits, Method, Validators, Verdict, parse_head};
 use crate::request_reference::{Expected, expected};
 use crate::text::{number, split_line, trim_blanks};
 
-/// `input` is a line with the time of modification, the present time and the entity tag, and then
-/// the lines of a request head, each ended by a line feed; `Host` is added.
+/// Checks `input`: a line with the time of modification, the present time and the entity tag, followed by the
+/// lines of a request head, each ended by a line feed. `Host` is added.
 pub fn conditional(input: &[u8]) {
     let (first, lines) = split_line(input);
     let mut words = first.splitn(3, |&byte| byte == b' ');
@@ -30,7 +30,7 @@ pub fn conditional(input: &[u8]) {
     assert_eq!(range_applies(&request, &validators, now_s), applies(&reference, etag, modified_s, now_s));
 }
 
-/// The steps of section 13.2.2, but the last.
+/// The steps of section 13.2.2, except the last.
 fn verdict(head: &Expected<'_>, etag: &[u8], modified_s: i64) -> Verdict {
     let fields = &head.fields;
     let date = |name| fields.once(name).and_then(parse_http_date);
@@ -59,7 +59,7 @@ fn verdict(head: &Expected<'_>, etag: &[u8], modified_s: i64) -> Verdict {
     Verdict::Proceed
 }
 
-/// Step 5. A repeated field counts as absent, with the range it stands for.
+/// Step 5. A repeated `If-Range` counts as absent, together with `Range`.
 fn applies(head: &Expected<'_>, etag: &[u8], modified_s: i64, now_s: i64) -> bool {
     match head.fields.once("if-range") {
         None => true,
@@ -68,12 +68,12 @@ fn applies(head: &Expected<'_>, etag: &[u8], modified_s: i64, now_s: i64) -> boo
     }
 }
 
-/// Whether a list of entity tags, or `*`, names this one, which is strong.
+/// Whether a list of entity tags, or `*`, contains this strong tag.
 fn names(list: &[u8], etag: &[u8], strongly: bool) -> bool {
     if list == b"*" {
         return true;
     }
-    // A comma between quotes separates nothing.
+    // A comma between quotes is not a separator.
     let mut elements = vec![Vec::new()];
     let mut quoted = false;
     for &byte in list {

@@ -1,5 +1,5 @@
-//! Dates: what is written is read back, in all three formats of RFC 9110 section 5.6.7, and nothing
-//! else is read.
+//! Dates: a written date can be read back in all three formats of RFC 9110 section 5.6.7, and nothing else is
+//! accepted.
 
 use flash_http::date::{http_date, iso_date, log_date, parse_http_date};
 
@@ -11,7 +11,7 @@ const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
-/// `input` is a moment in seconds since 1970, or a date.
+/// Checks `input`, a time in seconds since 1970 or a date.
 pub fn date(input: &[u8]) {
     if let Some(unix_s) = number(input) {
         written(unix_s);
@@ -26,7 +26,7 @@ pub fn date(input: &[u8]) {
 }
 
 fn written(unix_s: i64) {
-    // Other moments are written as the nearest that can be.
+    // A time outside the range is written as the nearest one within it.
     let held_s = unix_s.clamp(0, LAST_S);
     let Forms { year, imf, rfc850, asctime, log, iso, .. } = forms(held_s);
     assert_eq!(http_date(unix_s).as_slice(), imf.as_bytes());
@@ -39,19 +39,19 @@ fn written(unix_s: i64) {
     }
 }
 
-/// A moment in every form.
+/// A time in every format.
 struct Forms {
     year: i64,
     imf: String,
     rfc850: String,
     asctime: String,
-    /// With a zero where RFC 9110 wants a space.
+    /// With a zero where RFC 9110 demands a space.
     asctime_zero: String,
     log: String,
     iso: String,
 }
 
-/// By counting years and months from 1970-01-01, a Thursday.
+/// Counts years and months from 1970-01-01, a Thursday.
 fn forms(unix_s: i64) -> Forms {
     let weekday = DAYS[((unix_s / DAY_S + 4) % 7) as usize];
     let (mut day, mut year, mut month) = (unix_s / DAY_S, 1970, 0);

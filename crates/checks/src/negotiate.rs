@@ -1,12 +1,12 @@
-//! Negotiation: `flash_http::negotiate` agrees with RFC 9110 sections 12.4.2, 12.5.1 and 12.5.3, and
-//! with what it documents where they leave a choice.
+//! Negotiation: `flash_http::negotiate` agrees with RFC 9110 sections 12.4.2, 12.5.1 and 12.5.3, and with its
+//! own documentation where they leave a choice.
 
 use flash_http::negotiate::{accept_encoding, prefers_json};
 use flash_http::{Choice, Coding};
 
 use crate::text::{elements, is_field_value, split_line, trim_blanks};
 
-/// `input` is a line that names the codings there are, and the value of `Accept-Encoding` or of
+/// Checks `input`: a line with the available codings, followed by the value of `Accept-Encoding` or of
 /// `Accept`.
 pub fn negotiate(input: &[u8]) {
     let (there, field) = split_line(input);
@@ -56,7 +56,7 @@ fn thousandths(value: &[u8]) -> Option<u32> {
     }
 }
 
-/// The last word on a name counts.
+/// If a name occurs more than once, its last weight counts.
 fn named(weights: &[Weighted], name: &str) -> Option<u32> {
     weights.iter().rfind(|(found, _)| found == name.as_bytes()).map(|(_, weight)| *weight)
 }
@@ -69,8 +69,9 @@ fn weight_of(weights: &[Weighted], coding: Coding) -> Option<u32> {
     named.or_else(|| self::named(weights, "*"))
 }
 
-/// Of what is there and not ruled out, what weighs most; among equals what is coded, in the order of
-/// [`Coding::ALL`]. The plain file, where nothing is said of it, comes after all that is wanted.
+/// The choice with the highest weight among the available and acceptable ones. Among equals, coded variants
+/// win, in the order of [`Coding::ALL`]. A plain file that the field does not mention comes after every
+/// coding that it names.
 fn expected_choice(weights: &[Weighted], there: &[&[u8]]) -> Choice {
     let is_there = |coding: &Coding| there.contains(&coding.token().as_bytes());
     let mut choices: Vec<(u32, Choice)> = Coding::ALL
@@ -80,7 +81,7 @@ fn expected_choice(weights: &[Weighted], there: &[&[u8]]) -> Choice {
         .collect();
     let identity = named(weights, "identity").or_else(|| named(weights, "*"));
     choices.push((identity.map_or(1, |weight| 2 * weight), Choice::Identity));
-    // Stable, so that equals keep their order.
+    // The sort is stable, so equal weights keep their order.
     choices.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
     match choices[0] {
         (0, _) => Choice::NotAcceptable,
@@ -89,7 +90,7 @@ fn expected_choice(weights: &[Weighted], there: &[&[u8]]) -> Choice {
 }
 
 fn expected_json(weights: &[Weighted]) -> bool {
-    // The most precise range decides; of several alike, the one that weighs most.
+    // The most precise range decides; among equally precise ones, the highest weight.
     let of = |ranges: [&str; 3]| {
         let weight = |range: &str| weights.iter().filter(|w| w.0 == range.as_bytes()).map(|w| w.1).max();
         let mut found =

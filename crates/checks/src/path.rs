@@ -1,5 +1,5 @@
-//! Paths: `flash_http::target` agrees with RFC 3986 section 5.2.4 taken segment by segment; what it
-//! gives stays under the root, and survives being a link.
+//! Paths: `flash_http::target` agrees with RFC 3986 section 5.2.4 applied segment by segment. Its results
+//! stay under the root and survive conversion to a link.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -9,7 +9,7 @@ use std::path::{Component, Path};
 use flash_http::target::{encode_path, is_hidden};
 use flash_http::{EncodedSlash, decode_path};
 
-/// `input` is the path of a request target, still encoded.
+/// Checks `input`, the path of a request target, still encoded.
 pub fn path(input: &[u8]) {
     link(input);
     for encoded_slash in [EncodedSlash::Decode, EncodedSlash::Refuse] {
@@ -18,18 +18,18 @@ pub fn path(input: &[u8]) {
         if let Ok(path) = found {
             let is_plain =
                 !input.contains(&b'%') && !input.windows(2).any(|two| two == b"//" || two == b"/.");
-            assert!(matches!(path, Cow::Borrowed(_)) || !is_plain, "copied where nothing could change");
+            assert!(matches!(path, Cow::Borrowed(_)) || !is_plain, "a path without changes was copied");
             safe(input, &path);
         }
     }
 }
 
-/// The properties of every path that was decoded.
+/// The properties of every decoded path.
 fn safe(input: &[u8], path: &[u8]) {
     assert!(path.len() <= input.len());
 
-    // As the file system will read it: only names, each of them under the root.
-    let relative = path.strip_prefix(b"/").expect("an absolute path");
+    // The file system must see only names, each of them under the root.
+    let relative = path.strip_prefix(b"/").expect("a decoded path is absolute");
     assert!(!path.contains(&0));
     let names: Vec<&[u8]> = Path::new(OsStr::from_bytes(relative))
         .components()
@@ -42,7 +42,7 @@ fn safe(input: &[u8], path: &[u8]) {
     if path.ends_with(b"/") && path.len() > 1 {
         spelt.push(b'/');
     }
-    assert_eq!(spelt, path, "a slash too many");
+    assert_eq!(spelt, path, "the path has an extra slash");
 
     let hides =
         |(at, name): (usize, &&[u8])| name.starts_with(b".") && !(at == 0 && **name == *b".well-known");
@@ -51,7 +51,7 @@ fn safe(input: &[u8], path: &[u8]) {
     assert_eq!(decode_path(link.as_bytes(), EncodedSlash::Refuse).as_deref(), Ok(path), "as a link");
 }
 
-/// A link leads nowhere but to a path of this server, and stays one in HTML and in a head.
+/// A link leads only to a path of this server, and needs no escapes in HTML or in a head.
 fn link(path: &[u8]) {
     let link = encode_path(path);
     assert!(!link.starts_with("//"));
@@ -79,7 +79,7 @@ fn expected(raw: &[u8], encoded_slash: EncodedSlash) -> Option<Vec<u8>> {
     Some([b"/", names.join(&b"/"[..]).as_slice(), slash].concat())
 }
 
-/// Without its escapes; None where one is malformed, or stands for what no path holds.
+/// Decodes the escapes. None if one is malformed, or if it stands for a byte that no path can have.
 fn unescape(raw: &[u8]) -> Option<Vec<u8>> {
     let mut parts = raw.split(|&byte| byte == b'%');
     let mut name = parts.next()?.to_vec();

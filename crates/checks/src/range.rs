@@ -1,17 +1,17 @@
-//! Ranges: `flash_http::range` agrees with RFC 9110 section 14 read plainly, and `multipart` writes
-//! what a client reads back.
+//! Ranges: `flash_http::range` agrees with a simple implementation of RFC 9110 section 14, and a client can
+//! parse the output of `multipart`.
 
 use flash_http::multipart::{boundary, content_range, part_end, part_head, parts_bytes};
 use flash_http::range::{ByteRange, PARTS_AT_ANY_COST_MAX, RANGES_MAX, Ranges, parse_range};
 
 use crate::text::{elements, is_field_value, number, split_line};
 
-/// The largest file whose parts are written out and read back.
+/// Size of the largest file whose parts are written and parsed.
 const FILE_BYTES_MAX: u64 = 40_000;
 
 const CONTENT_TYPE: &str = "text/plain";
 
-/// `input` is the length of a file, a line feed, and the value of `Range`.
+/// Checks `input`: the length of a file, a line feed, and the value of `Range`.
 pub fn range(input: &[u8]) {
     let (first, field) = split_line(input);
     let file_bytes = number(first).unwrap_or(1_000);
@@ -27,8 +27,11 @@ pub fn range(input: &[u8]) {
     };
     let mut sorted: Vec<_> = ranges.iter().map(|range| (range.start, range.end)).collect();
     sorted.sort_unstable();
-    assert!(sorted.iter().all(|(start, end)| start < end && *end <= file_bytes), "outside of the file");
-    assert!(sorted.windows(2).all(|pair| pair[0].1 < pair[1].0), "some bytes twice");
+    assert!(
+        sorted.iter().all(|(start, end)| start < end && *end <= file_bytes),
+        "a range is outside the file"
+    );
+    assert!(sorted.windows(2).all(|pair| pair[0].1 < pair[1].0), "some bytes are sent twice");
     assert!(ranges.iter().map(ByteRange::len).sum::<u64>() <= file_bytes);
     for range in ranges {
         let text = content_range(range, file_bytes);
@@ -39,9 +42,9 @@ pub fn range(input: &[u8]) {
     }
 }
 
-/// In `u128`, so that nothing has to be held at a bound.
+/// In `u128`, so that no number overflows.
 fn expected(field: &[u8], file_bytes: u64) -> Ranges {
-    // As nginx and Apache do; a `Content-Range` can name no part of it.
+    // As nginx and Apache do, because no `Content-Range` can name a part of it.
     if file_bytes == 0 {
         return Ranges::Whole;
     }
@@ -66,7 +69,7 @@ fn expected(field: &[u8], file_bytes: u64) -> Ranges {
     }
 }
 
-/// Whether these parts take fewer bytes than the file. Read from what a part looks like.
+/// Whether these parts take fewer bytes than the file, computed from the format of a part.
 fn is_shorter(ranges: &[ByteRange], file_bytes: u64) -> bool {
     let part = |range: &ByteRange| {
         let named = format!("bytes {}-{}/{file_bytes}", range.start, range.end - 1);
@@ -74,11 +77,11 @@ fn is_shorter(ranges: &[ByteRange], file_bytes: u64) -> bool {
         (lines.join("\r\n").len() + named.len()) as u128 + u128::from(range.end - range.start)
     };
     let end = "\r\n--flash-0123456789abcdeffl--\r\n".len() as u128;
-    // No line end before the first part.
+    // The first part has no line end before it.
     ranges.iter().map(part).sum::<u128>() - 2 + end < u128::from(file_bytes)
 }
 
-/// RFC 9110 section 14.1.2: first byte and the one after the last, empty if there are none.
+/// RFC 9110 section 14.1.2: the first byte and the one after the last; an empty range if there are none.
 fn spec(spec: &[u8], file_bytes: u128) -> Option<(u128, u128)> {
     let (first, last) = std::str::from_utf8(spec).ok()?.split_once('-')?;
     match (first, last) {
@@ -88,7 +91,7 @@ fn spec(spec: &[u8], file_bytes: u128) -> Option<(u128, u128)> {
             let (first_digits, last_digits) = (first.trim_start_matches('0'), last.trim_start_matches('0'));
             let backwards = (last_digits.len(), last_digits) < (first_digits.len(), first_digits);
             let (first, last) = (digits(first)?, digits(last)?);
-            // Numbers beyond every file are all the same to a server: they are not compared.
+            // All numbers beyond every file are the same to a server, so they are not compared.
             let beyond = u128::from(u64::MAX);
             if backwards && (first < beyond || last < beyond) {
                 return None;
@@ -105,7 +108,8 @@ fn digits(text: &str) -> Option<u128> {
     Some(text.parse().unwrap_or(u128::MAX / 2))
 }
 
-/// Joins those that overlap or touch until none do, each in the place of the first it was made of.
+/// Joins ranges that overlap or touch until none are left; each joined range has the position of its first
+/// part.
 fn join(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
     loop {
         let pair = (0..ranges.len())
@@ -117,7 +121,7 @@ fn join(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
     }
 }
 
-/// Writes the parts of a file and reads them as RFC 2046 section 5.1 says.
+/// Writes the parts of a file and parses them by RFC 2046 section 5.1.
 fn multipart(ranges: &[ByteRange], file_bytes: u64) {
     let file: Vec<u8> = (0..file_bytes).map(|at| b"-\r\nflash"[(at % 8) as usize]).collect();
     let boundary = boundary(file_bytes);

@@ -1,4 +1,4 @@
-//! Request heads: `flash_http::request` agrees with the plain reference, however the bytes arrive.
+//! Request heads: `flash_http::request` agrees with the simple reference, however the bytes arrive.
 
 use std::borrow::Cow;
 
@@ -8,28 +8,31 @@ use flash_http::{BadHead, Head, HeadLimits, Request, head_end, parse_head};
 use crate::request_reference::{Expected, expected};
 use crate::text::cuts;
 
-/// Limits that short inputs reach.
+/// Limits low enough for short inputs to reach.
 const SMALL: HeadLimits = HeadLimits { head_bytes: 200, fields: 4, target_bytes: 24 };
 
-/// Prefixes that are tried of one input: so many, and so many bytes of them together.
+/// Limits of the prefixes of one input that are tried: their number, and their bytes in total.
 const PREFIXES_MAX: usize = 48;
 const PREFIX_BYTES_MAX: usize = 64 * 1024;
-/// Bytes that arrive one by one; more come at once.
+/// This many bytes arrive one by one; the rest arrives at once.
 const SINGLE_BYTES_MAX: usize = 1_024;
 
-/// `input` is what a connection brings.
+/// Checks `input`, the bytes received on a connection.
 pub fn request(input: &[u8]) {
     for limits in [HeadLimits::default(), SMALL] {
         let whole = parse_head(input, &limits);
         let reference = expected(input, &limits);
         match (&whole, &reference) {
             (Ok(Head::Complete(request)), Some(expected)) => same(request, expected),
-            (Ok(Head::Complete(_)), None) => panic!("taken, though no good head"),
-            (_, Some(_)) => panic!("a good head, but {whole:?}"),
+            (Ok(Head::Complete(_)), None) => panic!("an invalid head was accepted"),
+            (_, Some(_)) => panic!("a valid head was refused: {whole:?}"),
             (_, None) => {}
         }
         if let Ok(Head::Partial) = whole {
-            assert!(input.len() < limits.head_bytes, "more is awaited of a head that is too large");
+            assert!(
+                input.len() < limits.head_bytes,
+                "the parser waits for more although the head is too large"
+            );
         }
         prefixes(input, &limits, outcome(&whole));
         arrivals(input, &limits, outcome(&whole));
@@ -40,7 +43,7 @@ pub fn request(input: &[u8]) {
     }
 }
 
-/// Some(length) of a whole head, None of a partial one.
+/// The length of a complete head, None for a partial one.
 type Outcome = Result<Option<usize>, BadHead>;
 
 fn outcome(parsed: &Result<Head<'_>, BadHead>) -> Outcome {
@@ -71,7 +74,7 @@ fn same(request: &Request<'_>, expected: &Expected<'_>) {
         let copied = matches!(found, Some(Cow::Owned(_)));
         assert_eq!(copied, fields.all(name).len() > 1, "{name}: only a repeated field is copied");
     }
-    // A repeated If-Range takes Range with it.
+    // A repeated `If-Range` makes `Range` absent too.
     let range = fields.once("range").filter(|_| fields.all("if-range").len() < 2);
     assert_eq!(request.range, range, "range");
     for (name, found) in [
@@ -86,8 +89,8 @@ fn same(request: &Request<'_>, expected: &Expected<'_>) {
     }
 }
 
-/// No head is taken before its last byte has come, none is refused that becomes good, and what
-/// follows it changes nothing.
+/// No head is accepted before its last byte has come, none is refused that can become valid, and the bytes
+/// after it do not matter.
 fn prefixes(input: &[u8], limits: &HeadLimits, whole: Outcome) {
     let count = (PREFIX_BYTES_MAX / (input.len() + 1)).min(PREFIXES_MAX);
     let step = input.len() / (count + 1) + 1;
@@ -95,7 +98,9 @@ fn prefixes(input: &[u8], limits: &HeadLimits, whole: Outcome) {
     let around_end = end.saturating_sub(8)..(end + 8).min(input.len());
     for length in (0..input.len()).step_by(step).chain(around_end) {
         match (outcome(&parse_head(&input[..length], limits)), whole) {
-            (Ok(None), Ok(Some(head_len))) => assert!(length < head_len, "not taken at {length}"),
+            (Ok(None), Ok(Some(head_len))) => {
+                assert!(length < head_len, "a complete head was not accepted at {length}");
+            }
             (Ok(None), _) | (Err(_), Err(_)) => {}
             (Ok(taken), whole) => assert_eq!(Ok(taken), whole, "at {length}"),
             (Err(bad), whole) => panic!("{bad} at {length}, but then {whole:?}"),
@@ -103,7 +108,7 @@ fn prefixes(input: &[u8], limits: &HeadLimits, whole: Outcome) {
     }
 }
 
-/// Receiving as the module's documentation says gives the same, in single bytes and in pieces.
+/// Receiving as the module's documentation describes gives the same result, in single bytes and in pieces.
 fn arrivals(input: &[u8], limits: &HeadLimits, whole: Outcome) {
     let single: Vec<usize> = (0..=input.len().min(SINGLE_BYTES_MAX)).chain([input.len()]).collect();
     for ends in [single, cuts(input)] {
@@ -120,7 +125,8 @@ fn arrivals(input: &[u8], limits: &HeadLimits, whole: Outcome) {
             seen = end;
         }
         match (arrived, whole) {
-            // What of several faults is named may differ; garbage without a line end is left to wait.
+            // If a head has several faults, a different one may be reported. Garbage without a line end may
+            // wait for more.
             (Err(_) | Ok(None), Err(_)) => {}
             (arrived, whole) => assert_eq!(arrived, whole, "as it arrives"),
         }

@@ -1,5 +1,5 @@
-//! Which request heads are good and what they say, read line by line from RFC 9112 and from what
-//! `flash_http::request` documents beyond it. Called by `request`. It may not use a parser of Flash.
+//! A reference parser of request heads, written line by line from RFC 9112 and the documentation of
+//! `flash_http::request`. Called by `request`. It must not use a parser of Flash.
 
 use std::net::Ipv6Addr;
 
@@ -7,7 +7,7 @@ use flash_http::{Body, HeadLimits, Method, Version};
 
 use crate::text::{elements, is_token, trim_blanks};
 
-/// What a good head says.
+/// The content of a valid head.
 pub(crate) struct Expected<'b> {
     pub(crate) head_len: usize,
     pub(crate) line: &'b [u8],
@@ -22,7 +22,7 @@ pub(crate) struct Expected<'b> {
     pub(crate) fields: FieldLines<'b>,
 }
 
-/// Names in lower case and values, in order.
+/// Names in lower case with their values, in order.
 pub(crate) struct FieldLines<'b>(Vec<(Vec<u8>, &'b [u8])>);
 
 impl<'b> FieldLines<'b> {
@@ -37,7 +37,7 @@ impl<'b> FieldLines<'b> {
         (!all.is_empty()).then(|| all.join(&b", "[..]))
     }
 
-    /// The value of a field that stands once.
+    /// The value of a field that occurs exactly once.
     pub(crate) fn once(&self, name: &str) -> Option<&'b [u8]> {
         match self.all(name)[..] {
             [value] => Some(value),
@@ -50,7 +50,7 @@ impl<'b> FieldLines<'b> {
     }
 }
 
-/// What the head at the front of `input` says; None where there is none, or not a good one.
+/// Parses the head at the front of `input`; None if it is incomplete or invalid.
 pub(crate) fn expected<'b>(input: &'b [u8], limits: &HeadLimits) -> Option<Expected<'b>> {
     let mut rest = input;
     for _ in 0..2 {
@@ -121,7 +121,7 @@ fn is_word(text: &[u8], word: &str) -> bool {
     text.eq_ignore_ascii_case(word.as_bytes())
 }
 
-/// Cut at each CRLF; None where a CR or LF stands alone.
+/// Splits at each CRLF; None if there is a lone CR or LF.
 fn lines(text: &[u8]) -> Option<Vec<&[u8]>> {
     let mut lines = Vec::new();
     let mut rest = text;
@@ -177,7 +177,7 @@ fn split_target<'b>(method: &[u8], target: &'b [u8]) -> Option<Target<'b>> {
     Some((if path.is_empty() { b"/" } else { path }, query, Some(host)))
 }
 
-/// `uri-host [ ":" port ]` of RFC 9110 section 7.2: the host.
+/// The host of `uri-host [ ":" port ]` (RFC 9110 section 7.2).
 fn host(authority: &[u8]) -> Option<&[u8]> {
     let text = std::str::from_utf8(authority).ok().filter(|text| text.is_ascii())?;
     let (host, port) = match text.strip_prefix('[') {
@@ -209,7 +209,7 @@ fn is_reg_name(name: &str) -> bool {
         })
 }
 
-/// RFC 9112 section 6.3, where it leaves no doubt; None where it does.
+/// The framing by RFC 9112 section 6.3; None if it is ambiguous.
 fn body(fields: &FieldLines<'_>, version: Version) -> Option<Body> {
     let length = fields.at_most_once("content-length")?;
     match (fields.at_most_once("transfer-encoding")?, length) {

@@ -1,6 +1,6 @@
-//! Cutting up inputs and field values, for the other modules. It may not use what it helps to check.
+//! Splits inputs and field values, for the other modules. It must not use the code that it helps to check.
 
-/// The first line, and what follows it; inputs carry their parameters there to stay readable.
+/// Splits off the first line, in which inputs have their parameters so that they stay readable.
 pub(crate) fn split_line(input: &[u8]) -> (&[u8], &[u8]) {
     match input.iter().position(|&byte| byte == b'\n') {
         Some(end) => (&input[..end], &input[end + 1..]),
@@ -8,12 +8,12 @@ pub(crate) fn split_line(input: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// A number in decimal digits, with a sign or without.
+/// Parses a decimal number, with or without a sign.
 pub(crate) fn number<N: std::str::FromStr>(text: &[u8]) -> Option<N> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Without optional whitespace (RFC 9110 section 5.6.3) at both ends.
+/// Removes optional whitespace (RFC 9110 section 5.6.3) at both ends.
 pub(crate) fn trim_blanks(text: &[u8]) -> &[u8] {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let start = text.iter().position(|byte| !is_blank(byte)).unwrap_or(text.len());
@@ -21,13 +21,12 @@ pub(crate) fn trim_blanks(text: &[u8]) -> &[u8] {
     &text[start..end]
 }
 
-/// The elements of a list, the empty ones too.
+/// The elements of a list, including empty ones.
 pub(crate) fn elements(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|&byte| byte == b',').map(trim_blanks)
 }
 
-/// Whether this could be a field's value (RFC 9110 section 5.5), which is all that the readers of
-/// values are ever given.
+/// Whether this can be the value of a field (RFC 9110 section 5.5). Parsers of values get only such bytes.
 pub(crate) fn is_field_value(text: &[u8]) -> bool {
     text == trim_blanks(text) && text.iter().all(|&byte| byte == b'\t' || !byte.is_ascii_control())
 }
@@ -42,8 +41,8 @@ pub(crate) fn is_token(text: &[u8]) -> bool {
         })
 }
 
-/// Where pieces of the input end, in order: places that follow from its bytes alone, so that a failure
-/// repeats.
+/// Where pieces of the input end, in order. The places depend only on the bytes, so that a failure can be
+/// repeated.
 pub(crate) fn cuts(input: &[u8]) -> Vec<usize> {
     let mut state = input
         .iter()

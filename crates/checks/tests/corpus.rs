@@ -1,4 +1,4 @@
-//! Every file of the corpus through its check, and nothing of a target forgotten.
+//! Runs the check of every file of the corpus, and makes sure that no target is forgotten.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,13 +16,13 @@ fn names(folder: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_was_found_once_stays_found() {
+fn every_file_of_the_corpus_passes_its_check() {
     for (name, check) in TARGETS {
         let folder = fuzz().join("corpus").join(name);
         let files = names(&folder);
         assert!(files.len() >= 10, "{name} has {} files", files.len());
         for file in files {
-            // Shown when the check fails.
+            // Printed only when the check fails.
             println!("fuzz/corpus/{name}/{file}");
             check(&fs::read(folder.join(file)).unwrap());
         }
@@ -41,6 +41,6 @@ fn every_check_has_a_target_and_a_corpus() {
     assert_eq!(bins, expected);
     for name in &expected {
         let text = fs::read_to_string(fuzz().join("fuzz_targets").join(format!("{name}.rs"))).unwrap();
-        assert!(text.contains(&format!("flash_checks::{name}(")), "{name}.rs checks something else");
+        assert!(text.contains(&format!("flash_checks::{name}(")), "{name}.rs calls another check");
     }
 }

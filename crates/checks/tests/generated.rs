@@ -1,17 +1,17 @@
-//! Inputs made of the pieces that each reader looks for, some of them damaged, through the checks.
+//! Runs the checks with generated inputs: the tokens that each parser looks for, combined and partly damaged.
 
 use std::fmt;
 
-use flash_engine::{FileKind, FileStat, Finding, JobId, Opened, Outcome, SiteId, Task};
+use flash_engine::{FileKind, FileStat, Finding, JobId, Opened, Outcome, Part, SiteId, Task};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::TestRunner;
 
-/// Cases of each test. What a case costs differs; all together they take some seconds unoptimised.
+/// Cases per test. Their costs differ; all tests together take some seconds in an unoptimized build.
 const CASES: u32 = 2_000;
 
-/// Bytes that a failure shows as text.
+/// Bytes that a failure prints as text.
 #[derive(Clone)]
 struct Input(Vec<u8>);
 
@@ -24,7 +24,7 @@ impl fmt::Debug for Input {
 type Bytes = BoxedStrategy<Vec<u8>>;
 
 fn run(check: flash_checks::Check, input: impl Strategy<Value = Vec<u8>>) {
-    // An input worth keeping is kept in fuzz/corpus, where libFuzzer finds it too.
+    // Inputs worth keeping belong in fuzz/corpus, where libFuzzer finds them too.
     let config = ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() };
     let checked = TestRunner::new(config).run(&damaged(input).prop_map(Input), |input| {
         check(&input.0);
@@ -35,7 +35,7 @@ fn run(check: flash_checks::Check, input: impl Strategy<Value = Vec<u8>>) {
     }
 }
 
-/// Half of them as they are, the others with some bytes changed, inserted or cut off.
+/// Leaves half of the inputs as they are; in the others some bytes are changed, inserted or cut off.
 fn damaged(input: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let damage = (
         any::<prop::sample::Index>(),
@@ -65,7 +65,7 @@ fn several(piece: Bytes, most: usize) -> Bytes {
     vec(piece, 0..=most).prop_map(|pieces| pieces.concat()).boxed()
 }
 
-/// One after the other.
+/// Concatenates the parts.
 fn all(parts: Vec<Bytes>) -> Bytes {
     parts.prop_map(|parts| parts.concat()).boxed()
 }
@@ -155,7 +155,7 @@ fn requests() {
 
 #[test]
 fn requests_at_the_limits() {
-    // 32 KiB of head, 100 fields and 8 KiB of target are reached, and passed.
+    // Sizes around the limits of 32 KiB for a head, 100 fields and 8 KiB for a target.
     let config = ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() };
     let sizes = (8_185..8_195usize, 95..104usize, 200..340usize);
     TestRunner::new(config)
@@ -169,6 +169,52 @@ fn requests_at_the_limits() {
             Ok(())
         })
         .unwrap();
+}
+
+#[test]
+fn answers() {
+    let field = one(&[
+        "Content-Length: 5\r\n",
+        "content-length: 0\r\n",
+        "Content-Length: 5, 5\r\n",
+        "Content-Length: 18446744073709551615\n",
+        "Transfer-Encoding: chunked\r\n",
+        "TRANSFER-ENCODING: Chunked\r\n",
+        "Transfer-Encoding: gzip, chunked\r\n",
+        "Connection: close\r\n",
+        "Connection: Keep-Alive, x-y\r\n",
+        "Connection: set-cookie,, Upgrade\n",
+        "Upgrade: x\r\n",
+        "Status: 404 Not Found\r\n",
+        "status:304\n",
+        "Status: 101\n",
+        "Status: 2000\n",
+        "Location: /a\n",
+        "Set-Cookie: a\r\n",
+        "X-Y:\r\n",
+        "X-Accel-Redirect: /a%2fb/..?c\r\n",
+        "X-Accel-Redirect: /a/%2E./..\r\n",
+        "X-Accel-Redirect: @a\r\n",
+        "X-Accel-Limit: 1\r\n",
+        "X-Sendfile: /a%\r\n",
+        "Server: a\r\n",
+        "Date: a\n",
+        "TE: a\r\n",
+        "A: \t\u{e9} \n",
+        " folded\r\n",
+        "A : b\r\n",
+        "no colon\n",
+        "A: b\r",
+    ]);
+    let http = all(vec![
+        one(&["http\n", "http\n", "head\n", "upgrade\n"]),
+        one(&["HTTP/1.1 ", "HTTP/1.1 ", "HTTP/1.1 ", "HTTP/1.0 ", "HTTP/1.7 ", "HTTP/2.0 ", "\r\n"]),
+        one(&["200", "200", "206", "204", "304", "404", "101", "103", "099", "600", "2000", ""]),
+        one(&[" OK\r\n", " \r\n", "\r\n", "\n", " \t\u{e9}\r\n", "x\r\n"]),
+    ]);
+    let start = prop_oneof![3 => http, 2 => one(&["cgi\n", "cgi\n", "cgi head\n", "cgi upgrade\n"])].boxed();
+    let end = one(&["\r\n", "\r\n", "\r\nHTTP/1.1 200 OK\r\n\r\n", "\n", ""]);
+    run(flash_checks::answer, all(vec![start, several(field, 5), end]));
 }
 
 #[test]
@@ -229,11 +275,11 @@ fn ranges() {
     let file_bytes = prop_oneof![
         3 => 0..50u64,
         1 => 900..1_100u64,
-        // About as long as the parts are together.
+        // About as long as all parts together.
         2 => 1_500..30_000u64,
         1 => u64::MAX - 3..=u64::MAX,
     ];
-    // Apart from each other, so that many are left once they are joined.
+    // Ranges apart from each other, so that many are left after joining.
     let apart = (0..3_000u64, 0..3u64).prop_map(|(at, more)| format!("{}-{}", 5 * at, 5 * at + more));
     let forwards = (0..60u64, 0..12u64).prop_map(|(first, more)| format!("{first}-{}", first + more));
     let any = (small_or_any(), small_or_any()).prop_map(|(first, last)| format!("{first}-{last}"));
@@ -378,17 +424,22 @@ fn stat() -> impl Strategy<Value = FileStat> {
     )
 }
 
-/// A message as one end encodes it, with the descriptors it needs.
+/// A message as one end encodes it, with the descriptors that it needs.
 fn message() -> Bytes {
     let id = || any::<u64>().prop_map(JobId::from_u64);
     let path = || vec(any::<u8>(), 0..40);
     let file = || std::sync::Arc::new(std::fs::File::open("/dev/null").unwrap().into());
-    let task = (id(), 0..4u8, any::<u16>(), path(), any::<bool>(), any::<u64>(), 0..600_000u64).prop_map(
+    let task = (id(), 0..9u8, any::<u16>(), path(), any::<bool>(), any::<u64>(), 0..600_000u64).prop_map(
         move |(id, kind, site, path, json, offset, length_bytes)| {
             let task = match kind {
                 0 => Task::Find { site: SiteId(site), path: path.into() },
                 1 => Task::List { site: SiteId(site), path: path.into(), json },
-                2 => Task::Load { file: file(), offset, length_bytes },
+                2 => Task::Fill { file: file(), block: offset },
+                3 => Task::Warm { site: SiteId(site), path: path.into(), block: offset },
+                4 => Task::Load { file: file(), offset, length_bytes },
+                5 => Task::Touch { root: file(), path: path.into() },
+                6 => Task::WarmFile { path: path.into(), part: Part::From { offset, length_bytes } },
+                7 => Task::WarmFile { path: path.into(), part: Part::Last { length_bytes } },
                 _ => Task::Read { file: file(), offset, length_bytes },
             };
             flash_checks::messages::encode_task(id, &task)
@@ -428,9 +479,120 @@ fn messages_to_and_from_helpers() {
 
 #[test]
 fn messages_to_and_from_the_supervisor() {
-    let tag = select((1..=12u8).chain(20..=25).chain([0, 255]).collect::<Vec<_>>());
+    let tag = select((1..=28u8).chain([0, 255]).collect::<Vec<_>>());
     let rest = prop_oneof![vec(any::<u8>(), 8), vec(any::<u8>(), 0..20), vec(any::<u8>(), 4_090..4_100)];
     run(flash_checks::control, (tag, rest).prop_map(|(tag, rest)| [&[tag], rest.as_slice()].concat()));
+}
+
+#[test]
+fn messages_of_the_store() {
+    let numbers = |count: usize| vec(any::<u8>(), 4 * count);
+    let number = || prop_oneof![Just(0u32), Just(1), any::<u32>()];
+    let request = (select(vec![1u8, 2, 3, 7]), numbers(12))
+        .prop_map(|(tag, rest)| [&[0, tag][..], if tag == 1 { rest.as_slice() } else { &[] }].concat());
+    let answer = (4..=6u8, numbers(3))
+        .prop_map(|(tag, rest)| [&[1, tag][..], if tag == 5 { rest.as_slice() } else { &[] }].concat());
+    let notices = vec((number(), number()), 0..20).prop_map(|notices| {
+        let bytes = notices.iter().flat_map(|(slot, uses)| [slot.to_le_bytes(), uses.to_le_bytes()]);
+        [&[2, 8][..], bytes.collect::<Vec<_>>().as_flattened()].concat()
+    });
+    let text = || vec(any::<u8>(), 0..40);
+    let named = (numbers(2), text(), text()).prop_map(|(numbers, root, path)| {
+        [&[2, 9][..], &numbers[..], &(root.len() as u16).to_le_bytes(), &root, &path].concat()
+    });
+    let leaving = (0..20usize).prop_flat_map(numbers).prop_map(|slots| [&[3][..], slots.as_slice()].concat());
+    run(flash_checks::store, prop_oneof![request, answer, notices, named, leaving]);
+}
+
+#[test]
+fn messages_of_the_gateway() {
+    let message = (1..=3u8).prop_flat_map(|tag| {
+        let rest = if tag == 2 { 8 } else { 12 };
+        vec(any::<u8>(), rest).prop_map(move |rest| [&[tag], rest.as_slice()].concat())
+    });
+    run(flash_checks::gateway, message);
+}
+
+#[test]
+fn questions_to_the_warm_endpoint() {
+    let target =
+        one(&["/", "/a", "/a%20b", "/../x", "/%2e%2E/", "/%", "/a?root=/srv", "/a?root=%2Fsrv%2F..", "/a?b"]);
+    let field = one(&[
+        "Host: a\r\n",
+        "Host: [unix:/a]\r\n",
+        "Range: bytes=0-5\r\n",
+        "Range: bytes=-5\r\n",
+        "Content-Length: 1\r\n",
+        "Connection: close\r\n",
+    ]);
+    let method = one(&["GET ", "GET ", "HEAD ", "POST "]);
+    let version = one(&[" HTTP/1.1\r\nHost: a\r\n", " HTTP/1.1\r\n", " HTTP/1.0\r\n"]);
+    let request = all(vec![method, target, version, several(field, 2), one(&["\r\n"])]);
+    let pair = select(vec![
+        ("SCRIPT_FILENAME", "/a b"),
+        ("SCRIPT_FILENAME", "/../b/"),
+        ("DOCUMENT_ROOT", "/srv"),
+        ("REQUEST_URI", "/%41?b"),
+        ("HTTP_RANGE", "bytes=5-"),
+        ("REQUEST_METHOD", "HEAD"),
+    ]);
+    let params = vec(pair, 0..4).prop_map(|pairs| {
+        let pair = |(name, value): (&str, &str)| {
+            [&[name.len() as u8, value.len() as u8], name.as_bytes(), value.as_bytes()].concat()
+        };
+        pairs.into_iter().flat_map(pair).collect::<Vec<u8>>()
+    });
+    let content = prop_oneof![
+        4 => params,
+        2 => select(vec![vec![0, 2, 0, 0, 0, 0, 0, 0], vec![0, 2, 1, 0, 0, 0, 0, 0], vec![0, 3, 1, 0, 0, 0, 0, 0]]),
+        2 => Just(Vec::new()),
+    ];
+    let record = (select(vec![1u8, 1, 2, 4, 4, 4, 5, 9, 11]), 0..3u8, content, 0..3u8).prop_map(
+        |(kind, id, content, padding)| {
+            let head = [1, kind, 0, id, 0, content.len() as u8, padding, 0];
+            [&head[..], &content, &vec![0; padding.into()]].concat()
+        },
+    );
+    let division = || vec(any::<u8>(), 1);
+    let http = all(vec![division().prop_map(|byte| vec![byte[0] & !1]).boxed(), several(request, 3)]);
+    let fastcgi = all(vec![
+        division().prop_map(|byte| vec![byte[0] | 1]).boxed(),
+        vec(record, 0..8).prop_map(|records| records.concat()).boxed(),
+    ]);
+    run(flash_checks::warm, prop_oneof![http, fastcgi]);
+}
+
+#[test]
+fn responses_of_fastcgi_applications() {
+    let content = prop_oneof![4 => vec(any::<u8>(), 0..12), 2 => Just(vec![0; 8]), 1 => Just(Vec::new())];
+    let kind = select(vec![(6u8, 1u8), (6, 1), (7, 1), (7, 1), (11, 0), (10, 0), (6, 2), (5, 1)]);
+    let record = (kind, content, 0..3u8).prop_map(|((kind, id), content, padding)| {
+        let head = [1, kind, 0, id, 0, content.len() as u8, padding, 0];
+        [&head[..], &content, &vec![0; padding.into()]].concat()
+    });
+    let records = vec(record, 0..6).prop_map(|records| records.concat()).boxed();
+    let end = one(&[
+        "",
+        "\x01\x03\0\x01\0\x08\0\0\0\0\0\x07\0\0\0\0",
+        "\x01\x03\0\x01\0\x08\x01\0\0\0\0\0\x02\0\0\0P",
+        "\x01\x03\0\x01\0\x07\0\0\0\0\0\0\0\0\0",
+    ]);
+    run(flash_checks::fastcgi_response, all(vec![records, end]));
+}
+
+#[test]
+fn hot_lists() {
+    let field = prop_oneof![
+        8 => one(&["0", "7", "4294967295", "/srv/a", "/srv/b", "/a", "/a%09b", "/%25", "/%00", "%", "+1", ""]),
+        1 => vec(any::<u8>(), 0..6).boxed(),
+    ]
+    .boxed();
+    let good = all(vec![one(&["0", "3"]), one(&["\t/srv/a\t/", "\t/srv/b\t/", "\t\t/"]), field.clone()]);
+    let other = all(vec![field.clone(), one(&["\t"]), field.clone(), one(&["\t", ""]), field]);
+    let line = all(vec![prop_oneof![3 => good, 1 => other].boxed(), one(&["\n", "\n", "\r\n", ""])]);
+    let header =
+        one(&["flash hot list 1\n", "flash hot list 1\n", "flash hot list 1", "flash hot list 2\n", ""]);
+    run(flash_checks::hot_list, all(vec![header, several(line, 12)]));
 }
 
 #[test]

@@ -1,7 +1,9 @@
-//! Access-log lines, in the combined format or as JSON: formatted here, written by the machine.
+//! Access-log lines in the combined format or as JSON. The wires call this module at the end of each answer;
+//! the machine writes the lines.
 //!
-//! The part of a line that the request determines is escaped once ([`LogText`]), so that a request known by its bytes, and
-//! one that has to wait, cost a few copies. Every field is bounded, so a line always fits one message to the log writer.
+//! The part of a line that comes from the request is escaped only once ([`LogText`]), so logging a repeated
+//! or a waiting request costs a few copies. Every field is bounded, so a line always fits in one message to
+//! the log writer.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -12,18 +14,18 @@ use flash_http::response::push_number;
 
 use crate::limits::LOG_FIELD_BYTES_MAX;
 
-/// The form of access-log lines.
+/// The format of access-log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// Apache's and nginx's combined format.
     Combined,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
     /// No lines.
     Off,
 }
 
-/// A request's fields in its line.
+/// The fields of a log line that come from the request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LogFields<'r> {
     line: &'r [u8],
@@ -42,13 +44,13 @@ impl<'r> LogFields<'r> {
         }
     }
 
-    /// For a request that could not be parsed, by its first line.
+    /// The fields of a request that could not be parsed: only its first line.
     pub(crate) fn of_line(line: &'r [u8]) -> Self {
         Self { line, ..Self::default() }
     }
 }
 
-/// The same, escaped: what stands before the status, and what stands after the duration.
+/// Escaped [`LogFields`]: the text before the status, then (from `split`) the text after the duration.
 #[derive(Clone, Debug)]
 pub(crate) struct LogText {
     bytes: Box<[u8]>,
@@ -56,7 +58,7 @@ pub(crate) struct LogText {
 }
 
 impl LogText {
-    /// None when no lines are wanted.
+    /// Returns None when access logging is off.
     pub(crate) fn new(format: LogFormat, fields: LogFields<'_>) -> Option<Self> {
         if format == LogFormat::Off {
             return None;
@@ -69,7 +71,7 @@ impl LogText {
     }
 }
 
-/// Where the request's part of a line comes from.
+/// The source of the request's part of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LogSource<'r> {
     Fields(LogFields<'r>),
@@ -81,17 +83,17 @@ pub(crate) enum LogSource<'r> {
 pub(crate) struct Ending {
     pub(crate) status: u16,
     pub(crate) body_bytes: u64,
-    /// The whole answer was sent.
+    /// Whether the whole answer was sent.
     pub(crate) whole: bool,
     pub(crate) duration_ms: u64,
 }
 
-/// Makes lines.
+/// Formats lines into a reused buffer.
 #[derive(Debug)]
 pub(crate) struct LineWriter {
     pub(crate) format: LogFormat,
     line: Vec<u8>,
-    /// The second that `date` is of.
+    /// The second that `date` was formatted for.
     date_s: i64,
     date: Vec<u8>,
 }
@@ -101,7 +103,7 @@ impl LineWriter {
         Self { format, line: Vec::new(), date_s: i64::MIN, date: Vec::new() }
     }
 
-    /// One line, without its end.
+    /// Formats one line, without a line feed.
     pub(crate) fn line(
         &mut self,
         peer: &SocketAddr,
@@ -215,10 +217,10 @@ fn push_address(out: &mut Vec<u8>, peer: &SocketAddr) {
     }
 }
 
-/// Marks a field that was cut at its bound.
+/// Ends a field that was cut at its bound.
 const CUT: &[u8] = b"...";
 
-/// Pushes pieces until the field has its bound.
+/// Appends pieces until the field reaches its bound.
 fn push_bounded<'p>(out: &mut Vec<u8>, pieces: impl Iterator<Item = LogPiece<'p>>) {
     let start = out.len();
     for piece in pieces {
@@ -230,7 +232,7 @@ fn push_bounded<'p>(out: &mut Vec<u8>, pieces: impl Iterator<Item = LogPiece<'p>
     }
 }
 
-/// A part of a field as it is logged.
+/// One piece of an escaped field.
 enum LogPiece<'p> {
     Plain(&'p [u8]),
     Escaped([u8; 6], usize),
@@ -257,7 +259,7 @@ fn hex(byte: u8) -> [u8; 2] {
     [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]
 }
 
-/// Escaped as Apache and nginx do, so that no client can end a field or a line.
+/// Escapes as Apache and nginx do, so that no client can end a field or a line.
 fn push_quotable(out: &mut Vec<u8>, text: &[u8]) {
     let is_plain = |byte: &u8| (0x20..=0x7e).contains(byte) && *byte != b'"' && *byte != b'\\';
     if text.iter().all(is_plain) && text.len() <= LOG_FIELD_BYTES_MAX - CUT.len() {
@@ -274,8 +276,8 @@ fn push_quotable(out: &mut Vec<u8>, text: &[u8]) {
     push_bounded(out, pieces);
 }
 
-/// Escaped for a JSON string (RFC 8259, section 7); what is not UTF-8 becomes U+FFFD. DEL and the C1 controls are escaped
-/// too, so that a log shown on a terminal cannot act on it.
+/// Escapes for a JSON string (RFC 8259, section 7). Bytes that are not UTF-8 become U+FFFD. DEL and the C1
+/// controls are escaped too, so that a log shown in a terminal cannot control the terminal.
 fn push_json(out: &mut Vec<u8>, text: &[u8]) {
     let is_plain = |byte: &u8| (0x20..=0x7e).contains(byte) && *byte != b'"' && *byte != b'\\';
     if text.iter().all(is_plain) && text.len() <= LOG_FIELD_BYTES_MAX - CUT.len() {
@@ -295,7 +297,7 @@ fn json_piece<'p>(character: char) -> LogPiece<'p> {
         '\r' => LogPiece::escaped(b"\\r"),
         '\t' => LogPiece::escaped(b"\\t"),
         _ if character.is_control() => {
-            // A control character is below U+00A0.
+            // Control characters are below U+00A0, so two hex digits are enough.
             let [high, low] = hex(character as u8);
             LogPiece::escaped(&[b'\\', b'u', b'0', b'0', high, low])
         }
@@ -316,7 +318,7 @@ mod tests {
         let peer = SocketAddr::from(([127, 0, 0, 1], 9));
         let mut writer = LineWriter::new(format);
         let direct = writer.line(&peer, 0, LogSource::Fields(fields), ending).to_vec();
-        let text = LogText::new(format, fields).expect("lines are on");
+        let text = LogText::new(format, fields).expect("logging is on");
         assert_eq!(writer.line(&peer, 0, LogSource::Text(&text), ending), direct);
         String::from_utf8(direct).expect("text")
     }

@@ -1,105 +1,177 @@
-//! Counters of an engine: plain numbers that it counts as it goes.
+//! Counters of an engine: plain numbers that every module increments as it works.
 //!
-//! The steps count here; the server reads all of it through
-//! [`Engine::counters`](crate::Engine::counters). Nothing may be decided by these numbers.
+//! The worker reads all of them through [`Engine::counters`](crate::Engine::counters) for `flash stats`. No
+//! decision may depend on them.
 
 use flash_http::response::Status;
 
+use crate::admission::WhyRefused;
 use crate::histogram::Histogram;
+use crate::schedule::ScheduleCounters;
 
-/// The counts of an engine since its start, and the amounts it holds now.
+/// The counters of an engine since its start, and the amounts it holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Requests begun: every head that was read whole, or refused.
+    /// Requests begun: every head that was read completely or refused.
     pub requests: u64,
-    /// Requests answered from the content cache.
+    /// Requests answered from the store.
     pub content_hits: u64,
-    /// Files small enough for the content cache that were not in it.
+    /// Requests for one-block files whose block was not in the store.
     pub content_misses: u64,
-    /// Those among the hits that were known by the bytes of their head.
+    /// Body bytes sent from the store.
+    pub stored_bytes: u64,
+    /// Parts of larger files that were sent from the store.
+    pub block_hits: u64,
+    /// Parts of larger files that were not in the store.
+    pub block_misses: u64,
+    /// Hits (a part of `content_hits`) whose head was recognized by its bytes.
     pub known_hits: u64,
-    /// Requests whose heads were looked for by their bytes in vain.
+    /// Requests whose head was looked up by its bytes but was not known.
     pub known_misses: u64,
-    /// Response heads made for an answer. All others were kept with their contents.
+    /// Response heads that were encoded. Every other head was stored with its content.
     pub heads_made: u64,
     /// Look-ups answered by the name cache.
     pub name_hits: u64,
-    /// Look-ups that it could not answer.
+    /// Look-ups that the name cache could not answer.
     pub name_misses: u64,
-    /// Requests for which a file was needed that was open still.
+    /// Requests that needed a file which was still open.
     pub file_hits: u64,
-    /// Those for which it was opened.
+    /// Requests that needed a file which had to be opened.
     pub file_misses: u64,
-    /// Answers by the hundreds of their status: 1xx first, which are none, to 5xx.
+    /// Answers by the first digit of their status: 1xx (always 0) to 5xx.
     pub responses: [u64; 5],
-    /// Those among them of which only a part was sent.
+    /// Answers of which only a part was sent.
     pub responses_cut: u64,
-    /// Bytes of each send to a client; 0 when its connection took nothing.
+    /// Bytes of each send to a client; 0 when the connection accepted nothing.
     pub sends: Histogram,
-    /// Events of each dispatch: ready descriptors that the kernel gave at once.
+    /// Events of each dispatch: the number of ready descriptors that the kernel returned at once.
     pub dispatches: Histogram,
     /// Jobs, in the order of [`JobKind::ALL`].
     pub jobs: [JobCounters; JobKind::ALL.len()],
-    /// Jobs waiting for a helper whenever one was added, that one included.
+    /// Length of the job queue whenever a job was added, including that job.
     pub queue_lengths: Histogram,
-    /// Files, or blocks of them, that a helper had loaded and that were gone again when they were to be
-    /// sent.
+    /// Files or blocks that a helper had loaded and that were evicted before they were sent.
     pub loads_in_vain: u64,
-    /// Panics caught.
+    /// The time spent in each state.
+    pub times: Times,
+    /// Connections that wait for the uplink.
+    pub egress_waiting: usize,
+    /// How long the longest of these has waited, in milliseconds.
+    pub egress_wait_ms: u64,
+    /// The bands of the schedule.
+    pub schedule: ScheduleCounters,
+    /// Connections to upstreams.
+    pub links: LinkCounters,
+    /// Panics that were caught.
     pub panics: u64,
     /// Connections accepted.
     pub accepted: u64,
-    /// Connections refused at a limit.
-    pub refused: u64,
-    /// Idle connections closed to make room for another one.
+    /// Connections refused, in the order of [`WhyRefused::ALL`].
+    pub refused: [u64; WhyRefused::ALL.len()],
+    /// Idle connections closed to make room for new ones.
     pub evicted: u64,
     /// The most connections that were open at once.
     pub connections_most: usize,
-    /// Connections open.
+    /// Connections open now.
     pub connections: usize,
-    /// Requests that wait, or whose answers are being sent piece by piece.
+    /// Clients that have these connections; 0 without a bound for clients.
+    pub clients: usize,
+    /// Requests that wait for a job, or whose answers are being sent piece by piece.
     pub exchanges: usize,
     /// Bytes of input that connections hold.
     pub input_bytes: usize,
     /// Names in the cache.
     pub names: usize,
-    /// Bytes in the content cache.
-    pub content_bytes: u64,
+    /// Contents in the cache, each with its head.
+    pub contents: usize,
     /// Files kept open.
     pub files: usize,
     /// Jobs that wait for a helper.
     pub jobs_queued: usize,
-    /// Jobs at helpers.
+    /// Jobs that helpers work on.
     pub jobs_running: usize,
-    /// Jobs given up whose helpers are not gone yet.
+    /// Jobs that were given up and whose helpers have not ended yet.
     pub jobs_given_up: usize,
+}
+
+/// Connections to the servers of upstreams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// Connections asked for.
+    pub asked: u64,
+    /// Connections that could not be made.
+    pub refused: u64,
+    /// Requests that an idle connection served.
+    pub reused: u64,
+    /// Requests that waited for a connection.
+    pub queued: u64,
+    /// Answers that failed before their head was complete.
+    pub failures: u64,
+    /// Connections open or in the making.
+    pub links: usize,
+    /// Requests that wait for a connection.
+    pub waiting: usize,
+}
+
+/// The time that connections, requests and jobs have spent in each state: of each state the sum over all that were in it,
+/// in milliseconds. Divided by the time that passed it is their average number (Little's law).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Time for which connections were open.
+    pub connections_ms: u64,
+    /// Time for which requests waited for a job, or had their answers sent piece by piece.
+    pub exchanges_ms: u64,
+    /// Time for which jobs waited for a helper.
+    pub jobs_queued_ms: u64,
+    /// Time for which helpers worked on jobs.
+    pub jobs_running_ms: u64,
+    /// Time for which connections waited for the uplink.
+    pub egress_waiting_ms: u64,
+}
+
+impl Times {
+    /// Adds the time that has passed since the last turn, in which the numbers did not change.
+    pub(crate) fn pass(
+        &mut self,
+        passed_ms: u64,
+        [connections, exchanges, queued, running, waiting]: [usize; 5],
+    ) {
+        self.connections_ms += passed_ms * connections as u64;
+        self.exchanges_ms += passed_ms * exchanges as u64;
+        self.jobs_queued_ms += passed_ms * queued as u64;
+        self.jobs_running_ms += passed_ms * running as u64;
+        self.egress_waiting_ms += passed_ms * waiting as u64;
+    }
 }
 
 /// Kinds of jobs for helpers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobKind {
-    /// Find what a path leads to.
+    /// Look up a path.
     Find,
     /// List a directory.
     List,
-    /// Bring a part of a file into memory.
+    /// Bring a block of a file into the store.
+    Fill,
+    /// Bring a part of a file into the page cache.
     Load,
-    /// Hand bytes over.
+    /// Read bytes and hand them over.
     Read,
     /// Close a deleted file.
     Close,
 }
 
 impl JobKind {
-    /// All of them.
-    pub const ALL: [JobKind; 5] =
-        [JobKind::Find, JobKind::List, JobKind::Load, JobKind::Read, JobKind::Close];
+    /// All kinds.
+    pub const ALL: [JobKind; 6] =
+        [JobKind::Find, JobKind::List, JobKind::Fill, JobKind::Load, JobKind::Read, JobKind::Close];
 
-    /// Its name.
+    /// The name of the kind, as `flash stats` prints it.
     pub fn name(self) -> &'static str {
         match self {
             JobKind::Find => "find",
             JobKind::List => "list",
+            JobKind::Fill => "fill",
             JobKind::Load => "load",
             JobKind::Read => "read",
             JobKind::Close => "close",
@@ -107,24 +179,41 @@ impl JobKind {
     }
 }
 
-/// The fates of jobs of one kind.
+/// How the jobs of one kind ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobCounters {
-    /// Handed to helpers.
+    /// Jobs handed to helpers.
     pub started: u64,
     /// Requests refused because their root's share of the queue was full.
     pub refused: u64,
-    /// Without a result: the helper died or passed the deadline, or none was to be had by then.
+    /// Requests refused because they would have waited for a helper longer than
+    /// [`Rules::queue_wait_ms`](crate::Rules::queue_wait_ms).
+    pub refused_wait: u64,
+    /// Jobs without a result: the helper died or passed the deadline, or no helper was free before the
+    /// deadline.
     pub lost: u64,
 }
 
 impl Counters {
-    /// Requests refused because their root's share of the queue of jobs was full.
-    pub fn jobs_refused(&self) -> u64 {
-        self.jobs.iter().map(|kind| kind.refused).sum()
+    /// Connections refused for any reason.
+    pub fn refused_all(&self) -> u64 {
+        self.refused.iter().sum()
     }
 
-    /// An answer has ended, sent to its end or not.
+    /// Requests refused because their root's share of the job queue was full, or because the expected wait
+    /// was too long.
+    pub fn jobs_refused(&self) -> u64 {
+        self.jobs.iter().map(|kind| kind.refused + kind.refused_wait).sum()
+    }
+
+    /// Counts a request answered from the store, and its bytes.
+    #[inline]
+    pub(crate) fn count_content(&mut self, bytes: u64) {
+        self.content_hits += 1;
+        self.stored_bytes += bytes;
+    }
+
+    /// Counts an answer that has ended, whether all of it was sent or not.
     #[inline]
     pub(crate) fn count_response(&mut self, status: Status, whole: bool) {
         if let Some(class) = self.responses.get_mut(usize::from(status.0 / 100).wrapping_sub(1)) {

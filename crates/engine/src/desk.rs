@@ -1,4 +1,5 @@
-//! The desk: what serving a request takes, whatever the wire and the handler. It is lent to them for a turn.
+//! The state that all requests of a worker share ([`Core`]), and [`Desk`]: that state together with the
+//! machine, lent to a wire or a handler for one turn.
 
 use flash_http::date::http_date;
 use std::sync::Arc;
@@ -6,13 +7,14 @@ use std::sync::Arc;
 use crate::access_log::{Ending, LineWriter, LogSource};
 use crate::counters::Counters;
 use crate::handed_over::HandedOverTotal;
-use crate::jobs::Jobs;
+use crate::jobs::{Jobs, Patience};
 use crate::limits::READ_BYTES_MAX;
 use crate::machine::{Machine, Moment};
 use crate::rules::{Router, Rules, root_numbers};
+use crate::schedule::{Egress, Schedule};
 use crate::store::{Store, Version};
 
-/// The state of a worker that all requests share.
+/// The state that all requests of a worker share.
 #[derive(Debug)]
 pub(crate) struct Core<F> {
     pub(crate) rules: Rules,
@@ -21,23 +23,27 @@ pub(crate) struct Core<F> {
     pub(crate) store: Store<F>,
     pub(crate) jobs: Jobs<F, Arc<Version>>,
     pub(crate) counters: Counters,
-    /// Boundaries used in multipart bodies.
+    pub(crate) schedule: Schedule,
+    pub(crate) egress: Egress,
+    /// How many multipart boundaries were used; each is made from this number.
     pub(crate) boundaries: u64,
-    /// Bytes that helpers have handed over and that were not sent yet.
+    /// How many requests upstreams were to answer; the name of each is made from this number.
+    pub(crate) relayed: u64,
+    /// Total of the bytes that helpers have handed over and that are not sent yet.
     pub(crate) handed_over: HandedOverTotal,
-    /// Bytes of a file on their way to a socket.
+    /// Buffer for bytes of a file on their way to a socket.
     pub(crate) file_buffer: Vec<u8>,
     pub(crate) lines: LineWriter,
 }
 
-/// The machine and the core, for a turn.
+/// The machine and the shared state, for one turn.
 #[derive(Debug)]
 pub(crate) struct Desk<'t, M: Machine> {
     pub(crate) machine: &'t mut M,
     pub(crate) core: &'t mut Core<M::File>,
 }
 
-/// The time of the turn, and its date as HTTP writes it.
+/// The time of the turn, and the same as an HTTP date.
 #[derive(Debug)]
 pub(crate) struct Clock {
     pub(crate) now: Moment,
@@ -52,7 +58,7 @@ impl Clock {
         clock
     }
 
-    /// A turn begins.
+    /// Begins a turn.
     pub(crate) fn set(&mut self, now: Moment) {
         self.now = now;
         // Nanoseconds since 1970 fit 64 bits until 2262.
@@ -76,9 +82,16 @@ impl<F> Core<F> {
             router: Router::new(&rules.sites),
             clock: Clock::new(now),
             store: Store::new(&rules),
-            jobs: Jobs::new(rules.timeouts.job_ms, rules.helpers_max, root_numbers(&rules.sites)),
+            jobs: Jobs::new(
+                Patience { job_ms: rules.timeouts.job_ms, queue_ms: rules.queue_wait_ms },
+                rules.helpers_max,
+                root_numbers(&rules.sites),
+            ),
             counters: Counters::default(),
+            schedule: Schedule::new(rules.policy),
+            egress: Egress::new(rules.egress, now.monotonic_ms),
             boundaries: 0,
+            relayed: 0,
             handed_over: HandedOverTotal::default(),
             file_buffer: vec![0; READ_BYTES_MAX],
             lines: LineWriter::new(rules.log_format),
@@ -99,13 +112,19 @@ pub(crate) struct Ended<'r> {
 }
 
 impl<F> Core<F> {
-    /// Counts an answer that has ended; gives its line if lines are wanted.
+    /// Whether answers need neither a band nor a turn at the uplink.
+    #[inline]
+    pub(crate) fn is_unscheduled(&self) -> bool {
+        self.schedule.is_fair() & self.egress.is_off()
+    }
+
+    /// Counts an answer that has ended. Returns its log line unless logging is off.
     pub(crate) fn note_end(&mut self, ended: Ended<'_>) -> Option<&[u8]> {
         note_end(&mut self.counters, &mut self.lines, &self.clock, ended)
     }
 }
 
-/// Counts an answer that has ended; gives its line if lines are wanted.
+/// Counts an answer that has ended. Returns its log line unless logging is off.
 #[inline]
 pub(crate) fn note_end<'l>(
     counters: &mut Counters,

@@ -1,104 +1,126 @@
-//! The engine of one worker: what it is told, and what it is asked. It joins wires, exchanges and the core, and decides
-//! nothing itself.
+//! The engine of one worker and its whole public interface. It joins wires, exchanges and the shared state;
+//! the decisions are made in the other modules. The worker's event loop and the tests call it.
 
+use std::io;
 use std::net::SocketAddr;
 
+use crate::admission::WhyRefused;
 use crate::counters::Counters;
 use crate::desk::Core;
 use crate::exchange::{Exchanges, finish_job};
 use crate::jobs::{Job, JobKey, JobState, Urgency, Wanted};
 use crate::limits::{ABANDONED_MS, OVERDUE_PER_TURN_MAX};
-use crate::machine::{JobId, Machine, Moment, Outcome, Task};
+use crate::machine::{FileStat, JobId, Machine, Moment, Outcome, Task};
 use crate::rules::{Rules, SiteId};
 use crate::slab::Key;
 use crate::store::Version;
-use crate::wire::{Around, Protocol, Readiness, Wires};
+use crate::transport::Readiness;
+use crate::upstream::{Links, NoLink};
+use crate::wire::{Around, Protocol, Wires};
 use std::sync::Arc;
 
 /// The engine of one worker.
 ///
-/// * Told what happened: [`handle_turn`](Engine::handle_turn) first in each turn, then
+/// - Events: [`handle_turn`](Engine::handle_turn) first in each turn, then
 ///   [`handle_accept`](Engine::handle_accept), [`handle_ready`](Engine::handle_ready),
 ///   [`handle_job`](Engine::handle_job), [`handle_helper_ready`](Engine::handle_helper_ready),
 ///   [`handle_helper_gone`](Engine::handle_helper_gone), [`handle_deleted`](Engine::handle_deleted),
-///   [`handle_drain`](Engine::handle_drain), and last
-///   [`handle_continued`](Engine::handle_continued) and
-///   [`handle_timeouts`](Engine::handle_timeouts). What it cannot see itself, it is told to count:
-///   [`count_dispatch`](Engine::count_dispatch), [`count_refused`](Engine::count_refused).
-/// * Asked what is next: [`poll_next_ms`](Engine::poll_next_ms),
-///   [`is_continued`](Engine::is_continued), [`is_drained`](Engine::is_drained).
-/// * Getters: [`counters`](Engine::counters), [`connection`](Engine::connection),
-///   [`awaited`](Engine::awaited), [`site_of`](Engine::site_of).
+///   [`handle_leaving`](Engine::handle_leaving), [`handle_warm`](Engine::handle_warm),
+///   [`handle_drain`](Engine::handle_drain), and at the end of the turn
+///   [`handle_continued`](Engine::handle_continued) and [`handle_timeouts`](Engine::handle_timeouts).
+/// - Counts of things that only the worker sees: [`count_dispatch`](Engine::count_dispatch),
+///   [`count_refused`](Engine::count_refused).
+/// - The next step: [`poll_next_ms`](Engine::poll_next_ms), [`is_continued`](Engine::is_continued),
+///   [`is_drained`](Engine::is_drained).
+/// - Getters: [`counters`](Engine::counters), [`connections_len`](Engine::connections_len), [`connection`](Engine::connection),
+///   [`awaited`](Engine::awaited), [`site_of`](Engine::site_of), [`each_name`](Engine::each_name),
+///   [`jobs_under_way`](Engine::jobs_under_way).
 ///
-/// No method waits; each does a bounded amount of work. A panic in a connection's turn is reported with its request line
-/// and costs that connection only.
+/// No method blocks, and each does a bounded amount of work. A panic while a connection is served is reported
+/// with its request line and costs only that connection.
 #[derive(Debug)]
 pub struct Engine<M: Machine> {
     core: Core<M::File>,
     exchanges: Exchanges<M::File>,
+    links: Links<M::Socket>,
     wires: Wires<M::Socket>,
 }
 
 impl<M: Machine> Engine<M> {
-    /// An engine that knows nothing yet.
+    /// Makes an engine with empty caches and no connections.
     pub fn new(rules: Rules, now: Moment) -> Self {
-        Self { core: Core::new(rules, now), exchanges: Exchanges::new(), wires: Wires::new(now.monotonic_ms) }
+        let wires = Wires::new(rules.admission.clone(), now.monotonic_ms);
+        let links = Links::new(&rules.upstreams);
+        Self { core: Core::new(rules, now), exchanges: Exchanges::new(), links, wires }
     }
 
-    /// A turn of the loop begins.
+    /// Begins a turn of the event loop.
+    #[inline]
     pub fn handle_turn(&mut self, now: Moment) {
+        let passed_ms = now.monotonic_ms.saturating_sub(self.core.clock.ms());
+        if passed_ms > 0 {
+            let Core { jobs, egress, counters, .. } = &mut self.core;
+            let numbers = [
+                self.wires.len(),
+                self.exchanges.len(),
+                jobs.queued_len(),
+                jobs.running_len(),
+                egress.waiting(),
+            ];
+            counters.times.pass(passed_ms, numbers);
+        }
         self.core.clock.set(now);
     }
 
-    /// A client has connected. Gives the connection's key, or the socket back when there are as many connections as
-    /// allowed and none of them is idle.
+    /// Takes a new client and returns the key of its connection.
     ///
     /// # Errors
-    /// The socket, to be told so and closed.
+    /// Returns the socket when the limit of connections or the share of the client is reached and no such
+    /// connection is idle. The caller must refuse the client and close the socket.
     pub fn handle_accept(
         &mut self,
         machine: &mut M,
         socket: M::Socket,
         peer: SocketAddr,
-    ) -> Result<Key, M::Socket> {
+    ) -> Result<Key, (M::Socket, WhyRefused)> {
         let (around, wires) = self.around(machine);
         wires.accept(around, socket, peer, Protocol::H1)
     }
 
-    /// The same for a client that speaks the tests' protocol of streams.
+    /// Like [`Engine::handle_accept`], for a client that speaks the multi-stream protocol of the tests.
     ///
     /// # Errors
-    /// The socket, to be told so and closed.
+    /// As for [`Engine::handle_accept`].
     #[cfg(feature = "test-wire")]
     pub fn handle_accept_streams(
         &mut self,
         machine: &mut M,
         socket: M::Socket,
         peer: SocketAddr,
-    ) -> Result<Key, M::Socket> {
+    ) -> Result<Key, (M::Socket, WhyRefused)> {
         let (around, wires) = self.around(machine);
         wires.accept(around, socket, peer, Protocol::Streams)
     }
 
-    /// The kernel gave this many events at once, at least one.
+    /// Counts a dispatch: the kernel returned this many events at once, at least one.
     #[inline]
     pub fn count_dispatch(&mut self, events: usize) {
         self.core.counters.dispatches.add(events as u64);
     }
 
-    /// A client was refused at a limit.
-    pub fn count_refused(&mut self) {
-        self.core.counters.refused += 1;
+    /// Counts a connection that was refused.
+    pub fn count_refused(&mut self, why: WhyRefused) {
+        self.core.counters.refused[why as usize] += 1;
     }
 
-    /// A connection's socket is ready; one that is closed already is passed over.
+    /// Serves a connection whose socket is ready. Does nothing if it is already closed.
     #[inline]
     pub fn handle_ready(&mut self, machine: &mut M, key: Key, ready: Readiness) {
         let (mut around, wires) = self.around(machine);
         wires.ready(&mut around, key, ready);
     }
 
-    /// A job is done, or lost.
+    /// Takes the result of a job, or the news that it is lost.
     pub fn handle_job(&mut self, machine: &mut M, id: JobId, outcome: Outcome<M::File>) {
         self.finish(id, outcome);
         self.start_jobs(machine);
@@ -111,40 +133,98 @@ impl<M: Machine> Engine<M> {
         });
     }
 
-    /// A helper has become idle.
+    /// Tells the engine that a helper is idle.
     pub fn handle_helper_ready(&mut self, machine: &mut M) {
         self.start_jobs(machine);
     }
 
-    /// The helper of a job that was given up is gone: only now is its place in its root's share free again, so a root
-    /// whose disk hangs for good holds no more helpers than its share.
+    /// Tells the engine that the helper of an abandoned job has ended. Only now is its place in the share of
+    /// its root free again, so a root whose disk hangs forever never holds more helpers than its share.
     pub fn handle_helper_gone(&mut self, machine: &mut M, id: JobId) {
         self.core.jobs.helper_gone(id);
         self.start_jobs(machine);
     }
 
-    /// A deleted file of a site that the engine had open was set aside by the machine under this number: a helper has to
-    /// close it. False when there is no room for the job; the machine asks again later.
+    /// Queues a job that closes a deleted file, which the machine has set aside under this number. A helper
+    /// must do it, since closing can block. Returns false if the queue is full; the machine tries again
+    /// later.
     pub fn handle_deleted(&mut self, machine: &mut M, site: SiteId, number: u64) -> bool {
         let wanted = Wanted {
             key: JobKey::Close(site, number),
             task: Task::Close { number },
             urgency: Urgency::Ahead,
             subject: None,
+            remaining_bytes: 0,
         };
-        let is_queued = self.core.jobs.submit(wanted, None, self.core.clock.ms()).is_some();
+        let is_queued = self.core.jobs.submit(wanted, None, self.core.clock.ms()).is_ok();
         self.start_jobs(machine);
         is_queued
     }
 
-    /// Goes on with connections that used up their turn, or whose job is done.
+    /// Queues a job that brings a block of a file that was hot into the store, although no request waits for
+    /// it. Returns false if the queue is full.
+    pub fn handle_warm(&mut self, machine: &mut M, site: SiteId, path: &[u8], block: u64) -> bool {
+        let wanted = Wanted {
+            key: JobKey::Warm(site, path.into(), block),
+            task: Task::Warm { site, path: path.into(), block },
+            urgency: Urgency::Ahead,
+            subject: None,
+            remaining_bytes: 0,
+        };
+        let is_queued = self.core.jobs.submit(wanted, None, self.core.clock.ms()).is_ok();
+        self.start_jobs(machine);
+        is_queued
+    }
+
+    /// Calls `each` for every file in the name cache with its site, the path of the name, and the state of
+    /// the file.
+    pub fn each_name(&self, mut each: impl FnMut(SiteId, &[u8], &FileStat)) {
+        self.core.store.names.each_file(|site, path, version| each(site, path, &version.stat));
+    }
+
+    /// Drops a block that is leaving the store, unless a transfer is still sending it.
+    pub fn handle_leaving(&mut self, block: u64) {
+        self.core.store.contents.forget_block(block);
+    }
+
+    /// Takes a connection to a server that [`Gateway::connect`](crate::Gateway::connect) asked for.
+    pub fn handle_connected(&mut self, machine: &mut M, link: Key, socket: M::Socket) {
+        self.links.connected(machine, link, socket, self.core.clock.ms());
+        self.wires.wake(&mut self.links);
+    }
+
+    /// Hears that a connection that [`Gateway::connect`](crate::Gateway::connect) asked for was not made.
+    pub fn handle_not_connected(&mut self, machine: &mut M, link: Key, why: &io::Error) {
+        let now_ms = self.core.clock.ms();
+        if let Some(server) = self.links.not_connected(machine, link, NoLink::of(why), now_ms)
+            && let Some(report) =
+                self.links.complaint(server, &format!("cannot connect: {why}"), None, now_ms)
+        {
+            machine.report(&report);
+        }
+        self.wires.wake(&mut self.links);
+    }
+
+    /// Serves the connection to a server, whose socket is ready. Does nothing if it is already closed.
+    pub fn handle_link_ready(&mut self, machine: &mut M, link: Key, ready: Readiness) {
+        self.links.ready(machine, link, ready, self.core.clock.ms());
+        self.wires.wake(&mut self.links);
+    }
+
+    /// The events that a connection to a server waits for. A level-triggered loop needs them; None if it is
+    /// closed.
+    pub fn awaited_of_link(&self, link: Key) -> Option<Readiness> {
+        self.links.awaited(link)
+    }
+
+    /// Continues connections that had used up their turn, and those whose job is done.
     pub fn handle_continued(&mut self, machine: &mut M) {
         let (mut around, wires) = self.around(machine);
         wires.go_on(&mut around);
         self.start_jobs(machine);
     }
 
-    /// Acts on deadlines that have passed.
+    /// Handles deadlines that have passed.
     pub fn handle_timeouts(&mut self, machine: &mut M) {
         let now_ms = self.core.clock.ms();
         for _ in 0..OVERDUE_PER_TURN_MAX {
@@ -159,30 +239,41 @@ impl<M: Machine> Engine<M> {
         wires.time_out(&mut around);
         self.start_jobs(machine);
         self.core.store.files.sweep(now_ms);
+        let egress = &mut self.core.egress;
+        if !egress.is_off() {
+            let others = machine.share_uplink(egress.is_in_use(now_ms));
+            egress.share(others, now_ms);
+        }
     }
 
-    /// Finishes what is under way and takes nothing new: idle connections are closed, the others after their response,
-    /// also those whose first request is still to come.
+    /// Begins to drain: closes idle connections at once, and every other connection after its next response,
+    /// even if its first request is still to come.
     pub fn handle_drain(&mut self, machine: &mut M) {
         let (mut around, wires) = self.around(machine);
         wires.drain(&mut around);
     }
 
-    /// Whether nothing is under way any more.
+    /// The number of open connections.
+    pub fn connections_len(&self) -> usize {
+        self.wires.len()
+    }
+
+    /// Whether the drain is complete: no connection is left.
     pub fn is_drained(&self) -> bool {
         self.wires.len() == 0
     }
 
-    /// When the engine wants its next turn without any event, in milliseconds of the monotonic clock: 0 for at once, None
-    /// for never.
+    /// When the engine needs its next turn if no event comes, in milliseconds of the monotonic clock: 0 means
+    /// at once, None means never.
     pub fn poll_next_ms(&self) -> Option<u64> {
-        let next = [self.wires.next_ms(), self.core.jobs.next_ms(), self.core.store.files.next_ms()];
+        let Core { jobs, store, egress, .. } = &self.core;
+        let next = [self.wires.next_ms(), jobs.next_ms(), store.files.next_ms(), egress.next_ms()];
         let next_ms = next.into_iter().flatten().min()?;
-        // More was due in this turn than one turn does.
+        // A deadline is still overdue, because one turn handles a bounded number of them.
         Some(if next_ms <= self.core.clock.ms() { 0 } else { next_ms })
     }
 
-    /// Whether a connection has used up its turn and goes on in the next one.
+    /// Whether a connection has used up its turn and continues in the next one.
     pub fn is_continued(&self, key: Key) -> bool {
         self.wires.is_continued(key)
     }
@@ -192,42 +283,55 @@ impl<M: Machine> Engine<M> {
         self.wires.socket(key)
     }
 
-    /// The site that a job under way is for.
+    /// The site that an unfinished job belongs to.
     pub fn site_of(&self, job: JobId) -> Option<SiteId> {
         self.core.jobs.site_of(job)
     }
 
-    /// The events of a connection that the engine does not know of yet, for a loop that hears of levels, not of edges.
-    /// None for a connection that is closed.
+    /// The events that a connection waits for. A level-triggered loop needs them; None if the connection is
+    /// closed.
     pub fn awaited(&self, key: Key) -> Option<Readiness> {
         self.wires.awaited(key)
     }
 
-    /// The engine's counts, and the amounts it holds now.
+    /// How many jobs are queued or running.
+    pub fn jobs_under_way(&self) -> usize {
+        self.core.jobs.queued_len() + self.core.jobs.running_len()
+    }
+
+    /// The counters, and the amounts that the engine holds now.
     pub fn counters(&self) -> Counters {
-        let Core { jobs, store, counters, .. } = &self.core;
+        let Core { jobs, store, counters, schedule, egress, .. } = &self.core;
         Counters {
             connections: self.wires.len(),
+            clients: self.wires.clients_len(),
             exchanges: self.exchanges.len(),
             input_bytes: self.wires.input_bytes(),
             names: store.names.len(),
-            content_bytes: store.contents.memory_bytes(),
+            contents: store.contents.len(),
             files: store.files.len(),
             jobs: jobs.counters,
+            schedule: schedule.counters(),
+            egress_waiting: egress.waiting(),
+            egress_wait_ms: egress
+                .waiting_since_ms()
+                .map_or(0, |since_ms| self.core.clock.ms().saturating_sub(since_ms)),
             queue_lengths: jobs.lengths,
             jobs_queued: jobs.queued_len(),
             jobs_running: jobs.running_len(),
             jobs_given_up: jobs.given_up_len(),
+            links: self.links.counters(),
             ..*counters
         }
     }
 
     fn around<'t>(&'t mut self, machine: &'t mut M) -> (Around<'t, M>, &'t mut Wires<M::Socket>) {
-        let around = Around { machine, core: &mut self.core, exchanges: &mut self.exchanges };
+        let around =
+            Around { machine, core: &mut self.core, exchanges: &mut self.exchanges, links: &mut self.links };
         (around, &mut self.wires)
     }
 
-    /// Hands queued jobs to helpers while there are idle ones.
+    /// Starts queued jobs while there are idle helpers.
     fn start_jobs(&mut self, machine: &mut M) {
         while let Some((id, job)) = self.core.jobs.next_startable() {
             if self.is_abandoned(id, job) {
@@ -241,7 +345,7 @@ impl<M: Machine> Engine<M> {
         }
     }
 
-    /// Whether all clients that wait for a job seem to have gone away while the disk is behind.
+    /// Whether all clients that wait for a job seem to have gone away, while the queue is long.
     fn is_abandoned(&self, id: JobId, job: &Job<M::File, Arc<Version>>) -> bool {
         self.core.clock.ms() >= job.since_ms + ABANDONED_MS
             && job.state == JobState::Queued
@@ -249,7 +353,7 @@ impl<M: Machine> Engine<M> {
             && self.wires.have_all_left(&self.exchanges, id, &job.waiters)
     }
 
-    /// Closes the connections that wait for a job, which is thereby dropped.
+    /// Closes the connections that wait for a job, which drops the job.
     fn close_waiters(&mut self, machine: &mut M, id: JobId) {
         let waiters = self.core.jobs.waiters(id);
         for waiter in waiters {

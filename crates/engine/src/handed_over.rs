@@ -1,14 +1,15 @@
-//! Bytes of files that helpers have handed over, shared by everybody who waited for them, and how many there are.
+//! File bytes that helpers have handed over, shared by all exchanges that waited for them, and their total
+//! size. [`body`](crate::body) slows down reads while the total is high.
 
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many bytes are held.
+/// The total of the bytes held.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HandedOverTotal(Arc<AtomicU64>);
 
-/// A block of bytes, counted as long as anybody has it.
+/// Bytes from a helper, counted in the total until the last owner drops them.
 #[derive(Clone, Debug)]
 pub(crate) struct HandedOver(Arc<Block>);
 
@@ -24,7 +25,7 @@ impl HandedOverTotal {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Counts a block.
+    /// Adds bytes to the total for as long as they are held.
     pub(crate) fn hold(&self, bytes: Vec<u8>) -> HandedOver {
         self.0.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         HandedOver(Arc::new(Block { bytes, total: self.clone() }))

@@ -1,18 +1,18 @@
-//! A histogram of whole numbers: exact up to 31, then sixteen steps for each doubling, so a bucket is
-//! never wider than a sixteenth of its values.
+//! A histogram of whole numbers: exact up to 31, then with sixteen buckets for each power of two, so a bucket
+//! is never wider than a sixteenth of its values.
 //!
-//! The engine counts into them at every send and dispatch, so adding is a few instructions and takes
-//! no memory. Whoever reads them gets figures from them. Knows nothing of what is counted.
+//! The engine adds a number at every send and dispatch, so adding takes a few instructions and no memory.
+//! `flash stats` and the lab compute figures from it. It does not know the unit of the numbers.
 
-/// Steps for each doubling, as a power of two.
+/// Buckets for each power of two, as a power of two.
 const STEP_BITS: u32 = 4;
 const STEPS: usize = 1 << STEP_BITS;
-/// The largest power of two that has a bucket of its own: more than one turn of a connection sends.
+/// The highest power of two with buckets of its own: larger than anything a connection sends in one turn.
 const TOP_BITS: u32 = 17;
-/// Buckets of a histogram. The last one holds whatever is larger, too.
+/// Buckets of a histogram. The last one also counts all larger numbers.
 pub const BUCKETS: usize = (TOP_BITS - STEP_BITS + 2) as usize * STEPS;
 
-/// How often each number came up.
+/// How often each number occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Histogram {
     sum: u64,
@@ -26,19 +26,19 @@ impl Default for Histogram {
     }
 }
 
-/// Numbers that are told apart no further, and how many came up.
+/// Numbers that the histogram cannot distinguish, and how many of them occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// The smallest of them.
+    /// The smallest number of the bucket.
     pub from: u64,
-    /// The largest of them; of the last bucket, the largest number that came up.
+    /// The largest number of the bucket. For the last bucket, the largest number that occurred.
     pub to: u64,
-    /// How many.
+    /// How many numbers.
     pub count: u64,
 }
 
 impl Bucket {
-    /// The middle, which stands for each of its numbers.
+    /// The middle of the bucket, used as the value of all its numbers.
     fn middle(&self) -> f64 {
         (self.from as f64 + self.to as f64) / 2.0
     }
@@ -53,18 +53,18 @@ impl Histogram {
         self.max = self.max.max(number);
     }
 
-    /// Puts back what [`Histogram::buckets`] gave: this many numbers from this one on.
+    /// Restores a bucket from [`Histogram::buckets`]: `count` numbers in the bucket that begins at `from`.
     pub fn put(&mut self, from: u64, count: u64) {
         let place = &mut self.counts[index(from)];
         *place = place.saturating_add(count);
     }
 
-    /// A histogram without numbers, for [`Histogram::put`], that knows their sum and the largest.
+    /// An empty histogram with this sum and maximum, to be filled by [`Histogram::put`].
     pub fn with_sum(sum: u64, max: u64) -> Self {
         Self { sum, max, ..Self::default() }
     }
 
-    /// Adds what another one has counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Histogram) {
         for (ours, theirs) in self.counts.iter_mut().zip(other.counts) {
             *ours = ours.saturating_add(theirs);
@@ -73,7 +73,7 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// The numbers counted since `before`, an earlier state. The largest of them is known to its bucket only.
+    /// The numbers counted since `before`, an earlier state. The maximum is exact only to its bucket.
     #[must_use]
     pub fn since(&self, before: &Histogram) -> Histogram {
         let mut new = Histogram::with_sum(self.sum.saturating_sub(before.sum), 0);
@@ -91,30 +91,30 @@ impl Histogram {
         self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Their sum, exactly.
+    /// The exact sum of the numbers.
     pub fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// The largest of them; 0 when there is none.
+    /// The largest number; 0 if there is none.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// Their mean; None when there is none.
+    /// The mean; None if there are no numbers.
     pub fn mean(&self) -> Option<f64> {
         let count = self.count();
         (count > 0).then(|| self.sum as f64 / count as f64)
     }
 
-    /// The number that a share `part`, from 0 to 1, of them does not exceed: the end of its bucket.
-    /// None when there is none.
+    /// The percentile for a share `part`, from 0 to 1: the end of the bucket that reaches it. None if there
+    /// are no numbers.
     pub fn percentile(&self, part: f64) -> Option<u64> {
         self.first_to_reach(part, |bucket| bucket.count as f64)
     }
 
-    /// The mean where each number counts as often as it is large: with events per dispatch, what an
-    /// event meets and not what a dispatch does. None when there is none above 0.
+    /// The mean with each number weighted by itself. For events per dispatch, this is the dispatch size that
+    /// an average event sees. None if no number is above 0.
     pub fn weighted_mean(&self) -> Option<f64> {
         let sums = self.buckets().fold((0.0, 0.0), |(weights, sum), bucket| {
             let weight = bucket.count as f64 * bucket.middle();
@@ -123,12 +123,12 @@ impl Histogram {
         (sums.0 > 0.0).then(|| sums.1 / sums.0)
     }
 
-    /// The percentile of the same.
+    /// The percentile with each number weighted by itself.
     pub fn weighted_percentile(&self, part: f64) -> Option<u64> {
         self.first_to_reach(part, |bucket| bucket.count as f64 * bucket.middle())
     }
 
-    /// The buckets that hold something, from the smallest numbers on.
+    /// The buckets that are not empty, smallest numbers first.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
         let used = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         used.map(|(at, count)| Bucket { from: first_of(at), to: last_of(at, self.max), count: *count })
@@ -167,7 +167,7 @@ fn first_of(at: usize) -> u64 {
     ((at % STEPS + STEPS) as u64) << shift
 }
 
-/// The largest number of a bucket, where `max` is the largest of all.
+/// The largest number of a bucket, where `max` is the largest number of all.
 fn last_of(at: usize, max: u64) -> u64 {
     if at == BUCKETS - 1 { max.max(first_of(at)) } else { first_of(at + 1) - 1 }
 }
@@ -185,14 +185,15 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_those_worked_out_by_hand() {
+    fn figures_match_those_worked_out_by_hand() {
         // Ten dispatches with 1, 1, 1, 1, 1, 2, 2, 3, 8 and 20 events.
         let histogram = of(&[1, 1, 1, 1, 1, 2, 2, 3, 8, 20]);
         assert_eq!((histogram.count(), histogram.sum(), histogram.max()), (10, 40, 20));
         assert_eq!(histogram.mean(), Some(4.0));
         let percentiles = [0.0, 0.5, 0.51, 0.7, 0.8, 0.9, 0.99, 1.0].map(|p| histogram.percentile(p));
         assert_eq!(percentiles, [1, 1, 2, 2, 3, 8, 20, 20].map(Some));
-        // Of the 40 events 5 came alone, 4 in twos, 3 in a three, 8 in an eight, 20 in a twenty:
+        // 40 events: 5 came alone, 4 in pairs, 3 in a group of three, 8 in a group of eight, 20 in one of
+        // twenty:
         // (5 * 1 + 4 * 2 + 3 * 3 + 8 * 8 + 20 * 20) / 40.
         assert_eq!(histogram.weighted_mean(), Some(12.15));
         let weighted = [0.125, 0.2, 0.3, 0.5, 0.51, 0.99].map(|p| histogram.weighted_percentile(p));
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_counted_has_no_figures() {
+    fn an_empty_histogram_has_no_figures() {
         let none = Histogram::default();
         assert_eq!((none.count(), none.sum(), none.max()), (0, 0, 0));
         assert_eq!((none.mean(), none.percentile(0.5)), (None, None));
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_since() {
+    fn since_returns_only_later_numbers() {
         let before = of(&[1, 5, 400]);
         let mut now = before;
         for number in [2, 2, 40] {
@@ -247,7 +248,7 @@ mod tests {
         }
 
         #[test]
-        fn it_can_be_taken_apart_put_together_and_merged(a: Vec<u16>, b: Vec<u16>) {
+        fn it_can_be_split_restored_and_merged(a: Vec<u16>, b: Vec<u16>) {
             let [a, b] = [a, b].map(|numbers| numbers.into_iter().map(u64::from).collect::<Vec<_>>());
             let whole = of(&[a.clone(), b.clone()].concat());
             let mut merged = of(&a);

@@ -1,32 +1,50 @@
-//! The steps of serving a request: wires, exchanges, handlers, the store and jobs.
+//! Serves requests: connections, exchanges, handlers, caches and jobs. Every decision of a worker is made in
+//! this crate.
 //!
-//! The engine is sans-I/O: it makes no system call, reads no clock and has no unsafe code. A [`Machine`] does these for it.
-//! `flash-worker` implements `Machine` on Linux; the engine's tests implement it in memory.
+//! The engine is sans-I/O: it makes no system calls, reads no clock and has no unsafe code. A [`Machine`]
+//! does these things for it. `flash-worker` implements `Machine` on Linux; the tests implement it in memory.
 //!
-//! One [`Engine`] belongs to one worker and is single-threaded: where threads share one, each has it for a turn at a time.
-//! The worker tells it what happened through `handle_*` methods and asks it what is next through `poll_*` methods; see
-//! [`Engine`] for the list.
+//! Each worker has one [`Engine`], which is single-threaded; threads that share one take turns. The worker
+//! passes events to `handle_*` methods and asks for the next step through `poll_*` methods; [`Engine`] lists
+//! them.
 //!
-//! The modules, each knowing only those below it (a house-rules test holds them to it):
+//! Where to start reading: `handler::answer` is the heart. It turns a request into a response, or into a job
+//! that the request must wait for. `exchange` repeats that call after each wait, `wire::h1` moves the bytes,
+//! and `jobs` decides which job a helper gets next.
+//!
+//! The modules; each knows only those below it (`tests/tidy` checks this):
 //!
 //! ```text
-//! engine     what the worker tells and asks
-//! wire       bytes <-> requests and responses: connections, HTTP/1        (TLS, HTTP/2 enter here)
+//! backend    `flash backend`: requests of other servers for names and ranges in memory
+//! engine     the worker's interface: events in, next steps out
+//! wire       bytes <-> requests and responses: connections, HTTP/1        (TLS and HTTP/2 would go here)
 //! exchange   one request to one response
-//! handler    files, listings, redirects, error pages                      (FastCGI, proxying enter here)
-//! body       the bytes of a response, by one pull                         (streams enter here)
-//! desk       what serving a request takes: machine, rules, clock, store, jobs, counters
+//! handler    files, listings, redirects, error pages
+//! body       the bytes of a response, through one pull method             (streams would go here)
+//! desk       the state that all requests share: rules, clock, store, jobs, counters
+//! upstream   connections to the servers of upstreams, and what is said on them
+//! transport  a socket and its readiness
 //! store      names, versions, contents, heads, known requests, open files
-//! jobs       work for helpers: joined, queued, shared out, given up       (the order of the disk queue enters here)
-//! machine    what the engine requires of the machine
+//! jobs       work for helpers: joining, order, shares, deadlines
+//! schedule   whose bytes go to the network first
+//! admission  who gets a connection when there is not room for all
+//! machine    the traits that the machine must implement
+//! fastcgi    records of FastCGI, and its side of a web server: bytes <-> requests and responses
 //! ```
 
 mod access_log;
+mod admission;
+pub mod backend;
 mod body;
 mod counters;
 mod desk;
 mod engine;
 mod exchange;
+#[cfg(not(feature = "fuzzing"))]
+mod fastcgi;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fastcgi;
 mod handed_over;
 mod handler;
 mod histogram;
@@ -34,19 +52,28 @@ mod jobs;
 pub mod limits;
 mod machine;
 mod rules;
+mod schedule;
 mod slab;
 mod store;
+mod transport;
+mod upstream;
 mod wire;
 
 pub use access_log::LogFormat;
-pub use counters::{Counters, JobCounters, JobKind};
+pub use admission::{AcceptBatch, AcceptQueue, AdmissionRules, Network, WhyRefused, WrongNetwork};
+pub use counters::{Counters, JobCounters, JobKind, LinkCounters, Times};
 pub use engine::Engine;
 pub use histogram::{BUCKETS, Bucket, Histogram};
 pub use machine::{
-    FileKind, FilePart, FileSent, FileStat, Files, Finding, Helpers, JobId, Log, LookUpError, Machine,
-    Moment, Net, Opened, Outcome, Resident, Task, Want,
+    Bands, Block, BlockBytes, Blocks, FileId, FileKind, FilePart, FileSent, FileStat, Files, Finding,
+    Gateway, Helpers, JobId, Log, LookUpError, Machine, Moment, Net, Opened, Outcome, Part, Resident, Task,
+    UplinkShare, Want,
 };
-pub use rules::{Optimizations, Rules, SiteId, SiteRules, Timeouts};
+pub use rules::{
+    Optimizations, Route, RoutePaths, Rules, ServerId, SiteId, SiteRules, Timeouts, UpstreamId,
+    UpstreamProtocol, UpstreamRules,
+};
+pub use schedule::{BANDS, Band, BandCounters, CUTOFFS_MAX, Cutoffs, EgressRules, Policy, ScheduleCounters};
 pub use slab::Key;
 pub use store::find;
-pub use wire::Readiness;
+pub use transport::Readiness;

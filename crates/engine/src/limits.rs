@@ -1,139 +1,223 @@
-//! Every bound of the engine that is not a setting, and how they relate.
+//! Every bound of the engine that is not a setting, and how the bounds relate.
 //!
-//! Each module takes its bounds from here; settings with bounds of their own are in
+//! All modules of the engine take their bounds from here. Settings with bounds of their own are in
 //! [`Rules`](crate::Rules).
 
-/// Bytes of a request head, above which it is answered 431.
+/// Longest request head in bytes; a longer head is answered 431.
 pub const HEAD_BYTES_MAX: usize = 32 * 1024;
-/// Header fields of a request, above which it is answered 431.
+/// Maximum number of header fields in a request; more are answered 431.
 pub const FIELDS_MAX: usize = 100;
-/// Bytes of a request target, above which it is answered 414.
+/// Longest request target in bytes; a longer target is answered 414.
 pub const TARGET_BYTES_MAX: usize = 8 * 1024;
-/// Bytes of a request body, framing included, that are read and discarded; a longer one is
-/// answered 413.
+/// Longest request body that is read and discarded, in bytes, framing included; a longer body is answered
+/// 413.
 pub const REQUEST_BODY_BYTES_MAX: u64 = 1024 * 1024;
-/// Bytes received at once, over all pipelined requests of a connection.
+/// Maximum number of bytes received at once from a connection, pipelined requests included.
 pub const RECEIVE_BYTES: usize = 64 * 1024;
 
-/// Bytes of input, unfinished request heads above all, that a worker holds for all clients together; the connection that
-/// goes beyond is
-/// answered 503, if it asks for something, and closed.
+/// Maximum number of bytes of unread input (mostly unfinished request heads) that a worker holds for all
+/// clients together. A connection that exceeds it gets a 503 if it has sent a request, and is closed.
 pub const HEADS_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// The same for one client address (an IPv6 /64).
+/// The same bound for one client address (an IPv6 /64).
 pub const HEADS_BYTES_PER_CLIENT_MAX: usize = 8 * 1024 * 1024;
-/// Connections looked at, when there are as many as allowed, to find an idle one to close.
+/// When the limit of connections or a client's share of them is reached, how many connections are searched for
+/// an idle one to close.
 pub const EVICTION_LOOKS_MAX: usize = 256;
+/// How long a new connection does not count as idle, so that those accepted together do not take each other's
+/// place before any of them was read.
+pub const NEWCOMER_GRACE_MS: u64 = 100;
+/// Maximum number of connections accepted from one listener in one turn.
+pub const ACCEPTS_PER_TURN_MAX: usize = 32;
+/// The same while new connections wait too long and connections in service fill the turn: some, so that a
+/// client that tries again is served in the end.
+pub const ACCEPTS_IN_OVERLOAD_MAX: usize = 4;
+/// Maximum number of connections refused in one turn because new connections wait too long. A refusal takes
+/// time from answers.
+pub const REFUSALS_PER_TURN_MAX: usize = 4;
 
-/// Bytes of one field of an access-log line, escapes included; a longer one is cut.
+/// Longest field of an access-log line in bytes, escapes included; a longer field is cut.
 pub const LOG_FIELD_BYTES_MAX: usize = 6 * 1024;
-/// Bytes of an access-log line: four fields, and what stands between them.
+/// Longest access-log line in bytes: four fields and the text between them.
 pub const LOG_LINE_BYTES_MAX: usize = 4 * LOG_FIELD_BYTES_MAX + 1024;
 
-/// Requests that one connection may have answered in one turn of the loop.
+/// Maximum number of requests of one connection answered in one turn of the event loop.
 pub const REQUESTS_PER_TURN_MAX: u32 = 16;
-/// Bytes that one connection may send in one turn of the loop.
+/// Maximum number of bytes that one connection sends in one turn of the event loop.
 pub const SEND_BYTES_PER_TURN_MAX: usize = 128 * 1024;
-/// Connections that continue in one turn because their last turn used up its bound, or because their job is done.
+/// Maximum number of connections continued in one turn: those that used up their last turn, and those whose
+/// job is done.
 pub const CONTINUED_PER_TURN_MAX: usize = 256;
-/// Deadlines of connections acted on in one turn, and idle connections closed in one turn of a drain.
+/// Maximum number of connection deadlines handled in one turn, and of idle connections closed in one turn of
+/// a drain.
 pub const DEADLINES_PER_TURN_MAX: usize = 256;
 
-/// Jobs given up in one turn because their deadlines have passed.
+/// Maximum number of jobs given up in one turn because their deadlines have passed.
 pub const OVERDUE_PER_TURN_MAX: usize = 64;
 
-/// Heads are padded to a multiple of this where that is asked for (Flash 1999, section 5.5).
+/// Heads are padded to a multiple of this if `align_heads` is on (Flash 1999, section 5.5).
 pub const HEAD_ALIGN_BYTES: usize = 32;
-/// Files up to this size are kept in the content cache and sent from one buffer.
+/// Largest file that is read completely from the page cache before it is sent.
 pub const SMALL_FILE_BYTES_MAX: u64 = 128 * 1024;
-/// Bytes that one helper job brings into memory: a block of the file that begins at a multiple of
-/// this. No read crosses from one block into the next.
+/// Bytes that one helper job brings into the store or the page cache: one block of the file, starting at a
+/// multiple of this size. No read crosses a block boundary.
 pub const LOAD_BYTES: u64 = 512 * 1024;
-/// Bytes read from the page cache at once, at most.
+/// Maximum number of bytes read from the page cache at once.
 pub const READ_BYTES_MAX: usize = 128 * 1024;
-/// Bytes read from the page cache at once while a client takes little.
+/// Bytes read from the page cache at once for a slow client.
 pub const READ_BYTES_MIN: usize = 16 * 1024;
-/// Bytes that a helper hands over itself in one message.
+/// Maximum number of bytes that a helper hands over in one message.
 pub const HAND_OVER_BYTES_MAX: u64 = 128 * 1024;
-/// Bytes handed over and not sent yet, of all connections, from which on helpers hand over
+/// Total of bytes handed over and not sent yet, over all connections, above which helpers hand over only
 /// [`READ_BYTES_MIN`] at once.
 pub const HANDED_OVER_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Blocks loaded ahead of a transfer that has met the disk.
+/// Blocks loaded ahead of a transfer that has waited for the disk.
 pub const BLOCKS_AHEAD: u64 = 2;
-/// Look-ups, fills or loads that an exchange may have repeated before another way is taken.
+/// How often an exchange repeats a look-up, fill or load before it takes another way.
 pub const TRIES_MAX: u8 = 3;
 
-/// Jobs that wait for a helper, shared by the roots of the sites; one more is answered 503. Each
-/// root may have one, also where the roots are more than this.
+/// Maximum number of jobs that wait for a helper, shared by the roots of the sites; further requests are
+/// answered 503. Each root can have at least one, even if there are more roots than this.
 pub const JOBS_QUEUED_MAX: usize = 1024;
-/// Those among them that the requests of one client address have made.
+/// Maximum number of queued jobs created by the requests of one client address.
 pub const JOBS_PER_CLIENT_MAX: usize = JOBS_QUEUED_MAX / 2;
-/// A job whose clients have all closed their side is dropped if it has waited longer than this
-/// when its turn comes.
+/// A job is dropped when its turn comes if it has waited longer than this and all its clients have closed
+/// their side.
 pub const ABANDONED_MS: u64 = 1_000;
-/// `Retry-After` of a 503, in seconds.
+/// The furthest that the remaining bytes of an answer move its job back in the queue. Only jobs that come
+/// within this penalty can pass a job, so this and [`QUEUE_UNASKED_MS`] bound how long it is passed.
+pub const QUEUE_PENALTY_MS_MAX: u64 = 2_000;
+/// How far a job that no request waits for is moved back.
+pub const QUEUE_UNASKED_MS: u64 = 2_000;
+/// After this many finished jobs, all earlier ones count half in the pace of a queue.
+pub const PACE_JOBS: u64 = 64;
+/// The longest time that a single gap between finished jobs counts in the pace.
+pub const PACE_GAP_MS_MAX: u64 = 2_000;
+/// `Retry-After` of a 503 whose wait is unknown, in seconds.
 pub const RETRY_AFTER_S: u64 = 2;
-/// Bound of the name cache, which holds what was found and what is missing.
-pub const NAME_CACHE_BYTES_MAX: u64 = 32 * 1024 * 1024;
-/// Weight of an entry of the name cache besides its path and its versions.
+/// Largest `Retry-After`, in seconds.
+pub const RETRY_AFTER_S_MAX: u64 = 120;
+/// Size of the name cache of a worker with a small store: about 31,000 files.
+pub const NAMES_BYTES: u64 = 32 * 1024 * 1024;
+/// Size of a name cache entry without its path and its versions.
 pub const NAME_ENTRY_BYTES: usize = 256;
-/// Versions found again by their files where names are not kept: as many as fit the memory of names.
-pub const VERSIONS_MAX: usize = NAME_CACHE_BYTES_MAX as usize / VERSION_BYTES;
-/// Weight of a version of a file.
+/// Maximum number of versions in the table by file that replaces a disabled name cache: as many as fit in the
+/// memory of names.
+pub const VERSIONS_MAX: usize = NAMES_BYTES as usize / VERSION_BYTES;
+/// Estimated size of a version of a file.
 pub const VERSION_BYTES: usize = 768;
-/// Names that the cache is prepared for at its start.
+/// Expected number of names, for which the cache is sized at its start.
 pub const NAMES_EXPECTED: usize = 4096;
-/// Request heads known by their bytes.
+/// Maximum number of contents of one-block files that are kept with their heads.
+pub const CONTENTS_MAX: usize = 64 * 1024;
+/// A block found in the page cache is requested for the store no more often than this.
+pub const FILL_AGAIN_MS: u64 = 1_000;
+/// How often one answer requests a fill in vain before it reads the file instead.
+pub const FILLS_MAX: u8 = 2;
+/// Maximum number of request heads known by their bytes.
 pub const KNOWN_REQUESTS_MAX: usize = 4096;
-/// A longer request head is always parsed.
+/// Longest request head known by its bytes; a longer head is always parsed.
 pub const KNOWN_HEAD_BYTES_MAX: usize = 1024;
-/// Files kept open for later requests.
+/// Maximum number of files kept open for later requests.
 pub const OPEN_FILES_MAX: usize = 1024;
-/// Files that one name leads to: the plain one and one in each coding. This many are open besides those of
+/// Files that one name leads to: the plain file and one per coding. This many are open in addition to
 /// [`OPEN_FILES_MAX`].
 pub const FILES_OF_NAME_MAX: usize = 1 + flash_http::negotiate::Coding::ALL.len();
-/// A file that nobody has asked for in this time is closed.
+/// A file that no request used for this long is closed.
 pub const FILE_IDLE_MS: u64 = 30_000;
-/// How often open files are looked at for that.
+/// How often open files are checked for that.
 pub const FILE_SWEEP_MS: u64 = 1_000;
-/// Files looked at each time.
+/// Files checked each time.
 pub const FILES_SWEPT_AT_ONCE: usize = 128;
-/// Precompressed siblings that are not there are looked for no more often than this.
+/// Absent precompressed siblings are looked up no more often than this.
 pub const SIBLINGS_MS: u64 = 10_000;
-/// Listings in memory at once, counting those still being sent.
+/// Maximum number of listings in memory, counting those still being sent.
 pub const LISTINGS_MAX: usize = 64;
 
-/// How long a closing connection is read from, so that its last answer is not lost to a reset.
+/// Longest head of an upstream's answer in bytes.
+pub const ANSWER_HEAD_BYTES_MAX: usize = 32 * 1024;
+/// Pieces of an upstream's answer up to this length are copied, to be sent together with what precedes them.
+pub const PASSED_ON_BYTES: usize = 16 * 1024;
+/// A server of an upstream that failed this many times in a row gets no requests for a while.
+pub const SERVER_FAILURES_MAX: u32 = 3;
+/// How long that is.
+pub const SERVER_DOWN_MS: u64 = 10_000;
+/// Failures of one server are reported no more often than this.
+pub const COMPLAINT_MS: u64 = 10_000;
+
+/// The lowest cutoff of a learned schedule: a smaller answer fits in one packet with its head, so there is
+/// nothing left to distinguish.
+pub const CUTOFF_BYTES_MIN: u64 = 1_000;
+/// Cutoffs are learned after this many answers: then about ten are above the highest cutoff.
+pub const CUTOFFS_LEARNED_FROM_MIN: u32 = 1_024;
+/// After this many further answers the cutoffs are computed again, and all earlier answers count half.
+pub const CUTOFFS_RENEWED_AFTER: u32 = 8_192;
+
+/// The part of an uplink's rate that the engine uses, in percent. The rest is for retransmissions, and enough for a loss
+/// of up to 5 %. If the queue of the uplink fills, its order is no longer that of the engine.
+pub const EGRESS_RATE_PERCENT: u64 = 94;
+/// The bytes of a packet on the uplink besides its payload: headers of IPv4 and of TCP with timestamps (52 bytes), and
+/// header, checksum, preamble and gap of Ethernet (38 bytes).
+pub const EGRESS_PACKET_OVERHEAD_BYTES: u64 = 52 + 38;
+/// The payload of a packet of 1,500 bytes.
+pub const EGRESS_PACKET_PAYLOAD_BYTES: u64 = 1448;
+/// Packets without payload that the server sends for each connection: to accept it, to acknowledge a request, and to
+/// close it.
+pub const EGRESS_CONNECTION_PACKETS: u64 = 3;
+/// How much the engine sends at once to an uplink that was idle, in milliseconds of its rate. A timer of the
+/// loop can come about this late without leaving the uplink idle.
+pub const EGRESS_BURST_MS: u64 = 4;
+/// The same for slow uplinks, in bytes: a few packets.
+pub const EGRESS_BURST_BYTES_MIN: u64 = 4 * (EGRESS_PACKET_PAYLOAD_BYTES + EGRESS_PACKET_OVERHEAD_BYTES);
+/// No connection sends to the uplink before it has room for this many bytes: one packet.
+pub const EGRESS_GRANT_BYTES_MIN: i64 = (EGRESS_PACKET_PAYLOAD_BYTES + EGRESS_PACKET_OVERHEAD_BYTES) as i64;
+/// A connection that has waited for the uplink this long gets a share of it, whatever its answer has left.
+pub const EGRESS_AGED_MS: u64 = 1_000;
+/// One of this many grants goes to the connection that has waited longest, if that is long enough.
+pub const EGRESS_AGED_ONE_IN: u32 = 8;
+
+/// How long a closing connection is still read, so that a reset does not destroy its last answer.
 pub const LINGER_MS: u64 = 2_000;
-/// Bytes discarded from a closing connection.
+/// Maximum number of bytes discarded from a closing connection.
 pub const LINGER_BYTES_MAX: usize = 256 * 1024;
-/// Over how long a slow reader's rate is taken.
+/// The period over which a slow reader's rate is measured.
 pub const RATE_WINDOW_MS: u64 = 10_000;
-/// A file changed so shortly before it was read may change again without a new time stamp.
+/// A file changed less than this before it was read can change again without a new time stamp.
 pub const RACY_NS: i128 = 20_000_000;
+
+/// Maximum number of bytes kept of the errors that a FastCGI application reports with one response; the rest is
+/// dropped.
+pub const APPLICATION_ERRORS_BYTES_MAX: usize = 4 * 1024;
 
 /// Resolution of timeouts.
 pub const TICK_MS: u64 = 64;
-/// Ticks ahead that a timer can be filed under; a later one is filed again.
+/// How many ticks ahead a timer can be filed; a later timer is filed again when it comes up.
 pub const TICKS: usize = 1024;
 
 const _: () = {
     assert!(TARGET_BYTES_MAX < HEAD_BYTES_MAX);
-    // A whole head and what follows it fit the receive buffer.
+    // A whole head and the bytes after it fit in the receive buffer.
     assert!(HEAD_BYTES_MAX <= RECEIVE_BYTES / 2);
-    // A small file is filled from one block, by one read, and handed over in one message.
+    // A small file is part of one block and fits in one read and in one message of a helper.
     assert!(SMALL_FILE_BYTES_MAX <= LOAD_BYTES);
     assert!(SMALL_FILE_BYTES_MAX as usize <= READ_BYTES_MAX);
     assert!(SMALL_FILE_BYTES_MAX <= HAND_OVER_BYTES_MAX);
-    // No client fills the queue alone.
+    // No client can fill the queue alone.
     assert!(JOBS_PER_CLIENT_MAX < JOBS_QUEUED_MAX);
-    // An unused file is closed within a minute, even when as many are open as allowed.
+    // Half of the jobs in a pace are more than one round of the usual number of helpers.
+    assert!(PACE_JOBS >= 2 * 16);
+    assert!(RETRY_AFTER_S <= RETRY_AFTER_S_MAX);
+    // An unused file is closed within a minute, even if the limit of open files is reached.
     assert!(FILE_IDLE_MS + OPEN_FILES_MAX.div_ceil(FILES_SWEPT_AT_ONCE) as u64 * FILE_SWEEP_MS * 2 < 60_000);
-    // One head always fits.
+    // Refusals take a small part of a turn, even if it only accepts.
+    assert!(REFUSALS_PER_TURN_MAX * 8 <= ACCEPTS_PER_TURN_MAX && ACCEPTS_IN_OVERLOAD_MAX > 0);
+    // A client always has room for one head.
     assert!(HEAD_BYTES_MAX < HEADS_BYTES_PER_CLIENT_MAX && HEADS_BYTES_PER_CLIENT_MAX < HEADS_BYTES_MAX);
-    // Reads and hand-overs divide blocks, so they never cross from one into the next.
+    // Reads and hand-overs divide blocks evenly, so they never cross a block boundary.
     assert!(LOAD_BYTES.is_multiple_of(READ_BYTES_MAX as u64));
     assert!(LOAD_BYTES.is_multiple_of(HAND_OVER_BYTES_MAX));
     assert!(READ_BYTES_MIN <= READ_BYTES_MAX);
-    // One turn can send at least one read.
+    // A burst is enough for a grant.
+    assert!(EGRESS_BURST_BYTES_MIN as i64 >= EGRESS_GRANT_BYTES_MIN);
+    // One turn can send at least one full read.
     assert!(SEND_BYTES_PER_TURN_MAX >= READ_BYTES_MAX);
 };

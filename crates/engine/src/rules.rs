@@ -1,4 +1,5 @@
-//! The engine's configuration: sites, settings and content types.
+//! The engine's configuration: sites, settings and content types. The server builds [`Rules`] from the
+//! configuration file.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -7,35 +8,101 @@ use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
 use crate::access_log::LogFormat;
-use crate::limits::{HEAD_ALIGN_BYTES, KNOWN_REQUESTS_MAX, NAME_CACHE_BYTES_MAX, VERSIONS_MAX};
+use crate::admission::AdmissionRules;
+use crate::limits::{CONTENTS_MAX, HEAD_ALIGN_BYTES, KNOWN_REQUESTS_MAX, VERSIONS_MAX};
+use crate::schedule::{EgressRules, Policy};
 
-/// A site, by its place in [`Rules::sites`].
+/// A site, as an index into [`Rules::sites`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SiteId(pub u16);
+
+/// An upstream, as an index into [`Rules::upstreams`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct UpstreamId(pub u16);
+
+/// A server of an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServerId {
+    /// Its upstream.
+    pub upstream: UpstreamId,
+    /// Its place in [`UpstreamRules::servers`].
+    pub server: u16,
+}
+
+/// The protocol that an upstream speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamProtocol {
+    /// HTTP/1.1.
+    Http,
+    /// FastCGI 1.0, as a responder.
+    FastCgi,
+}
+
+/// Servers that answer requests for Flash, all in the same way.
+#[derive(Clone, Debug)]
+pub struct UpstreamRules {
+    /// Its protocol.
+    pub protocol: UpstreamProtocol,
+    /// Its servers, for messages: their addresses.
+    pub servers: Vec<String>,
+    /// Maximum number of connections of this worker to each server; at least 1.
+    pub connections_max: usize,
+    /// Maximum number of idle connections of this worker that are kept for each server.
+    pub idle_max: usize,
+    /// Maximum number of requests of this worker that wait for a connection.
+    pub queue_max: usize,
+    /// Maximum time for a connection, in the queue and until it is made.
+    pub connect_ms: u64,
+    /// Maximum time between two bytes from the server, and until the first one.
+    pub answer_ms: u64,
+}
+
+/// A route: the requests of a site that an upstream answers.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// The paths.
+    pub paths: RoutePaths,
+    /// Who answers.
+    pub upstream: UpstreamId,
+    /// Maximum length of a request body in bytes.
+    pub body_bytes_max: u64,
+}
+
+/// The paths of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RoutePaths {
+    /// Decoded paths that begin with this, which begins with a slash.
+    Prefix(Vec<u8>),
+    /// Decoded paths of which one part ends with this extension, without its dot. The rest of the path is the
+    /// `PATH_INFO` of RFC 3875.
+    Extension(Vec<u8>),
+}
 
 /// The rules of one site.
 #[derive(Clone, Debug)]
 pub struct SiteRules {
-    /// Its directory. The engine only compares it: sites with the same root have one share of the
+    /// Its directory. The engine only compares roots: sites with the same root share one share of the
     /// helpers.
     pub root: PathBuf,
-    /// Host names in lower case without port; `*.` in front stands for one or more labels.
-    /// Empty for the default site.
+    /// Host names in lower case without port. A leading `*.` stands for one or more labels. Empty for the
+    /// default site.
     pub hosts: Vec<String>,
-    /// File names tried, in order, for a directory.
+    /// Names of index files, tried in order.
     pub index: Vec<String>,
-    /// Whether a directory without index is listed.
+    /// Whether a directory without an index is listed.
     pub browse: bool,
-    /// Whether `.br`, `.zst` and `.gz` siblings are looked for.
+    /// Whether `.br`, `.zst` and `.gz` siblings are looked up.
     pub precompressed: bool,
-    /// How `%2F` in a path is read.
+    /// How `%2F` in a path is interpreted.
     pub encoded_slash: EncodedSlash,
+    /// The routes, tried in order. A path without a route leads to a file.
+    pub routes: Vec<Route>,
 }
 
-/// How long the engine waits, in milliseconds.
+/// Timeouts of the engine, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// For a whole request head.
+    /// For a complete request head.
     pub head_ms: u64,
     /// For the next request of a connection.
     pub idle_ms: u64,
@@ -43,18 +110,18 @@ pub struct Timeouts {
     pub job_ms: u64,
 }
 
-/// The optimizations of the paper. Each can be switched off alone, so that its worth can be measured;
-/// that of contents by a bound of 0 in [`Rules::cache_memory_bytes`].
+/// The optimizations of the paper. Each can be switched off alone to measure its effect; [`Rules::has_store`]
+/// switches the content cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Optimizations {
-    /// The targets of paths are remembered between requests (Flash 1999, section 5.2).
+    /// Cache the files that paths lead to (Flash 1999, section 5.2).
     pub name_cache: bool,
-    /// Response heads are kept (section 5.3).
+    /// Cache response heads (section 5.3).
     pub head_cache: bool,
-    /// Heads are padded to a multiple of [`HEAD_ALIGN_BYTES`] (section 5.5).
+    /// Pad heads to a multiple of [`HEAD_ALIGN_BYTES`] (section 5.5).
     pub align_heads: bool,
-    /// Parts of files are sent by [`Machine::send_file`](crate::Machine::send_file) instead of a
-    /// read and a send.
+    /// Send parts of files through [`Machine::send_file`](crate::Machine::send_file) instead of a read and a
+    /// send.
     pub send_file: bool,
 }
 
@@ -65,67 +132,85 @@ impl Default for Optimizations {
 }
 
 impl Optimizations {
-    /// The number that the lengths of heads are a multiple of.
+    /// The multiple that head lengths are padded to.
     pub(crate) fn head_align_bytes(&self) -> usize {
         if self.align_heads { HEAD_ALIGN_BYTES } else { 1 }
     }
 }
 
-/// All that an engine is told at its start.
+/// The configuration of an engine.
 #[derive(Debug)]
 pub struct Rules {
     /// The sites.
     pub sites: Vec<SiteRules>,
+    /// The upstreams of the routes.
+    pub upstreams: Vec<UpstreamRules>,
     /// Content types by extension.
     pub types: TypeTable,
-    /// Whether tags hold the time of change beside length and time of modification.
+    /// Whether entity tags include the time of the last metadata change, besides the length and the
+    /// modification time.
     pub etag_of_change: bool,
-    /// How long an entry is believed, in milliseconds.
+    /// How long an entry is used without a check, in milliseconds.
     pub freshness_ms: u64,
-    /// How much longer it is served while a helper checks it, where checking without a helper would wait; after that the
-    /// request waits for the check.
+    /// How much longer a stale entry is served while a helper checks it, in milliseconds. After that,
+    /// requests wait for the check.
     pub stale_ms: u64,
-    /// Bound of the content cache; 0 switches it off.
-    pub cache_memory_bytes: u64,
+    /// Whether there is a store of file blocks.
+    pub has_store: bool,
+    /// A request whose expected wait for a helper is longer than this is refused at once, in milliseconds; 0
+    /// means no limit.
+    pub queue_wait_ms: u64,
     /// The optimizations in use.
     pub optimizations: Optimizations,
-    /// Bound of connections.
-    pub connections_max: usize,
-    /// Bound of files kept open for later requests, at most
+    /// The bounds of connections.
+    pub admission: AdmissionRules,
+    /// Maximum number of files kept open for later requests; at most
     /// [`OPEN_FILES_MAX`](crate::limits::OPEN_FILES_MAX).
     pub open_files_max: usize,
-    /// Into how many parts the bounds of the caches of names, versions and request heads are divided, at least
-    /// one: each process that serves one connection at a time has such a part (flash-1999, section 6).
+    /// Size of the name cache, which holds found and missing names, in bytes.
+    pub names_bytes_max: u64,
+    /// Divides the bounds of the caches of names, versions and request heads; at least 1. In MP, each process
+    /// that serves one connection at a time has such a part (flash-1999, section 6).
     pub cache_parts: usize,
-    /// Bound of helpers.
+    /// Maximum number of helpers.
     pub helpers_max: usize,
     /// Timeouts.
     pub timeouts: Timeouts,
-    /// The least rate at which a client must read; 0 switches the check off.
+    /// The lowest rate at which a client must read; 0 disables the check.
     pub least_rate_bytes_per_s: u64,
-    /// The form of access-log lines.
+    /// The schedule: which connection's bytes go first.
+    pub policy: Policy,
+    /// The uplink, if its rate is known; None for no bound.
+    pub egress: Option<EgressRules>,
+    /// The format of access-log lines.
     pub log_format: LogFormat,
 }
 
 impl Rules {
-    /// Request heads that are known by their bytes: that rests on names and heads that are kept.
+    /// Maximum number of request heads known by their bytes; 0 unless both names and heads are cached.
     pub(crate) fn known_requests_max(&self) -> usize {
         let is_on = self.optimizations.name_cache && self.optimizations.head_cache;
         if is_on { (KNOWN_REQUESTS_MAX / self.cache_parts).max(1) } else { 0 }
     }
 
-    /// Bound of the name cache.
-    pub(crate) fn name_cache_bytes_max(&self) -> u64 {
-        if self.optimizations.name_cache { NAME_CACHE_BYTES_MAX / self.cache_parts as u64 } else { 0 }
+    /// Maximum number of contents kept with their heads.
+    pub(crate) fn contents_max(&self) -> usize {
+        CONTENTS_MAX / self.cache_parts
     }
 
-    /// Versions that are found again by their files: all are, where names are kept, by these.
+    /// Size of the name cache.
+    pub(crate) fn name_cache_bytes_max(&self) -> u64 {
+        if self.optimizations.name_cache { self.names_bytes_max / self.cache_parts as u64 } else { 0 }
+    }
+
+    /// Maximum number of versions found by their files; 0 if names are cached, because names lead to their
+    /// versions.
     pub(crate) fn versions_max(&self) -> usize {
         if self.optimizations.name_cache { 0 } else { (VERSIONS_MAX / self.cache_parts).max(1) }
     }
 }
 
-/// The number of each site's root, from 0: sites with the same root have the same number.
+/// The root number of each site, starting at 0. Sites with the same root have the same number.
 pub(crate) fn root_numbers(sites: &[SiteRules]) -> Vec<usize> {
     let mut numbers = HashMap::new();
     let number_of = |site| {
@@ -135,7 +220,7 @@ pub(crate) fn root_numbers(sites: &[SiteRules]) -> Vec<usize> {
     sites.iter().map(|site| &site.root).map(number_of).collect()
 }
 
-/// Finds the site of a host.
+/// Finds the site for a host.
 #[derive(Debug)]
 pub(crate) struct Router {
     exact: HashMap<Vec<u8>, SiteId>,
@@ -163,13 +248,13 @@ impl Router {
         router
     }
 
-    /// The site that answers for `host`, if any does.
+    /// The site for `host`, if there is one.
     pub(crate) fn route(&self, host: &[u8]) -> Option<SiteId> {
         if self.exact.is_empty() && self.wild.is_empty() {
             return self.default;
         }
         let mut host = host.to_ascii_lowercase();
-        // A name with its root dot is the same name.
+        // A name with its final (root) dot is the same name.
         if host.last() == Some(&b'.') {
             host.pop();
         }
@@ -193,6 +278,7 @@ mod tests {
             browse: false,
             precompressed: false,
             encoded_slash: EncodedSlash::Decode,
+            routes: vec![],
         }
     }
 

@@ -1,5 +1,6 @@
-//! Numbered places whose keys go stale: a key of something freed never finds its successor. And the kinds of keys and
-//! numbers by which the modules name what belongs to another.
+//! A slab of items with generation-checked keys: the key of a freed item never finds the item that took its
+//! place. All modules of the engine use it. The key types for exchanges, clients and versions are here too,
+//! so that modules can share them.
 
 /// The place of an item and its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -9,22 +10,22 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key as one number, below 2^56 for the first 2^24 generations of a place.
+    /// The key as one number, below 2^56. Only the low 24 bits of the generation are kept.
     pub fn to_u64(self) -> u64 {
         u64::from(self.generation & 0xff_ffff) << 32 | u64::from(self.index)
     }
 
-    /// The key of a number that [`Key::to_u64`] gave.
+    /// The key from a number that [`Key::to_u64`] returned.
     pub fn from_u64(number: u64) -> Self {
         Self { index: number as u32, generation: (number >> 32) as u32 & 0xff_ffff }
     }
 }
 
-/// An exchange, as jobs and wires name it.
+/// The key of an exchange, used by jobs and wires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ExchangeKey(pub(crate) Key);
 
-/// A client address, as jobs name it.
+/// A client address as a number, used by jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientNumber(pub(crate) u64);
 
@@ -52,7 +53,7 @@ impl<T> Slab<T> {
         self.insert_with(|_| item)
     }
 
-    /// Inserts an item that knows its own key.
+    /// Inserts an item that needs to know its key.
     pub(crate) fn insert_with(&mut self, item: impl FnOnce(Key) -> T) -> Key {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push((0, None));
@@ -87,18 +88,18 @@ impl<T> Slab<T> {
         Some(item)
     }
 
-    /// Takes an item out for a moment: its key stays its own until it is put back or removed.
+    /// Takes an item out for a while. Its key stays reserved until the item is put back or freed.
     pub(crate) fn lend(&mut self, key: Key) -> Option<T> {
         let (generation, item) = self.places.get_mut(key.index as usize)?;
         if *generation == key.generation { item.take() } else { None }
     }
 
-    /// Puts an item back that was lent.
+    /// Puts a lent item back.
     pub(crate) fn put_back(&mut self, key: Key, item: T) {
         self.places[key.index as usize].1 = Some(item);
     }
 
-    /// Frees the place of an item that was lent.
+    /// Frees the place of a lent item.
     pub(crate) fn free_lent(&mut self, key: Key) {
         if let Some((generation, None)) = self.places.get_mut(key.index as usize)
             && *generation == key.generation
@@ -108,13 +109,13 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The key of the item at a place, counted from 0 up to [`Slab::places`].
+    /// The key of the item at a place, counted from 0 to [`Slab::places`].
     pub(crate) fn key_at(&self, index: usize) -> Option<Key> {
         let (generation, item) = self.places.get(index)?;
         item.as_ref().map(|_| Key { index: index as u32, generation: *generation })
     }
 
-    /// Places that there are, taken or free.
+    /// The number of places, used or free.
     pub(crate) fn places(&self) -> usize {
         self.places.len()
     }
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_keeps_its_key() {
+    fn a_lent_item_keeps_its_key() {
         let mut slab = Slab::new();
         let key = slab.insert('a');
         assert_eq!(slab.lend(key), Some('a'));
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_survives_as_a_number() {
+    fn a_key_can_be_restored_from_its_number() {
         let mut slab = Slab::new();
         for _ in 0..3 {
             let key = slab.insert(());

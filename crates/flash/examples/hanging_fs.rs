@@ -1,22 +1,22 @@
-//! A FUSE file system that hangs, fails or is slow when it is told to: the disk of the tests in
+//! A FUSE file system that hangs, fails or is slow on command: the disk of the tests in
 //! `tests/e2e/hung_disks.rs` and of `bench/hung.py`.
 //!
 //! `hanging_fs MOUNTPOINT FOLDER` reads the small FOLDER into memory and mounts it read-only. Then it
-//! takes commands on standard input and answers each with a line:
+//! reads commands from standard input and answers each with a line:
 //!
-//! | command | what it does |
+//! | command | effect |
 //! |---|---|
-//! | `OP hang`, `OP eio`, `OP slow MS`, `OP ok` | how requests of this kind go from now on |
-//! | `ttl MS` | how long the kernel may believe what it was told; at first 0 |
+//! | `OP hang`, `OP eio`, `OP slow MS`, `OP ok` | sets the mode of requests of this kind |
+//! | `ttl MS` | sets how long the kernel may cache answers; 0 at first |
 //! | `put PATH TEXT` | changes a file's content |
-//! | `replace PATH TEXT` | puts another file in a file's place; the old one is gone, also for those who have it |
-//! | `remove PATH` | deletes a file, also for those who have it |
-//! | `held` | how many requests hang |
-//! | `askers` | the processes that have sent requests, by id, and of what kinds |
+//! | `replace PATH TEXT` | replaces a file; the old one is gone, even for processes that have it open |
+//! | `remove PATH` | deletes a file, even for processes that have it open |
+//! | `held` | prints the number of hanging requests |
+//! | `askers` | prints the processes that have sent requests, by ID, and the kinds of requests |
 //!
-//! OP is `lookup`, `getattr`, `open`, `read`, `flush`, `opendir`, `readdir`, `statfs` or `all`. What
-//! hung goes on when its kind is `ok` again. The end of standard input unmounts, and so does
-//! [`LIFE_TIME`]; where somebody still has something of it open lazily, with exit code 3.
+//! OP is `lookup`, `getattr`, `open`, `read`, `flush`, `opendir`, `readdir`, `statfs` or `all`. Hanging requests
+//! continue when their kind is `ok` again. The end of standard input unmounts it, and so does [`LIFE_TIME`]; if a
+//! process still has an open file, it unmounts lazily, with exit code 3.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -33,9 +33,9 @@ use fuser::{
     ReplyEntry, ReplyOpen, ReplyStatfs, Request,
 };
 
-/// Nobody who forgets it has it for longer.
+/// A disk that its starter forgets unmounts itself after this time.
 const LIFE_TIME: Duration = Duration::from_secs(600);
-/// Requests that hang at once; those beyond fail.
+/// Maximum requests that hang at once; further ones fail.
 const HELD_MAX: usize = 4096;
 const OPS: [&str; 8] = ["lookup", "getattr", "open", "read", "flush", "opendir", "readdir", "statfs"];
 
@@ -54,12 +54,12 @@ enum Mode {
     Slow(Duration),
 }
 
-/// What is left to do for a request.
+/// The pending answer to a request.
 type Answer = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 
 #[derive(Default)]
 struct State {
-    /// By inode number, from 1.
+    /// Indexed by inode number, from 1.
     nodes: Vec<Node>,
     modes: BTreeMap<String, Mode>,
     held: Vec<(&'static str, Answer)>,
@@ -168,7 +168,7 @@ impl HangingFs {
         self.0.lock().expect("nothing panics under the lock")
     }
 
-    /// Answers a request as requests of its kind go now.
+    /// Answers a request according to the current mode of its kind.
     fn go(
         &self,
         op: &'static str,
@@ -256,7 +256,7 @@ impl HangingFs {
 
 impl Filesystem for HangingFs {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Else the kernel sends one look-up of a folder at a time. An old kernel goes on doing so.
+        // Otherwise the kernel sends one look-up per folder at a time. An old kernel always does.
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         Ok(())
     }
@@ -372,7 +372,7 @@ impl Filesystem for HangingFs {
     }
 }
 
-/// Takes commands until there are no more.
+/// Reads commands until standard input ends.
 fn obey_all(fs: &HangingFs) {
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         let answer = fs.obey(line.trim()).unwrap_or_else(|why| format!("error: {why}"));
@@ -417,7 +417,7 @@ fn main() -> ExitCode {
     if session.umount_and_join().is_ok() {
         return ExitCode::SUCCESS;
     }
-    // It is out of sight at once, and ends with this process.
+    // The mount disappears at once, and ends with this process.
     let _ = Command::new("umount").arg("-l").arg(mountpoint).status();
     ExitCode::from(3)
 }

@@ -1,18 +1,18 @@
-//! How the commands of the lab end.
+//! Exit codes of the lab's commands.
 //!
-//! Called by each of them. May not measure or print results.
+//! Each of these commands calls it. It must not measure anything or print results.
 
 use std::process::ExitCode;
 
-use flash_lab::drive::Ending;
+use flash_kit::Ending;
 
-/// Prints why a command of the lab failed, if it did, and gives its exit code.
-pub(crate) fn finish(result: flash_lab::Result<()>) -> ExitCode {
+/// Prints the error of a failed lab command, and returns its exit code.
+pub(crate) fn finish(result: flash_kit::Result<()>) -> ExitCode {
     finish_run(result.map(|()| Ending::Done))
 }
 
 /// The same for commands that drive servers.
-pub(crate) fn finish_run(result: flash_lab::Result<Ending>) -> ExitCode {
+pub(crate) fn finish_run(result: flash_kit::Result<Ending>) -> ExitCode {
     match result {
         Ok(ending) => ExitCode::from(ending.exit_code()),
         Err(error) => {

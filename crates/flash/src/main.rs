@@ -1,7 +1,7 @@
 //! The `flash` program: command line in, exit code out.
 //!
-//! For: parses the command line whole, then hands over to the crate that does the work; a usage
-//! error never touches the system. May not hold a rule of the server or of the lab.
+//! It parses the whole command line before it calls another crate, so a usage error never touches the system. It must not
+//! hold a rule of the server or of the lab.
 
 mod commands;
 mod lab;

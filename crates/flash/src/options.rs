@@ -1,8 +1,7 @@
 //! The options of the server on the command line.
 //!
-//! For: `serve` and `check` flatten [`ServeOptions`], which makes one flag of each row of
-//! `config::options::OPTIONS` and fills an [`Overrides`] with what was given. May not know a single
-//! option by itself: a new one is a new row of that table.
+//! `serve` and `check` flatten [`ServeOptions`], which makes one flag for each row of `config::options::OPTIONS` and fills an
+//! [`Overrides`] with the given values. It must not know any single option: a new option is a new row of that table.
 
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -11,14 +10,14 @@ use clap::builder::{OsStringValueParser, PossibleValue, TypedValueParser, ValueP
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use flash_server::config::options::{DefaultValue, OPTIONS, Spec};
-use flash_server::config::{Kind, Origin, Overrides, Refusal, Sources};
+use flash_server::config::{AutoSwitch, Kind, Origin, Overrides, Refusal, Sources};
 
-/// What the command line says about the server.
+/// The settings of the server from the command line.
 #[derive(Clone, Debug)]
 pub(crate) struct ServeOptions(Overrides);
 
 impl ServeOptions {
-    /// The sources of this process; warns on standard error of what is odd about them.
+    /// The sources of this process; prints warnings about them on standard error.
     pub(crate) fn sources(self) -> Result<Sources, ExitCode> {
         let sources = Sources::of_process(self.0).map_err(|error| {
             error.print();
@@ -55,7 +54,7 @@ impl clap::FromArgMatches for ServeOptions {
                 continue;
             }
             let items: Vec<&OsStr> = items.iter().map(OsString::as_os_str).collect();
-            // Each value was checked by its parser; what is left is wrong with them together.
+            // The parser of each value has checked it; the remaining errors concern all values together.
             spec.set(&mut self.0, &items, Origin::Flag)
                 .map_err(|refusals| together(spec, &items, &refusals))?;
         }
@@ -63,13 +62,17 @@ impl clap::FromArgMatches for ServeOptions {
     }
 }
 
-/// The values given for an option, none if it was not given.
+/// The values given for an option; empty if it was not given.
 fn given(spec: &Spec, matches: &ArgMatches) -> Vec<OsString> {
-    if spec.kind != Kind::Switch {
+    if !matches!(spec.kind, Kind::Switch | Kind::AutoSwitch) {
         return matches.get_many::<OsString>(spec.key).into_iter().flatten().cloned().collect();
     }
-    let words = [(spec.flag(), "true"), (negated(spec), "false")];
-    words.into_iter().filter(|(id, _)| matches.get_flag(id)).map(|(_, word)| word.into()).collect()
+    let word = |id: &str, word: &str| matches.get_flag(id).then(|| word.into());
+    let yes = match spec.kind {
+        Kind::AutoSwitch => matches.get_one::<OsString>(&spec.flag()).cloned(),
+        _ => word(&spec.flag(), "true"),
+    };
+    yes.into_iter().chain(word(&negated(spec), "false")).collect()
 }
 
 fn together(spec: &Spec, items: &[&OsStr], refusals: &[Refusal]) -> clap::Error {
@@ -83,10 +86,14 @@ fn together(spec: &Spec, items: &[&OsStr], refusals: &[Refusal]) -> clap::Error 
 /// The flags of an option: one, or two for a switch.
 fn args(spec: &'static Spec) -> Vec<Arg> {
     let heading = spec.group.heading();
-    if spec.kind == Kind::Switch {
+    if matches!(spec.kind, Kind::Switch | Kind::AutoSwitch) {
         let [yes, no] = [spec.flag(), negated(spec)];
+        let set = match spec.kind {
+            Kind::AutoSwitch => auto_switch(spec, &yes, &no),
+            _ => switch(&yes, &no),
+        };
         return vec![
-            switch(&yes, &no).help(help(spec)).help_heading(heading),
+            set.help(help(spec)).help_heading(heading),
             switch(&no, &yes).help(format!("Turn --{yes} off")).help_heading(heading),
         ];
     }
@@ -100,18 +107,18 @@ fn args(spec: &'static Spec) -> Vec<Arg> {
     vec![if spec.is_operand() { arg } else { arg.long(spec.flag()).help_heading(heading) }]
 }
 
-/// What it does, and on a line of its own, what holds without it.
+/// Its effect, and its default at the end, as clap shows the defaults of the other commands.
 fn help(spec: &Spec) -> String {
     let default = match spec.default {
-        DefaultValue::Text("true") => "[default: on] ".to_owned(),
-        DefaultValue::Text("false") => "[default: off] ".to_owned(),
-        DefaultValue::Text(text) | DefaultValue::Depends(text) => format!("[default: {text}] "),
+        DefaultValue::Text("true") => " [default: on]".to_owned(),
+        DefaultValue::Text("false") => " [default: off]".to_owned(),
+        DefaultValue::Text(text) | DefaultValue::Depends(text) => format!(" [default: {text}]"),
         DefaultValue::None => String::new(),
     };
-    format!("{}\n{default}[env: {}]", spec.help, spec.variable())
+    format!("{}{default}", spec.help)
 }
 
-/// One half of a switch; of the two, the last on the command line counts.
+/// One half of a switch; the last of the two on the command line wins.
 fn switch(name: &str, opposite: &str) -> Arg {
     Arg::new(name.to_owned())
         .long(name.to_owned())
@@ -119,11 +126,24 @@ fn switch(name: &str, opposite: &str) -> Arg {
         .overrides_with_all([name.to_owned(), opposite.to_owned()])
 }
 
+/// The first half of an auto switch, which means yes without a word. A word follows `=`, so that the operand is not
+/// taken for it.
+fn auto_switch(spec: &'static Spec, name: &str, opposite: &str) -> Arg {
+    switch(name, opposite)
+        .action(ArgAction::Set)
+        .num_args(0..=1)
+        .require_equals(true)
+        .default_missing_value("on")
+        .value_name(spec.value_name)
+        .value_parser(Word { spec, words: AutoSwitch::WORDS })
+        .hide_possible_values(true)
+}
+
 fn negated(spec: &Spec) -> String {
     format!("no-{}", spec.flag())
 }
 
-/// Checks a value by itself, so that clap can say which one is wrong, and keeps its text.
+/// Checks each value alone, so that clap can name the wrong one, and keeps its text.
 fn parser(spec: &'static Spec) -> ValueParser {
     match spec.kind {
         Kind::OneOf(words) => Word { spec, words }.into(),
@@ -139,7 +159,7 @@ fn checked(spec: &'static Spec) -> impl TypedValueParser<Value = OsString> {
     OsStringValueParser::new().try_map(check)
 }
 
-/// One of some words, which shells complete; what else is given is refused in the option's own words.
+/// One of several words, which shells complete. The option's own error rejects other words.
 #[derive(Clone)]
 struct Word {
     spec: &'static Spec,

@@ -1,12 +1,11 @@
 //! Writing results to standard output.
 //!
-//! Called by the commands. May not be used for errors and warnings: those go to standard error.
+//! The commands call it. It must not be used for errors and warnings, which go to standard error.
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
-/// Writes `text` and says with which code to exit. A reader that has seen enough (`flash man |
-/// head`) is no error.
+/// Writes `text` and returns the exit code. A reader that closes its end early (`flash man | head`) is not an error.
 pub(crate) fn print(text: impl AsRef<[u8]>) -> ExitCode {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_ref()).and_then(|()| out.flush()) {

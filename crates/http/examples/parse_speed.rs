@@ -27,7 +27,7 @@ fn main() {
     });
 }
 
-/// Prints the best mean of several rounds: what disturbs a round only makes it longer.
+/// Prints the best mean of several rounds, because a disturbance only makes a round longer.
 fn report(name: &str, bytes: usize, work: impl Fn() -> bool) {
     const CALLS: u32 = 400_000;
     let best_ns = (0..12)

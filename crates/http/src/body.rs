@@ -1,23 +1,22 @@
-//! Request bodies in chunks (RFC 9112 section 7.1), read to find their end.
+//! Finds the data and the end of chunked bodies (RFC 9112 section 7.1).
 //!
-//! Called by the engine's "read request" step when a head says [`crate::request::Body::Chunked`].
-//! No request this server answers needs its body, so the data is counted and dropped; how much may
-//! come is the caller's to bound.
+//! Called by the engine when a head announces [`crate::request::Body::Chunked`], or an upstream's answer is
+//! chunked. The caller must bound the amount.
 
 use std::fmt;
 
 use crate::request_line::is_token_byte;
 use crate::response::Status;
 
-/// The most bytes of extensions after one chunk size.
+/// Maximum number of bytes of extensions after one chunk size.
 const EXTENSION_BYTES_MAX: usize = 256;
-/// The most bytes of trailer fields, line ends included.
+/// Maximum number of bytes of trailer fields, line ends included.
 const TRAILER_BYTES_MAX: usize = 8 * 1024;
-/// The most digits of a chunk size, leading zeros included: those of a `u64`.
+/// Maximum number of digits of a chunk size, leading zeros included: enough for a `u64`.
 const SIZE_DIGITS_MAX: u8 = 16;
 
-/// Why a chunked body was refused. The connection must be closed: where the next request would begin
-/// is not known.
+/// Why a chunked body was refused. The connection must be closed, because the start of the next request is
+/// unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadBody {
     /// A chunk size that is not 1 to 16 hexadecimal digits: 400.
@@ -64,35 +63,43 @@ impl fmt::Display for BadBody {
 
 impl std::error::Error for BadBody {}
 
-/// What one call of [`Chunked::skip`] did.
+/// The result of one call of [`Chunked::skip`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     /// Bytes of the input that belong to the body; all of them unless `done`.
     pub consumed: usize,
-    /// Bytes of data among them.
+    /// Bytes of data among `consumed`.
     pub data_bytes: usize,
-    /// The body has ended; the next request begins after `consumed`.
+    /// Whether the body has ended. The next request begins after `consumed`.
     pub done: bool,
 }
 
 /// Finds the end of a chunked body, however its bytes are split.
 ///
-/// Feed it with [`Chunked::skip`] until [`Progress::done`]; after an error, drop it and close.
+/// Pass the bytes to [`Chunked::skip`] or [`Chunked::decode`] until [`Progress::done`]. After an error, drop it and close the
+/// connection.
 #[derive(Clone, Debug)]
 pub struct Chunked {
     state: State,
-    /// The size of the chunk being announced, then what is left of its data.
+    /// The size of the announced chunk, then the number of its data bytes that are left.
     chunk_bytes: u64,
     size_digits: u8,
     extension_bytes: usize,
     trailer_bytes: usize,
 }
 
+/// Bytes of one kind.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    bytes: usize,
+    is_data: bool,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Size,
     Extension,
-    /// The LF of a size line.
+    /// Expects the LF of a size line.
     SizeLf,
     Data,
     DataCr,
@@ -101,7 +108,7 @@ enum State {
     TrailerName,
     TrailerValue,
     TrailerLf,
-    /// The LF of the last, empty, line.
+    /// Expects the LF of the final empty line.
     EndLf,
     Done,
 }
@@ -113,40 +120,62 @@ impl Default for Chunked {
 }
 
 impl Chunked {
-    /// At the front of a body.
+    /// Starts at the front of a body.
     pub fn new() -> Self {
         Self { state: State::Size, chunk_bytes: 0, size_digits: 0, extension_bytes: 0, trailer_bytes: 0 }
     }
 
-    /// Takes the next bytes of the connection.
+    /// Consumes the next bytes of the connection.
     ///
     /// # Errors
-    /// [`BadBody`] at the first byte that can't be part of a chunked body.
+    /// [`BadBody`] at the first byte that cannot be part of a chunked body.
     pub fn skip(&mut self, bytes: &[u8]) -> Result<Progress, BadBody> {
         let mut progress = Progress::default();
         while self.state != State::Done {
-            let rest = &bytes[progress.consumed..];
-            let [byte, ..] = rest else {
-                return Ok(progress);
-            };
-            if self.state == State::Data {
-                let taken = usize::try_from(self.chunk_bytes).unwrap_or(usize::MAX).min(rest.len());
-                self.chunk_bytes -= taken as u64;
-                progress.consumed += taken;
-                progress.data_bytes += taken;
-                if self.chunk_bytes == 0 {
-                    self.state = State::DataCr;
-                }
-            } else {
-                self.state = self.step(*byte)?;
-                progress.consumed += 1;
+            let Some(run) = self.next_run(&bytes[progress.consumed..])? else { return Ok(progress) };
+            progress.consumed += run.bytes;
+            progress.data_bytes += if run.is_data { run.bytes } else { 0 };
+        }
+        progress.done = true;
+        Ok(progress)
+    }
+
+    /// Like [`Chunked::skip`], but also moves the data to the front of `bytes`, where it is
+    /// [`Progress::data_bytes`] long. The bytes after the body stay where they are.
+    ///
+    /// # Errors
+    /// As [`Chunked::skip`].
+    pub fn decode(&mut self, bytes: &mut [u8]) -> Result<Progress, BadBody> {
+        let mut progress = Progress::default();
+        while self.state != State::Done {
+            let from = progress.consumed;
+            let Some(run) = self.next_run(&bytes[from..])? else { return Ok(progress) };
+            progress.consumed += run.bytes;
+            if run.is_data {
+                bytes.copy_within(from..progress.consumed, progress.data_bytes);
+                progress.data_bytes += run.bytes;
             }
         }
         progress.done = true;
         Ok(progress)
     }
 
-    /// Takes one byte that isn't data.
+    /// Consumes data, or one byte of framing; None if there are no bytes.
+    fn next_run(&mut self, bytes: &[u8]) -> Result<Option<Run>, BadBody> {
+        let [byte, ..] = bytes else { return Ok(None) };
+        if self.state != State::Data {
+            self.state = self.step(*byte)?;
+            return Ok(Some(Run { bytes: 1, is_data: false }));
+        }
+        let taken = usize::try_from(self.chunk_bytes).unwrap_or(usize::MAX).min(bytes.len());
+        self.chunk_bytes -= taken as u64;
+        if self.chunk_bytes == 0 {
+            self.state = State::DataCr;
+        }
+        Ok(Some(Run { bytes: taken, is_data: true }))
+    }
+
+    /// Consumes one byte that is not chunk data.
     fn step(&mut self, byte: u8) -> Result<State, BadBody> {
         match (self.state, byte) {
             (State::Size, _) => self.step_size(byte),
@@ -162,7 +191,7 @@ impl Chunked {
                 }
             }
             (State::SizeLf, b'\n') => {
-                // A size of zero is the last chunk, which has no data and no line end after it.
+                // A size of zero marks the last chunk, which has neither data nor a line end.
                 let is_last = self.chunk_bytes == 0;
                 Ok(if is_last { State::TrailerStart } else { State::Data })
             }
@@ -178,8 +207,8 @@ impl Chunked {
         }
     }
 
-    /// RFC 9112 section 7.1.1 lets whitespace stand before an extension's `;` for the sake of old
-    /// clients; none that sends it is worth a byte that two parsers may read differently.
+    /// RFC 9112 section 7.1.1 allows whitespace before an extension's `;` for old clients. It is refused
+    /// here, because two parsers could read it differently.
     fn step_size(&mut self, byte: u8) -> Result<State, BadBody> {
         let digit = match byte {
             b'0'..=b'9' => byte - b'0',
@@ -197,7 +226,7 @@ impl Chunked {
         Ok(State::Size)
     }
 
-    /// RFC 9112 section 7.1.2: fields like those of a head, and discarded like them.
+    /// RFC 9112 section 7.1.2: trailer fields have the syntax of header fields. They are discarded.
     fn step_trailer(&mut self, byte: u8) -> Result<State, BadBody> {
         self.trailer_bytes += 1;
         if self.trailer_bytes > TRAILER_BYTES_MAX {
@@ -221,12 +250,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// All at once: consumed, data bytes and whether it was done, or the error.
+    /// Parses all bytes at once.
     fn whole(bytes: &[u8]) -> Result<Progress, BadBody> {
         Chunked::new().skip(bytes)
     }
 
-    /// The same, cut at the given places, and the sums.
+    /// Parses the bytes cut at the given places, and adds the results.
     fn pieces(bytes: &[u8], cuts: impl IntoIterator<Item = usize>) -> Result<Progress, BadBody> {
         let mut chunked = Chunked::new();
         let mut total = Progress::default();
@@ -254,9 +283,32 @@ mod tests {
             let next = format!("{bytes}GET / HTTP/1.1");
             let expected = Progress { consumed: bytes.len(), data_bytes, done: true };
             assert_eq!(whole(next.as_bytes()), Ok(expected), "{bytes:?}");
-            // Nothing but the last byte ends it.
+            // Only the last byte ends the body.
             let short = whole(&bytes.as_bytes()[..bytes.len() - 1]).unwrap();
             assert_eq!((short.consumed, short.done), (bytes.len() - 1, false), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn data_moves_to_the_front_and_what_follows_stays() {
+        let body = b"3;x\r\nabc\r\n2\r\nde\r\n0\r\nT: v\r\n\r\nnext";
+        let mut bytes = *body;
+        let progress = Chunked::new().decode(&mut bytes).expect("a body");
+        assert_eq!(Ok(progress), whole(body));
+        assert_eq!(
+            (&bytes[..progress.data_bytes], &bytes[progress.consumed..]),
+            (&b"abcde"[..], &b"next"[..])
+        );
+        for cut in 0..progress.consumed {
+            let (mut first, mut second) = (body[..cut].to_vec(), body[cut..].to_vec());
+            let mut chunked = Chunked::new();
+            let one = chunked.decode(&mut first).expect("a part");
+            let two = chunked.decode(&mut second).expect("the rest");
+            assert_eq!(
+                [&first[..one.data_bytes], &second[..two.data_bytes]].concat(),
+                b"abcde",
+                "cut at {cut}"
+            );
         }
     }
 
@@ -306,7 +358,7 @@ mod tests {
         let with_extension = |len: usize| format!("1;{}\r\nx\r\n0\r\n\r\n", "e".repeat(len));
         assert!(whole(with_extension(256).as_bytes()).unwrap().done);
         assert_eq!(whole(with_extension(257).as_bytes()), Err(BadBody::ExtensionTooLong));
-        // The bound is for each chunk.
+        // The bound applies to each chunk.
         let twice = format!("1;{0}\r\nx\r\n1;{0}\r\nx\r\n0\r\n\r\n", "e".repeat(200));
         assert!(whole(twice.as_bytes()).unwrap().done);
 
@@ -318,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_chunk_is_not_lost_in_arithmetic() {
+    fn the_largest_chunk_size_does_not_overflow() {
         let mut chunked = Chunked::new();
         let progress = chunked.skip(b"ffffffffffffffff\r\nabc").unwrap();
         assert_eq!(progress, Progress { consumed: 21, data_bytes: 3, done: false });
@@ -326,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_after_the_end() {
+    fn no_byte_is_consumed_after_the_end() {
         let mut chunked = Chunked::new();
         assert!(chunked.skip(b"0\r\n\r\n").unwrap().done);
         assert_eq!(chunked.skip(b"5\r\n"), Ok(Progress { consumed: 0, data_bytes: 0, done: true }));
@@ -356,7 +408,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_encoded_is_counted(sizes in proptest::collection::vec(1usize..200, 0..12), cut in 0usize..3_000) {
+        fn encoded_data_is_counted(sizes in proptest::collection::vec(1usize..200, 0..12), cut in 0usize..3_000) {
             let mut bytes: Vec<u8> = sizes.iter()
                 .flat_map(|&size| [format!("{size:x}\r\n").into_bytes(), vec![b'\n'; size], b"\r\n".to_vec()].concat())
                 .collect();

@@ -1,24 +1,24 @@
 //! Preconditions (RFC 9110 section 13).
 //!
-//! Called by the engine's "send header" step, once the file is known and would be answered with
-//! 200. It may not be asked for a file that doesn't exist, or for an answer that isn't a file.
+//! Called by the engine once the file is known and would be answered with 200. It must not be called for a
+//! file that does not exist, or for an answer that is not a file.
 
 use crate::date::parse_http_date;
 use crate::request::{Method, Request};
 
-/// What identifies the present state of a file.
+/// The validators of a file's present state.
 #[derive(Clone, Copy, Debug)]
 pub struct Validators<'a> {
-    /// Its strong entity tag, with the quotes.
+    /// The strong entity tag, with its quotes.
     pub etag: &'a [u8],
-    /// Its time of modification in seconds since 1970, as `Last-Modified` says it.
+    /// The time of modification in seconds since 1970, as in `Last-Modified`.
     pub modified_s: i64,
 }
 
-/// What the preconditions lead to.
+/// The result of the preconditions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Answer as if there were none.
+    /// Answer as if there were no preconditions.
     Proceed,
     /// 304.
     NotModified,
@@ -26,10 +26,10 @@ pub enum Verdict {
     PreconditionFailed,
 }
 
-/// Evaluates the preconditions in the order of RFC 9110 section 13.2.2, but for `If-Range`, which
-/// [`range_applies`] does.
+/// Evaluates the preconditions in the order of RFC 9110 section 13.2.2, except `If-Range`, which is the task
+/// of [`range_applies`].
 pub fn evaluate(request: &Request<'_>, validators: &Validators<'_>) -> Verdict {
-    // Section 13.2.1: only where the method selects a representation.
+    // Section 13.2.1: preconditions apply only to methods that select a representation.
     if !matches!(request.method, Method::Get | Method::Head) {
         return Verdict::Proceed;
     }
@@ -54,31 +54,31 @@ pub fn evaluate(request: &Request<'_>, validators: &Validators<'_>) -> Verdict {
     Verdict::Proceed
 }
 
-/// Whether `Range` may be honoured: there is no `If-Range`, or it names the file as it is (RFC 9110
-/// section 13.1.5). `now_s` is in seconds since 1970.
+/// Whether `Range` can be honoured: there is no `If-Range`, or it matches the present state of the file (RFC
+/// 9110 section 13.1.5). `now_s` is in seconds since 1970.
 ///
-/// A date counts only when it equals `Last-Modified`, and when it is a strong validator, for which
-/// section 8.8.2.2 asks that it lie at least one second back; RFC 7232 asked for sixty, which would
-/// only make more transfers start again, since what it guards against (two changes within the second
-/// that the client saw) is no likelier to show with more waiting.
+/// A date matches only if it equals `Last-Modified` and is a strong validator. For that, section 8.8.2.2
+/// demands that it is at least one second old. RFC 7232 demanded sixty seconds, but that would only make more
+/// transfers start again: it guards against two changes within one second, and waiting longer does not make
+/// these easier to notice.
 pub fn range_applies(request: &Request<'_>, validators: &Validators<'_>, now_s: i64) -> bool {
     match request.if_range {
         None => true,
-        // A weak tag never matches here, and is no date either.
+        // A weak tag never matches here, and it is not a date either.
         Some([b'"', ..]) => request.if_range == Some(validators.etag),
         Some(date) => parse_http_date(date) == Some(validators.modified_s) && validators.modified_s < now_s,
     }
 }
 
-/// The two comparisons of RFC 9110 section 8.8.3.2, for an own tag that is strong.
+/// The two comparisons of RFC 9110 section 8.8.3.2, with a strong tag on our side.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     Strong,
     Weak,
 }
 
-/// Whether a list of entity tags names `etag`, or is `*`. A list that isn't one names nothing: that
-/// is the safe side both for `If-Match` (412) and for `If-None-Match` (a whole answer).
+/// Whether a list of entity tags contains `etag`, or is `*`. A malformed list contains no tag, which is the
+/// safe side both for `If-Match` (412) and for `If-None-Match` (a full answer).
 fn list_matches(list: &[u8], etag: &[u8], comparison: Comparison) -> bool {
     if list == b"*" {
         return true;
@@ -99,15 +99,16 @@ fn list_matches(list: &[u8], etag: &[u8], comparison: Comparison) -> bool {
     found
 }
 
-/// Skips blanks and commas, since RFC 9110 section 5.6.1.2 allows empty elements, and counts the commas.
+/// Skips blanks and commas, because RFC 9110 section 5.6.1.2 allows empty elements. Returns the number of
+/// commas and the rest.
 fn skip_separators(list: &[u8]) -> (usize, &[u8]) {
     let end = list.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b',')).unwrap_or(list.len());
     let commas = list[..end].iter().filter(|&&byte| byte == b',').count();
     (commas, &list[end..])
 }
 
-/// Cuts an entity tag off the front (RFC 9110 section 8.8.3): whether it is weak, the tag with its
-/// quotes, and what follows. A comma between the quotes belongs to the tag.
+/// Splits an entity tag off the front (RFC 9110 section 8.8.3): whether it is weak, the tag with its quotes,
+/// and the rest. A comma between the quotes belongs to the tag.
 fn split_tag(list: &[u8]) -> Option<(bool, &[u8], &[u8])> {
     let (weak, quoted) = match list.strip_prefix(b"W/") {
         Some(quoted) => (true, quoted),
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn one_precondition_each() {
+    fn single_preconditions() {
         use Verdict::{NotModified, PreconditionFailed, Proceed};
         for (name, value, expected) in [
             ("If-Match", "\"a,b\"", Proceed),
@@ -205,20 +206,20 @@ mod tests {
     #[test]
     fn the_order_of_section_13_2_2() {
         use Verdict::{NotModified, PreconditionFailed, Proceed};
-        // If-Match hides If-Unmodified-Since.
+        // `If-Match` overrides `If-Unmodified-Since`.
         assert_eq!(verdict(&[("If-Match", "*"), ("If-Unmodified-Since", EARLIER)]), Proceed);
-        // If-None-Match hides If-Modified-Since, both ways, and when it is malformed.
+        // `If-None-Match` overrides `If-Modified-Since` in both directions, and also if it is malformed.
         assert_eq!(verdict(&[("If-None-Match", "\"x\""), ("If-Modified-Since", SAME)]), Proceed);
         assert_eq!(verdict(&[("If-None-Match", "\"a,b\""), ("If-Modified-Since", EARLIER)]), NotModified);
         assert_eq!(verdict(&[("If-None-Match", "junk"), ("If-Modified-Since", SAME)]), Proceed);
-        // The first pair comes before the second.
+        // The first pair of preconditions comes before the second.
         assert_eq!(verdict(&[("If-None-Match", "*"), ("If-Match", "\"x\"")]), PreconditionFailed);
         assert_eq!(verdict(&[("If-None-Match", "*"), ("If-Match", "\"a,b\"")]), NotModified);
         assert_eq!(
             verdict(&[("If-Unmodified-Since", EARLIER), ("If-Modified-Since", SAME)]),
             PreconditionFailed
         );
-        // Repeated lines are one list; repeated dates are none.
+        // Repeated lines of a list form one list; a repeated date counts as absent.
         assert_eq!(verdict(&[("If-None-Match", "\"x\""), ("If-None-Match", "\"a,b\"")]), NotModified);
         assert_eq!(verdict(&[("If-Modified-Since", SAME), ("If-Modified-Since", SAME)]), Proceed);
     }
@@ -251,7 +252,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_lists_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_lists_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let strong = list_matches(&bytes, b"\"a\"", Comparison::Strong);
             let weak = list_matches(&bytes, b"\"a\"", Comparison::Weak);
             prop_assert!(weak || !strong);

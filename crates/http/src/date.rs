@@ -1,16 +1,16 @@
-//! Dates: the three formats of HTTP (RFC 9110 section 5.6.7), and those of logs.
+//! Dates in the three formats of HTTP (RFC 9110 section 5.6.7) and in the formats of logs.
 //!
-//! Called by the engine for heads, and by `server` for logs. It may not ask what time it is.
+//! Called by the engine for heads, and by `server` for logs. It must not read a clock.
 
-/// The last second that four digits of year can write: 9999-12-31T23:59:59Z.
+/// The last second with a four-digit year: 9999-12-31T23:59:59Z.
 const LAST_S: i64 = 253_402_300_799;
 const DAY_S: i64 = 86_400;
 const MONTHS: [&[u8; 3]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
-/// From 1970-01-01, a Thursday.
+/// Starting with 1970-01-01, a Thursday.
 const WEEKDAYS: [&[u8; 3]; 7] = [b"Thu", b"Fri", b"Sat", b"Sun", b"Mon", b"Tue", b"Wed"];
 
-/// A moment in UTC, each part ready to be written.
+/// A time in UTC, split into its parts.
 struct Civil {
     year: u16,
     month: u8,
@@ -21,13 +21,13 @@ struct Civil {
     weekday: u8,
 }
 
-/// Moments before 1970 or after 9999 are held at those bounds: HTTP can't write them, and a file
+/// Splits a time. Times before 1970 or after 9999 are clamped, because HTTP cannot represent them and a file
 /// with such a time must not stop the server.
 fn civil(unix_s: i64) -> Civil {
     let unix_s = unix_s.clamp(0, LAST_S);
     let (days, in_day) = (unix_s / DAY_S, unix_s % DAY_S);
-    // Days to a date by eras of 400 years that begin on 1 March, so that the leap day comes last
-    // (the proleptic Gregorian calendar; 719,468 days lie between 0000-03-01 and 1970-01-01).
+    // Converts days to a date by eras of 400 years that begin on 1 March, so that the leap day comes last
+    // (proleptic Gregorian calendar; there are 719,468 days from 0000-03-01 to 1970-01-01).
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -51,7 +51,7 @@ impl Civil {
     }
 }
 
-/// Writes `value` at `at`, with leading zeros, as wide as `N`.
+/// Writes `value` at `at` with leading zeros, `N` digits wide.
 fn digits<const N: usize>(out: &mut [u8], at: usize, value: u16) {
     let mut value = value;
     for byte in out[at..at + N].iter_mut().rev() {
@@ -66,7 +66,7 @@ fn time_of_day(out: &mut [u8], at: usize, civil: &Civil) {
     digits::<2>(out, at + 6, civil.second.into());
 }
 
-/// An IMF-fixdate: `Sun, 06 Nov 1994 08:49:37 GMT`. `unix_s` is in seconds since 1970.
+/// Formats an IMF-fixdate: `Sun, 06 Nov 1994 08:49:37 GMT`. `unix_s` is in seconds since 1970.
 pub fn http_date(unix_s: i64) -> [u8; 29] {
     let civil = civil(unix_s);
     let mut out = *b"Thu, 00 Jan 0000 00:00:00 GMT";
@@ -78,12 +78,11 @@ pub fn http_date(unix_s: i64) -> [u8; 29] {
     out
 }
 
-/// Seconds since 1970 of a date in any of the three formats of RFC 9110 section 5.6.7. `None` when it
-/// is none of them, or lies before 1970; a field with such a value is to be ignored. Two digits of year
-/// are 1970 to 2069.
+/// Parses a date in any of the three formats of RFC 9110 section 5.6.7 into seconds since 1970. None if it
+/// has none of them or is before 1970; such a field must be ignored. Two-digit years stand for 1970 to 2069.
 pub fn parse_http_date(bytes: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(bytes).ok()?;
-    // httpdate takes any byte between the date and the time of the second format.
+    // `httpdate` accepts any byte between the date and the time of the second format.
     let time = text.trim_ascii_end().strip_suffix(" GMT");
     if time.is_some_and(|time| time.as_bytes().iter().nth_back(8) != Some(&b' ')) {
         return None;
@@ -93,7 +92,7 @@ pub fn parse_http_date(bytes: &[u8]) -> Option<i64> {
     i64::try_from(since.as_secs()).ok()
 }
 
-/// The date of the combined log format: `20/Nov/2026:23:17:00 +0000`.
+/// Formats a date for the combined log format: `20/Nov/2026:23:17:00 +0000`.
 pub fn log_date(unix_s: i64) -> [u8; 26] {
     let civil = civil(unix_s);
     let mut out = *b"00/Jan/0000:00:00:00 +0000";
@@ -104,7 +103,7 @@ pub fn log_date(unix_s: i64) -> [u8; 26] {
     out
 }
 
-/// The date of JSON logs, RFC 3339: `2026-11-20T23:17:00Z`.
+/// Formats a date for JSON logs, RFC 3339: `2026-11-20T23:17:00Z`.
 pub fn iso_date(unix_s: i64) -> [u8; 20] {
     let civil = civil(unix_s);
     let mut out = *b"0000-00-00T00:00:00Z";
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_out_of_bounds_are_held_there() {
+    fn times_out_of_range_are_clamped() {
         assert_eq!(http_date(-1), http_date(0));
         assert_eq!(http_date(i64::MIN), http_date(0));
         assert_eq!(http_date(i64::MAX), http_date(LAST_S));
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date_is_none() {
+    fn invalid_dates_are_refused() {
         for text in [
             "",
             "0",
@@ -189,12 +188,12 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let _ = parse_http_date(&bytes);
         }
 
         #[test]
-        fn near_dates_do_no_harm(unix_s in 0..=LAST_S, at in 0usize..29, byte: u8) {
+        fn almost_valid_dates_never_panic(unix_s in 0..=LAST_S, at in 0usize..29, byte: u8) {
             let mut bytes = http_date(unix_s);
             bytes[at] = byte;
             let _ = parse_http_date(&bytes);

@@ -1,14 +1,14 @@
-//! The short bodies of errors, in HTML and JSON, and the escapes of both.
+//! The short bodies of error pages, in HTML and JSON, and the escapes of both formats.
 //!
-//! Called by the engine for errors, and by `server` for listings and logs (the escapes). Bodies are
-//! a few hundred bytes, complete, and the same for everyone; they may not name anything the
-//! client did not send.
+//! Called by the engine for errors, and by `server` for listings and logs (the escapes). Bodies are a few
+//! hundred bytes long and the same for all clients. They must not contain anything that the client did not
+//! send.
 
 use std::borrow::Cow;
 
 use crate::response::Status;
 
-/// The body of an error, and its content type. `detail` is a sentence, or empty.
+/// The content type and body of an error page. `detail` is a sentence, or empty.
 pub fn error_body(status: Status, detail: &str, json: bool) -> (&'static str, Vec<u8>) {
     let (code, title) = (status.0, status.reason());
     if json {
@@ -30,7 +30,7 @@ pub fn error_body(status: Status, detail: &str, json: bool) -> (&'static str, Ve
     ("text/html; charset=utf-8", body.into_bytes())
 }
 
-/// Escapes text for HTML, inside elements and inside quoted attributes.
+/// Escapes text for HTML elements and quoted attributes.
 pub fn escape_html(text: &str) -> Cow<'_, str> {
     escape(text, |character| {
         Some(Cow::Borrowed(match character {
@@ -44,8 +44,8 @@ pub fn escape_html(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Escapes text for the inside of a JSON string (RFC 8259 section 7). DEL and the C1 controls are escaped
-/// too, so that a log shown on a terminal can't be made to act on it.
+/// Escapes text for a JSON string (RFC 8259 section 7). DEL and the C1 controls are escaped too, so that a
+/// log shown in a terminal cannot control the terminal.
 pub fn escape_json(text: &str) -> Cow<'_, str> {
     escape(text, |character| {
         Some(Cow::Borrowed(match character {
@@ -62,7 +62,7 @@ pub fn escape_json(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Replaces the characters for which `replacement` has one; borrows when there are none.
+/// Replaces the characters for which `replacement` returns a text. Borrows the input if there are none.
 fn escape(text: &str, replacement: impl Fn(char) -> Option<Cow<'static, str>>) -> Cow<'_, str> {
     let mut out = String::new();
     let mut copied = 0;
@@ -106,13 +106,13 @@ mod tests {
     }
 
     #[test]
-    fn no_detail_no_paragraph() {
+    fn an_empty_detail_makes_no_paragraph() {
         let (_, body) = error_body(Status::INTERNAL, "", false);
         assert!(!String::from_utf8(body).unwrap().contains("<p>"));
     }
 
     #[test]
-    fn what_needs_no_escape_is_borrowed() {
+    fn text_without_special_characters_is_borrowed() {
         assert!(matches!(escape_html("plain \u{e9}"), Cow::Borrowed(_)));
         assert!(matches!(escape_json("plain \u{e9}"), Cow::Borrowed(_)));
     }
@@ -128,12 +128,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_dangerous_is_left(text in any::<String>()) {
+        fn no_dangerous_character_is_left(text in any::<String>()) {
             let html = escape_html(&text);
             prop_assert!(!html.contains(['<', '>', '"', '\'']));
             let json = escape_json(&text);
             prop_assert!(!json.chars().any(char::is_control));
-            // Every quote follows an odd number of backslashes.
+            // Every quote must follow an odd number of backslashes.
             let mut backslashes = 0;
             for character in json.chars() {
                 prop_assert!(character != '"' || backslashes % 2 == 1);

@@ -1,24 +1,24 @@
 //! Entity tags (RFC 9110 section 8.8.3).
 //!
-//! Called by the engine when it describes an open file. It may not look at content: reading a file
-//! to name it would wait for the disk.
+//! Called by the engine when it describes an open file. It must not look at the content, because reading the
+//! file would wait for the disk.
 
 use std::fmt::Write;
 
 use crate::negotiate::Coding;
 
-/// The strong entity tag of a file, with its quotes: its length, its time of modification in nanoseconds
-/// since 1970, its time of change where one is given, and the coding of a precompressed variant, since
-/// each variant needs a tag of its own (RFC 9110 section 8.8.3.3).
+/// The strong entity tag of a file, with its quotes. It is made from the length, the time of modification in
+/// nanoseconds since 1970, the time of the last metadata change (if given), and the coding of a precompressed
+/// variant, because each variant needs its own tag (RFC 9110 section 8.8.3.3).
 ///
-/// Without the time of change, replicas of a file have one tag, as long as they were copied with their
-/// times: a client can go on at one mirror with what it began at another. It is strong as long as no
-/// two contents of one length are given the same time. Builds that give every file one time, so that
-/// they can be repeated, do that. The time of change cannot be set, so with it the tag is strong even
-/// then, as far as the file system's clock is: two changes within one tick of it get the same tag.
+/// Without the change time, all replicas of a file have the same tag if they were copied with their times, so
+/// a client can continue a download at another mirror. Such a tag is strong only if no two contents of the
+/// same length have the same modification time; reproducible builds that give every file one fixed time
+/// violate that. A program cannot set the change time, so with it the tag is strong even then, up to the
+/// resolution of the file system's clock: two changes within one tick get the same tag.
 pub fn etag(size_bytes: u64, modified_ns: i128, changed_ns: Option<i128>, coding: Option<Coding>) -> String {
     let mut tag = String::with_capacity(64);
-    // Writing to a `String` can't fail.
+    // Writing to a `String` cannot fail.
     let _ = write!(tag, "\"{size_bytes:x}");
     for time_ns in [Some(modified_ns), changed_ns].into_iter().flatten() {
         let sign = if time_ns < 0 { "-" } else { "" };
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_shows() {
+    fn every_part_changes_the_tag() {
         let plain = etag(255, 16, None, None);
         assert_eq!(plain, "\"ff-10\"");
         assert_eq!(etag(255, 16, None, Some(Coding::Br)), "\"ff-10-br\"");

@@ -1,20 +1,20 @@
-//! The header fields a file server cares about, gathered into a [`Request`] (RFC 9110, and RFC 9112
-//! section 6 for the framing of bodies).
+//! Collects the header fields that matter to a file server into a [`Request`] (RFC 9110, and RFC 9112 section
+//! 6 for the framing of bodies).
 //!
-//! Called by `request` only, once for each field in order. It may not look at anything but field
-//! names and values.
+//! Called only by `request`, once for each field in order, and by `answer` for [`parse_length`]. It must not
+//! look at anything except field names and values.
 
 use std::borrow::Cow;
 
 use crate::request::{BadHead, Body, Request, Version};
 use crate::request_line::{RequestLine, split_host};
 
-/// What was seen so far.
+/// The fields seen so far.
 #[derive(Default)]
 pub(crate) struct Fields<'b> {
     host: Option<&'b [u8]>,
     content_length: Option<u64>,
-    /// The one `Transfer-Encoding`, not judged yet.
+    /// The only `Transfer-Encoding` so far, not checked yet.
     transfer_encoding: Option<&'b [u8]>,
     connection_close: bool,
     connection_keep_alive: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Fields<'b> {
     user_agent: Option<&'b [u8]>,
 }
 
-/// A field that means something only when it stands once.
+/// A field that is valid only if it occurs once.
 #[derive(Default, Clone, Copy)]
 enum Once<'b> {
     #[default]
@@ -58,10 +58,10 @@ impl<'b> Once<'b> {
 }
 
 impl<'b> Fields<'b> {
-    /// Takes one field; others than the ones we know are ignored (RFC 9110 section 5.1).
+    /// Adds one field. Unknown fields are ignored (RFC 9110 section 5.1).
     pub(crate) fn take(&mut self, name: &'b [u8], value: &'b [u8]) -> Result<(), BadHead> {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-        // By length first: most fields of a browser are told apart, or dismissed, by it alone.
+        // The length is compared first, because it alone distinguishes or dismisses most fields of a browser.
         match name.len() {
             4 if is(b"host") => return self.take_host(value),
             5 if is(b"range") => self.range.take(value),
@@ -83,7 +83,7 @@ impl<'b> Fields<'b> {
         Ok(())
     }
 
-    /// Puts the request together, and judges what several fields decide between them.
+    /// Completes the request, and checks the rules that depend on several fields.
     pub(crate) fn into_request(
         self,
         line: &RequestLine<'b>,
@@ -139,9 +139,9 @@ impl<'b> Fields<'b> {
             (None, Version::Http11) => return Err(BadHead::Malformed("There is no Host")),
         };
         match line.target_host {
-            // RFC 9112 section 3.2.2: the target wins, but HTTP/1.1 must still send `Host`.
+            // RFC 9112 section 3.2.2: the host in the target wins, but HTTP/1.1 must still send `Host`.
             Some(target_host) => Ok(target_host),
-            // RFC 9110 section 4.2.1: no http URI has an empty host, so none can have led here.
+            // RFC 9110 section 4.2.1: no http URI has an empty host, so no valid request has one.
             None if host.is_empty() && line.version == Version::Http11 => {
                 Err(BadHead::Malformed("The Host is empty"))
             }
@@ -149,23 +149,14 @@ impl<'b> Fields<'b> {
         }
     }
 
-    /// RFC 9110 section 8.6 allows a list of equal lengths to be taken as one; RFC 9112 section 6.3
-    /// allows refusing it, which leaves nothing for two parsers to disagree on.
+    /// RFC 9110 section 8.6 allows a list of equal lengths to count as one length. RFC 9112 section 6.3
+    /// allows it to be refused, so that two parsers cannot disagree.
     fn take_content_length(&mut self, value: &[u8]) -> Result<(), BadHead> {
         if self.content_length.is_some() {
             return Err(BadHead::Malformed("There is more than one Content-Length"));
         }
-        let mut length: Option<u64> = (!value.is_empty()).then_some(0);
-        for &byte in value {
-            length = match byte {
-                b'0'..=b'9' => length
-                    .and_then(|length| length.checked_mul(10))
-                    .and_then(|length| length.checked_add(u64::from(byte - b'0'))),
-                _ => None,
-            };
-        }
-        match length {
-            Some(_) => self.content_length = length,
+        match parse_length(value) {
+            Some(length) => self.content_length = Some(length),
             None => return Err(BadHead::Malformed("The Content-Length is malformed")),
         }
         Ok(())
@@ -183,8 +174,8 @@ impl<'b> Fields<'b> {
         let Some(codings) = self.transfer_encoding else {
             return Ok(self.content_length.map_or(Body::None, Body::Length));
         };
-        // Section 6.1: both may be an attempt at request smuggling; and HTTP/1.0 has no transfer
-        // codings, so a message with one has faulty framing.
+        // Section 6.1: a head with both could be an attempt at request smuggling. HTTP/1.0 has no transfer
+        // codings, so such a message has faulty framing.
         if self.content_length.is_some() {
             return Err(BadHead::Malformed("There is both Content-Length and Transfer-Encoding"));
         }
@@ -197,8 +188,8 @@ impl<'b> Fields<'b> {
         let mut inner = codings.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
         let is_chunked = |coding: &[u8]| coding.eq_ignore_ascii_case(b"chunked");
         let last_is_chunked = inner.next_back().is_some_and(is_chunked);
-        // Section 6.3: with anything but one final chunked the length can't be known, and the
-        // answer must be 400. Section 6.1: a coding we don't know, under it, is 501.
+        // Section 6.3: the length is unknown unless there is a single, final `chunked`, and the answer must
+        // be 400. Section 6.1: an unknown coding before it is answered 501.
         if last_is_chunked && !inner.any(|coding| coding.is_empty() || is_chunked(coding)) {
             return Err(BadHead::UnsupportedTransferCoding);
         }
@@ -224,7 +215,21 @@ impl<'b> Fields<'b> {
     }
 }
 
-/// RFC 9110 section 5.3: the lines of a list field are one list.
+/// The value of a `Content-Length`: digits only, and at most `u64::MAX`.
+pub(crate) fn parse_length(value: &[u8]) -> Option<u64> {
+    let mut length: Option<u64> = (!value.is_empty()).then_some(0);
+    for &byte in value {
+        length = match byte {
+            b'0'..=b'9' => length
+                .and_then(|length| length.checked_mul(10))
+                .and_then(|length| length.checked_add(u64::from(byte - b'0'))),
+            _ => None,
+        };
+    }
+    length
+}
+
+/// RFC 9110 section 5.3: the lines of a list field form one list.
 fn join<'b>(field: &mut Option<Cow<'b, [u8]>>, value: &'b [u8]) {
     match field {
         None => *field = Some(Cow::Borrowed(value)),

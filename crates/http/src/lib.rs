@@ -1,16 +1,23 @@
-//! HTTP itself: bytes to requests, and responses to bytes.
+//! HTTP itself: parses requests and encodes responses, and does the reverse for upstream servers.
 //!
-//! Called by `engine`, whose steps feed it what a socket gave and send what it wrote, and by
-//! `server` for dates and escapes in logs and listings. Everything here is a pure function of its
-//! arguments: no input or output, no clock (callers pass the time), no unsafe code, and no panic
-//! whatever the bytes are.
+//! Called by `engine`, and by `server` and `lab` for dates and escapes. Everything here is a pure function of
+//! its arguments: no input or output, no clock (callers pass the time), no unsafe code, and no panic on any
+//! input.
+//!
+//! Where to start reading: [`request`] is the heart. It decides which request heads are valid and how their
+//! bodies are framed, which is what protects against request smuggling. [`target`] makes paths safe, and
+//! [`response`] writes heads. For upstream servers, [`forward`] writes the request and [`answer`] parses the
+//! head of the response.
 
+pub mod answer;
 pub mod body;
 pub mod conditional;
 pub mod date;
 pub mod error_page;
 pub mod etag;
 mod fields;
+pub mod forward;
+mod hop;
 pub mod multipart;
 pub mod negotiate;
 pub mod range;
@@ -21,8 +28,10 @@ pub mod response;
 pub mod target;
 pub mod types;
 
+pub use answer::{Answer, AnswerBody, AnswerHead, AnswerTo, BadAnswer, HandBack, Speech, parse_answer};
 pub use body::{BadBody, Chunked, Progress};
 pub use conditional::{Validators, Verdict};
+pub use forward::{Forwarding, Script, each_cgi_variable, each_field, request_id, write_proxy_head};
 pub use negotiate::{Acceptable, Choice, Coding};
 pub use range::{ByteRange, Ranges};
 pub use request::{BadHead, Body, Head, HeadLimits, Method, Request, Version, head_end, parse_head};

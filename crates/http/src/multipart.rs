@@ -1,15 +1,15 @@
 //! `multipart/byteranges` and `Content-Range` (RFC 9110 sections 14.4 and 14.6).
 //!
-//! Called by the engine's "send header" and "send data" steps. It writes only what stands between the
-//! bytes of the file; it may not hold any of those.
+//! Called by the engine for responses with several ranges. It writes only the text between the file's bytes
+//! and must not contain any of those bytes.
 
 use crate::range::ByteRange;
 use crate::response::push_number;
 
-/// A boundary made of `seed`, which should differ from response to response so that a file holding
-/// an earlier answer is no trouble. 24 bytes that need no quotes (RFC 2046 section 5.1.1).
+/// Makes a boundary from `seed`: 24 bytes that need no quotes (RFC 2046 section 5.1.1). The seed should
+/// differ between responses, so that a file that contains an earlier response does no harm.
 pub fn boundary(seed: u64) -> String {
-    // The mixing step of SplitMix64: seeds that count up don't look alike.
+    // The mixing step of SplitMix64, so that consecutive seeds give different boundaries.
     let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -17,7 +17,7 @@ pub fn boundary(seed: u64) -> String {
     format!("flash-{mixed:016x}fl")
 }
 
-/// The length of a whole body of parts, with all that stands between them, for a boundary of
+/// The length of a whole multipart body, including the text between parts, for a boundary made by
 /// [`boundary`].
 pub fn parts_bytes(ranges: &[ByteRange], content_type: &str, file_bytes: u64) -> u64 {
     let boundary = boundary(0);
@@ -29,7 +29,7 @@ pub fn parts_bytes(ranges: &[ByteRange], content_type: &str, file_bytes: u64) ->
     parts.saturating_add(part_end(&boundary).len() as u64)
 }
 
-/// What stands before the bytes of a part. `first` is for the first part, which no line end precedes.
+/// The text before the bytes of a part. `first` marks the first part, which has no line end before it.
 pub fn part_head(
     boundary: &str,
     content_type: &str,
@@ -48,7 +48,7 @@ pub fn part_head(
     out
 }
 
-/// What stands after the bytes of the last part.
+/// The text after the bytes of the last part.
 pub fn part_end(boundary: &str) -> Vec<u8> {
     [b"\r\n--", boundary.as_bytes(), b"--\r\n"].concat()
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_byte_for_byte() {
+    fn parts_are_encoded_byte_for_byte() {
         let range = ByteRange { start: 0, end: 5 };
         let head = part_head("B", "text/plain", &range, 10, true);
         let expected = "--B\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-4/10\r\n\r\n";

@@ -1,9 +1,9 @@
-//! Content negotiation (RFC 9110 section 12.5): which coding, and whether JSON.
+//! Content negotiation (RFC 9110 section 12.5): chooses a content coding, and between HTML and JSON.
 //!
-//! Called by the engine's "find file" step, and for errors and listings. It may not know which
-//! variants exist; the caller says.
+//! Called by the engine for files, errors and listings. It must not know which variants exist; the caller
+//! passes that.
 
-/// A content coding that a file may be kept in.
+/// A content coding of a precompressed file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Coding {
     /// Brotli.
@@ -15,8 +15,7 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// All of them, the server's favourite first: what compresses text best when it was compressed
-    /// ahead of time.
+    /// All codings, the server's favourite first: the one that compresses text best if it has time.
     pub const ALL: [Self; 3] = [Self::Br, Self::Zstd, Self::Gzip];
 
     /// The name in `Content-Encoding`.
@@ -28,7 +27,7 @@ impl Coding {
         }
     }
 
-    /// What a precompressed file's name ends with.
+    /// The extension of a precompressed file's name.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Br => ".br",
@@ -38,14 +37,14 @@ impl Coding {
     }
 }
 
-/// The weight of a coding in thousandths, 0 to 1000; 0 is "not acceptable".
+/// The weight of a coding in thousandths, from 0 to 1000; 0 means "not acceptable".
 type Weight = u16;
 const WEIGHT_MAX: Weight = 1000;
-/// What `identity` weighs when the field doesn't speak of it: acceptable (RFC 9110 section 12.5.3), but
-/// less than anything the client asked for.
+/// The weight of `identity` if the field does not mention it: acceptable (RFC 9110 section 12.5.3), but less
+/// than anything that the client asked for.
 const WEIGHT_LEAST: Weight = 1;
 
-/// What the client takes.
+/// The codings that a client accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Acceptable {
     /// In the order of [`Coding::ALL`].
@@ -53,21 +52,21 @@ pub struct Acceptable {
     identity: Weight,
 }
 
-/// What to serve.
+/// The variant to serve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choice {
-    /// The file as it is.
+    /// The plain file.
     Identity,
     /// The variant in this coding.
     Coded(Coding),
-    /// The client ruled out all there is, the uncoded file by name too. RFC 9110 section 12.5.3 then
-    /// lifts its advice to send that, so 406 is the honest answer.
+    /// The client accepts none of the variants and explicitly rules out the plain file. In that case RFC 9110
+    /// section 12.5.3 no longer recommends sending it, so the answer is 406.
     NotAcceptable,
 }
 
-/// Reads `Accept-Encoding`. Without the field any coding would do (RFC 9110 section 12.5.3), but those
-/// who don't send it seldom decode, so that means the file as it is. Elements that are malformed
-/// are skipped.
+/// Parses `Accept-Encoding`. Without the field any coding would be allowed (RFC 9110 section 12.5.3), but
+/// clients that do not send it rarely decode, so only the plain file is accepted. Malformed elements are
+/// skipped.
 pub fn accept_encoding(field: Option<&[u8]>) -> Acceptable {
     let mut codings = [None; 3];
     let mut identity = None;
@@ -77,7 +76,7 @@ pub fn accept_encoding(field: Option<&[u8]>) -> Acceptable {
             b"*" => &mut any,
             _ if name.eq_ignore_ascii_case(b"br") => &mut codings[0],
             _ if name.eq_ignore_ascii_case(b"zstd") => &mut codings[1],
-            // Section 8.4.1.3: x-gzip is gzip.
+            // Section 8.4.1.3: `x-gzip` is `gzip`.
             _ if name.eq_ignore_ascii_case(b"gzip") || name.eq_ignore_ascii_case(b"x-gzip") => {
                 &mut codings[2]
             }
@@ -93,13 +92,13 @@ pub fn accept_encoding(field: Option<&[u8]>) -> Acceptable {
 }
 
 impl Acceptable {
-    /// Chooses among the variants that `available` says exist, and the file as it is: the highest
-    /// weight; among equals a coded one, in the order of [`Coding::ALL`].
+    /// Chooses among the plain file and the variants for which `available` returns true: the highest weight
+    /// wins; among equals a coded variant, in the order of [`Coding::ALL`].
     pub fn choose(&self, available: impl Fn(Coding) -> bool) -> Choice {
         let mut choice = Choice::NotAcceptable;
         let mut best = 0;
         for (coding, &weight) in Coding::ALL.into_iter().zip(&self.codings) {
-            // The weight first: `available` may cost a look-up.
+            // The weight is checked first, because `available` can cost a look-up.
             if weight > best && available(coding) {
                 choice = Choice::Coded(coding);
                 best = weight;
@@ -108,17 +107,17 @@ impl Acceptable {
         if self.identity > best { Choice::Identity } else { choice }
     }
 
-    /// Whether `coding` would be taken at all.
+    /// Whether `coding` is acceptable.
     pub fn accepts(&self, coding: Coding) -> bool {
         Coding::ALL.into_iter().zip(self.codings).any(|(other, weight)| other == coding && weight > 0)
     }
 }
 
-/// Whether `Accept` prefers `application/json` to `text/html`: by weight, or at the same weight by
-/// naming it more precisely (`application/json, */*`). `*/*` alone, or no field, doesn't.
+/// Whether `Accept` prefers `application/json` to `text/html`: by a higher weight or, with equal weights, by
+/// naming it more precisely (`application/json, */*`). `*/*` alone, or no field, does not.
 pub fn prefers_json(accept: Option<&[u8]>) -> bool {
-    // How precisely a type was named, and its weight: RFC 9110 section 12.5.1, the most precise
-    // range decides.
+    // How precisely a type was named, and its weight. The most precise range decides (RFC 9110 section
+    // 12.5.1).
     let mut json = (0, 0);
     let mut html = (0, 0);
     for (name, weight) in accept.into_iter().flat_map(elements) {
@@ -141,7 +140,7 @@ pub fn prefers_json(accept: Option<&[u8]>) -> bool {
     json_weight > 0 && (json_weight, json_precision) > (html_weight, html_precision)
 }
 
-/// The elements of a list with weights: name, and weight. Parameters other than `q` are passed over, so
+/// The elements of a list with weights: name and weight. Parameters other than `q` are ignored, so
 /// `text/html;level=1` counts as `text/html`.
 fn elements(field: &[u8]) -> impl Iterator<Item = (&[u8], Weight)> {
     field.split(|&byte| byte == b',').filter_map(|element| {
@@ -157,7 +156,7 @@ fn elements(field: &[u8]) -> impl Iterator<Item = (&[u8], Weight)> {
     })
 }
 
-/// `qvalue` of RFC 9110 section 12.4.2: 0 to 1 with at most three decimals.
+/// Parses a `qvalue` of RFC 9110 section 12.4.2: 0 to 1 with at most three decimals.
 fn parse_weight(value: &[u8]) -> Option<Weight> {
     let (whole, decimals) = match value {
         [whole] => (whole, [].as_slice()),
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn no_field_is_the_file_as_it_is() {
+    fn without_the_field_the_plain_file_is_sent() {
         assert_eq!(accept_encoding(None).choose(|_| true), Choice::Identity);
         assert_eq!(choose("", &Coding::ALL), Choice::Identity);
     }
@@ -222,7 +221,7 @@ mod tests {
             ("*;q=0, gzip", &[Br], NotAcceptable),
             ("identity;q=0, gzip", &[], NotAcceptable),
             ("*;q=0, identity", &Coding::ALL, Identity),
-            // Malformed weights: the element is skipped.
+            // Elements with malformed weights are skipped.
             ("br;q=2, gzip;q=0.1", &Coding::ALL, Coded(Gzip)),
             ("br;q=, zstd;q=1.001, gzip;q=.5", &Coding::ALL, Identity),
             ("br;q=0.1234", &Coding::ALL, Identity),
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn unwanted_variants_are_not_looked_for() {
+    fn unacceptable_variants_are_not_looked_up() {
         accept_encoding(Some(b"gzip")).choose(|coding| {
             assert_eq!(coding, Coding::Gzip);
             true
@@ -284,7 +283,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let acceptable = accept_encoding(Some(&bytes));
             if let Choice::Coded(coding) = acceptable.choose(|coding| coding != Coding::Br) {
                 prop_assert!(coding != Coding::Br && acceptable.accepts(coding));

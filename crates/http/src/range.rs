@@ -1,30 +1,30 @@
 //! Byte ranges (RFC 9110 section 14).
 //!
-//! Called by the engine's "send header" step for GET only, after the preconditions. It may not
-//! decide whether `If-Range` lets the range apply: see `conditional`.
+//! Called by the engine for GET only, after the preconditions. It must not decide whether `If-Range` allows
+//! the range; see `conditional`.
 
 use crate::multipart::parts_bytes;
 
-/// The most ranges one request is answered with. RFC 9110 section 14.2 names many small ranges as
-/// an attack, and allows ignoring them. Clients that fetch the changed blocks of a file (zsync,
-/// package managers) ask for about as many at once.
+/// Maximum number of ranges in one request. RFC 9110 section 14.2 mentions many small ranges as an attack and
+/// allows them to be ignored. Clients that fetch the changed blocks of a file (zsync, package managers) send
+/// about this many at once.
 pub const RANGES_MAX: usize = 200;
 
-/// The most parts that are sent even where their heads make the answer longer than the file. More
-/// parts must be worth it: they are only sent where the answer is shorter than the file.
+/// Maximum number of parts that are sent even if their heads make the answer longer than the file. More parts
+/// are sent only if the answer is shorter than the file.
 pub const PARTS_AT_ANY_COST_MAX: usize = 16;
 
-/// Bytes `start..end` of a file, never empty and never past its end.
+/// Bytes `start..end` of a file; never empty and never past its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ByteRange {
-    /// The first byte.
+    /// Offset of the first byte.
     pub start: u64,
-    /// The byte after the last one.
+    /// Offset after the last byte.
     pub end: u64,
 }
 
 impl ByteRange {
-    /// How many bytes it holds.
+    /// Length of the range in bytes.
     // A range that `parse_range` makes is never empty, so `is_empty` would always be false.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u64 {
@@ -32,28 +32,28 @@ impl ByteRange {
     }
 }
 
-/// What a `Range` field asks for.
+/// The meaning of a `Range` field.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ranges {
-    /// All of it, with 200: the field is malformed, of another unit, or asks for too many ranges or
-    /// for parts that would take more bytes than the file, and so is ignored (RFC 9110 section 14.2).
+    /// The whole file, with 200. The field is ignored (RFC 9110 section 14.2): it is malformed, has another
+    /// unit, has too many ranges, or its parts would take more bytes than the file.
     Whole,
     /// One range: 206 with `Content-Range`.
     One(ByteRange),
-    /// Two to [`RANGES_MAX`] ranges that neither overlap nor touch, in the order the client gave:
-    /// 206 with `multipart/byteranges`.
+    /// Two to [`RANGES_MAX`] ranges that neither overlap nor touch, in the client's order: 206 with
+    /// `multipart/byteranges`.
     Many(Vec<ByteRange>),
-    /// None of the ranges lies in the file: 416 with `Content-Range: bytes */N`.
+    /// No range lies within the file: 416 with `Content-Range: bytes */N`.
     Unsatisfiable,
 }
 
-/// Reads the value of a `Range` field for a file of `file_bytes`, whose parts are to be named
-/// `content_type`.
+/// Parses the value of a `Range` field for a file of `file_bytes`. `content_type` is the type in the part
+/// heads.
 ///
-/// More than [`RANGES_MAX`] ranges as sent, satisfiable or not, are [`Ranges::Whole`], and so are
-/// more than [`PARTS_AT_ANY_COST_MAX`] parts that take as many bytes as the file. An empty file is
-/// always sent whole, as nginx and Apache do: no `Content-Range` can name a part of it, and a client that
-/// resumes a download of nothing must not be told that it failed.
+/// The result is [`Ranges::Whole`] for more than [`RANGES_MAX`] ranges, satisfiable or not, and for more than
+/// [`PARTS_AT_ANY_COST_MAX`] parts that take at least as many bytes as the file. An empty file is always sent
+/// whole, as nginx and Apache do: no `Content-Range` can name a part of it, and a client that resumes an
+/// empty download must not get an error.
 pub fn parse_range(field: &[u8], file_bytes: u64, content_type: &str) -> Ranges {
     if file_bytes == 0 {
         return Ranges::Whole;
@@ -69,7 +69,7 @@ pub fn parse_range(field: &[u8], file_bytes: u64, content_type: &str) -> Ranges 
     }
 }
 
-/// `None` when the field is to be ignored.
+/// Returns None if the field must be ignored.
 fn parse_bytes_unit(field: &[u8], file_bytes: u64) -> Option<Ranges> {
     let (unit, set) = field.split_at_checked(b"bytes=".len())?;
     // Range units are case-insensitive (RFC 9110 section 14.1).
@@ -99,7 +99,7 @@ fn parse_bytes_unit(field: &[u8], file_bytes: u64) -> Option<Ranges> {
     }
 }
 
-/// Optional whitespace of RFC 9110 section 5.6.3 is space and tab only.
+/// Optional whitespace of RFC 9110 section 5.6.3 is only space and tab.
 fn trim_blanks(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = bytes {
         bytes = rest;
@@ -107,7 +107,7 @@ fn trim_blanks(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// One range. `None` when malformed, `Some(None)` when it lies outside the file (RFC 9110 section
+/// Parses one range. None if it is malformed, `Some(None)` if it lies outside the file (RFC 9110 section
 /// 14.1.2).
 fn parse_spec(spec: &[u8], file_bytes: u64) -> Option<Option<ByteRange>> {
     let dash = memchr::memchr(b'-', spec)?;
@@ -126,7 +126,7 @@ fn parse_spec(spec: &[u8], file_bytes: u64) -> Option<Option<ByteRange>> {
     Some((start < end).then_some(ByteRange { start, end }))
 }
 
-/// Decimal digits; what exceeds a `u64` exceeds every file, and is held at its greatest value.
+/// Parses decimal digits. A number beyond `u64` is beyond every file, so it is clamped.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -137,9 +137,9 @@ fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Adds a range, made one with those it overlaps or touches, in the place of the first of them: RFC
-/// 9110 section 15.3.7.2 allows joining, and asks for the client's order otherwise. So no byte is
-/// ever sent twice. At most [`RANGES_MAX`] squared steps in all.
+/// Adds a range and joins it with all ranges that it overlaps or touches, at the position of the first of
+/// them. RFC 9110 section 15.3.7.2 allows joining and otherwise asks for the client's order. So no byte is
+/// ever sent twice. Takes at most [`RANGES_MAX`] squared steps in total.
 fn add_coalesced(ranges: &mut Vec<ByteRange>, range: ByteRange) {
     let mut merged = range;
     let touches = |a: &ByteRange, b: &ByteRange| a.start <= b.end && b.start <= a.end;
@@ -147,7 +147,7 @@ fn add_coalesced(ranges: &mut Vec<ByteRange>, range: ByteRange) {
         ranges.push(range);
         return;
     };
-    // Those present don't touch each other, so one pass finds all that the new one joins.
+    // The present ranges do not touch each other, so one pass finds all that the new one joins.
     ranges.retain(|other| {
         let joins = touches(other, &range);
         if joins {
@@ -189,7 +189,7 @@ mod tests {
             ("bytes=1-99999999999999999999999999", 10, 1, 10),
             ("bytes=-99999999999999999999999999", 10, 0, 10),
             ("bytes=0-18446744073709551615", u64::MAX, 0, u64::MAX),
-            // One of them can be satisfied.
+            // One of several ranges is satisfiable.
             ("bytes=50-60,3-4", 10, 3, 5),
         ] {
             assert_eq!(parsed(field, file_bytes), Ranges::One(range(start, end)), "{field}");
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(parsed("bytes=5-,0-5", 10), Ranges::One(range(0, 10)));
     }
 
-    /// So many ranges of one byte each, with a gap of one between them.
+    /// This many ranges of one byte each, with gaps of one byte.
     fn set(count: u64) -> String {
         let specs: Vec<_> = (0..count).map(|at| format!("{0}-{0}", at * 2)).collect();
         format!("bytes={}", specs.join(","))
@@ -279,27 +279,29 @@ mod tests {
     fn too_many_ranges_are_ignored() {
         assert_eq!(parts(&parsed(&set(200), 1 << 20)), Some(RANGES_MAX));
         assert_eq!(parsed(&set(201), 1 << 20), Ranges::Whole);
-        // As sent: joining them all would be work that the client chooses.
+        // Counted before joining, because joining them would be work that the client controls.
         let same = ["0-"; 200].join(",");
         assert_eq!(parsed(&format!("bytes={same}"), 100), Ranges::One(range(0, 100)));
         assert_eq!(parsed(&format!("bytes={same},0-"), 100), Ranges::Whole);
     }
 
     #[test]
-    fn many_parts_are_sent_where_they_are_shorter_than_the_file() {
-        // A few at any cost: the answer is bounded by their number.
+    fn many_parts_are_sent_if_they_are_shorter_than_the_file() {
+        // A few parts are sent at any cost, because their number bounds the answer.
         assert_eq!(parts(&parsed(&set(16), 100)), Some(PARTS_AT_ANY_COST_MAX));
         assert_eq!(parsed(&set(17), 100), Ranges::Whole);
-        let Ranges::Many(ranges) = parsed(&set(17), 1 << 20) else { panic!("17 bytes of a mebibyte") };
+        let Ranges::Many(ranges) = parsed(&set(17), 1 << 20) else {
+            panic!("17 parts of a large file must be sent")
+        };
         let bytes = parts_bytes(&ranges, "text/plain", 9_999);
         assert!((1_000..9_000).contains(&bytes), "{bytes}");
-        // To the byte: as long as the file is no shorter.
+        // Exactly from the size at which the file is longer than the answer.
         for (file_bytes, expected) in [(bytes - 1, None), (bytes, None), (bytes + 1, Some(17))] {
             assert_eq!(parts(&parsed(&set(17), file_bytes)), expected, "{file_bytes}");
         }
-        // Each part names the type of the file.
+        // Each part contains the type of the file.
         assert_eq!(parse_range(set(17).as_bytes(), bytes + 1, "text/plain; x"), Ranges::Whole);
-        // Counted once joined.
+        // Parts are counted after joining.
         let touching: Vec<_> = (0..60).map(|at| format!("{at}-{at}")).collect();
         assert_eq!(
             parsed(&format!("bytes={},90-", touching.join(",")), 100),
@@ -311,14 +313,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..60), file_bytes: u64) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), file_bytes: u64) {
             let _ = parse_range(&bytes, file_bytes, "text/plain");
             let _ = parse_range(&[b"bytes=", bytes.as_slice()].concat(), file_bytes, "text/plain");
         }
 
-        /// Byte by byte: what is asked for is sent, once, and nothing else.
+        /// Byte by byte: every requested byte is sent exactly once, and no other.
         #[test]
-        fn just_the_bytes_asked_for(
+        fn exactly_the_requested_bytes_are_sent(
             specs in proptest::collection::vec((proptest::option::of(0u64..40), proptest::option::of(0u64..40)), 1..=16),
             file_bytes in 1u64..40,
         ) {

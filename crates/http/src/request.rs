@@ -1,16 +1,14 @@
-//! Request heads: from the bytes of a connection to a [`Request`] that borrows them (RFC 9112
-//! sections 2, 3, 5 and 6).
+//! Parses request heads: from the bytes of a connection to a [`Request`] that borrows them (RFC 9112 sections
+//! 2, 3, 5 and 6).
 //!
-//! Called by the engine's "read request" step. It decides only what framing and syntax decide;
-//! it may not look at files, sites or limits of bodies. `request_line` reads the first line,
-//! `fields` the rest; header names and values are tokenised by `httparse`, which is laxer than we
-//! want about line ends, so this module checks those itself.
+//! Called by the engine. It decides only questions of framing and syntax; it must not look at files, sites or
+//! limits of bodies. `request_line` parses the first line, `fields` the rest. `httparse` splits header names
+//! and values, but it accepts line ends that Flash must refuse, so this module checks those itself.
 //!
-//! How to call it so that a client sending one byte at a time costs linear work: call
-//! [`parse_head`] on the first bytes of a head (most heads arrive whole). When it says
-//! [`Head::Partial`], remember how many bytes there were, and after each further receive call
-//! [`head_end`] with that number; call [`parse_head`] again only when it returns `Some` or when
-//! `head_bytes` bytes are buffered.
+//! To keep the work linear when a client sends one byte at a time: call [`parse_head`] on the first bytes of
+//! a head (most heads arrive whole). If it returns [`Head::Partial`], remember the number of bytes, and after
+//! each further receive call [`head_end`] with that number. Call [`parse_head`] again only if that returns
+//! `Some`, or if `head_bytes` bytes are buffered.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,25 +19,25 @@ use crate::fields::Fields;
 use crate::request_line::{self, RequestLine};
 use crate::response::Status;
 
-/// The most header fields a head may have, whatever [`HeadLimits::fields`] says.
+/// Maximum number of header fields in a head, whatever [`HeadLimits::fields`] says.
 pub const FIELDS_MAX: usize = 100;
 
-/// Fields tried first: more than browsers send, and few enough that clearing the table of them is
-/// not felt.
+/// Fields for which there is room at the first attempt: more than browsers send, and few enough that clearing
+/// their table costs little.
 const FIELDS_USUAL: usize = 20;
 
-/// RFC 9112 section 2.2 asks for "at least one" empty line before the request line to be ignored;
-/// two is what old clients were seen to send.
+/// Maximum number of empty lines before a request line. RFC 9112 section 2.2 asks for "at least one" to be
+/// ignored; old clients were seen to send two.
 const EMPTY_LINES_MAX: usize = 2;
 
-/// What a head may cost. The engine takes the figures from its own file of bounds.
+/// The limits of a head. The engine takes them from its own limits.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadLimits {
-    /// The most bytes from the first to the end of the empty line, both included.
+    /// Maximum length in bytes, including the final empty line.
     pub head_bytes: usize,
-    /// The most header fields; [`FIELDS_MAX`] at most.
+    /// Maximum number of header fields; at most [`FIELDS_MAX`].
     pub fields: usize,
-    /// The most bytes of the request target as sent.
+    /// Maximum number of bytes of the request target, as sent.
     pub target_bytes: usize,
 }
 
@@ -50,24 +48,24 @@ impl Default for HeadLimits {
     }
 }
 
-/// What [`parse_head`] found.
+/// The result of [`parse_head`].
 #[derive(Clone, Debug)]
-// The large variant is the usual one, lives on the stack for the length of one step, and boxing it
-// would cost an allocation a request.
+// The large variant is the usual one and lives on the stack for a short time; boxing it would cost an
+// allocation per request.
 #[allow(clippy::large_enum_variant)]
 pub enum Head<'b> {
-    /// Nothing wrong so far, but the empty line has not come yet.
+    /// No error so far, but the final empty line has not come yet.
     Partial,
-    /// A whole head.
+    /// A complete head.
     Complete(Request<'b>),
 }
 
-/// The version of a request, as far as it changes what we do.
+/// The version of a request, as far as it matters here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
     /// HTTP/1.0.
     Http10,
-    /// HTTP/1.1, or a higher minor version, which RFC 9110 section 2.5 has us read as our highest.
+    /// HTTP/1.1, or a higher minor version, which counts as 1.1 (RFC 9110 section 2.5).
     Http11,
 }
 
@@ -80,51 +78,51 @@ pub enum Method {
     Head,
     /// `OPTIONS`.
     Options,
-    /// A method of RFC 9110 or 5789 that files don't have (`POST`, `PUT`, `DELETE`, `PATCH`,
-    /// `TRACE`, `CONNECT`): 405.
+    /// A method of RFC 9110 or 5789 that does not apply to files (`POST`, `PUT`, `DELETE`, `PATCH`, `TRACE`,
+    /// `CONNECT`): 405.
     Known,
-    /// Any other token; methods are case-sensitive, so `get` is one of these: 501.
+    /// Any other token: 501. Methods are case-sensitive, so `get` is one of these.
     Unknown,
 }
 
 /// How the body after a head is framed (RFC 9112 section 6.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Body {
-    /// There is none; the next request follows at once.
+    /// There is no body; the next request follows at once.
     None,
-    /// So many bytes follow (may be 0).
+    /// This many bytes follow; can be 0.
     Length(u64),
-    /// Chunks follow; [`crate::body::Chunked`] reads them.
+    /// Chunks follow; [`crate::body::Chunked`] parses them.
     Chunked,
 }
 
-/// A request head. Everything borrows the connection's bytes; only repeated list fields are copied.
+/// A request head. All fields borrow the connection's bytes; only repeated list fields are copied.
 #[derive(Clone, Debug)]
 pub struct Request<'b> {
-    /// Bytes this head takes, with leading empty lines and the final empty line.
+    /// Length of the head in bytes, including leading empty lines and the final empty line.
     pub head_len: usize,
     /// The method.
     pub method: Method,
     /// The version.
     pub version: Version,
-    /// The request line as sent, without its CRLF; printable ASCII and spaces only. For logs.
+    /// The request line as sent, without its CRLF: only printable ASCII and spaces. For logs.
     pub line: &'b [u8],
-    /// The path, still percent-encoded, without the query. Begins with `/`; is `*` for
-    /// `OPTIONS *`, and `/` for `CONNECT`, whose target is no path.
+    /// The path, still percent-encoded, without the query. Begins with `/`, except `*` for `OPTIONS *`. It is
+    /// `/` for `CONNECT`, whose target is not a path.
     pub path: &'b [u8],
-    /// What follows the first `?`, without it.
+    /// The text after the first `?`.
     pub query: Option<&'b [u8]>,
-    /// The host as sent, without its port, in brackets if it is IPv6; empty only when HTTP/1.0 sent
-    /// none. The target's authority wins over `Host` (RFC 9112 section 3.2.2).
+    /// The host as sent, without its port; in brackets if it is IPv6. Empty only if HTTP/1.0 sent none. The
+    /// host in the target wins over `Host` (RFC 9112 section 3.2.2).
     pub host: &'b [u8],
-    /// Whether the client wants the connection kept (RFC 9112 section 9.3).
+    /// Whether the client wants to keep the connection (RFC 9112 section 9.3).
     pub keep_alive: bool,
     /// The framing of the body.
     pub body: Body,
-    /// The client waits for `100 Continue`. Never set when the head announces no body, nor in
-    /// HTTP/1.0, where RFC 9110 section 10.1.1 has it ignored.
+    /// Whether the client waits for `100 Continue`. Never set if the head announces no body, nor for
+    /// HTTP/1.0, where RFC 9110 section 10.1.1 demands that it is ignored.
     pub expect_continue: bool,
-    /// `Accept`; repeated lines are joined by `, ` (RFC 9110 section 5.3), here and in the next three.
+    /// `Accept`. Repeated lines are joined by `, ` (RFC 9110 section 5.3), here and in the next three fields.
     pub accept: Option<Cow<'b, [u8]>>,
     /// `Accept-Encoding`.
     pub accept_encoding: Option<Cow<'b, [u8]>>,
@@ -132,10 +130,10 @@ pub struct Request<'b> {
     pub if_match: Option<Cow<'b, [u8]>>,
     /// `If-None-Match`.
     pub if_none_match: Option<Cow<'b, [u8]>>,
-    /// `Range`. Only GET has ranges (RFC 9110 section 14.2): ignore it for other methods. Not a
-    /// list field, so when repeated (RFC 9110 section 5.3 forbids it) it is taken as absent, as are
-    /// the three below. A repeated `If-Range` takes `Range` with it: honouring the range without
-    /// its condition could join parts of two files.
+    /// `Range`. Applies only to GET (RFC 9110 section 14.2) and must be ignored for other methods. It is not
+    /// a list field, so if it is repeated (which RFC 9110 section 5.3 forbids) it counts as absent, as do the
+    /// three fields below. A repeated `If-Range` makes `Range` absent too: a range without its condition
+    /// could combine parts of two files.
     pub range: Option<&'b [u8]>,
     /// `If-Range`; absent when repeated.
     pub if_range: Option<&'b [u8]>,
@@ -143,17 +141,16 @@ pub struct Request<'b> {
     pub if_modified_since: Option<&'b [u8]>,
     /// `If-Unmodified-Since`; absent when repeated.
     pub if_unmodified_since: Option<&'b [u8]>,
-    /// `Referer`, the first; for logs.
+    /// The first `Referer`; for logs.
     pub referer: Option<&'b [u8]>,
-    /// `User-Agent`, the first; for logs.
+    /// The first `User-Agent`; for logs.
     pub user_agent: Option<&'b [u8]>,
 }
 
-/// Why a head was refused. After any of these the connection must be closed: where the next
-/// request would begin is not known.
+/// Why a head was refused. The connection must be closed, because the start of the next request is unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadHead {
-    /// Not HTTP, or ambiguous framing; the text says what: 400.
+    /// Not HTTP, or ambiguous framing; the text says which: 400.
     Malformed(&'static str),
     /// The target exceeds [`HeadLimits::target_bytes`]: 414.
     TargetTooLong,
@@ -204,14 +201,14 @@ impl fmt::Display for BadHead {
 
 impl std::error::Error for BadHead {}
 
-/// Reads the head at the front of `bytes`; what follows the head (a body, the next request) is not
-/// looked at.
+/// Parses the head at the front of `bytes`. The bytes after the head (a body, the next request) do not
+/// matter.
 ///
 /// # Errors
-/// [`BadHead`], also for a head that isn't whole yet but can't become a good one.
+/// [`BadHead`], also for an incomplete head that can no longer become valid.
 pub fn parse_head<'b>(bytes: &'b [u8], limits: &HeadLimits) -> Result<Head<'b>, BadHead> {
-    // Cutting here bounds the work by the limit, and makes "no end within the limit" and "larger
-    // than the limit" the same case.
+    // The limit bounds the work, and it makes "no end within the limit" and "larger than the limit" the same
+    // case.
     let window = &bytes[..bytes.len().min(limits.head_bytes)];
     let skipped = skip_empty_lines(window)?;
     let rest = &window[skipped..];
@@ -232,15 +229,15 @@ pub fn parse_head<'b>(bytes: &'b [u8], limits: &HeadLimits) -> Result<Head<'b>, 
     finish(window, field_bytes, &line, parsed, limits)
 }
 
-/// Says how far `bytes` must be given to [`parse_head`] for it to decide something: the end of the
-/// head, or just past a line feed that no head may contain. `None` when neither has come. `from` is
-/// how many of the bytes an earlier call (of this, or of [`parse_head`]) has seen, so that each byte
-/// is looked at once.
+/// Returns how many of `bytes` [`parse_head`] needs to reach a decision: up to the end of the head, or just
+/// past a line feed that is not allowed in a head. None if neither has come. `from` is the number of bytes
+/// that an earlier call (of this function or of [`parse_head`]) has seen, so that each byte is examined only
+/// once.
 ///
-/// [`parse_head`] gets all the bytes, and has the last word: on `Partial`, go on with `from` at
-/// `bytes.len()`.
+/// [`parse_head`] gets all the bytes and has the last word: if it returns `Partial`, continue with `from` set
+/// to `bytes.len()`.
 pub fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
-    // Empty lines in front look like the end of a head.
+    // Leading empty lines look like the end of a head.
     let leading =
         bytes.iter().take(EMPTY_LINES_MAX * 2).take_while(|&&byte| byte == b'\r' || byte == b'\n').count();
     let start = from.max(leading);
@@ -249,8 +246,8 @@ pub fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
         .find(|&end| !bytes[..end].ends_with(b"\r\n") || bytes[..end].ends_with(b"\r\n\r\n"))
 }
 
-/// The first line of `bytes` as far as it came, at most `bytes_max` of it, for the log entry of a
-/// head that [`parse_head`] refused. May hold any bytes but CR and LF: escape it.
+/// The first line of `bytes`, as far as it has come and at most `bytes_max` long, for the log entry of a
+/// refused head. It can contain any bytes except CR and LF, so it must be escaped.
 pub fn first_line(bytes: &[u8], bytes_max: usize) -> &[u8] {
     let start = bytes.iter().take_while(|&&byte| byte == b'\r' || byte == b'\n').count();
     let rest = &bytes[start..];
@@ -259,7 +256,7 @@ pub fn first_line(bytes: &[u8], bytes_max: usize) -> &[u8] {
     &rest[..end]
 }
 
-/// The bytes of empty lines at the front.
+/// The length of the empty lines at the front.
 fn skip_empty_lines(bytes: &[u8]) -> Result<usize, BadHead> {
     let mut skipped = 0;
     loop {
@@ -274,7 +271,7 @@ fn skip_empty_lines(bytes: &[u8]) -> Result<usize, BadHead> {
     }
 }
 
-/// The verdict on a head in which nothing is wrong but that it has no end yet.
+/// The result for a head without errors that has no end yet.
 fn partial<'b>(window: &[u8], limits: &HeadLimits) -> Result<Head<'b>, BadHead> {
     if window.len() >= limits.head_bytes {
         return Err(BadHead::HeadTooLarge);
@@ -282,7 +279,7 @@ fn partial<'b>(window: &[u8], limits: &HeadLimits) -> Result<Head<'b>, BadHead> 
     Ok(Head::Partial)
 }
 
-/// Turns tokenised fields into a request.
+/// Turns the split fields into a request.
 fn finish<'b>(
     window: &'b [u8],
     field_bytes: &'b [u8],
@@ -306,14 +303,14 @@ fn finish<'b>(
     }
     let fields_at = window.len() - field_bytes.len();
     let head_len = fields_at + fields_len;
-    // httparse takes a bare LF for a line end, but lets none into names and values. So every LF of
-    // the head is seen by looking just before each name, and at the end.
+    // `httparse` accepts a bare LF as a line end, but not within names and values. So every LF of the head is
+    // found just before a name, or at the end.
     if !window[..head_len].ends_with(b"\r\n\r\n") {
         return Err(BARE_LF);
     }
     let mut fields = Fields::default();
     for header in headers {
-        // Addresses are only compared, to learn where in `window` the name begins.
+        // The addresses are only compared, to find where the name begins in `window`.
         let name_at = header.name.as_ptr().addr().wrapping_sub(window.as_ptr().addr());
         if window.get(name_at.wrapping_sub(2)..name_at) != Some(b"\r\n") {
             return Err(BARE_LF);
@@ -325,12 +322,12 @@ fn finish<'b>(
 
 const BARE_LF: BadHead = BadHead::Malformed("A line of the request head does not end in CRLF");
 
-/// Names what `httparse` found wrong.
+/// Translates an error of `httparse`.
 fn bad_fields(error: httparse::Error) -> BadHead {
     match error {
         httparse::Error::TooManyHeaders => BadHead::TooManyFields,
-        // Also a folded line (RFC 9112 section 5.2) and a space before the colon (section 5.1),
-        // both of which a server must or may refuse.
+        // Includes folded lines (RFC 9112 section 5.2) and a space before the colon (section 5.1). A server
+        // must or may refuse both.
         httparse::Error::HeaderName => BadHead::Malformed("A header field has a malformed or folded name"),
         httparse::Error::HeaderValue => BadHead::Malformed("A header field has a control byte in its value"),
         _ => BadHead::Malformed("The request head is malformed"),

@@ -1,13 +1,13 @@
-//! A request that owns its bytes, for one that has to wait: the connection's buffer is used again meanwhile.
+//! A request that owns its bytes, for a request that has to wait while the connection's buffer is reused.
 //!
-//! The engine's exchanges keep it. It holds what a [`Request`] holds, in one allocation, and gives it back without
-//! parsing anew.
+//! Used by the engine's exchanges. It holds everything that a [`Request`] holds in one allocation, and
+//! returns it without parsing again.
 
 use std::borrow::Cow;
 
 use crate::request::{Body, Method, Request, Version};
 
-/// A part of the buffer.
+/// A range of the buffer.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u32,
@@ -27,7 +27,7 @@ pub struct RequestBuf {
     line: Span,
     path: Span,
     host: Span,
-    /// The fields that may be absent, in the order of [`RequestBuf::new`].
+    /// The optional fields, in the order of [`RequestBuf::new`].
     optional: [Option<Span>; 11],
 }
 
@@ -71,11 +71,20 @@ impl RequestBuf {
         }
     }
 
+    /// The same request for another path, still percent-encoded and without a query. The connection closes after
+    /// it unless it `persists`.
+    #[must_use]
+    pub fn for_path(&self, path: &[u8], persists: bool) -> Self {
+        let request = self.request();
+        let keep_alive = request.keep_alive && persists;
+        Self::new(&Request { path, query: None, keep_alive, ..request })
+    }
+
     fn part(&self, span: Span) -> &[u8] {
         &self.bytes[span.start as usize..span.end as usize]
     }
 
-    /// The request again.
+    /// The request, borrowed from this buffer.
     #[must_use]
     pub fn request(&self) -> Request<'_> {
         let part = |number: usize| self.optional[number].map(|span| self.part(span));
@@ -111,7 +120,7 @@ mod tests {
     use crate::request::{Head, HeadLimits, parse_head};
 
     #[test]
-    fn a_copy_says_what_the_request_says() {
+    fn a_copy_equals_the_request() {
         let head =
             b"GET /a/b?c=d HTTP/1.1\r\nHost: h:80\r\nAccept: x\r\nAccept: y\r\nAccept-Encoding: gzip\r\n\
             If-Match: \"1\"\r\nIf-None-Match: \"2\"\r\nRange: bytes=0-1\r\nIf-Range: \"3\"\r\n\

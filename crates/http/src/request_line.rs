@@ -1,6 +1,6 @@
-//! The request line and the host (RFC 9112 section 3, RFC 3986 section 3.2).
+//! Parses the request line and the host (RFC 9112 section 3, RFC 3986 section 3.2).
 //!
-//! Called by `request` and `fields` only. It may not decide what a path means; it only cuts it out.
+//! Called by `request` and `fields`, and by `forward` for the authority of a target. It splits the path off but must not decide what it means.
 
 use std::net::Ipv6Addr;
 
@@ -8,7 +8,7 @@ use memchr::{memchr, memchr2};
 
 use crate::request::{BadHead, Method, Version};
 
-/// The request line, cut up.
+/// The parts of a request line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestLine<'b> {
     pub(crate) line: &'b [u8],
@@ -20,7 +20,7 @@ pub(crate) struct RequestLine<'b> {
     pub(crate) target_host: Option<&'b [u8]>,
 }
 
-/// A request target, cut up: path, query, host.
+/// The parts of a request target: path, query, host.
 type Target<'b> = (&'b [u8], Option<&'b [u8]>, Option<&'b [u8]>);
 
 const BAD_METHOD: BadHead = BadHead::Malformed("The request method is malformed");
@@ -33,7 +33,7 @@ const BAD_VERSION: BadHead = BadHead::Malformed("The HTTP version is malformed")
 const VERSION_BYTES: usize = 9;
 
 impl<'b> RequestLine<'b> {
-    /// Reads `line`, which is given without its LF but with its CR.
+    /// Parses `line`, given without its LF but with its CR.
     pub(crate) fn parse(line: &'b [u8], target_bytes_max: usize) -> Result<Self, BadHead> {
         let Some(line) = line.strip_suffix(b"\r") else {
             return Err(BadHead::Malformed("The request line does not end in CRLF"));
@@ -48,8 +48,8 @@ impl<'b> RequestLine<'b> {
         if target.len() > target_bytes_max {
             return Err(BadHead::TargetTooLong);
         }
-        // Before the target is judged, so that the preface of HTTP/2 ("PRI * HTTP/2.0", RFC 9113
-        // section 3.4) gets the answer that says what is wrong.
+        // Parsed before the target, so that the preface of HTTP/2 ("PRI * HTTP/2.0", RFC 9113 section 3.4)
+        // gets an answer that names the real problem.
         let version = parse_version(version)?;
         check_target_bytes(target)?;
         let (path, query, target_host) = split_target(line, method, target)?;
@@ -57,7 +57,7 @@ impl<'b> RequestLine<'b> {
     }
 }
 
-/// Judges the bytes of a request line whose LF has not come yet.
+/// Checks a request line whose LF has not come yet.
 pub(crate) fn check_partial(bytes: &[u8], target_bytes_max: usize) -> Result<(), BadHead> {
     let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
     let Some(space) = memchr(b' ', bytes) else {
@@ -71,7 +71,7 @@ pub(crate) fn check_partial(bytes: &[u8], target_bytes_max: usize) -> Result<(),
         return Err(BadHead::TargetTooLong);
     }
     check_target_bytes(target)?;
-    // What follows the target is a version, judged once it is whole.
+    // The bytes after the target are a version, which is checked once it is complete.
     if rest[target.len()..].iter().all(|byte| matches!(byte, b' '..=b'~')) {
         Ok(())
     } else {
@@ -99,7 +99,7 @@ pub(crate) fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// RFC 9112 section 2.3: `HTTP/` in capitals, one digit, a dot, one digit.
+/// RFC 9112 section 2.3: `HTTP/` in capitals, a digit, a dot, a digit.
 fn parse_version(version: &[u8; VERSION_BYTES]) -> Result<Version, BadHead> {
     match version {
         b" HTTP/1.1" => Ok(Version::Http11),
@@ -108,7 +108,7 @@ fn parse_version(version: &[u8; VERSION_BYTES]) -> Result<Version, BadHead> {
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
             match major {
-                // RFC 9110 section 2.5: a higher minor version is read as the highest we know.
+                // RFC 9110 section 2.5: a higher minor version counts as the highest known one.
                 b'1' => Ok(Version::Http11),
                 _ => Err(BadHead::UnsupportedVersion),
             }
@@ -117,15 +117,15 @@ fn parse_version(version: &[u8; VERSION_BYTES]) -> Result<Version, BadHead> {
     }
 }
 
-/// Refuses what RFC 3986 wants encoded (space, controls, non-ASCII) and the fragment, which RFC 9112
-/// section 3.2 leaves out of every form of target.
+/// Refuses bytes that RFC 3986 requires to be encoded (space, controls, non-ASCII), and fragments, which RFC
+/// 9112 section 3.2 allows in no form of target.
 fn check_target_bytes(target: &[u8]) -> Result<(), BadHead> {
-    // Without an early exit, so that it is done many bytes at a time.
+    // Without an early exit, so that the compiler can process many bytes at a time.
     let bad = target.iter().fold(false, |bad, &byte| bad | !matches!(byte, b'!'..=b'~') | (byte == b'#'));
     if bad { Err(BAD_TARGET_BYTE) } else { Ok(()) }
 }
 
-/// Tells the four forms of target apart (RFC 9112 section 3.2).
+/// Distinguishes the four forms of target (RFC 9112 section 3.2).
 fn split_target<'b>(line: &[u8], method: Method, target: &'b [u8]) -> Result<Target<'b>, BadHead> {
     match target {
         [b'/', ..] => {
@@ -136,8 +136,8 @@ fn split_target<'b>(line: &[u8], method: Method, target: &'b [u8]) -> Result<Tar
         b"*" if method == Method::Options => Ok((target, None, None)),
         _ => match split_absolute(target) {
             Some(absolute) => absolute,
-            // The authority-form of CONNECT. It is refused with 405 whatever it says; a 400 would
-            // hide that.
+            // The authority-form of CONNECT. The request gets 405 whatever the target is; a 400 would hide
+            // that.
             None if line.starts_with(b"CONNECT ") => Ok((b"/", None, None)),
             None => Err(BAD_TARGET),
         },
@@ -151,14 +151,18 @@ fn split_query(path: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// An absolute-form target, or `None` when it is something else.
-fn split_absolute(target: &[u8]) -> Option<Result<Target<'_>, BadHead>> {
+/// Splits an absolute-form target into its authority and the rest; None if it has another form.
+pub(crate) fn split_authority(target: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = [b"http://".as_slice(), b"https://"].into_iter().find_map(|scheme| {
         let (front, rest) = target.split_at_checked(scheme.len())?;
         front.eq_ignore_ascii_case(scheme).then_some(rest)
     })?;
-    let end = memchr2(b'/', b'?', rest).unwrap_or(rest.len());
-    let (authority, after) = rest.split_at(end);
+    Some(rest.split_at(memchr2(b'/', b'?', rest).unwrap_or(rest.len())))
+}
+
+/// Parses an absolute-form target; None if it has another form.
+fn split_absolute(target: &[u8]) -> Option<Result<Target<'_>, BadHead>> {
+    let (authority, after) = split_authority(target)?;
     let (path, query) = split_query(after);
     // RFC 9110 section 4.2.3: an empty path is `/`.
     let path = if path.is_empty() { b"/" } else { path };
@@ -170,7 +174,7 @@ fn split_absolute(target: &[u8]) -> Option<Result<Target<'_>, BadHead>> {
     })
 }
 
-/// The host of `host[:port]` (RFC 3986 section 3.2, without userinfo as RFC 9110 section 4.2.4 asks).
+/// The host of `host[:port]` (RFC 3986 section 3.2; userinfo is refused as RFC 9110 section 4.2.4 advises).
 pub(crate) fn split_host(authority: &[u8]) -> Result<&[u8], BadHead> {
     let host_len = match authority {
         [b'[', ..] => {
@@ -194,7 +198,8 @@ pub(crate) fn split_host(authority: &[u8]) -> Result<&[u8], BadHead> {
     }
 }
 
-/// `reg-name` of RFC 3986 section 3.2.2: unreserved, sub-delims, and the percent of an escape.
+/// The bytes of a `reg-name` (RFC 3986 section 3.2.2): unreserved, sub-delims, and the percent sign of an
+/// escape.
 const HOST_BYTES: [bool; 256] = {
     let mut table = [false; 256];
     let extra = b"-._~!$&'()*+,;=%";

@@ -1,12 +1,12 @@
-//! Response heads: status, fields, and the bytes of both (RFC 9112 section 4, RFC 9110 section 15).
+//! Writes response heads: status line and fields (RFC 9112 section 4, RFC 9110 section 15).
 //!
-//! Called by the engine's "send header" step. It may not choose which fields an answer has; beyond
-//! `Server`, `Date` and `Connection: close` they are the caller's.
+//! Called by the engine. It must not choose the fields of an answer: except for `Server`, `Date` and
+//! `Connection: close`, the caller chooses them.
 
 /// A status code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Status(
-    /// The three digits.
+    /// The three-digit code.
     pub u16,
 );
 
@@ -18,7 +18,7 @@ macro_rules! statuses {
                 pub const $name: Self = Self($code);
             )*
 
-            /// The reason phrase; `Unknown` for a code that has no constant here.
+            /// The reason phrase; `Unknown` for a code without a constant here.
             pub fn reason(self) -> &'static str {
                 match self.0 {
                     $($code => $line,)*
@@ -31,40 +31,63 @@ macro_rules! statuses {
 
 statuses! {
     CONTINUE 100 "Continue";
+    SWITCHING_PROTOCOLS 101 "Switching Protocols";
+    EARLY_HINTS 103 "Early Hints";
     OK 200 "OK";
+    CREATED 201 "Created";
+    ACCEPTED 202 "Accepted";
+    NON_AUTHORITATIVE 203 "Non-Authoritative Information";
     NO_CONTENT 204 "No Content";
+    RESET_CONTENT 205 "Reset Content";
     PARTIAL_CONTENT 206 "Partial Content";
+    MULTI_STATUS 207 "Multi-Status";
+    MULTIPLE_CHOICES 300 "Multiple Choices";
     MOVED_PERMANENTLY 301 "Moved Permanently";
     FOUND 302 "Found";
+    SEE_OTHER 303 "See Other";
     NOT_MODIFIED 304 "Not Modified";
     TEMPORARY_REDIRECT 307 "Temporary Redirect";
     PERMANENT_REDIRECT 308 "Permanent Redirect";
     BAD_REQUEST 400 "Bad Request";
+    UNAUTHORIZED 401 "Unauthorized";
+    PAYMENT_REQUIRED 402 "Payment Required";
     FORBIDDEN 403 "Forbidden";
     NOT_FOUND 404 "Not Found";
     METHOD_NOT_ALLOWED 405 "Method Not Allowed";
     NOT_ACCEPTABLE 406 "Not Acceptable";
+    PROXY_AUTHENTICATION_REQUIRED 407 "Proxy Authentication Required";
     REQUEST_TIMEOUT 408 "Request Timeout";
+    CONFLICT 409 "Conflict";
     GONE 410 "Gone";
     LENGTH_REQUIRED 411 "Length Required";
     PRECONDITION_FAILED 412 "Precondition Failed";
     PAYLOAD_TOO_LARGE 413 "Content Too Large";
     URI_TOO_LONG 414 "URI Too Long";
+    UNSUPPORTED_MEDIA_TYPE 415 "Unsupported Media Type";
     RANGE_NOT_SATISFIABLE 416 "Range Not Satisfiable";
     EXPECTATION_FAILED 417 "Expectation Failed";
     MISDIRECTED 421 "Misdirected Request";
+    UNPROCESSABLE 422 "Unprocessable Content";
+    LOCKED 423 "Locked";
+    FAILED_DEPENDENCY 424 "Failed Dependency";
+    TOO_EARLY 425 "Too Early";
+    UPGRADE_REQUIRED 426 "Upgrade Required";
+    PRECONDITION_REQUIRED 428 "Precondition Required";
     TOO_MANY_REQUESTS 429 "Too Many Requests";
     HEAD_TOO_LARGE 431 "Request Header Fields Too Large";
+    UNAVAILABLE_FOR_LEGAL_REASONS 451 "Unavailable For Legal Reasons";
     INTERNAL 500 "Internal Server Error";
     NOT_IMPLEMENTED 501 "Not Implemented";
     BAD_GATEWAY 502 "Bad Gateway";
     UNAVAILABLE 503 "Service Unavailable";
     GATEWAY_TIMEOUT 504 "Gateway Timeout";
     VERSION_NOT_SUPPORTED 505 "HTTP Version Not Supported";
+    INSUFFICIENT_STORAGE 507 "Insufficient Storage";
+    NETWORK_AUTHENTICATION_REQUIRED 511 "Network Authentication Required";
 }
 
-/// Writes a response head to the end of a buffer. The version is always HTTP/1.1, also to an HTTP/1.0
-/// client (RFC 9110 section 2.5).
+/// Appends a response head to a buffer. The version is always HTTP/1.1, even for an HTTP/1.0 client (RFC 9110
+/// section 2.5).
 #[derive(Debug)]
 pub struct HeadWriter<'v> {
     out: &'v mut Vec<u8>,
@@ -74,8 +97,7 @@ pub struct HeadWriter<'v> {
 }
 
 impl<'v> HeadWriter<'v> {
-    /// Begins a head with the status line, `Server` and `Date`. `date` is from
-    /// [`crate::date::http_date`].
+    /// Begins a head with the status line, `Server` and `Date`. `date` comes from [`crate::date::http_date`].
     pub fn start(out: &'v mut Vec<u8>, status: Status, date: &[u8; 29]) -> Self {
         let start = out.len();
         out.extend_from_slice(b"HTTP/1.1 ");
@@ -91,8 +113,8 @@ impl<'v> HeadWriter<'v> {
         Self { out, start, server_end, date_at }
     }
 
-    /// Adds a field. A caller must not pass CR, LF or NUL; if it does, they become spaces (RFC 9110
-    /// section 5.5), so that no value can end the line and begin another.
+    /// Adds a field. The value must not contain CR, LF or NUL; if it does, they become spaces (RFC 9110
+    /// section 5.5), so that a value can never begin a new line.
     pub fn field(&mut self, name: &str, value: &[u8]) {
         debug_assert!(name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':'));
         debug_assert!(!value.iter().any(|&byte| ends_line(byte)), "line end in the value of {name}");
@@ -109,15 +131,15 @@ impl<'v> HeadWriter<'v> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Adds whole lines made earlier, each ending in CRLF. They are trusted.
+    /// Adds complete lines, each ending in CRLF. They are not checked.
     pub fn raw(&mut self, block: &[u8]) {
         debug_assert!(block.is_empty() || block.ends_with(b"\r\n"));
         self.out.extend_from_slice(block);
     }
 
-    /// Ends the head, with `Connection: close` if the connection will be, padded to a multiple of
-    /// `align_bytes`; 1 for no padding. Gives the offset of the date's 29 bytes in the buffer, so that
-    /// a kept head can be brought up to date in place.
+    /// Ends the head: adds `Connection: close` if `close` is set, and pads it to a multiple of `align_bytes`
+    /// (1 for no padding). Returns the offset of the date in the buffer, so that the date of a cached head
+    /// can be updated in place.
     pub fn finish(mut self, close: bool, align_bytes: usize) -> usize {
         if close {
             self.out.extend_from_slice(b"Connection: close\r\n");
@@ -129,9 +151,9 @@ impl<'v> HeadWriter<'v> {
         self.date_at
     }
 
-    /// Lengthens the value of `Server`, as the paper does (Flash 1999, section 5.5), by a comment: that
-    /// is what its grammar allows (RFC 9110, section 10.2.4), and white space beyond one space is
-    /// discouraged (section 5.6.3).
+    /// Lengthens the value of `Server`, as the paper does (Flash 1999, section 5.5). It uses a comment,
+    /// because the grammar allows that (RFC 9110, section 10.2.4) and discourages more than one space
+    /// (section 5.6.3).
     fn pad(&mut self, align_bytes: usize) {
         let length = self.out.len() - self.start;
         let mut missing = length.next_multiple_of(align_bytes) - length;
@@ -148,7 +170,7 @@ impl<'v> HeadWriter<'v> {
     }
 }
 
-/// What ` ()` takes.
+/// Length of ` ()`.
 const EMPTY_COMMENT_BYTES: usize = 3;
 
 fn ends_line(byte: u8) -> bool {
@@ -186,7 +208,7 @@ mod tests {
     use crate::date::http_date;
 
     #[test]
-    fn a_head_byte_for_byte() {
+    fn a_head_is_encoded_byte_for_byte() {
         let mut out = b"kept".to_vec();
         let mut head = HeadWriter::start(&mut out, Status::PARTIAL_CONTENT, &http_date(784_111_777));
         head.field("Content-Type", b"text/html");
@@ -201,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_connection_is_not_spoken_of() {
+    fn a_persistent_connection_has_no_connection_field() {
         let mut out = Vec::new();
         HeadWriter::start(&mut out, Status::OK, &http_date(0)).finish(false, 1);
         assert!(out.ends_with(b"GMT\r\n\r\n"));
@@ -209,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_padded_head_is_as_long_as_it_should_be_and_says_the_same() {
+    fn a_padded_head_has_the_right_length_and_the_same_fields() {
         for field_bytes in 0..70 {
             let heads = [1, 32].map(|align_bytes| {
                 let mut out = b"kept".to_vec();
@@ -231,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_can_not_begin_a_line() {
+    fn a_value_cannot_begin_a_line() {
         let mut out = b"\r\n".to_vec();
         push_value(&mut out, b"a\r\nSet-Cookie: x\0\xff");
         assert_eq!(out, b"\r\na  Set-Cookie: x \xff");
@@ -250,6 +272,7 @@ mod tests {
     fn reasons() {
         assert_eq!(Status::HEAD_TOO_LARGE, Status(431));
         assert_eq!(Status::HEAD_TOO_LARGE.reason(), "Request Header Fields Too Large");
+        assert_eq!(Status::NETWORK_AUTHENTICATION_REQUIRED.reason(), "Network Authentication Required");
         assert_eq!(Status(299).reason(), "Unknown");
     }
 }

@@ -1,7 +1,7 @@
 //! Paths: from the request target to a safe path, and back (RFC 3986).
 //!
-//! Called by the engine's "find file" step, and by whoever writes links or `Location`. It may not
-//! touch a file: that a path leaves the root by a symbolic link is `sys`'s to see.
+//! Called by the engine, and by code that writes links or `Location`. It must not touch a file: `sys` keeps
+//! paths from leaving the root through a symbolic link.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,9 +17,9 @@ pub enum BadPath {
     NotAbsolute,
     /// A `%` without two hexadecimal digits.
     Escape,
-    /// An encoded `/`, where [`EncodedSlash::Refuse`] says so.
+    /// An encoded `/`, which [`EncodedSlash::Refuse`] forbids.
     EncodedSlash,
-    /// A NUL, which no name holds and at which a C library would end it.
+    /// A NUL byte, which no file name can contain.
     Nul,
     /// `..` above the root.
     AboveRoot,
@@ -43,14 +43,14 @@ impl BadPath {
     }
 }
 
-/// What an encoded slash (`%2F`) in a path is taken for.
+/// The meaning of an encoded slash (`%2F`) in a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EncodedSlash {
-    /// A slash like any other, as nginx takes it. Mirrors of npm need it: `/@scope%2Fname`.
+    /// A slash like any other, as in nginx. Mirrors of npm need it: `/@scope%2Fname`.
     #[default]
     Decode,
-    /// An error: RFC 3986 section 2.2 lets it stand for data within a segment, which no file name can
-    /// hold, and a proxy in front that guards paths may not have seen it as a separator.
+    /// An error. By RFC 3986 section 2.2 it can stand for data within a segment, which no file name can
+    /// contain; and a proxy that guards paths might not have treated it as a separator.
     Refuse,
 }
 
@@ -62,15 +62,15 @@ impl fmt::Display for BadPath {
 
 impl std::error::Error for BadPath {}
 
-/// Decodes and normalises the path of a request target, once and strictly.
+/// Decodes and normalises the path of a request target, strictly and only once.
 ///
-/// Repeated slashes become one, `.` segments go, `..` takes the segment before it along (RFC 3986
-/// section 5.2.4, after decoding, so that neither `%2e%2e` nor `..%2f` is a way around it). The result begins with `/`,
-/// and ends with one if the path named a directory: by a final `/`, `/.` or `/..`. It borrows `raw`
-/// when nothing had to change.
+/// Repeated slashes become one, `.` segments are removed, and `..` removes the segment before it (RFC 3986
+/// section 5.2.4, applied after decoding, so that neither `%2e%2e` nor `..%2f` gets around it). The result
+/// begins with `/`, and ends with `/` if the path named a directory by a final `/`, `/.` or `/..`. It borrows
+/// `raw` if nothing had to change.
 ///
-/// The result may hold every byte that a file name may, control characters and bytes that are no
-/// UTF-8 among them. Whoever shows it escapes it; in a head or a link it goes through [`encode_path`].
+/// The result can contain every byte that a file name can, including control characters and invalid UTF-8.
+/// Code that shows it must escape it; in a head or a link, [`encode_path`] does that.
 ///
 /// # Errors
 /// [`BadPath`], which is a 400.
@@ -78,7 +78,8 @@ pub fn decode_path(raw: &[u8], encoded_slash: EncodedSlash) -> Result<Cow<'_, [u
     let [b'/', segments @ ..] = raw else {
         return Err(BadPath::NotAbsolute);
     };
-    // Without an early exit, and over pairs of neighbours, so that it is done many bytes at a time.
+    // Without an early exit and over pairs of neighbours, so that the compiler can process many bytes at a
+    // time.
     let special = raw.iter().zip(segments).fold(false, |special, (&before, &byte)| {
         special | (byte == b'%') | (byte == 0) | ((before == b'/') & ((byte == b'/') | (byte == b'.')))
     });
@@ -120,8 +121,8 @@ fn decode_segments(segments: &[u8], encoded_slash: EncodedSlash) -> Result<Vec<u
     Ok(path)
 }
 
-/// Takes out the decoded segment that begins at `start`, if it is no name. All of `path` before it
-/// is normalised and ends with a slash, also afterwards, except after the name that `is_last`.
+/// Removes the decoded segment that begins at `start` if it is empty, `.` or `..`. Before and after the call,
+/// `path` is normalised and ends with a slash, except after the last name (`is_last`).
 fn end_segment(path: &mut Vec<u8>, start: usize, is_last: bool) -> Result<(), BadPath> {
     match &path[start..] {
         b"" => {}
@@ -146,16 +147,16 @@ fn hex_value(digit: u8) -> Result<u8, BadPath> {
     }
 }
 
-/// Whether a path from [`decode_path`] names something hidden: a segment that begins with `.`,
-/// except `.well-known` (RFC 8615) directly under the root.
+/// Whether a path from [`decode_path`] is hidden: a segment begins with `.`, except `.well-known` (RFC 8615)
+/// directly under the root.
 pub fn is_hidden(path: &[u8]) -> bool {
     let mut segments = path.strip_prefix(b"/").unwrap_or(path).split(|&byte| byte == b'/');
     let first = segments.next().unwrap_or_default();
     (first.starts_with(b".") && first != b".well-known") || segments.any(|segment| segment.starts_with(b"."))
 }
 
-/// What stays as it is in a link: unreserved, `/`, and the delimiters that mean nothing in a path,
-/// in HTML or before a colon. `:` is encoded so that a relative link can't be taken for a scheme.
+/// Characters that are not encoded in a link: unreserved ones, `/`, and delimiters without a meaning in a
+/// path or in HTML. `:` is encoded, so that the start of a relative link cannot look like a scheme.
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -174,8 +175,8 @@ const KEPT: &AsciiSet = &NON_ALPHANUMERIC
 
 /// Percent-encodes a decoded path, or a part of one, for `Location` and for links.
 ///
-/// The result is ASCII without quotes, and never begins with `//`, which a client would take for
-/// a host (RFC 3986 section 4.2): leading slashes become one.
+/// The result is ASCII without quotes. It never begins with `//`, which a client would read as a host (RFC
+/// 3986 section 4.2): leading slashes become one.
 pub fn encode_path(path: &[u8]) -> String {
     let slashes = path.iter().take_while(|&&byte| byte == b'/').count();
     percent_encode(&path[slashes.saturating_sub(1)..], KEPT).collect()
@@ -282,7 +283,7 @@ mod tests {
             ("/a%2F..%2Fb", "/b"),
             ("/a/b%2F%2e%2E", "/a/"),
             ("/a%2F.hidden", "/a/.hidden"),
-            // Once only.
+            // Decoded only once.
             ("/a%252Fb", "/a%2Fb"),
         ] {
             assert_eq!(decoded(raw).as_deref(), Ok(expected), "{raw}");
@@ -328,7 +329,7 @@ mod tests {
         assert_eq!(encode_path(b""), "");
     }
 
-    /// Text in which what `decode_path` looks for is frequent.
+    /// Generates text with many of the characters that `decode_path` treats specially.
     fn tricky() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             Just(b"/".to_vec()),

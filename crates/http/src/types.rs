@@ -1,19 +1,19 @@
 //! Media types by file name (RFC 9110 section 8.3).
 //!
-//! Called by the engine when it describes a file it has opened. It may not look into the file.
+//! Called by the engine when it describes a file that it has opened. It must not look into the file.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// What a file is when its name says nothing.
+/// The type of a file whose name is unknown.
 const UNKNOWN: &str = "application/octet-stream";
-/// RFC 9110 section 8.3.2 names UTF-8 as what text should be in.
+/// The character set of text; RFC 9110 section 8.3.2 recommends UTF-8.
 const CHARSET: &str = "; charset=utf-8";
-/// No registered extension is longer; the names of others are not looked up.
+/// No registered extension is longer, so longer ones are not looked up.
 const EXTENSION_BYTES_MAX: usize = 32;
 
-/// Types that `mime_guess` lacks or has in a form gone by, and the usual ones ready with their
-/// charset. Sorted, for binary search.
+/// Types that are missing or outdated in `mime_guess`, and common types with their charset. Sorted, for
+/// binary search.
 const KNOWN: &[(&str, &str)] = &[
     ("7z", "application/x-7z-compressed"),
     ("apk", "application/vnd.android.package-archive"),
@@ -105,15 +105,15 @@ const KNOWN: &[(&str, &str)] = &[
     ("zst", "application/zstd"),
 ];
 
-/// The media types of names: those given, then ours, then `mime_guess`'s.
+/// The media types of names: first the given ones, then the built-in ones, then those of `mime_guess`.
 #[derive(Clone, Debug, Default)]
 pub struct TypeTable {
     extra: HashMap<String, String>,
 }
 
 impl TypeTable {
-    /// A table that knows `extra` besides: pairs of an extension, with its dot or without and in any
-    /// case, and a media type. Text gets its charset if it names none.
+    /// Makes a table with `extra` types: pairs of an extension (with or without its dot, in any case) and a
+    /// media type. A text type without a charset gets one.
     pub fn new(extra: impl IntoIterator<Item = (String, String)>) -> Self {
         let extra = extra
             .into_iter()
@@ -125,8 +125,8 @@ impl TypeTable {
         Self { extra }
     }
 
-    /// The value of `Content-Type` for the file of this path, by the extension of its last segment. A name
-    /// with no extension, or that begins with its only dot, is `application/octet-stream`.
+    /// The value of `Content-Type` for the file with this path, by the extension of its last segment. A name
+    /// without an extension, or whose only dot is its first character, is `application/octet-stream`.
     pub fn lookup(&self, path: &[u8]) -> Cow<'_, str> {
         let Some(extension) = extension(path) else {
             return Cow::Borrowed(UNKNOWN);
@@ -163,8 +163,8 @@ fn with_charset(media_type: Cow<'_, str>) -> Cow<'_, str> {
     Cow::Owned(media_type.into_owned() + CHARSET)
 }
 
-/// Whether content of this type is worth compressing: text in one form or another, and the few binary
-/// formats that aren't compressed themselves.
+/// Whether content of this type is worth compressing: text in any form, and the few binary formats that are
+/// not compressed themselves.
 pub fn compressible(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence.starts_with("text/")
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_compresses() {
+    fn compressible_types() {
         for yes in [
             "text/html; charset=utf-8",
             "TEXT/css",

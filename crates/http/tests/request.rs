@@ -1,5 +1,5 @@
-//! Request heads: what is taken, what is refused and with which status, and that neither depends on
-//! how the bytes arrive.
+//! Request heads: which are accepted, which are refused with which status, and that neither depends on how
+//! the bytes arrive.
 
 use flash_http::{BadHead, Body, Head, HeadLimits, Method, Request, Status, Version, head_end, parse_head};
 use proptest::prelude::*;
@@ -32,7 +32,7 @@ fn with_line(line: &str) -> String {
     format!("{line}\r\nHost: a\r\n\r\n")
 }
 
-/// A GET with these lines besides `Host`.
+/// A GET with these lines in addition to `Host`.
 fn with_fields(lines: &str) -> String {
     format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n")
 }
@@ -176,7 +176,7 @@ fn versions() {
         assert_status(with_line(&format!("GET / HTTP/{version}")).as_bytes(), Status::VERSION_NOT_SUPPORTED);
     }
     assert_status(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Status::VERSION_NOT_SUPPORTED);
-    // Without waiting for the rest.
+    // The answer does not wait for the rest.
     assert_status(b"PRI * HTTP/2.0\r\n", Status::VERSION_NOT_SUPPORTED);
 }
 
@@ -268,7 +268,7 @@ fn hosts() {
 #[test]
 fn bad_lines() {
     for head in [
-        // A bare LF, at each place where httparse takes one.
+        // A bare LF, at each place where `httparse` accepts one.
         "GET / HTTP/1.1\nHost: a\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\n\n",
@@ -281,17 +281,17 @@ fn bad_lines() {
         "GET / HTTP/1.0\n\n",
         "\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
         "\r\n\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
-        // A bare CR.
+        // Bare CRs.
         "\rGET / HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\n\rX",
         "GET / HTTP/1.1\r\nHost: a\rX: y\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nX: \rb\r\n\r\n",
-        // Folds.
+        // Folded lines.
         "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n z\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nX:\r\n\tz\r\n\r\n",
         "GET / HTTP/1.1\r\n Host: a\r\n\r\n",
-        // Names.
+        // Invalid names.
         "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nX\t: y\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\n: y\r\n\r\n",
@@ -312,7 +312,7 @@ fn bad_lines() {
 
 #[test]
 fn every_byte_in_a_name_and_in_a_value() {
-    // At several offsets, since values are looked at in blocks of 8, 16 and 32.
+    // At several offsets, because values are examined in blocks of 8, 16 and 32 bytes.
     for byte in 0..=255u8 {
         for front in [0, 1, 7, 15, 31, 40] {
             let build = |name: &[u8], value: &[u8]| {
@@ -415,7 +415,7 @@ fn repeated_fields() {
     assert_eq!(request.if_match.as_deref(), Some(&b"\"a\", \"b\""[..]));
     assert_eq!((request.range, request.if_modified_since, request.if_unmodified_since), (None, None, None));
     assert_eq!((request.referer, request.user_agent), (Some(&b"one"[..]), Some(&b"one"[..])));
-    // A repeated If-Range takes the range along.
+    // A repeated `If-Range` makes `Range` absent too.
     let head = with_fields("Range: bytes=0-1\r\nIf-Range: \"a\"\r\nIf-Range: \"b\"\r\n");
     let request = complete(&head);
     assert_eq!((request.range, request.if_range), (None, None));
@@ -426,7 +426,7 @@ fn limits() {
     let target = |len: usize| with_line(&format!("GET /{} HTTP/1.1", "a".repeat(len - 1)));
     complete(&target(8 * 1024));
     assert_status(target(8 * 1024 + 1).as_bytes(), Status::URI_TOO_LONG);
-    // Before the line has ended, and when it is longer than the whole head may be.
+    // Before the line has ended, and if it is longer than the whole head can be.
     assert_status(&target(9_000).as_bytes()[..8_300], Status::URI_TOO_LONG);
     assert_status(target(40_000).as_bytes(), Status::URI_TOO_LONG);
 
@@ -447,12 +447,12 @@ fn limits() {
     assert_eq!(refused(&sized(40_000).as_bytes()[..32 * 1024]), BadHead::HeadTooLarge);
     assert!(matches!(parse_head(&sized(40_000).as_bytes()[..32 * 1024 - 1], &LIMITS), Ok(Head::Partial)));
     assert_eq!(refused(&[b'A'; 33_000]), BadHead::HeadTooLarge);
-    // What follows the head does not count.
+    // The bytes after the head do not count.
     complete(&format!("{}{}", with_line("GET / HTTP/1.1"), "x".repeat(50_000)));
 }
 
 #[test]
-fn what_can_not_become_good_is_refused_early() {
+fn heads_that_can_never_become_valid_are_refused_early() {
     for start in [
         &b"\x16\x03\x01"[..], // TLS
         b" ",
@@ -501,8 +501,8 @@ fn first_lines() {
     assert_eq!(first_line(b"\n\n", 5), b"");
 }
 
-/// What an engine sees that receives single bytes and does as the module's documentation says: the
-/// outcome, and the number of bytes given to `parse_head` in all.
+/// Receives single bytes as the module's documentation describes. Returns the outcome and the total number of
+/// bytes passed to `parse_head`.
 fn byte_by_byte(bytes: &[u8], limits: &HeadLimits) -> (Result<usize, BadHead>, usize) {
     let (mut seen, mut parsed) = (0, 0);
     for len in 1..=bytes.len() {
@@ -526,7 +526,7 @@ fn a_slow_client_costs_linear_work() {
     let (outcome, parsed) = byte_by_byte(head.as_bytes(), &LIMITS);
     assert_eq!(outcome, Ok(head.len()));
     assert!(parsed <= head.len() + 1, "{parsed} bytes parsed of {}", head.len());
-    // A bare LF is seen when it comes, not at the limit.
+    // A bare LF is noticed when it arrives, not at the limit.
     let (outcome, parsed) =
         byte_by_byte(b"GET / HTTP/1.1\r\nHost: a\nyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy", &LIMITS);
     assert_eq!(outcome.map_err(|bad| bad.status()), Err(Status::BAD_REQUEST));
@@ -534,7 +534,7 @@ fn a_slow_client_costs_linear_work() {
 }
 
 #[test]
-fn the_end_is_found_from_wherever_one_left_off() {
+fn the_end_is_found_from_any_starting_point() {
     let head = b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\nrest\r\n\r\n";
     let end = head.len() - 8;
     for from in 0..end {
@@ -547,7 +547,7 @@ fn the_end_is_found_from_wherever_one_left_off() {
     assert_eq!(head_end(b"\r\n\r\n\r\n", 0), Some(6));
 }
 
-/// Bytes in which what the parser looks for is frequent.
+/// Generates bytes with many of the characters that the parser treats specially.
 fn tricky() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         4 => prop::sample::select(vec![
@@ -567,14 +567,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn arbitrary_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..80), from in 0usize..100) {
+    fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80), from in 0usize..100) {
         let _ = parse_head(&bytes, &LIMITS);
         let _ = head_end(&bytes, from);
         let _ = flash_http::request::first_line(&bytes, from);
     }
 
-    /// A head is taken or refused alike whether it comes at once or in bytes, and no byte less than
-    /// the whole of it is taken.
+    /// A head is accepted or refused no matter how its bytes arrive, and never accepted before its last byte.
     #[test]
     fn the_outcome_does_not_depend_on_how_bytes_arrive(bytes in tricky(), head_bytes in 20usize..200) {
         let limits = HeadLimits { head_bytes, fields: 5, target_bytes: 10 };
@@ -585,8 +584,8 @@ proptest! {
         };
         match (at_once, byte_by_byte(&bytes, &limits).0) {
             (Ok(whole), Ok(single)) => prop_assert_eq!(whole, single),
-            // Which of several faults is named first may differ. Garbage without a line end is
-            // left to wait when it trickles.
+            // If there are several faults, a different one may be reported first. Garbage without a line end
+            // may wait for more when it arrives slowly.
             (Err(_), Err(_)) => {}
             (Err(_), Ok(0)) => {}
             other => prop_assert!(false, "{:?}", other),
@@ -602,9 +601,9 @@ proptest! {
         }
     }
 
-    /// The rules that stand between us and request smuggling, checked on the bytes of what was taken.
+    /// The rules that prevent request smuggling, checked on the bytes of accepted heads.
     #[test]
-    fn what_is_taken_keeps_the_rules(bytes in tricky()) {
+    fn accepted_heads_obey_the_rules(bytes in tricky()) {
         if let Ok(Head::Complete(request)) = parse_head(&bytes, &LIMITS) {
             let head = &bytes[..request.head_len];
             prop_assert!(head.ends_with(b"\r\n\r\n"));

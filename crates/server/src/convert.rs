@@ -1,54 +1,70 @@
-//! From settings to what a worker and its engine are told.
+//! Converts settings to the rules of a worker and its engine.
 
-use flash_engine::limits::OPEN_FILES_MAX;
-use flash_engine::{LogFormat, Optimizations, Rules, SiteRules, Timeouts};
+use flash_engine::limits::{NAMES_BYTES, OPEN_FILES_MAX};
+use flash_engine::{
+    AdmissionRules, Cutoffs, EgressRules, LogFormat, Optimizations, Policy, Route, RoutePaths, Rules,
+    SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
+};
 use flash_http::types::TypeTable;
 use flash_prompt::mechanism;
+use flash_prompt::net::{self, InFlightCap};
 
 use crate::architecture;
-use crate::config::{self, EventMechanism, HelperKind, SendBy, Settings};
+use crate::config::{self, EventMechanism, HelperKind, SchedulePolicy, SendBy, Settings};
 
-/// Descriptors that a worker needs besides those for connections, files and its way of working.
+/// Descriptors that a worker needs besides those for connections, files and its architecture.
 const DESCRIPTORS_APART: u64 = 64;
-/// A root of a site is open for the worker, and once more for jobs that are done in its process.
+/// The fraction of the store's size that a worker's name cache may have: a file of a page and its name have 8 : 1.
+const STORE_NAMES_SHARE: u64 = 8;
+/// A root is open for the worker, and again for jobs done in its process.
 const ROOTS_OF_SITE: u64 = 2;
 
-/// Files that a worker may keep open, of so many descriptors.
+/// Maximum files that a worker may keep open, of this many descriptors.
 fn open_files_max(descriptors_max: u64) -> u64 {
     (descriptors_max / 4).min(OPEN_FILES_MAX as u64)
 }
 
-/// Connections for which a worker has descriptors, of so many.
+/// Maximum connections of a worker, of this many descriptors.
 pub(crate) fn connections_that_fit(settings: &Settings, descriptors_max: u64) -> u64 {
     let others = open_files_max(descriptors_max)
         + mapped_chunks_max(settings, descriptors_max) as u64
         + DESCRIPTORS_APART
         + architecture::descriptors(settings) as u64
+        + upstream_connections_max(settings, descriptors_max)
         + ROOTS_OF_SITE * settings.sites.len() as u64;
     descriptors_max.saturating_sub(others)
 }
 
-/// What the engine is told, within what `descriptors_max` allows.
+/// Maximum connections of a worker to the servers of routes, of this many descriptors.
+pub(crate) fn upstream_connections_max(settings: &Settings, descriptors_max: u64) -> u64 {
+    let asked = settings.routes().map(config::Route::connections_of_worker).fold(0, u64::saturating_add);
+    asked.min(descriptors_max / 4)
+}
+
+/// The rules of the engine, within `descriptors_max`.
 pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
     let connections_max = connections_that_fit(settings, descriptors_max);
     let connections_max = usize::try_from(connections_max).unwrap_or(usize::MAX).max(1);
     let open_files_max = open_files_max(descriptors_max) as usize;
     let optimizations = &settings.optimizations;
     Rules {
-        sites: settings.sites.iter().map(site_rules).collect(),
+        sites: sites(settings),
+        upstreams: settings.routes().map(upstream_rules).collect(),
         types: types(settings),
         etag_of_change: settings.etag == config::EtagTime::Changed,
         freshness_ms: settings.freshness_ms,
         stale_ms: settings.stale_ms,
-        cache_memory_bytes: settings.cache_memory_bytes,
+        has_store: settings.cache_memory.bytes_max() > 0,
+        queue_wait_ms: settings.queue_wait_ms,
         optimizations: Optimizations {
             name_cache: optimizations.name_cache,
             head_cache: optimizations.head_cache,
             align_heads: optimizations.align_heads,
             send_file: optimizations.send != SendBy::Read,
         },
-        connections_max: settings.connections_max.min(connections_max),
+        admission: admission(settings, settings.connections_max.min(connections_max)),
         open_files_max: (open_files_max / architecture::cache_parts(settings)).max(1),
+        names_bytes_max: names_bytes_max(settings),
         cache_parts: architecture::cache_parts(settings),
         helpers_max: architecture::jobs_at_once(settings),
         timeouts: Timeouts {
@@ -57,6 +73,8 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
             job_ms: settings.job_deadline_ms,
         },
         least_rate_bytes_per_s: settings.least_rate_bytes_per_s,
+        policy: policy(&settings.schedule),
+        egress: egress(settings),
         log_format: match settings.log.format {
             config::LogFormat::Combined => LogFormat::Combined,
             config::LogFormat::Json => LogFormat::Json,
@@ -65,7 +83,82 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
     }
 }
 
-/// Parts of files mapped at once: each may keep a file open.
+/// Size of a worker's name cache in bytes. It grows with the store: a file whose name is forgotten costs a look-up by a
+/// helper, although its content is in the store.
+pub(crate) fn names_bytes_max(settings: &Settings) -> u64 {
+    (settings.cache_memory.bytes_max() / STORE_NAMES_SHARE).clamp(NAMES_BYTES, 4 * NAMES_BYTES)
+}
+
+/// Who gets one of `connections_max` connections. If the settings have more, a client's share of them stays the same.
+fn admission(settings: &Settings, connections_max: usize) -> AdmissionRules {
+    let config::Admission { client_connections_max, client_exempt, .. } = &settings.admission;
+    let share = if architecture::has_connections_of_all(settings) { *client_connections_max } else { 0 };
+    let scaled = share as u128 * connections_max as u128 / settings.connections_max.max(1) as u128;
+    AdmissionRules {
+        connections_max,
+        client_connections_max: usize::try_from(scaled).unwrap_or(usize::MAX).max(share.min(1)),
+        exempt: client_exempt.iter().flat_map(|clients| clients.networks()).collect(),
+    }
+}
+
+/// How long new connections may wait to be accepted, in milliseconds. A connection of the other architectures waits for a
+/// free process or thread.
+pub(crate) fn accept_wait_ms(settings: &Settings) -> u64 {
+    if architecture::has_connections_of_all(settings) { settings.admission.accept_wait_ms } else { 0 }
+}
+
+/// The schedule: which connection's bytes go first.
+fn policy(schedule: &config::Schedule) -> Policy {
+    match schedule.policy {
+        SchedulePolicy::Fair => Policy::Fair,
+        SchedulePolicy::Srpt => Policy::Srpt { fixed: Cutoffs::new(&schedule.cutoffs) },
+    }
+}
+
+/// The uplink, if its rate is known.
+fn egress(settings: &Settings) -> Option<EgressRules> {
+    let bytes_per_s = settings.schedule.egress_bits_per_s / 8;
+    let workers = architecture::processes(settings) as u32;
+    (bytes_per_s > 0).then_some(EgressRules { bytes_per_s, workers })
+}
+
+/// Bytes that a connection may hold unsent, besides those in flight. With a known uplink, bytes that a slow client
+/// leaves unsent take the turn of others; with bands, the band cannot count them, because it follows what the server
+/// has not handed over.
+pub(crate) fn unsent_bytes_max(settings: &Settings) -> u32 {
+    let is_ordered =
+        settings.schedule.egress_bits_per_s > 0 || settings.schedule.policy == SchedulePolicy::Srpt;
+    if is_ordered { 16 * 1024 } else { net::UNSENT_BYTES_MAX }
+}
+
+/// Whether packets carry the band of their response.
+pub(crate) fn marks(schedule: &config::Schedule) -> flash_worker::Marks {
+    if schedule.dscp { flash_worker::Marks::Dscp } else { flash_worker::Marks::None }
+}
+
+/// How much one connection may have in flight.
+pub(crate) fn cap(schedule: &config::Schedule) -> Option<InFlightCap> {
+    let bytes = usize::try_from(schedule.cwnd_cap_bytes).unwrap_or(usize::MAX);
+    (bytes > 0).then(|| InFlightCap::new(bytes))
+}
+
+/// Maximum blocks in a store of this size.
+pub(crate) fn store_slots_max(bytes_max: u64) -> u32 {
+    /// Blocks are smaller than this on average only if files are few or tiny.
+    const BLOCK_BYTES: u64 = 2048;
+    /// Enough for tiny files in a small store, and a bound of the table.
+    const SLOTS: std::ops::RangeInclusive<u64> = 1 << 16..=1 << 24;
+    (bytes_max / BLOCK_BYTES).clamp(*SLOTS.start(), *SLOTS.end()) as u32
+}
+
+/// The length of the memory file for a store of this size: a multiple of its memory, so that free addresses are never
+/// too scattered for a block.
+pub(crate) fn store_length_bytes(bytes_max: u64) -> u64 {
+    const LEAST_BYTES: u64 = 1 << 30;
+    bytes_max.saturating_mul(4).max(LEAST_BYTES).next_multiple_of(4096)
+}
+
+/// Maximum mapped parts of files: each may keep a file open.
 pub(crate) fn mapped_chunks_max(settings: &Settings, descriptors_max: u64) -> usize {
     const CHUNKS_MAX: u64 = 4096;
     match settings.optimizations.send {
@@ -76,7 +169,7 @@ pub(crate) fn mapped_chunks_max(settings: &Settings, descriptors_max: u64) -> us
     }
 }
 
-/// How parts of files are sent.
+/// The call that sends parts of files.
 pub(crate) fn send_by(settings: &Settings, descriptors_max: u64) -> flash_worker::SendBy {
     match settings.optimizations.send {
         SendBy::Read => flash_worker::SendBy::Read,
@@ -87,7 +180,7 @@ pub(crate) fn send_by(settings: &Settings, descriptors_max: u64) -> flash_worker
     }
 }
 
-/// What helpers are.
+/// The kind of helpers.
 pub(crate) fn helper_kind(kind: HelperKind) -> flash_worker::HelperKind {
     match kind {
         HelperKind::Processes => flash_worker::HelperKind::Processes,
@@ -95,7 +188,7 @@ pub(crate) fn helper_kind(kind: HelperKind) -> flash_worker::HelperKind {
     }
 }
 
-/// What the loop waits by.
+/// The system call that waits for events.
 pub(crate) fn mechanism(mechanism: EventMechanism) -> mechanism::MechanismKind {
     match mechanism {
         EventMechanism::Epoll => mechanism::MechanismKind::Epoll,
@@ -104,7 +197,42 @@ pub(crate) fn mechanism(mechanism: EventMechanism) -> mechanism::MechanismKind {
     }
 }
 
-/// What is served of a site.
+/// The rules of the sites. Each route has an upstream, whose number is the place of the route among those of all sites.
+fn sites(settings: &Settings) -> Vec<SiteRules> {
+    let mut upstreams = (0..).map(UpstreamId);
+    let with_routes = |site: &config::Site| {
+        let routes = site.routes.iter().zip(&mut upstreams);
+        let routes = routes.map(|(route, upstream)| Route {
+            paths: match &route.paths {
+                config::RoutePaths::Prefix(prefix) => RoutePaths::Prefix(prefix.clone().into_bytes()),
+                config::RoutePaths::Extension(name) => RoutePaths::Extension(name.clone().into_bytes()),
+            },
+            upstream,
+            body_bytes_max: route.body_bytes_max,
+        });
+        SiteRules { routes: routes.collect(), ..site_rules(site) }
+    };
+    settings.sites.iter().map(with_routes).collect()
+}
+
+/// The rules of the upstream of a route.
+fn upstream_rules(route: &config::Route) -> UpstreamRules {
+    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    UpstreamRules {
+        protocol: match route.protocol {
+            config::Protocol::Http => UpstreamProtocol::Http,
+            config::Protocol::FastCgi => UpstreamProtocol::FastCgi,
+        },
+        servers: route.servers.iter().map(ToString::to_string).collect(),
+        connections_max: count(route.connections_max),
+        idle_max: count(route.idle_max),
+        queue_max: count(route.queue_max),
+        connect_ms: route.connect_timeout_ms,
+        answer_ms: route.answer_timeout_ms,
+    }
+}
+
+/// The rules of a site, without its routes.
 pub(crate) fn site_rules(site: &config::Site) -> SiteRules {
     SiteRules {
         root: site.root.clone(),
@@ -116,10 +244,72 @@ pub(crate) fn site_rules(site: &config::Site) -> SiteRules {
             config::EncodedSlash::Decode => flash_http::EncodedSlash::Decode,
             config::EncodedSlash::Refuse => flash_http::EncodedSlash::Refuse,
         },
+        routes: Vec::new(),
     }
 }
 
 /// The content types.
 pub(crate) fn types(settings: &Settings) -> TypeTable {
     TypeTable::new(settings.types.iter().map(|(extension, kind)| (extension.clone(), kind.clone())))
+}
+
+/// A part of a file, for the system call.
+pub(crate) fn part(part: flash_engine::Part) -> flash_waiting::warm::Part {
+    match part {
+        flash_engine::Part::From { offset, length_bytes } => {
+            flash_waiting::warm::Part::From { offset, length_bytes }
+        }
+        flash_engine::Part::Last { length_bytes } => flash_waiting::warm::Part::Last { length_bytes },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_route_has_its_upstream() {
+        let route = |prefix: &str, ports: &[u16]| config::Route {
+            protocol: config::Protocol::FastCgi,
+            servers: ports
+                .iter()
+                .map(|port| config::ServerAddress::Tcp(([127, 0, 0, 1], *port).into()))
+                .collect(),
+            body_bytes_max: 1,
+            connect_timeout_ms: 2,
+            answer_timeout_ms: 3,
+            connections_max: 4,
+            idle_max: 5,
+            queue_max: 6,
+            paths: config::RoutePaths::Prefix(prefix.to_owned()),
+        };
+        let cwd = std::env::temp_dir();
+        let sources = config::Sources { cli: config::Overrides::default(), env: Vec::new(), cwd };
+        let mut settings = sources.load().expect("the defaults");
+        let without = connections_that_fit(&settings, 4096);
+        settings.sites[0].routes = vec![route("/a", &[1]), route("/b", &[2, 3])];
+        let second = config::Site { routes: vec![route("/c", &[4])], ..settings.sites[0].clone() };
+        settings.sites.extend([config::Site { routes: Vec::new(), ..second.clone() }, second]);
+        let rules = rules(&settings, 4096);
+        let routes: Vec<_> = rules.sites.iter().flat_map(|site| &site.routes).collect();
+        for (number, prefix) in (0..).zip(["/a", "/b", "/c"]) {
+            let Route { paths, upstream, body_bytes_max } = routes[usize::from(number)];
+            assert_eq!((paths, upstream.0), (&RoutePaths::Prefix(prefix.into()), number));
+            assert_eq!(*body_bytes_max, 1);
+        }
+        let servers: Vec<_> = rules.upstreams.iter().map(|upstream| upstream.servers.len()).collect();
+        assert_eq!(servers, [1, 2, 1]);
+        let UpstreamRules { connections_max, idle_max, queue_max, connect_ms, answer_ms, .. } =
+            rules.upstreams[1];
+        assert_eq!((connect_ms, answer_ms, connections_max, idle_max, queue_max), (2, 3, 4, 5, 6));
+        assert_eq!(rules.upstreams[1].servers, ["127.0.0.1:2", "127.0.0.1:3"]);
+        let roots = 2 * ROOTS_OF_SITE;
+        assert_eq!(connections_that_fit(&settings, 4096), without - 4 * (4 + 5) - roots);
+        settings.sites[0].routes[0].connections_max = 4096;
+        assert_eq!(
+            connections_that_fit(&settings, 4096),
+            without - 4096 / 4 - roots,
+            "never more than a part"
+        );
+    }
 }

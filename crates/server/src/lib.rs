@@ -1,33 +1,54 @@
-//! Processes and dispatch: supervisor, workers, helpers, log writer, and their configuration.
+//! Processes and dispatch: supervisor, workers, helpers, keeper, gateway, log writer, and their configuration.
 //!
 //! ```text
 //! supervisor   binds sockets, reads the configuration, starts and restarts the others
-//! ├─ worker    an event loop around an engine: one per core, or as the architecture has it; in AMPED, the
+//! ├─ worker    an event loop around an engine: one per core, or as the architecture says; in AMPED, the
 //! │            default, it never waits for a disk
-//! ├─ helper    in AMPED a few per worker, on demand: blocking look-ups, reads and listings
+//! ├─ helper    in AMPED a few per worker, on demand: blocking look-ups, reads and listings; fills the store
+//! ├─ keeper    one for all: which blocks of files are in the store, and where; none without a store
+//! ├─ gateway   connects to the servers of routes, for the workers; none without routes
 //! └─ log       writes the access log
 //! ```
 //!
-//! Roles are started by executing the program again as `flash role NAME`; each has a control
-//! channel as its standard input.
+//! The supervisor starts a role by executing the program again as `flash role NAME`, with a control channel as its standard
+//! input.
 
 use std::process::ExitCode;
 
+use supervisor::Program;
+
 mod architecture;
+mod backend;
 pub mod config;
 mod convert;
+mod gateway;
 mod helper;
+#[cfg(not(feature = "fuzzing"))]
+mod hot_list;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod hot_list;
+mod keeper;
 mod log_writer;
+mod names;
+pub mod qdisc;
 mod role;
 mod sandbox;
 mod start;
 pub mod stats;
 mod supervisor;
 
-/// Runs a server until it is told to stop. Everything that goes wrong is said on stderr.
+/// Runs a server until a signal stops it. It reports all errors on standard error.
 #[must_use]
 pub fn serve(sources: config::Sources) -> ExitCode {
-    supervisor::serve(sources)
+    supervisor::serve(Program::Serve(sources))
+}
+
+/// Runs a backend for other servers until a signal stops it (docs/backend-protocol.md). It reports all errors on
+/// standard error.
+#[must_use]
+pub fn run_backend(options: config::BackendOptions) -> ExitCode {
+    supervisor::serve(Program::Backend(options))
 }
 
 /// Runs one of the processes that a supervisor starts.

@@ -1,5 +1,5 @@
-//! The log writer: takes lines from the workers and writes them to the access log, so that no
-//! worker ever waits for the log's disk.
+//! The log writer: receives lines from the workers and writes the access log, so that no worker ever waits for the log's
+//! disk.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -26,13 +26,13 @@ struct LogWriter {
     /// None for standard output.
     path: Option<PathBuf>,
     control: OwnedFd,
-    /// Opens files only in the folders that it was started with.
+    /// Whether it can open files only in the folders that it was started with.
     is_confined: bool,
-    /// Nothing could be written last time.
+    /// Whether the last write failed.
     failing: bool,
-    /// Lines lost since the last one that could be written.
+    /// Lines lost since the last successful write.
     lost: usize,
-    /// The rest of a line whose beginning was written: it comes before all others, so that no line is torn.
+    /// The rest of a partly written line: it is written before all others, so that no line is torn.
     rest: Vec<u8>,
 }
 
@@ -85,7 +85,7 @@ impl LogWriter {
         Self { out, path, control, is_confined: false, failing: false, lost: 0, rest: Vec::new() }
     }
 
-    /// Writes what a worker has sent; false when it is gone.
+    /// Writes the lines of a worker; false if the worker is gone.
     fn copy(&mut self, channel: &OwnedFd, buffer: &mut [u8]) -> bool {
         for _ in 0..MESSAGES_PER_TURN_MAX {
             match channel::recv(channel, buffer, &mut Vec::new()) {
@@ -109,7 +109,7 @@ impl LogWriter {
         match result {
             Ok(()) if !self.failing => {}
             Ok(()) => {
-                self.report(&format!("the access log can be written again; {} lines were lost", self.lost));
+                self.report(&format!("the access log is writable again; {} lines were lost", self.lost));
                 (self.failing, self.lost) = (false, 0);
             }
             Err(e) => {
@@ -124,10 +124,10 @@ impl LogWriter {
     }
 
     fn lose(&mut self, lines: &[u8], error: &io::Error) {
-        // Said once, not for every line.
+        // Reported once, not for every line.
         if !std::mem::replace(&mut self.failing, true) {
             self.report(&format!(
-                "cannot write the access log: {error}; lines are lost until it can be written"
+                "cannot write the access log: {error}; log lines are lost until it is writable"
             ));
         }
         self.lost += lines.iter().filter(|byte| **byte == b'\n').count();
@@ -137,26 +137,26 @@ impl LogWriter {
         match open(self.path.as_deref()) {
             Ok(out) => {
                 self.out = out;
-                // Its beginning is in the old file.
+                // The start of the line is in the old file.
                 self.lost += usize::from(!std::mem::take(&mut self.rest).is_empty());
             }
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied && self.is_confined => {
-                // Its folder was replaced, and this process must not go there.
+                // Its folder was replaced, and the sandbox keeps this process out of the new one.
                 if send_notice(&self.control, &Notice::WantSuccessor).is_err() {
-                    self.report(&format!("{e}; the access log goes on in the old file"));
+                    self.report(&format!("{e}; the access log continues in the old file"));
                 }
             }
-            Err(e) => self.report(&format!("{e}; the access log goes on in the old file")),
+            Err(e) => self.report(&format!("{e}; the access log continues in the old file")),
         }
     }
 
     fn report(&self, message: &str) {
-        // A supervisor that is gone ends this process anyway.
+        // Without its supervisor this process ends anyway.
         let _ = send_notice(&self.control, &Notice::Report(message.to_owned()));
     }
 }
 
-/// Writes as much as can be written; gives how much that was, and why no more.
+/// Writes as much as possible; returns the number of bytes, and the error that ended it.
 fn write_some(out: &mut dyn Write, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut done = 0;
     while done < bytes.len() {
@@ -170,7 +170,7 @@ fn write_some(out: &mut dyn Write, bytes: &[u8]) -> (usize, io::Result<()>) {
     (done, Ok(()))
 }
 
-/// Where the log file is opened again: its folder, and that of what it is a link to.
+/// The folders in which the log file is reopened: its own, and that of a link's target.
 fn folders(settings: &Settings) -> io::Result<Vec<OwnedFd>> {
     let Some(path) = &settings.log.file else { return Ok(Vec::new()) };
     let target = path.canonicalize().unwrap_or_else(|_| path.clone());
@@ -179,7 +179,7 @@ fn folders(settings: &Settings) -> io::Result<Vec<OwnedFd>> {
 
 fn open(path: Option<&Path>) -> io::Result<Box<dyn Write>> {
     match path {
-        // Without a buffer, so that it is known what was written.
+        // Without a buffer, so that the number of written bytes is known.
         None => Ok(Box::new(File::from(io::stdout().as_fd().try_clone_to_owned()?))),
         Some(path) => {
             let file: File = OpenOptions::new().append(true).create(true).open(path).map_err(|e| {
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
     use flash_worker::control::{CHANNEL_BYTES, receive_notice};
 
-    /// A disk with room for so many bytes more, and what is on it.
+    /// A disk with this many free bytes, and its contents.
     #[derive(Clone, Default)]
     struct Disk(Rc<RefCell<(usize, Vec<u8>)>>);
 
@@ -237,6 +237,6 @@ mod tests {
         let Ok(Notice::Report(first)) = receive_notice(&theirs) else { panic!("nothing said") };
         let Ok(Notice::Report(second)) = receive_notice(&theirs) else { panic!("said once only") };
         assert!(first.contains("cannot write the access log"), "{first}");
-        assert!(second.contains("written again; 4 lines were lost"), "{second}");
+        assert!(second.contains("writable again; 4 lines were lost"), "{second}");
     }
 }

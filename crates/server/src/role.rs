@@ -1,5 +1,5 @@
-//! How a role begins: before it, the supervisor has put a control channel on its standard
-//! input; the first message there is the settings.
+//! The start of a role. The supervisor has made a control channel its standard input; the first message there is the
+//! settings.
 
 use std::fs::File;
 use std::io;
@@ -10,27 +10,27 @@ use std::process::ExitCode;
 use flash_prompt::OwnedFd;
 use flash_waiting::{process, signal};
 
-use crate::config::Settings;
+use crate::config::{Service, Settings};
 use crate::sandbox::{self, Role};
-use crate::{architecture, helper, log_writer};
+use crate::{architecture, backend, gateway, helper, keeper, log_writer};
 use flash_worker::control::{Order, receive_order};
 
-/// The exit code of a helper that was asked for a root that it does not have, or that is gone.
+/// The exit code of a helper that needed a root that it does not have, or that is gone.
 pub(crate) const STALE_ROOT: u8 = 75;
 
 /// Runs the role of this name.
 pub(crate) fn run(name: &str) -> ExitCode {
     let Some(role) = Role::named(name) else {
-        eprintln!("flash role: no role is called {name:?}; this command is for flash itself");
+        eprintln!("flash role: unknown role {name:?}; only flash itself runs this command");
         return ExitCode::from(2);
     };
     match run_role(role) {
         Ok(()) => ExitCode::SUCCESS,
-        // The supervisor has ended, or does not want this process any more.
+        // The supervisor has ended, or no longer wants this process.
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => ExitCode::SUCCESS,
         Err(e) if e.kind() == io::ErrorKind::StaleNetworkFileHandle => ExitCode::from(STALE_ROOT),
         Err(e) => {
-            process::say_if_heard(&format!("flash: {name} process {}: {e}\n", std::process::id()));
+            process::print_if_possible(&format!("flash: {name} process {}: {e}\n", std::process::id()));
             ExitCode::FAILURE
         }
     }
@@ -38,12 +38,17 @@ pub(crate) fn run(name: &str) -> ExitCode {
 
 fn run_role(role: Role) -> io::Result<()> {
     let (channel, settings) = begin()?;
-    // It is only for the kernel's choice: without /proc it is as before.
+    // It only affects the kernel's choice of a victim: without /proc nothing changes.
     let _ = process::shift_oom_score(role.oom_score_shift());
     let descriptors_max = sandbox::enter(role, &settings)?;
     match role {
-        Role::Worker => architecture::run(channel, &settings, descriptors_max),
+        Role::Worker => match &settings.service {
+            Service::Files => architecture::run(channel, &settings, descriptors_max),
+            Service::Backend(own) => backend::run(channel, &settings, own),
+        },
         Role::Helper => helper::run(&channel, &settings),
+        Role::Keeper => keeper::run(channel, &settings),
+        Role::Gateway => gateway::run(channel, &settings),
         Role::Log => log_writer::run(channel, &settings),
     }
 }
@@ -60,7 +65,7 @@ fn begin() -> io::Result<(OwnedFd, Settings)> {
 
 fn read_settings(file: &File) -> io::Result<Settings> {
     let mut text = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
-    // By offset: the position is shared with every process that has this file.
+    // By offset: all processes with this file share its position.
     file.read_exact_at(&mut text, 0)?;
     let invalid = |e: &dyn std::fmt::Display| io::Error::new(io::ErrorKind::InvalidData, e.to_string());
     let text = String::from_utf8(text).map_err(|e| invalid(&e))?;

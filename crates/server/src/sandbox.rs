@@ -1,11 +1,12 @@
-//! What each role gives up before it works, from the settings: limits, privileges, paths, calls.
+//! The sandbox of each role, from the settings: limits, privileges, paths, system calls.
 //!
-//! A role calls [`enter`] first thing, opens what it needs, and then [`close`]. ARCHITECTURE.md shows
-//! the result as a table.
+//! A role calls [`enter`] first, opens everything that it needs, and then calls [`close`]. ARCHITECTURE.md shows the result as a
+//! table.
 
 use std::io;
 
 use flash_engine::limits::{HAND_OVER_BYTES_MAX, HEAD_BYTES_MAX, RECEIVE_BYTES, SMALL_FILE_BYTES_MAX};
+use flash_prompt::clock;
 use flash_prompt::mechanism::SELECT_DESCRIPTORS_MAX;
 use flash_prompt::{AsFd, OwnedFd};
 use flash_waiting::memory::usable_bytes;
@@ -18,51 +19,63 @@ use flash_waiting::sandbox::privileges::{self, Keep};
 use flash_worker::control::InForce;
 
 use crate::architecture;
-use crate::config::{EventMechanism, SandboxMode, Settings};
-use crate::convert::connections_that_fit;
+use crate::config::{EventMechanism, SandboxMode, Service, Settings};
+use crate::convert::{connections_that_fit, names_bytes_max, store_slots_max, upstream_connections_max};
 
 /// A process that serves requests or writes their log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Worker,
     Helper,
+    Keeper,
+    Gateway,
     Log,
 }
 
-/// Memory that a process of Flash has besides what is counted below.
+/// Memory of a process of Flash besides the amounts below.
 const MEMORY_APART_BYTES: u64 = 256 << 20;
-/// What a connection can hold at most, by the engine's bounds: input behind the request that is answered; the
-/// head of that request, and the words of it for the log; and either a part of a file that a helper handed over or a
-/// content that the cache has let go. The last is for records, response heads and the allocator.
+/// Maximum memory of a connection, by the engine's bounds: input behind the current request; the head of that
+/// request, and its words for the log; and either a part of a file from a helper or a content that the cache has
+/// released. The last is for records, response heads and the allocator.
 const CONNECTION_BYTES: u64 = RECEIVE_BYTES as u64
     + 2 * HEAD_BYTES_MAX as u64
     + max(HAND_OVER_BYTES_MAX, SMALL_FILE_BYTES_MAX)
     + CONNECTION_APART_BYTES;
 const CONNECTION_APART_BYTES: u64 = 8 << 10;
-/// Connections hold this part of the machine's memory at most, those of all workers together: few hold the most
-/// that they can, and those that do at once are an attack. It costs a worker, which is replaced, and not the machine.
+/// Maximum memory of a connection to a server of a route: the bytes that are on their way through the worker.
+const UPSTREAM_CONNECTION_BYTES: u64 = 128 << 10;
+/// Maximum share of the machine's memory for the connections of all workers: few connections use their maximum, and
+/// many that do at once are an attack, which then costs a worker and not the machine.
 const CONNECTIONS_SHARE: u64 = 2;
-/// A worker has this for them in any case.
+/// The minimum for the connections of a worker.
 const CONNECTIONS_LEAST_BYTES: u64 = 128 << 20;
-/// The allocator may hold this part of the content cache besides it, in gaps between contents.
-const CACHE_WASTE_SHARE: u64 = 2;
-/// What an entry of a listing can take: its longest name, encoded, twice in the page.
+/// A worker's own memory for files in the store, response heads and places, as a fraction of the store: a head
+/// and its entry take about 1 KiB, and a file worth storing has 16 KiB on average. RLIMIT_DATA does not count the
+/// store itself, which is shared.
+const STORE_HEADS_SHARE: u64 = 16;
+/// No store needs more: the engine bounds heads.
+const STORE_HEADS_BYTES_MAX: u64 = 256 << 20;
+/// Maximum memory of an entry of a listing: its longest name, encoded, twice in the page.
 const LISTING_ENTRY_BYTES: u64 = 4 << 10;
-/// Descriptors that a helper or a log writer needs at most, besides the sites' roots.
+/// Memory of the keeper per block, with room for its tables to grow.
+const KEEPER_BYTES_OF_BLOCK: u64 = 512;
+/// Maximum descriptors of a helper or a log writer, besides the sites' roots.
 const DESCRIPTORS: u64 = 1024;
 
 const fn max(a: u64, b: u64) -> u64 {
     if a > b { a } else { b }
 }
 
-/// The memory for connections of a worker, in bytes.
+/// The memory for connections of a worker, also those to the servers of routes, in bytes.
 fn connections_bytes(settings: &Settings, descriptors_max: u64, usable_bytes: Option<u64>) -> u64 {
     let asked = architecture::connections_max(settings) as u64;
     let connections = asked.min(connections_that_fit(settings, descriptors_max));
     let share =
         usable_bytes.map(|bytes| bytes / CONNECTIONS_SHARE / architecture::processes(settings) as u64);
     let share = share.unwrap_or(u64::MAX).max(CONNECTIONS_LEAST_BYTES);
-    connections.saturating_mul(CONNECTION_BYTES).min(share)
+    let upstream =
+        upstream_connections_max(settings, descriptors_max).saturating_mul(UPSTREAM_CONNECTION_BYTES);
+    connections.saturating_mul(CONNECTION_BYTES).saturating_add(upstream).min(share)
 }
 
 impl Role {
@@ -71,76 +84,89 @@ impl Role {
         match self {
             Role::Worker => "worker",
             Role::Helper => "helper",
+            Role::Keeper => "keeper",
+            Role::Gateway => "gateway",
             Role::Log => "log",
         }
     }
 
     /// The role of this name.
     pub(crate) fn named(name: &str) -> Option<Role> {
-        [Role::Worker, Role::Helper, Role::Log].into_iter().find(|role| role.name() == name)
+        [Role::Worker, Role::Helper, Role::Keeper, Role::Gateway, Role::Log]
+            .into_iter()
+            .find(|role| role.name() == name)
     }
 
-    /// How much more likely than the supervisor it is ended where memory runs out: a helper's death costs a
-    /// request, a worker's more.
+    /// How much more likely than the supervisor it is killed when memory runs out: a helper's death costs a request,
+    /// a worker's more.
     pub(crate) fn oom_score_shift(self) -> i32 {
         match self {
-            Role::Worker | Role::Log => 300,
+            Role::Worker | Role::Keeper | Role::Gateway | Role::Log => 300,
             Role::Helper => 400,
         }
     }
 
-    /// The descriptors that it may have open at once; None for as many as the system allows.
+    /// Maximum open descriptors; None for as many as the system allows.
     fn descriptors(self, settings: &Settings) -> Option<u64> {
         match self {
-            // So no descriptor has a number that select does not take.
+            // So no descriptor has a number that select cannot take.
             Role::Worker if settings.event_mechanism == EventMechanism::Select => {
                 Some(SELECT_DESCRIPTORS_MAX)
             }
             Role::Worker => None,
             Role::Helper => Some(DESCRIPTORS + settings.sites.len() as u64),
+            // They need only channels and connections.
+            Role::Keeper | Role::Gateway => None,
             Role::Log => Some(DESCRIPTORS),
         }
     }
 
-    /// The memory that it may have, in bytes: what the settings can need, and of a machine with so many
-    /// `usable_bytes`, where that is known, no more than its share. A worker's may all be locked.
+    /// Maximum memory in bytes: the need of the settings, but at most its share of a machine with `usable_bytes`, if
+    /// that is known. A worker may lock all its memory.
     fn memory_bytes(self, settings: &Settings, descriptors_max: u64, usable_bytes: Option<u64>) -> u64 {
-        // Its entries, and the page made of them.
+        // Its entries, and the page made from them.
         let listing_bytes = 2 * settings.listing_entries_max as u64 * LISTING_ENTRY_BYTES;
         match self {
             Role::Worker => {
-                let cache = settings.cache_memory_bytes;
+                let heads = settings.cache_memory.bytes_max() / STORE_HEADS_SHARE;
                 let connections = connections_bytes(settings, descriptors_max, usable_bytes);
                 (MEMORY_APART_BYTES + architecture::memory_bytes(settings, listing_bytes))
-                    .saturating_add(cache.saturating_add(cache / CACHE_WASTE_SHARE))
+                    .saturating_add(names_bytes_max(settings))
+                    .saturating_add(heads.min(STORE_HEADS_BYTES_MAX))
                     .saturating_add(connections)
             }
             Role::Helper => MEMORY_APART_BYTES + listing_bytes,
-            Role::Log => MEMORY_APART_BYTES,
+            Role::Keeper => {
+                let slots = u64::from(store_slots_max(settings.cache_memory.bytes_max()));
+                MEMORY_APART_BYTES + slots * KEEPER_BYTES_OF_BLOCK
+            }
+            Role::Gateway | Role::Log => MEMORY_APART_BYTES,
         }
     }
 
     fn keeps(self, settings: &Settings) -> Keep {
         match self {
             Role::Log => Keep::DacOverride,
+            // Helpers of a backend test no residency.
+            Role::Helper if matches!(settings.service, Service::Backend(_)) => Keep::Nothing,
             Role::Worker | Role::Helper if settings.cap_fowner => Keep::Fowner,
-            Role::Worker | Role::Helper => Keep::Nothing,
+            Role::Worker | Role::Helper | Role::Keeper | Role::Gateway => Keep::Nothing,
         }
     }
 }
 
-/// Sets the role's limits, becomes the user of the settings and gives up every capability but those
-/// of its role. Gives the descriptors that may be open at once.
+/// Sets the role's limits, changes to the user of the settings and gives up every capability except those of its
+/// role. Returns the maximum of open descriptors.
 ///
 /// Errors: those of the calls.
 pub(crate) fn enter(role: Role, settings: &Settings) -> io::Result<u64> {
     let descriptors_max = limits::descriptors(role.descriptors(settings))?;
     limits::memory(role.memory_bytes(settings, descriptors_max, usable_bytes()))?;
     if role == Role::Worker {
-        // Where it may not, a worker's memory can be paged out like any other.
+        // If this fails, a worker's memory can be paged out like any other.
         let _ = memory::keep_resident();
     }
-    // The log writer stays who started it: log folders belong to root.
+    // The log writer keeps the user of the supervisor: log folders belong to root.
     let account = settings.run_as.as_ref().filter(|_| role != Role::Log).map(crate::config::RunAs::account);
     privileges::become_role(account.as_ref(), role.keeps(settings))?;
     // The kernel forgets this at a change of user.
@@ -148,9 +174,9 @@ pub(crate) fn enter(role: Role, settings: &Settings) -> io::Result<u64> {
     Ok(descriptors_max)
 }
 
-/// Has the kernel forbid this thread, from now on, every path but `folders` and every call but `calls`.
+/// Makes the kernel forbid this thread every path except `folders` and every call except `calls`.
 ///
-/// Errors: what the kernel does not have and the settings require.
+/// Errors: a kernel feature that is missing and required.
 pub(crate) fn close(
     role: Role,
     settings: &Settings,
@@ -165,8 +191,15 @@ pub(crate) fn close(
         let why = format!("the sandbox is required, but this kernel has no {what}; see --sandbox");
         if mode == SandboxMode::Required { Err(io::Error::other(why)) } else { Ok(()) }
     };
+    // The first clock reading sets up the kernel's page for it, with calls that are on no list.
+    let _ = clock::monotonic_ns();
     let folders: Vec<_> = folders.iter().map(|(folder, rights)| (folder.as_fd(), *rights)).collect();
-    let landlock = paths::restrict(&folders)?;
+    let landlock = match (role, &settings.service) {
+        // It opens paths beneath its clients' roots.
+        (Role::Helper, Service::Backend(_)) => paths::restrict_to_reading()?,
+        (Role::Gateway, _) => paths::restrict_to_connecting()?,
+        _ => paths::restrict(&folders)?,
+    };
     if landlock.is_none() {
         required("Landlock")?;
     }

@@ -1,7 +1,7 @@
-//! The memory that a worker gets, by its settings and the machine.
+//! Tests of a worker's memory limit, by settings and machine.
 
 use super::*;
-use crate::config::Architecture;
+use crate::config::{Architecture, CacheMemory};
 
 const MIB: u64 = 1 << 20;
 
@@ -12,11 +12,18 @@ fn settings() -> Settings {
         cwd: std::env::temp_dir(),
     };
     let mut settings = sources.load().expect("the defaults");
-    (settings.cache_memory_bytes, settings.workers, settings.connections_max) = (64 * MIB, 2, 16_384);
+    (settings.cache_memory, settings.workers, settings.connections_max) = (store(1024), 2, 16_384);
     settings
 }
 
-/// A worker's, in MiB.
+fn store(mib: u64) -> CacheMemory {
+    CacheMemory::Fixed { bytes: mib * MIB, asked_bytes: mib * MIB }
+}
+
+/// Memory of a worker with the store of `settings`, 1 GiB, without its connections, in MiB: names have 128, heads 64.
+const OWN_MIB: u64 = 256 + 128 + 64;
+
+/// The limit of a worker, in MiB.
 fn mib(settings: &Settings, descriptors_max: u64, usable_mib: Option<u64>) -> u64 {
     Role::Worker.memory_bytes(settings, descriptors_max, usable_mib.map(|mib| mib * MIB)) / MIB
 }
@@ -29,17 +36,29 @@ fn a_connection_can_hold_what_the_engine_lets_it() {
 #[test]
 fn a_workers_memory_follows_from_what_it_can_have() {
     let settings = settings();
-    // Room for all connections, on a machine that is large enough, or of which nothing is known.
-    let all = 256 + 96 + 16_384 * 264 / 1024;
+    // Memory for all connections, on a large machine or one of unknown size.
+    let all = OWN_MIB + 16_384 * 264 / 1024;
     assert_eq!(mib(&settings, 1 << 20, Some(1 << 20)), all);
     assert_eq!(mib(&settings, 1 << 20, None), all);
-    // Descriptors for fewer of them.
+    // Descriptors for fewer connections.
     let few = connections_that_fit(&settings, 4096);
     assert!(few < 4096);
-    assert_eq!(mib(&settings, 4096, Some(1 << 20)), 256 + 96 + few * 264 / 1024);
-    // Half of 4 GiB for two workers, and of one that is too small the least.
-    assert_eq!(mib(&settings, 1 << 20, Some(4096)), 256 + 96 + 1024);
-    assert_eq!(mib(&settings, 1 << 20, Some(256)), 256 + 96 + 128);
+    assert_eq!(mib(&settings, 4096, Some(1 << 20)), OWN_MIB + few * 264 / 1024);
+    // Half of 4 GiB for two workers; the minimum on a machine that is too small.
+    assert_eq!(mib(&settings, 1 << 20, Some(4096)), OWN_MIB + 1024);
+    assert_eq!(mib(&settings, 1 << 20, Some(256)), OWN_MIB + 128);
+}
+
+#[test]
+fn a_worker_has_room_for_its_heads_and_not_for_the_store() {
+    let mut settings = settings();
+    let least = 256 + 32 + 128;
+    for (store_mib, heads_mib) in
+        [(0, 0), (16, 1), (512, 32 + 32), (1024, 64 + 96), (4096, 256 + 96), (1 << 20, 256 + 96)]
+    {
+        settings.cache_memory = store(store_mib);
+        assert_eq!(mib(&settings, 1 << 20, Some(256)), least + heads_mib, "{store_mib} MiB");
+    }
 }
 
 #[test]
@@ -47,5 +66,5 @@ fn who_has_one_connection_has_memory_for_one() {
     let mut settings = settings();
     settings.architecture = Architecture::Mp;
     settings.listing_entries_max = 1;
-    assert_eq!(mib(&settings, 1 << 20, Some(1 << 20)), 256 + 96);
+    assert_eq!(mib(&settings, 1 << 20, Some(1 << 20)), OWN_MIB);
 }

@@ -1,31 +1,60 @@
-//! A worker's start, before its loop: here it may still wait, for the supervisor's orders and for threads.
+//! A worker's start, before its event loop: here it may still wait, for the supervisor's orders and for threads.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::sync::Arc;
 
+use flash_engine::SiteId;
 use flash_prompt::OwnedFd;
+use flash_prompt::sharers::Sharers;
+use flash_prompt::store_memory::StoreMemory;
+use flash_prompt::table::TableReader;
 use flash_waiting::sandbox::calls::{CallList, More};
 use flash_waiting::sandbox::paths::Rights;
-use flash_worker::control::{InForce, Order, receive_order};
-use flash_worker::{Accepts, Given, HelperRules, OwnJobs, Plan, Reach, Root, Worker, keep_panics_quiet};
+use flash_worker::control::{InForce, Notice, Order, receive_order, send_notice};
+use flash_worker::{
+    Accepts, Fills, Given, GivenStore, HelperRules, OwnJobs, Plan, Reach, Root, Worker, keep_panics_quiet,
+};
 
-use crate::config::{HelperKind, SendBy, Settings};
+use crate::config::{HelperKind, SchedulePolicy, SendBy, Settings};
 use crate::convert;
-use crate::helper::{self, DiskWork};
+use crate::helper::{self, DiskWork, Fill};
+use crate::hot_list::{self, Hot, LIST_BYTES_MAX};
 use crate::sandbox::{self, Role};
 
-/// What a worker was given before it began.
+/// The resources that a worker received before it began.
 pub(crate) struct Begun {
     control: OwnedFd,
-    /// Those that answered in time.
+    /// The roots that answered in time.
     roots: Vec<Option<Root>>,
     pub(crate) listeners: Vec<OwnedFd>,
     log: Option<OwnedFd>,
+    /// Its place among the workers at the same uplink, and the file in which they announce its use.
+    uplink: Option<(u64, OwnedFd)>,
+    store: BegunStore,
+    gateway: Option<OwnedFd>,
 }
 
-/// Takes the orders from `control` up to the one to begin.
+/// The parts of the store that a worker received.
+#[derive(Default)]
+struct BegunStore {
+    memory: Option<(u64, OwnedFd)>,
+    table: Option<OwnedFd>,
+    keeper: Option<OwnedFd>,
+    hot_list: Option<OwnedFd>,
+    /// Channels to fill the store, and the memory file to write to.
+    fillers: Vec<OwnedFd>,
+    fill_memory: Option<OwnedFd>,
+    /// Made from these.
+    fill: Option<Arc<Fill>>,
+}
+
+/// Reads the orders from `control` up to `Begin`.
 pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> {
     let roots = settings.sites.iter().map(|_| None).collect();
-    let mut begun = Begun { control, roots, listeners: Vec::new(), log: None };
+    let store = BegunStore::default();
+    let mut begun =
+        Begun { control, roots, listeners: Vec::new(), log: None, uplink: None, store, gateway: None };
     loop {
         match receive_order(&begun.control)? {
             Order::Root { site, is_local, folder } => {
@@ -35,6 +64,21 @@ pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> 
             }
             Order::Listener(listener) => begun.listeners.push(listener),
             Order::Log(channel) => begun.log = Some(channel),
+            Order::Gateway(channel) => begun.gateway = Some(channel),
+            Order::Uplink(place, file) => begun.uplink = Some((place, file)),
+            Order::StoreMemory { length_bytes, file } => {
+                // The first file is for reading; if this process fills the store itself, a second one for writing
+                // follows.
+                if begun.store.memory.is_none() {
+                    begun.store.memory = Some((length_bytes, file));
+                } else {
+                    begun.store.fill_memory = Some(file);
+                }
+            }
+            Order::HotList(file) => begun.store.hot_list = Some(file),
+            Order::StoreTable(file) => begun.store.table = Some(file),
+            Order::Keeper(channel) => begun.store.keeper = Some(channel),
+            Order::Filler(channel) => begun.store.fillers.push(channel),
             Order::Begin => return Ok(begun),
             other => return Err(io::Error::new(io::ErrorKind::InvalidData, format!("unexpected {other:?}"))),
         }
@@ -42,50 +86,101 @@ pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> 
 }
 
 impl Begun {
-    /// Gives the work that may wait the roots that there are.
-    pub(crate) fn disk_work(&self, settings: &Settings) -> io::Result<DiskWork> {
+    /// The channel to the supervisor and the listeners, for a loop that uses nothing else.
+    pub(crate) fn into_channels(self) -> (OwnedFd, Vec<OwnedFd>) {
+        (self.control, self.listeners)
+    }
+
+    /// Gives the disk work the known roots, and the channels to fill the store.
+    pub(crate) fn disk_work(&mut self, settings: &Settings) -> io::Result<DiskWork> {
         let mut work = DiskWork::new(settings);
         for (site, root) in self.roots.iter().enumerate() {
             if let Some(root) = root {
                 work.set_root(site, root.folder.try_clone()?);
             }
         }
+        if let Some(memory) = self.store.fill_memory.take() {
+            let fill = Arc::new(Fill::new(memory, std::mem::take(&mut self.store.fillers)));
+            work.set_store(Arc::clone(&fill));
+            self.store.fill = Some(fill);
+        }
         Ok(work)
     }
 
-    /// A worker that reaches files as `reach` says, with helpers or, if they are given, jobs of its own.
+    /// A worker that reaches files through `reach`, with helpers or, if `own` is given, with its own jobs.
     pub(crate) fn worker(
-        self,
+        mut self,
         settings: &Settings,
         descriptors_max: u64,
         reach: Reach,
         own: Option<OwnJobs>,
         accepts: Accepts,
     ) -> io::Result<Worker> {
-        // None yet, or all that there will be where they are threads.
+        // None yet if helpers are processes; all if they are threads.
         let helpers = match settings.helpers {
             HelperKind::Processes => Vec::new(),
             HelperKind::Threads => helper::start_threads(settings, self.disk_work(settings)?)?,
         };
-        let Begun { control, roots, listeners, log } = self;
-        let given = Given { control, roots, listeners, log, helpers };
+        let Begun { control, roots, listeners, log, uplink, store, gateway } = self;
+        let store = store.map(settings).or_else(|e| {
+            let text = format!("serves without the store: cannot map it: {e}");
+            send_notice(&control, &Notice::Report(text)).map(|()| None)
+        })?;
+        let mut rules = convert::rules(settings, descriptors_max);
+        rules.has_store = store.is_some();
+        let place_of = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
+        let sharers = uplink.map(|(place, file)| Sharers::map(file, place_of(place))).transpose()?;
+        let given = Given { control, roots, listeners, log, store, gateway, sharers, helpers };
         let plan = Plan {
-            rules: convert::rules(settings, descriptors_max),
+            rules,
             mechanism: convert::mechanism(settings.event_mechanism),
             send: convert::send_by(settings, descriptors_max),
+            marks: convert::marks(&settings.schedule),
+            cap: convert::cap(&settings.schedule),
+            unsent_bytes_max: convert::unsent_bytes_max(settings),
             helpers: HelperRules {
                 kind: convert::helper_kind(settings.helpers),
                 helpers_max: settings.helpers_max,
                 idle_ms: settings.helper_idle_ms,
             },
+            accept_wait_ms: convert::accept_wait_ms(settings),
             accepts,
         };
         Worker::new(given, plan, reach, own)
     }
 }
 
-/// Has the kernel hold the calling thread to a worker's part from now on. `work` is what it does
-/// besides, if it does a helper's work, too.
+impl BegunStore {
+    /// The mapped memory file and table, and the saved hot blocks.
+    fn map(self, settings: &Settings) -> io::Result<Option<GivenStore>> {
+        let (Some((length_bytes, memory)), Some(table)) = (self.memory, self.table) else { return Ok(None) };
+        let memory = StoreMemory::map(memory, length_bytes)?;
+        Ok(Some(GivenStore {
+            memory,
+            table: TableReader::map(table)?,
+            keeper: self.keeper,
+            warm: self.hot_list.map_or(Vec::new(), |list| warm(&File::from(list), settings)),
+            tells_names: settings.cache_list.is_some(),
+            fills: self.fill.map(|fill| fill as Arc<dyn Fills>),
+        }))
+    }
+}
+
+/// The blocks of a list of hot files, as far as it is readable.
+fn warm(list: &File, settings: &Settings) -> Vec<(SiteId, Box<[u8]>, u64)> {
+    let mut text = Vec::new();
+    // The position of a memory file is behind its written data.
+    let read = { list }.rewind().and_then(|()| list.take(LIST_BYTES_MAX).read_to_end(&mut text));
+    if read.is_err() {
+        return Vec::new();
+    }
+    let roots: Vec<_> = settings.sites.iter().map(|site| site.root.as_path()).collect();
+    let block =
+        |(site, hot): (usize, Hot)| Some((SiteId(site.try_into().ok()?), hot.path.into(), hot.block.into()));
+    hot_list::read(&text, &roots).filter_map(block).collect()
+}
+
+/// Confines the calling thread to a worker's sandbox. `work` is its disk work, if it also does a helper's work.
 pub(crate) fn close(worker: &Worker, settings: &Settings, work: Option<&DiskWork>) -> io::Result<InForce> {
     keep_panics_quiet();
     let (timer, more) = (worker.timer(), more(settings));
@@ -101,7 +196,7 @@ pub(crate) fn close(worker: &Worker, settings: &Settings, work: Option<&DiskWork
     }
 }
 
-/// The system calls that it needs for what it was told to do otherwise.
+/// The additional system calls for its settings.
 fn more(settings: &Settings) -> More {
     More {
         sendfile: settings.optimizations.send == SendBy::Sendfile,
@@ -109,5 +204,8 @@ fn more(settings: &Settings) -> More {
         pread: !settings.optimizations.residency_check,
         mechanism: convert::mechanism(settings.event_mechanism),
         has_threads: settings.helpers == HelperKind::Threads,
+        has_local_clients: false,
+        priorities: settings.schedule.policy == SchedulePolicy::Srpt,
+        code_points: settings.schedule.dscp,
     }
 }

@@ -1,5 +1,5 @@
-//! AMPED, asymmetric multi-process event-driven: the loop answers what is in memory, and helpers wait for the
-//! disk (flash-1999, section 3.4).
+//! AMPED (asymmetric multi-process event-driven; flash-1999, section 3.4): the event loop answers requests
+//! from memory, and helpers wait for the disk. Called by the server at the start of a worker.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use flash_prompt::sendfile::send_resident;
 
 use crate::{Reach, SiteFile, Worker};
 
-/// Reach without waiting, also for threads while they hold what others need.
+/// Reaches files without blocking. MT uses it too, while a thread holds the engine's lock.
 pub const PROMPT: Reach = Reach {
     look_up: |root, path, want| file::open_cached(root, path, want),
     read: |file, offset, buffer| file::read_resident(file, offset, buffer),
@@ -17,17 +17,17 @@ pub const PROMPT: Reach = Reach {
     under_all_roots: false,
 };
 
-/// Of a place, not even its state may be asked.
+/// An `O_PATH` descriptor must not even be asked for its state, because that could block.
 fn stat(file: &SiteFile) -> io::Result<file::Stat> {
-    if file::is_place(file)? {
+    if file::is_path_only(file)? {
         return Err(io::ErrorKind::WouldBlock.into());
     }
     file::stat(file)
 }
 
-/// Runs a worker until it is told to end.
+/// Runs a worker until the supervisor ends it.
 ///
-/// Errors: those of its event mechanism and of its channel to the supervisor.
+/// Errors: any of its event mechanism and of its channel to the supervisor.
 pub fn run(worker: Worker) -> io::Result<()> {
     worker.run(|_| Ok(()))
 }

@@ -1,15 +1,15 @@
-//! How long each call takes that a worker's loop makes and that could wait, by call site, and which were stalls:
-//! what DeBox has the kernel tell with each call's result (Ruan and Pai, *Making the "Box" Transparent*), as far
-//! as a process can tell by itself. Always on.
+//! Measures every call of the event loop that could block, by call site, and records stalls. DeBox (Ruan and
+//! Pai, *Making the "Box" Transparent*) has the kernel return such figures with each call; this module
+//! collects as much as a process can measure by itself. It is always on.
 //!
-//! Whoever makes such a call in this folder says so, and architectures do of their jobs. A process has one
-//! worker, so there is one set of these counters; threads share it. Nothing here may wait: the clock is read in
-//! the vDSO, the switches are a number of the kernel's, and only stalls take a lock.
+//! The functions of this crate that make such calls report them here, and architectures report their jobs. A
+//! process has one worker, so there is one set of counters, which threads share. Nothing here may block: the
+//! clock is read in the vDSO, reading the context switches copies a number in the kernel, and only stalls
+//! take a lock.
 //!
-//! | how | for | its time begins |
-//! |---|---|---|
-//! | [`lap`] | sockets and messages: what a hit is made of | where the call before it, or the wait for events, ended: what the loop does in between, a few µs, is in it |
-//! | [`timed`] | files and jobs | where it began |
+//! - [`lap`] is for sockets and messages, which every hit uses. Its time begins where the previous call or
+//!   wait for events ended, so it includes a few µs of the loop's own work.
+//! - [`timed`] is for files and jobs. Its time begins where the call began.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -23,14 +23,14 @@ use flash_prompt::{clock, usage};
 use super::site_file::SiteFile;
 use crate::stats::{BUCKETS, CallTimes, Calls, STALL_NS, STALLS_MAX, Stall, Stalls, bucket_of, kept_path};
 
-/// After a call of this length the switches are read: a shorter one is not known to have waited, and what it
-/// cost may be counted for the next one of the turn. Reading them is a
-/// call that copies a number, little beside this.
+/// The context switches are read after a call of at least this length. A shorter call is not known to have
+/// waited, and its switches can be charged to the next call of the turn. Reading them is a system call, but a
+/// cheap one compared with this time.
 const LONG_NS: u64 = 50_000;
-/// They are read at the beginning of a turn when the loop has been idle for this long: 10,000 times a second at
-/// most.
+/// The switches are read at the beginning of a turn if the loop has been idle for this long: at most 10,000
+/// times a second.
 const IDLE_NS: u64 = 100_000;
-/// And when the turn has this many events to share the cost.
+/// They are also read if the turn has this many events, which share the cost.
 const EVENTS_WORTH_A_LOOK: usize = 16;
 
 /// A call site.
@@ -38,36 +38,39 @@ const EVENTS_WORTH_A_LOOK: usize = 16;
 pub enum Call {
     /// accept4(2).
     Accept,
-    /// Having a connection watched: epoll_ctl(2).
+    /// Adding a connection to the event mechanism: epoll_ctl(2).
     Watch,
     /// recv(2) from a client.
     Receive,
     /// send(2), sendmsg(2) and shutdown(2) to a client.
     Send,
-    /// A part of a file to a client: sendfile(2), or sendmsg(2) from a mapping, with its questions.
+    /// Setting the priority of a connection: setsockopt(2).
+    Prioritize,
+    /// Sending a part of a file: sendfile(2), or sendmsg(2) from a mapping, with the residency checks.
     SendFile,
     /// Looking up and opening a file: openat2(2), fstat(2), fadvise(2).
     LookUp,
-    /// A part of a file into memory: cachestat(2) and preadv2(2), or pread(2).
+    /// Reading a part of a file: cachestat(2) and preadv2(2), or pread(2).
     Read,
     /// The state of an open file: fstat(2).
     Stat,
-    /// Closing a file, and the question before it whether it has a name.
+    /// Closing a file, and checking before whether it was deleted.
     CloseFile,
     /// Closing a connection.
     CloseConnection,
-    /// Messages to and from helpers, the log writer and the supervisor.
+    /// Messages to and from helpers, the gateway, the log writer and the supervisor.
     Message,
-    /// A whole job that is done where there are no helpers.
+    /// A complete job, in architectures without helpers.
     Job,
 }
 
-/// By number, as in [`Call`].
+/// The names, in the order of [`Call`].
 const NAMES: [&str; Call::Job as usize + 1] = [
     "accept",
     "watch",
     "receive",
     "send",
+    "prioritize",
     "send_file",
     "look_up",
     "read",
@@ -101,15 +104,15 @@ struct Last {
     stalls: VecDeque<Stall>,
 }
 
-/// What a thread knows of itself.
+/// The measurements of a thread.
 struct Thread {
-    /// When its last call, or wait for events, ended.
+    /// When its last call or its last wait for events ended.
     last_ns: Cell<u64>,
-    /// Its voluntary switches at a moment after its last wait for events or a lock, if they were read.
+    /// Its number of voluntary context switches, if it was read since its last wait for events or for a lock.
     switches: Cell<Option<u64>>,
 }
 
-/// What was known when a call began.
+/// The measurements at the beginning of a call.
 #[derive(Clone, Copy)]
 struct Began {
     at_ns: u64,
@@ -117,22 +120,22 @@ struct Began {
 }
 
 static COUNTED: Counted = Counted::new();
-/// Of the sites.
+/// The roots of the sites.
 static ROOTS: OnceLock<Vec<Box<[u8]>>> = OnceLock::new();
 
 thread_local! {
     static THREAD: Thread = const { Thread { last_ns: Cell::new(0), switches: Cell::new(None) } };
 }
 
-/// Has stalls name files by their whole paths.
+/// Stores the sites' roots, so that stalls name files by their full paths.
 pub(super) fn know_roots(sites: &[SiteRules]) {
     let bytes = |site: &SiteRules| site.root.as_os_str().as_encoded_bytes().into();
-    // There is one worker in a process, and it begins once.
+    // A process has one worker, which starts once, so this cannot fail.
     let _ = ROOTS.set(sites.iter().map(bytes).collect());
 }
 
-/// A turn of the calling thread begins, at `now_ns` of the monotonic clock, with this many events. Called after
-/// every wait for events or for a lock.
+/// Begins a turn of the calling thread at `now_ns` of the monotonic clock, with this many events. Called
+/// after every wait for events or for a lock.
 #[inline]
 pub(super) fn begin_turn(now_ns: u64, events: usize) {
     THREAD.with(|thread| {
@@ -142,17 +145,17 @@ pub(super) fn begin_turn(now_ns: u64, events: usize) {
     });
 }
 
-/// A call has ended now, that only one thread at a time makes.
+/// Records a call that has just ended and that only one thread at a time makes.
 #[inline]
 pub fn lap(call: Call) {
     let took_ns = THREAD.with(Thread::lap);
     COUNTED.times[call as usize].count_alone(took_ns);
     if took_ns >= LONG_NS {
-        COUNTED.look_at(call, None, took_ns);
+        COUNTED.note_long(call, None, took_ns);
     }
 }
 
-/// Makes a call that is about a file. `name` says which one, if that is known; it is asked only after a stall.
+/// Makes and times a call about a file. `name` returns the file; it is called only after a stall.
 #[inline]
 pub fn timed<'n, T>(
     call: Call,
@@ -165,21 +168,23 @@ pub fn timed<'n, T>(
     COUNTED.times[call as usize].count(took_ns);
     if took_ns >= LONG_NS {
         let path = if took_ns >= STALL_NS { name().map(|(site, path)| whole_path(site, path)) } else { None };
-        COUNTED.look_at(call, path, took_ns);
+        COUNTED.note_long(call, path, took_ns);
     }
     result
 }
 
-/// The file or folder that a job is about.
+/// The file or directory of a job.
 pub fn of_job(task: &Task<SiteFile>) -> Option<(SiteId, &[u8])> {
     match task {
-        Task::Find { site, path } | Task::List { site, path, .. } => Some((*site, path)),
-        Task::Load { file, .. } | Task::Read { file, .. } => file.name(),
-        Task::Close { .. } => None,
+        Task::Find { site, path } | Task::List { site, path, .. } | Task::Warm { site, path, .. } => {
+            Some((*site, path))
+        }
+        Task::Fill { file, .. } | Task::Load { file, .. } | Task::Read { file, .. } => file.name(),
+        Task::Close { .. } | Task::Touch { .. } | Task::WarmFile { .. } => None,
     }
 }
 
-/// What was counted.
+/// The counters of all calls.
 pub(super) fn counted() -> Calls {
     COUNTED.calls()
 }
@@ -189,7 +194,7 @@ pub(super) fn stalls() -> Stalls {
     COUNTED.stalls()
 }
 
-/// The path of a file, which may begin with a slash, from the root of the machine on.
+/// The absolute path of a file of a site. `path` may begin with a slash.
 fn whole_path(site: SiteId, path: &[u8]) -> String {
     let root = ROOTS.get().and_then(|roots| roots.get(usize::from(site.0)));
     let root = root.map(|root| root.strip_suffix(b"/").unwrap_or(root)).unwrap_or_default();
@@ -197,22 +202,23 @@ fn whole_path(site: SiteId, path: &[u8]) -> String {
 }
 
 impl Thread {
-    /// A call ends: the time since the one before it, in nanoseconds.
+    /// Ends a call. Returns the time since the end of the previous one, in nanoseconds.
     #[inline]
     fn lap(&self) -> u64 {
         let now_ns = clock::monotonic_ns();
         now_ns.saturating_sub(self.last_ns.replace(now_ns))
     }
 
-    /// A call begins of which it is to be known exactly what it costs. Others may be made in it, as when a file is
-    /// dropped: they are not to have the switches that it cost before them, so they find none known.
+    /// Begins a call whose exact cost is needed. It can contain other calls, for example when a file is
+    /// dropped. The known number of switches is taken out, so that an inner call cannot be charged with
+    /// earlier switches.
     #[inline]
     fn begin(&self) -> Began {
         let switches = self.switches.take().unwrap_or_else(usage::voluntary_switches);
         Began { at_ns: clock::monotonic_ns(), switches }
     }
 
-    /// A call ends that began so: how long it took, in nanoseconds. What others in it cost is its cost, too.
+    /// Ends the call and returns its duration in nanoseconds. The cost of inner calls is included.
     #[inline]
     fn end(&self, began: Began) -> u64 {
         let now_ns = clock::monotonic_ns();
@@ -221,7 +227,7 @@ impl Thread {
         now_ns.saturating_sub(began.at_ns)
     }
 
-    /// The switches since they were read last in this turn, if they were.
+    /// The switches since they were last read in this turn, if they were read.
     fn switches(&self) -> Option<u64> {
         let now = usage::voluntary_switches();
         self.switches.replace(Some(now)).map(|before| now.saturating_sub(before))
@@ -239,8 +245,8 @@ impl Times {
         }
     }
 
-    /// Counts a call that no other thread makes at the same time: without the locked instructions of
-    /// [`Times::count`].
+    /// Counts a call that no other thread makes at the same time. Unlike [`Times::count`], this needs no
+    /// locked instructions.
     #[inline]
     fn count_alone(&self, took_ns: u64) {
         let add = |to: &AtomicU64, number: u64| to.store(to.load(Relaxed).wrapping_add(number), Relaxed);
@@ -274,9 +280,9 @@ impl Counted {
         Self { times: [const { Times::new() }; NAMES.len()], stalls }
     }
 
-    /// Looks what a long call has cost, and keeps it if it was a stall.
+    /// Checks the cost of a long call, and records it if it was a stall.
     #[cold]
-    fn look_at(&self, call: Call, path: Option<String>, took_ns: u64) {
+    fn note_long(&self, call: Call, path: Option<String>, took_ns: u64) {
         let switches = THREAD.with(Thread::switches);
         let times = &self.times[call as usize];
         if switches.is_some_and(|switches| switches > 0) {

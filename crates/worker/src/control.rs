@@ -1,5 +1,5 @@
-//! What the supervisor and the other roles say to each other, over the channel that each role
-//! has as its standard input.
+//! The messages between the supervisor and the other roles, over the channel that each role has as its
+//! standard input. Called by both ends.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -7,79 +7,104 @@ use std::io::{self, IoSlice};
 use flash_prompt::channel;
 use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
 
-/// Room for messages under way on a control channel, in bytes.
+/// Buffer size of a control channel, in bytes.
 pub const CHANNEL_BYTES: usize = 64 * 1024;
 /// The length of every order.
 const ORDER_BYTES: usize = 9;
-/// The longest text of a report; the rest is cut.
+/// Longest text of a report in bytes; the rest is cut.
 const REPORT_BYTES_MAX: usize = 4 * 1024;
-/// The longest text of what a worker has counted or kept: enough for every bucket of its histograms, and for all
+/// Longest text of counters or stalls in bytes: enough for every bucket of a worker's histograms, and for all
 /// of its stalls.
 pub const STATS_BYTES_MAX: usize = 60 * 1024;
-/// The longest notice: its tag, a number, and a text.
+/// Longest notice: its tag, a number, and a text.
 const NOTICE_BYTES_MAX: usize = 1 + 8 + STATS_BYTES_MAX;
 
 const _: () = assert!(REPORT_BYTES_MAX < STATS_BYTES_MAX && NOTICE_BYTES_MAX < CHANNEL_BYTES);
 
-/// From the supervisor to another role. Who sends many may share their descriptors.
+/// A message from the supervisor to another role. Supervisors that send the same descriptor to several roles
+/// can use a shared `Fd`.
 #[derive(Debug)]
 pub enum Order<Fd = OwnedFd> {
-    /// The settings, as TOML in a memory file. Always first.
+    /// The settings, as TOML in a memory file. Always the first order.
     Settings(Fd),
     /// A listening socket to accept from.
     Listener(Fd),
-    /// For a worker: where access-log lines go. For a log writer: where they come from.
+    /// For a worker: where to write access-log lines. For a log writer: where to read them.
     Log(Fd),
-    /// The root of the site with this number.
+    /// The root of a site.
     Root {
-        /// Its place among the sites.
+        /// The index of the site.
         site: usize,
-        /// Whether its file system waits for nobody else.
+        /// Whether its file system is local, so that look-ups there never wait for another process or host.
         is_local: bool,
-        /// The folder, for look-ups only.
+        /// The directory, usable for look-ups only.
         folder: Fd,
     },
-    /// All is said: begin.
+    /// The memory file of the store.
+    StoreMemory {
+        /// Its length in bytes.
+        length_bytes: u64,
+        /// The memory file: read-only for workers, writable for other roles.
+        file: Fd,
+    },
+    /// The table of the store.
+    StoreTable(Fd),
+    /// For a worker: the channel to the keeper. For the keeper: the channel to a worker.
+    Keeper(Fd),
+    /// For a process that fills the store: a channel to the keeper. For the keeper: its end of such a
+    /// channel.
+    Filler(Fd),
+    /// For a worker: the channel to the gateway. For the gateway: the channel to a worker.
+    Gateway(Fd),
+    /// For the keeper: every process that filled the store for an earlier keeper has ended.
+    Settled,
+    /// For the keeper: the most bytes of memory that can be in use.
+    BytesMax(u64),
+    /// For a worker: its place among those that share the uplink, and the file in which they announce its use.
+    Uplink(u64, Fd),
+    /// For a worker: the list of hot files to load. For the keeper: the file in which to save the list.
+    HotList(Fd),
+    /// Setup is complete: begin to work.
     Begin,
     /// For a worker: a helper, by number.
     Helper(u64, Fd),
     /// For a worker: the helper that it wanted could not be started.
     NoHelper,
-    /// Finish what is under way and end: requests, or the lines of the workers that there are.
+    /// Finish requests (or, for a log writer, the lines of the present workers) and end.
     Drain,
-    /// For a log writer: open the file again.
+    /// For a log writer: reopen the file.
     Reopen,
-    /// For a worker: tell what was counted, with this number.
+    /// For a worker: report the counters, with this number.
     Stats(u64),
-    /// For a worker: tell the last stalls, with this number.
+    /// For a worker: report the last stalls, with this number.
     Stalls(u64),
 }
 
-/// From a worker or a log writer to the supervisor.
+/// A message from a worker or a log writer to the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Has begun, held to its part by this.
+    /// The role has begun, under these restrictions.
     Ready(InForce),
-    /// Wants one more helper.
+    /// A worker wants another helper.
     WantHelper,
     /// A helper has passed its deadline and was given up.
     EndHelper(u64),
-    /// A log writer must not open its file where that is now: another one has to.
+    /// A log writer cannot reopen its file at the new place, so another one must start.
     WantSuccessor,
-    /// Something the operator should know.
+    /// A message for the operator.
     Report(String),
-    /// What was counted, as JSON ([`Counters`](crate::stats::Counters)), with the number of the order.
+    /// The counters as JSON ([`Counters`](crate::stats::Counters)), with the number of the order.
     Stats(u64, Vec<u8>),
-    /// The last stalls, as JSON ([`Stalls`](crate::stats::Stalls)), with the number of the order.
+    /// The last stalls as JSON ([`Stalls`](crate::stats::Stalls)), with the number of the order.
     Stalls(u64, Vec<u8>),
 }
 
-/// What holds a process to its part.
+/// The sandbox of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InForce {
-    /// The version of Landlock.
+    /// The version of Landlock, if it is active.
     pub landlock: Option<u8>,
-    /// Whether seccomp does.
+    /// Whether a seccomp filter is active.
     pub seccomp: bool,
 }
 
@@ -106,6 +131,15 @@ mod tag {
     pub(super) const OTHER_ROOT: u8 = 10;
     pub(super) const STATS: u8 = 11;
     pub(super) const STALLS: u8 = 12;
+    pub(super) const STORE_MEMORY: u8 = 13;
+    pub(super) const STORE_TABLE: u8 = 14;
+    pub(super) const KEEPER: u8 = 15;
+    pub(super) const FILLER: u8 = 16;
+    pub(super) const SETTLED: u8 = 17;
+    pub(super) const BYTES_MAX: u8 = 18;
+    pub(super) const HOT_LIST: u8 = 19;
+    pub(super) const UPLINK: u8 = 27;
+    pub(super) const GATEWAY: u8 = 28;
 
     pub(super) const READY: u8 = 20;
     pub(super) const WANT_HELPER: u8 = 21;
@@ -121,23 +155,23 @@ pub fn send_order(channel: impl AsFd, order: &Order) -> io::Result<()> {
     encode_order(order).send(channel)
 }
 
-/// An order as it is sent.
+/// An encoded order.
 #[derive(Debug)]
 pub struct Encoded<'fd> {
     /// A tag and a number.
     pub bytes: [u8; ORDER_BYTES],
-    /// What goes with it.
+    /// The descriptor that is sent with it.
     pub descriptor: Option<BorrowedFd<'fd>>,
 }
 
 impl Encoded<'_> {
-    /// Sends it. Errors: those of [`channel::send`].
+    /// Sends it. Errors: any of [`channel::send`].
     pub fn send(&self, channel: impl AsFd) -> io::Result<()> {
         channel::send(channel, &[IoSlice::new(&self.bytes)], self.descriptor.as_slice())
     }
 }
 
-/// An order as it is sent.
+/// Encodes an order.
 pub fn encode_order<Fd: AsFd>(order: &Order<Fd>) -> Encoded<'_> {
     let (tag, number, descriptor): (u8, u64, Option<BorrowedFd<'_>>) = match order {
         Order::Settings(fd) => (tag::SETTINGS, 0, Some(fd.as_fd())),
@@ -145,6 +179,15 @@ pub fn encode_order<Fd: AsFd>(order: &Order<Fd>) -> Encoded<'_> {
         Order::Log(fd) => (tag::LOG, 0, Some(fd.as_fd())),
         Order::Root { site, is_local: true, folder } => (tag::LOCAL_ROOT, *site as u64, Some(folder.as_fd())),
         Order::Root { site, folder, .. } => (tag::OTHER_ROOT, *site as u64, Some(folder.as_fd())),
+        Order::StoreMemory { length_bytes, file } => (tag::STORE_MEMORY, *length_bytes, Some(file.as_fd())),
+        Order::StoreTable(fd) => (tag::STORE_TABLE, 0, Some(fd.as_fd())),
+        Order::Keeper(fd) => (tag::KEEPER, 0, Some(fd.as_fd())),
+        Order::Filler(fd) => (tag::FILLER, 0, Some(fd.as_fd())),
+        Order::Gateway(fd) => (tag::GATEWAY, 0, Some(fd.as_fd())),
+        Order::Settled => (tag::SETTLED, 0, None),
+        Order::BytesMax(bytes) => (tag::BYTES_MAX, *bytes, None),
+        Order::Uplink(place, fd) => (tag::UPLINK, *place, Some(fd.as_fd())),
+        Order::HotList(fd) => (tag::HOT_LIST, 0, Some(fd.as_fd())),
         Order::Begin => (tag::BEGIN, 0, None),
         Order::Helper(number, fd) => (tag::HELPER, *number, Some(fd.as_fd())),
         Order::NoHelper => (tag::NO_HELPER, 0, None),
@@ -160,8 +203,8 @@ pub fn encode_order<Fd: AsFd>(order: &Order<Fd>) -> Encoded<'_> {
 
 /// Receives an order.
 ///
-/// Errors: `WouldBlock` on a non-blocking channel with none; `UnexpectedEof` when the
-/// supervisor is gone; `InvalidData` for a message that is no order.
+/// Errors: `WouldBlock` if a non-blocking channel has no message, `UnexpectedEof` if the supervisor has gone,
+/// `InvalidData` if the message is not an order.
 pub fn receive_order(channel: impl AsFd) -> io::Result<Order> {
     let mut bytes = [0; ORDER_BYTES];
     let mut descriptors = Vec::new();
@@ -169,9 +212,9 @@ pub fn receive_order(channel: impl AsFd) -> io::Result<Order> {
     decode_order(&bytes[..length], descriptors)
 }
 
-/// The order that a message holds; errors as in [`receive_order`].
+/// Decodes an order. Errors as in [`receive_order`].
 pub fn decode_order(bytes: &[u8], mut descriptors: Vec<OwnedFd>) -> io::Result<Order> {
-    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a message that is no order");
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "the message is not an order");
     let Some((tag, rest)) = bytes.split_first() else { return Err(gone()) };
     let number = number(rest).ok_or_else(invalid)?;
     let mut descriptor = || descriptors.pop().ok_or_else(invalid);
@@ -184,6 +227,15 @@ pub fn decode_order(bytes: &[u8], mut descriptors: Vec<OwnedFd>) -> io::Result<O
             is_local: *tag == tag::LOCAL_ROOT,
             folder: descriptor()?,
         },
+        tag::STORE_MEMORY => Order::StoreMemory { length_bytes: number, file: descriptor()? },
+        tag::STORE_TABLE => Order::StoreTable(descriptor()?),
+        tag::KEEPER => Order::Keeper(descriptor()?),
+        tag::FILLER => Order::Filler(descriptor()?),
+        tag::GATEWAY => Order::Gateway(descriptor()?),
+        tag::SETTLED => Order::Settled,
+        tag::BYTES_MAX => Order::BytesMax(number),
+        tag::UPLINK => Order::Uplink(number, descriptor()?),
+        tag::HOT_LIST => Order::HotList(descriptor()?),
         tag::BEGIN => Order::Begin,
         tag::HELPER => Order::Helper(number, descriptor()?),
         tag::NO_HELPER => Order::NoHelper,
@@ -200,7 +252,7 @@ pub fn send_notice(channel: impl AsFd, notice: &Notice) -> io::Result<()> {
     channel::send(channel, &[IoSlice::new(&encode_notice(notice))], &[])
 }
 
-/// A notice as bytes.
+/// Encodes a notice.
 pub fn encode_notice(notice: &Notice) -> Vec<u8> {
     match notice {
         Notice::Ready(in_force) => {
@@ -228,9 +280,9 @@ pub fn receive_notice(channel: impl AsFd) -> io::Result<Notice> {
     decode_notice(&bytes[..length])
 }
 
-/// The notice that a message holds; errors as in [`receive_notice`].
+/// Decodes a notice. Errors as in [`receive_notice`].
 pub fn decode_notice(bytes: &[u8]) -> io::Result<Notice> {
-    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a message that is no notice");
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "the message is not a notice");
     let Some((tag, rest)) = bytes.split_first() else { return Err(gone()) };
     Ok(match *tag {
         tag::READY => {
@@ -255,7 +307,7 @@ fn number(bytes: &[u8]) -> Option<u64> {
 }
 
 fn gone() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the other end of the control channel is gone")
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the other end of the control channel has closed")
 }
 
 #[cfg(test)]
@@ -295,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_goes_on_is_invalid() {
+    fn short_and_overlong_messages_are_invalid() {
         let bytes = encode_order::<OwnedFd>(&Order::Drain).bytes;
         for wrong in [&bytes[..1], &bytes[..8], &[bytes.as_slice(), &[0]].concat()] {
             assert_eq!(
@@ -310,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_channel_is_told() {
+    fn the_end_of_the_channel_is_reported() {
         let (a, b) = channel::pair(CHANNEL_BYTES).expect("a pair");
         drop(a);
         assert_eq!(receive_order(&b).expect_err("gone").kind(), io::ErrorKind::UnexpectedEof);

@@ -1,4 +1,4 @@
-//! From the results of system calls to the engine's own types, for workers and helpers.
+//! Converts the results of system calls to the engine's types, for workers and helpers.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use flash_prompt::OwnedFd;
 use flash_prompt::file;
 use flash_prompt::sendfile::Sent;
 
-/// How far a look-up goes, for the system.
+/// How far a look-up goes, in terms of the system.
 pub fn sys_want(want: Want) -> file::Want {
     match want {
         Want::Stat => file::Want::Stat,
@@ -15,11 +15,11 @@ pub fn sys_want(want: Want) -> file::Want {
     }
 }
 
-/// A look-up's result in the engine's terms.
+/// A look-up's result, in terms of the engine.
 ///
 /// # Errors
 ///
-/// The reason why nothing was found, or not yet.
+/// Why nothing was found, or not without blocking.
 pub fn look_up<F: From<OwnedFd>>(found: io::Result<file::Found>) -> Result<Opened<F>, LookUpError> {
     match found {
         Ok(found) => Ok(Opened { stat: stat(&found.stat), file: found.file.map(F::from) }),
@@ -27,7 +27,7 @@ pub fn look_up<F: From<OwnedFd>>(found: io::Result<file::Found>) -> Result<Opene
     }
 }
 
-/// What came of sending a part of a file, in the engine's terms.
+/// The result of sending a part of a file, in terms of the engine.
 pub fn sent(sent: Sent) -> FileSent {
     match sent {
         Sent::Took { offered, sent } => FileSent::Took { offered, sent },
@@ -38,14 +38,10 @@ pub fn sent(sent: Sent) -> FileSent {
     }
 }
 
-/// The state of a file in the engine's terms.
+/// The state of a file, in terms of the engine.
 pub fn stat(stat: &file::Stat) -> FileStat {
     FileStat {
-        kind: match stat.kind {
-            file::FileKind::File => FileKind::Regular,
-            file::FileKind::Directory => FileKind::Directory,
-            file::FileKind::Special => FileKind::Special,
-        },
+        kind: kind(stat.kind),
         device: stat.device,
         inode: stat.inode,
         size_bytes: stat.size_bytes,
@@ -54,13 +50,23 @@ pub fn stat(stat: &file::Stat) -> FileStat {
     }
 }
 
-/// Why a look-up failed, in the engine's terms.
+/// The kind of a file, in terms of the engine.
+#[must_use]
+pub fn kind(kind: file::FileKind) -> FileKind {
+    match kind {
+        file::FileKind::File => FileKind::Regular,
+        file::FileKind::Directory => FileKind::Directory,
+        file::FileKind::Special => FileKind::Special,
+    }
+}
+
+/// Why a look-up failed, in terms of the engine.
 #[must_use]
 pub fn look_up_error(error: &io::Error) -> LookUpError {
     use io::ErrorKind;
     match error.kind() {
         ErrorKind::WouldBlock => LookUpError::WouldWait,
-        // A path through a file, out of the root, or in a circle leads nowhere.
+        // A path that leads through a file, out of the root, or in a circle leads to no file.
         ErrorKind::NotFound
         | ErrorKind::NotADirectory
         | ErrorKind::InvalidFilename

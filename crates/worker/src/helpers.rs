@@ -1,6 +1,7 @@
-//! A worker's helpers: which there are, which are idle, what each is doing, and which were given
-//! up and hang still. Processes come when they are asked for and end when they idle; threads are all
-//! there from the start, and one that was given up takes work again once it has come back.
+//! The helpers of a worker: which exist, which are idle, which jobs they do, and which were given up but have
+//! not ended. Helper processes start on demand and end when idle. Helper threads all exist from the start,
+//! and one that was given up takes jobs again once it has answered. Called by [`system`](crate::system) and
+//! the worker's loop.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -16,7 +17,7 @@ use crate::control::{Notice, send_notice};
 use crate::protocol::{MESSAGE_BYTES_MAX, decode_outcome, encode_task};
 use crate::setup::{HelperKind, HelperRules};
 
-/// After one could not be started, the next is asked for no sooner than this.
+/// After a helper could not be started, the next request for one is delayed by this time.
 const ASK_AGAIN_MS: u64 = 1_000;
 
 struct Helper {
@@ -25,33 +26,34 @@ struct Helper {
     idle_since_ms: u64,
 }
 
-/// What a helper's channel had to say.
-#[expect(clippy::large_enum_variant, reason = "each is made once and taken apart at once")]
+/// The news from a helper's channel.
+#[expect(clippy::large_enum_variant, reason = "each value is made once and consumed at once")]
 pub(super) enum Heard {
-    /// Nothing (more).
+    /// No message, or no more.
     Nothing,
     /// A job is done.
     Done(JobId, Outcome<SiteFile>),
-    /// The helper is gone, and with it this job.
+    /// The helper has ended, and its job (if it had one) is lost.
     Gone(Option<JobId>),
-    /// The helper that was given up with this job is gone, or has come back.
+    /// The helper that was given up with this job has ended, or has answered after all.
     AbandonedGone(JobId),
 }
 
 /// The helpers of a worker.
 pub(super) struct Helpers {
     helpers: HashMap<u64, Helper>,
-    /// Those given up: their channels end with their processes, also when it is long after they
-    /// were killed, and threads answer when they are done. The engine's shares bound them.
+    /// Helpers that were given up. A process closes its channel when it ends, which can be long after it was
+    /// killed; a thread answers when it is done. The engine's shares bound their number.
     abandoned: HashMap<u64, (OwnedFd, JobId)>,
-    /// Numbers of idle helpers; the last one gets the next job, so that the others may end.
+    /// Numbers of idle helpers. The last one gets the next job, so that the others become idle long enough to
+    /// end.
     idle: Vec<u64>,
     kind: HelperKind,
     helpers_max: usize,
     idle_ms: u64,
-    /// Asked for and not yet come.
+    /// Helpers that were requested and have not come yet.
     wanted: usize,
-    /// No helper is asked for before this moment.
+    /// No helper is requested before this time.
     ask_again_ms: Option<u64>,
     supervisor: OwnedFd,
     buffer: Vec<u8>,
@@ -76,7 +78,7 @@ impl Helpers {
         }
     }
 
-    /// A helper has come. False when it cannot be watched; it is let go then.
+    /// Adds a helper. Returns false if its channel cannot be watched; the helper is then dropped.
     pub(super) fn add(&mut self, events: &mut Mechanism, token: u64, number: u64, channel: OwnedFd) -> bool {
         self.wanted = self.wanted.saturating_sub(1);
         let watched =
@@ -89,15 +91,15 @@ impl Helpers {
         true
     }
 
-    /// A helper that was wanted will not come. Jobs ask again after a pause: at once, they and the
-    /// supervisor would do nothing else.
+    /// A requested helper could not be started. The next request waits for a pause, because otherwise worker
+    /// and supervisor would do nothing else.
     pub(super) fn not_started(&mut self) {
         self.wanted = self.wanted.saturating_sub(1);
         self.ask_again_ms = Some(self.now_ms + ASK_AGAIN_MS);
     }
 
-    /// Gives a job to an idle helper. False when there is none; one more is asked for then, up to the bound and to one
-    /// for each of the `startable` jobs. `aside` is the file of a job that closes one.
+    /// Gives a job to an idle helper. If there is none, returns false and requests another helper, within the
+    /// limit and at most one for each of the `startable` jobs. `aside` is the file of a job that closes one.
     pub(super) fn start(
         &mut self,
         id: JobId,
@@ -106,7 +108,8 @@ impl Helpers {
         aside: Option<BorrowedFd<'_>>,
     ) -> bool {
         let message = encode_task(id, task, aside);
-        // One whose channel is full has not taken what it was sent before: it is idle, and busy for now.
+        // A helper whose channel is full has not read its last message, so it cannot take a job now, although
+        // it is idle.
         let mut full = Vec::new();
         let mut started = false;
         while let Some(number) = self.idle.pop() {
@@ -118,7 +121,7 @@ impl Helpers {
                     break;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => full.push(number),
-                // It has died; its channel says so, too, in this turn or the next.
+                // The helper has died. Its channel reports that too, in this turn or the next.
                 Err(_) => drop(self.helpers.remove(&number)),
             }
         }
@@ -129,7 +132,7 @@ impl Helpers {
         started
     }
 
-    /// Asks for one more, up to the bound and to `wanted_max` that were asked for and have not come.
+    /// Requests another helper, within the limit and while fewer than `wanted_max` requests are pending.
     fn ask_for_more(&mut self, wanted_max: usize) {
         if self.kind == HelperKind::Processes
             && self.ask_again_ms.is_none()
@@ -141,7 +144,7 @@ impl Helpers {
         }
     }
 
-    /// Takes what a helper has sent.
+    /// Receives a message from a helper.
     pub(super) fn receive(&mut self, number: u64) -> Heard {
         let Some(helper) = self.helpers.get_mut(&number) else { return self.receive_abandoned(number) };
         let mut descriptors = Vec::new();
@@ -162,8 +165,8 @@ impl Helpers {
         }
     }
 
-    /// What a helper that was given up has done too late counts for nothing; only its end does, or that
-    /// it is back.
+    /// A late result of a helper that was given up is ignored. Only its end matters or, for a thread, that it
+    /// is free again.
     fn receive_abandoned(&mut self, number: u64) -> Heard {
         let Some((channel, job)) = self.abandoned.get(&number) else { return Heard::Nothing };
         let job = *job;
@@ -184,21 +187,21 @@ impl Helpers {
         }
     }
 
-    /// Gives up the helper that does `id`: a process is replaced when it is needed.
+    /// Gives up the helper that does job `id`. A process is replaced when the next job needs one.
     pub(super) fn abandon(&mut self, id: JobId) {
         let number =
             self.helpers.iter().find(|(_, helper)| helper.job == Some(id)).map(|(number, _)| *number);
         let Some(number) = number else { return };
         let Some(helper) = self.helpers.remove(&number) else { return };
         if self.kind == HelperKind::Processes {
-            // Were the notice lost, the helper would still end with its channel, once the disk lets it.
+            // If the notice is lost, the helper still ends with its channel, once the disk lets it continue.
             let _ = send_notice(&self.supervisor, &Notice::EndHelper(number));
             let _ = net::end_sending(&helper.channel);
         }
         self.abandoned.insert(number, (helper.channel, id));
     }
 
-    /// Lets processes go that have been idle for long.
+    /// Lets helper processes end that have been idle for long.
     pub(super) fn keep_house(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         self.ask_again_ms = self.ask_again_ms.filter(|ms| now_ms < *ms);
@@ -216,13 +219,13 @@ impl Helpers {
         }
     }
 
-    /// How many there are, and how many of them are at work.
+    /// The number of helpers, and how many of them have a job.
     pub(super) fn counts(&self) -> (usize, usize) {
         let busy = self.helpers.values().filter(|helper| helper.job.is_some()).count();
         (self.helpers.len(), busy)
     }
 
-    /// Whether there are helpers that will have to be let go, or one is to be asked for again.
+    /// Whether idle helpers will have to end, or a request for a helper is delayed.
     pub(super) fn needs_housekeeping(&self) -> bool {
         let may_let_go = self.kind == HelperKind::Processes && !self.idle.is_empty();
         may_let_go || self.ask_again_ms.is_some()

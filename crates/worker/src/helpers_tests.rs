@@ -1,4 +1,4 @@
-//! Helpers whose other ends are in the tests' hands.
+//! Tests of helpers whose other ends the test holds.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn task() -> Task<SiteFile> {
     Task::Find { site: SiteId(0), path: (*b"/x").into() }
 }
 
-/// Helpers with one, number 7, and the other ends: the supervisor's and the helper's.
+/// Makes helpers with one, number 7. Also returns the supervisor's end and the helper's end.
 fn with_one(events: &mut Mechanism) -> (Helpers, OwnedFd, OwnedFd) {
     let (supervisor, ours) = channel::pair(CHANNEL_BYTES).expect("a pair");
     let (helper, channel) = channel::pair(CHANNEL_BYTES).expect("a pair");
@@ -34,13 +34,13 @@ fn wait_for_event(events: &mut Mechanism) {
     let started = Instant::now();
     let mut ready = Vec::new();
     while ready.iter().all(|ready: &Ready| ready.token != TOKEN) {
-        assert!(started.elapsed() < Duration::from_secs(15), "no event of the helper");
+        assert!(started.elapsed() < Duration::from_secs(15), "the helper's channel reports no event");
         events.wait(Some(100), |_| Some(Awaited::INPUT), &mut ready).expect("a wait");
     }
 }
 
 #[test]
-fn the_end_of_one_that_was_given_up_is_told_with_its_job_when_it_is_gone() {
+fn the_end_of_an_abandoned_helper_is_reported_with_its_job() {
     let mut events = Mechanism::new(MechanismKind::Epoll, 8).expect("a mechanism");
     let (mut helpers, supervisor, helper) = with_one(&mut events);
     let job = JobId::from_u64(5);
@@ -48,11 +48,11 @@ fn the_end_of_one_that_was_given_up_is_told_with_its_job_when_it_is_gone() {
     helpers.abandon(job);
     assert_eq!(receive_notice(&supervisor).expect("a notice"), Notice::EndHelper(7));
     assert!(matches!(helpers.receive(7), Heard::Nothing));
-    // It hears that it was given up, should it not be killed.
+    // The helper notices that it was given up, even if it is not killed.
     let (mut bytes, mut none) = (vec![0; MESSAGE_BYTES_MAX], Vec::new());
     assert!(channel::recv(&helper, &mut bytes, &mut none).expect("its task") > 0);
     assert_eq!(channel::recv(&helper, &mut bytes, &mut none).expect("the end"), 0);
-    // What it says too late is no outcome.
+    // A late answer is not a result.
     channel::send(&helper, &[IoSlice::new(b"late")], &[]).expect("sent");
     wait_for_event(&mut events);
     assert!(matches!(helpers.receive(7), Heard::Nothing));
@@ -63,7 +63,7 @@ fn the_end_of_one_that_was_given_up_is_told_with_its_job_when_it_is_gone() {
 }
 
 #[test]
-fn one_that_was_given_up_with_its_task_unread_is_told_too() {
+fn the_end_of_an_abandoned_helper_with_an_unread_task_is_reported_too() {
     let mut events = Mechanism::new(MechanismKind::Epoll, 8).expect("a mechanism");
     let (mut helpers, _supervisor, helper) = with_one(&mut events);
     let job = JobId::from_u64(5);
@@ -75,7 +75,7 @@ fn one_that_was_given_up_with_its_task_unread_is_told_too() {
 }
 
 #[test]
-fn one_that_was_given_up_leaves_room_for_another() {
+fn an_abandoned_helper_leaves_room_for_another() {
     let mut events = Mechanism::new(MechanismKind::Epoll, 8).expect("a mechanism");
     let (mut helpers, supervisor, _helper) = with_one(&mut events);
     let [first, second] = [5, 6].map(JobId::from_u64);
@@ -89,7 +89,7 @@ fn one_that_was_given_up_leaves_room_for_another() {
 }
 
 #[test]
-fn one_that_could_not_be_started_is_asked_for_again_after_a_pause() {
+fn a_helper_that_could_not_be_started_is_requested_again_after_a_pause() {
     let (supervisor, ours) = channel::pair(CHANNEL_BYTES).expect("a pair");
     channel::set_nonblocking(&supervisor).expect("a flag set");
     let mut helpers = Helpers::new(rules(HelperKind::Processes), ours);
@@ -108,7 +108,7 @@ fn one_that_could_not_be_started_is_asked_for_again_after_a_pause() {
 }
 
 #[test]
-fn threads_are_not_asked_for_nor_let_go_and_come_back() {
+fn threads_are_neither_requested_nor_ended_and_take_jobs_again() {
     let mut events = Mechanism::new(MechanismKind::Epoll, 8).expect("a mechanism");
     let (mut helpers, supervisor, helper) = with_one(&mut events);
     helpers.kind = HelperKind::Threads;
@@ -117,14 +117,14 @@ fn threads_are_not_asked_for_nor_let_go_and_come_back() {
     let [first, second] = [5, 6].map(JobId::from_u64);
     assert!(helpers.start(first, &task(), 1, None));
     helpers.abandon(first);
-    assert!(helpers.has(7) && !helpers.start(second, &task(), 1, None), "it is not idle");
-    assert!(receive_notice(&supervisor).is_err(), "nobody is told");
+    assert!(helpers.has(7) && !helpers.start(second, &task(), 1, None), "the helper is not idle");
+    assert!(receive_notice(&supervisor).is_err(), "the supervisor gets no notice");
     assert!(matches!(helpers.receive(7), Heard::Nothing));
     channel::send(&helper, &[IoSlice::new(b"late")], &[]).expect("sent");
     wait_for_event(&mut events);
     assert!(matches!(helpers.receive(7), Heard::AbandonedGone(id) if id == first));
     assert!(matches!(helpers.receive(7), Heard::Nothing), "once");
-    assert!(helpers.start(second, &task(), 1, None), "it takes work again");
+    assert!(helpers.start(second, &task(), 1, None), "the thread takes jobs again");
     drop(helper);
     wait_for_event(&mut events);
     assert!(matches!(helpers.receive(7), Heard::Gone(Some(id)) if id == second));
@@ -132,7 +132,7 @@ fn threads_are_not_asked_for_nor_let_go_and_come_back() {
 }
 
 #[test]
-fn a_helper_whose_channel_is_full_is_not_taken_for_dead() {
+fn a_helper_whose_channel_is_full_is_not_considered_dead() {
     let mut events = Mechanism::new(MechanismKind::Epoll, 8).expect("a mechanism");
     let (mut helpers, _supervisor, helper) = with_one(&mut events);
     let filler = [0; 1024];
@@ -141,11 +141,11 @@ fn a_helper_whose_channel_is_full_is_not_taken_for_dead() {
         sent += 1;
     }
     let job = JobId::from_u64(5);
-    assert!(!helpers.start(job, &task(), 1, None), "there is no room for the job");
-    assert!(helpers.has(7), "the helper is there still");
+    assert!(!helpers.start(job, &task(), 1, None), "the channel has no room for the job");
+    assert!(helpers.has(7), "the helper is kept");
     let mut bytes = vec![0; MESSAGE_BYTES_MAX];
     for _ in 0..sent {
         assert!(channel::recv(&helper, &mut bytes, &mut Vec::new()).expect("a message") > 0);
     }
-    assert!(helpers.start(job, &task(), 1, None), "it takes the job once there is room");
+    assert!(helpers.start(job, &task(), 1, None), "the helper takes the job once its channel has room");
 }

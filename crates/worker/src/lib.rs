@@ -1,29 +1,41 @@
-//! A worker: one event loop around one engine, and nothing that may wait for a disk or a peer.
+//! A worker: one event loop around one engine. Nothing in it blocks on a disk or on another process.
 //!
-//! This crate depends on `flash-prompt` and not on `flash-waiting`, so the compiler refuses it every system
-//! call that may wait, however many modules lie between; of the standard library's, a house-rules test refuses
-//! the names (`tests/tidy`). `flash-server` starts a worker, which may wait: it takes the supervisor's orders,
-//! starts helper threads and closes the sandbox. The architectures that wait in the loop, or do jobs in the
-//! worker's process, hand in functions of their own ([`Reach`]) or have their jobs taken ([`OwnJobs`]).
+//! Where to start reading: [`Worker`] (`worker.rs`) is the event loop, [`LinuxSystem`] (`system.rs`) is the
+//! engine's `Machine` on Linux, and [`amped`] joins them in the default architecture.
 //!
-//! The messages that a worker exchanges with the supervisor ([`control`]) and with helpers ([`protocol`]) are
-//! here, too, and so are the figures that it reports ([`stats`]).
+//! This crate depends on `flash-prompt` and not on `flash-waiting`. So the compiler keeps every system call
+//! that could block out of it, however many modules lie between; a house-rules test (`tests/tidy`) keeps out
+//! the blocking names of the standard library. `flash-server` starts a worker, and that start can block: it
+//! takes the supervisor's orders, starts helper threads and applies the sandbox. Architectures that block in
+//! the loop pass functions of their own ([`Reach`]), and those that do jobs in the worker's process take them
+//! out of [`OwnJobs`].
+//!
+//! This crate also has the messages that a worker exchanges with the supervisor ([`control`]), with helpers
+//! ([`protocol`]), with the keeper of the store ([`store_protocol`]) and with the gateway ([`gateway_protocol`]),
+//! and the figures that it reports ([`stats`]).
 
 pub mod amped;
+pub mod backend;
 mod calls;
 mod complaint;
 pub mod control;
 pub mod convert;
+mod gateway;
+pub mod gateway_protocol;
 mod helpers;
 mod log;
 mod own_jobs;
 mod panics;
+mod priority;
 pub mod protocol;
 mod reach;
+mod refusals;
 mod setup;
 mod site_file;
 mod socket;
 pub mod stats;
+mod store;
+pub mod store_protocol;
 mod system;
 mod worker;
 
@@ -31,8 +43,9 @@ pub use calls::{Call, lap, of_job, timed};
 pub use log::BATCH_BYTES_MAX;
 pub use own_jobs::{OwnJob, OwnJobs};
 pub use panics::keep_panics_quiet;
+pub use priority::{CODE_POINTS, Marks, PRIORITIES};
 pub use reach::{Reach, SendFile};
-pub use setup::{Accepts, Given, HelperKind, HelperRules, Plan, Root, SendBy};
+pub use setup::{Accepts, Fills, Given, GivenStore, HelperKind, HelperRules, Plan, Root, SendBy};
 pub use site_file::SiteFile;
 pub use socket::{Closed, Socket};
 pub use system::LinuxSystem;

@@ -1,4 +1,5 @@
-//! Access-log lines on their way to the log writer: a bounded buffer that never waits.
+//! Buffers access-log lines on their way to the log writer. The buffer is bounded and never blocks. Called by
+//! [`system`](crate::system).
 
 use std::io::IoSlice;
 
@@ -8,9 +9,9 @@ use flash_prompt::channel;
 
 use super::calls::{Call, lap};
 
-/// Lines that the log writer has not taken, at most; later ones are dropped and counted.
+/// Maximum number of bytes of pending lines; later lines are dropped and counted.
 const BUFFER_BYTES_MAX: usize = 1024 * 1024;
-/// Lines handed over in one message.
+/// Maximum number of bytes of lines in one message.
 pub const BATCH_BYTES_MAX: usize = 32 * 1024;
 
 /// Lines that wait for the log writer.
@@ -26,14 +27,14 @@ impl LogBuffer {
         Self { channel: None, lines: Vec::new(), dropped: 0 }
     }
 
-    /// Lines go to `channel` from now on.
+    /// Sends lines to `channel` from now on.
     pub(super) fn connect(&mut self, channel: OwnedFd) {
         if channel::set_nonblocking(&channel).is_ok() {
             self.channel = Some(channel);
         }
     }
 
-    /// Takes a line. The engine bounds lines; a longer one would be split, so it is dropped.
+    /// Adds a line. The engine bounds its lines; a longer line would be split, so it is dropped.
     pub(super) fn push(&mut self, line: &[u8]) {
         if self.lines.len() + line.len() >= BUFFER_BYTES_MAX || line.len() >= BATCH_BYTES_MAX {
             self.dropped += 1;
@@ -46,7 +47,7 @@ impl LogBuffer {
         }
     }
 
-    /// Hands over what the log writer takes now.
+    /// Sends as many lines as the log writer accepts now.
     pub(super) fn flush(&mut self) {
         let Some(channel) = &self.channel else { return };
         let mut done = 0;
@@ -55,7 +56,7 @@ impl LogBuffer {
             let sent = channel::send(channel, &[IoSlice::new(batch)], &[]);
             lap(Call::Message);
             if sent.is_err() {
-                // Full, or the writer is being replaced: later.
+                // The channel is full, or the log writer is being replaced: try again later.
                 break;
             }
             done += batch.len();
@@ -71,7 +72,7 @@ impl LogBuffer {
         !self.lines.is_empty()
     }
 
-    /// Drops the lines that are left; gives how many were dropped since it was asked last.
+    /// Drops the remaining lines. Returns how many lines were dropped since the last call.
     pub(super) fn give_up(&mut self) -> u64 {
         self.dropped += self.lines.iter().filter(|byte| **byte == b'\n').count() as u64;
         self.lines.clear();
@@ -82,20 +83,20 @@ impl LogBuffer {
         self.dropped > 0
     }
 
-    /// Lines dropped since it was asked last.
+    /// The number of lines dropped since the last call.
     pub(super) fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }
 }
 
-/// As many whole lines as fit a message; at least one does.
+/// As many whole lines as fit in a message, at least one.
 fn whole_lines(lines: &[u8]) -> &[u8] {
     let front = &lines[..lines.len().min(BATCH_BYTES_MAX)];
     let end = front.iter().rposition(|byte| *byte == b'\n').unwrap_or(lines.len() - 1);
     &lines[..=end]
 }
 
-const _: () = assert!(LOG_LINE_BYTES_MAX < BATCH_BYTES_MAX, "every line fits one message");
+const _: () = assert!(LOG_LINE_BYTES_MAX < BATCH_BYTES_MAX, "every line fits in one message");
 
 #[cfg(test)]
 mod tests {
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_fits_no_message_is_dropped_not_split() {
+    fn a_line_longer_than_a_message_is_dropped_and_not_split() {
         let (ours, theirs) = channel::pair(256 * 1024).expect("a pair");
         let mut log = LogBuffer::new();
         log.connect(ours);

@@ -1,27 +1,29 @@
-//! The jobs of a worker that has no helpers. It is the architecture that does them.
+//! The jobs of a worker without helpers. The architecture (SPED, MP or MT) takes them out and does them
+//! itself.
 
 use flash_engine::{JobId, Task};
 use flash_prompt::OwnedFd;
 
 use super::site_file::SiteFile;
 
-/// The jobs of a worker that has no helpers: whoever has the engine's turn takes one, and does it after it.
+/// The jobs of a worker without helpers. The thread that has the engine's turn takes a job and does it after
+/// the turn.
 #[derive(Debug, Default)]
 pub struct OwnJobs {
-    /// Whether who has the turn can do one.
+    /// Whether the thread that has the turn can do a job.
     pub has_room: bool,
-    /// One was refused for want of room.
+    /// Whether a job was refused because there was no room for it.
     pub refused: bool,
     taken: Option<(JobId, Task<SiteFile>)>,
     given_up: Vec<JobId>,
 }
 
-/// A job of a worker's own, to be done by whoever takes it.
+/// A job that the worker's own process must do.
 #[derive(Debug)]
 pub enum OwnJob {
-    /// A helper's work.
+    /// A task that otherwise a helper would do.
     Task(JobId, Task<SiteFile>),
-    /// Closing a deleted file, which waits.
+    /// Closing a deleted file, which blocks.
     Close(JobId, OwnedFd),
 }
 
@@ -43,12 +45,12 @@ impl OwnJobs {
         self.taken.is_some()
     }
 
-    /// The job that was started, if one was.
+    /// Takes the job that was started, if any.
     pub(super) fn take(&mut self) -> Option<(JobId, Task<SiteFile>)> {
         self.taken.take()
     }
 
-    /// Whether a job that is done now was given up before.
+    /// Whether a job that is now done had been given up before.
     pub(super) fn was_given_up(&mut self, id: JobId) -> bool {
         let at = self.given_up.iter().position(|given_up| *given_up == id);
         at.map(|at| self.given_up.swap_remove(at)).is_some()
@@ -62,20 +64,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_taken_at_a_time_and_only_with_room() {
+    fn one_job_is_taken_at_a_time_and_only_with_room() {
         let task = Task::Find { site: SiteId(0), path: (*b"/x").into() };
         let [first, second] = [5, 6].map(JobId::from_u64);
         let mut own = OwnJobs::default();
         assert!(!own.start(first, &task) && own.refused && !own.has_one(), "no room");
         own = OwnJobs { has_room: true, ..OwnJobs::default() };
         assert!(own.start(first, &task) && !own.refused && own.has_one());
-        assert!(!own.start(second, &task) && own.refused, "there is one");
+        assert!(!own.start(second, &task) && own.refused, "a job is already there");
         assert_eq!(own.take().map(|(id, _)| id), Some(first));
         assert!(own.take().is_none() && own.start(second, &task));
     }
 
     #[test]
-    fn one_that_was_given_up_is_remembered_once() {
+    fn a_job_that_was_given_up_is_remembered_once() {
         let mut own = OwnJobs::default();
         let id = JobId::from_u64(5);
         assert!(!own.was_given_up(id));

@@ -1,25 +1,26 @@
-//! What a worker and its helpers say to each other: one task, one outcome, in one message of a
-//! `SOCK_SEQPACKET` channel, with descriptors beside it.
+//! The messages between a worker and its helpers: one task or one outcome per message of a `SOCK_SEQPACKET`
+//! channel, with descriptors attached. Called by both ends.
 //!
-//! Both ends are the same program, but neither trusts the other's bytes: a message that does
-//! not decode is an error, never a panic. Every message has one form, so what decodes would be
-//! encoded to the same bytes, and what is cut short or goes on is none.
+//! Both ends are the same program, but neither trusts the other's bytes: a message that does not decode is an
+//! error, never a panic. Every message has exactly one encoding, so a message that is cut short or has extra
+//! bytes never decodes.
 
 use std::sync::Arc;
 
-use flash_engine::limits::{HAND_OVER_BYTES_MAX, LOAD_BYTES};
-use flash_engine::{FileKind, FileStat, Finding, JobId, Opened, Outcome, SiteId, Task};
+use flash_engine::backend::protocol::{PATH_BYTES_MAX, RANGE_BYTES_MAX};
+use flash_engine::limits::HAND_OVER_BYTES_MAX;
+use flash_engine::{FileKind, FileStat, Finding, JobId, Opened, Outcome, Part, SiteId, Task};
 use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
 
-/// Room for the longest message.
+/// Size of the longest message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = HAND_OVER_BYTES_MAX as usize + 16 * 1024;
 
-/// An encoded message and the descriptors that go with it.
+/// An encoded message and its descriptors.
 #[derive(Debug)]
 pub struct Message<'f> {
-    /// All of it but its descriptors.
+    /// The message without its descriptors.
     pub bytes: Vec<u8>,
-    /// Sent beside the bytes, in this order.
+    /// The descriptors, sent with the bytes in this order.
     pub descriptors: Vec<BorrowedFd<'f>>,
 }
 
@@ -29,6 +30,10 @@ mod tag {
     pub(super) const LOAD: u8 = 3;
     pub(super) const READ: u8 = 4;
     pub(super) const CLOSE: u8 = 5;
+    pub(super) const FILL: u8 = 6;
+    pub(super) const WARM: u8 = 7;
+    pub(super) const TOUCH: u8 = 8;
+    pub(super) const WARM_FILE: u8 = 9;
 
     pub(super) const FOUND_FILE: u8 = 10;
     pub(super) const REDIRECT: u8 = 11;
@@ -44,7 +49,7 @@ mod tag {
     pub(super) const CLOSED: u8 = 21;
 }
 
-/// Encodes a task for a helper; `aside` is the file of a [`Task::Close`].
+/// Encodes a task for a helper. `aside` is the file of a [`Task::Close`].
 pub fn encode_task<'f, F: AsFd>(id: JobId, task: &'f Task<F>, aside: Option<BorrowedFd<'f>>) -> Message<'f> {
     let mut bytes = Vec::with_capacity(64);
     let mut descriptors = Vec::new();
@@ -64,6 +69,17 @@ pub fn encode_task<'f, F: AsFd>(id: JobId, task: &'f Task<F>, aside: Option<Borr
             bytes.push(u8::from(*json));
             bytes.extend_from_slice(path);
         }
+        Task::Fill { file, block } => {
+            start(tag::FILL);
+            bytes.extend_from_slice(&block.to_le_bytes());
+            descriptors.push(file.as_fd());
+        }
+        Task::Warm { site, path, block } => {
+            start(tag::WARM);
+            bytes.extend_from_slice(&site.0.to_le_bytes());
+            bytes.extend_from_slice(&block.to_le_bytes());
+            bytes.extend_from_slice(path);
+        }
         Task::Load { file, offset, length_bytes } | Task::Read { file, offset, length_bytes } => {
             start(if matches!(task, Task::Load { .. }) { tag::LOAD } else { tag::READ });
             bytes.extend_from_slice(&offset.to_le_bytes());
@@ -75,11 +91,27 @@ pub fn encode_task<'f, F: AsFd>(id: JobId, task: &'f Task<F>, aside: Option<Borr
             bytes.extend_from_slice(&number.to_le_bytes());
             descriptors.extend(aside);
         }
+        Task::Touch { root, path } => {
+            start(tag::TOUCH);
+            bytes.extend_from_slice(path);
+            descriptors.push(root.as_fd());
+        }
+        Task::WarmFile { path, part } => {
+            start(tag::WARM_FILE);
+            let (is_last, offset, length_bytes) = match *part {
+                Part::From { offset, length_bytes } => (0, offset, length_bytes),
+                Part::Last { length_bytes } => (1, 0, length_bytes),
+            };
+            bytes.push(is_last);
+            bytes.extend_from_slice(&offset.to_le_bytes());
+            bytes.extend_from_slice(&length_bytes.to_le_bytes());
+            bytes.extend_from_slice(path);
+        }
     }
     Message { bytes, descriptors }
 }
 
-/// Decodes a task; None when it is none, or asks for more than a helper may be asked for.
+/// Decodes a task. None if the message is not a task, or if the task exceeds the bounds.
 pub fn decode_task(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Option<(JobId, Task<OwnedFd>)> {
     let mut reader = Reader(bytes);
     let tag = reader.u8()?;
@@ -89,9 +121,13 @@ pub fn decode_task(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Option<(JobI
         tag::LIST => {
             Task::List { site: SiteId(reader.u16()?), json: reader.bool()?, path: reader.rest().into() }
         }
+        tag::FILL => Task::Fill { block: reader.u64()?, file: Arc::new(descriptors.pop()?) },
+        tag::WARM => {
+            Task::Warm { site: SiteId(reader.u16()?), block: reader.u64()?, path: reader.rest().into() }
+        }
         tag::LOAD | tag::READ => {
             let (offset, length_bytes) = (reader.u64()?, reader.u64()?);
-            let length_bytes_max = if tag == tag::LOAD { LOAD_BYTES } else { HAND_OVER_BYTES_MAX };
+            let length_bytes_max = if tag == tag::LOAD { RANGE_BYTES_MAX } else { HAND_OVER_BYTES_MAX };
             if length_bytes > length_bytes_max {
                 return None;
             }
@@ -102,14 +138,34 @@ pub fn decode_task(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Option<(JobI
                 Task::Read { file, offset, length_bytes }
             }
         }
-        // The caller closes it, with all descriptors that came along.
+        tag::TOUCH => {
+            let path = reader.rest();
+            if path.len() > PATH_BYTES_MAX {
+                return None;
+            }
+            Task::Touch { root: Arc::new(descriptors.pop()?), path: path.into() }
+        }
+        tag::WARM_FILE => {
+            let (is_last, offset, length_bytes) = (reader.u8()?, reader.u64()?, reader.u64()?);
+            let part = match (is_last, offset) {
+                (0, _) => Part::From { offset, length_bytes },
+                (1, 0) => Part::Last { length_bytes },
+                _ => return None,
+            };
+            let path = reader.rest();
+            if path.len() > PATH_BYTES_MAX || length_bytes > RANGE_BYTES_MAX {
+                return None;
+            }
+            Task::WarmFile { path: path.into(), part }
+        }
+        // The caller closes the file, along with all descriptors of the message.
         tag::CLOSE if !descriptors.is_empty() => Task::Close { number: reader.u64()? },
         _ => return None,
     };
     reader.is_at_end().then_some((id, task))
 }
 
-/// Encodes what came of a job.
+/// Encodes the outcome of a job.
 pub fn encode_outcome(id: JobId, outcome: &Outcome<OwnedFd>) -> Message<'_> {
     let mut bytes = vec![0];
     let mut descriptors = Vec::new();
@@ -148,8 +204,8 @@ pub fn encode_outcome(id: JobId, outcome: &Outcome<OwnedFd>) -> Message<'_> {
     Message { bytes, descriptors }
 }
 
-/// Decodes what came of a job; None when it is none, also when a descriptor was lost on the
-/// way because there was no room for it.
+/// Decodes the outcome of a job. None if the message is not an outcome, or if a descriptor was lost at the
+/// limit of descriptors.
 pub fn decode_outcome<F: From<OwnedFd>>(
     bytes: &[u8],
     descriptors: Vec<OwnedFd>,
@@ -278,7 +334,7 @@ impl<'b> Reader<'b> {
         })
     }
 
-    /// `Some(None)` for a place that is empty.
+    /// `Some(None)` for an absent sibling.
     #[allow(clippy::option_option)]
     fn opened<F>(&mut self, descriptors: &mut impl Iterator<Item = F>) -> Option<Option<Opened<F>>> {
         let file = match self.u8()? {
@@ -359,18 +415,18 @@ mod tests {
         assert_eq!((id.to_u64(), site, &*path, json), (9, SiteId(3), &b"/d/"[..], true));
         let task = Task::Read { file: Arc::new(file()), offset: 1, length_bytes: 2 };
         let message = encode_task(JobId::from_u64(9), &task, None);
-        assert!(decode_task(&message.bytes, &mut Vec::new()).is_none(), "without its descriptor");
+        assert!(decode_task(&message.bytes, &mut Vec::new()).is_none(), "decoded without its descriptor");
         let read = decode_task(&message.bytes, &mut vec![file()]);
         assert!(matches!(read, Some((_, Task::Read { offset: 1, length_bytes: 2, .. }))));
     }
 
     #[test]
-    fn every_message_has_one_form() {
+    fn every_message_has_one_encoding() {
         let id = JobId::from_u64(7);
         let list: Task<OwnedFd> = Task::List { site: SiteId(3), path: (*b"/d/").into(), json: true };
         let mut bytes = encode_task(id, &list, None).bytes;
         bytes[11] = 2;
-        assert!(decode_task(&bytes, &mut Vec::new()).is_none(), "a switch that is neither on nor off");
+        assert!(decode_task(&bytes, &mut Vec::new()).is_none(), "a boolean that is neither 0 nor 1");
         for outcome in [Outcome::Failed(5), Outcome::Loaded, Outcome::Listed(file(), stat(1))] {
             let mut bytes = encode_outcome(id, &outcome).bytes;
             for length in 0..bytes.len() {
@@ -380,29 +436,33 @@ mod tests {
                 );
             }
             bytes.push(0);
-            assert!(decode_outcome::<OwnedFd>(&bytes, vec![file()]).is_none(), "{outcome:?} that goes on");
+            assert!(
+                decode_outcome::<OwnedFd>(&bytes, vec![file()]).is_none(),
+                "{outcome:?} with an extra byte"
+            );
         }
         let mut bytes = encode_outcome(id, &Outcome::Bytes(Vec::new(), stat(1))).bytes;
         bytes[9] = 3;
-        assert!(decode_outcome::<OwnedFd>(&bytes, Vec::new()).is_none(), "a kind of file that there is not");
+        assert!(decode_outcome::<OwnedFd>(&bytes, Vec::new()).is_none(), "an unknown kind of file");
     }
 
     #[test]
-    fn a_helper_is_not_asked_for_more_than_the_bounds() {
+    fn a_task_beyond_the_bounds_is_refused() {
         let taken = |task: &Task<OwnedFd>| {
             let message = encode_task(JobId::from_u64(9), task, None);
             decode_task(&message.bytes, &mut vec![file()]).is_some()
         };
         for (over, expected) in [(0, true), (1, false)] {
             let file = Arc::new(file());
-            let load = Task::Load { file: Arc::clone(&file), offset: 0, length_bytes: LOAD_BYTES + over };
+            let load =
+                Task::Load { file: Arc::clone(&file), offset: 0, length_bytes: RANGE_BYTES_MAX + over };
             let read = Task::Read { file, offset: 0, length_bytes: HAND_OVER_BYTES_MAX + over };
             assert_eq!((taken(&load), taken(&read)), (expected, expected), "{over} over");
         }
     }
 
     #[test]
-    fn no_bytes_panic() {
+    fn decoding_never_panics() {
         for length in 0..80 {
             for first in 0..=20 {
                 let mut bytes = vec![0xff; length];

@@ -1,4 +1,4 @@
-//! What an architecture decides of how its workers reach files. Only it knows what may wait.
+//! How an architecture lets its workers reach files. Only the architecture knows which calls may block.
 
 use std::io;
 use std::sync::Arc;
@@ -15,28 +15,29 @@ use super::socket::Socket;
 use crate::convert;
 use crate::setup::SendBy;
 
-/// How a worker reaches files.
+/// The functions by which a worker reaches files.
 #[derive(Clone, Copy, Debug)]
 pub struct Reach {
-    /// Looks a path up under a root: `WouldBlock` where that would wait and must not.
+    /// Looks up a path under a root. Returns `WouldBlock` if that would block and must not.
     pub look_up: fn(&OwnedFd, &[u8], Want) -> io::Result<Found>,
-    /// Reads what there is, or what is in memory, at an offset.
+    /// Reads bytes at an offset: all of them, or only those in memory.
     pub read: fn(&SiteFile, u64, &mut [u8]) -> io::Result<Resident>,
-    /// Asks for the state of an open file: `WouldBlock` where that would wait and must not.
+    /// Asks for the state of an open file. Returns `WouldBlock` if that would block and must not.
     pub stat: fn(&SiteFile) -> io::Result<Stat>,
-    /// Sends a head and this many bytes of a file from an offset on, or those of them that are in memory, by sendfile.
+    /// Sends a head and this many bytes of a file from an offset by sendfile(2): all of them, or only those
+    /// in memory.
     pub send_file: SendFile,
-    /// Whether it looks files up also under roots that may wait for somebody else.
+    /// Whether files are also looked up under roots whose file system may depend on another process or host.
     pub under_all_roots: bool,
 }
 
-/// Sends a head and a part of a file, as [`Reach::send_file`].
+/// Sends a head and a part of a file, as in [`Reach::send_file`].
 pub type SendFile = fn(&Socket, &[u8], &SiteFile, u64, usize) -> io::Result<Sent>;
 
 /// How parts of files are sent.
 #[derive(Debug)]
 pub(super) enum Sending {
-    /// As bytes that were read.
+    /// As bytes that were read before.
     Read,
     Sendfile(SendFile),
     Mmap(Mappings<SiteFile>),
@@ -60,7 +61,7 @@ impl Sending {
     ) -> io::Result<FileSent> {
         let FilePart { version, size_bytes, offset, length } = part;
         let sent = match self {
-            // The engine was not told to ask for this.
+            // Unreachable: `send_file` is off, so the engine does not call this.
             Sending::Read => Sent::Unknown,
             Sending::Sendfile(send) => send(socket, head, file, offset, length)?,
             Sending::Mmap(mappings) => {

@@ -1,58 +1,108 @@
-//! All that a worker is given at its start: descriptors, and what it needs to know of the configuration.
+//! Everything that a worker gets at its start: descriptors, and its part of the configuration. The server
+//! makes these values.
 
-use flash_engine::Rules;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use flash_engine::{Rules, SiteId};
 use flash_prompt::OwnedFd;
 use flash_prompt::mechanism::MechanismKind;
+use flash_prompt::net::InFlightCap;
+use flash_prompt::sharers::Sharers;
+use flash_prompt::store_memory::StoreMemory;
+use flash_prompt::table::TableReader;
+
+use super::priority::Marks;
 
 /// The descriptors of a worker.
 #[derive(Debug)]
 pub struct Given {
     /// The channel to the supervisor.
     pub control: OwnedFd,
-    /// The roots of the sites, by number; None for one that did not answer in time.
+    /// The roots of the sites, in order; None for a root that did not answer in time.
     pub roots: Vec<Option<Root>>,
     /// The sockets to accept from.
     pub listeners: Vec<OwnedFd>,
     /// The channel to the log writer, if there is one.
     pub log: Option<OwnedFd>,
-    /// The channels to helpers that are threads; helpers that are processes come later.
+    /// The store, if there is one.
+    pub store: Option<GivenStore>,
+    /// The channel to the gateway; None without routes.
+    pub gateway: Option<OwnedFd>,
+    /// The workers at the same uplink; None if it has no known rate.
+    pub sharers: Option<Sharers>,
+    /// The channels to helper threads. Helper processes come later.
     pub helpers: Vec<OwnedFd>,
+}
+
+/// The store, as a worker gets it.
+#[derive(Debug)]
+pub struct GivenStore {
+    /// Its memory file, mapped.
+    pub memory: StoreMemory,
+    /// Its table, mapped.
+    pub table: TableReader,
+    /// The channel to the keeper.
+    pub keeper: Option<OwnedFd>,
+    /// Blocks to load without a request, in order: site, path and block number.
+    pub warm: Vec<(SiteId, Box<[u8]>, u64)>,
+    /// Whether the worker reports the names of blocks to the keeper at its end.
+    pub tells_names: bool,
+    /// Fills the store in this process, in architectures without helper processes.
+    pub fills: Option<Arc<dyn Fills>>,
+}
+
+/// The part of a process that fills the store.
+pub trait Fills: Debug + Send + Sync {
+    /// The keeper has gone, so its channels are useless.
+    fn forget_keeper(&self);
+
+    /// Takes a channel to the keeper, which allows one more block to be filled at the same time.
+    fn take_channel(&self, keeper: OwnedFd);
 }
 
 /// The root of a site.
 #[derive(Debug)]
 pub struct Root {
-    /// The folder, for look-ups only.
+    /// The directory, usable for look-ups only.
     pub folder: OwnedFd,
-    /// Whether its file system waits for nobody else.
+    /// Whether its file system is local, so that look-ups never wait for another process or host.
     pub is_local: bool,
 }
 
-/// The part of the configuration that a worker acts on.
+/// The part of the configuration that a worker uses.
 #[derive(Debug)]
 pub struct Plan {
-    /// For the engine.
+    /// The rules for the engine.
     pub rules: Rules,
     /// How the loop waits for events.
     pub mechanism: MechanismKind,
     /// How parts of files are sent.
     pub send: SendBy,
+    /// Whether packets carry the band of their response.
+    pub marks: Marks,
+    /// How much one connection may have in flight; None for as much as the kernel decides.
+    pub cap: Option<InFlightCap>,
+    /// Maximum number of bytes that a connection holds beyond those in flight.
+    pub unsent_bytes_max: u32,
     /// Helpers.
     pub helpers: HelperRules,
-    /// Whose the listeners' connections are.
+    /// Maximum time that new connections wait to be accepted, in milliseconds; 0 for no bound.
+    pub accept_wait_ms: u64,
+    /// Which connections the worker accepts.
     pub accepts: Accepts,
 }
 
 /// How parts of files are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendBy {
-    /// Read into a buffer, which is sent.
+    /// By reading into a buffer and sending it.
     Read,
     /// By sendfile(2).
     Sendfile,
-    /// From mappings.
+    /// From memory mappings.
     Mmap {
-        /// Parts of files that are mapped at once, at most.
+        /// Maximum number of mapped parts at once.
         chunks_max: usize,
     },
 }
@@ -60,28 +110,28 @@ pub enum SendBy {
 /// The helpers of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelperRules {
-    /// What they are.
+    /// Processes or threads.
     pub kind: HelperKind,
-    /// How many there are, at most.
+    /// Maximum number of helpers.
     pub helpers_max: usize,
-    /// How long a process idles before it is let go, in milliseconds.
+    /// How long a process must be idle before it ends, in milliseconds.
     pub idle_ms: u64,
 }
 
-/// What helpers are (flash-1999, section 3.4).
+/// The kind of helpers (flash-1999, section 3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HelperKind {
-    /// Processes, which come on demand and can be ended.
+    /// Processes, which start on demand and can be killed.
     Processes,
-    /// Threads of the worker, all there from the start.
+    /// Threads of the worker, all started at the beginning.
     Threads,
 }
 
-/// Whose a listener's connections are.
+/// Which connections a worker accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepts {
-    /// This worker's, as many as come.
+    /// As many connections as come.
     All,
-    /// Those of several processes, each of which has one connection at a time.
+    /// One connection at a time: several processes share the listeners.
     OneAtATime,
 }

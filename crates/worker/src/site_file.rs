@@ -1,6 +1,7 @@
-//! A file that a worker has open. The worker must not be the last to close it once it is deleted: that frees its blocks,
-//! for which the kernel waits (1.4 s for 1 GB, measured). So a file that nobody needs any more goes back to the worker,
-//! which asks whether it is deleted; a deleted one is set aside, and closing it is a job like others.
+//! A file that a worker has open. The worker must not make the last close of a deleted file, because the
+//! kernel then frees the file's blocks and blocks the caller (1.4 s for 1 GB, measured). So an unused file
+//! returns to the worker, which checks whether it was deleted. A deleted file is set aside, and a job closes
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,26 +13,27 @@ use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
 
 use super::calls::{Call, timed};
 
-/// Deleted files set aside at once, at most. With more, no helper comes to close them, and running out of descriptors
-/// would be worse than waiting.
+/// Maximum number of deleted files set aside at once. If there are more, no helper is closing them, and
+/// blocking is better than running out of descriptors.
 const ASIDE_MAX: usize = 1024;
-/// Files set aside whose jobs are asked for anew at once.
+/// Maximum number of files set aside whose jobs are requested again at once.
 const ASKED_AGAIN_MAX: usize = 64;
 
-/// The root and the path under which a file was found. A listing has none.
+/// The site and path under which a file was found; None for a listing.
 type Name = Option<(SiteId, Box<[u8]>)>;
 
 /// An open file of a site, or a listing.
 #[derive(Debug)]
 pub struct SiteFile {
-    /// None only while it is being dropped.
+    /// None only while it is dropped.
     file: Option<OwnedFd>,
     name: Name,
-    /// Where it goes when it is dropped; before it belongs to a worker, it is closed.
+    /// Where the file returns to when it is dropped. None before it belongs to a worker; then it is simply
+    /// closed.
     owner: Option<Returned>,
 }
 
-/// Files on their way back to their worker. Threads that share the worker share this.
+/// Files that return to their worker. Threads that share a worker share this.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Returned(Arc<Mutex<Vec<(OwnedFd, Name)>>>);
 
@@ -44,18 +46,23 @@ impl Returned {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The returned files with their sites, for a caller that has all of them closed elsewhere.
+    pub(super) fn take_shares(&self) -> Vec<(OwnedFd, SiteId)> {
+        self.take().into_iter().map(|(file, name)| (file, site_of(&name))).collect()
+    }
+
     fn is_empty(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 }
 
 impl SiteFile {
-    /// The site and the path of it, if it was found by one.
+    /// The site and path under which it was found, if any.
     pub fn name(&self) -> Option<(SiteId, &[u8])> {
         borrowed(&self.name)
     }
 
-    /// It was found there, for the worker to which it goes back.
+    /// Records where it was found, and the worker that it returns to.
     pub(super) fn found_at(&mut self, site: SiteId, path: &[u8], owner: &Returned) {
         self.name = Some((site, path.into()));
         self.owner = Some(owner.clone());
@@ -66,7 +73,7 @@ fn borrowed(name: &Name) -> Option<(SiteId, &[u8])> {
     name.as_ref().map(|(site, path)| (*site, &**path))
 }
 
-/// Has the files that a job has found know where it found them, and where they go back to.
+/// Records in the files of a job's outcome where they were found, and the worker that they return to.
 pub(super) fn adopt(site: SiteId, outcome: &mut Outcome<SiteFile>, owner: &Returned) {
     match outcome {
         Outcome::Found(Finding::File { plain, coded, path }) => {
@@ -92,7 +99,7 @@ impl From<OwnedFd> for SiteFile {
 
 impl AsFd for SiteFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_ref().expect("a file is there until it is dropped").as_fd()
+        self.file.as_ref().expect("the file is present until the drop").as_fd()
     }
 }
 
@@ -104,25 +111,25 @@ impl Drop for SiteFile {
     }
 }
 
-/// The files of a worker that nobody needs any more.
+/// The files that a worker no longer uses.
 #[derive(Debug, Default)]
 pub(crate) struct Closing {
     returned: Returned,
     /// Deleted files, by the numbers of the jobs that close them.
     aside: BTreeMap<u64, (OwnedFd, Name)>,
     numbers: u64,
-    /// The number that was asked about last.
+    /// The last number that was requested again.
     asked: u64,
 }
 
 impl Closing {
-    /// Where files go back to.
+    /// The queue to which unused files return.
     pub(super) fn returned(&self) -> &Returned {
         &self.returned
     }
 
-    /// Closes the files that were given back, and sets deleted ones aside: as many as a turn has opened or let go. Gives the
-    /// site and the number of each that was set aside.
+    /// Closes the returned files and sets deleted ones aside. Returns the site and number of each file set
+    /// aside. The number of files is bounded by those that a turn opens or drops.
     pub(super) fn see_to_returned(&mut self) -> Vec<(SiteId, u64)> {
         let mut set_aside = Vec::new();
         for (file, name) in self.returned.take() {
@@ -137,7 +144,7 @@ impl Closing {
         set_aside
     }
 
-    /// The site and the number of files that are set aside: a bounded number of them, others each time.
+    /// The site and number of some files that are set aside: a bounded number, different ones each time.
     pub(super) fn aside(&mut self) -> Vec<(SiteId, u64)> {
         let (behind, before) = (self.aside.range(self.asked + 1..), self.aside.range(..=self.asked));
         let all = behind.chain(before).map(|(number, (_, name))| (site_of(name), *number));
@@ -151,28 +158,28 @@ impl Closing {
         self.aside.get(&number).map(|(file, _)| file.as_fd())
     }
 
-    /// Takes a file that was set aside: somebody else closes it.
+    /// Removes a file that was set aside, because another process or thread closes it.
     pub(super) fn take(&mut self, number: u64) -> Option<OwnedFd> {
         self.aside.remove(&number).map(|(file, _)| file)
     }
 
-    /// Whether there is nothing to be closed.
+    /// Whether no file waits to be closed.
     pub(super) fn is_empty(&self) -> bool {
         self.aside.is_empty() && self.returned.is_empty()
     }
 }
 
-/// The site on whose disk a file is; listings, which are on none, count for the first.
+/// The site whose disk has the file. A listing has no site and counts for the first one.
 fn site_of(name: &Name) -> SiteId {
     name.as_ref().map_or(SiteId(0), |(site, _)| *site)
 }
 
-/// Closes a file, unless it has to be set aside.
+/// Closes a file. Returns it if it must be set aside instead.
 fn close(file: OwnedFd, has_room: bool) -> Option<OwnedFd> {
-    // Nothing may be asked of a place, and closing it frees nothing. A file that is deleted just now, between the question
-    // and the close, is waited for.
+    // An `O_PATH` descriptor cannot be checked without blocking, and closing it frees nothing. A file that is
+    // deleted between the check and the close does block; this is rare enough to accept.
     let is_deleted =
-        file::is_place(&file).is_ok_and(|place| !place) && file::is_deleted(&file).unwrap_or(false);
+        file::is_path_only(&file).is_ok_and(|place| !place) && file::is_deleted(&file).unwrap_or(false);
     (is_deleted && has_room).then_some(file)
 }
 
@@ -182,7 +189,8 @@ mod tests {
 
     #[test]
     fn a_deleted_file_is_set_aside_and_another_is_closed() {
-        let path = std::env::temp_dir().join(format!("flash-site-file-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
         std::fs::write(&path, "x").expect("a file");
         let mut closing = Closing::default();
         let open = |closing: &Closing| {
@@ -192,7 +200,7 @@ mod tests {
         };
         let (kept, deleted) = (open(&closing), open(&closing));
         drop(kept);
-        assert!(!closing.is_empty(), "it goes back to its worker");
+        assert!(!closing.is_empty(), "a dropped file returns to its worker");
         let _ = closing.see_to_returned();
         assert!(closing.is_empty());
         std::fs::remove_file(&path).expect("removed");
@@ -200,7 +208,7 @@ mod tests {
         let _ = closing.see_to_returned();
         let aside = closing.aside();
         assert_eq!(aside.iter().map(|(site, _)| *site).collect::<Vec<_>>(), [SiteId(3)]);
-        assert!(closing.get(aside[0].1).is_some(), "it stays until somebody takes it");
+        assert!(closing.get(aside[0].1).is_some(), "a file set aside stays until it is taken");
         assert!(closing.take(aside[0].1).is_some() && closing.is_empty());
     }
 }

@@ -1,5 +1,5 @@
-//! A client's socket as the engine has it: dropping it closes the connection, also for a thread that waits
-//! on it.
+//! The socket of a client or a server, as the engine holds it. Dropping it closes the connection, even if another thread waits
+//! on the socket.
 
 use std::sync::Arc;
 
@@ -8,16 +8,19 @@ use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
 
 use super::calls::{Call, lap};
 
-/// A client's socket.
+/// The socket of a client or a server.
 #[derive(Debug)]
 pub enum Socket {
-    /// The loop that has the engine waits on it, too. It is closed before the other is dropped.
+    /// Only the event loop waits on it. The field order matters: the descriptor is closed before `Closed` is
+    /// dropped.
     Own(OwnedFd, Closed),
-    /// A thread waits on it without the engine, by a handle of its own ([`Socket::share`]).
+    /// It leads to a server.
+    Link(OwnedFd, Closed),
+    /// A thread waits on it without the engine, through its own handle ([`Socket::share`]).
     Shared(Arc<OwnedFd>),
 }
 
-/// Counts the closing of what was dropped before it.
+/// Times the close of the descriptor that was dropped before it.
 #[derive(Debug)]
 pub struct Closed;
 
@@ -28,16 +31,21 @@ impl Drop for Closed {
 }
 
 impl Socket {
-    /// One that nobody but the loop waits on.
+    /// A socket on which only the event loop waits.
     pub(super) fn own(socket: OwnedFd) -> Self {
         Socket::Own(socket, Closed)
     }
 
-    /// A handle to wait on; it keeps the number from being used for another connection. None of one that is
-    /// not to be shared.
+    /// A socket that leads to a server.
+    pub(super) fn link(socket: OwnedFd) -> Self {
+        Socket::Link(socket, Closed)
+    }
+
+    /// A handle to wait on. It prevents the descriptor number from being reused for another connection. None
+    /// for a socket that is not shared.
     pub fn share(&self) -> Option<Arc<OwnedFd>> {
         match self {
-            Socket::Own(..) => None,
+            Socket::Own(..) | Socket::Link(..) => None,
             Socket::Shared(socket) => Some(Arc::clone(socket)),
         }
     }
@@ -47,7 +55,7 @@ impl AsFd for Socket {
     #[inline]
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Socket::Own(socket, _) => socket.as_fd(),
+            Socket::Own(socket, _) | Socket::Link(socket, _) => socket.as_fd(),
             Socket::Shared(socket) => socket.as_fd(),
         }
     }
@@ -58,7 +66,7 @@ impl Drop for Socket {
         if let Socket::Shared(socket) = self
             && Arc::strong_count(socket) > 1
         {
-            // Who waits on it is to notice. It fails only when the connection is over anyway.
+            // Wakes the thread that waits on the socket. This fails only if the connection has already ended.
             let _ = net::end(socket);
         }
     }
@@ -73,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_on_a_socket_is_told_when_it_is_dropped() {
+    fn dropping_a_socket_wakes_the_thread_that_waits_on_it() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let _client = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
         let (accepted, _) = listener.accept().expect("accepted");

@@ -1,44 +1,59 @@
-//! The engine's [`Machine`] on Linux. Nothing in it waits by itself; files are reached as the architecture
-//! says ([`Reach`]).
+//! The engine's [`Machine`] on Linux. Nothing in it blocks by itself; the architecture decides how files are
+//! reached ([`Reach`]).
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use flash_engine::{
-    FilePart, FileSent, FileStat, Files, JobId, Log, LookUpError, Machine, Net, Opened, Resident, SiteId,
-    Task, Want,
+    Band, Bands, FilePart, FileSent, FileStat, Files, Gateway, JobId, Key, Log, LookUpError, Machine, Net,
+    Opened, Resident, ServerId, SiteId, Task, UplinkShare, Want,
 };
 use flash_prompt::OwnedFd;
+use flash_prompt::net::InFlightCap;
+use flash_prompt::sharers::Sharers;
 use flash_prompt::{clock, file, net};
 
 use super::calls::{Call, lap, timed};
 use super::complaint::Complaint;
+use super::gateway::GatewayChannel;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
 use super::own_jobs::OwnJobs;
+use super::priority::{self, Marks};
 use super::reach::{Reach, Sending};
 use super::site_file::{Closing, SiteFile};
 use super::socket::Socket;
+use super::store::Store;
 use crate::control::{Notice, send_notice};
 use crate::convert;
 use crate::panics;
 
-/// How long a worker that is done waits for the log writer to take its last lines.
+/// How long a drained worker waits for the log writer to accept its last lines.
 const LAST_LINES_MS: u64 = 1_000;
-/// Messages for the operator that wait for the supervisor.
+/// Up to this total length, head and body are copied together and sent as one piece.
+const JOINED_BYTES_MAX: usize = 2048;
+/// Maximum number of messages for the operator that wait for the supervisor.
 const REPORTS_MAX: usize = 64;
 
-/// Sockets, files, helpers and logs of one worker.
+/// The sockets, files, helpers and logs of one worker.
 pub struct LinuxSystem {
-    /// None where look-ups are jobs: the root is not there, or its file system may wait for somebody
-    /// else.
+    /// None for a site whose look-ups are jobs: its root is missing, or its file system may depend on another
+    /// process or host.
     roots: Vec<Option<OwnedFd>>,
     reach: Reach,
     sending: Sending,
+    marks: Marks,
+    cap: Option<InFlightCap>,
+    /// The workers at the same uplink; None if it has no known rate.
+    sharers: Option<Sharers>,
     pub(super) helpers: Helpers,
-    /// In place of helpers.
+    /// Jobs of the worker's own process, in architectures without helpers.
     pub own: Option<OwnJobs>,
     pub(super) log: LogBuffer,
+    /// None if the store is disabled.
+    pub(super) store: Option<Store>,
+    pub(super) gateway: GatewayChannel,
     pub(super) closing: Closing,
     supervisor: OwnedFd,
     reports: Vec<String>,
@@ -50,27 +65,50 @@ pub struct LinuxSystem {
     finishing_until_ms: Option<u64>,
 }
 
-/// What it is made of.
+/// The parts of a [`LinuxSystem`].
 pub(super) struct Parts {
     pub(super) roots: Vec<Option<OwnedFd>>,
     pub(super) reach: Reach,
     pub(super) sending: Sending,
+    pub(super) marks: Marks,
+    pub(super) cap: Option<InFlightCap>,
+    pub(super) sharers: Option<Sharers>,
     pub(super) helpers: Helpers,
     pub(super) own: Option<OwnJobs>,
     pub(super) log: LogBuffer,
+    pub(super) store: Option<Store>,
+    pub(super) gateway: GatewayChannel,
     pub(super) supervisor: OwnedFd,
 }
 
 impl LinuxSystem {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { roots, reach, sending, helpers, own, log, supervisor } = parts;
+        let Parts {
+            roots,
+            reach,
+            sending,
+            marks,
+            cap,
+            sharers,
+            helpers,
+            own,
+            log,
+            store,
+            gateway,
+            supervisor,
+        } = parts;
         Self {
             roots,
             reach,
             sending,
+            marks,
+            cap,
+            sharers,
             helpers,
             own,
             log,
+            store,
+            gateway,
             supervisor,
             closing: Closing::default(),
             reports: Vec::new(),
@@ -83,7 +121,7 @@ impl LinuxSystem {
         }
     }
 
-    /// The roots under which it looks files up by itself.
+    /// The roots under which the worker itself looks up files.
     pub fn roots(&self) -> impl Iterator<Item = &OwnedFd> {
         self.roots.iter().flatten()
     }
@@ -93,11 +131,15 @@ impl LinuxSystem {
             || !self.closing.is_empty()
             || !self.log.is_empty()
             || !self.reports.is_empty()
+            || self.store.as_ref().is_some_and(Store::has_work)
     }
 
-    /// Does what needs no event, every so often.
+    /// Does periodic work that no event announces.
     pub(super) fn keep_house(&mut self, now_ms: u64) {
         self.helpers.keep_house(now_ms);
+        if let Some(store) = &mut self.store {
+            store.keep_house();
+        }
         self.log.flush();
         if self.log.has_dropped() && self.dropped_lines.is_due(now_ms) {
             let dropped = self.log.take_dropped();
@@ -108,12 +150,13 @@ impl LinuxSystem {
         self.send_reports();
     }
 
-    /// Whether everything was handed over, so that the worker can end; what the log writer has
-    /// not taken after a while is given up.
+    /// Whether all log lines and messages were handed over, so that the worker can end. After a while, the
+    /// remaining lines are dropped.
     pub(super) fn has_finished(&mut self, now_ms: u64) -> bool {
         self.log.flush();
         let until_ms = *self.finishing_until_ms.get_or_insert(now_ms + LAST_LINES_MS);
-        if self.log.has_lines() && now_ms < until_ms {
+        let has_names = self.store.as_ref().is_some_and(|store| !store.has_told_names());
+        if (self.log.has_lines() || has_names) && now_ms < until_ms {
             return false;
         }
         let dropped = self.log.give_up();
@@ -124,7 +167,7 @@ impl LinuxSystem {
         true
     }
 
-    /// Says that the file system failed, at first and then at powers of ten.
+    /// Reports failures of the file system: the first, then the 10th, 100th and so on.
     pub(super) fn complain_of_failure(&mut self, number: i32) {
         self.failures += 1;
         if self.failures.ilog10() != (self.failures - 1).checked_ilog10().unwrap_or(u32::MAX) {
@@ -133,11 +176,17 @@ impl LinuxSystem {
         }
     }
 
-    /// Says that a helper died at work.
+    /// Reports that a helper died while it had a job.
     pub(super) fn complain_of_loss(&mut self) {
         if self.lost_helpers.is_due(clock::monotonic_ms()) {
             self.report("a helper ended before its job was done; its requests were answered 503");
         }
+    }
+
+    /// How much a connection may have in flight. The bound is for the way to clients.
+    #[inline]
+    fn cap_of(&self, socket: &Socket) -> Option<InFlightCap> {
+        self.cap.filter(|_| !matches!(socket, Socket::Link(..)))
     }
 
     fn send_reports(&mut self) {
@@ -166,7 +215,10 @@ impl Net for LinuxSystem {
 
     #[inline]
     fn send(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
-        let sent = net::send(socket, bytes);
+        let sent = match self.cap_of(socket) {
+            None => net::send(socket, bytes),
+            Some(cap) => net::send_capped(socket, cap, bytes, &[]),
+        };
         lap(Call::Send);
         sent
     }
@@ -175,19 +227,31 @@ impl Net for LinuxSystem {
         if first.is_empty() {
             return self.send(socket, second);
         }
+        // One piece costs the kernel less than two, and copying a short one is cheap.
+        if first.len() + second.len() <= JOINED_BYTES_MAX {
+            let mut joined = [0; JOINED_BYTES_MAX];
+            joined[..first.len()].copy_from_slice(first);
+            joined[first.len()..][..second.len()].copy_from_slice(second);
+            return self.send(socket, &joined[..first.len() + second.len()]);
+        }
+        if let Some(cap) = self.cap_of(socket) {
+            let sent = net::send_capped(socket, cap, first, second);
+            lap(Call::Send);
+            return sent;
+        }
         let sent = net::send_parts(socket, &[IoSlice::new(first), IoSlice::new(second)]);
         lap(Call::Send);
         sent
     }
 
     fn end_sending(&mut self, socket: &Socket) {
-        // Fails only when the connection is gone.
+        // This fails only if the connection has gone.
         let _ = net::end_sending(socket);
         lap(Call::Send);
     }
 
     fn reset(&mut self, socket: &Socket) {
-        // Fails only when the connection is gone.
+        // This fails only if the connection has gone.
         let _ = net::reset(socket);
         lap(Call::Send);
     }
@@ -196,6 +260,18 @@ impl Net for LinuxSystem {
         let bytes = net::unsent_bytes(socket).unwrap_or(0);
         lap(Call::Send);
         bytes as u64
+    }
+}
+
+impl Bands for LinuxSystem {
+    fn set_band(&mut self, socket: &Socket, peer: &SocketAddr, band: Band) {
+        priority::set(socket, peer, band, self.marks);
+    }
+}
+
+impl UplinkShare for LinuxSystem {
+    fn share_uplink(&mut self, uses: bool) -> u32 {
+        self.sharers.as_ref().map_or(0, |sharers| sharers.announce(uses))
     }
 }
 
@@ -225,13 +301,18 @@ impl Files for LinuxSystem {
             file::Resident::Bytes(bytes) => Resident::Bytes(bytes),
             file::Resident::Absent => Resident::Absent,
             file::Resident::Unknown => {
-                if !file::is_place(file)?
+                if !file::is_path_only(file)?
                     && !std::mem::replace(&mut self.said_unknown, true)
                     && let Err(e) = file::tells_residency(file)
                 {
+                    let reads = if self.store.is_some() {
+                        "helpers or threads load files that are not in the store"
+                    } else {
+                        "helpers or threads read every file"
+                    };
                     self.report(&format!(
-                        "the kernel does not tell which files are in memory ({e}): their reads are \
-                         left to helpers or threads; run flash as the files' owner, or with CAP_FOWNER, on Linux 6.5 or later"
+                        "the kernel does not report which files are in memory ({e}), so {reads}; for hits in the page cache, run flash as \
+                         the files' owner, or with CAP_FOWNER, on Linux 6.5 or later"
                     ));
                 }
                 Resident::Unknown
@@ -241,6 +322,12 @@ impl Files for LinuxSystem {
 
     fn stat(&mut self, file: &SiteFile) -> io::Result<FileStat> {
         Ok(convert::stat(&timed(Call::Stat, || file.name(), || (self.reach.stat)(file))?))
+    }
+}
+
+impl flash_engine::Blocks for LinuxSystem {
+    fn block(&mut self, stat: &FileStat, number: u64) -> Option<flash_engine::Block> {
+        self.store.as_mut()?.block(stat, number)
     }
 }
 
@@ -254,7 +341,7 @@ impl flash_engine::Helpers for LinuxSystem {
         let started = self.helpers.start(id, task, startable, aside);
         lap(Call::Message);
         if started && let Some(number) = number {
-            // The helper, or the message to it, has the file: this is not its last close.
+            // The helper, or the message to it, has the file too, so this is not its last close.
             drop(self.closing.take(number));
         }
         started
@@ -264,7 +351,7 @@ impl flash_engine::Helpers for LinuxSystem {
         let message = match &mut self.own {
             Some(own) => {
                 own.give_up(id);
-                "the disk kept a thread beyond the deadline; its requests were answered 503"
+                "a thread waited for the disk beyond its deadline; its requests were answered 503"
             }
             None => {
                 self.helpers.abandon(id);
@@ -275,6 +362,12 @@ impl flash_engine::Helpers for LinuxSystem {
         if self.overdue.is_due(clock::monotonic_ms()) {
             self.report(message);
         }
+    }
+}
+
+impl Gateway for LinuxSystem {
+    fn connect(&mut self, link: Key, server: ServerId) {
+        self.gateway.ask(link, server);
     }
 }
 

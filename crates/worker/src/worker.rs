@@ -1,35 +1,39 @@
-//! The loop of a worker.
+//! The event loop of a worker: waits for events, passes them to the engine, and does the periodic work.
+
+mod accept;
+mod links;
 
 use std::io;
-use std::net::SocketAddr;
 
-use flash_engine::{Engine, JobId, Key, Log, Moment, Outcome, Readiness, SiteId, Task};
-use flash_prompt::epoll::{Epoll, Ready, Watch};
-use flash_prompt::mechanism::{Awaited, Mechanism, MechanismKind};
+use flash_engine::{AcceptQueue, Engine, JobId, Key, Log, Moment, Outcome, Readiness, SiteId, Task};
+use flash_prompt::epoll::{Ready, Watch};
+use flash_prompt::mechanism::{Awaited, Mechanism};
 use flash_prompt::timer::Timer;
 use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
 use flash_prompt::{channel, clock, net};
 
 use crate::calls::{self, Call, lap};
-use crate::complaint::Complaint;
 use crate::control::{InForce, Notice, Order, receive_order, send_notice};
+use crate::gateway::GatewayChannel;
 use crate::helpers::{self, Helpers};
 use crate::log::LogBuffer;
 use crate::own_jobs::{OwnJob, OwnJobs};
 use crate::reach::{Reach, Sending};
-use crate::setup::{Accepts, Given, Plan, Root};
+use crate::refusals::Refusals;
+use crate::setup::{Accepts, Given, GivenStore, Plan, Root};
 use crate::site_file::{self, SiteFile};
-use crate::socket::Socket;
 use crate::stats::Counters;
+use crate::store::Store;
 use crate::system::{LinuxSystem, Parts};
 
-/// Ready descriptors taken from the kernel at once.
+/// Maximum number of ready descriptors taken from the kernel at once.
 const EVENTS_MAX: usize = 256;
-/// Connections accepted from one listener in one turn.
-const ACCEPTS_PER_TURN_MAX: usize = 32;
-/// How often what needs no event is seen to: idle helpers, log lines, counts to be reported.
+/// Blocks are loaded without a request only while fewer jobs than this are under way, so that misses have the
+/// disk.
+const WARM_UPS_MAX: usize = 2;
+/// Period of the work that no event announces: idle helpers, log lines, reports.
 const HOUSEKEEPING_MS: u64 = 100;
-/// What a ready descriptor belongs to, in the upper byte of its token.
+/// The kind of a ready descriptor, in the upper byte of its token.
 pub mod kind {
     /// A client.
     pub const CONNECTION: u64 = 0;
@@ -41,8 +45,18 @@ pub mod kind {
     pub const CONTROL: u64 = 3;
     /// The timer of the loop.
     pub const TIMER: u64 = 4;
-    /// Of an architecture's own.
+    /// A descriptor of the architecture's own.
     pub const BELL: u64 = 5;
+    /// The channel to the keeper of the store.
+    pub const KEEPER: u64 = 6;
+    /// A listening socket of the warm endpoint.
+    pub const DOOR: u64 = 7;
+    /// A connection of the warm endpoint.
+    pub const VISITOR: u64 = 8;
+    /// The channel to the gateway.
+    pub const GATEWAY: u64 = 9;
+    /// A connection to the server of a route.
+    pub const UPSTREAM: u64 = 10;
 }
 
 const KIND_SHIFT: u32 = 56;
@@ -53,78 +67,93 @@ pub fn token(kind: u64, number: u64) -> u64 {
     kind << KIND_SHIFT | number
 }
 
-/// The kind and the number of a token.
+/// The kind and number of a token.
 #[must_use]
 pub fn parts(token: u64) -> (u64, u64) {
     (token >> KIND_SHIFT, token & ((1 << KIND_SHIFT) - 1))
 }
 
-/// What a client is told that comes when the worker is at a limit.
-const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nServer: flash\r\nContent-Length: 0\r\n\
-    Retry-After: 2\r\nConnection: close\r\n\r\n";
-
-/// A worker, from its start on.
+/// A worker.
 pub struct Worker {
-    /// All that is decided is decided there.
+    /// The engine, which makes all decisions.
     pub engine: Engine<LinuxSystem>,
-    /// Sockets, files, helpers and logs.
+    /// The sockets, files, helpers and logs.
     pub sys: LinuxSystem,
-    /// Where everything is watched.
+    /// The event mechanism that watches every descriptor.
     pub mechanism: Mechanism,
     timer: Timer,
+    /// The paths of the sites' roots.
+    roots: Vec<Vec<u8>>,
     control: OwnedFd,
     listeners: Vec<OwnedFd>,
+    /// The accept queue of each listener.
+    queues: Vec<AcceptQueue>,
     accepts: Accepts,
     /// Whether the listeners are watched.
     listening: bool,
-    /// Kept for a moment when no other descriptor is left.
+    /// A spare descriptor, closed for a moment when no other descriptor is left.
     spare: Option<OwnedFd>,
     draining: bool,
     now_ms: u64,
+    /// Whether this turn has as many events as are taken at once, so that others are likely to wait.
+    is_full: bool,
     housekeeping_ms: u64,
-    refusals: Complaint,
-    refused: u64,
-    /// What the operator is told to do about refused clients.
-    refusal_advice: &'static str,
+    refusals: Refusals,
 }
 
 fn moment(now_ns: u64) -> Moment {
     Moment { monotonic_ms: now_ns / 1_000_000, wall_ns: clock::wall_ns() }
 }
 
-/// What poll or select is to tell of a token; None for one whose descriptor is closed.
+fn from_engine(awaited: Readiness) -> Awaited {
+    let Readiness { readable, writable, hung_up, .. } = awaited;
+    Awaited { readable, writable, hung_up }
+}
+
+fn to_engine(ready: Ready) -> Readiness {
+    let Ready { readable, writable, hung_up, broken, .. } = ready;
+    Readiness { readable, writable, hung_up, broken }
+}
+
+/// The events that poll or select must watch for a token; None if its descriptor is closed.
 fn awaited(engine: &Engine<LinuxSystem>, sys: &LinuxSystem, token: u64) -> Option<Awaited> {
     let (kind, number) = parts(token);
     match kind {
-        kind::CONNECTION => {
-            let Readiness { readable, writable, hung_up, .. } = engine.awaited(Key::from_u64(number))?;
-            Some(Awaited { readable, writable, hung_up })
-        }
+        kind::CONNECTION => engine.awaited(Key::from_u64(number)).map(from_engine),
+        kind::UPSTREAM => engine.awaited_of_link(Key::from_u64(number)).map(from_engine),
         kind::HELPER => sys.helpers.has(number).then_some(Awaited::INPUT),
+        kind::GATEWAY => sys.gateway.hears(number).then_some(Awaited::INPUT),
+        kind::KEEPER => sys.store.as_ref().filter(|store| store.hears(number)).map(|_| Awaited::INPUT),
         _ => Some(Awaited::INPUT),
     }
 }
 
-/// What to do about clients that had to be refused.
-fn refusal_advice(mechanism: MechanismKind) -> &'static str {
-    match mechanism {
-        MechanismKind::Select => "select has room for no more: take --event-mechanism epoll",
-        _ => "raise --connections or the descriptor limit (ulimit -n)",
+/// The view of the store, with its keeper.
+fn connected_store(given: GivenStore, mechanism: &mut Mechanism) -> Store {
+    let (mut store, keeper) = Store::new(given);
+    if let Some(channel) = keeper {
+        store.connect(mechanism, |number| token(kind::KEEPER, number), channel);
     }
+    store
 }
 
 impl Worker {
-    /// A worker that reaches files as `reach` says, with helpers or, if they are given, jobs of its own.
+    /// Makes a worker that reaches files through `reach`, with helpers or with jobs of its own.
     ///
     /// # Errors
     ///
-    /// Those of making its event mechanism and timer, and of watching what it was given.
+    /// Any error of making its event mechanism and timer, or of watching its descriptors.
     pub fn new(given: Given, plan: Plan, reach: Reach, own: Option<OwnJobs>) -> io::Result<Worker> {
         calls::know_roots(&plan.rules.sites);
-        let Given { control, roots, listeners, log: log_writer, helpers: threads } = given;
+        let Given { control, roots, listeners, log: log_writer, store, gateway, sharers, helpers: threads } =
+            given;
         let mut mechanism = Mechanism::new(plan.mechanism, EVENTS_MAX)?;
         channel::set_nonblocking(&control)?;
         mechanism.add(&control, token(kind::CONTROL, 0), Watch::Input)?;
+        for listener in &listeners {
+            net::cap_in_flight(listener, plan.cap)?;
+            net::bound_unsent(listener, plan.unsent_bytes_max)?;
+        }
         let timer = Timer::new()?;
         mechanism.add(&timer, token(kind::TIMER, 0), Watch::Input)?;
         let now = moment(clock::monotonic_ns());
@@ -138,46 +167,55 @@ impl Worker {
         if let Some(channel) = log_writer {
             log.connect(channel);
         }
-        // Under the others look-ups may wait for somebody else: they are jobs.
+        let store = store.map(|given| connected_store(given, &mut mechanism));
+        let gateway = GatewayChannel::to(gateway, &mut mechanism, |number| token(kind::GATEWAY, number));
+        // Under the other roots, a look-up may wait for another process or host, so it is a job.
         let looks_up = |root: Root| (reach.under_all_roots || root.is_local).then_some(root.folder);
         let sys = LinuxSystem::new(Parts {
             roots: roots.into_iter().map(|root| root.and_then(looks_up)).collect(),
             reach,
             sending: Sending::new(plan.send, &reach),
+            marks: plan.marks,
+            cap: plan.cap,
+            sharers,
             helpers,
             own,
             log,
+            store,
+            gateway,
             supervisor: control.try_clone()?,
         });
+        let roots = plan.rules.sites.iter().map(|site| site.root.as_os_str().as_encoded_bytes().to_vec());
         let mut worker = Worker {
+            roots: roots.collect(),
             engine: Engine::new(plan.rules, now),
             sys,
             mechanism,
             timer,
             spare: Some(control.try_clone()?),
             control,
+            queues: vec![AcceptQueue::new(plan.accept_wait_ms); listeners.len()],
             listeners,
             accepts: plan.accepts,
             listening: false,
             draining: false,
             now_ms: now.monotonic_ms,
+            is_full: false,
             housekeeping_ms: now.monotonic_ms,
-            refusals: Complaint::default(),
-            refused: 0,
-            refusal_advice: refusal_advice(plan.mechanism),
+            refusals: Refusals::new(plan.mechanism),
         };
         worker.listen(true)?;
         Ok(worker)
     }
 
-    /// The timer of its loop, the one descriptor that it reads from by read(2).
+    /// The timer of the event loop, the only descriptor that is read by read(2).
     #[must_use]
     pub fn timer(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }
 
-    /// Runs until the supervisor is gone, or, after it said so, until nothing is under way. `end_turn` does
-    /// what the architecture has to do besides.
+    /// Runs until the supervisor has gone or, after an order to drain, until no connection is left.
+    /// `end_turn` does the architecture's own work at the end of a turn.
     pub fn run(mut self, mut end_turn: impl FnMut(&mut Worker) -> io::Result<()>) -> io::Result<()> {
         let mut batch = Vec::with_capacity(EVENTS_MAX);
         loop {
@@ -195,49 +233,89 @@ impl Worker {
         }
     }
 
-    /// Reads the clock, once a turn and after each wait. So many `events` are to be heard.
+    /// Reads the clock, once per turn and after each wait. `events` is the number of events to be handled.
     pub fn begin_turn(&mut self, events: usize) {
         let now_ns = clock::monotonic_ns();
         calls::begin_turn(now_ns, events);
         let now = moment(now_ns);
         self.now_ms = now.monotonic_ms;
+        self.is_full = events >= EVENTS_MAX;
         self.engine.handle_turn(now);
     }
 
-    /// Does what follows the events of a turn.
+    /// Does the work at the end of a turn.
     pub fn end_turn(&mut self) {
-        // Before jobs are started: housekeeping may let them ask for helpers again.
+        // Housekeeping comes before jobs are started, because it can allow helpers to be requested again.
         if self.now_ms >= self.housekeeping_ms {
             self.housekeeping_ms = self.now_ms + HOUSEKEEPING_MS;
             self.sys.keep_house(self.now_ms);
-            self.complain(self.now_ms);
-            // Those whose jobs were lost, or had no room; for others this changes nothing.
+            if let Some(report) = self.refusals.report(self.now_ms, self.engine.connections_len()) {
+                self.sys.report(&report);
+            }
+            // Repeats the request for files whose jobs were lost or found no room; it has no effect on
+            // others.
             let set_aside = self.sys.closing.aside();
             self.close_deleted(set_aside);
         }
         self.close_returned();
+        self.fail_links();
         self.go_on();
         self.engine.handle_timeouts(&mut self.sys);
+        self.warm();
+        self.release_blocks();
+        self.queues.iter_mut().for_each(|queue| queue.handle_turn_end(self.is_full));
     }
 
-    /// Gives connections that used up their turn, or whose job is done, another one.
+    /// Releases evicted blocks of the store that are no longer sent.
+    #[inline]
+    pub fn release_blocks(&mut self) {
+        if let Some(store) = &mut self.sys.store {
+            store.release();
+        }
+    }
+
+    /// Loads blocks that were hot before the start into the store, a few at a time, and only while no request
+    /// waits.
+    fn warm(&mut self) {
+        let Some(store) = self.sys.store.as_mut().filter(|store| store.is_warming()) else { return };
+        if self.engine.jobs_under_way() >= WARM_UPS_MAX {
+            return;
+        }
+        let Some(block) = store.next_warm() else { return };
+        if !self.engine.handle_warm(&mut self.sys, block.0, &block.1, block.2)
+            && let Some(store) = &mut self.sys.store
+        {
+            store.put_warm_back(block);
+        }
+    }
+
+    /// Reports the names of the blocks in the store to the keeper.
+    fn tell_names(&mut self) {
+        let Some(store) = self.sys.store.as_mut().filter(|store| store.tells_names()) else { return };
+        let roots = &self.roots;
+        self.engine.each_name(|site, path, stat| {
+            store.name(roots.get(usize::from(site.0)).map_or(&[], Vec::as_slice), path, stat);
+        });
+    }
+
+    /// Continues connections that used up their turn, and those whose job is done.
     pub fn go_on(&mut self) {
         self.engine.handle_continued(&mut self.sys);
     }
 
-    /// Whether it was told to finish.
+    /// Whether it was ordered to drain.
     pub fn is_draining(&self) -> bool {
         self.draining
     }
 
-    /// Whether it was told to finish, and has.
+    /// Whether it was ordered to drain and has finished.
     pub fn is_over(&mut self) -> bool {
         self.draining && self.engine.is_drained() && self.sys.has_finished(self.now_ms)
     }
 
-    /// Sets the timer for what comes next; gives 0 when there is work at once.
+    /// Sets the timer for the next deadline. Returns 0 if there is work to do at once.
     pub fn until_next(&mut self) -> io::Result<Option<u64>> {
-        if self.sys.own.as_ref().is_some_and(OwnJobs::has_one) {
+        if self.sys.own.as_ref().is_some_and(OwnJobs::has_one) || self.sys.gateway.has_failed() {
             return Ok(Some(0));
         }
         let mut next_ms = self.engine.poll_next_ms();
@@ -252,12 +330,12 @@ impl Worker {
         Ok(None)
     }
 
-    /// Has the timer run down at once.
+    /// Makes the timer expire at once.
     pub fn wake_loop(&mut self) -> io::Result<()> {
         self.timer.at_latest(0)
     }
 
-    /// Has everybody hear what the kernel gave at once.
+    /// Handles a batch of ready descriptors.
     pub fn dispatch(&mut self, batch: &[Ready]) -> io::Result<()> {
         self.count_dispatch(batch);
         for ready in batch {
@@ -274,137 +352,29 @@ impl Worker {
         }
     }
 
-    /// Acts on one ready descriptor.
+    /// Handles one ready descriptor.
     ///
     /// # Errors
     ///
-    /// `UnexpectedEof` when the supervisor is gone, and those of its channel.
+    /// `UnexpectedEof` if the supervisor has gone, and errors of its channel.
     #[inline]
     pub fn hear(&mut self, ready: Ready) -> io::Result<()> {
         let (kind, number) = parts(ready.token);
         match kind {
             kind::CONNECTION => {
-                let readiness = Readiness {
-                    readable: ready.readable,
-                    writable: ready.writable,
-                    hung_up: ready.hung_up,
-                    broken: ready.broken,
-                };
-                self.engine.handle_ready(&mut self.sys, Key::from_u64(number), readiness);
+                self.engine.handle_ready(&mut self.sys, Key::from_u64(number), to_engine(ready));
+            }
+            kind::UPSTREAM => {
+                self.engine.handle_link_ready(&mut self.sys, Key::from_u64(number), to_engine(ready));
             }
             kind::LISTENER => self.accept(number as usize),
             kind::HELPER => self.hear_helper(number),
             kind::TIMER => self.timer.clear(),
+            kind::KEEPER => self.hear_keeper(),
+            kind::GATEWAY => self.hear_gateway(),
             _ => self.hear_supervisor()?,
         }
         Ok(())
-    }
-
-    fn accept(&mut self, listener: usize) {
-        for _ in 0..ACCEPTS_PER_TURN_MAX {
-            let Some(fd) = self.listeners.get(listener) else { return };
-            if self.accepts == Accepts::OneAtATime && !self.engine.is_drained() {
-                return;
-            }
-            let accepted = net::accept(fd);
-            lap(Call::Accept);
-            match accepted {
-                Ok((socket, peer)) => drop(self.welcome(Socket::own(socket), peer, None)),
-                Err(e) => match e.kind() {
-                    io::ErrorKind::WouldBlock => return,
-                    io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
-                    _ => {
-                        let listeners = std::mem::take(&mut self.listeners);
-                        self.accept_at_limit(&listeners[listener]);
-                        self.listeners = listeners;
-                        return;
-                    }
-                },
-            }
-        }
-    }
-
-    /// Takes a connection in and has it watched, by `elsewhere` if that is given; None if it was refused.
-    pub fn welcome(&mut self, socket: Socket, peer: SocketAddr, elsewhere: Option<&Epoll>) -> Option<Key> {
-        match self.engine.handle_accept(&mut self.sys, socket, peer) {
-            Ok(key) => {
-                let socket = self.engine.connection(key)?;
-                let token = token(kind::CONNECTION, key.to_u64());
-                let watched = match elsewhere {
-                    Some(epoll) => epoll.add(socket, token, Watch::Connection),
-                    None => self.mechanism.add(socket, token, Watch::Connection),
-                };
-                lap(Call::Watch);
-                if watched.is_ok() {
-                    return Some(key);
-                }
-                // Memory for the watch ran out; nothing was received or sent yet.
-                self.cut(key);
-                self.engine.count_refused();
-                self.refused += 1;
-            }
-            Err(socket) => self.refuse(&socket),
-        }
-        None
-    }
-
-    /// Closes a connection that cannot go on.
-    pub fn cut(&mut self, key: Key) {
-        let broken = Readiness { broken: true, ..Readiness::default() };
-        self.engine.handle_ready(&mut self.sys, key, broken);
-    }
-
-    /// Watches the listeners, or leaves them to others.
-    pub fn listen(&mut self, on: bool) -> io::Result<()> {
-        if self.listening != on {
-            for (number, listener) in self.listeners.iter().enumerate() {
-                if on {
-                    let watch = if self.accepts == Accepts::All { Watch::Input } else { Watch::Shared };
-                    self.mechanism.add(listener, token(kind::LISTENER, number as u64), watch)?;
-                } else {
-                    self.mechanism.remove(listener)?;
-                }
-            }
-            self.listening = on;
-        }
-        Ok(())
-    }
-
-    /// Without a descriptor nothing can be accepted, and the listener would be ready for ever:
-    /// the spare one is lent to refuse one client at a time.
-    pub fn accept_at_limit(&mut self, listener: impl AsFd) {
-        self.spare = None;
-        let accepted = net::accept(listener);
-        lap(Call::Accept);
-        if let Ok((socket, _)) = accepted {
-            self.refuse(&socket);
-        }
-        self.spare = self.control.try_clone().ok();
-    }
-
-    fn refuse(&mut self, socket: impl AsFd) {
-        // Closing with unread input would reset the connection, and the answer with it.
-        let _ = net::recv(&socket, &mut [0; 4096]);
-        // A client that is gone already need not be told.
-        let _ = net::send(&socket, REFUSAL);
-        let _ = net::end_sending(&socket);
-        lap(Call::Send);
-        self.engine.count_refused();
-        self.refused += 1;
-    }
-
-    /// Tells the operator of refused clients, once a minute.
-    fn complain(&mut self, now_ms: u64) {
-        if self.refused == 0 || !self.refusals.is_due(now_ms) {
-            return;
-        }
-        let counters = self.engine.counters();
-        self.sys.report(&format!(
-            "refused {} connections with {} open: a limit of connections or descriptors is reached; \
-             {}",
-            self.refused, counters.connections, self.refusal_advice
-        ));
-        self.refused = 0;
     }
 
     fn hear_helper(&mut self, number: u64) {
@@ -428,20 +398,28 @@ impl Worker {
         }
     }
 
-    /// Has helpers close deleted files. A file whose site has no room for the job is asked about again later.
+    /// Drops the blocks that the keeper evicts from the store.
+    fn hear_keeper(&mut self) {
+        let Some(store) = &mut self.sys.store else { return };
+        for slot in store.hear() {
+            self.engine.handle_leaving(slot.into());
+        }
+    }
+
+    /// Queues jobs that close deleted files. If a site has no room for the job, it is queued again later.
     fn close_deleted(&mut self, set_aside: Vec<(SiteId, u64)>) {
         for (site, number) in set_aside {
             let _ = self.engine.handle_deleted(&mut self.sys, site, number);
         }
     }
 
-    /// Closes the files that nobody needs any more; deleted ones by jobs.
+    /// Closes unused files; deleted files are closed by jobs.
     pub fn close_returned(&mut self) {
         let set_aside = self.sys.closing.see_to_returned();
         self.close_deleted(set_aside);
     }
 
-    /// The job of the worker's own that was started, if one was.
+    /// Takes the job of the worker's own process that was started, if any.
     pub fn take_job(&mut self) -> Option<OwnJob> {
         match self.sys.own.as_mut()?.take()? {
             (id, Task::Close { number }) => {
@@ -455,7 +433,7 @@ impl Worker {
         }
     }
 
-    /// What came of a job of the worker's own.
+    /// Takes the outcome of a job of the worker's own process.
     pub fn finish_own(&mut self, id: JobId, outcome: Outcome<SiteFile>) {
         if self.sys.own.as_mut().is_some_and(|own| own.was_given_up(id)) {
             return self.engine.handle_helper_gone(&mut self.sys, id);
@@ -485,13 +463,29 @@ impl Worker {
                 }
                 Ok(Order::NoHelper) => self.sys.helpers.not_started(),
                 Ok(Order::Log(channel)) => self.sys.log.connect(channel),
+                Ok(Order::Keeper(channel)) => {
+                    if let Some(store) = &mut self.sys.store {
+                        store.reconnect(&mut self.mechanism, |number| token(kind::KEEPER, number), channel);
+                    }
+                }
+                Ok(Order::Gateway(channel)) => {
+                    let token = |number| token(kind::GATEWAY, number);
+                    self.sys.gateway.connect(&mut self.mechanism, token, channel);
+                }
+                Ok(Order::Filler(channel)) => {
+                    if let Some(store) = &self.sys.store {
+                        store.take_filler(channel);
+                    }
+                }
                 Ok(Order::Drain) => self.drain(),
                 Ok(Order::Stats(question)) => self.tell_stats(question),
                 Ok(Order::Stalls(question)) => {
                     self.tell(&Notice::Stalls(question, calls::stalls().to_json()));
                 }
                 Ok(other) => {
-                    self.sys.report(&format!("a bug: the supervisor ordered {other:?} of a running worker"));
+                    self.sys.report(&format!(
+                        "a bug: the supervisor sent the order {other:?} to a running worker"
+                    ));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) => return Err(e),
@@ -504,21 +498,23 @@ impl Worker {
         self.tell(&Notice::Stats(question, counters.to_json()));
     }
 
-    /// Answers a question. A supervisor that has no room for it now will not wait for it, either.
+    /// Answers an order for statistics. If the channel is full, the answer is dropped, because the supervisor
+    /// does not wait for it either.
     fn tell(&self, answer: &Notice) {
         let _ = send_notice(&self.control, answer);
         lap(Call::Message);
     }
 
     fn drain(&mut self) {
-        // Closing our copies is enough: the supervisor and other workers keep theirs.
+        // Closing this worker's copies is enough: the supervisor and other workers keep theirs.
         let _ = self.listen(false);
         self.listeners.clear();
         self.engine.handle_drain(&mut self.sys);
         self.draining = true;
+        self.tell_names();
     }
 
-    /// Tells the supervisor that it has begun, held to its part by `in_force`.
+    /// Tells the supervisor that the worker has begun, under the sandbox `in_force`.
     pub fn ready(&self, in_force: InForce) -> io::Result<()> {
         send_notice(&self.control, &Notice::Ready(in_force))
     }

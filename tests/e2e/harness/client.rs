@@ -1,15 +1,14 @@
-//! A client that takes nothing on trust: an answer that is not exactly what HTTP says, with exactly
-//! the bytes that its head announces, is no answer.
+//! A strict client: an answer that does not follow HTTP exactly, with exactly the bytes that its head announces, is an error.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// No read or write of a client takes longer.
-const SOCKET_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time of a client's read or write.
+const SOCKET_TIMEOUT: Duration = super::PATIENCE;
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) status: u16,
@@ -18,13 +17,13 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// A field's value. No answer of ours has a field twice.
+    /// A field's value. No answer of Flash has a field twice.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let mut found = self.fields.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name));
         found.next().map(|(_, value)| value.as_str())
     }
 
-    /// A field's value, which must be there.
+    /// A field's value; the field must exist.
     #[track_caller]
     pub(crate) fn must(&self, name: &str) -> &str {
         self.field(name).unwrap_or_else(|| panic!("no {name} in {self:?}"))
@@ -43,7 +42,7 @@ impl Page {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
     }
 
-    /// The fields in order, but for `Date`, which differs from one answer to the next.
+    /// The fields in order, except `Date`, which changes.
     pub(crate) fn fields_but_date(&self) -> Vec<(String, String)> {
         self.fields.iter().filter(|(name, _)| name != "Date").cloned().collect()
     }
@@ -53,19 +52,19 @@ impl Page {
     }
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug)]
 pub(crate) enum Broken {
     /// The connection ended, by a reset or not, before the first byte of an answer.
     Unanswered { reset: bool },
     /// It ended in the middle of an answer.
     Cut {
-        /// The head, if it came whole, and what came of the body.
+        /// The head, if it was complete, and the received part of the body.
         page: Option<Page>,
     },
-    /// Nothing came for long.
+    /// Nothing arrived in time.
     Silent,
-    /// What came is no HTTP, or not as strict as we want it.
+    /// The answer is not strict HTTP.
     Wrong(String),
 }
 
@@ -84,12 +83,12 @@ impl std::fmt::Display for Broken {
     }
 }
 
-/// What kind of answer is due.
+/// The kind of the expected answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// One with the body that its head announces.
+    /// An answer with the body that its head announces.
     Whole,
-    /// One to a HEAD: whatever it announces, there is no body.
+    /// An answer to HEAD, without a body, whatever its head announces.
     HeadOnly,
 }
 
@@ -97,7 +96,7 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: TcpStream,
-    /// Received and not yet taken.
+    /// Received bytes that were not used yet.
     input: Vec<u8>,
 }
 
@@ -111,14 +110,29 @@ impl Client {
     }
 
     pub(crate) fn try_to(address: SocketAddr) -> std::io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, SOCKET_TIMEOUT)?;
+        Self::of(TcpStream::connect_timeout(&address, SOCKET_TIMEOUT)?)
+    }
+
+    /// A client with this address of its own.
+    #[track_caller]
+    pub(crate) fn from(own: IpAddr, address: SocketAddr) -> Self {
+        let connect = || {
+            let stream = TcpStream::from(flash_prompt::net::connect_from(address, Some(own), None)?);
+            // Until the connection is made, calls block.
+            stream.set_nonblocking(false)?;
+            Self::of(stream)
+        };
+        connect().unwrap_or_else(|e: std::io::Error| panic!("cannot connect from {own} to {address}: {e}"))
+    }
+
+    fn of(stream: TcpStream) -> std::io::Result<Self> {
         stream.set_read_timeout(Some(SOCKET_TIMEOUT))?;
         stream.set_write_timeout(Some(SOCKET_TIMEOUT))?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, input: Vec::new() })
     }
 
-    /// This client, which waits so long for the next bytes.
+    /// This client, with another timeout for the next bytes.
     pub(crate) fn patient(self, how_long: Duration) -> Self {
         self.stream.set_read_timeout(Some(how_long)).unwrap();
         self
@@ -133,7 +147,7 @@ impl Client {
         self.stream.write_all(bytes.as_ref())
     }
 
-    /// Sends no more; still receives.
+    /// Closes the sending side; still receives.
     pub(crate) fn end_sending(&mut self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
@@ -172,13 +186,13 @@ impl Client {
     }
 
     pub(crate) fn try_get(&mut self, target: &str) -> Result<Page, Broken> {
-        // What went wrong with the sending shows in what comes back.
+        // The answer shows what went wrong with the sending.
         let _ = self.try_send(Self::request_bytes("GET", target, &[]));
         self.receive(Answer::Whole)
     }
 
-    /// Sends a GET whose body is still to come, so that the connection is not idle, and waits until the server has read
-    /// its head. [`finish`](Self::finish) sends the rest.
+    /// Sends a GET without its whole body, so that the connection is not idle, and waits until the server has read
+    /// the head. [`finish`](Self::finish) sends the rest.
     #[track_caller]
     pub(crate) fn begin_to_ask(&mut self, target: &str) {
         let fields = ["Content-Length: 1", "Expect: 100-continue"];
@@ -189,14 +203,14 @@ impl Client {
         }
     }
 
-    /// Sends the rest of a request that was begun, and takes its answer.
+    /// Sends the rest of a begun request, and reads its answer.
     #[track_caller]
     pub(crate) fn finish(&mut self) -> Page {
         self.send("x");
         self.expect(Answer::Whole)
     }
 
-    /// Takes the next answer.
+    /// Reads the next answer.
     #[track_caller]
     pub(crate) fn page(&mut self) -> Page {
         self.expect(Answer::Whole)
@@ -204,14 +218,14 @@ impl Client {
 
     #[track_caller]
     pub(crate) fn expect(&mut self, answer: Answer) -> Page {
-        // No closure: it would hide the caller's line.
+        // Not a closure, which would hide the caller's line.
         match self.receive(answer) {
             Ok(page) => page,
             Err(broken) => panic!("no answer: {broken}"),
         }
     }
 
-    /// Takes the next answer, if one comes.
+    /// Reads the next answer, if there is one.
     pub(crate) fn receive(&mut self, answer: Answer) -> Result<Page, Broken> {
         let (mut page, announced) = self.receive_head()?;
         let bytes = match (answer, page.status) {
@@ -237,7 +251,7 @@ impl Client {
         Ok(page)
     }
 
-    /// Takes the head of the next answer, and the length that it announces.
+    /// Reads the head of the next answer; returns it with the announced length.
     pub(crate) fn receive_head(&mut self) -> Result<(Page, Option<usize>), Broken> {
         loop {
             if let Some(end) = self.input.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -254,7 +268,7 @@ impl Client {
         }
     }
 
-    /// Receives what comes next of a body, at most `bytes`; an empty answer is the end.
+    /// Receives the next part of a body, at most `bytes`; an empty result is the end.
     pub(crate) fn some(&mut self, bytes: usize) -> Vec<u8> {
         if self.input.is_empty() && self.fill().is_err() {
             return Vec::new();
@@ -262,7 +276,7 @@ impl Client {
         self.input.drain(..bytes.min(self.input.len())).collect()
     }
 
-    /// Receives so much of a body and forgets it, or less at its end.
+    /// Receives and discards this much of a body, or less at its end.
     pub(crate) fn sip(&mut self, bytes: usize) {
         let mut left = bytes;
         while left > 0 {
@@ -273,7 +287,7 @@ impl Client {
         }
     }
 
-    /// Asks for a file and takes the head of the answer: how many bytes are to come.
+    /// Requests a file and reads the head of the answer; returns the length of the body.
     #[track_caller]
     pub(crate) fn begin(&mut self, target: &str) -> usize {
         self.ask(target);
@@ -283,7 +297,7 @@ impl Client {
         }
     }
 
-    /// Takes what comes of a body of this length: all of it, or less when the connection ends.
+    /// Receives a body of this length: all of it, or less if the connection ends.
     #[track_caller]
     pub(crate) fn rest(&mut self, bytes: usize) -> Vec<u8> {
         while self.input.len() < bytes {
@@ -312,8 +326,8 @@ impl Client {
         }
     }
 
-    /// The server has closed the connection, has sent nothing more, and has not reset it: a reset
-    /// can take an answer with it.
+    /// Checks that the server has closed the connection without further bytes and without a reset, which could
+    /// destroy an answer.
     #[track_caller]
     pub(crate) fn assert_closed(&mut self) {
         if self.input.is_empty() {
@@ -326,7 +340,7 @@ impl Client {
         panic!("bytes after the end: {}", self.input.escape_ascii());
     }
 
-    /// The server has ended the connection, in whatever way.
+    /// Checks that the server has ended the connection, in any way.
     #[track_caller]
     pub(crate) fn assert_gone(&mut self) {
         if self.input.is_empty() {
@@ -339,7 +353,7 @@ impl Client {
         panic!("bytes after the end: {}", self.input.escape_ascii());
     }
 
-    /// Takes what is left of an answer; then the server has reset the connection.
+    /// Reads the rest of an answer; then the server must have reset the connection.
     #[track_caller]
     pub(crate) fn assert_reset_after_rest(&mut self) {
         loop {
@@ -352,14 +366,14 @@ impl Client {
         }
     }
 
-    /// The connection goes on, and nothing was sent on it that was not asked for.
+    /// Checks that the connection persists, and that no unrequested bytes were sent on it.
     #[track_caller]
     pub(crate) fn assert_kept(&mut self) {
         let page = self.request("OPTIONS", "*", &[]);
         assert_eq!(page.status, 204, "{page:?}");
     }
 
-    /// Whether there is something to be received, looking once.
+    /// Whether there are bytes to receive, checked once.
     pub(crate) fn has_heard(&mut self) -> bool {
         self.stream.set_nonblocking(true).unwrap();
         let result = self.fill();
@@ -367,7 +381,7 @@ impl Client {
         !matches!(result, Err(Broken::Silent))
     }
 
-    /// Nothing comes for a while.
+    /// Checks that nothing arrives for a while.
     #[track_caller]
     pub(crate) fn assert_quiet(&mut self, how_long: Duration) {
         self.stream.set_read_timeout(Some(how_long)).unwrap();
@@ -416,7 +430,7 @@ fn parse_status_line(line: &str) -> Result<u16, String> {
     status.parse().map_err(|_| wrong())
 }
 
-/// What every head must say, and must not say. Gives the length that it announces.
+/// Checks the fields that every head must and must not have. Returns the announced length.
 fn check_fields(page: &Page) -> Result<Option<usize>, String> {
     let announced = page
         .field("Content-Length")
@@ -440,14 +454,14 @@ fn check_fields(page: &Page) -> Result<Option<usize>, String> {
     match page.field("Date") {
         Some(date) if is_http_date(date) => {}
         Some(date) => return Err(format!("Date: {date}")),
-        // RFC 9110, section 6.6.1: a 5xx may do without.
+        // RFC 9110, section 6.6.1: a 5xx may omit it.
         None if page.status >= 500 => {}
         None => return Err("no Date".to_owned()),
     }
     Ok(announced)
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`, by its shape.
+/// `Sun, 06 Nov 1994 08:49:37 GMT`, by its form.
 fn is_http_date(text: &str) -> bool {
     let shape: String = text
         .chars()

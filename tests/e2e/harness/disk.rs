@@ -1,5 +1,4 @@
-//! A disk that hangs, fails or is slow when it is told to: `crates/flash/examples/hanging_fs.rs`,
-//! mounted.
+//! A disk that hangs, fails or is slow on command: a mounted `crates/flash/examples/hanging_fs.rs`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use super::{skip, wait_for};
 
-/// A mounted one. Dropping it unmounts it.
+/// A mounted disk. Dropping it unmounts it.
 pub(crate) struct Disk {
     child: Child,
     commands: Option<ChildStdin>,
@@ -18,7 +17,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Mounts what is in `content` on the empty folder `place`; says why if that cannot be done here.
+    /// Mounts the contents of `content` on the empty folder `place`; prints why if that is impossible here.
     #[track_caller]
     pub(crate) fn mount(content: &Path, place: &Path) -> Option<Self> {
         let program = std::env::current_exe().unwrap().with_file_name("../examples/hanging_fs");
@@ -48,7 +47,7 @@ impl Disk {
         Some(Self { child, commands, answers, place: place.to_owned() })
     }
 
-    /// Gives it a command and takes the answer.
+    /// Sends it a command and reads the answer.
     #[track_caller]
     pub(crate) fn tell(&mut self, command: &str) -> String {
         writeln!(self.commands.as_ref().unwrap(), "{command}").unwrap();
@@ -58,20 +57,20 @@ impl Disk {
         line.trim_end().to_owned()
     }
 
-    /// Waits until so many requests hang.
+    /// Waits until this many requests hang.
     #[track_caller]
     pub(crate) fn wait_until_held(&mut self, count: usize) {
         wait_for("requests to hang", || (self.tell("held").parse::<usize>().unwrap() >= count).then_some(()));
     }
 
-    /// What a process has asked it for, by the kinds of requests.
+    /// The kinds of requests that a process has sent it.
     pub(crate) fn asked_by(&mut self, pid: u32) -> Option<String> {
         let askers = self.tell("askers");
         let found = askers.split(' ').filter_map(|asker| asker.split_once(':'));
         found.into_iter().find(|(who, _)| *who == pid.to_string()).map(|(_, what)| what.to_owned())
     }
 
-    /// Unmounts it, and fails if anybody still uses it.
+    /// Unmounts it, and fails if a process still uses it.
     #[track_caller]
     pub(crate) fn unmount(mut self) {
         drop(self.commands.take());
@@ -83,7 +82,7 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         drop(self.commands.take());
-        // Once its process is gone nothing hangs any more.
+        // Once its process is gone, nothing hangs any more.
         let patience = std::time::Instant::now() + super::PATIENCE;
         while std::time::Instant::now() < patience && self.child.try_wait().is_ok_and(|ended| ended.is_none())
         {

@@ -1,45 +1,48 @@
-//! Folders and files: fresh ones, cold ones, ones replaced as an editor does it.
+//! Folders and files: new ones, cold ones, and files replaced as an editor does it.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// A folder that goes away with its owner. What is served lies in its `www`.
+use tempfile::TempDir;
+
+/// A folder that is removed with its owner. The served files are in its `www`.
 #[derive(Debug)]
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder(TempDir);
 
 impl Folder {
-    /// A fresh one, with an empty `www` in it.
+    /// A new folder with an empty `www`.
     pub(crate) fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let name = format!("flash-e2e-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(path.join("www")).unwrap();
-        Self(path)
+        // Servers change their user and still read here.
+        let open_to_all = Permissions::from_mode(0o755);
+        let folder = tempfile::Builder::new().prefix("flash-e2e-").permissions(open_to_all).tempdir();
+        let folder = Self(folder.unwrap());
+        fs::create_dir(folder.path("www")).unwrap();
+        folder
     }
 
-    /// One that holds a page `/hello.txt`.
+    /// A new folder with a page `/hello.txt`.
     pub(crate) fn with_hello() -> Self {
         let folder = Self::new();
         folder.www("hello.txt", "hello\n");
         folder
     }
 
-    /// Where something in it is.
+    /// The path of an entry of the folder.
     pub(crate) fn path(&self, name: impl AsRef<OsStr>) -> PathBuf {
-        self.0.join(Path::new(name.as_ref()))
+        self.0.path().join(Path::new(name.as_ref()))
     }
 
-    /// Where something served is.
+    /// The path of a served entry.
     pub(crate) fn served(&self, name: impl AsRef<OsStr>) -> PathBuf {
-        self.0.join("www").join(Path::new(name.as_ref()))
+        self.0.path().join("www").join(Path::new(name.as_ref()))
     }
 
-    /// Writes a file, with its parents.
+    /// Writes a file, and creates its parent folders.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -47,20 +50,13 @@ impl Folder {
         path
     }
 
-    /// Writes a file to be served.
+    /// Writes a served file.
     pub(crate) fn www(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         self.write(&format!("www/{name}"), content)
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Bytes of which every eight are unlike all others, so that nothing moved, lost, repeated or mixed
-/// with another seed goes unseen.
+/// Bytes in which every eight are unique, so that moved, lost, repeated or mixed bytes are noticed.
 pub(crate) fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes + 8);
     let mut at = seed << 40;
@@ -72,8 +68,7 @@ pub(crate) fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
     out
 }
 
-/// How long a file must be for its server to be held up by a client that does not read: more than
-/// the sockets of both can hold, and some.
+/// A file length with which a client that does not read blocks the server: more than both sockets can hold.
 pub(crate) fn film_bytes() -> usize {
     let limits = fs::read_to_string("/proc/sys/net/ipv4/tcp_wmem").unwrap();
     let most: usize = limits.split_whitespace().last().unwrap().parse().unwrap();
@@ -86,8 +81,8 @@ pub(crate) fn film() -> &'static [u8] {
     FILM.get_or_init(|| pattern(film_bytes(), 77))
 }
 
-/// Takes a file's content out of memory, as far as `dd` and the kernel agree; where they don't, it is
-/// said, and the test goes on with a warm file.
+/// Removes a file's content from memory, as far as `dd` and the kernel allow it. If that fails, it prints so, and the
+/// test continues with a warm file.
 pub(crate) fn evict(path: &Path) {
     let mut target = std::ffi::OsString::from("of=");
     target.push(path);
@@ -98,7 +93,7 @@ pub(crate) fn evict(path: &Path) {
     }
 }
 
-/// Replaces a file the safe way: written beside it, then renamed over it.
+/// Replaces a file safely: writes a new one beside it and renames that over it.
 pub(crate) fn write_aside(path: &Path, content: impl AsRef<[u8]>) {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".new");
@@ -106,8 +101,7 @@ pub(crate) fn write_aside(path: &Path, content: impl AsRef<[u8]>) {
     fs::rename(&aside, path).unwrap();
 }
 
-/// Lets the clock of the file system go on, so that a change after this has another time than one
-/// before it.
+/// Waits for a tick of the file system's clock, so that a later change gets another time.
 pub(crate) fn unlike_before() {
     std::thread::sleep(Duration::from_millis(30));
 }

@@ -1,10 +1,11 @@
-//! A server of one's own: started, watched, signalled, and never left behind.
+//! A private server: started, watched, signalled, and never left behind.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,12 +13,12 @@ use std::sync::{Arc, Mutex};
 use super::{Client, Folder, Page, adapted, is, is_root, wait_for, wait_until};
 use crate::ARCHITECTURE;
 
-/// A server to be started.
+/// A server to start.
 pub(crate) struct Launch {
     words: Vec<OsString>,
     through: Vec<OsString>,
     user: Option<&'static str>,
-    /// What the environment says of the control socket.
+    /// The environment of the control socket.
     control: &'static str,
 }
 
@@ -32,13 +33,13 @@ impl Launch {
         launch.workers(workers)
     }
 
-    /// With so many workers; of the architecture of one process for each connection, with its own number.
+    /// With this many workers, or for `mp` with its own number of processes.
     pub(crate) fn workers(self, workers: usize) -> Self {
         let flag = if is(&["mp"]) { "--processes" } else { "--workers" };
         self.arg(flag).arg(super::workers(workers).to_string())
     }
 
-    /// With these flags of helpers, where there are any.
+    /// With these flags of helpers, if the architecture has any.
     pub(crate) fn helpers(self, words: [&str; 2]) -> Self {
         if is(&["amped"]) { self.args(words) } else { self }
     }
@@ -49,13 +50,19 @@ impl Launch {
         Self::bare().arg("--config").arg(path)
     }
 
-    /// `flash serve` and nothing else. Started by root it stays root, without root's rights: the
-    /// tests' files are its own.
+    /// `flash serve` and nothing else. Started by root it stays root, without root's rights, because the tests' files
+    /// belong to root.
     pub(crate) fn bare() -> Self {
         Self::without_architecture().architecture(ARCHITECTURE)
     }
 
-    /// `flash serve` and not even the suite's architecture.
+    /// `flash backend` at this socket, with a control socket if one is given.
+    pub(crate) fn backend(socket: &Path, control: Option<&Path>) -> Self {
+        let backend = Self { words: vec!["backend".into()], ..Self::without_architecture() };
+        backend.arg("--control").arg(control.unwrap_or(Path::new("none"))).arg("--socket").arg(socket)
+    }
+
+    /// `flash serve` without the suite's architecture.
     pub(crate) fn without_architecture() -> Self {
         Self {
             words: vec!["serve".into()],
@@ -65,20 +72,20 @@ impl Launch {
         }
     }
 
-    /// Of another architecture than the suite's, said before anything else.
+    /// With another architecture than the suite's, as the first option.
     pub(crate) fn architecture(mut self, name: &str) -> Self {
         self.words.truncate(1);
         self.args(["--architecture", name])
     }
 
-    /// Started by root it becomes this user; for None, the one that it becomes by itself.
+    /// Started by root it runs as this user; for None, as the default user.
     pub(crate) fn user(mut self, user: Option<&'static str>) -> Self {
         self.user = user;
         self
     }
 
-    /// Its control socket is where it is by default; else there is none, since servers that are killed
-    /// would leave theirs in everybody's folder.
+    /// With a control socket in the default place; otherwise there is none, because killed servers would leave theirs
+    /// in the user's folder.
     pub(crate) fn with_control(mut self) -> Self {
         self.control = "";
         self
@@ -93,13 +100,13 @@ impl Launch {
         words.into_iter().fold(self, Self::arg)
     }
 
-    /// Has another program start it, one that becomes it: `setpriv`, or a shell that sets a limit.
+    /// Starts it through another program that executes it: `setpriv`, or a shell that sets a limit.
     pub(crate) fn through<const N: usize>(mut self, words: [&str; N]) -> Self {
         self.through = words.map(OsString::from).to_vec();
         self
     }
 
-    /// The same, with as many words as there are.
+    /// The same, with several words.
     pub(crate) fn through_all(mut self, words: &[&str]) -> Self {
         self.through = words.iter().map(OsString::from).collect();
         self
@@ -111,7 +118,7 @@ impl Launch {
         let mut words = self.through.iter().chain([&flash]).chain(&self.words).chain(&user).cloned();
         let mut command = Command::new(words.next().unwrap());
         command.args(words).stdin(Stdio::null());
-        // Where there is nothing to be served by mistake.
+        // In a folder without files that could be served by mistake.
         command.current_dir("/proc/self/fdinfo");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         for (name, _) in std::env::vars_os() {
@@ -120,27 +127,37 @@ impl Launch {
             }
         }
         command.env("FLASH_CONTROL", self.control);
-        // A process group of its own, so that a signal to the group is what Ctrl-C is.
+        // A separate process group, so that a signal to the group acts like Ctrl-C.
         command.process_group(0);
         command
     }
 
-    /// Starts it and waits until it says where it serves.
+    /// Starts it and waits for the start line.
     #[track_caller]
     pub(crate) fn start(self) -> Server {
+        self.try_start().unwrap_or_else(|said| panic!("the server ended at its start: {said}"))
+    }
+
+    /// The same; if it ends at its start, what it said on standard error.
+    #[track_caller]
+    pub(crate) fn try_start(self) -> Result<Server, String> {
         let mut child = self.command().spawn().unwrap();
         let out = Heard::of(child.stdout.take().unwrap());
         let err = Heard::of(child.stderr.take().unwrap());
         let mut server = Server { child, out, err, addresses: Vec::new() };
-        server.addresses = wait_for("the server's start line", || {
-            let ended = server.child.try_wait().unwrap();
-            assert!(ended.is_none(), "the server ended at its start: {ended:?} {}", server.stderr());
-            server.announcements().into_iter().next()
+        let addresses = wait_for("the server's start line", || {
+            let has_ended = server.has_ended();
+            server.announcements().into_iter().next().map(Some).or(has_ended.then_some(None))
         });
-        server
+        let Some(addresses) = addresses else {
+            let status = server.wait();
+            return Err(format!("{status} {}", server.stderr()));
+        };
+        server.addresses = addresses;
+        Ok(server)
     }
 
-    /// Starts it where it should not start: exit code, standard output, standard error.
+    /// Starts it where it must fail: exit code, standard output, standard error.
     #[track_caller]
     pub(crate) fn fail(self) -> (Option<i32>, String, String) {
         let mut child = self.command().spawn().unwrap();
@@ -152,7 +169,7 @@ impl Launch {
     }
 }
 
-/// What a process, and those it started, wrote to a pipe so far.
+/// The output of a process and its descendants to a pipe so far.
 #[derive(Clone, Default)]
 struct Heard {
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -178,12 +195,12 @@ impl Heard {
     }
 }
 
-/// A running server. Dropping it ends it and all that it started.
+/// A running server. Dropping it ends it and its descendants.
 pub(crate) struct Server {
     child: Child,
     out: Heard,
     err: Heard,
-    /// Where it serves, by its first start line.
+    /// Its addresses, from the first start line.
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
@@ -200,12 +217,14 @@ impl Server {
         self.err.text()
     }
 
-    /// The addresses of every start line so far: a reload makes another one.
+    /// The addresses of every start line so far; a reload prints another.
     pub(crate) fn announcements(&self) -> Vec<Vec<SocketAddr>> {
         let text = self.stdout() + &self.stderr();
-        let lines = text
-            .split_inclusive('\n')
-            .filter(|line| line.starts_with("flash ") && line.contains(" serves ") && line.ends_with('\n'));
+        let lines = text.split_inclusive('\n').filter(|line| {
+            line.starts_with("flash ")
+                && [" serves ", " listens at "].iter().any(|verb| line.contains(verb))
+                && line.ends_with('\n')
+        });
         lines.map(addresses_of).collect()
     }
 
@@ -215,13 +234,13 @@ impl Server {
         Client::to(self.addresses[0])
     }
 
-    /// What it answers to a GET on a connection of its own.
+    /// Its answer to a GET on a new connection.
     #[track_caller]
     pub(crate) fn get(&self, target: &str) -> Page {
         self.client().get(target)
     }
 
-    /// What it answers to a GET with these fields on a connection of its own.
+    /// Its answer to a GET with these fields on a new connection.
     #[track_caller]
     pub(crate) fn get_with(&self, target: &str, fields: &[&str]) -> Page {
         self.client().request("GET", target, fields)
@@ -234,10 +253,10 @@ impl Server {
 
     /// Sends a signal to all its processes, as a terminal does.
     pub(crate) fn signal_group(&self, signal: &str) {
-        send_signal(signal, &format!("-{}", self.pid()));
+        kill_group(signal, self.pid());
     }
 
-    /// Waits for its end, and for that of all it started: for the last word of them all.
+    /// Waits until it and its descendants have ended and written their last output.
     #[track_caller]
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let status = wait_for("the end of the server", || self.child.try_wait().unwrap());
@@ -253,7 +272,7 @@ impl Server {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Waits until it has said something on standard error.
+    /// Waits until it has printed this on standard error.
     #[track_caller]
     pub(crate) fn wait_for_stderr(&self, text: &str) {
         let said = format!("{text:?} on standard error");
@@ -272,7 +291,7 @@ impl Server {
         pids.collect()
     }
 
-    /// The one process of a role, once there is just one.
+    /// The only process of a role, once there is exactly one.
     #[track_caller]
     pub(crate) fn sole(&self, role: &str) -> u32 {
         wait_for(&format!("a single {role}"), || match self.role(role)[..] {
@@ -281,27 +300,29 @@ impl Server {
         })
     }
 
-    /// The processes of a role, once there are any.
+    /// The processes of a role, once there is any.
     #[track_caller]
     pub(crate) fn some(&self, role: &str) -> Vec<u32> {
         wait_for(&format!("any {role}"), || Some(self.role(role)).filter(|pids| !pids.is_empty()))
     }
 
-    /// What `/proc/PID/status` says of a worker, in kibibytes.
+    /// The worker's own memory in kibibytes, without what it maps of files and of the store.
     pub(crate) fn worker_memory_kib(&self) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/status", self.sole("worker"))).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let children: Vec<u32> =
-            ["worker", "helper", "log"].iter().flat_map(|role| self.role(role)).collect();
+        let children: Vec<u32> = ["worker", "helper", "keeper", "gateway", "log"]
+            .iter()
+            .flat_map(|role| self.role(role))
+            .collect();
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // They end with their supervisor, which is tested; here none is left even if not.
+        // They end with their supervisor, which a test checks; this ensures it.
         for pid in children.into_iter().filter(|pid| role_of(*pid).is_some()) {
             kill("KILL", pid);
         }
@@ -312,7 +333,8 @@ impl Drop for Server {
 }
 
 fn addresses_of(start_line: &str) -> Vec<SocketAddr> {
-    let (_, rest) = start_line.rsplit_once(" at http://").unwrap();
+    // A backend has no address.
+    let Some((_, rest)) = start_line.rsplit_once(" at http://") else { return Vec::new() };
     let (urls, _) = rest.split_once("; ").unwrap();
     let addresses = urls.split(' ').map(|url| {
         let address = url.trim_start_matches("http://").strip_suffix('/').unwrap();
@@ -330,7 +352,7 @@ fn pids() -> impl Iterator<Item = u32> {
     fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// The parent of a process that runs: not of one that is only to be reaped.
+/// The parent of a running process, not of a zombie.
 fn parent_of(pid: u32) -> Option<u32> {
     state_of(pid).filter(|(state, _)| state != "Z").map(|(_, parent)| parent)
 }
@@ -349,9 +371,37 @@ fn role_of(pid: u32) -> Option<String> {
     (program.ends_with("flash") && command == "role").then(|| words.next().map(str::to_owned))?
 }
 
-/// Sends a signal to a process; one that is gone is no error.
+/// The answer of the server with this control socket, with the counters of each worker. On a busy machine a worker may
+/// tell them too late for one answer, whose sums then lack its part.
+#[track_caller]
+pub(crate) fn stats_at(control: &Path) -> serde_json::Value {
+    wait_for("every worker to tell its counters", || {
+        let stats = stats_once(control);
+        let has_told = |worker: &serde_json::Value| !worker["counters"].is_null();
+        stats["workers"].as_array()?.iter().all(has_told).then_some(stats)
+    })
+}
+
+/// One answer of the server with this control socket, where a worker is stopped or dead.
+#[track_caller]
+pub(crate) fn stats_once(control: &Path) -> serde_json::Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flash"));
+    let output = command.args(["stats", "--json", "--control"]).arg(control).stdin(Stdio::null()).output();
+    let output = output.unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["version"], 2);
+    answer["stats"].clone()
+}
+
+/// Sends a signal to a process, which may be gone.
 pub(crate) fn kill(signal: &str, pid: u32) {
     send_signal(signal, &pid.to_string());
+}
+
+/// Sends a signal to all processes of a group.
+pub(crate) fn kill_group(signal: &str, group: u32) {
+    send_signal(signal, &format!("-{group}"));
 }
 
 fn send_signal(signal: &str, whom: &str) {

@@ -1,5 +1,7 @@
-//! A part of a file, read from memory piece by piece. A piece that is not in memory is loaded by a helper; one that is
-//! loaded and evicted again a few times over is handed over by the helper itself, so progress is certain.
+//! Sends a range of a file piece by piece: from the store if the block is there, otherwise from the page
+//! cache. A helper loads a piece that is in neither. If a loaded piece is evicted [`TRIES_MAX`] times before
+//! it is sent, the helper hands the bytes over in a message, so a transfer always progresses. Called by
+//! [`body`](crate::body).
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -10,30 +12,33 @@ use crate::desk::Core;
 use crate::handed_over::HandedOver;
 use crate::jobs::{JobKey, Urgency, Wanted};
 use crate::limits::{
-    BLOCKS_AHEAD, HAND_OVER_BYTES_MAX, HANDED_OVER_BYTES_MAX, LOAD_BYTES, READ_BYTES_MAX, READ_BYTES_MIN,
-    TRIES_MAX,
+    BLOCKS_AHEAD, FILLS_MAX, HAND_OVER_BYTES_MAX, HANDED_OVER_BYTES_MAX, LOAD_BYTES, READ_BYTES_MAX,
+    READ_BYTES_MIN, TRIES_MAX,
 };
-use crate::machine::{FilePart, FileStat, JobId, Machine, Resident, Task};
+use crate::machine::{Block, FilePart, FileStat, JobId, Machine, Resident, Task};
 use crate::store::Version;
 
-/// A part of a file that is being sent.
+/// A range of a file that is being sent.
 #[derive(Debug)]
 pub(crate) struct FileBody<F> {
     version: Arc<Version>,
     file: Arc<F>,
-    /// The file's state at the last look.
+    /// The file's state when it was last checked.
     seen: FileStat,
-    /// The bytes that are still to be taken.
+    /// The bytes that are not sent yet.
     range: Range<u64>,
-    /// Bytes that a helper has handed over, shared with everybody who waited, and where they begin.
+    /// Bytes handed over by a helper and their offset in the file. All exchanges that waited for the job
+    /// share them.
     handed_over: Option<(u64, HandedOver)>,
-    /// Loads in vain of the block at the start of the range.
+    /// The stored block whose bytes the last pull returned, held until they are sent.
+    block: Option<Block>,
+    /// How often the first block of `range` was loaded and evicted before it was sent.
     loads: u8,
-    /// Blocks being loaded ahead.
+    /// Jobs that load later blocks ahead of time.
     pub(super) ahead: Vec<JobId>,
-    /// Where the next block to be loaded ahead begins; 0 until the transfer has met the disk.
+    /// The offset of the next block to load ahead; 0 until the transfer has had to wait for the disk.
     ahead_to: u64,
-    /// How much is read at once: follows what the client takes.
+    /// How many bytes to read at once; follows how much the client accepts.
     read_bytes: usize,
 }
 
@@ -45,6 +50,7 @@ impl<F> FileBody<F> {
             file,
             range,
             handed_over: None,
+            block: None,
             loads: 0,
             ahead: Vec::new(),
             ahead_to: 0,
@@ -69,12 +75,14 @@ impl<F> FileBody<F> {
         }
         if core.rules.optimizations.send_file {
             self.part(machine, core.handed_over.bytes())
+        } else if self.find_block(machine, core) {
+            Pulled::Bytes(self.block_bytes())
         } else {
             self.read(machine, core)
         }
     }
 
-    /// Whether the next bytes are those that a helper has handed over.
+    /// Whether the next bytes to send were handed over by a helper.
     fn was_handed_over(&self) -> bool {
         let covers = |(from, bytes): &(u64, HandedOver)| {
             (*from..from + bytes.len() as u64).contains(&self.range.start)
@@ -89,34 +97,90 @@ impl<F> FileBody<F> {
         &bytes[at..end]
     }
 
+    /// Looks for the block of the next bytes in the store. This is repeated at each pull, so that no block is
+    /// held while a slow client reads.
+    fn find_block<M: Machine<File = F>>(&mut self, machine: &mut M, core: &mut Core<F>) -> bool {
+        self.block = None;
+        if self.is_storable(core) {
+            self.block = machine.block(&self.version.stat, self.range.start / LOAD_BYTES);
+            let count = if self.block.is_some() {
+                &mut core.counters.block_hits
+            } else {
+                &mut core.counters.block_misses
+            };
+            *count += 1;
+        }
+        if let Some(block) = &self.block
+            && self.range.start.is_multiple_of(LOAD_BYTES)
+        {
+            block.note_use();
+        }
+        self.block.is_some()
+    }
+
+    /// Whether the last pull returned bytes of a stored block.
+    pub(crate) fn sends_block(&self) -> bool {
+        self.block.is_some()
+    }
+
+    fn block_bytes(&self) -> &[u8] {
+        let Some(block) = &self.block else { return &[] };
+        let at = (self.range.start % LOAD_BYTES) as usize;
+        // The machine must not return a block that is shorter than the file. If it does, the answer is cut
+        // here.
+        let bytes = block.bytes().get(at..).unwrap_or_default();
+        &bytes[..bytes.len().min(self.part_bytes())]
+    }
+
+    /// Whether the store can have blocks of this file. If the file has grown since, its stored blocks belong
+    /// to another state.
+    fn is_storable(&self, core: &Core<F>) -> bool {
+        core.rules.has_store && self.version.is_storable() && self.seen == self.version.stat
+    }
+
     fn read<'p, M: Machine<File = F>>(&'p mut self, machine: &mut M, core: &'p mut Core<F>) -> Pulled<'p, F> {
         let length = self.part_bytes();
         let room = &mut core.file_buffer[..length];
         match machine.read_resident(&self.file, self.range.start, room) {
             Ok(Resident::Bytes(0)) => Pulled::Changed,
-            // After the read: a change made while it went on shows in the state.
+            // The file is checked after the read, so that a change during the read is noticed.
             Ok(Resident::Bytes(bytes)) => match machine.stat(&self.file) {
-                Ok(stat) if self.note_seen(stat) => Pulled::Bytes(&core.file_buffer[..bytes]),
+                Ok(stat) if self.note_seen(stat) => {
+                    if self.is_storable(core) {
+                        ask_in(core, &self.version, &self.file, self.range.start / LOAD_BYTES);
+                    }
+                    Pulled::Bytes(&core.file_buffer[..bytes])
+                }
                 _ => Pulled::Changed,
             },
-            Ok(Resident::Absent) => {
-                core.counters.loads_in_vain += u64::from(self.loads > 0 && self.loads < TRIES_MAX);
-                Pulled::Wait(self.bring_absent(core.handed_over.bytes()))
+            Ok(found @ (Resident::Absent | Resident::Unknown)) => {
+                let is_absent = found == Resident::Absent;
+                core.counters.loads_in_vain +=
+                    u64::from(is_absent && self.loads > 0 && self.loads < TRIES_MAX);
+                if self.is_storable(core) && self.loads < FILLS_MAX {
+                    return Pulled::Wait(self.bring_block());
+                }
+                let held_bytes = core.handed_over.bytes();
+                Pulled::Wait(if is_absent {
+                    self.bring_absent(held_bytes)
+                } else {
+                    self.hand_over(held_bytes)
+                })
             }
-            Ok(Resident::Unknown) => Pulled::Wait(self.hand_over(core.handed_over.bytes())),
             Err(_) => Pulled::Failed,
         }
     }
 
-    /// Whether the file is at most longer than at the last look, as a log is.
+    /// Records the file's new state. Returns whether the bytes seen before are unchanged: the file is the
+    /// same or has only grown, as a log does.
     fn note_seen(&mut self, stat: FileStat) -> bool {
         let continues = stat.continues(&self.seen);
         self.seen = stat;
         continues
     }
 
-    /// The next part for the machine to send. The look at whether the file is still the same comes before, for what is
-    /// sent cannot be taken back: a change in between is seen before the next part.
+    /// The next part for the machine to send. The file is checked first, because sent bytes cannot be taken
+    /// back; a later change is noticed before the next part.
     fn part<M: Machine<File = F>>(&mut self, machine: &mut M, held_bytes: u64) -> Pulled<'_, F> {
         match machine.stat(&self.file) {
             Ok(stat) if self.note_seen(stat) => {}
@@ -132,19 +196,28 @@ impl<F> FileBody<F> {
         Pulled::Part(&self.file, part)
     }
 
-    /// How much is read or sent at once: within one block, and what the client takes.
+    /// How many bytes to read or send at once: never past the end of a block, and no more than the client
+    /// accepts.
     fn part_bytes(&self) -> usize {
         let left_in_block = LOAD_BYTES - self.range.start % LOAD_BYTES;
         self.len().min(left_in_block).min(self.read_bytes as u64) as usize
     }
 
-    /// Loads in vain of the next part.
+    /// The job that brings the block of the next bytes into the store.
+    fn bring_block(&mut self) -> Box<Wanted<F, Arc<Version>>> {
+        self.loads += 1;
+        let block = self.range.start / LOAD_BYTES;
+        self.ahead_to = self.ahead_to.max((block + 1) * LOAD_BYTES);
+        self.fill(block, Urgency::UnderWay)
+    }
+
+    /// How often the next part was loaded and evicted before it was sent.
     pub(crate) fn loads(&self) -> u8 {
         self.loads
     }
 
-    /// The job that brings the next part into memory, if it was not loaded in vain too often; else the one that hands
-    /// it over. `held_bytes` are those that were handed over and are still held, by all.
+    /// The job that loads the next part into memory or, after too many loads in vain, hands it over.
+    /// `held_bytes` is the total that all transfers hold of handed-over bytes.
     pub(crate) fn bring_absent(&mut self, held_bytes: u64) -> Box<Wanted<F, Arc<Version>>> {
         if self.loads >= TRIES_MAX {
             return self.hand_over(held_bytes);
@@ -155,7 +228,8 @@ impl<F> FileBody<F> {
         self.load(block, Urgency::UnderWay)
     }
 
-    /// The job that hands the next part over: what the client takes, and little of it while much is held.
+    /// The job that hands over the next part: as much as the client accepts, or little while `held_bytes` is
+    /// high.
     pub(crate) fn hand_over(&self, held_bytes: u64) -> Box<Wanted<F, Arc<Version>>> {
         let at = self.range.start;
         let at_once = if held_bytes < HANDED_OVER_BYTES_MAX {
@@ -165,37 +239,56 @@ impl<F> FileBody<F> {
         };
         let left_in_block = HAND_OVER_BYTES_MAX - at % HAND_OVER_BYTES_MAX;
         let length_bytes = self.len().min(left_in_block).min(at_once as u64);
-        Box::new(hand_over(&self.version, &self.file, at..at + length_bytes, Urgency::UnderWay))
+        let part = at..at + length_bytes;
+        let mut wanted = hand_over(&self.version, &self.file, part, Urgency::UnderWay);
+        wanted.remaining_bytes = self.len();
+        Box::new(wanted)
     }
 
     fn load(&self, block: u64, urgency: Urgency) -> Box<Wanted<F, Arc<Version>>> {
-        Box::new(load(&self.version, &self.file, block, urgency))
+        let mut wanted = load(&self.version, &self.file, block, urgency);
+        wanted.remaining_bytes = self.len();
+        Box::new(wanted)
     }
 
-    /// The next block to be loaded ahead. Once a transfer has met the disk, the blocks that follow are loaded while it
-    /// goes on, so that it runs at the disk's speed.
-    pub(crate) fn wanted_ahead(&mut self) -> Option<Box<Wanted<F, Arc<Version>>>> {
+    fn fill(&self, block: u64, urgency: Urgency) -> Box<Wanted<F, Arc<Version>>> {
+        let mut wanted = fill(&self.version, &self.file, block, urgency);
+        wanted.remaining_bytes = self.len();
+        Box::new(wanted)
+    }
+
+    /// The next block to load ahead. Once a transfer has waited for the disk, the following blocks are loaded
+    /// while it sends, so that it runs at the speed of the disk.
+    pub(crate) fn wanted_ahead(&mut self, core: &Core<F>) -> Option<Box<Wanted<F, Arc<Version>>>> {
         if self.ahead_to == 0 {
             return None;
         }
         let block = self.range.start - self.range.start % LOAD_BYTES;
         let horizon = block + (1 + BLOCKS_AHEAD) * LOAD_BYTES;
         self.ahead_to = self.ahead_to.max(block);
-        (self.ahead_to < self.range.end.min(horizon)).then(|| self.load(self.ahead_to, Urgency::Ahead))
+        if self.ahead_to >= self.range.end.min(horizon) {
+            return None;
+        }
+        Some(if self.is_storable(core) && !core.rules.optimizations.send_file {
+            self.fill(self.ahead_to / LOAD_BYTES, Urgency::Ahead)
+        } else {
+            self.load(self.ahead_to, Urgency::Ahead)
+        })
     }
 
-    /// The block that [`FileBody::wanted_ahead`] gave is being loaded.
+    /// Records that `job` loads the block returned by [`FileBody::wanted_ahead`].
     pub(crate) fn loads_ahead(&mut self, job: JobId) {
         self.ahead.push(job);
         self.ahead_to += LOAD_BYTES;
     }
 
-    /// Bytes from `offset` on have come from a helper.
+    /// Takes bytes, starting at `offset`, that a helper has handed over.
     pub(crate) fn take_bytes(&mut self, offset: u64, bytes: &HandedOver) {
         self.handed_over = Some((offset, bytes.clone()));
     }
 
     pub(super) fn advance(&mut self, bytes: usize) {
+        self.block = None;
         self.range.start += bytes as u64;
         if bytes > 0 {
             self.loads = 0;
@@ -205,7 +298,12 @@ impl<F> FileBody<F> {
         }
     }
 
-    /// The client took `sent` of `offered` bytes at once: it is read as much for it as it takes.
+    /// Bounds how much is read at once, because no more than `bytes` can be sent now.
+    pub(super) fn offer_at_most(&mut self, bytes: usize) {
+        self.read_bytes = self.read_bytes.min(bytes.max(READ_BYTES_MIN));
+    }
+
+    /// Adapts how much is read at once to a client that accepted `sent` of `offered` bytes.
     pub(crate) fn adapt(&mut self, offered: usize, sent: usize) {
         self.read_bytes = if sent < offered {
             sent.next_power_of_two().clamp(READ_BYTES_MIN, READ_BYTES_MAX)
@@ -215,7 +313,33 @@ impl<F> FileBody<F> {
     }
 }
 
-/// The job that brings the block of a file into memory that begins at `offset`.
+/// Queues a job that copies a block from the page cache into the store, unless one was queued recently. No
+/// request waits for it.
+pub(crate) fn ask_in<F>(core: &mut Core<F>, version: &Arc<Version>, file: &Arc<F>, block: u64) {
+    let now_ms = core.clock.ms();
+    if version.is_storable() && version.asks_for_fill(now_ms) {
+        // If the queue is full, a later read tries again.
+        let _ = core.jobs.submit(fill(version, file, block, Urgency::Ahead), None, now_ms);
+    }
+}
+
+/// The job that brings a block of a file into the store.
+pub(crate) fn fill<F>(
+    version: &Arc<Version>,
+    file: &Arc<F>,
+    block: u64,
+    urgency: Urgency,
+) -> Wanted<F, Arc<Version>> {
+    Wanted {
+        key: JobKey::Fill(version.site, version.id, block),
+        task: Task::Fill { file: Arc::clone(file), block },
+        urgency,
+        subject: Some(Arc::clone(version)),
+        remaining_bytes: version.stat.size_bytes.saturating_sub(block * LOAD_BYTES),
+    }
+}
+
+/// The job that loads the block at `offset` into the page cache.
 pub(crate) fn load<F>(
     version: &Arc<Version>,
     file: &Arc<F>,
@@ -228,10 +352,11 @@ pub(crate) fn load<F>(
         task: Task::Load { file: Arc::clone(file), offset, length_bytes },
         urgency,
         subject: Some(Arc::clone(version)),
+        remaining_bytes: version.stat.size_bytes - offset,
     }
 }
 
-/// The job that hands bytes of a file over.
+/// The job that hands over bytes of a file.
 pub(crate) fn hand_over<F>(
     version: &Arc<Version>,
     file: &Arc<F>,
@@ -244,5 +369,6 @@ pub(crate) fn hand_over<F>(
         task: Task::Read { file: Arc::clone(file), offset, length_bytes },
         urgency,
         subject: Some(Arc::clone(version)),
+        remaining_bytes: length_bytes,
     }
 }

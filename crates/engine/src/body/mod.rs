@@ -1,5 +1,6 @@
-//! Bodies of responses: one type with one pull, whatever the bytes come from. Handlers make bodies, wires pull them
-//! through their exchange. Nothing here waits: a part that is not in memory comes as a job that is wanted.
+//! Response bodies: one type with one pull method, whatever the source of the bytes. Handlers make bodies;
+//! wires pull them through their exchange. Nothing here blocks: if the next part is not in memory,
+//! [`Body::pull`] returns the job that will bring it.
 
 mod file;
 mod multipart;
@@ -8,7 +9,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub(crate) use file::{FileBody, hand_over, load};
+pub(crate) use file::{FileBody, ask_in, fill, hand_over, load};
 pub(crate) use multipart::MultipartBody;
 
 use crate::desk::Core;
@@ -19,15 +20,15 @@ use crate::store::{Content, Version};
 /// The bytes of a response.
 #[derive(Debug)]
 pub(crate) enum Body<F> {
-    /// None.
+    /// No bytes.
     Empty,
-    /// Bytes made for this response, and how many of them were taken.
+    /// Bytes made for this response, and how many of them were sent.
     Page(Vec<u8>, usize),
-    /// A part of a content in memory.
+    /// A range of a file's content in memory.
     Content(Arc<Content>, Range<usize>),
-    /// A part of a file.
+    /// A range of a file.
     File(Box<FileBody<F>>),
-    /// Parts of a file or content, with text between them.
+    /// Ranges of a file or content, with text between them.
     Multipart(Box<MultipartBody<F>>),
 }
 
@@ -36,21 +37,21 @@ pub(crate) enum Body<F> {
 pub(crate) enum Pulled<'p, F> {
     /// The next bytes.
     Bytes(&'p [u8]),
-    /// The next bytes, in a content in memory.
+    /// The next bytes, as a range of a content in memory.
     Content(&'p Arc<Content>, Range<usize>),
-    /// The next bytes, to be sent by the machine from the file.
+    /// The next bytes; the machine must send them from the file.
     Part(&'p Arc<F>, FilePart),
-    /// A helper has to bring the next bytes.
+    /// A helper must bring the next bytes first.
     Wait(Box<Wanted<F, Arc<Version>>>),
-    /// The body is over.
+    /// The body has ended.
     End,
     /// The file is no longer the one that the response describes.
     Changed,
-    /// Reading failed.
+    /// Reading the file failed.
     Failed,
 }
 
-/// A source that the parts of a file's version are taken from.
+/// The source from which the ranges of a file's version are sent.
 #[derive(Debug)]
 pub(crate) enum Source<F> {
     Memory(Arc<Content>),
@@ -67,7 +68,7 @@ impl<F> Clone for Source<F> {
 }
 
 impl<F> Source<F> {
-    /// The body that consists of these bytes.
+    /// The body that sends this range.
     pub(crate) fn part(self, range: Range<u64>) -> Body<F> {
         match self {
             Source::Memory(content) => Body::Content(content, range.start as usize..range.end as usize),
@@ -77,7 +78,7 @@ impl<F> Source<F> {
 }
 
 impl<F> Body<F> {
-    /// The next bytes, or why there are none now. They are taken by [`Body::advance`].
+    /// Returns the next bytes, or why there are none now. [`Body::advance`] consumes them.
     pub(crate) fn pull<'p, M: Machine<File = F>>(
         &'p mut self,
         machine: &mut M,
@@ -95,7 +96,7 @@ impl<F> Body<F> {
         }
     }
 
-    /// The client has taken this many of the bytes that the last pull gave.
+    /// Consumes bytes of the last pull that the client has accepted.
     pub(crate) fn advance(&mut self, bytes: usize) {
         match self {
             Body::Empty => {}
@@ -106,7 +107,7 @@ impl<F> Body<F> {
         }
     }
 
-    /// The part of a file that is sent now, if one is.
+    /// The file range that is being sent now, if any.
     pub(crate) fn file_mut(&mut self) -> Option<&mut FileBody<F>> {
         match self {
             Body::File(file) => Some(file),
@@ -115,7 +116,14 @@ impl<F> Body<F> {
         }
     }
 
-    /// Takes the jobs that load ahead for this body.
+    /// Bounds how much is read at once, because no more than `bytes` can be sent now.
+    pub(crate) fn offer_at_most(&mut self, bytes: usize) {
+        if let Some(file) = self.file_mut() {
+            file.offer_at_most(bytes);
+        }
+    }
+
+    /// Removes and returns the jobs that load ahead for this body.
     pub(crate) fn take_jobs_ahead(&mut self) -> Vec<JobId> {
         match self {
             Body::File(file) => std::mem::take(&mut file.ahead),
@@ -124,7 +132,7 @@ impl<F> Body<F> {
         }
     }
 
-    /// A job that loaded ahead is over.
+    /// Forgets a finished job that loaded ahead.
     pub(crate) fn forget_ahead(&mut self, job: JobId) {
         match self {
             Body::File(file) => file.ahead.retain(|other| *other != job),
@@ -133,7 +141,7 @@ impl<F> Body<F> {
         }
     }
 
-    /// Length in bytes.
+    /// Bytes that remain to be sent.
     pub(crate) fn len(&self) -> u64 {
         match self {
             Body::Empty => 0,
@@ -145,7 +153,7 @@ impl<F> Body<F> {
     }
 }
 
-/// A multipart body over a source: the text before each range, the ranges, and the text at the end.
+/// A multipart body: the text before each range, the ranges, and the closing text.
 pub(crate) fn multipart<F>(
     source: Source<F>,
     parts: VecDeque<(Vec<u8>, Range<u64>)>,

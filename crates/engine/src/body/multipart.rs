@@ -1,4 +1,5 @@
-//! `multipart/byteranges`: parts of a source, with text before each and at the end (RFC 9110, section 14.6).
+//! `multipart/byteranges` bodies: ranges of a source, with text before each and at the end (RFC 9110, section
+//! 14.6). Called by [`body`](crate::body).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -7,19 +8,19 @@ use super::{Body, Pulled, Source};
 use crate::desk::Core;
 use crate::machine::{JobId, Machine};
 
-/// A body of several parts.
+/// A body of several ranges.
 #[derive(Debug)]
 pub(crate) struct MultipartBody<F> {
     source: Source<F>,
-    /// The text before the part under way, or the one at the end, and how much of it was taken.
+    /// The text before the current part, or the closing text, and how much of it was sent.
     text: (Vec<u8>, usize),
-    /// The part under way.
+    /// The part being sent.
     part: Option<Body<F>>,
-    /// Those that follow.
+    /// The parts that follow.
     parts: VecDeque<(Vec<u8>, Range<u64>)>,
-    /// The text at the end; None once it is under way.
+    /// The closing text; None once it is being sent.
     end: Option<Vec<u8>>,
-    /// Jobs that load ahead for parts that were sent already.
+    /// Jobs that load ahead for parts that were already sent.
     ahead: Vec<JobId>,
 }
 
@@ -54,7 +55,7 @@ impl<F> MultipartBody<F> {
         self.part.as_mut().map_or(Pulled::End, |part| part.pull(machine, core))
     }
 
-    /// Whether the part under way, with its text, was taken.
+    /// Whether the current part and its text were sent completely.
     fn is_between_parts(&self) -> bool {
         self.text.1 == self.text.0.len() && self.part.as_ref().is_none_or(|part| part.len() == 0)
     }

@@ -1,5 +1,5 @@
-//! Completion of jobs: results go into the store, and to every exchange that waits. A helper's death arrives
-//! here as [`Outcome::Lost`].
+//! Completion of jobs: stores the result and passes it to every exchange that waits for it. The death of a
+//! helper arrives here as [`Outcome::Lost`]. Called by [`Engine`](crate::Engine).
 
 use std::sync::Arc;
 
@@ -10,24 +10,25 @@ use crate::handler::{DENIED, EXHAUSTED, Held, LOST, NOT_FOUND, READ_FAILED, Refu
 use crate::jobs::{Job, JobKey};
 use crate::machine::{Finding, JobId, Outcome};
 use crate::slab::ExchangeKey;
-use crate::store::{Content, LookedUp, MadeListing, NameEntry, Version};
+use crate::store::{Content, ContentBytes, LookedUp, MadeListing, NameEntry, Version};
 
-/// The news for every exchange that waits for a job.
+/// The result of a job as the waiting exchanges see it.
 enum News<F> {
     Entry(Arc<NameEntry>),
     Listing(Arc<Version>, Arc<F>),
     /// The part was loaded; look again.
     Loaded,
-    /// A small file, whole.
+    /// All of a small file.
     Content(Arc<Version>, Arc<Content>),
-    /// A part of a file, beginning at an offset.
+    /// A part of a file, starting at this offset.
     Bytes(u64, HandedOver),
-    /// The file is no longer what its version says.
+    /// The file is no longer in the state that its version describes.
     Changed,
     Refused(Refusal),
 }
 
-/// Takes the result of a job, and tells the exchanges that wait for it; `wake` is given the opener of each that can go on.
+/// Takes the result of a job and passes it to the exchanges that wait for it. Calls `wake` with the opener of
+/// each exchange that can continue.
 pub(crate) fn finish_job<F>(
     core: &mut Core<F>,
     exchanges: &mut Exchanges<F>,
@@ -35,7 +36,7 @@ pub(crate) fn finish_job<F>(
     outcome: Outcome<F>,
     mut wake: impl FnMut(Opener),
 ) {
-    let Some(mut job) = core.jobs.take(id) else { return };
+    let Some(mut job) = core.jobs.finish(id, core.clock.ms()) else { return };
     let waiters = std::mem::take(&mut job.waiters);
     let news = keep_result(core, job, outcome);
     for waiter in waiters {
@@ -45,7 +46,7 @@ pub(crate) fn finish_job<F>(
     }
 }
 
-/// Puts what is of lasting use into the store.
+/// Stores a result that later requests can use, and turns it into news for the exchanges.
 fn keep_result<F>(core: &mut Core<F>, job: Job<F, Arc<Version>>, outcome: Outcome<F>) -> News<F> {
     let now = core.clock.now;
     match (job.key, outcome) {
@@ -58,24 +59,24 @@ fn keep_result<F>(core: &mut Core<F>, job: Job<F, Arc<Version>>, outcome: Outcom
             let (version, file) = core.store.keep_listing(listing, now.monotonic_ms);
             News::Listing(version, file)
         }
-        // A directory that the server lacks the permission to list, or that went away before it was listed.
+        // The server lacks permission to list the directory, or the directory went away before it was listed.
         (JobKey::List(..), Outcome::Found(Finding::Denied)) => News::Refused(DENIED),
         (JobKey::List(..), Outcome::Found(Finding::Missing)) => News::Refused(NOT_FOUND),
-        (JobKey::Load(..), Outcome::Loaded) | (JobKey::Close(..), Outcome::Closed) => News::Loaded,
+        (JobKey::Fill(..) | JobKey::Warm(..) | JobKey::Load(..), Outcome::Loaded)
+        | (JobKey::Close(..), Outcome::Closed) => News::Loaded,
         (JobKey::Read(_, _, offset, length), Outcome::Bytes(bytes, stat)) => {
             let Some(version) = job.subject else { return News::Refused(READ_FAILED) };
-            let is_whole = length == version.stat.size_bytes && core.store.contents.is_on();
+            let is_whole = length == version.stat.size_bytes && core.rules.has_store;
             let is_true =
                 if is_whole { stat.same_content(&version.stat) } else { stat.continues(&version.stat) };
-            // Fewer than asked for mean that the file ended early.
+            // Fewer bytes than requested mean that the file ended early.
             if bytes.len() as u64 != length || !is_true {
                 return News::Changed;
             }
             if !is_whole {
                 return News::Bytes(offset, core.handed_over.hold(bytes));
             }
-            let content = content(core, &version, &bytes);
-            core.store.keep_content(&version, &content);
+            let content = content(core, &version, ContentBytes::Own(bytes.into()));
             News::Content(version, content)
         }
         (_, Outcome::Exhausted) => News::Refused(EXHAUSTED),
@@ -83,13 +84,14 @@ fn keep_result<F>(core: &mut Core<F>, job: Job<F, Arc<Version>>, outcome: Outcom
             core.jobs.count(key.kind()).lost += 1;
             News::Refused(LOST)
         }
-        // A failed file system, or an answer that does not fit its question.
+        // The file system failed, or the result does not match the job.
         _ => News::Refused(READ_FAILED),
     }
 }
 
 impl<F> Exchanges<F> {
-    /// Tells an exchange of a job that it waits for, or that loads ahead for it. Gives its opener if it can go on.
+    /// Passes the result of a job to an exchange that waits for it, or for which it loaded ahead. Returns its
+    /// opener if it can continue.
     fn tell(&mut self, key: ExchangeKey, id: JobId, news: &News<F>) -> Option<Opener> {
         let exchange = self.0.lend(key.0)?;
         let opener = exchange.opener;
@@ -100,7 +102,7 @@ impl<F> Exchanges<F> {
 }
 
 impl<F> Exchange<F> {
-    /// The exchange after a job, and whether it can go on.
+    /// Returns the exchange after the job, and whether it can continue.
     fn told(mut self, id: JobId, news: &News<F>) -> (Self, bool) {
         match self.state {
             State::Waiting(job, mut parked) if job == id => {

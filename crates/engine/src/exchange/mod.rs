@@ -1,16 +1,17 @@
-//! An exchange turns one request into one response. It sees no socket and no connection: a wire opens it, lends it for a
-//! turn, and pulls its body. Jobs know it by its [`ExchangeKey`].
+//! An exchange turns one request into one response. It knows no socket and no connection: a wire opens it,
+//! lends it for a turn, and pulls its body. Jobs refer to it by its [`ExchangeKey`].
 //!
-//! Its state is a value that is taken and replaced, so a stale one cannot be used:
+//! Its state is a value that is taken and replaced, so a stale state cannot be used:
 //!
 //! ```text
 //! Reading ──body read──> (handler) ──Wait──> Waiting ──job done──> Woken ──> (handler) ──Answer──> Sending ──> gone
 //!                            └──────────────────────Answer───────────────────────────────────────────┘
 //! ```
 //!
-//! An answer that one send takes whole needs no exchange at all: then the wire has called [`begin`] and is done.
+//! An answer that fits in one send needs no exchange: the wire calls [`begin`] and sends the answer itself.
 
 mod completion;
+mod relay;
 mod request_body;
 mod sending;
 
@@ -21,18 +22,19 @@ use flash_http::request::Request;
 use flash_http::response::Status;
 
 pub(crate) use completion::finish_job;
+pub(crate) use relay::{Awaits, Relay, RelayReply};
 pub(crate) use request_body::RequestBody;
 pub(crate) use sending::{Halt, Sending};
 
 use crate::access_log::{LogSource, LogText};
 use crate::desk::{Desk, Ended};
-use crate::handler::{self, BUSY, Found, Refusal, Response, Step, TOO_LARGE, UNSTEADY, Wait};
-use crate::jobs::Waiter;
+use crate::handler::{self, Found, Refusal, Response, Step, TOO_LARGE, UNSTEADY, Wait};
+use crate::jobs::{NoRoom, Waiter};
 use crate::limits::TRIES_MAX;
 use crate::machine::{JobId, Machine};
 use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
 
-/// A request and how far its response is.
+/// A request and the progress of its response.
 #[derive(Debug)]
 pub(crate) struct Exchange<F> {
     pub(crate) opener: Opener,
@@ -40,62 +42,73 @@ pub(crate) struct Exchange<F> {
     pub(crate) state: State<F>,
 }
 
-/// The connection and the client that an exchange belongs to. Only the wire and the jobs interpret them.
+/// The connection and the client that an exchange belongs to. Only wires and jobs interpret these keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opener {
     pub(crate) connection: Key,
     pub(crate) client: ClientNumber,
 }
 
-/// A request's part of its log line, kept while it waits.
+/// The log fields of a request, kept until its answer ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// None when no lines are wanted.
+    /// None when access logging is off.
     pub(crate) log: Option<LogText>,
     pub(crate) started_ms: u64,
 }
 
-/// How far an exchange is.
+/// The progress of an exchange.
 #[derive(Debug)]
 pub(crate) enum State<F> {
-    /// The request's body is being read.
+    /// The request body is being read.
     Reading(RequestBuf, RequestBody),
-    /// A job has to be done before the answer can begin.
+    /// The answer cannot begin before this job is done.
     Waiting(JobId, Parked<F>),
-    /// The job is done: the handler has to be asked again.
+    /// The job is done, and the handler must be called again.
     Woken(Parked<F>, Wake),
     /// The answer is being sent.
     Sending(Sending<F>),
+    /// An upstream answers.
+    Relaying(Box<Relay>),
 }
 
-/// A request that has to wait, and what was found for it.
+/// A request that waits, and everything already found for it.
 #[derive(Debug)]
 pub(crate) struct Parked<F> {
     pub(crate) request: RequestBuf,
     pub(crate) found: Found<F>,
+    /// When the request first waited for a job; None if it has not waited.
+    pub(crate) waits_since_ms: Option<u64>,
 }
 
-/// How a request goes on after its wait.
+impl<F> Parked<F> {
+    /// A request that is complete, with nothing found for it yet.
+    pub(crate) fn new(request: RequestBuf) -> Self {
+        Self { request, found: Found::NOTHING, waits_since_ms: None }
+    }
+}
+
+/// How a request continues after its wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wake {
     LookAgain,
-    /// The file was found to be no longer what its entry says.
+    /// The file is no longer in the state that its entry describes.
     ForgetAndLook,
     Refuse(Refusal),
 }
 
-/// How a request whose head is whole goes on.
+/// How a request continues once its head is complete.
 pub(crate) enum Admission<F> {
-    /// The handler can be asked.
+    /// The handler can be called.
     Ready,
-    /// Its body has to be read first, for the next request follows it.
+    /// The body must be read first, because the next request follows it.
     Reads(RequestBody),
-    /// It is refused, whatever the body.
+    /// The request is refused, whatever its body.
     Refused(Response<F>),
 }
 
-/// Decides whether a request is read on. A body has no meaning for any method that is served (RFC 9110, section 9.3.1), so
-/// it is read and discarded.
+/// Decides how a request continues. A body has no meaning for the methods that Flash serves (RFC 9110,
+/// section 9.3.1), so it is read and discarded.
 pub(crate) fn admit<F>(request: &Request<'_>) -> Admission<F> {
     if let Some(refusal) = handler::refusal_of_method(request) {
         return Admission::Refused(handler::error_page(request, refusal));
@@ -109,78 +122,85 @@ pub(crate) fn admit<F>(request: &Request<'_>) -> Admission<F> {
     }
 }
 
-/// Asks the handler for the first time.
+/// Calls the handler for the first time.
 #[inline]
 pub(crate) fn begin<M: Machine>(desk: &mut Desk<'_, M>, request: &Request<'_>) -> Step<M::File> {
     handler::answer(desk, request, Found::NOTHING)
 }
 
-/// Asks the handler again after a wait.
+/// Calls the handler again after a wait.
 fn resume<M: Machine>(
     desk: &mut Desk<'_, M>,
     parked: Parked<M::File>,
     wake: Wake,
 ) -> (RequestBuf, Step<M::File>) {
-    let Parked { request, found } = parked;
+    let Parked { request, found, .. } = parked;
     let step = match wake {
         Wake::LookAgain => handler::answer(desk, &request.request(), found),
-        // Look again, but not for ever.
+        // The number of attempts is bounded, in case the file keeps changing.
         Wake::ForgetAndLook if found.tries > 3 * TRIES_MAX => {
             Step::Answer(handler::error_page(&request.request(), UNSTEADY))
         }
         Wake::ForgetAndLook => {
             handler::forget(desk, &request.request());
-            handler::answer(desk, &request.request(), found.anew())
+            handler::answer(desk, &request.request(), found.next_try())
         }
         Wake::Refuse(refusal) => Step::Answer(handler::error_page(&request.request(), refusal)),
     };
     (request, step)
 }
 
-/// The result of asking an exchange to go on.
+/// The result of [`proceed`].
 pub(crate) enum Progress<F> {
-    /// It waits; it is told when its job is done.
+    /// The exchange waits for a job, which will wake it.
     Waits(State<F>),
-    /// The answer to its request.
+    /// The request, and its answer.
     Answer(RequestBuf, Response<F>),
 }
 
-/// Goes on with an exchange that was woken, or whose request is whole. `key` is its own.
+/// Continues an exchange that was woken, or whose request is complete. `waiter` is the exchange itself.
 pub(crate) fn proceed<M: Machine>(
     desk: &mut Desk<'_, M>,
     waiter: Waiter,
     parked: Parked<M::File>,
     wake: Wake,
 ) -> Progress<M::File> {
+    let waits_since_ms = parked.waits_since_ms;
     let (request, step) = resume(desk, parked, wake);
     match step {
         Step::Answer(response) => Progress::Answer(request, response),
-        Step::Wait(wait) => park(desk, waiter, request, *wait),
+        Step::Wait(wait) => park(desk, waiter, (request, waits_since_ms), *wait),
     }
 }
 
-/// Makes an exchange wait for a job, if there is room for the job.
+/// Makes an exchange wait for a job, if the queue has room. A request that has waited before keeps its place
+/// in the queue.
 fn park<M: Machine>(
     desk: &mut Desk<'_, M>,
     waiter: Waiter,
-    request: RequestBuf,
+    (request, waits_since_ms): (RequestBuf, Option<u64>),
     wait: Wait<M::File>,
 ) -> Progress<M::File> {
     let Wait { wanted, mut found } = wait;
     found.tries = found.tries.saturating_add(1);
-    match desk.core.jobs.submit(wanted, Some(waiter), desk.core.clock.ms()) {
-        Some(job) => Progress::Waits(State::Waiting(job, Parked { request, found })),
-        None => {
-            let page = handler::error_page(&request.request(), BUSY);
+    let now_ms = desk.core.clock.ms();
+    let since_ms = waits_since_ms.unwrap_or(now_ms);
+    match desk.core.jobs.submit_since(wanted, Some(waiter), since_ms, now_ms) {
+        Ok(job) => {
+            let parked = Parked { request, found, waits_since_ms: Some(since_ms) };
+            Progress::Waits(State::Waiting(job, parked))
+        }
+        Err(NoRoom { wait_ms }) => {
+            let page = handler::busy_page(&request.request(), wait_ms);
             Progress::Answer(request, page)
         }
     }
 }
 
-/// The result of opening an exchange with a wait.
+/// The result of [`Exchanges::open_waiting`].
 pub(crate) enum Opening<F> {
     Waits(ExchangeKey),
-    /// There was no room for the job: this is the answer instead.
+    /// The queue had no room for the job: this answer is sent instead.
     Answer(Response<F>),
 }
 
@@ -201,19 +221,19 @@ impl<F> Exchanges<F> {
         self.0.get(key.0)
     }
 
-    /// Takes an exchange for a turn of its wire.
+    /// Takes an exchange out for a turn of its wire.
     ///
     /// # Panics
-    /// When there is none, which is a bug of the wire: it costs the connection alone.
+    /// If there is no such exchange. That would be a bug of the wire; it costs only this connection.
     pub(crate) fn lend(&mut self, key: ExchangeKey) -> Exchange<F> {
-        self.0.lend(key.0).expect("a wire's exchange is there until the wire ends it")
+        self.0.lend(key.0).expect("an exchange exists until its wire ends it")
     }
 
     pub(crate) fn put_back(&mut self, key: ExchangeKey, exchange: Exchange<F>) {
         self.0.put_back(key.0, exchange);
     }
 
-    /// The exchange is over; it was lent.
+    /// Ends an exchange that was lent.
     pub(crate) fn end_lent(&mut self, key: ExchangeKey) {
         self.0.free_lent(key.0);
     }
@@ -222,7 +242,7 @@ impl<F> Exchanges<F> {
         self.0.remove(key.0)
     }
 
-    /// Opens an exchange whose first step is a wait.
+    /// Opens an exchange that begins by waiting for a job.
     pub(crate) fn open_waiting<M: Machine<File = F>>(
         &mut self,
         desk: &mut Desk<'_, M>,
@@ -235,7 +255,7 @@ impl<F> Exchanges<F> {
         let key = self.insert(Exchange { opener, record, state: reading });
         let waiter = Waiter { exchange: key, client: opener.client };
         let mut exchange = self.lend(key);
-        match park(desk, waiter, request, wait) {
+        match park(desk, waiter, (request, None), wait) {
             Progress::Waits(state) => {
                 exchange.state = state;
                 self.put_back(key, exchange);
@@ -248,8 +268,8 @@ impl<F> Exchanges<F> {
         }
     }
 
-    /// Ends an exchange before its time: its jobs are left, and what was sent of an answer is logged. `sent` is the status,
-    /// if an answer has begun, and the bytes of its body.
+    /// Ends an exchange early: leaves its jobs and logs the part of the answer that was sent. `sent` is the
+    /// status (if the answer has begun) and the body bytes sent.
     pub(crate) fn abort<M: Machine<File = F>>(
         &mut self,
         desk: &mut Desk<'_, M>,
@@ -258,28 +278,29 @@ impl<F> Exchanges<F> {
         sent: Option<(Status, u64)>,
     ) {
         let Some(mut exchange) = self.remove(key) else {
-            // A panic in its turn: it was lent and is lost.
+            // The exchange was lost in a panic while it was lent.
             self.0.free_lent(key.0);
             return desk.core.jobs.leave_all(key);
         };
         match &mut exchange.state {
             State::Waiting(job, _) => desk.core.jobs.leave(*job, key),
             State::Sending(sending) => sending.leave_jobs(&mut desk.core.jobs, key),
-            State::Reading(..) | State::Woken(..) => {}
+            State::Reading(..) | State::Woken(..) | State::Relaying(_) => {}
         }
         if let Some((status, body_bytes)) = sent {
             exchange.record.note_end(desk, peer, (status, body_bytes, false));
         }
     }
 
-    /// How many there are.
+    /// The number of exchanges.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 }
 
 impl Record {
-    /// Counts and logs the end of the exchange: its status, the bytes of its body, and whether the answer was sent whole.
+    /// Counts and logs the end of the exchange: its status, its body bytes, and whether the whole answer was
+    /// sent.
     pub(crate) fn note_end<M: Machine>(
         &self,
         desk: &mut Desk<'_, M>,

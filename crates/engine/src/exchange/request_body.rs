@@ -1,4 +1,4 @@
-//! The body of a request, read and discarded.
+//! Reads and discards the body of a request, within a bound. Called by [`exchange`](crate::exchange).
 
 use flash_http::body::Chunked;
 use flash_http::request::Body;
@@ -6,19 +6,19 @@ use flash_http::request::Body;
 use crate::handler::{Refusal, TOO_LARGE};
 use crate::limits::REQUEST_BODY_BYTES_MAX;
 
-/// The rest of a request's body.
+/// The rest of a request body.
 #[derive(Debug)]
 pub(crate) enum RequestBody {
-    /// This many bytes.
+    /// This many bytes remain.
     Length(u64),
-    /// Chunks, and the bytes of them so far, framing included.
+    /// A chunked body, and how many of its bytes were read, framing included.
     Chunked(Chunked, u64),
 }
 
 impl RequestBody {
     pub(crate) const NONE: Self = RequestBody::Length(0);
 
-    /// The body that a head announces; None for one that is too large.
+    /// The body that a request head announces; None if it is too large.
     pub(super) fn new(body: Body) -> Option<Self> {
         match body {
             Body::None => Some(Self::NONE),
@@ -27,8 +27,8 @@ impl RequestBody {
         }
     }
 
-    /// Discards what belongs to the body. Gives how much of `bytes` that was once the body is at its end, None while it
-    /// goes on.
+    /// Discards the bytes that belong to the body. At the end of the body, returns how many of `bytes`
+    /// belonged to it; until then, None.
     pub(crate) fn skip(&mut self, bytes: &[u8]) -> Result<Option<usize>, Refusal> {
         match self {
             RequestBody::Length(left) => {

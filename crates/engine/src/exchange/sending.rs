@@ -1,4 +1,5 @@
-//! An answer that is being sent: its body, the job that the body waits for, and what to do when it cannot go on.
+//! An answer that is being sent: its body, the job that the body waits for, and the reason if it cannot
+//! continue. Called by [`exchange`](crate::exchange) and the wires.
 
 use std::sync::Arc;
 
@@ -20,16 +21,17 @@ pub(crate) struct Sending<F> {
     pub(crate) body: Body<F>,
     /// The job that brings the next bytes.
     pub(crate) waits_for: Option<JobId>,
-    /// Why the body cannot go on.
+    /// Why the body cannot continue.
     pub(crate) halt: Option<Halt>,
-    /// The request, where the body can turn out to be another than its head says, and how often it was tried.
+    /// The request and its number of attempts, kept if the file can still turn out to differ from the
+    /// response head.
     again: Option<(RequestBuf, u8)>,
 }
 
-/// Why a body cannot go on.
+/// Why a body cannot continue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Halt {
-    /// The file is no longer the one that the head describes.
+    /// The file is no longer the file that the response head describes.
     Changed,
     Refused(Refusal),
 }
@@ -39,32 +41,32 @@ impl Halt {
 }
 
 impl<F> Sending<F> {
-    /// An answer to a request that was tried `tries` times.
+    /// The answer to a request, after `tries` attempts.
     pub(crate) fn new(body: Body<F>, request: RequestBuf, tries: u8) -> Self {
         let may_change = matches!(body, Body::File(_) | Body::Multipart(_));
         Self { body, waits_for: None, halt: None, again: may_change.then_some((request, tries)) }
     }
 
-    /// An answer that cannot change, to bytes that are no request.
+    /// A fixed answer to input that is not a valid request.
     pub(crate) fn page(body: Body<F>) -> Self {
         Self { body, waits_for: None, halt: None, again: None }
     }
 
-    /// The request, where it is kept.
+    /// The request, if it was kept.
     pub(crate) fn request(&self) -> Option<Request<'_>> {
         self.again.as_ref().map(|(request, _)| request.request())
     }
 
-    /// The state in which the request is answered anew, for an answer that halted before any of it was sent. None when the
-    /// request was not kept.
-    pub(crate) fn anew(self, halt: Halt) -> Option<State<F>> {
+    /// The state in which the request is answered again, if the answer stopped before any of it was sent.
+    /// None if the request was not kept.
+    pub(crate) fn retry(self, halt: Halt) -> Option<State<F>> {
         let (request, tries) = self.again?;
         let found = Found { tries, ..Found::NOTHING };
         let wake = match halt {
             Halt::Changed => Wake::ForgetAndLook,
             Halt::Refused(refusal) => Wake::Refuse(refusal),
         };
-        Some(State::Woken(Parked { request, found }, wake))
+        Some(State::Woken(Parked { request, found, waits_since_ms: None }, wake))
     }
 
     /// Waits for a job.
@@ -75,23 +77,23 @@ impl<F> Sending<F> {
         wanted: Wanted<F, Arc<Version>>,
     ) {
         match desk.core.jobs.submit(wanted, Some(waiter), desk.core.clock.ms()) {
-            Some(job) => self.waits_for = Some(job),
-            None => self.halt = Some(Halt::Refused(BUSY)),
+            Ok(job) => self.waits_for = Some(job),
+            Err(_) => self.halt = Some(Halt::Refused(BUSY)),
         }
     }
 
-    /// Queues loads of the blocks that follow while the answer goes on.
+    /// Queues jobs that load the following blocks while the answer is sent.
     pub(crate) fn load_ahead<M: Machine<File = F>>(&mut self, desk: &mut Desk<'_, M>, waiter: Waiter) {
         let Some(file) = self.body.file_mut() else { return };
-        while let Some(wanted) = file.wanted_ahead() {
+        while let Some(wanted) = file.wanted_ahead(desk.core) {
             match desk.core.jobs.submit(*wanted, Some(waiter), desk.core.clock.ms()) {
-                Some(job) => file.loads_ahead(job),
-                None => return,
+                Ok(job) => file.loads_ahead(job),
+                Err(_) => return,
             }
         }
     }
 
-    /// The answer is over: it waits for no job any more.
+    /// Leaves all jobs, because the answer has ended.
     pub(crate) fn leave_jobs(&mut self, jobs: &mut Jobs<F, Arc<Version>>, key: ExchangeKey) {
         for job in self.body.take_jobs_ahead().into_iter().chain(self.waits_for.take()) {
             jobs.leave(job, key);

@@ -1,4 +1,5 @@
-//! Errors and redirects: the reason as a short page, in HTML or JSON.
+//! Error pages and redirects: a short page with the reason, in HTML or JSON. Called by the handlers, and by
+//! the wires for input that is not a valid request.
 
 use flash_http::error_page::error_body;
 use flash_http::multipart::unsatisfied_content_range;
@@ -10,9 +11,11 @@ use flash_http::target::encode_path;
 use super::response::ALLOW;
 use super::{About, Asked, Response};
 use crate::body::Body;
-use crate::limits::RETRY_AFTER_S;
+use crate::limits::{RETRY_AFTER_S, RETRY_AFTER_S_MAX};
 
-/// Why a request is not answered as asked: the status, and a sentence for the page.
+const RETRY_AFTER: &str = "Retry-After";
+
+/// Why a request is refused: the status, and a sentence for the page.
 pub(crate) type Refusal = (Status, &'static str);
 
 pub(crate) const NOT_FOUND: Refusal = (Status::NOT_FOUND, "There is nothing under this address.");
@@ -30,17 +33,33 @@ pub(crate) const UNSTEADY: Refusal = (Status::UNAVAILABLE, "The file keeps chang
 pub(crate) const TOO_LARGE: Refusal = (Status::PAYLOAD_TOO_LARGE, "The request body is too large.");
 pub(crate) const REQUEST_LATE: Refusal = (Status::REQUEST_TIMEOUT, "The request did not arrive in time.");
 
-/// The page for a request that is not answered as asked.
+pub(crate) const LENGTH_REQUIRED: Refusal =
+    (Status::LENGTH_REQUIRED, "The application needs to know the length of the request body.");
+pub(crate) const NO_LINK: Refusal = (Status::BAD_GATEWAY, "The application cannot be reached.");
+pub(crate) const BAD_ANSWER: Refusal = (Status::BAD_GATEWAY, "The application did not answer properly.");
+pub(crate) const NO_ANSWER: Refusal = (Status::GATEWAY_TIMEOUT, "The application did not answer in time.");
+pub(crate) const UPSTREAM_BUSY: Refusal =
+    (Status::UNAVAILABLE, "The application is too busy. Try again soon.");
+
+/// The page for a refused request.
 pub(crate) fn error_page<F>(request: &Request<'_>, refusal: Refusal) -> Response<F> {
     page(refusal, Form::of(request), Vec::new())
 }
 
-/// The page for bytes that are no request.
+/// The page for a request that would have waited `wait_ms` for the disk. `Retry-After` follows the wait if it
+/// is known.
+pub(crate) fn busy_page<F>(request: &Request<'_>, wait_ms: Option<u64>) -> Response<F> {
+    let retry_after_s =
+        wait_ms.map_or(RETRY_AFTER_S, |wait_ms| wait_ms.div_ceil(1_000).clamp(1, RETRY_AFTER_S_MAX));
+    page(BUSY, Form::of(request), vec![(RETRY_AFTER, retry_after_s.to_string())])
+}
+
+/// The page for input that is not a valid request.
 pub(crate) fn malformed<F>(refusal: Refusal) -> Response<F> {
     page(refusal, Form { json: false, head_only: false }, Vec::new())
 }
 
-/// Directs a client that left out a directory's slash to the directory (RFC 9110, section 15.4.2).
+/// Redirects to a directory a client that left out its slash (RFC 9110, section 15.4.2).
 pub(super) fn redirect<F>(asked: &Asked<'_, '_>) -> Response<F> {
     let mut location = encode_path(asked.path);
     location.push('/');
@@ -52,13 +71,13 @@ pub(super) fn redirect<F>(asked: &Asked<'_, '_>) -> Response<F> {
     page(refusal, Form::of(asked.request), vec![("Location", location)])
 }
 
-/// 416 with the length of the file.
+/// The 416 answer, with the length of the file.
 pub(super) fn unsatisfiable<F>(request: &Request<'_>, file_bytes: u64) -> Response<F> {
     let refusal = (Status::RANGE_NOT_SATISFIABLE, "No such part of the file exists.");
     page(refusal, Form::of(request), vec![("Content-Range", unsatisfied_content_range(file_bytes))])
 }
 
-/// The form of a page that a client wants.
+/// The form of page that a client prefers.
 #[derive(Clone, Copy, Debug)]
 struct Form {
     json: bool,
@@ -78,7 +97,9 @@ fn page<F>((status, detail): Refusal, form: Form, mut more: Vec<(&'static str, S
     fields.append(&mut more);
     match status {
         Status::METHOD_NOT_ALLOWED => fields.push(("Allow", ALLOW.to_owned())),
-        Status::UNAVAILABLE => fields.push(("Retry-After", RETRY_AFTER_S.to_string())),
+        Status::UNAVAILABLE if fields.iter().all(|(name, _)| *name != RETRY_AFTER) => {
+            fields.push((RETRY_AFTER, RETRY_AFTER_S.to_string()));
+        }
         _ => {}
     }
     Response {

@@ -1,5 +1,6 @@
-//! Files: conditions, ranges and variants of a file decide between 200, 206, 304, 406, 412 and 416; and the bytes come
-//! from memory for a small file, else from the file itself.
+//! Answers with a file. Conditions, ranges and variants decide between 200, 206, 304, 406, 412 and 416. The
+//! bytes of a one-block file come from the store; other bytes come from the file itself. Called by
+//! [`handler`](crate::handler) for files and listings.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -14,31 +15,31 @@ use flash_http::response::Status;
 
 use super::error_page::{NOT_ACCEPTABLE, PRECONDITION_FAILED, READ_FAILED, Refusal, UNSTEADY, unsatisfiable};
 use super::{About, Asked, Extent, Found, Handled, Held, Response, Step, Wait, refuse};
-use crate::body::{Body, Source, hand_over, load, multipart};
+use crate::body::{Body, Source, ask_in, fill, hand_over, load, multipart};
 use crate::desk::{Core, Desk};
 use crate::jobs::{Urgency, Wanted};
-use crate::limits::{SMALL_FILE_BYTES_MAX, TRIES_MAX};
+use crate::limits::{FILLS_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX, TRIES_MAX};
 use crate::machine::{Machine, Resident};
-use crate::store::{Content, NameEntry, ReplyForm, Resource, Version, write_head};
+use crate::store::{Content, ContentBytes, NameEntry, ReplyForm, Resource, Version, write_head};
 
-/// An entry that a request is answered from, and what was found of its file before.
+/// The entry that a request is answered from, and anything already found for its file.
 pub(super) struct Looked<'e, F> {
     pub(super) entry: &'e Arc<NameEntry>,
     pub(super) held: Held<F>,
     pub(super) tries: u8,
-    /// The file was opened for this request, by the worker or by a helper.
+    /// Whether the file was opened for this request, by the worker or by a helper.
     pub(super) opened: bool,
 }
 
-/// Where the bytes of a version come from.
+/// The source of a version's bytes.
 pub(super) enum Obtained<F> {
     Source(Source<F>),
-    /// A job has to bring them first.
+    /// A job must bring the bytes first.
     Wait(Box<Wanted<F, Arc<Version>>>, Held<F>),
     Refused(Refusal),
-    /// The file is no longer what its version says.
+    /// The file is no longer in the state that its version describes.
     Changed,
-    /// The file is not open any more.
+    /// The file is no longer open.
     Closed,
 }
 
@@ -91,12 +92,17 @@ pub(super) fn answer<M: Machine>(
             if repeats { whole.repeating(entry, ReplyForm::Whole) } else { whole }
         }
     };
+    if let Body::Content(content, range) = &response.body
+        && content.is_stored()
+    {
+        desk.core.counters.stored_bytes += range.len() as u64;
+    }
     response.tries = tries;
     Handled::Step(Step::Answer(response))
 }
 
 impl<F> Obtained<F> {
-    /// The handler's step when there is no source.
+    /// The handler's result when there is no source.
     pub(super) fn handled(self, request: &Request<'_>, entry: Arc<NameEntry>, tries: u8) -> Handled<F> {
         match self {
             Obtained::Wait(wanted, held) => {
@@ -110,7 +116,7 @@ impl<F> Obtained<F> {
     }
 }
 
-/// The variant to answer with; None when the client rules all of them out.
+/// Chooses the variant to answer with; None if the client accepts none of them.
 fn choose<'r>(resource: &'r Resource, request: &Request<'_>) -> Option<&'r Arc<Version>> {
     if !resource.plain.varies {
         return Some(&resource.plain);
@@ -165,15 +171,21 @@ fn many_ranges<F>(
     }
 }
 
-/// Where the bytes of a version come from: memory for a small file, else the file.
+/// Finds the source of a version's bytes: memory for a one-block file, otherwise the file.
 pub(super) fn obtain<M: Machine>(
     desk: &mut Desk<'_, M>,
     version: &Arc<Version>,
     looked: Looked<'_, M::File>,
 ) -> Obtained<M::File> {
-    if let Some(content) = desk.core.store.contents.get(version.id) {
-        desk.core.counters.content_hits += 1;
-        return Obtained::Source(Source::Memory(Arc::clone(content)));
+    if let Some(content) = stored(desk, version) {
+        // After a wait, a helper has brought the block: a miss. A request that holds its file was counted
+        // when it found the file.
+        match looked.held {
+            Held::Nothing if looked.tries == 0 => desk.core.counters.content_hits += 1,
+            Held::Nothing => desk.core.counters.content_misses += 1,
+            Held::File(..) | Held::Content(..) => {}
+        }
+        return Obtained::Source(Source::Memory(content));
     }
     let held = match looked.held {
         Held::Content(of, content) if of.id == version.id => {
@@ -183,7 +195,8 @@ pub(super) fn obtain<M: Machine>(
         Held::Content(..) | Held::File(..) | Held::Nothing => None,
     };
     let is_first_look = held.is_none();
-    // An entry that was confirmed without opening may have lost its file to the bound.
+    // The entry was confirmed without opening its file, which may have been closed at the limit of open
+    // files.
     let Some(file) = held.or_else(|| desk.core.store.files.get(version.id)) else { return Obtained::Closed };
     if is_first_look {
         count_file(desk.core, looked.opened, version.stat.size_bytes);
@@ -195,15 +208,31 @@ pub(super) fn obtain<M: Machine>(
     }
 }
 
-/// A file is needed for a request: its content was not in memory.
+/// The content of a one-block file, if its block is in the store.
+fn stored<M: Machine>(desk: &mut Desk<'_, M>, version: &Arc<Version>) -> Option<Arc<Content>> {
+    let core = &mut *desk.core;
+    if let Some(content) = core.store.contents.get(version.id) {
+        return Some(Arc::clone(content));
+    }
+    if version.stat.size_bytes > LOAD_BYTES || !core.rules.has_store || !version.is_storable() {
+        return None;
+    }
+    let block = desk.machine.block(&version.stat, 0)?;
+    block.note_use();
+    let content = content(core, version, ContentBytes::Stored(block));
+    core.store.keep_content(version, &content);
+    Some(content)
+}
+
+/// Counts a request that needed its file because the content was not in memory.
 fn count_file<F>(core: &mut Core<F>, opened: bool, size_bytes: u64) {
     let files = if opened { &mut core.counters.file_misses } else { &mut core.counters.file_hits };
     *files += 1;
-    core.counters.content_misses +=
-        u64::from(core.store.contents.is_on() && size_bytes <= SMALL_FILE_BYTES_MAX);
+    core.counters.content_misses += u64::from(core.rules.has_store && size_bytes <= LOAD_BYTES);
 }
 
-/// Reads a small file into memory; a large one is read while it is sent.
+/// Reads a small file from the page cache; a large file is read while it is sent. A helper loads a missing
+/// part, or hands it over after too many loads in vain.
 fn read<M: Machine>(
     desk: &mut Desk<'_, M>,
     version: &Arc<Version>,
@@ -212,29 +241,26 @@ fn read<M: Machine>(
 ) -> Obtained<M::File> {
     let size_bytes = version.stat.size_bytes;
     let core = &mut *desk.core;
-    let is_small = size_bytes <= SMALL_FILE_BYTES_MAX && core.store.contents.is_on();
+    let is_small = size_bytes <= SMALL_FILE_BYTES_MAX && core.rules.has_store;
     let mut filled = 0;
     while is_small && filled < size_bytes {
         let room = &mut core.file_buffer[filled as usize..size_bytes as usize];
         match desk.machine.read_resident(file, filled, room) {
             Ok(Resident::Bytes(0)) => return Obtained::Changed,
             Ok(Resident::Bytes(n)) => filled += n as u64,
-            Ok(Resident::Absent) if tries < TRIES_MAX => {
-                core.counters.loads_in_vain += u64::from(tries > 0);
-                let wanted = load(version, file, 0, Urgency::Bounded);
-                return wait(wanted, Held::File(Arc::clone(version), Arc::clone(file)));
-            }
-            Ok(Resident::Absent | Resident::Unknown) => {
-                let wanted = hand_over(version, file, 0..size_bytes, Urgency::Bounded);
-                return wait(wanted, Held::File(Arc::clone(version), Arc::clone(file)));
+            Ok(found @ (Resident::Absent | Resident::Unknown)) => {
+                core.counters.loads_in_vain += u64::from(tries > 0 && found == Resident::Absent);
+                let held = Held::File(Arc::clone(version), Arc::clone(file));
+                return wait(wanted_whole(version, file, found, tries), held);
             }
             Err(_) => return Obtained::Refused(READ_FAILED),
         }
     }
-    // After the read: a change made while it went on shows in the times.
+    // The file is checked after the read, so that a change during the read shows in its times.
     let unchanged = match desk.machine.stat(file) {
         Ok(stat) => stat.same_content(&version.stat),
-        // The bytes that a helper hands over come with the file's state; an empty file has none.
+        // Bytes that a helper hands over come with the file's state. An empty file has no bytes, so it needs
+        // no check.
         Err(e) => e.kind() == ErrorKind::WouldBlock,
     };
     if !unchanged {
@@ -243,17 +269,33 @@ fn read<M: Machine>(
     if !is_small {
         return Obtained::Source(Source::File(Arc::clone(version), Arc::clone(file)));
     }
-    let content = content(core, version, &core.file_buffer[..size_bytes as usize]);
-    core.store.keep_content(version, &content);
-    Obtained::Source(Source::Memory(content))
+    ask_in(core, version, file, 0);
+    let bytes = core.file_buffer[..size_bytes as usize].into();
+    Obtained::Source(Source::Memory(content(core, version, ContentBytes::Own(bytes))))
+}
+
+/// The job that brings all of a small file.
+fn wanted_whole<F>(
+    version: &Arc<Version>,
+    file: &Arc<F>,
+    found: Resident,
+    tries: u8,
+) -> Wanted<F, Arc<Version>> {
+    if version.is_storable() && tries < FILLS_MAX {
+        fill(version, file, 0, Urgency::Bounded)
+    } else if found == Resident::Absent && tries < TRIES_MAX {
+        load(version, file, 0, Urgency::Bounded)
+    } else {
+        hand_over(version, file, 0..version.stat.size_bytes, Urgency::Bounded)
+    }
 }
 
 fn wait<F>(wanted: Wanted<F, Arc<Version>>, held: Held<F>) -> Obtained<F> {
     Obtained::Wait(Box::new(wanted), held)
 }
 
-/// A small file's content, behind its head where heads are kept.
-pub(crate) fn content<F>(core: &Core<F>, version: &Version, body: &[u8]) -> Arc<Content> {
+/// The content of a one-block file, together with its response head if heads are cached.
+pub(crate) fn content<F>(core: &Core<F>, version: &Version, body: ContentBytes) -> Arc<Content> {
     let mut head = Vec::with_capacity(512);
     let mut date_at = 0;
     if core.rules.optimizations.head_cache {

@@ -1,4 +1,5 @@
-//! Listings of directories, made by helpers and sent like files.
+//! Answers with a directory listing, which a helper makes and which is sent like a file. Called by
+//! [`handler`](crate::handler).
 
 use std::sync::Arc;
 
@@ -40,13 +41,13 @@ pub(super) fn answer<M: Machine>(
             response.tries = tries;
             Handled::Step(Step::Answer(response))
         }
-        // It has to be made anew.
+        // The listing was closed, so it must be made again.
         Obtained::Closed => Handled::Stale,
         other => other.handled(asked.request, entry, tries),
     }
 }
 
-/// Queues a job that makes a listing.
+/// Returns the job that makes a listing.
 fn request_listing<M: Machine>(
     desk: &mut Desk<'_, M>,
     asked: &Asked<'_, '_>,
@@ -63,6 +64,7 @@ fn request_listing<M: Machine>(
         task: Task::List { site, path: path.into(), json },
         urgency: Urgency::Bounded,
         subject: None,
+        remaining_bytes: 0,
     };
     let found = Found { entry: Some(Arc::clone(looked.entry)), held: Held::Nothing, tries: looked.tries };
     Step::Wait(Box::new(Wait { wanted, found }))

@@ -1,5 +1,5 @@
-//! From a path to the entry that it leads to: from the name cache, else by a look-up that cannot wait, else through a
-//! helper.
+//! Finds the entry for a path: in the name cache, otherwise by a look-up that cannot block, otherwise through
+//! a helper. Called by [`handler`](crate::handler).
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use crate::machine::{FileKind, Finding, LookUpError, Machine, Task, Want};
 use crate::rules::SiteId;
 use crate::store::{LookedUp, NameEntry, Resolved, Version, find};
 
-/// How far the worker came by itself.
+/// The result of a look-up in the worker.
 pub(super) enum LookUp<F> {
-    /// The name is known.
+    /// The entry was in the name cache.
     Known(Arc<NameEntry>),
-    /// It was not, and its file was opened just now.
+    /// The entry is new; its file was opened just now.
     Opened(Arc<NameEntry>),
-    /// A helper has to look for it.
+    /// A helper must look the path up.
     Wait(Box<Wanted<F, Arc<Version>>>),
-    /// There is no answer from a file.
+    /// The path does not lead to a file that can be served.
     Refused(Refusal),
 }
 
-/// Whether a known entry is still true.
+/// Whether a known entry is still valid.
 enum Check {
     True,
     False,
@@ -36,7 +36,7 @@ enum Check {
     Failed(Refusal),
 }
 
-/// Finds what a path leads to. Its file must be opened anew where `reopen` says so.
+/// Finds the entry for a path. `reopen` means that its file must be opened again.
 pub(super) fn look_up<M: Machine>(
     desk: &mut Desk<'_, M>,
     asked: &Asked<'_, '_>,
@@ -75,8 +75,9 @@ fn refusal_of(error: LookUpError) -> Refusal {
     }
 }
 
-/// Checks an entry that is no longer fresh by a look-up that cannot wait. If even that would wait, a helper checks it:
-/// the entry is served meanwhile up to the stale bound, and after it the request waits. None when the entry is wrong.
+/// Checks a stale entry by a look-up that cannot block. If even that would block, a helper checks the entry:
+/// until the stale limit the old entry is served meanwhile, and after it the request waits. Returns None if
+/// the entry is wrong.
 fn confirm<M: Machine>(
     desk: &mut Desk<'_, M>,
     asked: &Asked<'_, '_>,
@@ -92,11 +93,11 @@ fn confirm<M: Machine>(
             return Some(LookUp::Wait(Box::new(wanted_find(asked.site, asked.path))));
         }
         Check::WouldWait => {
-            // A full queue means only that the check is tried again a freshness interval later.
+            // If the queue is full, the check is tried again one freshness interval later.
             let _ = desk.core.jobs.submit(wanted_find(asked.site, asked.path), None, now_ms);
         }
         Check::Failed(refusal) if too_old => return Some(LookUp::Refused(refusal)),
-        // Not the moment to forget what is known.
+        // The machine is short of resources, so the known entry is kept.
         Check::Failed(_) => {}
     }
     entry.believed_ms.set(now_ms);
@@ -116,8 +117,8 @@ fn check<M: Machine>(desk: &mut Desk<'_, M>, asked: &Asked<'_, '_>, entry: &Name
     }
 }
 
-/// Looks a path up by calls that cannot wait. For the check of a known entry, siblings that were not there lately are not
-/// looked for again.
+/// Looks up a path by calls that cannot block. When a known entry is checked, siblings that were absent
+/// recently are not looked up again.
 fn find_cached<M: Machine>(
     desk: &mut Desk<'_, M>,
     asked: &Asked<'_, '_>,
@@ -128,7 +129,7 @@ fn find_cached<M: Machine>(
     let absent =
         known.filter(|entry| now_ms < entry.siblings_ms.get() + SIBLINGS_MS).and_then(absent_siblings);
     let rules = &desk.core.rules.sites[usize::from(asked.site.0)];
-    // Siblings are looked for after their file, in the order of `Coding::ALL`.
+    // Siblings are looked up after their file, in the order of `Coding::ALL`.
     let mut sibling: Option<usize> = None;
     let finding = find(asked.path, rules, &desk.core.rules.types, want, |path, want| {
         if let Some(place) = &mut sibling {
@@ -149,7 +150,7 @@ fn find_cached<M: Machine>(
     Ok(finding)
 }
 
-/// Which siblings of a file are not there.
+/// Which siblings of a file are absent.
 fn absent_siblings(entry: &NameEntry) -> Option<[bool; 3]> {
     match &entry.resolved {
         Resolved::File(resource) => Some(resource.coded.each_ref().map(Option::is_none)),
@@ -157,12 +158,13 @@ fn absent_siblings(entry: &NameEntry) -> Option<[bool; 3]> {
     }
 }
 
-/// The job that finds what a path leads to.
+/// The job that looks up a path.
 fn wanted_find<F>(site: SiteId, path: &[u8]) -> Wanted<F, Arc<Version>> {
     Wanted {
         key: JobKey::Find(site, path.into()),
         task: Task::Find { site, path: path.into() },
         urgency: Urgency::Bounded,
         subject: None,
+        remaining_bytes: 0,
     }
 }

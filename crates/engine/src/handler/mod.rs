@@ -1,14 +1,16 @@
-//! Handlers turn a request into a response, or into a wait for a job. The route chooses the handler: files and listings
-//! today; upstreams (FastCGI, CGI, proxy) enter here.
+//! Handlers turn a request into a response, or into a wait for a job. [`answer`] is the heart of the engine:
+//! it routes a request to its site, looks up the path, and answers with a file, a listing or a page.
+//! Before that, [`route`] finds out whether an upstream answers instead.
 //!
-//! A handler sees no connection and no exchange. It is called when a request is whole, and again with what the job has
-//! [`Found`] when a wait is over.
+//! A handler knows no connection and no exchange. The [`exchange`](crate::exchange) module calls it when a
+//! request is complete, and again after each wait with everything already [`Found`].
 
 mod error_page;
 mod files;
 mod listing;
 mod look_up;
 mod response;
+mod route;
 
 use std::sync::Arc;
 
@@ -17,11 +19,12 @@ use flash_http::response::Status;
 use flash_http::target::decode_path;
 
 pub(crate) use error_page::{
-    BUSY, DENIED, EXHAUSTED, LOST, NOT_FOUND, READ_FAILED, REQUEST_LATE, Refusal, TOO_LARGE, UNSTEADY,
-    error_page, malformed,
+    BAD_ANSWER, BUSY, DENIED, EXHAUSTED, LENGTH_REQUIRED, LOST, NO_ANSWER, NO_LINK, NOT_FOUND, READ_FAILED,
+    REQUEST_LATE, Refusal, TOO_LARGE, UNSTEADY, UPSTREAM_BUSY, busy_page, error_page, malformed,
 };
 pub(crate) use files::content;
 pub(crate) use response::{About, Extent, Response};
+pub(crate) use route::{Routed, route};
 
 use crate::desk::Desk;
 use crate::jobs::Wanted;
@@ -34,28 +37,28 @@ use crate::store::{Content, NameEntry, Resolved, Version};
 #[derive(Debug)]
 pub(crate) enum Step<F> {
     Answer(Response<F>),
-    /// The job has to be done first; the handler is called again with what was found so far.
+    /// The job must be done first. Then the handler is called again with everything found before.
     Wait(Box<Wait<F>>),
 }
 
-/// A wait: the job that has to be done, and what was found before.
+/// The job to wait for, and everything found before.
 #[derive(Debug)]
 pub(crate) struct Wait<F> {
     pub(crate) wanted: Wanted<F, Arc<Version>>,
     pub(crate) found: Found<F>,
 }
 
-/// The part of a request's answer that was found before a wait.
+/// The part of the answer that was found before a wait.
 #[derive(Debug)]
 pub(crate) struct Found<F> {
     /// The entry that the path leads to.
     pub(crate) entry: Option<Arc<NameEntry>>,
     pub(crate) held: Held<F>,
-    /// Times that the request had to wait, or that what it had found was no longer true.
+    /// How often the request had to wait, or found that an entry was no longer valid.
     pub(crate) tries: u8,
 }
 
-/// A file or content kept for a request that waits, since the caches may evict it.
+/// A file or content kept for a waiting request, because the caches may evict it.
 #[derive(Debug)]
 pub(crate) enum Held<F> {
     Nothing,
@@ -68,8 +71,8 @@ pub(crate) enum Held<F> {
 impl<F> Found<F> {
     pub(crate) const NOTHING: Self = Self { entry: None, held: Held::Nothing, tries: 0 };
 
-    /// The same after one more try, with nothing found.
-    pub(crate) fn anew(&self) -> Self {
+    /// The start of the next attempt, with nothing found.
+    pub(crate) fn next_try(&self) -> Self {
         Self { tries: self.tries.saturating_add(1), ..Self::NOTHING }
     }
 }
@@ -78,20 +81,20 @@ impl<F> Found<F> {
 pub(crate) struct Asked<'a, 'b> {
     pub(crate) request: &'a Request<'b>,
     pub(crate) site: SiteId,
-    /// Decoded, beginning with a slash.
+    /// The decoded path; it begins with a slash.
     pub(crate) path: &'a [u8],
 }
 
-/// The result of a handler for one kind of target.
+/// The result of the handler for one kind of target.
 pub(crate) enum Handled<F> {
     Step(Step<F>),
-    /// The entry is no longer true.
+    /// The entry is no longer valid.
     Stale,
-    /// The file of the entry is not open any more.
+    /// The file of the entry is no longer open.
     Closed,
 }
 
-/// Whether the method is refused, which needs neither the site nor the body.
+/// Returns the refusal if the method is not served. This needs neither the site nor the body.
 pub(crate) fn refusal_of_method(request: &Request<'_>) -> Option<Refusal> {
     match request.method {
         Method::Get | Method::Head | Method::Options => None,
@@ -105,7 +108,7 @@ pub(crate) fn has_body(request: &Request<'_>) -> bool {
     !matches!(request.body, RequestBody::None | RequestBody::Length(0))
 }
 
-/// Answers a request whose method is served, or says for which job it has to wait.
+/// Answers a request whose method is served, or returns the job that it must wait for.
 pub(crate) fn answer<M: Machine>(
     desk: &mut Desk<'_, M>,
     request: &Request<'_>,
@@ -146,11 +149,11 @@ pub(crate) fn answer<M: Machine>(
         };
         match handled {
             Handled::Step(step) => return step,
-            // A file that is only not open any more says nothing of its siblings in memory.
+            // The file was closed, but its stored siblings are still valid, so the entry is kept.
             Handled::Closed => reopen = true,
             Handled::Stale => desk.core.store.forget(site, &path, &entry),
         }
-        // Look again, but not for ever.
+        // The number of attempts is bounded, in case the file keeps changing.
         found = Found { tries: tries.saturating_add(1), ..Found::NOTHING };
         if found.tries > 3 * TRIES_MAX {
             return refuse(request, UNSTEADY);
@@ -158,7 +161,7 @@ pub(crate) fn answer<M: Machine>(
     }
 }
 
-/// Forgets what a path was found to lead to, for the file has changed since.
+/// Forgets the entry for a path, because its file has changed.
 pub(crate) fn forget<M: Machine>(desk: &mut Desk<'_, M>, request: &Request<'_>) {
     let Some(site) = desk.core.router.route(request.host) else { return };
     let encoded_slash = desk.core.rules.sites[usize::from(site.0)].encoded_slash;

@@ -1,4 +1,5 @@
-//! A response: status, fields and body. The wire that sends it encodes it and adds what belongs to the connection.
+//! A response: status, fields and body. Handlers make it; the wire encodes it and adds the fields of the
+//! connection.
 
 use std::sync::Arc;
 
@@ -15,13 +16,13 @@ pub(crate) struct Response<F> {
     pub(crate) status: Status,
     /// The subject of its fields.
     pub(crate) about: About,
-    /// `Content-Length`, which for a HEAD is that of a body which is not sent. None where there is no such field.
+    /// `Content-Length`. For HEAD, the length of the body that is not sent; None if the field is absent.
     pub(crate) length: Option<u64>,
     pub(crate) body: Body<F>,
-    /// Whether the same bytes of a request lead to the same response, as long as the entry is fresh.
+    /// The entry and form of an answer that identical request bytes can get again while the entry is fresh.
     pub(crate) repeats: Option<(Arc<NameEntry>, ReplyForm)>,
-    /// How often the request was tried: it is answered anew when the body turns out to be another than described before
-    /// anything was sent.
+    /// The number of attempts so far. The request is answered again if the file turns out to differ from the
+    /// head before anything was sent.
     pub(crate) tries: u8,
 }
 
@@ -30,7 +31,7 @@ pub(crate) struct Response<F> {
 pub(crate) enum About {
     /// A version of a file, or a listing.
     File(Arc<Version>, Extent),
-    /// A version that the client has.
+    /// A version that the client already has.
     NotModified(Arc<Version>),
     /// A page made for this response.
     Page { content_type: &'static str, fields: Vec<(&'static str, String)> },
@@ -38,7 +39,7 @@ pub(crate) enum About {
     Methods,
 }
 
-/// How much of a file.
+/// How much of a file the body has.
 #[derive(Debug)]
 pub(crate) enum Extent {
     Whole,
@@ -51,7 +52,7 @@ pub(crate) enum Extent {
 pub(super) const ALLOW: &str = "GET, HEAD, OPTIONS";
 
 impl<F> Response<F> {
-    /// 200 with all of a file.
+    /// 200 with the whole file.
     pub(crate) fn whole(version: &Arc<Version>, source: Source<F>) -> Self {
         let size_bytes = version.stat.size_bytes;
         Self {
@@ -76,7 +77,7 @@ impl<F> Response<F> {
         }
     }
 
-    /// 304: the client has this version.
+    /// 304: the client already has this version.
     pub(crate) fn not_modified(version: &Arc<Version>) -> Self {
         Self {
             status: Status::NOT_MODIFIED,
@@ -102,14 +103,14 @@ impl<F> Response<F> {
 }
 
 impl<F> Response<F> {
-    /// The same, which repeats while the entry is fresh.
+    /// Marks the response as one that can be repeated while the entry is fresh.
     pub(super) fn repeating(self, entry: Arc<NameEntry>, form: ReplyForm) -> Self {
         Self { repeats: Some((entry, form)), ..self }
     }
 }
 
 impl About {
-    /// The fields up to `Content-Length`, each given to `field`.
+    /// Calls `field` with each field before `Content-Length`.
     pub(crate) fn each_leading_field(&self, mut field: impl FnMut(&str, &[u8])) {
         match self {
             About::File(version, Extent::Whole) => field("Content-Type", version.content_type.as_bytes()),
@@ -125,8 +126,8 @@ impl About {
         }
     }
 
-    /// The fields after `Content-Length`, each given to `field`. A wire of HTTP/1 may take [`Version::lines`] for those
-    /// of a file.
+    /// Calls `field` with each field after `Content-Length`. For a file, an HTTP/1 wire can use
+    /// [`Version::lines`] instead.
     pub(crate) fn each_trailing_field(&self, mut field: impl FnMut(&str, &[u8])) {
         match self {
             About::File(version, _) => version.each_field(field),

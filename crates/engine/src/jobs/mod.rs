@@ -1,9 +1,15 @@
-//! Jobs for helpers: joined, queued within bounds, dropped when nobody waits, given up at a deadline. Each root has
-//! its share of the queue and of the helpers, roots take turns, and no client fills the queue alone.
+//! The queue of jobs for helpers. Requests for the same job are joined; a queued job is dropped when no
+//! request waits for it and given up at its deadline. Each root has its share of the queue and of the
+//! helpers, roots take turns, and no client can fill the queue alone. Each root's queue is ordered by
+//! remaining answer size with ageing ([`backlog`]). A request whose expected wait is too long is refused at
+//! once ([`pace`]).
 //!
-//! The exchanges submit jobs and are told what became of them; jobs know exchanges by their keys and clients by their
-//! numbers. `S` is the subject of a job, which belongs to its result: it is carried along and not looked at.
+//! Exchanges submit jobs and receive the results. This module knows exchanges by their keys and clients by
+//! their numbers. `S` is the subject of a job: it is returned with the result and not interpreted.
 
+mod backlog;
+mod job;
+mod pace;
 mod shares;
 
 use std::collections::hash_map::Entry;
@@ -12,95 +18,12 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use crate::counters::{JobCounters, JobKind};
 use crate::histogram::Histogram;
 use crate::limits::{JOBS_PER_CLIENT_MAX, JOBS_QUEUED_MAX};
-use crate::machine::{JobId, Task};
+use crate::machine::JobId;
 use crate::rules::SiteId;
-use crate::slab::{ClientNumber, ExchangeKey, Slab, VersionId};
+use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
+use backlog::{Backlog, Claim, Rank};
+pub(crate) use job::{Job, JobKey, JobState, NoRoom, Patience, Urgency, Waiter, Wanted};
 use shares::Shares;
-
-/// The identity of a job: requests for the same one are joined.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum JobKey {
-    Find(SiteId, Box<[u8]>),
-    List(SiteId, Box<[u8]>, bool),
-    Load(SiteId, VersionId, u64),
-    Read(SiteId, VersionId, u64, u64),
-    Close(SiteId, u64),
-}
-
-impl JobKey {
-    pub(crate) fn kind(&self) -> JobKind {
-        match self {
-            JobKey::Find(..) => JobKind::Find,
-            JobKey::List(..) => JobKind::List,
-            JobKey::Load(..) => JobKind::Load,
-            JobKey::Read(..) => JobKind::Read,
-            JobKey::Close(..) => JobKind::Close,
-        }
-    }
-
-    fn site(&self) -> SiteId {
-        match self {
-            JobKey::Find(site, ..)
-            | JobKey::List(site, ..)
-            | JobKey::Load(site, ..)
-            | JobKey::Read(site, ..)
-            | JobKey::Close(site, ..) => *site,
-        }
-    }
-}
-
-/// A job that is wanted: what makes it the same as another, what a helper is asked, and how urgent it is.
-#[derive(Debug)]
-pub(crate) struct Wanted<F, S> {
-    pub(crate) key: JobKey,
-    pub(crate) task: Task<F>,
-    pub(crate) urgency: Urgency,
-    pub(crate) subject: Option<S>,
-}
-
-/// An exchange that waits for a job, and the client on whose behalf it does.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiter {
-    pub(crate) exchange: ExchangeKey,
-    pub(crate) client: ClientNumber,
-}
-
-#[derive(Debug)]
-pub(crate) struct Job<F, S> {
-    pub(crate) key: JobKey,
-    root: usize,
-    pub(crate) task: Task<F>,
-    pub(crate) subject: Option<S>,
-    pub(crate) waiters: BTreeSet<ExchangeKey>,
-    /// The client whose request made it.
-    client: Option<ClientNumber>,
-    pub(crate) state: JobState,
-    /// When it was queued, and then when it was started.
-    pub(crate) since_ms: u64,
-    pub(crate) deadline_ms: u64,
-}
-
-/// How far a job is, and whether anybody has to wait for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum JobState {
-    /// Queued, and dropped when nobody waits for it.
-    Queued,
-    /// Queued, and worth doing when nobody waits: a freshness check, or a close.
-    QueuedUnasked,
-    /// A helper does it.
-    Running,
-}
-
-/// Whether a job may be queued when its root's share of the queue is full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Urgency {
-    /// Only while there is room, and while the client has not filled its share.
-    Bounded,
-    /// Even without room: for answers under way, each of which waits for one job at a time.
-    UnderWay,
-    /// Only while half the share is empty: for what nobody waits for yet.
-    Ahead,
-}
 
 /// The jobs of a worker.
 #[derive(Debug)]
@@ -109,38 +32,41 @@ pub(crate) struct Jobs<F, S> {
     by_key: HashMap<JobKey, JobId>,
     /// The root of each site.
     roots: Vec<usize>,
-    /// The queued jobs of each root, in their order.
-    queues: Vec<VecDeque<JobId>>,
+    /// The queued jobs of each root.
+    queues: Vec<Backlog>,
+    /// The deadlines of all queued jobs.
+    deadlines: BTreeSet<(u64, Key)>,
     queue_shares: Shares,
     /// Roots with queued jobs, in the order of their turns.
     turns: VecDeque<usize>,
     running: Vec<JobId>,
-    /// Running jobs that were given up, and their roots, until their helpers are gone.
+    /// Running jobs that were given up, with their roots, until their helpers have ended.
     given_up: Vec<(JobId, usize)>,
-    /// Helpers that work for each root, or were given up and are not gone.
+    /// Helpers that work for each root, including those given up that have not ended yet.
     helper_shares: Shares,
     helpers_max: usize,
     /// Listings among the jobs.
     listings: usize,
-    /// Jobs that each client's requests have made.
+    /// Number of jobs created by each client's requests.
     of_clients: HashMap<ClientNumber, usize>,
-    timeout_ms: u64,
-    /// Their results, counted in the order of [`JobKind::ALL`].
+    patience: Patience,
+    /// Counters, in the order of [`JobKind::ALL`].
     pub(crate) counters: [JobCounters; JobKind::ALL.len()],
-    /// How many were queued whenever one was added, that one included.
+    /// The queue length whenever a job was added, including that job.
     pub(crate) lengths: Histogram,
 }
 
 impl<F, S> Jobs<F, S> {
-    /// Jobs that have `timeout_ms` in the queue, and again at one of `helpers_max` helpers.
-    /// `roots` has the root of each site, by numbers from 0.
-    pub(crate) fn new(timeout_ms: u64, helpers_max: usize, roots: Vec<usize>) -> Self {
+    /// Makes a queue for at most `helpers_max` helpers. `roots` has the root number of each site, starting at
+    /// 0.
+    pub(crate) fn new(patience: Patience, helpers_max: usize, roots: Vec<usize>) -> Self {
         let roots_len = roots.iter().max().map_or(1, |last| last + 1);
         Self {
             jobs: Slab::new(),
             by_key: HashMap::new(),
             roots,
-            queues: vec![VecDeque::new(); roots_len],
+            queues: vec![Backlog::default(); roots_len],
+            deadlines: BTreeSet::new(),
             queue_shares: Shares::new(JOBS_QUEUED_MAX, roots_len),
             turns: VecDeque::new(),
             running: Vec::new(),
@@ -149,36 +75,67 @@ impl<F, S> Jobs<F, S> {
             helpers_max,
             listings: 0,
             of_clients: HashMap::new(),
-            timeout_ms,
+            patience,
             counters: Default::default(),
             lengths: Histogram::default(),
         }
     }
 
-    /// Joins the job of this key or queues a new one. None when its root's share of the queue, or its client's, is
-    /// full. Without a waiter it is worth doing all the same.
+    /// Adds a root, as a site of its own. Returns its number.
+    pub(crate) fn add_root(&mut self) -> SiteId {
+        let root = self.queues.len();
+        self.queues.push(Backlog::default());
+        self.queue_shares.grow();
+        self.helper_shares.grow();
+        self.roots.push(root);
+        SiteId((self.roots.len() - 1) as u16)
+    }
+
+    /// Whether requests for this key would be joined.
+    pub(crate) fn has(&self, key: &JobKey) -> bool {
+        self.by_key.contains_key(key)
+    }
+
+    /// Joins the job with this key, or queues a new one. A job submitted without a waiter is done all the
+    /// same.
+    ///
+    /// # Errors
+    /// The share of its root or of its client is full, or the expected wait is too long.
     pub(crate) fn submit(
         &mut self,
         wanted: Wanted<F, S>,
         waiter: Option<Waiter>,
         now_ms: u64,
-    ) -> Option<JobId> {
-        let Wanted { key, task, urgency, subject } = wanted;
+    ) -> Result<JobId, NoRoom> {
+        self.submit_since(wanted, waiter, now_ms, now_ms)
+    }
+
+    /// Like [`Jobs::submit`], for a request that has waited for jobs since `came_ms` and keeps its place in
+    /// the queue.
+    ///
+    /// # Errors
+    /// As for [`Jobs::submit`].
+    pub(crate) fn submit_since(
+        &mut self,
+        wanted: Wanted<F, S>,
+        waiter: Option<Waiter>,
+        came_ms: u64,
+        now_ms: u64,
+    ) -> Result<JobId, NoRoom> {
+        let Wanted { key, task, urgency, subject, remaining_bytes } = wanted;
+        let is_awaited = waiter.is_some() && urgency != Urgency::Ahead;
+        let claim = Claim { came_ms, remaining_bytes, is_awaited };
         if let Some(id) = self.by_key.get(&key).copied() {
-            self.join(id, waiter);
-            return Some(id);
+            self.join(id, waiter, claim);
+            return Ok(id);
         }
         let root = self.roots[usize::from(key.site().0)];
-        if !self.has_room(root, urgency, waiter) {
-            if urgency == Urgency::Bounded && waiter.is_some() {
-                self.count(key.kind()).refused += 1;
-            }
-            return None;
-        }
+        self.admit((root, key.kind()), (urgency, claim), waiter, now_ms)?;
         self.listings += usize::from(matches!(key, JobKey::List(..)));
         if let Some(Waiter { client, .. }) = waiter {
             *self.of_clients.entry(client).or_default() += 1;
         }
+        let deadline_ms = now_ms.saturating_add(self.patience.job_ms);
         let id = JobId(self.jobs.insert(Job {
             key: key.clone(),
             root,
@@ -188,25 +145,70 @@ impl<F, S> Jobs<F, S> {
             client: waiter.map(|waiter| waiter.client),
             state: if waiter.is_some() { JobState::Queued } else { JobState::QueuedUnasked },
             since_ms: now_ms,
-            deadline_ms: now_ms.saturating_add(self.timeout_ms),
+            deadline_ms,
+            claim,
+            place: Rank::default(),
+            is_new: came_ms >= now_ms,
         }));
         self.by_key.insert(key, id);
+        self.enqueue(id, root, claim, now_ms);
+        self.deadlines.insert((deadline_ms, id.0));
+        self.lengths.add((self.jobs.len() - self.running.len()) as u64);
+        Ok(id)
+    }
+
+    /// Adds a job to its root's queue.
+    fn enqueue(&mut self, id: JobId, root: usize, claim: Claim, now_ms: u64) {
         if self.queues[root].is_empty() {
             self.turns.push_back(root);
         }
-        self.queues[root].push_back(id);
+        let place = self.queues[root].insert(id, claim, now_ms);
+        if let Some(job) = self.jobs.get_mut(id.0) {
+            job.place = place;
+        }
         self.queue_shares.take(root);
-        self.lengths.add((self.jobs.len() - self.running.len()) as u64);
-        Some(id)
     }
 
-    fn join(&mut self, id: JobId, waiter: Option<Waiter>) {
+    fn join(&mut self, id: JobId, waiter: Option<Waiter>, claim: Claim) {
         let Some(job) = self.jobs.get_mut(id.0) else { return };
         match waiter {
             Some(waiter) => drop(job.waiters.insert(waiter.exchange)),
             None if job.state == JobState::Queued => job.state = JobState::QueuedUnasked,
             None => {}
         }
+        if job.state != JobState::Running {
+            job.claim = job.claim.joined(claim);
+            job.place = self.queues[job.root].advance(job.place, job.claim);
+        }
+    }
+
+    /// Decides whether a new job can be queued, and counts a refusal.
+    fn admit(
+        &mut self,
+        (root, kind): (usize, JobKind),
+        (urgency, claim): (Urgency, Claim),
+        waiter: Option<Waiter>,
+        now_ms: u64,
+    ) -> Result<(), NoRoom> {
+        let has_room = self.has_room(root, urgency, waiter);
+        let is_request = urgency == Urgency::Bounded && waiter.is_some();
+        if has_room && !is_request {
+            return Ok(());
+        }
+        let queue = &self.queues[root];
+        let wait_ms = queue.pace.wait_ms(queue.ahead_of(claim), self.helper_shares.held(root), now_ms);
+        if has_room && !self.is_too_long(wait_ms) {
+            return Ok(());
+        }
+        if is_request {
+            let counters = self.count(kind);
+            *(if has_room { &mut counters.refused_wait } else { &mut counters.refused }) += 1;
+        }
+        Err(NoRoom { wait_ms })
+    }
+
+    fn is_too_long(&self, wait_ms: Option<u64>) -> bool {
+        self.patience.queue_ms > 0 && wait_ms.is_some_and(|wait_ms| wait_ms > self.patience.queue_ms)
     }
 
     fn has_room(&self, root: usize, urgency: Urgency, waiter: Option<Waiter>) -> bool {
@@ -224,13 +226,13 @@ impl<F, S> Jobs<F, S> {
         }
     }
 
-    /// The counters of jobs of this kind.
+    /// The counters of a kind of job.
     pub(crate) fn count(&mut self, kind: JobKind) -> &mut JobCounters {
         &mut self.counters[kind as usize]
     }
 
-    /// An exchange no longer waits for a job. A queued job that nobody waits for any more is dropped; a running one
-    /// goes on, and its result is kept.
+    /// Removes an exchange from the waiters of a job. A queued job without waiters is dropped; a running job
+    /// continues, and its result is stored.
     pub(crate) fn leave(&mut self, id: JobId, exchange: ExchangeKey) {
         let Some(job) = self.jobs.get_mut(id.0) else { return };
         job.waiters.remove(&exchange);
@@ -239,7 +241,7 @@ impl<F, S> Jobs<F, S> {
         }
     }
 
-    /// An exchange is gone because of a panic: it waits for nothing any more.
+    /// Removes an exchange that was lost in a panic from all jobs.
     pub(crate) fn leave_all(&mut self, exchange: ExchangeKey) {
         let all: Vec<JobId> = self.jobs.keys().map(JobId).collect();
         for id in all {
@@ -252,54 +254,56 @@ impl<F, S> Jobs<F, S> {
         self.jobs.get(id.0).map(|job| job.waiters.iter().copied().collect()).unwrap_or_default()
     }
 
-    /// The job to be started next: the first of the first root that has room.
+    /// The job that starts next: the first job of the first root that has room.
     pub(crate) fn next_startable(&self) -> Option<(JobId, &Job<F, S>)> {
-        // With more roots than reserves there may be room for more than all helpers.
+        // With more roots than reserved places, the shares together can have room for more jobs than there
+        // are helpers.
         if self.running.len() >= self.helpers_max {
             return None;
         }
         let root = *self.turns.iter().find(|root| self.helper_shares.has_room(**root))?;
-        let id = *self.queues[root].front()?;
+        let id = self.queues[root].first()?;
         Some((id, self.jobs.get(id.0)?))
     }
 
-    /// How many queued jobs could run now, had they helpers.
+    /// How many queued jobs could start now if there were helpers for all.
     pub(crate) fn startable_len(&self) -> usize {
         let queued = self.turns.iter().map(|root| (*root, self.queues[*root].len()));
         self.helper_shares.room(queued).min(self.helpers_max.saturating_sub(self.running.len()))
     }
 
-    /// Listings queued and running.
+    /// Listings that are queued or running.
     pub(crate) fn listings_len(&self) -> usize {
         self.listings
     }
 
-    /// A queued job was started.
+    /// Marks a queued job as started.
     pub(crate) fn started(&mut self, id: JobId, now_ms: u64) {
         let Some(job) = self.jobs.get_mut(id.0) else { return };
+        self.deadlines.remove(&(job.deadline_ms, id.0));
         job.state = JobState::Running;
         job.since_ms = now_ms;
-        job.deadline_ms = now_ms.saturating_add(self.timeout_ms);
-        let (root, kind) = (job.root, job.key.kind());
+        job.deadline_ms = now_ms.saturating_add(self.patience.job_ms);
+        let (root, kind, place) = (job.root, job.key.kind(), job.place);
         self.count(kind).started += 1;
         self.running.push(id);
         self.helper_shares.take(root);
-        self.unqueue(root, id);
-        // It was this root's turn.
+        self.unqueue(root, place);
+        // This root has had its turn.
         if let Some(at) = self.turns.iter().position(|r| *r == root) {
             self.turns.remove(at);
             self.turns.push_back(root);
         }
     }
 
-    /// A running job is given up, before it is taken out: its helper counts until it is gone.
+    /// Gives a running job up, before [`Jobs::finish`] removes it. Its helper counts until it has ended.
     pub(crate) fn give_up(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id.0) else { return };
         self.given_up.push((id, job.root));
         self.helper_shares.take(job.root);
     }
 
-    /// The helper of a job that was given up is gone.
+    /// Frees the place of a helper whose job was given up, because it has ended.
     pub(crate) fn helper_gone(&mut self, id: JobId) {
         if let Some(at) = self.given_up.iter().position(|(given_up, _)| *given_up == id) {
             let (_, root) = self.given_up.swap_remove(at);
@@ -307,21 +311,29 @@ impl<F, S> Jobs<F, S> {
         }
     }
 
-    fn unqueue(&mut self, root: usize, id: JobId) {
-        let queue = &mut self.queues[root];
-        if queue.front() == Some(&id) {
-            queue.pop_front();
-        } else {
-            queue.retain(|q| *q != id);
-        }
+    fn unqueue(&mut self, root: usize, place: Rank) {
+        self.queues[root].remove(place);
         self.queue_shares.give_back(root);
-        if queue.is_empty() {
+        if self.queues[root].is_empty() {
             self.turns.retain(|r| *r != root);
         }
     }
 
-    /// Takes a job out, wherever it is.
-    pub(crate) fn take(&mut self, id: JobId) -> Option<Job<F, S>> {
+    /// Removes a job that has a result, or that can no longer get one.
+    pub(crate) fn finish(&mut self, id: JobId, now_ms: u64) -> Option<Job<F, S>> {
+        let is_given_up = self.given_up.iter().any(|(given_up, _)| *given_up == id);
+        if let Some(job) = self.jobs.get(id.0)
+            && job.state == JobState::Running
+            && !is_given_up
+        {
+            let (took_ms, helpers) = (now_ms.saturating_sub(job.since_ms), self.helper_shares.held(job.root));
+            self.queues[job.root].pace.note_finished(took_ms, helpers, job.is_new, now_ms);
+        }
+        self.take(id)
+    }
+
+    /// Removes a job in any state.
+    fn take(&mut self, id: JobId) -> Option<Job<F, S>> {
         let job = self.jobs.remove(id.0)?;
         self.by_key.remove(&job.key);
         self.listings -= usize::from(matches!(job.key, JobKey::List(..)));
@@ -337,33 +349,40 @@ impl<F, S> Jobs<F, S> {
             self.running.retain(|r| *r != id);
             self.helper_shares.give_back(job.root);
         } else {
-            self.unqueue(job.root, id);
+            self.deadlines.remove(&(job.deadline_ms, id.0));
+            self.unqueue(job.root, job.place);
         }
         Some(job)
     }
 
     /// A job that has passed its deadline.
     pub(crate) fn overdue(&self, now_ms: u64) -> Option<JobId> {
-        let due = |id: &&JobId| self.jobs.get(id.0).is_some_and(|job| job.deadline_ms <= now_ms);
-        self.running.iter().chain(self.first_queued()).find(due).copied()
+        let due = |id: &JobId| self.jobs.get(id.0).is_some_and(|job| job.deadline_ms <= now_ms);
+        self.running.iter().copied().chain(self.first_due()).find(due)
     }
 
     /// The earliest deadline, in milliseconds of the monotonic clock.
     pub(crate) fn next_ms(&self) -> Option<u64> {
         self.running
             .iter()
-            .chain(self.first_queued())
+            .copied()
+            .chain(self.first_due())
             .filter_map(|id| self.jobs.get(id.0))
             .map(|job| job.deadline_ms)
             .min()
     }
 
-    /// The first of each queue, which are in order of their deadlines: those are set on entering.
-    fn first_queued(&self) -> impl Iterator<Item = &JobId> {
-        self.turns.iter().filter_map(|root| self.queues[*root].front())
+    /// The queued job with the earliest deadline.
+    fn first_due(&self) -> Option<JobId> {
+        self.deadlines.first().map(|(_, key)| JobId(*key))
     }
 
-    /// The site that a job is for.
+    /// The kind of a job.
+    pub(crate) fn kind_of(&self, id: JobId) -> Option<JobKind> {
+        self.jobs.get(id.0).map(|job| job.key.kind())
+    }
+
+    /// The site that a job belongs to.
     pub(crate) fn site_of(&self, id: JobId) -> Option<SiteId> {
         self.jobs.get(id.0).map(|job| job.key.site())
     }

@@ -1,35 +1,49 @@
-//! Shares of the sites' roots in bounded resources: helpers, and places in the queue of jobs.
-//! Each root has a reserve that the others cannot take, and the rest is common to all, so that a
-//! root whose disk hangs takes no more than its share.
+//! Shares of the sites' roots in a bounded resource: helpers, or places in the job queue. Each root has a
+//! reserve that others cannot take; the rest is common. So a root whose disk hangs takes no more than its
+//! share.
 //!
-//! Used by [`jobs`](crate::jobs); decides only which root has room.
+//! Called by [`jobs`](crate::jobs). It decides only which root has room.
 
 /// Shares of a number of places.
 #[derive(Debug)]
 pub(crate) struct Shares {
-    /// Places kept for each root.
+    places: usize,
+    /// Places reserved for each root.
     reserve: usize,
-    /// Places for all.
+    /// Places that any root can take.
     common: usize,
     /// Places that each root holds.
     held: Vec<usize>,
-    /// Places held beyond reserves: the common ones that are taken.
+    /// Common places that are taken: places held beyond the reserves.
     beyond: usize,
 }
 
 impl Shares {
-    /// Up to half of `places` is kept in reserves, the rest is common. With more roots than that
-    /// half has places, the reserves together are more than there is: they serve as many roots
-    /// as come first. Even then one root alone leaves a place to the others, if there are two.
+    /// Divides `places`: up to half goes into reserves, the rest is common. With more roots than half the
+    /// places, the reserves add up to more than there is, so the roots that come first get them. Even then a
+    /// root alone leaves at least one place to others, if there are two.
     pub(crate) fn new(places: usize, roots: usize) -> Self {
         let roots = roots.max(1);
-        let half = (places / 2).max(2).min(places);
-        let reserve = (half / roots).max(1);
-        let common = places - half.min(reserve.saturating_mul(roots));
-        Self { reserve, common, held: vec![0; roots], beyond: 0 }
+        let mut shares = Self { places, reserve: 0, common: 0, held: vec![0; roots], beyond: 0 };
+        shares.divide();
+        shares
     }
 
-    /// The most that one root may hold.
+    /// Adds a root. Places that are held stay held, so others may have no room for a while.
+    pub(crate) fn grow(&mut self) {
+        self.held.push(0);
+        self.divide();
+    }
+
+    fn divide(&mut self) {
+        let (places, roots) = (self.places, self.held.len());
+        let half = (places / 2).max(2).min(places);
+        self.reserve = (half / roots).max(1);
+        self.common = places - half.min(self.reserve.saturating_mul(roots));
+        self.beyond = self.held.iter().map(|held| held.saturating_sub(self.reserve)).sum();
+    }
+
+    /// The most places that one root can hold.
     pub(crate) fn most(&self) -> usize {
         self.reserve + self.common
     }
@@ -42,7 +56,7 @@ impl Shares {
         self.held[root] < self.reserve || self.beyond < self.common
     }
 
-    /// How many could be taken by these roots together, each up to the number with it.
+    /// How many more places these roots could take together, each up to the number given with it.
     pub(crate) fn room(&self, wanted: impl Iterator<Item = (usize, usize)>) -> usize {
         let (mut own, mut more) = (0, 0);
         for (root, number) in wanted {
@@ -53,7 +67,7 @@ impl Shares {
         own + more.min(self.common.saturating_sub(self.beyond))
     }
 
-    /// Takes a place, also where there is no room.
+    /// Takes a place, even if there is no room.
     pub(crate) fn take(&mut self, root: usize) {
         self.beyond += usize::from(self.held[root] >= self.reserve);
         self.held[root] += 1;
@@ -69,7 +83,7 @@ impl Shares {
 mod tests {
     use super::*;
 
-    /// Takes all that a root gets.
+    /// Takes every place that a root can get, and returns their number.
     fn fill(shares: &mut Shares, root: usize) -> usize {
         let before = shares.held(root);
         while shares.has_room(root) {
@@ -79,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn one_root_has_all_and_of_more_each_leaves_the_others_theirs() {
+    fn one_root_gets_every_place_and_several_leave_each_other_a_reserve() {
         for places in [1, 2, 3, 16, 256] {
             assert_eq!(fill(&mut Shares::new(places, 1), 0), places);
         }
@@ -99,6 +113,19 @@ mod tests {
     }
 
     #[test]
+    fn an_added_root_gets_its_reserve_when_places_are_returned() {
+        let mut shares = Shares::new(16, 1);
+        assert_eq!(fill(&mut shares, 0), 16);
+        shares.grow();
+        assert!(!shares.has_room(0) && shares.has_room(1), "the reserve of the new root is its own");
+        shares.take(1);
+        (0..4).for_each(|_| shares.give_back(0));
+        assert!(!shares.has_room(0), "12 places are the most that one of two roots holds");
+        shares.give_back(0);
+        assert_eq!((fill(&mut shares, 0), fill(&mut shares, 1)), (1, 3));
+    }
+
+    #[test]
     fn with_more_roots_than_reserves_one_root_leaves_a_place() {
         for places in 2..40 {
             for roots in 2..80 {
@@ -110,11 +137,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_can_be_taken_again() {
+    fn a_returned_place_can_be_taken_again() {
         let mut shares = Shares::new(16, 2);
         assert_eq!((fill(&mut shares, 1), fill(&mut shares, 0)), (12, 4));
         shares.give_back(1);
-        assert_eq!(fill(&mut shares, 0), 1, "of the common part");
+        assert_eq!(fill(&mut shares, 0), 1, "only the common places are left");
         shares.give_back(0);
         (0..11).for_each(|_| shares.give_back(1));
         assert_eq!(shares.room([(0, 100), (1, 100)].into_iter()), 12);

@@ -1,4 +1,4 @@
-//! Files as the machine describes them.
+//! Files as the machine describes them to the engine.
 
 /// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,10 +11,10 @@ pub enum FileKind {
     Special,
 }
 
-/// The state of a file: equal states mean the same bytes.
+/// The state of a file. Equal states mean equal bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStat {
-    /// Its kind.
+    /// The kind of file.
     pub kind: FileKind,
     /// Device number.
     pub device: u64,
@@ -22,21 +22,21 @@ pub struct FileStat {
     pub inode: u64,
     /// Length in bytes.
     pub size_bytes: u64,
-    /// Last change of the content, nanoseconds since 1970.
+    /// Time of the last change of the content, in nanoseconds since 1970.
     pub modified_ns: i128,
-    /// Last change of content or metadata, nanoseconds since 1970.
+    /// Time of the last change of content or metadata, in nanoseconds since 1970.
     pub changed_ns: i128,
 }
 
 impl FileStat {
-    /// Whether the content is the same, for a descriptor that stays open: a rename or a new mode changes
-    /// `changed_ns` and nothing that is being sent.
+    /// Whether the content is the same, as seen through an open descriptor. A rename or a new mode changes
+    /// `changed_ns` but not the bytes being sent.
     pub fn same_content(&self, other: &FileStat) -> bool {
         self.size_bytes == other.size_bytes && self.modified_ns == other.modified_ns
     }
 
-    /// Whether the bytes of `before` are still the first bytes of this state: nothing was written, or the file has
-    /// grown, as a log does. A file that is rewritten in place and grows at once cannot be told from one that grows.
+    /// Whether the bytes of `before` are still the first bytes of this state: the file is unchanged or has
+    /// grown, as a log does. A file rewritten in place that grows looks the same as one that only grows.
     pub fn continues(&self, before: &FileStat) -> bool {
         self.size_bytes > before.size_bytes || self.same_content(before)
     }
@@ -45,16 +45,16 @@ impl FileStat {
 /// How far a look-up goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// The state of the file.
+    /// Only get the state of the file.
     Stat,
-    /// A regular file is also opened.
+    /// Also open a regular file.
     Content,
 }
 
 /// A path that was found.
 #[derive(Debug)]
 pub struct Opened<F> {
-    /// Its state.
+    /// The state of the file.
     pub stat: FileStat,
     /// The open file, for a regular file looked up with [`Want::Content`].
     pub file: Option<F>,
@@ -63,11 +63,11 @@ pub struct Opened<F> {
 /// Why a look-up has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookUpError {
-    /// Memory does not hold the answer.
+    /// The answer is not in memory, so the look-up would block.
     WouldWait,
     /// There is no such file, or it is outside the root.
     Missing,
-    /// The server lacks the permission to read the file.
+    /// The server lacks permission to read the file.
     Denied,
     /// Descriptors or memory ran out.
     Exhausted,
@@ -78,33 +78,40 @@ pub enum LookUpError {
 /// A part of one state of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilePart {
-    /// Identifies the state: the number stands for no other state of any file.
+    /// The state's number, which no other state of any file has.
     pub version: u64,
     /// Length of the whole file in bytes.
     pub size_bytes: u64,
-    /// Where the part begins.
+    /// Offset of the part in the file, in bytes.
     pub offset: u64,
-    /// Length of the part in bytes; it ends within the file.
+    /// Length of the part in bytes. The part ends within the file.
     pub length: usize,
+}
+
+impl FilePart {
+    /// The first bytes of the part, at most this many.
+    pub(crate) fn first(self, bytes: usize) -> Self {
+        Self { length: self.length.min(bytes), ..self }
+    }
 }
 
 /// The result of sending a part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileSent {
-    /// Head and part together: how many bytes were offered, and how many the connection took.
+    /// Bytes offered and bytes accepted, counting head and part together.
     Took {
-        /// The head, and as much of the part as is in memory.
+        /// The length of the head plus the resident bytes of the part.
         offered: usize,
-        /// Fewer mean that the connection has no more room.
+        /// Less than `offered` if the connection has no more room.
         sent: usize,
     },
-    /// The first byte is not in memory.
+    /// The first byte of the part is not in memory.
     Absent,
-    /// The kernel does not tell without waiting: a helper must hand the bytes over.
+    /// The kernel cannot answer without blocking; a helper must hand the bytes over.
     Unknown,
     /// The file has become shorter.
     Changed,
-    /// Reading it failed.
+    /// Reading the file failed.
     Failed,
 }
 
@@ -115,6 +122,6 @@ pub enum Resident {
     Bytes(usize),
     /// The first byte is not in memory.
     Absent,
-    /// The kernel does not tell without waiting: a helper must hand the bytes over.
+    /// The kernel cannot answer without blocking; a helper must hand the bytes over.
     Unknown,
 }

@@ -1,54 +1,73 @@
-//! The engine's requirements of the machine: sockets, files, helpers and logs, each a small trait.
+//! The machine that the engine needs: sockets, files, helpers and logs, each a small trait.
 //!
-//! `flash-worker` implements them on Linux, the engine's tests in memory. Every call answers at once, even when the
-//! answer is "that would wait". Only where the architecture says so may a call on files wait instead
+//! `flash-worker` implements the traits on Linux, the engine's tests in memory. Every call returns at once,
+//! even if the result is "that would block". Only in architectures that allow it can calls on files block
 //! (flash-1999, section 3: SPED and MP).
 
 mod file;
 mod task;
 
+use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub use file::{FileKind, FilePart, FileSent, FileStat, LookUpError, Opened, Resident, Want};
-pub use task::{Finding, JobId, Outcome, Task};
+pub use task::{FileId, Finding, JobId, Outcome, Part, Task};
 
-use crate::rules::SiteId;
+use crate::rules::{ServerId, SiteId};
+use crate::schedule::Band;
+use crate::slab::Key;
 
-/// Sockets.
+/// Calls on sockets.
 pub trait Net {
-    /// One client's connection; dropping it closes it.
+    /// A client's connection. Dropping it closes the connection.
     type Socket;
 
-    /// Receives what is there; 0 is the end of input.
+    /// Receives the bytes that have arrived; 0 means the end of input.
     ///
-    /// Errors: `WouldBlock` when there is nothing; anything else ends the connection.
+    /// Errors: `WouldBlock` if there are no bytes now. Any other error ends the connection.
     fn recv(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Sends as much of `bytes` as the connection takes. Errors as in [`Net::recv`].
+    /// Sends as many of `bytes` as the connection accepts. Errors as in [`Net::recv`].
     fn send(&mut self, socket: &Self::Socket, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Sends as much of `first`, then `second`, as the connection takes. Errors as in [`Net::recv`].
+    /// Sends as much of `first`, then `second`, as the connection accepts. Errors as in [`Net::recv`].
     fn send_both(&mut self, socket: &Self::Socket, first: &[u8], second: &[u8]) -> io::Result<usize>;
 
-    /// Tells the client that nothing follows.
+    /// Closes the sending side, which tells the client that nothing follows.
     fn end_sending(&mut self, socket: &Self::Socket);
 
-    /// Makes the close to come discard what the client has not received, so that the kernel keeps nothing for it.
+    /// Makes the following close discard unsent data, so that the kernel keeps no buffers for it.
     fn reset(&mut self, socket: &Self::Socket);
 
     /// Bytes that were sent and that the client has not acknowledged.
     fn unacknowledged_bytes(&mut self, socket: &Self::Socket) -> u64;
 }
 
-/// Files of the sites.
+/// Priorities of sockets, for the queues between the server and its clients.
+pub trait Bands: Net {
+    /// Sends everything that follows on this connection, and everything that it has not sent yet, in this
+    /// band. `peer` is the address of the client. A new connection is in [`Band::FIRST`]. Called only if the
+    /// band of the socket changes.
+    fn set_band(&mut self, socket: &Self::Socket, peer: &SocketAddr, band: Band);
+}
+
+/// The uplink that all workers share.
+pub trait UplinkShare {
+    /// Announces whether this worker uses the uplink now. Returns how many others do. Called only if the uplink has a
+    /// known rate ([`EgressRules`](crate::EgressRules)).
+    fn share_uplink(&mut self, uses: bool) -> u32;
+}
+
+/// Calls on the files of the sites.
 pub trait Files {
-    /// An open regular file. Dropping it gives it back to the machine, which closes it.
+    /// An open regular file. Dropping it returns it to the machine, which closes it.
     type File;
 
-    /// Looks a path up under a site's root, from memory alone. `path` is relative, `.` the root.
+    /// Looks up a path under a site's root, using only cached data. `path` is relative; `.` is the root.
     ///
-    /// Errors: [`LookUpError::WouldWait`] when only a helper can tell.
+    /// Errors: [`LookUpError::WouldWait`] if only a helper can find out.
     fn open_cached(
         &mut self,
         site: SiteId,
@@ -56,42 +75,76 @@ pub trait Files {
         want: Want,
     ) -> Result<Opened<Self::File>, LookUpError>;
 
-    /// Reads what is in memory at `offset`, as far as it is there without a gap.
+    /// Reads the bytes at `offset` that are in memory, up to the first gap.
     fn read_resident(&mut self, file: &Self::File, offset: u64, buffer: &mut [u8]) -> io::Result<Resident>;
 
-    /// The present state of an open file.
+    /// The current state of an open file.
     ///
-    /// Errors: `WouldBlock` when only a helper may ask; [`Files::read_resident`] never reads such a file.
+    /// Errors: `WouldBlock` if only a helper can ask. [`Files::read_resident`] never reads such a file.
     fn stat(&mut self, file: &Self::File) -> io::Result<FileStat>;
 }
 
-/// Helpers, which do what may wait.
+/// Access to the store: blocks of files in locked memory that Flash manages and all workers share. A block
+/// found here can be sent without any wait, whatever the file system or the kernel does.
+pub trait Blocks {
+    /// Returns the block with this number, [`LOAD_BYTES`](crate::limits::LOAD_BYTES) long or the rest of the
+    /// file, if it is in the store for exactly this state of the file. It does not change while it is held.
+    /// When it has to leave, [`Engine::handle_leaving`](crate::Engine::handle_leaving) will be called.
+    fn block(&mut self, stat: &FileStat, number: u64) -> Option<Block>;
+}
+
+/// A block of a file in the store.
+pub trait BlockBytes: fmt::Debug + Send + Sync {
+    /// The bytes of the block.
+    fn bytes(&self) -> &[u8];
+
+    /// A number that no other block in the store has.
+    fn number(&self) -> u64;
+
+    /// Records a use, for the replacement policy.
+    fn note_use(&self);
+}
+
+/// A block in the store, held.
+pub type Block = Arc<dyn BlockBytes>;
+
+/// Helpers, which make the calls that can block.
 pub trait Helpers: Files {
-    /// Hands a job to an idle helper. False when none is idle: the job stays queued, one of `startable`, and
-    /// [`Engine::handle_helper_ready`](crate::Engine::handle_helper_ready) will be called.
+    /// Gives a job to an idle helper. Returns false if none is idle: the job stays queued as one of
+    /// `startable` jobs, and [`Engine::handle_helper_ready`](crate::Engine::handle_helper_ready) will be
+    /// called.
     fn start_job(&mut self, id: JobId, task: &Task<Self::File>, startable: usize) -> bool;
 
-    /// Gives a running job up: its helper has passed its deadline and must end. Once it is gone,
+    /// Abandons a running job that has passed its deadline; its helper must end. Once the helper has ended,
     /// [`Engine::handle_helper_gone`](crate::Engine::handle_helper_gone) will be called.
     fn abandon_job(&mut self, id: JobId);
 }
 
-/// Logs.
+/// Connections to the servers of upstreams, which another process makes.
+pub trait Gateway {
+    /// Asks for a connection to `server`. Afterwards
+    /// [`Engine::handle_connected`](crate::Engine::handle_connected) or
+    /// [`Engine::handle_not_connected`](crate::Engine::handle_not_connected) is called with the same `link`, never
+    /// within this call.
+    fn connect(&mut self, link: Key, server: ServerId);
+}
+
+/// The logs.
 pub trait Log {
-    /// Takes a line for the access log, without its end.
+    /// Writes a line to the access log. `line` has no line feed.
     fn log_access(&mut self, line: &[u8]);
 
-    /// Takes a message for the operator.
+    /// Reports a message to the operator.
     fn report(&mut self, message: &str);
 }
 
-/// The machine as one worker sees it.
-pub trait Machine: Net + Files + Helpers + Log {
-    /// Sends as much of `head`, then of `part`, as the connection takes and as is in memory of the part without a
-    /// gap; nothing, not even the head, where its first byte is not. Called only where
-    /// [`Optimizations::send_file`](crate::Optimizations::send_file) says so.
+/// The complete machine of a worker.
+pub trait Machine: Net + Bands + UplinkShare + Files + Blocks + Helpers + Gateway + Log {
+    /// Sends as much of `head` and then of `part` as the connection accepts and as is in memory without a
+    /// gap. If the first byte of the part is not in memory, sends nothing, not even the head. Called only if
+    /// [`Optimizations::send_file`](crate::Optimizations::send_file) is on.
     ///
-    /// Errors as in [`Net::recv`]; those of the file are [`FileSent::Failed`].
+    /// Errors as in [`Net::recv`]. Errors of the file are [`FileSent::Failed`].
     fn send_file(
         &mut self,
         socket: &Self::Socket,
@@ -101,11 +154,11 @@ pub trait Machine: Net + Files + Helpers + Log {
     ) -> io::Result<FileSent>;
 }
 
-/// The time at the start of a turn of the loop.
+/// The time at the start of a turn of the event loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Milliseconds since an arbitrary start, never going back.
+    /// Milliseconds since an arbitrary start; never goes back.
     pub monotonic_ms: u64,
-    /// Nanoseconds since 1970, UTC; may jump.
+    /// Nanoseconds since 1970, UTC; can jump.
     pub wall_ns: i128,
 }

@@ -1,64 +1,88 @@
-//! Contents of small files, each in one buffer with its response head in front, so that a hit is one receive and one
-//! send; without the head where heads are not kept.
+//! Contents of one-block files, each together with its response head, so that a hit takes one receive and one
+//! send. The bytes belong to the machine ([`Block`]) and are shared by all workers; the heads belong to this
+//! worker.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flash_http::response::{HeadWriter, Status};
-use quick_cache::Weighter;
-use quick_cache::unsync::{Cache, DefaultLifecycle};
+use quick_cache::unsync::Cache;
+use quick_cache::{Lifecycle, UnitWeighter};
 
 use super::version::{IdHashing, Version};
+use crate::machine::Block;
 use crate::slab::VersionId;
 
-/// A small file, ready to be sent.
+/// A file's content, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Content {
     dated: Mutex<Dated>,
-    /// Where the body begins; 0 where there is no head.
+    /// 0 if there is no head.
     head_bytes: usize,
-    /// Where the value of `Date` begins in the head.
+    /// Offset of the `Date` value in the head.
     date_at: usize,
+    body: ContentBytes,
 }
 
 #[derive(Debug)]
 struct Dated {
-    bytes: Vec<u8>,
-    /// The second that `Date` in them tells now.
+    head: Vec<u8>,
+    /// The second that the `Date` in `head` shows.
     date_s: i64,
 }
 
+/// The bytes of a content.
+#[derive(Debug)]
+pub(crate) enum ContentBytes {
+    /// A block in the store that is the whole file.
+    Stored(Block),
+    /// A copy, for the requests that wait for it.
+    Own(Box<[u8]>),
+}
+
 impl Content {
-    /// `head`, with its date at `date_at`, followed by `body`, the whole content of a file.
-    pub(crate) fn new(head: &[u8], date_at: usize, body: &[u8], date_s: i64) -> Self {
+    /// Makes a content from a file's whole `body`. Its head has the date at offset `date_at`.
+    pub(crate) fn new(head: &[u8], date_at: usize, body: ContentBytes, date_s: i64) -> Self {
         let head_bytes = head.len();
-        // Allocated at its length: shrinking it later would leave a hole behind every content.
-        let mut bytes = Vec::with_capacity(head_bytes + body.len());
-        bytes.extend_from_slice(head);
-        bytes.extend_from_slice(body);
-        Self { dated: Mutex::new(Dated { bytes, date_s }), head_bytes, date_at }
+        Self { dated: Mutex::new(Dated { head: head.to_vec(), date_s }), head_bytes, date_at, body }
     }
 
-    /// Calls `send` with head and body in one piece, the head telling `date`. There must be a head.
+    /// Calls `send` with the head, dated `date_s`, and the body. There must be a head.
     ///
-    /// The head is only seen in here, so a date written later never changes a head half sent.
+    /// The head is visible only inside this call, so a later date cannot change a half-sent head.
     #[inline]
-    pub(crate) fn with_head<R>(&self, date_s: i64, date: &[u8; 29], send: impl FnOnce(&[u8]) -> R) -> R {
+    pub(crate) fn with_head<R>(
+        &self,
+        date_s: i64,
+        date: &[u8; 29],
+        send: impl FnOnce(&[u8], &[u8]) -> R,
+    ) -> R {
         let mut dated = self.dated();
         if dated.date_s != date_s {
             dated.date_s = date_s;
-            dated.bytes[self.date_at..self.date_at + date.len()].copy_from_slice(date);
+            dated.head[self.date_at..self.date_at + date.len()].copy_from_slice(date);
         }
-        send(&dated.bytes)
+        send(&dated.head, self.body())
     }
 
-    /// The head from `at` on; nothing when `at` is behind it.
+    /// A copy of the head from offset `at` on; empty if `at` is past its end.
     pub(crate) fn head_from(&self, at: usize) -> Vec<u8> {
-        self.dated().bytes[at.min(self.head_bytes)..self.head_bytes].to_vec()
+        self.dated().head[at.min(self.head_bytes)..].to_vec()
     }
 
-    /// Calls `send` with the body's bytes from `at` to `end`.
-    pub(crate) fn with_body<R>(&self, at: usize, end: usize, send: impl FnOnce(&[u8]) -> R) -> R {
-        send(&self.dated().bytes[self.head_bytes + at..self.head_bytes + end])
+    /// The whole body.
+    #[inline]
+    pub(crate) fn body(&self) -> &[u8] {
+        match &self.body {
+            ContentBytes::Stored(block) => block.bytes(),
+            ContentBytes::Own(bytes) => bytes,
+        }
+    }
+
+    /// A part of the body.
+    pub(crate) fn part(&self, range: &Range<usize>) -> &[u8] {
+        &self.body()[range.clone()]
     }
 
     #[inline]
@@ -66,20 +90,28 @@ impl Content {
         self.head_bytes
     }
 
-    fn memory_bytes(&self) -> u64 {
-        (self.dated().bytes.capacity() + size_of::<Self>()) as u64
+    /// Whether the bytes are in the store.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.block().is_some()
     }
 
-    /// Never waits: whoever has the engine has its contents.
+    fn block(&self) -> Option<&Block> {
+        match &self.body {
+            ContentBytes::Stored(block) => Some(block),
+            ContentBytes::Own(_) => None,
+        }
+    }
+
+    /// Never blocks: only the thread that has the engine uses its contents.
     #[inline]
     fn dated(&self) -> MutexGuard<'_, Dated> {
-        // A panic in a send leaves the bytes as they were.
+        // A panic during a send leaves the bytes unchanged, so a poisoned lock is safe to use.
         self.dated.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Writes the head of a plain 200 for all of `version`, padded to a multiple of `align_bytes`; gives
-/// where the date's value is.
+/// Writes the head of a plain 200 for all of `version`, padded to a multiple of `align_bytes`. Returns the
+/// offset of the date.
 pub(crate) fn write_head(out: &mut Vec<u8>, version: &Version, date: &[u8; 29], align_bytes: usize) -> usize {
     let mut head = HeadWriter::start(out, Status::OK, date);
     head.field("Content-Type", version.content_type.as_bytes());
@@ -88,55 +120,85 @@ pub(crate) fn write_head(out: &mut Vec<u8>, version: &Version, date: &[u8; 29], 
     head.finish(false, align_bytes)
 }
 
-#[derive(Clone, Debug)]
-struct ContentBytes;
-
-impl Weighter<VersionId, Arc<Content>> for ContentBytes {
-    fn weight(&self, _: &VersionId, content: &Arc<Content>) -> u64 {
-        content.memory_bytes()
-    }
-}
-
-/// Contents by version, bounded in bytes.
+/// Contents whose blocks are in the store, by version. Their number is bounded, because each has a head.
 #[derive(Debug)]
 pub(crate) struct Contents {
-    /// None when switched off.
-    cache: Option<Cache<VersionId, Arc<Content>, ContentBytes, IdHashing>>,
+    cache: Cache<VersionId, Arc<Content>, UnitWeighter, IdHashing, Evictions>,
+    /// The block number of each content in the cache.
+    blocks: BTreeSet<(u64, VersionId)>,
+}
+
+/// Collects the contents that the cache evicts.
+#[derive(Clone, Debug)]
+struct Evictions;
+
+impl Lifecycle<VersionId, Arc<Content>> for Evictions {
+    type RequestState = Vec<(VersionId, Arc<Content>)>;
+
+    fn on_evict(&self, evicted: &mut Self::RequestState, id: VersionId, content: Arc<Content>) {
+        evicted.push((id, content));
+    }
 }
 
 impl Contents {
-    pub(crate) fn new(memory_bytes: u64) -> Self {
-        // An estimate of the number of items, for the policy's history of evicted keys.
-        let items = (memory_bytes / 8192).clamp(64, 1 << 20) as usize;
-        let cache = (memory_bytes > 0).then(|| {
-            Cache::with(items, memory_bytes, ContentBytes, IdHashing::default(), DefaultLifecycle::default())
-        });
-        Self { cache }
+    /// Makes a cache of at most this many contents.
+    pub(crate) fn new(contents_max: usize) -> Self {
+        let contents_max = contents_max.max(1);
+        let cache =
+            Cache::with(contents_max, contents_max as u64, UnitWeighter, IdHashing::default(), Evictions);
+        Self { cache, blocks: BTreeSet::new() }
     }
 
-    pub(crate) fn is_on(&self) -> bool {
-        self.cache.is_some()
-    }
-
+    /// Returns the content of a version and records the use of its block.
     #[inline]
     pub(crate) fn get(&self, id: VersionId) -> Option<&Arc<Content>> {
-        self.cache.as_ref()?.get(&id)
+        let content = self.cache.get(&id)?;
+        if let Some(block) = content.block() {
+            block.note_use();
+        }
+        Some(content)
     }
 
+    /// Whether the content of a version is cached.
+    pub(crate) fn has(&self, id: VersionId) -> bool {
+        self.cache.peek(&id).is_some()
+    }
+
+    /// Caches a content for as long as its block is in the store.
     pub(crate) fn insert(&mut self, id: VersionId, content: Arc<Content>) {
-        if let Some(cache) = &mut self.cache {
-            cache.insert(id, content);
+        let Some(number) = content.block().map(|block| block.number()) else { return };
+        self.remove(id);
+        let mut evicted = Vec::new();
+        self.blocks.insert((number, id));
+        self.cache.insert_with_lifecycle(id, content, &mut evicted);
+        for (id, content) in evicted {
+            self.forget_block_of(id, &content);
         }
     }
 
     pub(crate) fn remove(&mut self, id: VersionId) {
-        if let Some(cache) = &mut self.cache {
-            cache.remove(&id);
+        if let Some((_, content)) = self.cache.remove(&id) {
+            self.forget_block_of(id, &content);
         }
     }
 
-    /// Bytes held.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        self.cache.as_ref().map_or(0, Cache::weight)
+    /// Drops every content of a block that leaves the store.
+    pub(crate) fn forget_block(&mut self, number: u64) {
+        let ids: Vec<_> =
+            self.blocks.range((number, VersionId(0))..=(number, VersionId(u64::MAX))).copied().collect();
+        for (_, id) in ids {
+            self.remove(id);
+        }
+    }
+
+    fn forget_block_of(&mut self, id: VersionId, content: &Content) {
+        if let Some(block) = content.block() {
+            self.blocks.remove(&(block.number(), id));
+        }
+    }
+
+    /// The number of contents.
+    pub(crate) fn len(&self) -> usize {
+        self.cache.len()
     }
 }

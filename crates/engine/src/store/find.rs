@@ -1,5 +1,5 @@
-//! The one description of how a path is looked up: the worker runs [`find`] with look-ups that never wait, a
-//! helper with look-ups that may.
+//! The one definition of how a path is looked up. The worker runs [`find`] with look-ups that cannot block, a
+//! helper with look-ups that can.
 
 use flash_http::negotiate::Coding;
 use flash_http::types::{TypeTable, compressible};
@@ -7,11 +7,11 @@ use flash_http::types::{TypeTable, compressible};
 use crate::machine::{FileKind, FileStat, Finding, LookUpError, Opened, Want};
 use crate::rules::SiteRules;
 
-/// Looks up what `path`, decoded and beginning with a slash, leads to. A path that ends with a
+/// Finds the file or directory for `path`, which is decoded and begins with a slash. A path that ends with a
 /// slash names a directory.
 ///
 /// # Errors
-/// Those of `look_up`, except `Missing` and `Denied`, which are findings.
+/// Any of `look_up`, except `Missing` and `Denied`, which are findings.
 pub fn find<F>(
     path: &[u8],
     site: &SiteRules,
@@ -24,7 +24,7 @@ pub fn find<F>(
         match find_index(&mut file_path, site, want, &mut look_up) {
             Ok(Some(plain)) => plain,
             Ok(None) => return find_listing(path, site, &mut look_up),
-            // It stands in the place of a listing: whoever hides it does not want one.
+            // An unreadable index hides the directory, so its listing is hidden too.
             Err(LookUpError::Denied) => return Ok(Finding::Denied),
             Err(e) => return Err(e),
         }
@@ -46,7 +46,7 @@ pub fn find<F>(
             let sibling = [&file_path[..], coding.extension().as_bytes()].concat();
             *place = match look_up(relative(&sibling), want) {
                 Ok(found) => stands_for(&found.stat, &plain.stat).then_some(found),
-                // A sibling that cannot be read is as good as none: there is the plain file.
+                // An unreadable sibling is ignored, because the plain file can be sent.
                 Err(LookUpError::Missing | LookUpError::Denied) => None,
                 Err(e) => return Err(e),
             };
@@ -55,19 +55,18 @@ pub fn find<F>(
     Ok(Finding::File { plain, coded, path: file_path })
 }
 
-/// Whether a precompressed sibling may be sent in place of its file. One that is empty was not finished,
-/// and one that is older was made from what the file was before: a client would be sent nothing, or
-/// the old page for ever.
+/// Whether a precompressed sibling can be sent instead of its file. An empty sibling is unfinished, and an
+/// older one was compressed from an earlier content: the client would get no content, or old content forever.
 fn stands_for(sibling: &FileStat, plain: &FileStat) -> bool {
     const SECOND_NS: i128 = 1_000_000_000;
-    // pigz, for one, gives what it makes the time of the file, but in whole seconds.
+    // Some tools, such as pigz, copy the file's time in whole seconds.
     let same_second = sibling.modified_ns == plain.modified_ns.div_euclid(SECOND_NS) * SECOND_NS;
     sibling.kind == FileKind::Regular
         && (sibling.size_bytes > 0 || plain.size_bytes == 0)
         && (sibling.modified_ns >= plain.modified_ns || same_second)
 }
 
-/// The first index file that is there; `path` then names it.
+/// Finds the first index file that exists, and changes `path` to it.
 fn find_index<F>(
     path: &mut Vec<u8>,
     site: &SiteRules,
@@ -102,7 +101,7 @@ fn find_listing<F>(
     }
 }
 
-/// A path as openat2(2) wants it under a root.
+/// A path relative to the root, as openat2(2) needs it.
 fn relative(path: &[u8]) -> &[u8] {
     match path.strip_prefix(b"/") {
         Some(rest) if !rest.is_empty() => rest,
@@ -130,7 +129,7 @@ mod tests {
         ("fifo", FileKind::Special),
         ("closed/", FileKind::Directory),
     ];
-    /// Files that the server lacks the permission to read.
+    /// Files that the server lacks permission to read.
     const CLOSED: &[&str] = &["closed/index.html", "private"];
 
     fn run(path: &str, browse: bool) -> Finding<()> {
@@ -142,6 +141,7 @@ mod tests {
             browse,
             precompressed: true,
             encoded_slash: EncodedSlash::Decode,
+            routes: vec![],
         };
         let look_up = |path: &[u8], _| {
             let name = std::str::from_utf8(path).expect("a test's path");
@@ -151,15 +151,16 @@ mod tests {
             let (_, kind) = SITE.iter().find(|(n, _)| *n == name).ok_or(LookUpError::Missing)?;
             Ok(Opened { stat: stat(*kind, 0, 0), file: None })
         };
-        find(path.as_bytes(), &site, &TypeTable::new([]), Want::Stat, look_up).expect("nothing fails here")
+        find(path.as_bytes(), &site, &TypeTable::new([]), Want::Stat, look_up)
+            .expect("no look-up fails in this test")
     }
 
     #[test]
-    fn files_and_their_siblings() {
+    fn a_file_is_found_with_its_siblings() {
         let Finding::File { coded, .. } = run("/page.html", false) else { panic!("not a file") };
         assert_eq!(coded.map(|c| c.is_some()), [false, false, true]);
         let Finding::File { coded, .. } = run("/image.png", false) else { panic!("not a file") };
-        assert!(coded.iter().all(Option::is_none), "an image is not looked for in compressed form");
+        assert!(coded.iter().all(Option::is_none), "images have no compressed siblings");
     }
 
     fn stat(kind: FileKind, size_bytes: u64, modified_ns: i128) -> FileStat {
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sibling_that_is_empty_or_older_than_its_file_is_not_taken() {
+    fn an_empty_or_older_sibling_is_not_used() {
         let file = |size_bytes, modified_ns| stat(FileKind::Regular, size_bytes, modified_ns);
         let plain = file(5, 7_000_000_009);
         for (sibling, expected) in [
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_not_a_file() {
+    fn missing_and_special_files() {
         assert!(matches!(run("/none", true), Finding::Missing));
         assert!(matches!(run("/none/", true), Finding::Missing));
         assert!(matches!(run("/fifo", true), Finding::Denied));
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_may_not_be_read_is_not_passed_over() {
+    fn an_unreadable_index_is_denied_and_not_skipped() {
         assert!(matches!(run("/closed/", true), Finding::Denied));
         assert!(matches!(run("/closed/", false), Finding::Denied));
     }

@@ -1,8 +1,8 @@
-//! Requests known by the bytes of their heads: one that was answered from memory need not be parsed again while its name
-//! entry is fresh and its content is there. Parsing and looking up cost more than the rest of a hit together, and hot
-//! files are asked for in the same words again and again.
+//! Requests known by the bytes of their heads. If a request was answered from memory, the same bytes need not
+//! be parsed again while its name entry is fresh and its content is in memory. Parsing and look-up cost more
+//! than the rest of a hit together, and clients request hot files with identical heads again and again.
 //!
-//! A shortcut of HTTP/1: its wire fills the table and asks it.
+//! This is a shortcut for HTTP/1: only its wire fills and queries the table.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::version::Version;
 use crate::access_log::LogText;
 use crate::limits::KNOWN_HEAD_BYTES_MAX;
 
-/// The form of an answer that depends on nothing but the request's bytes and the version.
+/// The form of an answer that depends only on the request bytes and the version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyForm {
     /// 200 with the whole file.
@@ -28,9 +28,9 @@ pub(crate) enum ReplyForm {
 /// Whether the connection persists after an answer (RFC 9112, section 9.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Persistence {
-    /// It persists, which HTTP/1.1 takes for granted.
+    /// It persists, as HTTP/1.1 assumes.
     Persists,
-    /// It persists, which has to be said to an HTTP/1.0 client.
+    /// It persists, and an HTTP/1.0 client must be told so.
     SaidToPersist,
     /// It is closed.
     Closes,
@@ -39,15 +39,15 @@ pub(crate) enum Persistence {
 /// How a known request is answered.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownReply {
-    /// As long as this is fresh, the path leads to the same versions.
+    /// The path leads to the same versions while this entry is fresh.
     pub(crate) entry: Arc<NameEntry>,
-    /// The version among them that this head is answered with.
+    /// The version that answers this head.
     pub(crate) version: Arc<Version>,
     pub(crate) form: ReplyForm,
     pub(crate) persistence: Persistence,
 }
 
-/// A request head and what it was answered with.
+/// A request head and its answer.
 #[derive(Debug)]
 pub(crate) struct Known {
     head: Box<[u8]>,
@@ -57,21 +57,21 @@ pub(crate) struct Known {
 
 #[derive(Debug, Default)]
 struct Place {
-    /// The head that was seen here last: only one that comes twice is kept.
+    /// The hash of the last head seen here. A head is kept only when it comes a second time.
     seen: u64,
     known: Option<Box<Known>>,
 }
 
-/// The hash of a head, for [`KnownRequests::put`]; none for one that is never kept.
+/// The hash of a head, for [`KnownRequests::put`]; None if the head must not be kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeadHash(Option<u64>);
 
 impl HeadHash {
-    /// The hash of a head that is not kept.
+    /// For a head that must not be kept.
     pub(crate) const NONE: Self = HeadHash(None);
 }
 
-/// A table with one place for each hash: a newer head replaces an older one. Without places it is switched off.
+/// A table with one place per hash: a newer head replaces an older one. With no places it is disabled.
 #[derive(Debug)]
 pub(crate) struct KnownRequests {
     places: Vec<Place>,
@@ -79,7 +79,7 @@ pub(crate) struct KnownRequests {
 }
 
 impl KnownRequests {
-    /// A table of this many places.
+    /// Makes a table with this many places.
     pub(crate) fn new(places: usize) -> Self {
         let places = (0..places).map(|_| Place::default()).collect();
         Self { places, hasher: RandomState::default() }
@@ -96,7 +96,7 @@ impl KnownRequests {
         (HeadHash(Some(hash)), known.filter(|known| *known.head == *head))
     }
 
-    /// Remembers a head and its answer, if it was seen before.
+    /// Stores a head and its answer, if the head was seen before.
     pub(crate) fn put(
         &mut self,
         hash: HeadHash,
@@ -112,7 +112,7 @@ impl KnownRequests {
         }
     }
 
-    /// The hash as a share of its range, in places: a division would cost as much as the comparison.
+    /// Maps the hash to a place by multiplication; a division would cost as much as the comparison of heads.
     #[inline]
     fn place(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.places.len() as u128) >> 64) as usize
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_known_from_its_second_time_on_and_to_the_byte() {
+    fn a_head_is_known_from_its_second_use_on_and_only_byte_for_byte() {
         let mut requests = KnownRequests::new(KNOWN_REQUESTS_MAX);
         let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         for known in [false, true] {

@@ -1,4 +1,5 @@
-//! Listings in memory, bounded in number, with the names that they were made for.
+//! Listings in memory, bounded in number, with the names that they were made for. Used by
+//! [`store`](crate::store).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -7,7 +8,7 @@ use super::version::Version;
 use crate::limits::LISTINGS_MAX;
 use crate::rules::SiteId;
 
-/// Listings in memory, the oldest first, including those that are still being sent.
+/// Listings in memory, oldest first, including those still being sent.
 #[derive(Debug, Default)]
 pub(crate) struct Listings(VecDeque<(SiteId, Box<[u8]>, Weak<Version>)>);
 
@@ -20,7 +21,7 @@ impl Listings {
         self.0.pop_front()
     }
 
-    /// Puts one back that is still being sent.
+    /// Puts back a listing that is still being sent.
     pub(super) fn put_back(&mut self, site: SiteId, path: Box<[u8]>, listing: Weak<Version>) {
         if listing.strong_count() > 0 {
             self.0.push_back((site, path, listing));
@@ -31,7 +32,7 @@ impl Listings {
         self.0.len()
     }
 
-    /// Whether one more may be made besides `under_way`.
+    /// Whether there is room for one more listing in addition to `under_way`.
     pub(super) fn has_room(&mut self, under_way: usize) -> bool {
         self.0.retain(|(_, _, listing)| listing.strong_count() > 0);
         self.0.len() + under_way < LISTINGS_MAX

@@ -1,9 +1,11 @@
-//! The engine's memory between requests: the paper's three caches (Flash 1999, sections 5.2 to 5.4), names,
-//! response heads and contents; open files, listings, and request heads known by their bytes.
+//! The caches of one worker: the paper's three (Flash 1999, sections 5.2 to 5.4: names, response heads and
+//! contents), and open files, listings, and request heads known by their bytes. The bytes of contents are
+//! blocks that the machine shares among all workers ([`crate::machine::Blocks`]); this module keeps only
+//! their heads.
 //!
-//! Heads live in [`Version`] and need no invalidation of their own, since a changed file is a new version. Handlers ask
-//! and fill the store; it decides only what it keeps. The replacement policy is `quick_cache`'s, which resists scans, so
-//! that cold requests, each made once, do not drive the hot ones out.
+//! Heads belong to a [`Version`] and need no invalidation, because a changed file is a new version. Handlers
+//! query and fill this module. Its replacement policy is that of `quick_cache`, which resists scans: cold
+//! files that are requested once do not evict the hot ones. The keeper decides which blocks stay in memory.
 
 mod contents;
 mod find;
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use flash_http::negotiate::Coding;
 use flash_http::types::TypeTable;
 
-pub(crate) use contents::{Content, Contents, write_head};
+pub(crate) use contents::{Content, ContentBytes, Contents, write_head};
 pub use find::find;
 pub(crate) use known::{HeadHash, KnownReply, KnownRequests, Persistence, ReplyForm};
 pub(crate) use listings::Listings;
@@ -38,7 +40,7 @@ pub(crate) struct Store<F> {
     pub(crate) files: OpenFiles<F>,
     pub(crate) known: KnownRequests,
     pub(crate) listings: Listings,
-    /// Empty where names are kept, which lead to them.
+    /// Used only if names are not cached; otherwise names lead to their versions.
     versions_by_file: Versions,
     versions: u64,
     types: TypeTable,
@@ -51,7 +53,7 @@ pub(crate) struct Store<F> {
 pub(crate) struct LookedUp<'p> {
     pub(crate) site: SiteId,
     pub(crate) path: &'p [u8],
-    /// The finding was true at this moment at the earliest, in milliseconds of the monotonic clock.
+    /// The earliest time at which the finding is known to be true, in milliseconds of the monotonic clock.
     pub(crate) as_of_ms: u64,
 }
 
@@ -59,7 +61,7 @@ impl<F> Store<F> {
     pub(crate) fn new(rules: &Rules) -> Self {
         Self {
             names: Names::new(rules.name_cache_bytes_max()),
-            contents: Contents::new(rules.cache_memory_bytes),
+            contents: Contents::new(rules.contents_max()),
             files: OpenFiles::new(rules.open_files_max),
             known: KnownRequests::new(rules.known_requests_max()),
             listings: Listings::default(),
@@ -71,12 +73,12 @@ impl<F> Store<F> {
         }
     }
 
-    /// Puts a finding into the name cache. Versions that are still the same stay, with their contents; the others are
-    /// forgotten.
+    /// Stores a finding in the name cache. Versions of unchanged files stay, with their contents; other
+    /// versions are dropped.
     pub(crate) fn learn(&mut self, name: LookedUp<'_>, finding: Finding<F>, now: Moment) -> Arc<NameEntry> {
         let LookedUp { site, path, as_of_ms } = name;
         if let Some(newer) = self.names.get(site, path).filter(|entry| entry.confirmed_ms.get() >= as_of_ms) {
-            // A helper that was slow, or a file opened again: what is known was looked up after it began.
+            // The finding is older than the cached entry: its helper was slow, or a file was opened again.
             let newer = Arc::clone(newer);
             self.keep_files(&newer, finding, now);
             return newer;
@@ -101,7 +103,7 @@ impl<F> Store<F> {
         entry
     }
 
-    /// Keeps the files of a finding that are those of an entry.
+    /// Keeps the files of a finding that match an entry.
     fn keep_files(&mut self, entry: &NameEntry, finding: Finding<F>, now: Moment) {
         let (Resolved::File(known), Finding::File { plain, coded, .. }) = (&entry.resolved, finding) else {
             return;
@@ -114,10 +116,10 @@ impl<F> Store<F> {
         }
     }
 
-    /// Keeps a file open, unless its content is in memory.
+    /// Keeps a file open unless its content is in memory.
     fn keep_file(&mut self, id: VersionId, file: Option<F>, now: Moment) {
         if let Some(file) = file
-            && self.contents.get(id).is_none()
+            && !self.contents.has(id)
         {
             self.files.insert(id, Arc::new(file), now.monotonic_ms);
         }
@@ -159,7 +161,7 @@ impl<F> Store<F> {
             return Arc::clone(known);
         }
         let by_file = self.versions_by_file.get(origin, stat).filter(same);
-        // Names of one file may differ in their content types.
+        // Two names of one file can have different content types.
         if let Some(known) = by_file.filter(|known| known.content_type == content_type) {
             return Arc::clone(known);
         }
@@ -173,7 +175,7 @@ impl<F> Store<F> {
         version
     }
 
-    /// Keeps a listing that a helper has made.
+    /// Stores a listing that a helper has made.
     pub(crate) fn keep_listing(
         &mut self,
         listing: MadeListing<'_, F>,
@@ -191,7 +193,8 @@ impl<F> Store<F> {
         (version, file)
     }
 
-    /// Whether one more listing may be made besides `under_way`: old ones that nobody is being sent are let go.
+    /// Whether there is room for one more listing in addition to `under_way`. Drops old listings that are not
+    /// being sent.
     pub(crate) fn has_room_for_listing(&mut self, under_way: usize) -> bool {
         for _ in 0..self.listings.len() {
             if self.listings.has_room(under_way) {
@@ -206,17 +209,17 @@ impl<F> Store<F> {
         self.listings.has_room(under_way)
     }
 
-    /// Puts a small file's content into the cache. Its file need not stay open.
+    /// Caches the content of a file whose block is in the store. The file need not stay open.
     pub(crate) fn keep_content(&mut self, version: &Version, content: &Arc<Content>) {
         self.contents.insert(version.id, Arc::clone(content));
-        if self.contents.get(version.id).is_some() {
+        if self.contents.has(version.id) {
             self.files.remove(version.id);
         }
     }
 
-    /// Forgets what a name was found to lead to, so that it is looked up anew.
+    /// Drops the entry of a name, so that the name is looked up again.
     pub(crate) fn forget(&mut self, site: SiteId, path: &[u8], entry: &Arc<NameEntry>) {
-        // Another request may have looked it up anew already.
+        // Another request may already have looked the name up again.
         if self.names.get(site, path).is_some_and(|known| Arc::ptr_eq(known, entry)) {
             self.names.remove(site, path);
         }
@@ -236,7 +239,8 @@ impl<F> Store<F> {
     }
 }
 
-/// The versions of a file that was looked up: those that its name led to before, and the path of the file.
+/// The context for finding the versions of a file: the versions that its name had before, and the path of the
+/// file.
 struct Versioning<'a> {
     site: SiteId,
     old: &'a [Arc<Version>],
@@ -244,7 +248,7 @@ struct Versioning<'a> {
     now: Moment,
 }
 
-/// A listing of a directory, made by a helper.
+/// A directory listing made by a helper.
 #[derive(Debug)]
 pub(crate) struct MadeListing<'p, F> {
     pub(crate) site: SiteId,

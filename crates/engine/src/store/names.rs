@@ -1,4 +1,5 @@
-//! The paper's pathname cache: for each path of each site, the file or directory found there, or that it is missing.
+//! The paper's pathname cache: for each path of each site, the file or directory found there, or that it is
+//! missing.
 
 use std::hash::{Hash, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,18 +13,18 @@ use crate::limits::{NAME_ENTRY_BYTES, NAMES_EXPECTED, VERSION_BYTES};
 use crate::machine::Finding;
 use crate::rules::SiteId;
 
-/// The file, directory or nothing that a path leads to.
+/// The result that a path leads to.
 #[derive(Debug)]
 pub(crate) enum Resolved {
     /// A file.
     File(Resource),
-    /// A directory named without its slash.
+    /// A directory whose path lacks the final slash.
     Redirect,
     /// A directory to be listed.
     Listing(ListingForms),
-    /// Nothing, or nothing that is served.
+    /// No file, or a file that Flash does not serve.
     Missing,
-    /// A file that the server lacks the permission to read.
+    /// A file that the server lacks permission to read.
     Denied,
 }
 
@@ -35,7 +36,7 @@ pub(crate) struct Resource {
     pub(crate) coded: [Option<Arc<Version>>; 3],
 }
 
-/// Listings made of a directory, as HTML and as JSON.
+/// The listings of a directory, as HTML and as JSON.
 #[derive(Debug, Default)]
 pub(crate) struct ListingForms {
     html: Made,
@@ -43,7 +44,7 @@ pub(crate) struct ListingForms {
 }
 
 impl ListingForms {
-    /// The listing as JSON, or else as HTML.
+    /// The listing in JSON or in HTML.
     pub(crate) fn of(&self, json: bool) -> &Made {
         if json { &self.json } else { &self.html }
     }
@@ -63,7 +64,7 @@ impl Made {
     }
 }
 
-/// A moment, in milliseconds of the monotonic clock, of an entry that many share.
+/// A time in milliseconds of the monotonic clock, in an entry that is shared.
 #[derive(Debug)]
 pub(crate) struct MomentMs(AtomicU64);
 
@@ -78,15 +79,15 @@ impl MomentMs {
     }
 }
 
-/// An entry of the name cache: the target of a path, and since when it is known.
+/// An entry of the name cache: the result for a path, and how old it is.
 #[derive(Debug)]
 pub(crate) struct NameEntry {
     pub(crate) resolved: Resolved,
-    /// Since when this is believed without another look.
+    /// Since when the entry is used without another check.
     pub(crate) believed_ms: MomentMs,
-    /// When this was last seen to be true; earlier, when a look would have had to wait.
+    /// When the entry was last known to be true. Older than `believed_ms` if a check would have blocked.
     pub(crate) confirmed_ms: MomentMs,
-    /// When siblings that are not there were last looked for.
+    /// When absent siblings were last looked up.
     pub(crate) siblings_ms: MomentMs,
 }
 
@@ -96,13 +97,13 @@ impl NameEntry {
         Arc::new(Self { resolved, believed_ms: now(), confirmed_ms: now(), siblings_ms: now() })
     }
 
-    /// Whether this was true so lately that it is believed.
+    /// Whether the entry is recent enough to be used without a check.
     #[inline]
     pub(crate) fn is_fresh(&self, now_ms: u64, freshness_ms: u64) -> bool {
         now_ms.saturating_sub(self.believed_ms.get()) <= freshness_ms
     }
 
-    /// Whether a new look-up found what this entry says.
+    /// Whether a new look-up found the same as this entry.
     pub(crate) fn confirmed_by<F>(&self, finding: &Finding<F>) -> bool {
         match (&self.resolved, finding) {
             (Resolved::File(resource), Finding::File { plain, coded, .. }) => {
@@ -116,7 +117,7 @@ impl NameEntry {
             (Resolved::Redirect, Finding::Redirect)
             | (Resolved::Missing, Finding::Missing)
             | (Resolved::Denied, Finding::Denied) => true,
-            // A listing is made anew: what it shows may change without its directory.
+            // A listing is made again, because its content can change although the directory does not.
             _ => false,
         }
     }
@@ -178,15 +179,15 @@ impl Weighter<Name, Arc<NameEntry>> for NameBytes {
     }
 }
 
-/// Entries by site and path, bounded in bytes. Clients choose the keys: the hash is keyed.
+/// Entries by site and path, bounded in bytes. The hash is keyed, because clients choose the paths.
 #[derive(Debug)]
 pub(crate) struct Names {
-    /// None when switched off.
+    /// None if the cache is disabled.
     cache: Option<Cache<Name, Arc<NameEntry>, NameBytes, RandomState>>,
 }
 
 impl Names {
-    /// At most this many bytes; 0 switches it off.
+    /// Makes a cache of at most this many bytes; 0 disables it.
     pub(crate) fn new(bytes_max: u64) -> Self {
         let cache = || {
             Cache::with(NAMES_EXPECTED, bytes_max, NameBytes, RandomState::new(), DefaultLifecycle::default())
@@ -199,7 +200,7 @@ impl Names {
         self.cache.as_ref()?.get(&NameRef(site, path))
     }
 
-    /// Puts an entry in and gives the one that it replaces.
+    /// Inserts an entry and returns the one that it replaces.
     pub(crate) fn insert(
         &mut self,
         site: SiteId,
@@ -215,7 +216,16 @@ impl Names {
         self.cache.as_mut()?.remove(&NameRef(site, path)).map(|(_, entry)| entry)
     }
 
-    /// Entries held.
+    /// Calls `each` for every name that leads to a file, with the file's plain version.
+    pub(crate) fn each_file(&self, mut each: impl FnMut(SiteId, &[u8], &Version)) {
+        for (name, entry) in self.cache.iter().flat_map(Cache::iter) {
+            if let Resolved::File(resource) = &entry.resolved {
+                each(name.site, &name.path, &resource.plain);
+            }
+        }
+    }
+
+    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.cache.as_ref().map_or(0, Cache::len)
     }

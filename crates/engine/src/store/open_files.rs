@@ -1,5 +1,5 @@
-//! Files kept open for later requests, by version. One that nobody has asked for in a while is given up, so that a
-//! deleted file does not keep its blocks and a file system can be unmounted.
+//! Files kept open for later requests, by version. A file that no request used for a while is closed, so that
+//! a deleted file frees its blocks and a file system can be unmounted.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use super::version::IdHashing;
 use crate::limits::{FILE_IDLE_MS, FILE_SWEEP_MS, FILES_OF_NAME_MAX, FILES_SWEPT_AT_ONCE, OPEN_FILES_MAX};
 use crate::slab::VersionId;
 
-/// Files kept open by version.
+/// Files kept open, by version.
 #[derive(Debug)]
 pub(crate) struct OpenFiles<F> {
     cache: Cache<VersionId, Arc<F>, UnitWeighter, IdHashing>,
-    /// Those put in last: a small cache may let go of a file at once, and among siblings that were found together the
-    /// one that is asked for must still be there.
+    /// The files inserted last. A small cache can evict a file at once, but of siblings found together, the
+    /// one that the request needs must still be open.
     latest: VecDeque<(VersionId, Arc<F>)>,
-    /// The use of every file that is held, and of some that the cache has evicted.
+    /// The use of every open file, and of some that the cache has evicted.
     uses: HashMap<VersionId, Use, IdHashing>,
-    /// Files in the order in which the sweep looks at them, with their stamps. An entry whose stamp is not that of the
-    /// file's use is dead.
+    /// Files in the order in which the sweep checks them, with their stamps. An entry is dead if the file's
+    /// use has another stamp.
     sweep: VecDeque<(VersionId, u64)>,
     stamps: u64,
     next_sweep_ms: u64,
@@ -31,7 +31,7 @@ pub(crate) struct OpenFiles<F> {
 #[derive(Clone, Copy, Debug)]
 struct Use {
     stamp: u64,
-    /// It was used since the sweep came by.
+    /// Whether it was used since the sweep last checked it.
     used: bool,
     /// When the sweep last found it used, or when it was opened.
     seen_ms: u64,
@@ -56,7 +56,7 @@ impl<F> OpenFiles<F> {
         }
     }
 
-    /// The file of a version, which counts as used.
+    /// Returns the file of a version and marks it as used.
     pub(crate) fn get(&mut self, id: VersionId) -> Option<Arc<F>> {
         let latest = || self.latest.iter().find(|(other, _)| *other == id).map(|(_, file)| file);
         let file = self.cache.get(&id).or_else(latest).cloned()?;
@@ -75,7 +75,7 @@ impl<F> OpenFiles<F> {
         self.cache.insert(id, file);
     }
 
-    /// Files held, without those put in last.
+    /// Files in the cache, without the latest ones.
     pub(crate) fn len(&self) -> usize {
         self.cache.len()
     }
@@ -86,7 +86,7 @@ impl<F> OpenFiles<F> {
         self.uses.remove(&id);
     }
 
-    /// Puts a file into the sweep. Dead entries leave the sweep twice as fast as new ones come.
+    /// Adds a file to the sweep. Dead entries leave the sweep twice as fast as new ones come.
     fn note_held(&mut self, id: VersionId, now_ms: u64) {
         if let Some(use_) = self.uses.get_mut(&id) {
             use_.used = true;
@@ -114,12 +114,12 @@ impl<F> OpenFiles<F> {
         self.cache.peek(&id).is_some() || self.latest.iter().any(|(other, _)| *other == id)
     }
 
-    /// When files are to be looked at again, in milliseconds of the monotonic clock.
+    /// When the next sweep is due, in milliseconds of the monotonic clock.
     pub(crate) fn next_ms(&self) -> Option<u64> {
         (!self.sweep.is_empty()).then_some(self.next_sweep_ms)
     }
 
-    /// Gives up files that nobody has used for a while, looking at a bounded number of them.
+    /// Closes files that were not used for a while, checking a bounded number of them.
     pub(crate) fn sweep(&mut self, now_ms: u64) {
         if self.sweep.is_empty() || now_ms < self.next_sweep_ms {
             return;
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_nobody_uses_is_given_up_within_a_minute() {
+    fn an_unused_file_is_closed_within_a_minute() {
         let mut files = OpenFiles::new(OPEN_FILES_MAX);
         let all: Vec<VersionId> = (0..OPEN_FILES_MAX as u64).map(VersionId).collect();
         let held: Vec<Arc<()>> = all.iter().map(|_| Arc::new(())).collect();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_come_and_go_leave_nothing_behind() {
+    fn files_that_come_and_go_leave_no_entries() {
         let mut files = OpenFiles::new(16);
         for number in 0..100_000 {
             let id = VersionId(number % 40);

@@ -1,39 +1,39 @@
-//! One state of one file, with everything its responses say of it.
+//! One state of one file, with everything that responses say about it.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use flash_http::date::http_date;
 use flash_http::etag::etag;
 use flash_http::negotiate::Coding;
 use quick_cache::unsync::Cache;
 
-use crate::limits::RACY_NS;
+use crate::limits::{FILL_AGAIN_MS, RACY_NS};
 use crate::machine::{FileStat, Moment};
 use crate::rules::SiteId;
 use crate::slab::VersionId;
 
-/// Where a version comes from, and how it is served.
+/// The origin of a version, and how it is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VersionOrigin {
-    /// The site on whose disk it is read.
+    /// The site whose disk has the file.
     pub(crate) site: SiteId,
-    /// The coding of a precompressed sibling.
+    /// The coding, if it is a precompressed sibling.
     pub(crate) coding: Option<Coding>,
     /// Whether it has siblings in other codings, or is one.
     pub(crate) varies: bool,
 }
 
-/// One state of one file. Content, length, validators and head all come from here, so they
-/// always belong together.
+/// One state of one file. Content, length, validators and head all come from here, so they always match.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) id: VersionId,
-    /// The site on whose disk it is read.
+    /// The site whose disk has the file.
     pub(crate) site: SiteId,
     pub(crate) stat: FileStat,
-    /// Changed so shortly before it was seen that another change could go unnoticed.
+    /// Whether the file changed so recently that another change could go unnoticed.
     pub(crate) racy: bool,
     /// Whether it has siblings in other codings, or is one.
     pub(crate) varies: bool,
@@ -42,8 +42,11 @@ pub(crate) struct Version {
     pub(crate) modified_s: i64,
     pub(crate) content_type: String,
     is_listing: bool,
-    /// [`Version::lines`], where heads are kept.
+    /// The result of [`Version::lines`], if heads are cached.
     kept_fields: Option<Vec<u8>>,
+    /// When one of its blocks in the page cache was last requested for the store, in milliseconds of the
+    /// monotonic clock.
+    fill_asked_ms: AtomicU64,
 }
 
 impl Version {
@@ -55,7 +58,7 @@ impl Version {
         now: Moment,
     ) -> Self {
         let VersionOrigin { site, coding, varies } = origin;
-        // Never later than the answer itself (RFC 9110, section 8.8.2.1).
+        // `Last-Modified` must not be later than the answer itself (RFC 9110, section 8.8.2.1).
         let modified_s = stat.modified_ns.min(now.wall_ns).div_euclid(1_000_000_000) as i64;
         let etag = etag(stat.size_bytes, stat.modified_ns, None, coding);
         Self {
@@ -70,10 +73,11 @@ impl Version {
             content_type: content_type.to_owned(),
             is_listing: false,
             kept_fields: None,
+            fill_asked_ms: AtomicU64::new(0),
         }
     }
 
-    /// The same, whose tag also holds the time of change where that is asked for. To be called before
+    /// Adds the time of the last metadata change to the tag if `is_asked`. Must be called before
     /// [`Version::keeping_fields`].
     pub(crate) fn tagged_by_change(self, is_asked: bool) -> Self {
         if !is_asked {
@@ -84,7 +88,7 @@ impl Version {
         Self { etag, ..self }
     }
 
-    /// A listing, made by a helper: it has no validators.
+    /// The version of a listing made by a helper. It has no validators.
     pub(crate) fn of_listing(id: VersionId, site: SiteId, stat: FileStat, json: bool) -> Self {
         let content_type = if json { "application/json" } else { "text/html; charset=utf-8" };
         Self {
@@ -99,16 +103,17 @@ impl Version {
             content_type: content_type.to_owned(),
             is_listing: true,
             kept_fields: None,
+            fill_asked_ms: AtomicU64::new(0),
         }
     }
 
-    /// The same, which keeps the part of its head that belongs to it.
+    /// Caches the part of the response head that belongs to this version.
     pub(crate) fn keeping_fields(self, keeps: bool) -> Self {
         let kept_fields = keeps.then(|| self.make_fields());
         Self { kept_fields, ..self }
     }
 
-    /// The fields of a 200 and a 206, without `Content-Type` and `Content-Length`, each given to `field`.
+    /// Calls `field` with each field of a 200 or 206, except `Content-Type` and `Content-Length`.
     pub(crate) fn each_field(&self, mut field: impl FnMut(&'static str, &[u8])) {
         if self.is_listing {
             field("X-Content-Type-Options", b"nosniff");
@@ -127,7 +132,7 @@ impl Version {
         }
     }
 
-    /// The validators and `Vary`, which a 304 repeats (RFC 9110, section 15.4.5).
+    /// Calls `field` with the validators and `Vary`, which a 304 repeats (RFC 9110, section 15.4.5).
     pub(crate) fn each_validator(&self, mut field: impl FnMut(&'static str, &[u8])) {
         field("ETag", self.etag.as_bytes());
         field("Last-Modified", &http_date(self.modified_s));
@@ -136,7 +141,7 @@ impl Version {
         }
     }
 
-    /// The lines of [`Version::each_field`] as HTTP/1 has them.
+    /// The fields of [`Version::each_field`] as lines of HTTP/1.
     pub(crate) fn lines(&self) -> Cow<'_, [u8]> {
         self.kept_fields.as_deref().map_or_else(|| self.make_fields().into(), Cow::Borrowed)
     }
@@ -147,32 +152,47 @@ impl Version {
         fields
     }
 
-    /// Whether the same bytes would be read for `stat` through the path that led here.
+    /// Whether the store can have its blocks. They are found by the file's state, which must be unambiguous.
+    /// Listings are already in memory.
+    pub(crate) fn is_storable(&self) -> bool {
+        !self.racy && !self.is_listing && self.stat.size_bytes > 0
+    }
+
+    /// Whether a block in the page cache should be requested for the store now.
+    pub(crate) fn asks_for_fill(&self, now_ms: u64) -> bool {
+        let is_due = now_ms >= self.fill_asked_ms.load(Ordering::Relaxed);
+        if is_due {
+            self.fill_asked_ms.store(now_ms + FILL_AGAIN_MS, Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    /// Whether a file with state `stat`, found through the same path, has the same bytes.
     pub(crate) fn matches(&self, stat: &FileStat) -> bool {
         !self.racy && self.stat == *stat
     }
 }
 
-/// Versions by the files that they are of, bounded in number. Used where names are not kept: a file
-/// that is found again is known to be of the same version, so its content and head are found, too.
+/// Versions by their files, bounded in number. Used only if names are not cached: a file that is found again
+/// gets the same version, and thereby its content and head.
 #[derive(Debug)]
 pub(crate) struct Versions(Option<Cache<FileKey, Arc<Version>>>);
 
-/// A file as it is served: on the disk of a site, by device and inode number, in a coding.
+/// The key of a file as it is served: site, device, inode number and coding.
 type FileKey = (SiteId, u64, u64, Option<Coding>);
 
 impl Versions {
-    /// At most this many; 0 switches it off.
+    /// Keeps at most this many versions; 0 disables the table.
     pub(crate) fn new(versions_max: usize) -> Self {
         Self((versions_max > 0).then(|| Cache::new(versions_max)))
     }
 
-    /// The version that was seen last of the file with this state.
+    /// The last version of the file with this state.
     pub(crate) fn get(&self, origin: VersionOrigin, stat: &FileStat) -> Option<&Arc<Version>> {
         self.0.as_ref()?.get(&(origin.site, stat.device, stat.inode, origin.coding))
     }
 
-    /// Puts a version in and gives the one that it replaces.
+    /// Inserts a version and returns the one that it replaces.
     pub(crate) fn insert(&mut self, version: &Arc<Version>) -> Option<Arc<Version>> {
         let cache = self.0.as_mut()?;
         let key = (version.site, version.stat.device, version.stat.inode, version.coding);
@@ -188,7 +208,7 @@ fn push_line(fields: &mut Vec<u8>, name: &str, value: &[u8]) {
     }
 }
 
-/// Hashing for keys that are our own counters, which no client chooses.
+/// Hashing for keys that are our own counters, which clients cannot choose.
 pub(crate) type IdHashing = BuildHasherDefault<IdHasher>;
 
 /// Spreads a counter over 64 bits by one multiplication (Fibonacci hashing).

@@ -1,4 +1,5 @@
-//! A connection: its transport, its deadline, the bytes that it holds, and the wire that it speaks.
+//! One connection: its transport, its deadline, its buffered input, and its protocol. Called by
+//! [`wire`](crate::wire).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -6,7 +7,6 @@ use std::net::{IpAddr, SocketAddr};
 use super::h1::H1;
 #[cfg(feature = "test-wire")]
 use super::streams::Streams;
-use super::transport::Transport;
 use crate::desk::Desk;
 use crate::exchange::{Exchanges, Opener};
 use crate::limits::{
@@ -14,7 +14,10 @@ use crate::limits::{
     SEND_BYTES_PER_TURN_MAX,
 };
 use crate::machine::Machine;
+use crate::schedule::{Egress, Ticket};
 use crate::slab::ClientNumber;
+use crate::transport::Transport;
+use crate::upstream::Links;
 
 /// One client's connection.
 #[derive(Debug)]
@@ -23,31 +26,44 @@ pub(crate) struct Connection<S> {
     pub(crate) wire: Wire,
 }
 
-/// The part of a connection that every wire has.
+/// The part of a connection that every protocol has.
 #[derive(Debug)]
 pub(crate) struct Conn<S> {
     pub(crate) transport: Transport<S>,
     pub(crate) peer: SocketAddr,
     pub(crate) opener: Opener,
-    /// Received and not yet consumed.
+    /// Input received and not yet consumed.
     pub(crate) input: Vec<u8>,
-    /// When it has to be looked at, in milliseconds of the monotonic clock.
+    /// Deadline, in milliseconds of the monotonic clock; `u64::MAX` for none.
     pub(crate) deadline_ms: u64,
-    /// Since when it has been idle, if it is.
+    /// Since when it has been idle, if it is idle; for a newcomer, from when on it counts as idle.
     pub(crate) idle_since_ms: u64,
-    /// The tick that it is filed under in the timers.
+    /// The tick under which the timers have it.
     pub(crate) filed_tick: Option<u64>,
-    /// Is in the queue of connections to be continued.
+    /// Whether it is in the queue of connections to be continued.
     pub(crate) queued: bool,
-    /// The bytes that the client had acknowledged when it was last judged; None while the server does not wait for it.
+    /// The bytes that the client had acknowledged at the last rate check; None while the server does not wait
+    /// for the client to read.
     pub(crate) pace: Option<u64>,
+    pub(crate) uplink: Uplink,
+}
+
+/// The place of a connection at an uplink of known rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Uplink {
+    /// It does not wait.
+    Free,
+    /// It waits for its turn.
+    Waiting(Ticket),
+    /// It is its turn.
+    Granted,
 }
 
 /// The protocol that a connection speaks.
 #[derive(Debug)]
 pub(crate) enum Wire {
     H1(H1),
-    /// For tests: several exchanges at once, as HTTP/2 will have them.
+    /// For tests: several exchanges at once, as HTTP/2 will have.
     #[cfg(feature = "test-wire")]
     Streams(Box<Streams>),
 }
@@ -55,16 +71,16 @@ pub(crate) enum Wire {
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It waits for an event of its socket, a job, or its deadline.
+    /// The connection waits for its socket, a job, or its deadline.
     Blocked,
-    /// It has used up its turn.
+    /// The connection has used up its turn.
     Yield,
     Close,
-    /// Is closed, and what the client has not received is discarded.
+    /// The connection is closed, and unsent data is discarded.
     Reset,
 }
 
-/// The rest of a connection's share of this turn.
+/// The rest of a connection's budget for this turn.
 #[derive(Debug)]
 pub(crate) struct Budget {
     pub(crate) requests: u32,
@@ -81,28 +97,29 @@ impl Budget {
     }
 }
 
-/// The request that a panic would be put down to.
+/// The request that a panic is attributed to.
 #[derive(Debug, Default)]
 pub(crate) enum Blamed {
     #[default]
-    Nobody,
-    /// The one at this place of the receive buffer.
+    None,
+    /// The request at this offset of the receive buffer.
     InBuffer(usize),
-    /// The one with this line.
+    /// The request with this first line.
     Line(Vec<u8>),
 }
 
-/// Everything that a wire is lent for a turn of a connection.
+/// Everything that is lent to a connection for one turn.
 #[derive(Debug)]
 pub(crate) struct Turn<'t, M: Machine> {
     pub(crate) desk: Desk<'t, M>,
     pub(crate) exchanges: &'t mut Exchanges<M::File>,
+    pub(crate) links: &'t mut Links<M::Socket>,
     pub(crate) inputs: &'t mut Inputs,
     pub(crate) budget: Budget,
     pub(crate) draining: bool,
-    /// The request that is being served, for the report of a panic.
+    /// The request being served, for the report of a panic.
     pub(crate) blamed: &'t mut Blamed,
-    /// For heads of responses.
+    /// Buffer for response heads.
     pub(crate) head: &'t mut Vec<u8>,
 }
 
@@ -118,10 +135,11 @@ impl<S> Conn<S> {
             filed_tick: None,
             queued: false,
             pace: None,
+            uplink: Uplink::Free,
         }
     }
 
-    /// Whether it is between two requests, with nothing received.
+    /// Whether the connection is between two requests, with no input received.
     pub(crate) fn is_idle(&self, wire: &Wire) -> bool {
         let is_idle = match wire {
             Wire::H1(h1) => h1.is_idle(),
@@ -131,7 +149,7 @@ impl<S> Conn<S> {
         is_idle && !self.queued && self.input.is_empty()
     }
 
-    /// Keeps what was received and not consumed. False when there is no room for it.
+    /// Keeps input that was received and not consumed. Returns false if there is no room for it.
     pub(crate) fn keep_input(&mut self, inputs: &mut Inputs, rest: &[u8]) -> bool {
         debug_assert!(self.input.is_empty());
         if rest.is_empty() {
@@ -144,13 +162,65 @@ impl<S> Conn<S> {
         has_room
     }
 
-    /// The bytes kept, which are kept no more.
+    /// Takes the kept input out.
     pub(crate) fn take_input(&mut self, inputs: &mut Inputs) -> Vec<u8> {
         inputs.give_back(self.opener.client, self.input.len());
         std::mem::take(&mut self.input)
     }
 
-    /// Waits for the client to take what was sent, and sees to it that it does.
+    /// Gives the socket the band of the bytes that its answer has left. Costs nothing with a fair schedule.
+    pub(crate) fn follow_schedule<M: Machine<Socket = S>>(
+        &mut self,
+        desk: &mut Desk<'_, M>,
+        left_bytes: u64,
+    ) {
+        let schedule = &mut desk.core.schedule;
+        if !schedule.is_fair() && self.transport.set_band(desk.machine, &self.peer, schedule.band(left_bytes))
+        {
+            schedule.count_change();
+        }
+    }
+
+    /// How many bytes of an answer with `left_bytes` left may go to the uplink now. None if the connection has
+    /// to wait for its turn; the uplink calls it then.
+    pub(crate) fn ask_uplink<M: Machine>(
+        &mut self,
+        desk: &mut Desk<'_, M>,
+        left_bytes: u64,
+    ) -> Option<usize> {
+        let (egress, now_ms) = (&mut desk.core.egress, desk.core.clock.ms());
+        match self.uplink {
+            Uplink::Granted => {
+                self.uplink = Uplink::Free;
+                return Some(egress.grant_bytes());
+            }
+            Uplink::Free => match egress.ask(left_bytes, now_ms) {
+                Some(bytes) => return Some(bytes),
+                None => {
+                    let ticket = egress.wait(self.opener.connection, left_bytes, now_ms);
+                    self.uplink = Uplink::Waiting(ticket);
+                }
+            },
+            Uplink::Waiting(_) => {}
+        }
+        self.await_server();
+        None
+    }
+
+    /// Stops checking the client's rate, because the server makes it wait.
+    pub(crate) fn await_server(&mut self) {
+        self.pace = None;
+        self.deadline_ms = u64::MAX;
+    }
+
+    /// Leaves the uplink, because the connection is being closed or its answer is made anew.
+    pub(crate) fn leave_uplink(&mut self, egress: &mut Egress) {
+        if let Uplink::Waiting(ticket) = std::mem::replace(&mut self.uplink, Uplink::Free) {
+            egress.leave(ticket);
+        }
+    }
+
+    /// Waits until the client has read more, and starts to check its rate.
     pub(crate) fn await_room<M: Machine<Socket = S>>(&mut self, machine: &mut M, now_ms: u64) -> Verdict {
         if self.pace.is_none() {
             self.pace = Some(self.transport.acknowledged_bytes(machine));
@@ -159,7 +229,7 @@ impl<S> Conn<S> {
         Verdict::Blocked
     }
 
-    /// Judges a client by what it has acknowledged since the last time. False when that is less than the least rate.
+    /// Checks how much a client has acknowledged since the last check. Returns false if its rate is too low.
     pub(crate) fn keeps_pace<M: Machine<Socket = S>>(&mut self, desk: &mut Desk<'_, M>) -> bool {
         let wanted_bytes = desk.core.rules.least_rate_bytes_per_s * RATE_WINDOW_MS / 1000;
         let acknowledged_bytes = self.transport.acknowledged_bytes(desk.machine);
@@ -169,16 +239,16 @@ impl<S> Conn<S> {
     }
 }
 
-/// The number of a client address; an IPv6 /64 is one client.
+/// The number of a client address. An IPv6 /64 is one client.
 pub(crate) fn client_number(peer: SocketAddr) -> ClientNumber {
     ClientNumber(match peer.ip().to_canonical() {
-        // IPv6 addresses that begin like this are multicast ones, which no client has.
+        // IPv6 addresses with this prefix are multicast, so no client has one.
         IpAddr::V4(ip) => 0xffff_0000_0000_0000 | u64::from(ip.to_bits()),
         IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
     })
 }
 
-/// Bytes of input that connections hold, in total and of each client.
+/// Bytes of input held, in total and per client.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
     bytes: usize,
@@ -220,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_client_holds_all_the_room_for_input() {
+    fn one_client_cannot_take_all_the_room_for_input() {
         let mut inputs = Inputs::default();
         let number = |n: u8| client_number(SocketAddr::from(([10, 0, 0, n], 1)));
         assert!(inputs.take(number(1), HEADS_BYTES_PER_CLIENT_MAX));
@@ -229,7 +299,7 @@ mod tests {
         for n in 2..=clients {
             assert!(inputs.take(number(n), HEADS_BYTES_PER_CLIENT_MAX));
         }
-        assert!(!inputs.take(number(clients + 1), 1), "the total is bounded, too");
+        assert!(!inputs.take(number(clients + 1), 1), "the total is bounded too");
         inputs.give_back(number(1), HEADS_BYTES_PER_CLIENT_MAX);
         assert!(inputs.take(number(clients + 1), 1));
     }

@@ -1,23 +1,24 @@
-//! HTTP/1: one exchange after the other on a connection. From bytes to requests here, the short way of a hit in
-//! [`known`](super::h1_known), and from responses to bytes in [`send`](super::h1_send).
+//! HTTP/1: one exchange after the other on a connection. This module turns bytes into requests;
+//! [`body`](super::h1_body) reads request bodies, [`known`](super::h1_known) has the shortcut for repeated requests,
+//! and [`send`](super::h1_send) turns responses into bytes.
 
-use flash_http::RequestBuf;
 use flash_http::request::{Head, HeadLimits, Request, first_line, head_end, parse_head};
 
-use super::conn::{Blamed, Conn, Turn, Verdict};
+use super::conn::{Blamed, Conn, Turn, Uplink, Verdict};
+use super::h1_body::{Reading, read_body};
 use super::h1_known::Shortcut;
 use super::h1_send::{Answering, Outgoing};
-use super::transport::{Readiness, Received};
 use crate::access_log::{LogFields, LogText};
 use crate::exchange::{
-    Admission, Exchange, Opening, Parked, Progress, Record, RequestBody, State, Wake, admit, begin, proceed,
+    Admission, Exchange, Opening, Parked, Progress, Record, State, Wake, admit, begin, proceed,
 };
-use crate::handler::{EXHAUSTED, Found, REQUEST_LATE, Refusal, Step, malformed};
+use crate::handler::{EXHAUSTED, REQUEST_LATE, Refusal, Step, malformed, route};
 use crate::jobs::Waiter;
 use crate::limits::{FIELDS_MAX, HEAD_BYTES_MAX, LINGER_BYTES_MAX, LINGER_MS, TARGET_BYTES_MAX};
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
 use crate::store::HeadHash;
+use crate::transport::{Readiness, Received};
 
 pub(super) const HEAD_LIMITS: HeadLimits =
     HeadLimits { head_bytes: HEAD_BYTES_MAX, fields: FIELDS_MAX, target_bytes: TARGET_BYTES_MAX };
@@ -26,13 +27,13 @@ pub(super) const HEAD_LIMITS: HeadLimits =
 #[derive(Debug)]
 pub(crate) struct H1 {
     pub(super) phase: Phase,
-    /// This much of the input is known not to hold the end of a head.
+    /// The first bytes of the input, this many, contain no end of a head.
     scanned: usize,
-    /// An answer was finished since the connection last waited for a head.
+    /// Whether an answer was finished since the connection last waited for a head.
     answered: bool,
-    /// An answer was finished at any time.
+    /// Whether any answer was finished.
     used: bool,
-    /// The exchange that was lent last: a panic in its turn leaves no other trace of it.
+    /// The exchange that was lent last. After a panic in its turn, this is the only trace of it.
     pub(super) lent: Option<ExchangeKey>,
 }
 
@@ -43,13 +44,15 @@ pub(super) enum Phase {
     Idle,
     /// In the head of a request.
     Head,
-    /// An exchange reads the request's body, or waits before its answer can begin.
+    /// An exchange reads the request body, or waits for a job before its answer can begin.
     Pending(ExchangeKey),
-    /// The answer of an exchange is being sent.
+    /// An exchange's answer is being sent.
     Sending(ExchangeKey, Box<Outgoing>),
-    /// Everything was sent; input is discarded until the peer closes.
+    /// An upstream answers an exchange.
+    Relaying(ExchangeKey),
+    /// The last answer was sent; input is discarded until the client closes.
     Linger {
-        /// Bytes that may still be discarded.
+        /// Bytes that can still be discarded.
         left_bytes: usize,
     },
 }
@@ -59,15 +62,15 @@ pub(super) enum Phase {
 pub(super) enum Flow {
     /// The exchange is finished; the connection is between two requests.
     Finished,
-    /// The phase has changed and can go on at once.
+    /// The phase has changed and can continue at once.
     Again,
     /// The turn is over.
     Over(Verdict),
 }
 
-/// The result of answering the requests among the bytes received.
+/// The result of answering the requests in the received bytes.
 enum Heads {
-    /// They took this many bytes; what follows is not a whole head.
+    /// The requests took this many bytes; the rest is not a complete head.
     Took(usize),
     /// The connection is no longer between two requests.
     Left(Flow),
@@ -78,12 +81,12 @@ impl H1 {
         Self { phase: Phase::Idle, scanned: 0, answered: false, used: false, lent: None }
     }
 
-    /// Whether it is between two requests.
+    /// Whether the connection is between two requests.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Idle)
     }
 
-    /// Gives the connection its turn: steps until it is blocked or has used up its share.
+    /// Runs the connection's turn: steps until it blocks or has used up its budget.
     pub(crate) fn turn<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
@@ -99,6 +102,7 @@ impl H1 {
                 }
                 Phase::Pending(key) => self.go_on(conn, turn, buffer, key),
                 Phase::Sending(key, outgoing) => self.send_on(conn, turn, key, outgoing),
+                Phase::Relaying(key) => self.relay_on(conn, turn, buffer, key),
                 Phase::Linger { left_bytes } => self.linger(conn, turn, buffer, left_bytes),
             };
             match flow {
@@ -115,7 +119,7 @@ impl H1 {
         self.used = true;
     }
 
-    /// Receives, and answers each whole request that has arrived, in order.
+    /// Receives input and answers each complete request, in order.
     fn read_heads<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
@@ -136,7 +140,7 @@ impl H1 {
                     Heads::Left(flow) => return flow,
                 }
             }
-            *turn.blamed = Blamed::Nobody;
+            *turn.blamed = Blamed::None;
             match conn.transport.receive(turn.desk.machine, &mut buffer[filled..]) {
                 Received::Bytes(n) => filled += n,
                 Received::Nothing => return self.await_head(conn, turn, &buffer[..filled]),
@@ -145,7 +149,7 @@ impl H1 {
         }
     }
 
-    /// Answers the whole requests among `bytes`.
+    /// Answers the complete requests in `bytes`.
     #[inline]
     fn answer_heads<M: Machine>(
         &mut self,
@@ -154,7 +158,7 @@ impl H1 {
         bytes: &[u8],
     ) -> Heads {
         let scanned = std::mem::take(&mut self.scanned);
-        // A head that trickles in is not parsed from its start at every byte.
+        // A slowly arriving head is not parsed again from its start at every byte.
         if scanned > 0 && bytes.len() < HEAD_BYTES_MAX && head_end(bytes, scanned).is_none() {
             self.scanned = bytes.len();
             return Heads::Took(0);
@@ -172,7 +176,8 @@ impl H1 {
                     Ok(Head::Complete(request)) => {
                         turn.budget.requests -= 1;
                         let taken = request.head_len;
-                        // The hash is of all that is there: of this head, if no other follows.
+                        // The hash covers all of `rest`, so it is the hash of this head only if no other head
+                        // follows.
                         let hash = if taken == rest.len() { hash } else { HeadHash::NONE };
                         (taken, self.begin(conn, turn, &request, (hash, &rest[..taken])))
                     }
@@ -200,8 +205,8 @@ impl H1 {
         Heads::Took(at)
     }
 
-    /// Keeps the requests that follow the one under way. Where there is no room for them, they are dropped and the
-    /// connection ends after the answer, as a client that pipelines has to expect (RFC 9112, section 9.3.2).
+    /// Keeps the requests that follow the current one. If there is no room, they are dropped and the
+    /// connection closes after the answer, which a pipelining client must expect (RFC 9112, section 9.3.2).
     fn keep_rest<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
@@ -227,12 +232,12 @@ impl H1 {
         let answered = std::mem::take(&mut self.answered);
         conn.pace = None;
         if rest.is_empty() {
-            // A client that has just come is about to ask; it would not expect to be closed.
+            // A new client is about to send a request and would not expect the connection to close.
             if turn.draining && self.used {
                 return Flow::Over(Verdict::Close);
             }
             self.phase = Phase::Idle;
-            // Until its first answer, a connection has the time of a head.
+            // Until its first answer, a connection has the time limit of a head.
             if answered {
                 conn.deadline_ms = now_ms + timeouts.idle_ms;
                 conn.idle_since_ms = now_ms;
@@ -250,7 +255,7 @@ impl H1 {
         Flow::Over(Verdict::Blocked)
     }
 
-    /// Answers a request, or opens an exchange for one that has to wait.
+    /// Answers a request, or opens an exchange if the request must wait.
     fn begin<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
@@ -259,6 +264,9 @@ impl H1 {
         (hash, head): (HeadHash, &[u8]),
     ) -> Flow {
         turn.desk.core.counters.requests += 1;
+        if let Some(routed) = route(turn.desk.core, request) {
+            return self.begin_relay(conn, turn, (request, head), &routed);
+        }
         match admit(request) {
             Admission::Ready => {}
             Admission::Reads(body) => return self.begin_body(conn, turn, request, body),
@@ -288,7 +296,7 @@ impl H1 {
         }
     }
 
-    /// Waits for an exchange. Its job has a deadline of its own.
+    /// Waits for an exchange. Its job has a deadline of its own, so the connection needs none.
     fn pend<S>(&mut self, conn: &mut Conn<S>, key: ExchangeKey) -> Flow {
         self.phase = Phase::Pending(key);
         conn.deadline_ms = u64::MAX;
@@ -296,34 +304,7 @@ impl H1 {
         Flow::Over(Verdict::Blocked)
     }
 
-    /// Reads the body of a request, so that the next request is found.
-    fn begin_body<M: Machine>(
-        &mut self,
-        conn: &mut Conn<M::Socket>,
-        turn: &mut Turn<'_, M>,
-        request: &Request<'_>,
-        body: RequestBody,
-    ) -> Flow {
-        if request.expect_continue {
-            let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
-            let sent = conn.transport.send(turn.desk.machine, interim, &[]);
-            turn.desk.core.counters.sends.add(sent.unwrap_or(0) as u64);
-            match sent {
-                Ok(sent) if sent == interim.len() => {}
-                // It may be left out; the client goes on after a while (RFC 9110, section 10.1.1).
-                Ok(0) => {}
-                _ => return Flow::Over(Verdict::Close),
-            }
-        }
-        let state = State::Reading(RequestBuf::new(request), body);
-        let record = record(turn, request);
-        let key = turn.exchanges.insert(Exchange { opener: conn.opener, record, state });
-        self.phase = Phase::Pending(key);
-        conn.deadline_ms = turn.desk.core.clock.ms() + turn.desk.core.rules.timeouts.head_ms;
-        Flow::Again
-    }
-
-    /// Goes on with an exchange whose answer has not begun.
+    /// Continues an exchange whose answer has not begun.
     fn go_on<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
@@ -335,7 +316,7 @@ impl H1 {
         let Exchange { opener, record, state } = turn.exchanges.lend(key);
         let (parked, wake) = match state {
             State::Reading(request, mut body) => match read_body(conn, turn, buffer, &mut body) {
-                Reading::Done => (Parked { request, found: Found::NOTHING }, Wake::LookAgain),
+                Reading::Done => (Parked::new(request), Wake::LookAgain),
                 Reading::Over(verdict) => {
                     let state = State::Reading(request, body);
                     turn.exchanges.put_back(key, Exchange { opener, record, state });
@@ -369,7 +350,7 @@ impl H1 {
         }
     }
 
-    /// Answers bytes that are no request, and closes.
+    /// Answers input that is not a valid request, and closes.
     fn refuse_bytes<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
@@ -382,8 +363,8 @@ impl H1 {
         self.reply(conn, turn, answering, malformed(refusal))
     }
 
-    /// Ends the sending side and waits for the peer to close, so that the last answer is not lost to a reset (RFC 9112,
-    /// section 9.6).
+    /// Closes the sending side and waits for the client to close, so that a reset does not destroy the last
+    /// answer (RFC 9112, section 9.6).
     pub(super) fn begin_linger<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
@@ -416,7 +397,7 @@ impl H1 {
         Flow::Over(Verdict::Close)
     }
 
-    /// The connection's deadline has passed.
+    /// Handles the connection's deadline.
     pub(crate) fn time_out<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
@@ -425,7 +406,7 @@ impl H1 {
     ) -> Verdict {
         let judges = turn.desk.core.rules.least_rate_bytes_per_s > 0;
         let flow = match &self.phase {
-            // Not everything has reached the client: it is judged as while it is sent to.
+            // Not everything has reached the client, so its rate is checked as during an answer.
             Phase::Idle if judges && !conn.transport.is_acknowledged(turn.desk.machine) => {
                 let is_first = conn.pace.is_none();
                 let keeps_pace = conn.keeps_pace(&mut turn.desk) || is_first;
@@ -440,64 +421,65 @@ impl H1 {
                 let key = *key;
                 self.give_body_up(conn, turn, key)
             }
-            Phase::Sending(..) if judges => return self.judge_pace(conn, turn, buffer),
-            Phase::Sending(..) => {
+            Phase::Relaying(key) if conn.pace.is_none() => {
+                let key = *key;
+                self.relay_late(conn, turn, key)
+            }
+            Phase::Sending(..) | Phase::Relaying(_) if judges => return self.judge_pace(conn, turn, buffer),
+            Phase::Sending(..) | Phase::Relaying(_) => {
                 conn.deadline_ms = u64::MAX;
                 Flow::Over(Verdict::Blocked)
             }
         };
         match flow {
             Flow::Over(verdict) => verdict,
-            Flow::Again | Flow::Finished => self.turn(conn, turn, buffer),
-        }
-    }
-
-    /// A request's body did not arrive in time.
-    fn give_body_up<M: Machine>(
-        &mut self,
-        conn: &mut Conn<M::Socket>,
-        turn: &mut Turn<'_, M>,
-        key: ExchangeKey,
-    ) -> Flow {
-        let exchange = turn.exchanges.lend(key);
-        match exchange.state {
-            State::Reading(request, _) => {
-                let answering = Answering::kept(key, exchange.record, request, turn).closing();
-                self.reply(conn, turn, answering, malformed(REQUEST_LATE))
-            }
-            state => {
-                turn.exchanges.put_back(key, Exchange { state, ..exchange });
-                Flow::Over(Verdict::Blocked)
+            Flow::Again => self.turn(conn, turn, buffer),
+            Flow::Finished => {
+                self.note_answered();
+                self.turn(conn, turn, buffer)
             }
         }
     }
 
-    /// Cuts a client that takes less than the least rate.
+    /// Closes a client that reads more slowly than the lowest rate.
     fn judge_pace<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         buffer: &mut [u8],
     ) -> Verdict {
-        // The kernel tells of room only when there is much of it: any room counts here.
+        // The kernel reports room only when there is much of it, but here any room counts.
         conn.transport.suspect(Readiness { writable: true, ..Default::default() });
+        let before = conn.pace;
         let verdict = self.turn(conn, turn, buffer);
-        let is_waiting = verdict == Verdict::Blocked && matches!(self.phase, Phase::Sending(..));
-        if is_waiting && conn.pace.is_some() && !conn.keeps_pace(&mut turn.desk) {
+        if verdict != Verdict::Blocked || !matches!(self.phase, Phase::Sending(..) | Phase::Relaying(_)) {
+            return verdict;
+        }
+        // Until now the server waited for the client, also if from now on the client waits for the uplink.
+        let waits_for_uplink = matches!(conn.uplink, Uplink::Waiting(_));
+        if waits_for_uplink {
+            conn.pace = before;
+        }
+        if conn.pace.is_some() && !conn.keeps_pace(&mut turn.desk) {
             return Verdict::Reset;
+        }
+        if waits_for_uplink {
+            conn.await_server();
         }
         verdict
     }
 
-    /// A turn of the connection has panicked: so its exchange is lost.
+    /// Drops the exchange of a connection whose turn has panicked.
     pub(crate) fn drop_after_panic<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
         if let Some(key) = self.lent.take() {
             self.phase = Phase::Idle;
+            let now_ms = turn.desk.core.clock.ms();
+            turn.links.leave_all(turn.desk.machine, conn.opener.connection, now_ms);
             turn.exchanges.abort(&mut turn.desk, key, &conn.peer, None);
         }
     }
 
-    /// The connection is being dropped: so is its exchange.
+    /// Drops the exchange of a connection that is being dropped.
     pub(crate) fn drop_exchange<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Pending(key) => turn.exchanges.abort(&mut turn.desk, key, &conn.peer, None),
@@ -505,54 +487,17 @@ impl H1 {
                 let sent = Some((outgoing.status, outgoing.body_bytes()));
                 turn.exchanges.abort(&mut turn.desk, key, &conn.peer, sent);
             }
+            Phase::Relaying(key) => {
+                let sent = Self::leave_relay(turn, key);
+                turn.exchanges.abort(&mut turn.desk, key, &conn.peer, sent);
+            }
             Phase::Idle | Phase::Head | Phase::Linger { .. } => {}
         }
     }
 }
 
-/// A request's part of its log line, kept while it waits.
-fn record<M: Machine>(turn: &Turn<'_, M>, request: &Request<'_>) -> Record {
+/// The log fields of a request, kept while it waits.
+pub(super) fn record<M: Machine>(turn: &Turn<'_, M>, request: &Request<'_>) -> Record {
     let core = &turn.desk.core;
     Record { log: LogText::new(core.rules.log_format, LogFields::of(request)), started_ms: core.clock.ms() }
-}
-
-/// How reading a body went.
-enum Reading {
-    Done,
-    Over(Verdict),
-    Refused(Refusal),
-}
-
-/// Reads on in the body of a request.
-fn read_body<M: Machine>(
-    conn: &mut Conn<M::Socket>,
-    turn: &mut Turn<'_, M>,
-    buffer: &mut [u8],
-    body: &mut RequestBody,
-) -> Reading {
-    let mut filled = conn.input.len();
-    buffer[..filled].copy_from_slice(&conn.take_input(turn.inputs));
-    loop {
-        match body.skip(&buffer[..filled]) {
-            Ok(Some(consumed)) => {
-                if !conn.keep_input(turn.inputs, &buffer[consumed..filled]) {
-                    conn.transport.stop_receiving();
-                }
-                return Reading::Done;
-            }
-            Ok(None) => {}
-            Err(refusal) => return Reading::Refused(refusal),
-        }
-        if turn.budget.bytes == 0 {
-            return Reading::Over(Verdict::Yield);
-        }
-        match conn.transport.receive(turn.desk.machine, buffer) {
-            Received::Bytes(n) => {
-                filled = n;
-                turn.budget.bytes = turn.budget.bytes.saturating_sub(n);
-            }
-            Received::Nothing => return Reading::Over(Verdict::Blocked),
-            Received::End | Received::Failed => return Reading::Over(Verdict::Close),
-        }
-    }
 }

@@ -1,4 +1,5 @@
-//! Heads of HTTP/1 responses: status line, fields, and what belongs to the connection.
+//! Writes heads of HTTP/1 responses: status line, fields, and the fields of the connection. Called by
+//! [`send`](super::h1_send).
 
 use flash_http::request::{Request, Version as HttpVersion};
 use flash_http::response::{HeadWriter, Status};
@@ -6,7 +7,7 @@ use flash_http::response::{HeadWriter, Status};
 use crate::handler::About;
 use crate::store::Persistence;
 
-/// How a connection goes on after the answer to this request (RFC 9112, section 9.3).
+/// Whether the connection persists after the answer to this request (RFC 9112, section 9.3).
 pub(super) fn persistence(request: &Request<'_>, draining: bool) -> Persistence {
     if !request.keep_alive || draining {
         Persistence::Closes
@@ -17,7 +18,7 @@ pub(super) fn persistence(request: &Request<'_>, draining: bool) -> Persistence 
     }
 }
 
-/// Writes the head of a response into `out`, which is emptied before; padded to a multiple of `align_bytes`.
+/// Clears `out` and writes the head of a response into it, padded to a multiple of `align_bytes`.
 pub(super) fn write(
     out: &mut Vec<u8>,
     (date, align_bytes): (&[u8; 29], usize),
@@ -36,7 +37,7 @@ pub(super) fn write(
         other => other.each_trailing_field(|name, value| head.field(name, value)),
     }
     if persistence == Persistence::SaidToPersist {
-        // Persistence is not the default of HTTP/1.0 (RFC 9112, section 9.3).
+        // HTTP/1.0 connections do not persist by default (RFC 9112, section 9.3).
         head.field("Connection", b"keep-alive");
     }
     head.finish(persistence == Persistence::Closes, align_bytes);

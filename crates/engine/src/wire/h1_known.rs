@@ -1,5 +1,5 @@
-//! The short way of HTTP/1: a request known by the bytes of its head is answered without parsing and looking up, and a
-//! plain hit by one send of one buffer.
+//! The shortcut of HTTP/1: a request known by the bytes of its head is answered without parsing and look-up,
+//! and a plain hit by one send of one buffer. Called by [`h1`](super::h1).
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use flash_http::response::Status;
 
 use super::conn::{Conn, Turn};
 use super::h1::{Flow, H1, Phase};
-use super::h1_send::{Answering, FirstSend, RequestPlace};
+use super::h1_send::{Answering, FirstSend, RequestPlace, at_once};
 use crate::access_log::{LogFields, LogSource, LogText};
 use crate::body::Source;
 use crate::desk::{Ended, note_end};
@@ -16,15 +16,15 @@ use crate::handler::{About, Response};
 use crate::machine::Machine;
 use crate::store::{HeadHash, KnownReply, Persistence, ReplyForm};
 
-/// The result of the short way.
+/// The result of the shortcut.
 pub(super) enum Shortcut {
     Answered(Flow),
-    /// The head is not known, or no longer: its hash, to remember it by.
+    /// The head is unknown or no longer valid. The hash is needed to remember it.
     Unknown(HeadHash),
 }
 
 impl H1 {
-    /// Remembers the bytes of a request with its answer, if they lead to the same one again.
+    /// Remembers the bytes of a request with its answer, if the same bytes would get the same answer again.
     pub(super) fn remember<M: Machine>(
         &self,
         turn: &mut Turn<'_, M>,
@@ -76,22 +76,24 @@ impl H1 {
         };
         core.counters.requests += 1;
         core.counters.known_hits += 1;
-        core.counters.content_hits += u64::from(content.is_some());
+        content.into_iter().for_each(|_| core.counters.count_content(version.stat.size_bytes));
         turn.budget.requests -= 1;
-        let Some(content) = content.filter(|_| persistence == Persistence::Persists) else {
-            // All other forms have their heads made.
+        // Bitwise, so that the schedule costs this shortcut no branch of its own.
+        let is_plain = (persistence == Persistence::Persists) & core.is_unscheduled();
+        let started_ms = core.clock.ms();
+        let Some(content) = content.filter(|_| is_plain) else {
+            // For most other forms the head is encoded; with SRPT a plain answer first gets its band.
             let response = match content {
                 Some(content) => Response::whole(version, Source::Memory(Arc::clone(content))),
                 None if *form == ReplyForm::NotModified => Response::not_modified(version),
                 None => Response::head_only(version),
             };
-            let started_ms = core.clock.ms();
             let answering =
                 Answering { persistence, asked: RequestPlace::Known(known.log.clone()), started_ms };
             return Shortcut::Answered(self.reply(conn, turn, answering, response));
         };
-        let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |bytes| {
-            (bytes.len(), conn.transport.send(turn.desk.machine, bytes, &[]))
+        let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |head, body| {
+            (head.len() + body.len(), conn.transport.send(turn.desk.machine, head, at_once(body)))
         });
         if sent == Ok(offered) {
             core.counters.sends.add(offered as u64);
@@ -99,7 +101,7 @@ impl H1 {
             let ended = Ended {
                 peer: &conn.peer,
                 source: known.log.as_ref().map(LogSource::Text),
-                started_ms: core.clock.ms(),
+                started_ms,
                 status: Status::OK,
                 body_bytes: (offered - content.head_bytes()) as u64,
                 whole: true,
@@ -112,7 +114,6 @@ impl H1 {
             return Shortcut::Answered(Flow::Finished);
         }
         let response = Response::whole(version, Source::Memory(Arc::clone(content)));
-        let started_ms = core.clock.ms();
         let answering = Answering { persistence, asked: RequestPlace::Known(known.log.clone()), started_ms };
         let rest = content.head_from(sent.unwrap_or(0));
         let first = FirstSend { head_bytes: content.head_bytes(), offered, sent, rest };

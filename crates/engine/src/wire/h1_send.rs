@@ -1,5 +1,5 @@
-//! From responses to bytes: the answer that one send takes whole, and the one that goes out piece by piece through its
-//! exchange, a bounded amount a turn.
+//! Turns responses into bytes: answers that fit in one send, and answers that an exchange sends piece by
+//! piece, a bounded amount per turn. Called by [`h1`](super::h1).
 
 use flash_http::RequestBuf;
 use flash_http::request::Request;
@@ -8,17 +8,17 @@ use flash_http::response::Status;
 use super::conn::{Blamed, Conn, Turn, Verdict};
 use super::h1::{Flow, H1, Phase};
 use super::h1_head::{persistence, write};
-use super::transport::Gone;
 use crate::access_log::{LogFields, LogFormat, LogSource, LogText};
 use crate::body::{Body, Pulled};
 use crate::desk::Ended;
 use crate::exchange::{Exchange, Halt, Record, Sending, State};
 use crate::handler::{About, Extent, Response, has_body};
 use crate::jobs::Waiter;
-use crate::limits::TRIES_MAX;
+use crate::limits::{SEND_BYTES_PER_TURN_MAX, TRIES_MAX};
 use crate::machine::{FileSent, Machine};
 use crate::slab::ExchangeKey;
 use crate::store::Persistence;
+use crate::transport::Gone;
 
 /// A request that is being answered.
 pub(super) struct Answering<'r, 'b> {
@@ -27,11 +27,11 @@ pub(super) struct Answering<'r, 'b> {
     pub(super) started_ms: u64,
 }
 
-/// Where a request that is being answered is kept.
+/// Where the request that is being answered is stored.
 pub(super) enum RequestPlace<'r, 'b> {
     /// In the receive buffer.
     Fresh(&'r Request<'b>),
-    /// Nowhere: these are its first bytes, and they are no request.
+    /// Nowhere: the input was not a valid request, and this is its first line.
     Line(&'r [u8]),
     /// Nowhere: it was known by its bytes.
     Known(Option<LogText>),
@@ -39,7 +39,7 @@ pub(super) enum RequestPlace<'r, 'b> {
     Exchange(ExchangeKey, Option<LogText>, Box<RequestBuf>),
 }
 
-/// An answer on its way: what is left of its head, and what was sent.
+/// An answer under way: the rest of its head, and the bytes sent so far.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     head: Vec<u8>,
@@ -58,7 +58,7 @@ impl Outgoing {
 }
 
 impl<'r, 'b> Answering<'r, 'b> {
-    /// For a request in the receive buffer. A body that was not read makes it the last one.
+    /// For a request in the receive buffer. If its body was not read, it is the last request.
     pub(super) fn fresh<M: Machine>(request: &'r Request<'b>, turn: &Turn<'_, M>) -> Self {
         let ends = turn.draining || has_body(request);
         Self {
@@ -68,7 +68,7 @@ impl<'r, 'b> Answering<'r, 'b> {
         }
     }
 
-    /// For bytes that are no request.
+    /// For input that is not a valid request.
     pub(super) fn of_line<M: Machine>(line: &'r [u8], turn: &Turn<'_, M>) -> Self {
         let started_ms = turn.desk.core.clock.ms();
         Self { persistence: Persistence::Closes, asked: RequestPlace::Line(line), started_ms }
@@ -86,7 +86,7 @@ impl<'r, 'b> Answering<'r, 'b> {
         Self { persistence, asked: RequestPlace::Exchange(key, log, Box::new(request)), started_ms }
     }
 
-    /// The same, whose answer is the last one of its connection.
+    /// Marks the answer as the last one of its connection.
     pub(super) fn closing(self) -> Self {
         Self { persistence: Persistence::Closes, ..self }
     }
@@ -103,17 +103,18 @@ impl<'r, 'b> Answering<'r, 'b> {
     }
 }
 
-/// The first send of an answer: how long its head is, how much was offered, and how much was taken.
+/// The first send of an answer: the length of its head, the bytes offered, and the bytes accepted.
 pub(super) struct FirstSend {
     pub(super) head_bytes: usize,
     pub(super) offered: usize,
     pub(super) sent: Result<usize, Gone>,
-    /// The rest of the head.
+    /// The unsent rest of the head.
     pub(super) rest: Vec<u8>,
 }
 
 impl H1 {
-    /// Sends a response: by one send if the client takes it and it is in memory, else through an exchange.
+    /// Sends a response: by one send if it is in memory and the client accepts it, otherwise through an
+    /// exchange.
     pub(super) fn reply<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
@@ -121,11 +122,16 @@ impl H1 {
         answering: Answering<'_, '_>,
         response: Response<M::File>,
     ) -> Flow {
-        let first = first_send(conn, turn, answering.persistence, &response);
+        conn.follow_schedule(&mut turn.desk, response.body.len());
+        let first = if turn.desk.core.egress.is_off() {
+            first_send(conn, turn, answering.persistence, &response)
+        } else {
+            hold_head(turn, answering.persistence, &response)
+        };
         self.sent_first(conn, turn, answering, (first, response))
     }
 
-    /// Goes on after the first send of an answer.
+    /// Continues after the first send of an answer.
     pub(super) fn sent_first<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
@@ -136,8 +142,12 @@ impl H1 {
         let Ok(sent) = first.sent else {
             return self.end(conn, turn, &answering, (response.status, 0, false));
         };
-        if is_simple(&response.body) {
+        if is_simple(&response.body) && turn.desk.core.egress.is_off() {
             turn.desk.core.counters.sends.add(sent as u64);
+            turn.desk.core.schedule.count_sent(conn.transport.band(), sent);
+        }
+        if sent > 0 {
+            turn.desk.core.schedule.note_answer(response.body.len());
         }
         turn.budget.bytes = turn.budget.bytes.saturating_sub(sent);
         let body_sent = sent.saturating_sub(first.head_bytes);
@@ -156,7 +166,7 @@ impl H1 {
         self.begin_sending(conn, turn, answering, (outgoing, response))
     }
 
-    /// Counts and logs an answer that needs no exchange any more, and ends its request.
+    /// Counts and logs an answer that needs no exchange, and ends its request.
     fn end<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
@@ -177,8 +187,8 @@ impl H1 {
         if whole { self.after_answer(conn, turn, status, closes) } else { Flow::Over(Verdict::Close) }
     }
 
-    /// An answer was sent whole.
-    fn after_answer<M: Machine>(
+    /// Continues after a complete answer.
+    pub(super) fn after_answer<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
@@ -189,7 +199,8 @@ impl H1 {
         if !closes {
             return Flow::Finished;
         }
-        // Closing a socket with unread input resets it, and the client may lose the answer.
+        // Closing a socket with unread input sends a reset, which can destroy the answer before the client
+        // reads it.
         let may_have_input = conn.transport.may_have_input() || !conn.input.is_empty() || status.0 >= 400;
         if may_have_input && !conn.transport.has_ended() {
             return self.begin_linger(conn, turn);
@@ -197,7 +208,7 @@ impl H1 {
         Flow::Over(Verdict::Close)
     }
 
-    /// Hands the rest of an answer to an exchange.
+    /// Moves the rest of an answer into an exchange.
     fn begin_sending<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
@@ -235,7 +246,7 @@ impl H1 {
         Flow::Again
     }
 
-    /// Sends as much of an exchange's answer as there is, as the socket takes, and as its share of the turn allows.
+    /// Sends as much of an exchange's answer as is available, as the socket accepts, and as its turn allows.
     pub(super) fn send_on<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
@@ -246,20 +257,20 @@ impl H1 {
         self.lent = Some(key);
         let Exchange { opener, record, state } = turn.exchanges.lend(key);
         let State::Sending(mut sending) = state else {
-            unreachable!("a phase that sends has an exchange that does")
+            unreachable!("the Sending phase has an exchange in the Sending state")
         };
-        *turn.blamed =
-            sending.request().map_or(Blamed::Nobody, |request| Blamed::Line(request.line.to_vec()));
+        *turn.blamed = sending.request().map_or(Blamed::None, |request| Blamed::Line(request.line.to_vec()));
         let waiter = Waiter { exchange: key, client: opener.client };
         let end = loop {
             match send_piece(conn, turn, waiter, &mut sending, &mut outgoing) {
                 Piece::More => {}
-                // If nothing of it was sent the request is looked at again; else the connection is cut, so that the client
-                // sees that the answer is not whole.
+                // If nothing was sent, the request is answered again. Otherwise the connection is closed, so
+                // that the client notices the incomplete answer.
                 Piece::Halted(halt) => {
                     sending.leave_jobs(&mut turn.desk.core.jobs, key);
-                    let anew = if outgoing.sent_bytes == 0 { sending.anew(halt) } else { None };
-                    let Some(state) = anew else { break Verdict::Close };
+                    let retry = if outgoing.sent_bytes == 0 { sending.retry(halt) } else { None };
+                    let Some(state) = retry else { break Verdict::Close };
+                    conn.leave_uplink(&mut turn.desk.core.egress);
                     turn.exchanges.put_back(key, Exchange { opener, record, state });
                     self.phase = Phase::Pending(key);
                     return Flow::Again;
@@ -290,12 +301,17 @@ impl H1 {
     }
 }
 
+/// The part of a content that one send offers: at most the budget of a turn.
+pub(super) fn at_once(body: &[u8]) -> &[u8] {
+    &body[..body.len().min(SEND_BYTES_PER_TURN_MAX)]
+}
+
 /// Whether a body is sent together with the head.
 fn is_simple<F>(body: &Body<F>) -> bool {
     matches!(body, Body::Empty | Body::Page(..) | Body::Content(..))
 }
 
-/// Sends the head, and with it a body in memory. A head before other bodies waits for their first bytes.
+/// Sends the head, together with a body in memory. For other bodies, the head waits for their first bytes.
 fn first_send<M: Machine>(
     conn: &mut Conn<M::Socket>,
     turn: &mut Turn<'_, M>,
@@ -308,8 +324,8 @@ fn first_send<M: Machine>(
         && persistence == Persistence::Persists
         && content.head_bytes() > 0
     {
-        let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |bytes| {
-            (bytes.len(), conn.transport.send(turn.desk.machine, bytes, &[]))
+        let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |head, body| {
+            (head.len() + body.len(), conn.transport.send(turn.desk.machine, head, at_once(body)))
         });
         let rest = if sent == Ok(offered) { Vec::new() } else { content.head_from(sent.unwrap_or(0)) };
         return FirstSend { head_bytes: content.head_bytes(), offered, sent, rest };
@@ -323,14 +339,28 @@ fn first_send<M: Machine>(
         Body::Empty => (head.len(), conn.transport.send(machine, head, &[])),
         Body::Page(page, _) => (head.len() + page.len(), conn.transport.send(machine, head, page)),
         Body::Content(content, range) => {
-            let send = |bytes: &[u8]| conn.transport.send(machine, head, bytes);
-            (head.len() + range.len(), content.with_body(range.start, range.end, send))
+            (head.len() + range.len(), conn.transport.send(machine, head, at_once(content.part(range))))
         }
         Body::File(_) | Body::Multipart(_) => (head.len(), Ok(0)),
     };
     let taken = sent.unwrap_or(0).min(head.len());
     let rest = if sent == Ok(offered) { Vec::new() } else { head[taken..].to_vec() };
     FirstSend { head_bytes: head.len(), offered, sent, rest }
+}
+
+/// Makes the head and sends nothing yet: the answer has to wait for its turn at the uplink.
+fn hold_head<M: Machine>(
+    turn: &mut Turn<'_, M>,
+    persistence: Persistence,
+    response: &Response<M::File>,
+) -> FirstSend {
+    let Response { status, about, length, .. } = response;
+    let core = &mut *turn.desk.core;
+    core.counters.heads_made += 1;
+    let form = (&core.clock.date, core.rules.optimizations.head_align_bytes());
+    write(turn.head, form, (*status, *length), about, persistence);
+    let head_bytes = turn.head.len();
+    FirstSend { head_bytes, offered: head_bytes, sent: Ok(0), rest: turn.head.clone() }
 }
 
 /// The result of sending a piece.
@@ -341,7 +371,17 @@ enum Piece {
     Halted(Halt),
 }
 
-/// Sends the next piece of an answer, with what is left of its head before it.
+/// Whether nothing of an answer is left to send. Then it needs no turn at the uplink, and keeps the band of its last piece.
+fn is_sent<F>(sending: &Sending<F>, outgoing: &Outgoing) -> bool {
+    sending.body.len() == 0 && outgoing.head_at == outgoing.head.len()
+}
+
+/// The first of these bytes.
+fn at_most(allowed: usize, bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len().min(allowed)]
+}
+
+/// Sends the next piece of an answer, preceded by the rest of its head.
 fn send_piece<M: Machine>(
     conn: &mut Conn<M::Socket>,
     turn: &mut Turn<'_, M>,
@@ -352,9 +392,11 @@ fn send_piece<M: Machine>(
     if let Some(halt) = sending.halt.take() {
         return Piece::Halted(halt);
     }
+    if is_sent(sending, outgoing) {
+        return Piece::Done;
+    }
     if sending.waits_for.is_some() {
-        conn.pace = None;
-        conn.deadline_ms = u64::MAX;
+        conn.await_server();
         return Piece::Over(Verdict::Blocked);
     }
     if turn.budget.bytes == 0 {
@@ -363,23 +405,33 @@ fn send_piece<M: Machine>(
     if !conn.transport.is_writable() {
         return Piece::Over(conn.await_room(turn.desk.machine, turn.desk.core.clock.ms()));
     }
+    let Some(allowed) = conn.ask_uplink(&mut turn.desk, sending.body.len()) else {
+        return Piece::Over(Verdict::Blocked);
+    };
+    sending.body.offer_at_most(allowed);
+    conn.follow_schedule(&mut turn.desk, sending.body.len());
     sending.load_ahead(&mut turn.desk, waiter);
     let head = &outgoing.head[outgoing.head_at..];
     let (machine, core) = (&mut *turn.desk.machine, &mut *turn.desk.core);
     let (offered, sent) = match sending.body.pull(machine, core) {
-        Pulled::Bytes(bytes) => (head.len() + bytes.len(), conn.transport.send(machine, head, bytes)),
-        Pulled::Content(content, range) => {
-            let send = |bytes: &[u8]| conn.transport.send(machine, head, bytes);
-            (head.len() + range.len(), content.with_body(range.start, range.end, send))
+        Pulled::Bytes(bytes) => {
+            let bytes = at_most(allowed, bytes);
+            (head.len() + bytes.len(), conn.transport.send(machine, head, bytes))
         }
-        Pulled::Part(file, part) => match conn.transport.send_file(machine, head, file, part) {
-            Ok(FileSent::Took { offered, sent }) => (offered, Ok(sent)),
-            Ok(FileSent::Absent) => return bring(turn, waiter, sending, true),
-            Ok(FileSent::Unknown) => return bring(turn, waiter, sending, false),
-            Ok(FileSent::Changed) => return Piece::Halted(Halt::Changed),
-            Ok(FileSent::Failed) => return Piece::Halted(Halt::FAILED),
-            Err(Gone) => (0, Err(Gone)),
-        },
+        Pulled::Content(content, range) => {
+            let piece = at_most(allowed, at_once(content.part(&range)));
+            (head.len() + piece.len(), conn.transport.send(machine, head, piece))
+        }
+        Pulled::Part(file, part) => {
+            match conn.transport.send_file(machine, head, file, part.first(allowed)) {
+                Ok(FileSent::Took { offered, sent }) => (offered, Ok(sent)),
+                Ok(FileSent::Absent) => return bring(turn, waiter, sending, true),
+                Ok(FileSent::Unknown) => return bring(turn, waiter, sending, false),
+                Ok(FileSent::Changed) => return Piece::Halted(Halt::Changed),
+                Ok(FileSent::Failed) => return Piece::Halted(Halt::FAILED),
+                Err(Gone) => (0, Err(Gone)),
+            }
+        }
         Pulled::Wait(wanted) => {
             sending.wait(&mut turn.desk, waiter, *wanted);
             sending.load_ahead(&mut turn.desk, waiter);
@@ -392,6 +444,8 @@ fn send_piece<M: Machine>(
     };
     match sent {
         Ok(sent) => {
+            turn.desk.core.schedule.count_sent(conn.transport.band(), sent);
+            turn.desk.core.egress.spend(sent);
             account(turn, sending, outgoing, (offered, sent));
             Piece::More
         }
@@ -399,25 +453,33 @@ fn send_piece<M: Machine>(
     }
 }
 
-/// Accounts for a send of a piece.
+/// Accounts for the sending of a piece.
 fn account<M: Machine>(
     turn: &mut Turn<'_, M>,
     sending: &mut Sending<M::File>,
     outgoing: &mut Outgoing,
     (offered, sent): (usize, usize),
 ) {
+    if outgoing.sent_bytes == 0 && sent > 0 {
+        turn.desk.core.schedule.note_answer(sending.body.len());
+    }
     turn.desk.core.counters.sends.add(sent as u64);
     turn.budget.bytes = turn.budget.bytes.saturating_sub(sent);
     outgoing.sent_bytes += sent as u64;
     let of_head = sent.min(outgoing.head.len() - outgoing.head_at);
     outgoing.head_at += of_head;
+    if let Some(file) = sending.body.file_mut()
+        && file.sends_block()
+    {
+        turn.desk.core.counters.stored_bytes += (sent - of_head) as u64;
+    }
     sending.body.advance(sent - of_head);
     if let Some(file) = sending.body.file_mut() {
         file.adapt(offered, sent);
     }
 }
 
-/// Queues a job for the part that the machine could not send.
+/// Queues a job for a part that the machine could not send.
 fn bring<M: Machine>(
     turn: &mut Turn<'_, M>,
     waiter: Waiter,

@@ -1,15 +1,20 @@
-//! Wires: connections, and the protocols that they speak. A wire turns bytes into requests and responses into bytes; it
-//! knows exchanges by their keys. HTTP/2 is one more wire, TLS one more transport.
+//! Connections and their protocols. A wire turns bytes into requests and responses into bytes, and knows
+//! exchanges by their keys. HTTP/2 would be another wire, TLS another transport. Called by
+//! [`Engine`](crate::Engine).
 
 mod conn;
 mod h1;
+mod h1_answer;
+mod h1_body;
 mod h1_head;
 mod h1_known;
+mod h1_open;
+mod h1_pump;
+mod h1_relay;
 mod h1_send;
 #[cfg(feature = "test-wire")]
 mod streams;
 mod timers;
-mod transport;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -17,26 +22,29 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use flash_http::request::first_line;
 
-use conn::{Blamed, Budget, Conn, Connection, Inputs, Turn, Verdict, Wire, client_number};
+use conn::{Blamed, Budget, Conn, Connection, Inputs, Turn, Uplink, Verdict, Wire, client_number};
 use h1::H1;
 use timers::{Look, SearchPlace, Timers};
-pub use transport::Readiness;
 
+use crate::admission::{AdmissionRules, OpenConnections, Room, WhyRefused};
 use crate::desk::{Core, Desk};
 use crate::exchange::{Exchanges, Opener, State};
 use crate::limits::{
-    CONTINUED_PER_TURN_MAX, DEADLINES_PER_TURN_MAX, EVICTION_LOOKS_MAX, READ_BYTES_MAX, RECEIVE_BYTES,
-    TARGET_BYTES_MAX, TICK_MS,
+    CONTINUED_PER_TURN_MAX, DEADLINES_PER_TURN_MAX, EVICTION_LOOKS_MAX, NEWCOMER_GRACE_MS, READ_BYTES_MAX,
+    RECEIVE_BYTES, TARGET_BYTES_MAX, TICK_MS,
 };
 use crate::machine::{JobId, Machine};
-use crate::slab::{ExchangeKey, Key, Slab};
+use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
+use crate::transport::Readiness;
+use crate::upstream::Links;
 
 /// The connections of a worker.
 #[derive(Debug)]
 pub(crate) struct Wires<S> {
     connections: Slab<Connection<S>>,
+    admission: OpenConnections,
     timers: Timers,
-    /// Connections that came up in the timers and have not been looked at yet.
+    /// Connections whose timer has come up and that are not checked yet.
     due: VecDeque<(u64, Key)>,
     continued: VecDeque<Key>,
     inputs: Inputs,
@@ -44,13 +52,13 @@ pub(crate) struct Wires<S> {
     head: Vec<u8>,
     blamed: Blamed,
     draining: bool,
-    /// The next place to be looked at for idle connections while draining.
+    /// The next place to check for an idle connection while draining.
     drain_at: Option<usize>,
-    /// Where the next search for an idle connection begins.
-    evict_from: Option<SearchPlace>,
+    /// Where the next search for an idle connection begins: of any client, and of one.
+    evict_from: [Option<SearchPlace>; 2],
 }
 
-/// An act of a connection.
+/// An action on a connection.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Turn,
@@ -64,6 +72,7 @@ pub(crate) struct Around<'t, M: Machine> {
     pub(crate) machine: &'t mut M,
     pub(crate) core: &'t mut Core<M::File>,
     pub(crate) exchanges: &'t mut Exchanges<M::File>,
+    pub(crate) links: &'t mut Links<M::Socket>,
 }
 
 /// The protocol that a new connection speaks.
@@ -75,37 +84,42 @@ pub(crate) enum Protocol {
 }
 
 impl<S> Wires<S> {
-    pub(crate) fn new(now_ms: u64) -> Self {
+    pub(crate) fn new(rules: AdmissionRules, now_ms: u64) -> Self {
         Self {
             connections: Slab::new(),
+            admission: OpenConnections::new(rules),
             timers: Timers::new(now_ms),
             due: VecDeque::new(),
             continued: VecDeque::new(),
             inputs: Inputs::default(),
             receive_buffer: vec![0; RECEIVE_BYTES],
             head: Vec::with_capacity(1024),
-            blamed: Blamed::Nobody,
+            blamed: Blamed::None,
             draining: false,
             drain_at: None,
-            evict_from: None,
+            evict_from: [None; 2],
         }
     }
 
-    /// Takes a client in. Gives the socket back when there are as many connections as allowed, and none that is idle can
-    /// be closed to make room.
+    /// Takes a new client. Returns the socket if a limit is reached and no idle connection can be closed.
     pub(crate) fn accept<M: Machine<Socket = S>>(
         &mut self,
         mut around: Around<'_, M>,
         socket: S,
         peer: SocketAddr,
         protocol: Protocol,
-    ) -> Result<Key, S> {
-        let connections_max = around.core.rules.connections_max;
-        if self.connections.len() >= connections_max && !self.evict_idle(&mut around) {
-            return Err(socket);
+    ) -> Result<Key, (S, WhyRefused)> {
+        let client = client_number(peer);
+        match self.admission.room(client, peer.ip()) {
+            Room::Free => {}
+            Room::OfAnyIdle if self.evict_idle(&mut around, None) => {}
+            Room::OfOwnIdle if self.evict_idle(&mut around, Some(client)) => {}
+            Room::OfAnyIdle => return Err((socket, WhyRefused::Connections)),
+            Room::OfOwnIdle => return Err((socket, WhyRefused::Client)),
         }
+        self.admission.opened(client);
         let key = self.connections.insert_with(|key| {
-            let opener = Opener { connection: key, client: client_number(peer) };
+            let opener = Opener { connection: key, client };
             let wire = match protocol {
                 Protocol::H1 => Wire::H1(H1::new()),
                 #[cfg(feature = "test-wire")]
@@ -113,27 +127,35 @@ impl<S> Wires<S> {
             };
             Connection { conn: Conn::new(socket, peer, opener), wire }
         });
+        around.core.egress.spend_connection();
         let counters = &mut around.core.counters;
         counters.accepted += 1;
         counters.connections_most = counters.connections_most.max(self.connections.len());
-        // The first head is due like any other: a client that says nothing is not kept idle.
-        let deadline_ms = around.core.clock.ms() + around.core.rules.timeouts.head_ms;
+        // The first head has a deadline like any other, so that a silent client is not kept as an idle one.
+        let now_ms = around.core.clock.ms();
+        let deadline_ms = now_ms + around.core.rules.timeouts.head_ms;
         if let Some(Connection { conn, .. }) = self.connections.get_mut(key) {
             conn.deadline_ms = deadline_ms;
-            conn.idle_since_ms = around.core.clock.ms();
+            conn.idle_since_ms = now_ms + NEWCOMER_GRACE_MS;
         }
         self.file_deadline(key);
         Ok(key)
     }
 
-    /// Closes the connection that has been idle longest, as far as a bounded search finds it. False when it finds none: the
-    /// next search then goes on where this one ran out of looks.
-    fn evict_idle<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>) -> bool {
-        let from = self.evict_from.take();
-        let mut oldest = self.find_oldest_idle(around, from);
-        if oldest.is_none() && from.is_some() && self.evict_from.is_none() {
-            oldest = self.find_oldest_idle(around, None);
+    /// Closes the connection, of this client if given, that has been idle longest, among a bounded number of
+    /// candidates. Returns false if there is none; the next search then continues where this one stopped.
+    fn evict_idle<M: Machine<Socket = S>>(
+        &mut self,
+        around: &mut Around<'_, M>,
+        of: Option<ClientNumber>,
+    ) -> bool {
+        let search = usize::from(of.is_some());
+        let from = self.evict_from[search].take();
+        let (mut oldest, mut end) = self.find_oldest_idle(around, of, from);
+        if oldest.is_none() && from.is_some() && end.is_none() {
+            (oldest, end) = self.find_oldest_idle(around, of, None);
         }
+        self.evict_from[search] = end;
         let Some(key) = oldest else { return false };
         around.core.counters.evicted += 1;
         self.close(around, key);
@@ -143,28 +165,34 @@ impl<S> Wires<S> {
     fn find_oldest_idle<M: Machine<Socket = S>>(
         &mut self,
         around: &Around<'_, M>,
+        of: Option<ClientNumber>,
         from: Option<SearchPlace>,
-    ) -> Option<Key> {
+    ) -> (Option<Key>, Option<SearchPlace>) {
         let connections = &self.connections;
-        let timeouts = around.core.rules.timeouts;
+        let (timeouts, now_ms) = (around.core.rules.timeouts, around.core.clock.ms());
         let longest_ms = timeouts.idle_ms.max(timeouts.head_ms) + TICK_MS;
         let mut oldest: Option<(u64, Key)> = None;
-        self.evict_from = self.timers.search(from, EVICTION_LOOKS_MAX, |key, tick| {
+        let end = self.timers.search(from, EVICTION_LOOKS_MAX, |key, tick| {
             let Some(Connection { conn, wire }) = connections.get(key) else { return Look::Gone };
             if conn.filed_tick != Some(tick) {
                 return Look::Gone;
             }
-            if conn.is_idle(wire) && oldest.is_none_or(|(since_ms, _)| conn.idle_since_ms < since_ms) {
+            let is_theirs = of.is_none_or(|client| conn.opener.client == client);
+            if is_theirs
+                && conn.is_idle(wire)
+                && conn.idle_since_ms <= now_ms
+                && oldest.is_none_or(|(since_ms, _)| conn.idle_since_ms < since_ms)
+            {
                 oldest = Some((conn.idle_since_ms, key));
             }
-            // One that comes up at a later tick has not been idle for longer than its time.
+            // A connection with a later tick cannot have been idle for longer.
             let is_oldest = oldest.is_some_and(|(since_ms, _)| since_ms + longest_ms <= tick * TICK_MS);
             if is_oldest { Look::Found } else { Look::Pass }
         });
-        oldest.map(|(_, key)| key)
+        (oldest.map(|(_, key)| key), end)
     }
 
-    /// A connection's socket is ready; one that is closed already is passed over.
+    /// Serves a connection whose socket is ready. Does nothing if it is already closed.
     #[inline]
     pub(crate) fn ready<M: Machine<Socket = S>>(
         &mut self,
@@ -180,8 +208,8 @@ impl<S> Wires<S> {
         self.act(around, key, Act::Turn);
     }
 
-    /// Lets a connection act, then closes it, files its deadline or queues it. A panic costs this connection only: its
-    /// state may be half changed, while the caches only ever change in single steps.
+    /// Runs an action of a connection, then closes it, files its deadline or queues it. A panic costs only
+    /// this connection: its state may be half changed, but the caches change only in single steps.
     #[inline]
     fn act<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>, key: Key, act: Act) {
         let acted = catch_unwind(AssertUnwindSafe(|| self.act_unguarded(around, key, act)));
@@ -198,6 +226,15 @@ impl<S> Wires<S> {
             Ok(None) => {}
             Err(_) => self.clean_up_after_panic(around, key),
         }
+        self.wake(around.links);
+    }
+
+    /// Queues the connections whose requests can continue on their links.
+    #[inline]
+    pub(crate) fn wake(&mut self, links: &mut Links<S>) {
+        while let Some(key) = links.next_woken() {
+            self.continue_later(key);
+        }
     }
 
     #[inline]
@@ -211,13 +248,14 @@ impl<S> Wires<S> {
         let mut turn = Turn {
             desk: Desk { machine: &mut *around.machine, core: &mut *around.core },
             exchanges: &mut *around.exchanges,
+            links: &mut *around.links,
             inputs: &mut self.inputs,
             budget: Budget::new(),
             draining: self.draining,
             blamed: &mut self.blamed,
             head: &mut self.head,
         };
-        *turn.blamed = Blamed::Nobody;
+        *turn.blamed = Blamed::None;
         let buffer = &mut self.receive_buffer[..];
         Some(match (wire, act) {
             (Wire::H1(h1), Act::Turn) => h1.turn(conn, &mut turn, buffer),
@@ -246,24 +284,27 @@ impl<S> Wires<S> {
         around.core.counters.panics += 1;
         around.core.file_buffer.resize(READ_BYTES_MAX, 0);
         let line = match &self.blamed {
-            Blamed::Nobody => &[],
+            Blamed::None => &[],
             Blamed::InBuffer(at) => first_line(&self.receive_buffer[*at..], TARGET_BYTES_MAX),
             Blamed::Line(line) => line.as_slice(),
         };
         let line = String::from_utf8_lossy(line).into_owned();
-        around
-            .machine
-            .report(&format!("a bug: panic while serving {line:?}; the connection was closed, others go on"));
+        around.machine.report(&format!(
+            "a bug: panic while serving {line:?}; the connection was closed, all others continue"
+        ));
         self.act_unguarded(around, key, Act::DropAfterPanic);
         self.close(around, key);
     }
 
-    /// Drops a connection and what its exchanges wait for.
+    /// Drops a connection and the jobs that its exchanges wait for.
     pub(crate) fn close<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>, key: Key) {
         self.act_unguarded(around, key, Act::Drop);
         if let Some(Connection { mut conn, .. }) = self.connections.remove(key) {
             conn.take_input(&mut self.inputs);
+            conn.leave_uplink(&mut around.core.egress);
+            self.admission.closed(conn.opener.client);
         }
+        self.wake(around.links);
     }
 
     /// Files a connection's deadline in the timers.
@@ -273,7 +314,8 @@ impl<S> Wires<S> {
         if conn.deadline_ms == u64::MAX {
             return;
         }
-        // An entry that comes up earlier will be filed again; one that comes up later is left to go stale.
+        // An entry that comes up too early is filed again; an entry that comes up too late is replaced and
+        // becomes stale.
         let tick = conn.deadline_ms / TICK_MS + 1;
         if conn.filed_tick.is_none_or(|filed| filed > tick) {
             conn.filed_tick = Some(self.timers.file(key, conn.deadline_ms));
@@ -290,7 +332,7 @@ impl<S> Wires<S> {
         }
     }
 
-    /// Goes on with connections that used up their turn, or whose job is done; a bounded number of them.
+    /// Continues a bounded number of connections that had used up their turn, or whose job is done.
     pub(crate) fn go_on<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>) {
         for _ in 0..self.continued.len().min(CONTINUED_PER_TURN_MAX) {
             let Some(key) = self.continued.pop_front() else { break };
@@ -299,10 +341,29 @@ impl<S> Wires<S> {
                 self.act(around, key, Act::Turn);
             }
         }
+        self.serve_uplink(around);
         self.drain_idle(around);
     }
 
-    /// Acts on deadlines that have passed; a bounded number of them.
+    /// Lets connections send to an uplink of known rate, in the order of the uplink, as long as it has room.
+    fn serve_uplink<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>) {
+        let now_ms = around.core.clock.ms();
+        for _ in 0..CONTINUED_PER_TURN_MAX {
+            let Some(key) = around.core.egress.next(now_ms) else { return };
+            if let Some(Connection { conn, .. }) = self.connections.get_mut(key) {
+                conn.uplink = Uplink::Granted;
+                self.act(around, key, Act::Turn);
+            }
+            // A connection that could not use its turn asks again when it can send.
+            if let Some(Connection { conn, .. }) = self.connections.get_mut(key)
+                && conn.uplink == Uplink::Granted
+            {
+                conn.uplink = Uplink::Free;
+            }
+        }
+    }
+
+    /// Handles a bounded number of deadlines that have passed.
     pub(crate) fn time_out<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>) {
         let now_ms = around.core.clock.ms();
         for _ in 0..DEADLINES_PER_TURN_MAX {
@@ -317,7 +378,7 @@ impl<S> Wires<S> {
             }
             conn.filed_tick = None;
             if conn.queued && conn.deadline_ms <= now_ms {
-                // Not its fault: its turn has not come yet.
+                // The connection is not late: it is still waiting for its turn.
                 conn.deadline_ms = now_ms + TICK_MS;
             }
             if conn.deadline_ms > now_ms {
@@ -328,15 +389,15 @@ impl<S> Wires<S> {
         }
     }
 
-    /// Finishes what is under way and takes nothing new: idle connections are closed, the others after their response,
-    /// also those whose first request is still to come.
+    /// Begins to drain: closes idle connections at once, and every other connection after its next response,
+    /// even if its first request is still to come.
     pub(crate) fn drain<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>) {
         self.draining = true;
         self.drain_at = Some(0);
         self.drain_idle(around);
     }
 
-    /// Looks at idle connections while draining; at a bounded number of them.
+    /// Checks a bounded number of connections while draining, and closes the idle ones.
     fn drain_idle<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>) {
         let Some(from) = self.drain_at else { return };
         let to = self.connections.places().min(from + DEADLINES_PER_TURN_MAX);
@@ -345,7 +406,7 @@ impl<S> Wires<S> {
             if let Some(Connection { conn, wire }) = self.connections.get_mut(key)
                 && conn.is_idle(wire)
             {
-                // A request may have arrived that no event has told of yet.
+                // A request may have arrived that no event has reported yet.
                 conn.transport.suspect(Readiness { readable: true, ..Readiness::default() });
                 self.act(around, key, Act::Turn);
             }
@@ -353,8 +414,8 @@ impl<S> Wires<S> {
         self.drain_at = (to < self.connections.places()).then_some(to);
     }
 
-    /// Whether all clients that wait for a job by these exchanges seem to have gone away. A client may close its side and
-    /// still read, so this counts only where the disk is behind.
+    /// Whether all clients whose exchanges wait for a job seem to have gone away. A client can close its
+    /// sending side and still read, so this is used only when the queue is long.
     pub(crate) fn have_all_left<'w, F: 'w>(
         &self,
         exchanges: &Exchanges<F>,
@@ -370,7 +431,8 @@ impl<S> Wires<S> {
         })
     }
 
-    /// When connections want the next turn without any event, in milliseconds of the monotonic clock: 0 for at once.
+    /// When connections need the next turn if no event comes, in milliseconds of the monotonic clock: 0 means
+    /// at once.
     pub(crate) fn next_ms(&self) -> Option<u64> {
         if !self.continued.is_empty() || !self.due.is_empty() || self.drain_at.is_some() {
             return Some(0);
@@ -378,7 +440,7 @@ impl<S> Wires<S> {
         self.timers.next_ms()
     }
 
-    /// Whether a connection has used up its turn and goes on in the next one.
+    /// Whether a connection has used up its turn and continues in the next one.
     pub(crate) fn is_continued(&self, key: Key) -> bool {
         self.connections.get(key).is_some_and(|connection| connection.conn.queued)
     }
@@ -388,14 +450,19 @@ impl<S> Wires<S> {
         self.connections.get(key).map(|connection| connection.conn.transport.socket())
     }
 
-    /// Which events of a connection are not known of yet.
+    /// The events that a connection waits for.
     pub(crate) fn awaited(&self, key: Key) -> Option<Readiness> {
         self.connections.get(key).map(|connection| connection.conn.transport.awaited())
     }
 
-    /// Connections open.
+    /// The number of open connections.
     pub(crate) fn len(&self) -> usize {
         self.connections.len()
+    }
+
+    /// The number of clients that have connections; 0 without a bound for clients.
+    pub(crate) fn clients_len(&self) -> usize {
+        self.admission.clients_len()
     }
 
     /// Bytes of input held.

@@ -1,9 +1,9 @@
-//! A wire for the tests, with several exchanges on a connection at once: it proves, before HTTP/2 exists, that exchanges,
-//! handlers, bodies and jobs know nothing of HTTP/1's one after the other.
+//! A protocol for the tests, with several exchanges on a connection at once. It proves, before HTTP/2 exists,
+//! that exchanges, handlers, bodies and jobs do not depend on the sequential order of HTTP/1.
 //!
-//! A client sends frames of a stream number (2 bytes), a length (4 bytes, both big-endian) and a request head as HTTP/1 has
-//! it. The server sends frames of a stream number, a kind ([`HEAD`], [`DATA`], [`END`] or [`ABORT`]), a length and a part of
-//! the response. Only built with the feature `test-wire`.
+//! A client sends frames of a stream number (2 bytes), a length (4 bytes, both big-endian) and an HTTP/1
+//! request head. The server sends frames of a stream number, a kind ([`HEAD`], [`DATA`], [`END`] or
+//! [`ABORT`]), a length and a part of the response. Built only with the feature `test-wire`.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,6 @@ use flash_http::response::Status;
 use super::conn::{Conn, Turn, Verdict};
 use super::h1::HEAD_LIMITS;
 use super::h1_head::write;
-use super::transport::Received;
 use crate::access_log::{LogFields, LogText};
 use crate::body::Pulled;
 use crate::exchange::{
@@ -25,10 +24,11 @@ use crate::jobs::Waiter;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
 use crate::store::Persistence;
+use crate::transport::Received;
 
-/// Exchanges at once.
+/// Maximum number of exchanges at once.
 const LANES_MAX: usize = 8;
-/// Bytes of a frame's data.
+/// Maximum number of bytes of data in a frame.
 const DATA_BYTES_MAX: usize = 16 * 1024;
 const REQUEST_FRAME_BYTES: usize = 6;
 
@@ -42,7 +42,7 @@ const ABORT: u8 = 4;
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     lanes: VecDeque<Lane>,
-    /// Frames that the socket has not taken.
+    /// Frames that are not sent yet.
     out: Vec<u8>,
 }
 
@@ -51,16 +51,16 @@ pub(crate) struct Streams {
 struct Lane {
     stream: u16,
     key: ExchangeKey,
-    /// The status of the answer, once its head was framed, and the bytes of its body that were.
+    /// The status of the answer once its head was framed, and the number of body bytes framed.
     answer: Option<(Status, u64)>,
 }
 
-/// How far a lane came.
+/// The result of a lane's attempt to make a frame.
 enum Framed {
     /// A frame was made.
     Progress,
     Blocked,
-    /// The exchange is over.
+    /// The exchange has ended.
     Over,
 }
 
@@ -147,7 +147,7 @@ impl Streams {
         (!conn.keep_input(turn.inputs, &buffer[..filled])).then_some(Verdict::Close)
     }
 
-    /// Begins an exchange. A frame without a request is aborted.
+    /// Begins an exchange. A frame without a valid request is aborted.
     fn begin<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
@@ -200,7 +200,7 @@ impl Streams {
         (State::Sending(Sending::new(body, request, tries)), Some((status, 0)))
     }
 
-    /// Makes a frame for the next lane that is not blocked. False when all are blocked.
+    /// Makes a frame for the next lane that is not blocked. Returns false if all are blocked.
     fn frame_next<M: Machine>(&mut self, conn: &mut Conn<M::Socket>, turn: &mut Turn<'_, M>) -> bool {
         for _ in 0..self.lanes.len() {
             let Some(mut lane) = self.lanes.pop_front() else { return false };
@@ -281,7 +281,7 @@ impl Streams {
             }
             Pulled::Content(content, range) => {
                 let end = range.end.min(range.start + DATA_BYTES_MAX);
-                content.with_body(range.start, end, |piece| frame(&mut self.out, lane.stream, DATA, piece));
+                frame(&mut self.out, lane.stream, DATA, content.part(&(range.start..end)));
                 end - range.start
             }
             Pulled::Wait(wanted) => {
@@ -293,7 +293,7 @@ impl Streams {
                 return Ok(Framed::Over);
             }
             Pulled::Changed => return Err(Halt::Changed),
-            // The tests send no files by the machine on this wire.
+            // The tests do not use `send_file` on this wire.
             Pulled::Part(..) | Pulled::Failed => return Err(Halt::FAILED),
         };
         sending.body.advance(framed);
@@ -323,7 +323,7 @@ impl Streams {
         verdict
     }
 
-    /// The connection is being dropped: so are its exchanges.
+    /// Drops the exchanges of a connection that is being dropped.
     pub(crate) fn drop_exchanges<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
         for lane in self.lanes.drain(..) {
             turn.exchanges.abort(&mut turn.desk, lane.key, &conn.peer, lane.answer);
@@ -331,7 +331,7 @@ impl Streams {
     }
 }
 
-/// The stream number and the request head at the front, if they are whole.
+/// The stream number and the request head at the front of `bytes`, if they are complete.
 fn whole_frame(bytes: &[u8]) -> Option<(u16, &[u8])> {
     let (stream, rest) = bytes.split_first_chunk()?;
     let (length, rest) = rest.split_first_chunk()?;

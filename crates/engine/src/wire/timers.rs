@@ -1,14 +1,14 @@
-//! Deadlines of connections: a wheel of ticks, with lazy entries.
+//! Deadlines of connections: a timer wheel with lazy entries. Called by [`wire`](crate::wire).
 //!
-//! A deadline that moves later costs nothing: its old entry comes up, is looked at and filed
-//! again. So a hit never touches the wheel.
+//! A deadline that moves later costs nothing: its old entry comes up, is checked and filed again. So a hit
+//! never touches the wheel.
 
 use std::cell::Cell;
 
 use crate::limits::{TICK_MS, TICKS};
 use crate::slab::Key;
 
-/// Where a search of the timers ran out of looks.
+/// Where a search of the timers reached its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SearchPlace {
     tick: u64,
@@ -20,9 +20,9 @@ pub(crate) struct SearchPlace {
 pub(crate) enum Look {
     /// The search is over.
     Found,
-    /// It stays where it is.
+    /// The entry stays, and the search continues.
     Pass,
-    /// It is stale.
+    /// The entry is stale and is removed.
     Gone,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Timers {
     /// All ticks before this one are done.
     next_tick: u64,
     entries: usize,
-    /// No entry is filed under an earlier tick: where the search for the next one begins.
+    /// No entry has an earlier tick: the search for the next entry begins here.
     earliest: Cell<u64>,
 }
 
@@ -43,11 +43,11 @@ impl Timers {
         Self { wheel, next_tick, entries: 0, earliest: Cell::new(next_tick) }
     }
 
-    /// Files `key` to come up at `deadline_ms`, or earlier if that is further ahead than the
-    /// wheel reaches; gives the tick it is filed under.
+    /// Files `key` under the tick of `deadline_ms`, or earlier if that is beyond the end of the wheel.
+    /// Returns the tick.
     pub(crate) fn file(&mut self, key: Key, deadline_ms: u64) -> u64 {
         let latest = self.next_tick + TICKS as u64 - 1;
-        // Rounded up: a deadline never comes up before its time.
+        // Rounded up, so that a timer never comes up before its deadline.
         let tick = (deadline_ms / TICK_MS + 1).clamp(self.next_tick, latest);
         self.wheel[tick as usize % TICKS].push(key);
         self.earliest.set(self.earliest.get().min(tick));
@@ -74,8 +74,8 @@ impl Timers {
         None
     }
 
-    /// Goes through the entries in the order of their ticks, a bounded number of them, until `look` says that its search is
-    /// over. Begins where an earlier search ran out of looks, if `from` says so, and gives where this one did.
+    /// Passes a bounded number of entries to `look`, in the order of their ticks, until `look` ends the
+    /// search. Begins at `from`, if given. Returns where the search reached its bound, if it did.
     pub(crate) fn search(
         &mut self,
         from: Option<SearchPlace>,
@@ -126,7 +126,7 @@ mod tests {
     use crate::slab::Slab;
 
     #[test]
-    fn comes_up_after_its_deadline_and_within_a_tick() {
+    fn a_timer_comes_up_after_its_deadline_and_within_a_tick() {
         let mut slab = Slab::new();
         let key = slab.insert(());
         let mut timers = Timers::new(1_000_000);

@@ -1,4 +1,4 @@
-//! Files that change: an answer is the old version whole, the new version whole, or cut.
+//! Files that change: an answer is the old version, the new version, or cut.
 
 use crate::machine::files::Residency;
 use crate::machine::response::{parse_all, parse_head};
@@ -38,11 +38,12 @@ fn apply(world: &mut World, change: Change, size: u64) -> Content {
     new
 }
 
-/// The answer is one version whole, or its beginning and then the end of the connection.
+/// Checks that the answer is one whole version, or the beginning of one followed by the end of the
+/// connection.
 fn check(client: &Client, old: &Content, new: &Content, what: &str) -> &'static str {
     let bytes = client.received();
     let Some((head, head_bytes)) = parse_head(&bytes) else {
-        assert!(client.is_ended() && !bytes.is_empty(), "{what}: neither answered nor cut");
+        assert!(client.is_ended() && !bytes.is_empty(), "{what}: neither an answer nor a closed connection");
         return "cut";
     };
     if head.status != 200 {
@@ -53,17 +54,17 @@ fn check(client: &Client, old: &Content, new: &Content, what: &str) -> &'static 
     let length = head.length().expect("a length") as u64;
     let body = &bytes[head_bytes..];
     let version = if length == old.len() && old.slice(0, body.len() as u64) == body { old } else { new };
-    assert_eq!(length, version.len(), "{what}: head and body of different versions");
+    assert_eq!(length, version.len(), "{what}: head and body are of different versions");
     assert!(version.slice(0, body.len() as u64) == body, "{what}: mixed bytes");
     if (body.len() as u64) < length {
-        assert!(client.is_ended(), "{what}: neither whole nor cut: {} of {length}", body.len());
+        assert!(client.is_ended(), "{what}: {} of {length} bytes, and the connection is open", body.len());
         return "cut";
     }
     if version == old { "old" } else { "new" }
 }
 
 #[test]
-fn a_change_in_mid_transfer_is_never_mixed() {
+fn a_change_during_a_transfer_never_mixes_versions() {
     for size in [100_000, 2 * MIB] {
         for change in CHANGES {
             for (number, room) in [0, 100, 50_000, 400_000].into_iter().enumerate() {
@@ -83,7 +84,7 @@ fn a_change_in_mid_transfer_is_never_mixed() {
                     client.set_room(usize::MAX);
                     world.run();
                     let came = check(&client, &old, &new, &what);
-                    // An open file stays what it is, whatever happens to its name.
+                    // An open file keeps its content when its name is replaced or deleted.
                     if matches!(change, Change::Replace | Change::Delete) || size < 128 * 1024 {
                         assert_eq!(came, "old", "{what} {number}");
                     }
@@ -95,7 +96,7 @@ fn a_change_in_mid_transfer_is_never_mixed() {
 }
 
 #[test]
-fn a_change_while_jobs_run_is_never_mixed() {
+fn a_change_while_jobs_run_never_mixes_versions() {
     for size in [100_000, 2 * MIB] {
         for change in CHANGES {
             for unknown in [false, true] {
@@ -129,7 +130,7 @@ fn a_change_while_jobs_run_is_never_mixed() {
 }
 
 #[test]
-fn a_change_between_finding_and_handing_over_is_looked_up_again() {
+fn a_file_that_changes_between_look_up_and_hand_over_is_looked_up_again() {
     let mut world = World::by_hand();
     world.machine.files.add("f", "old content");
     world.machine.files.inode("f").residency = Residency::Unknown;
@@ -141,13 +142,13 @@ fn a_change_between_finding_and_handing_over_is_looked_up_again() {
     world.run();
     let response = client.take_one();
     assert_eq!((response.status, &*response.text()), (200, "the new content"));
-    // And it must not stay like this until the entry is checked again.
+    // The answer must be correct at once, and not only after the entry is checked again.
     assert_eq!(world.get("/f").text(), "the new content");
     world.end();
 }
 
 #[test]
-fn a_changed_file_is_noticed_within_freshness() {
+fn a_changed_file_is_noticed_within_the_freshness_interval() {
     for change in CHANGES {
         let old = Content::Pattern(1, 1_000);
         let mut world = World::new();
@@ -167,7 +168,7 @@ fn a_changed_file_is_noticed_within_freshness() {
 }
 
 #[test]
-fn many_who_wait_for_a_changed_file_do_not_each_load_it() {
+fn requests_that_wait_for_a_changed_file_share_one_load() {
     let mut world = World::by_hand();
     world.machine.files.add("f", "old content");
     world.machine.files.inode("f").evict();
@@ -209,14 +210,14 @@ fn a_late_find_does_not_bring_an_old_version_back() {
     let _ = first.take_one();
     second.get("/f");
     world.run();
-    assert_eq!(second.take_one().text(), "new", "what was answered with new must not turn old again");
+    assert_eq!(second.take_one().text(), "new", "an old version was sent after the new one");
     world.end();
 }
 
 #[test]
-fn a_racy_file_is_looked_at_again() {
+fn a_racy_file_is_checked_again() {
     let mut world = World::new();
-    // Changed at this very moment; the next change bears the same time.
+    // Changed at this very moment, so the next change has the same time stamp.
     world.machine.files.now_ns = world.machine.now.wall_ns;
     world.machine.files.add("f", "aaaa");
     assert_eq!(world.get("/f").text(), "aaaa");
@@ -227,7 +228,7 @@ fn a_racy_file_is_looked_at_again() {
 }
 
 #[test]
-fn a_file_that_grows_while_it_is_sent_is_sent_as_promised() {
+fn a_file_that_grows_during_a_transfer_is_sent_as_announced() {
     for send_file in [false, true] {
         let optimizations = Optimizations { send_file, ..Optimizations::default() };
         let mut world = World::with(Rules { optimizations, ..rules() });
@@ -244,7 +245,10 @@ fn a_file_that_grows_while_it_is_sent_is_sent_as_promised() {
         }
         client.set_room(usize::MAX);
         world.run();
-        assert!(client.take_one().body == old.slice(0, MIB), "not what was promised");
+        assert!(
+            client.take_one().body == old.slice(0, MIB),
+            "the body is not the announced part of the file"
+        );
         world.end();
     }
 }

@@ -1,9 +1,9 @@
-//! What the engine counts is what went on.
+//! The engine's counters match the events of the test.
 
-use flash_engine::{Counters, JobCounters, JobKind};
+use flash_engine::{Counters, JobCounters, JobKind, Rules, Times};
 
 use crate::machine::client::request;
-use crate::machine::{Content, KIB, MIB, World};
+use crate::machine::{Content, KIB, MIB, World, rules};
 
 fn job(counters: &Counters, kind: JobKind) -> JobCounters {
     counters.jobs[kind as usize]
@@ -21,26 +21,29 @@ fn hits_are_counted_in_the_cache_that_gave_them() {
     }
     let c = world.engine.counters();
     assert_eq!((c.requests, c.responses, c.responses_cut), (5, [0, 5, 0, 0, 0], 0));
-    // Opened by the worker itself; its head is known from the third time on.
+    // The worker itself opened the file. Its head is known from the third request on.
     assert_eq!((c.name_misses, c.file_misses, c.content_misses, c.known_misses), (1, 1, 1, 2));
+    // The first request read the page cache; meanwhile the file was brought into the store.
     assert_eq!((c.name_hits, c.file_hits, c.content_hits, c.known_hits), (1, 0, 4, 3));
     assert_eq!((c.sends.count(), c.sends.sum()), (5, world.machine.calls.sent_bytes));
-    assert_eq!((c.accepted, c.connections, c.connections_most, c.refused), (1, 1, 1, 0));
-    assert_eq!((c.names, c.files, c.jobs), (1, 0, Default::default()));
+    assert_eq!((c.accepted, c.connections, c.connections_most, c.refused_all()), (1, 1, 1, 0));
+    assert_eq!((c.names, c.files, c.contents), (1, 0, 1));
+    assert_eq!(job(&c, JobKind::Fill), JobCounters { started: 1, refused: 0, refused_wait: 0, lost: 0 });
+    assert_eq!(c.jobs.iter().map(|kind| kind.started).sum::<u64>(), 1);
     world.end();
 }
 
 #[test]
-fn a_file_that_is_waited_for_is_one_miss() {
+fn a_file_that_needs_several_jobs_is_one_miss() {
     let mut world = World::new();
-    world.machine.files.add_cold("cold", "cold");
+    world.machine.files.add("cold", "cold");
     world.machine.files.inode("cold").evict();
     for _ in 0..2 {
         assert_eq!(world.get("/cold").text(), "cold");
     }
     let c = world.engine.counters();
     assert_eq!((c.content_misses, c.content_hits, c.file_misses, c.file_hits), (1, 1, 1, 0));
-    assert_eq!(job(&c, JobKind::Find), JobCounters { started: 1, refused: 0, lost: 0 });
+    assert_eq!(job(&c, JobKind::Fill), JobCounters { started: 1, refused: 0, refused_wait: 0, lost: 0 });
     assert_eq!((c.queue_lengths.count(), c.queue_lengths.max()), (1, 1));
     assert_eq!(world.machine.helpers.started as u64, c.jobs.iter().map(|kind| kind.started).sum::<u64>());
     world.end();
@@ -60,8 +63,8 @@ fn a_large_file_is_found_open_the_second_time() {
 }
 
 #[test]
-fn loads_in_vain_are_those_after_the_first() {
-    let mut world = World::new();
+fn the_first_load_is_not_counted_as_in_vain() {
+    let mut world = World::with(Rules { has_store: false, ..rules() });
     world.machine.files.add("big", Content::Pattern(2, 200 * KIB));
     world.machine.files.inode("big").evict();
     world.get("/big");
@@ -75,7 +78,7 @@ fn loads_in_vain_are_those_after_the_first() {
 }
 
 #[test]
-fn what_is_refused_lost_or_cut_is_counted_as_that() {
+fn refused_lost_and_cut_requests_are_counted() {
     let mut world = World::by_hand();
     for n in 0..4 {
         world.machine.files.add_cold(&format!("{n}"), "cold");
@@ -85,7 +88,8 @@ fn what_is_refused_lost_or_cut_is_counted_as_that() {
         client.get(&format!("/{n}"));
         world.run();
     }
-    // Two are at helpers at once; the others wait, the first of them alone.
+    // Two helpers are busy. The other jobs wait; when the first of them was added, the queue had a length of
+    // 1.
     let c = world.engine.counters();
     let lengths: Vec<u64> = c.queue_lengths.buckets().flat_map(|b| vec![b.from; b.count as usize]).collect();
     assert_eq!(lengths, [1, 1, 1, 2]);
@@ -110,5 +114,34 @@ fn what_is_refused_lost_or_cut_is_counted_as_that() {
     let c = world.engine.counters();
     assert_eq!((c.responses, c.responses_cut), ([0, 4, 0, 2, 1], 1));
     assert_eq!(c.requests, 7);
+    world.end();
+}
+
+#[test]
+fn time_is_counted_in_the_state_that_it_is_spent_in() {
+    let mut world = World::by_hand();
+    for n in 0..4 {
+        world.machine.files.add_cold(&format!("{n}"), "cold");
+    }
+    let clients: Vec<_> = (0..4).map(|_| world.connect()).collect();
+    let before = world.engine.counters().times;
+    world.advance(10);
+    for (n, client) in clients.iter().enumerate() {
+        client.get(&format!("/{n}"));
+        world.run();
+    }
+    world.advance(100);
+    let times = world.engine.counters().times;
+    // Two helpers are busy, and two jobs wait for them.
+    let spent = Times {
+        connections_ms: before.connections_ms + 440,
+        exchanges_ms: before.exchanges_ms + 400,
+        jobs_queued_ms: 200,
+        jobs_running_ms: 200,
+        egress_waiting_ms: 0,
+    };
+    assert_eq!(times, spent);
+    world.auto = true;
+    world.run();
     world.end();
 }

@@ -1,4 +1,4 @@
-//! What is in memory is answered at once, whatever else goes on.
+//! Requests for files in memory are answered at once, whatever else happens.
 
 use crate::machine::client::request;
 use crate::machine::{Content, KIB, World};
@@ -21,7 +21,7 @@ fn a_hit_is_one_receive_and_one_send_and_no_look_up() {
         assert_eq!(
             (after.look_ups, after.reads, after.stats),
             (before.look_ups, before.reads, before.stats),
-            "nothing is asked of the file system"
+            "a hit makes no call to the file system"
         );
     }
     world.end();
@@ -56,7 +56,7 @@ fn a_hit_is_answered_in_its_turn_while_every_helper_hangs() {
 }
 
 #[test]
-fn a_kept_head_tells_the_date_of_its_answer() {
+fn a_cached_head_has_the_date_of_its_answer() {
     let mut world = World::new();
     world.machine.files.add("a", "hello");
     let client = world.connect();
@@ -88,7 +88,7 @@ fn a_half_sent_head_keeps_its_date() {
         )
         .expect("ASCII");
         world.pass(2_000);
-        assert_ne!(world.get("/a").field("Date"), Some(&*date), "another answer tells the new date");
+        assert_ne!(world.get("/a").field("Date"), Some(&*date), "another answer has the new date");
         slow.set_room(usize::MAX);
         world.run();
         let response = slow.take_one();

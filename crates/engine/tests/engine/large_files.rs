@@ -1,13 +1,14 @@
-//! Files larger than the content cache takes: sent from the page cache, loaded and read ahead by
+//! Files too large to be read at once, without a store: sent from the page cache, loaded and read ahead by
 //! helpers.
 
 use crate::machine::client::request;
 use crate::machine::files::{PAGE_BYTES, Residency};
 use crate::machine::response::{parse_head, parse_parts};
-use crate::machine::{Client, Content, KIB, MIB, World};
+use crate::machine::{Client, Content, KIB, MIB, STORE, StoreSize, World, rules};
+use flash_engine::Rules;
 use flash_engine::limits::{BLOCKS_AHEAD, HAND_OVER_BYTES_MAX, LOAD_BYTES, READ_BYTES_MAX};
 
-/// A world with one cached name of `content`, of which nothing is in memory.
+/// Makes a world with one cached name for `content`, of which no page is in memory.
 fn cold(content: &Content) -> World {
     let mut world = World::new();
     world.machine.files.add("big", content.clone());
@@ -20,8 +21,14 @@ fn a_resident_file_needs_no_helper() {
     let content = Content::Pattern(1, 3 * MIB + 17);
     let mut world = World::new();
     world.machine.files.add("big", content.clone());
+    world.auto = false;
     assert!(world.get("/big").body == content.whole());
-    assert_eq!(world.machine.helpers.started, 0);
+    // A job copies a block into the store, but the request does not wait for it.
+    assert_eq!(world.machine.helpers.history, ["fill 0"]);
+    world.finish_job();
+    assert!(world.get("/big").body == content.whole());
+    let counters = world.engine.counters();
+    assert!(counters.block_hits > 0 && counters.block_misses > 0, "{counters:?}");
     world.end();
 }
 
@@ -56,7 +63,7 @@ fn byte_exact_over_residency_patterns_and_send_rooms() {
                 world.run();
                 turns += 1;
             }
-            // The smallest rooms would take thousands of rounds; what is left goes at once.
+            // With the smallest rooms, this would take thousands of rounds, so the rest is sent at once.
             client.set_room(usize::MAX);
             world.run();
             assert!(client.take_one().body == whole, "pattern {number}, room {room}");
@@ -66,7 +73,7 @@ fn byte_exact_over_residency_patterns_and_send_rooms() {
 }
 
 #[test]
-fn what_is_resident_is_sent_before_the_rest_is_loaded() {
+fn resident_bytes_are_sent_before_the_rest_is_loaded() {
     let content = Content::Pattern(3, 2 * MIB);
     let mut world = cold(&content);
     world.auto = false;
@@ -77,18 +84,66 @@ fn what_is_resident_is_sent_before_the_rest_is_loaded() {
     let bytes = client.received();
     let (_, head_bytes) = parse_head(&bytes).expect("a head");
     assert_eq!((bytes.len() - head_bytes) as u64, 100 * KIB);
-    assert_eq!(world.machine.helpers.history[0], format!("load 0+{LOAD_BYTES}"));
+    assert_eq!(world.machine.helpers.history[0], "fill 0");
     world.end();
 }
 
 #[test]
-fn thrash_is_ended_by_handing_over() {
+fn thrashing_ends_with_a_hand_over() {
     let content = Content::Pattern(4, 1_500 * KIB + 3);
+    // Without a store, and with a store that never has room.
+    for (has_store, bytes_max) in [(false, 0), (true, 64 * KIB)] {
+        let mut world = World::with_store(Rules { has_store, ..rules() }, StoreSize { bytes_max, ..STORE });
+        world.machine.files.add("big", content.clone());
+        world.machine.files.inode("big").evict();
+        world.machine.helpers.thrash = true;
+        assert!(world.get("/big").body == content.whole());
+        let count =
+            |kind| world.machine.helpers.history.iter().filter(|task| task.starts_with(kind)).count() as u64;
+        assert_eq!(count("read"), (1_500 * KIB + 3).div_ceil(HAND_OVER_BYTES_MAX), "has_store: {has_store}");
+        assert_eq!(count("fill") > 0, has_store);
+        world.end();
+    }
+}
+
+#[test]
+fn a_large_file_whose_blocks_are_in_the_store_needs_no_disk() {
+    let content = Content::Pattern(12, 2 * MIB + 5);
     let mut world = cold(&content);
-    world.machine.helpers.thrash = true;
     assert!(world.get("/big").body == content.whole());
-    let reads = world.machine.helpers.history.iter().filter(|task| task.starts_with("read")).count() as u64;
-    assert_eq!(reads, (1_500 * KIB + 3).div_ceil(HAND_OVER_BYTES_MAX));
+    assert!(world.machine.helpers.history.iter().all(|task| task.starts_with("fill")));
+    world.auto = false;
+    let (started, reads) = (world.machine.helpers.started, world.machine.calls.reads);
+    for _ in 0..2 {
+        assert!(world.get("/big").body == content.whole());
+    }
+    assert_eq!((world.machine.helpers.started, world.machine.calls.reads), (started, reads));
+    world.end();
+}
+
+#[test]
+fn a_slow_client_pins_only_the_content_that_it_receives() {
+    let mut world = World::with_store(rules(), StoreSize { bytes_max: MIB, ..STORE });
+    let content = Content::Pattern(13, 400 * KIB);
+    world.machine.files.add_cold("pinned", content.clone());
+    world.get("/pinned");
+    let slow = world.connect();
+    slow.set_room(1_000);
+    slow.get("/pinned");
+    world.run();
+    for n in 0..40 {
+        world.machine.files.add_cold(&format!("{n}"), Content::Pattern(n, 100 * KIB));
+        assert_eq!(world.get(&format!("/{n}")).body.len() as u64, 100 * KIB);
+        world.advance(200);
+    }
+    let pinned_bytes = world.store().borrow().totals().expect("a keeper").pinned_bytes;
+    assert_eq!(pinned_bytes, 400 * KIB, "the block was evicted while a transfer sends it");
+    slow.set_room(usize::MAX);
+    world.run();
+    assert!(slow.take_one().body == content.whole());
+    world.advance(1);
+    world.turn();
+    assert_eq!(world.store().borrow().totals().expect("a keeper").pinned_bytes, 0);
     world.end();
 }
 
@@ -110,7 +165,7 @@ fn unknown_residency_is_handed_over() {
 }
 
 #[test]
-fn reading_ahead_is_bounded_and_left_with_its_client() {
+fn reading_ahead_is_bounded_and_ends_with_its_client() {
     let content = Content::Pattern(6, 64 * MIB);
     let mut world = cold(&content);
     world.auto = false;
@@ -143,13 +198,13 @@ fn a_slow_client_does_not_have_the_whole_file_read_ahead() {
         world.run();
     }
     assert!(world.machine.helpers.started as u64 <= 1 + BLOCKS_AHEAD, "{:?}", world.machine.helpers.history);
-    // No more is read at once than a client takes, within the least that is worth a call.
+    // Reads are no larger than the client accepts, down to the smallest read.
     assert!(world.machine.calls.read_bytes <= 2 * READ_BYTES_MAX as u64 + 22 * 16 * KIB);
     world.end();
 }
 
 #[test]
-fn ranges_far_apart_do_not_load_what_lies_between() {
+fn ranges_far_apart_do_not_load_the_blocks_between() {
     let mut world = cold(&Content::Pattern(8, 900 * MIB));
     world.auto = false;
     world.machine.helpers.idle = 1;
@@ -189,8 +244,8 @@ fn ranges_of_a_cold_file_are_byte_exact() {
 }
 
 #[test]
-fn reading_ahead_goes_on_after_a_jump_back() {
-    // From the far end to the front: the second part is long, and should run at the disk's speed.
+fn reading_ahead_continues_after_a_jump_back() {
+    // From the end of the file to its front. The second part is long and should be sent at the disk's speed.
     let content = Content::Pattern(10, 20 * MIB);
     let mut world = cold(&content);
     world.auto = false;
@@ -208,7 +263,7 @@ fn reading_ahead_goes_on_after_a_jump_back() {
         world.run();
     }
     assert_eq!(parse_parts(&client.take_one())[1].1.len(), 10_000_000);
-    assert!(most as u64 >= BLOCKS_AHEAD, "nothing was read ahead: at most {most} jobs at once");
+    assert!(most as u64 >= BLOCKS_AHEAD, "no block was read ahead: at most {most} jobs at once");
     world.end();
 }
 
@@ -234,7 +289,7 @@ fn a_transfer_under_way_survives_a_full_queue() {
     assert_eq!(world.engine.counters().jobs_queued, flash_engine::limits::JOBS_QUEUED_MAX);
     big.set_room(usize::MAX);
     world.run();
-    assert!(!big.is_closed(), "cut in the middle because others wait");
+    assert!(!big.is_closed(), "the transfer was cut because others wait");
     world.auto = true;
     world.run();
     assert!(big.take_one().body == content.whole());

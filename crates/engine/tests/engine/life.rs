@@ -1,21 +1,21 @@
-//! Bounds of connections, draining, panics, the access log, and what is left open.
+//! Limits of connections, draining, panics, the access log, and leaks.
 
 use crate::machine::client::request;
 use crate::machine::world::{FRESHNESS_MS, HEAD_MS, Told};
-use crate::machine::{Client, Content, KIB, MIB, World, rules};
-use flash_engine::limits::{HEADS_BYTES_MAX, HEADS_BYTES_PER_CLIENT_MAX};
+use crate::machine::{Client, Content, KIB, MIB, STORE, StoreSize, World, at_most, rules};
+use flash_engine::limits::{HEADS_BYTES_MAX, HEADS_BYTES_PER_CLIENT_MAX, NEWCOMER_GRACE_MS};
 use flash_engine::{LogFormat, Readiness, Rules};
 
 #[test]
 fn connections_are_bounded() {
-    let mut world = World::with(Rules { connections_max: 3, ..rules() });
+    let mut world = World::with(Rules { admission: at_most(3), ..rules() });
     let clients: Vec<Client> = (0..3).map(|_| world.connect()).collect();
     for client in &clients {
         client.send("GET /");
     }
     world.run();
     assert!(world.try_connect().is_none());
-    assert_eq!(world.machine.sockets_open.get(), 3, "the refused one was given back");
+    assert_eq!(world.machine.sockets_open.get(), 3, "the refused socket was returned");
     clients[0].reset();
     world.run();
     assert!(world.try_connect().is_some());
@@ -24,7 +24,7 @@ fn connections_are_bounded() {
 
 #[test]
 fn the_oldest_idle_connection_makes_room_for_a_new_one() {
-    let mut world = World::with(Rules { connections_max: 3, ..rules() });
+    let mut world = World::with(Rules { admission: at_most(3), ..rules() });
     world.machine.files.add("a", "x");
     let [busy, older, newer] = [(); 3].map(|()| world.connect());
     busy.send("GET /a HTTP/1.1\r\n");
@@ -44,14 +44,14 @@ fn the_oldest_idle_connection_makes_room_for_a_new_one() {
 }
 
 #[test]
-fn idle_connections_of_one_client_shut_nobody_out() {
-    let mut world = World::with(Rules { connections_max: 1_000, ..rules() });
+fn idle_connections_of_one_client_do_not_lock_out_others() {
+    let mut world = World::with(Rules { admission: at_most(1_000), ..rules() });
     world.machine.files.add("a", "x");
     world.only_address = Some([10, 0, 0, 1].into());
     for _ in 0..1_000 {
         world.connect();
     }
-    world.run();
+    world.advance(NEWCOMER_GRACE_MS);
     world.only_address = None;
     for _ in 0..2_000 {
         let client = world.connect();
@@ -63,7 +63,7 @@ fn idle_connections_of_one_client_shut_nobody_out() {
 }
 
 #[test]
-fn heads_that_never_end_are_bounded_for_each_client_and_in_total() {
+fn unfinished_heads_are_bounded_per_client_and_in_total() {
     let mut world = World::new();
     world.machine.files.add("a", "x");
     let head = format!("GET /a HTTP/1.1\r\nHost: h\r\nX: {}", "x".repeat(31 * 1024));
@@ -91,7 +91,7 @@ fn heads_that_never_end_are_bounded_for_each_client_and_in_total() {
 }
 
 #[test]
-fn a_stale_key_reaches_nobody() {
+fn a_stale_key_reaches_no_connection() {
     let mut world = World::new();
     world.machine.files.add("a", "x");
     let gone = world.connect();
@@ -107,7 +107,7 @@ fn a_stale_key_reaches_nobody() {
 }
 
 #[test]
-fn draining_finishes_what_is_under_way() {
+fn draining_finishes_requests_under_way() {
     let mut world = World::by_hand();
     world.machine.files.add("hot", "hot");
     world.machine.files.add_cold("cold", "cold");
@@ -116,6 +116,7 @@ fn draining_finishes_what_is_under_way() {
     idle.get("/hot");
     world.run();
     idle.take_one();
+    world.finish_job();
     waiting.get("/cold");
     sending.set_room(1_000);
     sending.get("/big");
@@ -123,7 +124,9 @@ fn draining_finishes_what_is_under_way() {
     world.run();
     world.engine.handle_drain(&mut world.machine);
     assert!(idle.is_closed() && !world.engine.is_drained());
-    world.finish_job();
+    world.auto = true;
+    world.run();
+    world.auto = false;
     assert_eq!(waiting.take_one().text(), "cold");
     sending.set_room(usize::MAX);
     partial.send("TP/1.1\r\nHost: h\r\n\r\n");
@@ -137,7 +140,7 @@ fn draining_finishes_what_is_under_way() {
 }
 
 #[test]
-fn what_is_awaited_is_what_is_not_known_yet() {
+fn awaited_events_are_those_not_reported_yet() {
     let mut world = World::new();
     world.told = Told::Levels;
     world.machine.files.add("big", Content::Pattern(1, MIB));
@@ -146,11 +149,7 @@ fn what_is_awaited_is_what_is_not_known_yet() {
         let awaited = world.engine.awaited(client.key)?;
         Some((awaited.readable, awaited.writable, awaited.hung_up, awaited.broken))
     };
-    assert_eq!(
-        awaited(&world),
-        Some((true, false, true, true)),
-        "of a new one it is known that there is room"
-    );
+    assert_eq!(awaited(&world), Some((true, false, true, true)), "a new connection is known to have room");
     client.set_room(1_000);
     client.get("/big");
     world.run();
@@ -158,7 +157,7 @@ fn what_is_awaited_is_what_is_not_known_yet() {
     client.get("/big");
     client.end();
     world.run();
-    assert_eq!(awaited(&world), Some((false, true, false, true)), "there is more to be read, later");
+    assert_eq!(awaited(&world), Some((false, true, false, true)), "there is more to read, later");
     client.set_room(usize::MAX);
     world.run();
     assert_eq!(client.take().len(), 2);
@@ -168,21 +167,22 @@ fn what_is_awaited_is_what_is_not_known_yet() {
 }
 
 #[test]
-fn draining_answers_a_request_that_has_arrived_already() {
+fn draining_answers_a_request_that_has_already_arrived() {
     let mut world = World::new();
     world.machine.files.add("hot", "hot");
     let client = world.connect();
     world.run();
-    // The event of this request comes behind the order to drain, in the same batch.
+    // The event of this request comes after the order to drain, in the same batch.
     client.get("/hot");
     world.engine.handle_drain(&mut world.machine);
+    world.turn();
     world.run();
     assert_eq!(client.take_one().text(), "hot", "a request was lost to a reload");
     world.end();
 }
 
 #[test]
-fn draining_ends_whatever_the_clients_do() {
+fn draining_ends_even_if_clients_stay() {
     let mut world = World::new();
     world.machine.files.add("big", Content::Pattern(1, 3 * MIB));
     let [silent, slow, partial] = [(); 3].map(|()| world.connect());
@@ -197,7 +197,7 @@ fn draining_ends_whatever_the_clients_do() {
     world.end();
 }
 
-/// A world in which panics are not shown.
+/// Makes a world in which panics are not printed.
 fn quiet() -> World {
     std::panic::set_hook(Box::new(|_| {}));
     let mut world = World::new();
@@ -322,7 +322,7 @@ fn a_hit_that_fails_to_be_sent_is_logged() {
     world.get("/hot");
     let client = world.connect();
     client.get("/hot");
-    // The reset is seen by the send, before its event.
+    // The send notices the reset before its event arrives.
     client.reset();
     client.wire().take_edge();
     let readable = Readiness { readable: true, ..Readiness::default() };
@@ -342,7 +342,10 @@ fn open_files_are_bounded_and_contents_need_none() {
         world.machine.files.add(&format!("large{n}"), Content::Pattern(n, 200 * KIB));
     }
     for n in 0..100 {
-        world.get(&format!("/small{n}"));
+        // First from the page cache, then from the store.
+        for _ in 0..2 {
+            world.get(&format!("/small{n}"));
+        }
     }
     assert_eq!(world.machine.files.open.get(), 0, "a content in memory needs no open file");
     for n in 0..100 {
@@ -353,20 +356,26 @@ fn open_files_are_bounded_and_contents_need_none() {
 }
 
 #[test]
-fn contents_are_bounded() {
-    let mut world = World::with(Rules { cache_memory_bytes: 1_000_000, ..rules() });
+fn the_memory_of_contents_is_bounded_and_evicted_blocks_are_dropped() {
+    let mut world = World::with_store(rules(), StoreSize { bytes_max: 1_000_000, ..STORE });
     for n in 0..100 {
         world.machine.files.add(&format!("{n}"), Content::Pattern(n, 50_000));
         assert_eq!(world.get(&format!("/{n}")).body.len(), 50_000);
+        assert_eq!(world.get(&format!("/{n}")).body.len(), 50_000);
     }
-    let bytes = world.engine.counters().content_bytes;
-    assert!(bytes > 500_000 && bytes <= 1_000_000, "{bytes}");
+    let (totals, tally) = (world.store().borrow().totals().expect("a keeper"), world.store().borrow().tally);
+    assert!(totals.held_bytes > 500_000 && totals.held_bytes <= 1_000_000, "{totals:?}");
+    assert!(tally.evicted >= 80, "{tally:?}");
+    assert!(
+        world.engine.counters().contents as u64 <= totals.blocks,
+        "a content is kept although its block was evicted"
+    );
     world.end();
 }
 
 #[test]
-fn without_a_content_cache_all_is_sent_from_files() {
-    let mut world = World::with(Rules { cache_memory_bytes: 0, ..rules() });
+fn without_a_store_everything_is_sent_from_files() {
+    let mut world = World::with(Rules { has_store: false, ..rules() });
     world.machine.files.add("small", "x");
     world.machine.files.add_cold("cold", "cold");
     world.machine.files.add("unknown", "unknown");
@@ -377,7 +386,7 @@ fn without_a_content_cache_all_is_sent_from_files() {
         assert_eq!(world.get("/unknown").text(), "unknown");
         world.advance(FRESHNESS_MS + 1);
     }
-    assert_eq!(world.engine.counters().content_bytes, 0);
+    assert_eq!((world.engine.counters().contents, world.machine.calls.blocks), (0, 0));
     world.end();
 }
 
@@ -430,8 +439,8 @@ fn idle_connections_are_drained_over_several_turns() {
 }
 
 #[test]
-fn a_newcomer_is_not_evicted_before_it_has_asked() {
-    let mut world = World::with(Rules { connections_max: 20, ..rules() });
+fn a_new_connection_is_not_evicted_before_its_first_request() {
+    let mut world = World::with(Rules { admission: at_most(20), ..rules() });
     world.machine.files.add("a", "x");
     let idle: Vec<Client> = (0..20).map(|_| world.connect()).collect();
     for client in &idle {
@@ -439,16 +448,23 @@ fn a_newcomer_is_not_evicted_before_it_has_asked() {
     }
     world.run();
     world.advance(5_000);
-    // Several come in one turn, before any of them has said anything.
+    // Several connect in one turn, before any of them has sent a request.
     let newcomers: Vec<Client> = (0..5).map(|_| world.connect()).collect();
     assert!(newcomers.iter().all(|client| !client.is_closed()));
     assert_eq!(idle.iter().filter(|client| client.is_closed()).count(), 5);
+    // When only newcomers are left, further ones are refused until those had time to send a request.
+    let newcomers: Vec<Client> = newcomers.into_iter().chain((0..15).map(|_| world.connect())).collect();
+    assert!(idle.iter().all(Client::is_closed) && newcomers.iter().all(|client| !client.is_closed()));
+    assert!(world.try_connect().is_none());
+    world.advance(NEWCOMER_GRACE_MS);
+    assert!(world.try_connect().is_some());
+    assert_eq!(newcomers.iter().filter(|client| client.is_closed()).count(), 1);
     world.end();
 }
 
 #[test]
 fn busy_connections_do_not_hide_the_idle_ones() {
-    let mut world = World::with(Rules { connections_max: 1_000, ..rules() });
+    let mut world = World::with(Rules { admission: at_most(1_000), ..rules() });
     world.machine.files.add("a", "x");
     let busy: Vec<Client> = (0..900).map(|_| world.connect()).collect();
     for client in &busy {

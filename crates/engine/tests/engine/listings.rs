@@ -14,7 +14,7 @@ fn directories(count: usize) -> World {
 }
 
 #[test]
-fn a_directory_is_listed_by_a_helper_and_kept_for_a_freshness() {
+fn a_listing_is_made_by_a_helper_and_kept_for_a_freshness_interval() {
     let mut world = directories(1);
     for _ in 0..3 {
         assert!(world.get("/d0/").text().starts_with("HTML of /d0/"));
@@ -25,7 +25,7 @@ fn a_directory_is_listed_by_a_helper_and_kept_for_a_freshness() {
     assert_eq!((json.field("Content-Type"), json.field("Vary")), (Some("application/json"), Some("Accept")));
     world.advance(FRESHNESS_MS + 1);
     world.get("/d0/");
-    assert_eq!(world.machine.helpers.started, 3, "made anew");
+    assert_eq!(world.machine.helpers.started, 3, "the listing is made again");
     assert_eq!(world.get("/d0").status, 301);
     assert_eq!(world.get("/d0").field("Location"), Some("/d0/"));
     world.end();

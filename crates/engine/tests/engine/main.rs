@@ -1,4 +1,4 @@
-//! The engine on a machine in memory: one module for each topic.
+//! Tests of the engine on a machine in memory, one module per topic.
 
 mod changes;
 mod counters;
@@ -12,8 +12,11 @@ mod listings;
 mod machine;
 mod misses;
 mod optimizations;
+mod overload;
 mod pipelining;
 mod random;
+mod relays;
 mod requests;
+mod schedule;
 mod shares;
 mod timeouts;

@@ -1,8 +1,8 @@
-//! What is not in memory goes through a helper, and costs nobody else anything.
+//! Requests for files that are not in memory go through a helper and do not delay others.
 
 use crate::machine::client::request;
 use crate::machine::world::JOB_MS;
-use crate::machine::{Client, Content, World, rules};
+use crate::machine::{Client, Content, MIB, STORE, StoreSize, World, rules};
 use flash_engine::limits::JOBS_QUEUED_MAX;
 use flash_engine::{LookUpError, Outcome};
 
@@ -38,21 +38,36 @@ fn a_known_name_whose_content_left_memory_is_loaded() {
     let client = world.connect();
     client.get("/a");
     world.run();
-    assert_eq!(world.machine.helpers.history, ["load 0+4"]);
+    assert_eq!(world.machine.helpers.history, ["fill 0"]);
     world.finish_job();
     assert_eq!(client.take_one().text(), "cold");
     world.end();
 }
 
+/// The store can lack room because all of it is being sent.
+#[test]
+fn a_content_for_which_the_store_has_no_room_is_loaded_and_sent() {
+    let mut world = World::with_store(rules(), StoreSize { bytes_max: 0, ..STORE });
+    world.machine.files.add("a", "cold");
+    world.machine.files.inode("a").evict();
+    assert_eq!(world.get("/a").text(), "cold");
+    assert_eq!(world.machine.helpers.history, ["fill 0", "fill 0", "load 0+4", "fill 0"]);
+    world.end();
+}
+
 #[test]
 fn a_thrashing_small_file_is_handed_over() {
-    let mut world = World::new();
-    world.machine.files.add_cold("a", "cold");
-    world.machine.helpers.thrash = true;
-    assert_eq!(world.get("/a").text(), "cold");
-    assert_eq!(world.machine.helpers.history.last().map(String::as_str), Some("read 0+4"));
-    assert!(world.machine.helpers.started < 8, "{:?}", world.machine.helpers.history);
-    world.end();
+    for bytes_max in [0, MIB] {
+        let mut world = World::with_store(rules(), StoreSize { bytes_max, ..STORE });
+        world.machine.files.add_cold("a", "cold");
+        world.machine.helpers.thrash = true;
+        assert_eq!(world.get("/a").text(), "cold");
+        // Blocks in the store cannot be evicted before they are sent.
+        let last = if bytes_max > 0 { "fill 0" } else { "read 0+4" };
+        assert_eq!(world.machine.helpers.history.last().map(String::as_str), Some(last));
+        assert!(world.machine.helpers.started < 8, "{:?}", world.machine.helpers.history);
+        world.end();
+    }
 }
 
 #[test]
@@ -72,7 +87,7 @@ fn requests_for_the_same_cold_file_share_a_job() {
 }
 
 #[test]
-fn a_queued_job_is_dropped_when_its_client_is_gone() {
+fn a_queued_job_is_dropped_when_its_client_leaves() {
     let mut world = cold_world(4);
     let clients: Vec<Client> = (0..4).map(|_| world.connect()).collect();
     for (n, client) in clients.iter().enumerate() {
@@ -91,7 +106,7 @@ fn a_queued_job_is_dropped_when_its_client_is_gone() {
 }
 
 #[test]
-fn a_full_queue_is_answered_503_and_hits_go_on() {
+fn a_full_queue_is_answered_503_and_hits_continue() {
     let mut world = cold_world(JOBS_QUEUED_MAX + 3);
     world.machine.files.add("hot", "hot");
     world.get_auto("/hot");
@@ -129,7 +144,7 @@ fn a_job_past_its_deadline_is_given_up() {
     let response = client.take_one();
     assert_eq!((response.status, response.field("Retry-After")), (503, Some("2")));
     assert_eq!(world.machine.helpers.abandoned, [id]);
-    // Too late, it counts for nothing.
+    // A late result is ignored.
     world.deliver(id, Outcome::Loaded);
     world.run();
     assert_eq!(client.received_len(), 0);
@@ -151,7 +166,7 @@ fn a_job_past_its_deadline_in_the_queue_is_given_up() {
 }
 
 #[test]
-fn the_queue_moves_on_when_an_abandoned_job_had_no_waiters_left() {
+fn the_queue_moves_on_when_an_abandoned_job_has_no_waiters() {
     let mut world = cold_world(2);
     world.machine.helpers.idle = 1;
     let gone = world.connect();
@@ -163,13 +178,13 @@ fn the_queue_moves_on_when_an_abandoned_job_had_no_waiters_left() {
     client.get("/1");
     world.run();
     assert_eq!(world.engine.counters().jobs_queued, 1);
-    // The first job passes its deadline; its helper is replaced, and does the second job.
+    // The first job passes its deadline. Its helper is replaced and does the second job.
     world.advance(5_000);
     assert_eq!(world.machine.helpers.abandoned.len(), 1);
     assert_eq!(
         (world.machine.helpers.running.len(), world.engine.counters().jobs_queued),
         (1, 0),
-        "the queued job waits although a helper could be had"
+        "the queued job waits although a helper is free"
     );
     world.auto = true;
     world.run();
@@ -178,7 +193,7 @@ fn the_queue_moves_on_when_an_abandoned_job_had_no_waiters_left() {
 }
 
 #[test]
-fn a_lost_helper_costs_its_requests_a_503_and_the_next_one_works() {
+fn a_lost_helper_costs_its_requests_a_503_and_the_next_helper_works() {
     let mut world = cold_world(2);
     let clients: Vec<Client> = (0..2).map(|_| world.connect()).collect();
     clients[0].get("/0");
@@ -259,7 +274,7 @@ fn missing_denied_and_special_files() {
     ] {
         assert_eq!(world.get(path).status, status, "{path}");
     }
-    assert_eq!(world.machine.helpers.started, 0);
+    assert_eq!(world.machine.helpers.history, ["fill 0"], "only the regular file is loaded");
     world.end();
 }
 
@@ -287,22 +302,28 @@ fn many_cold_names_at_once_with_few_open_files() {
 }
 
 #[test]
-fn an_unknown_file_is_handed_over_and_kept() {
-    let mut world = World::new();
+fn a_file_of_unknown_residency_is_handed_over_and_stored() {
     let content = Content::Pattern(1, 90_000);
-    world.machine.files.add("a", content.clone());
-    world.machine.files.inode("a").residency = crate::machine::files::Residency::Unknown;
-    for _ in 0..3 {
-        assert_eq!(world.get("/a").body, content.whole());
+    // All requests after the first are answered from the store. If it has no room, the bytes are handed over
+    // for each request.
+    let fills = ["fill 0"];
+    let reads = ["fill 0", "fill 0", "read 0+90000"];
+    for (bytes_max, first, each) in [(MIB, &fills[..], &[][..]), (0, &reads[..], &reads[..])] {
+        let mut world = World::with_store(rules(), StoreSize { bytes_max, ..STORE });
+        world.machine.files.add("a", content.clone());
+        world.machine.files.inode("a").residency = crate::machine::files::Residency::Unknown;
+        for _ in 0..3 {
+            assert_eq!(world.get("/a").body, content.whole());
+        }
+        assert_eq!(world.machine.helpers.history, [first, each, each].concat());
+        world.end();
     }
-    assert_eq!(world.machine.helpers.history, ["read 0+90000"]);
-    world.end();
 }
 
-/// Which of several siblings is asked for is known only after all were found, and a small cache of
-/// open files may have let go of it by then.
+/// The requested sibling is known only after all siblings were found, and by then a small cache of open files
+/// may have closed it.
 #[test]
-fn each_sibling_is_served_where_few_files_may_be_open() {
+fn each_sibling_is_served_when_few_files_can_be_open() {
     for open_files_max in [1, 2, 3] {
         let mut world = World::with(flash_engine::Rules { open_files_max, ..rules() });
         for (name, text) in
@@ -324,10 +345,10 @@ fn each_sibling_is_served_where_few_files_may_be_open() {
     }
 }
 
-/// A sibling whose file is no longer open must be looked up again; what is in memory of the same
-/// name must not wait for that.
+/// A sibling whose file is no longer open must be looked up again. Files of the same name that are in memory
+/// must not wait for that.
 #[test]
-fn a_closed_file_takes_nothing_out_of_memory() {
+fn a_closed_file_drops_nothing_from_memory() {
     let mut world = World::with(flash_engine::Rules { open_files_max: 1, ..rules() });
     world.machine.files.add("a.html", "plain");
     world.machine.files.add("a.html.gz", "gzip");
@@ -341,12 +362,16 @@ fn a_closed_file_takes_nothing_out_of_memory() {
     let coded = world.connect();
     coded.send(request("GET", "/a.html", "Accept-Encoding: gzip\r\n"));
     world.run();
-    assert_eq!(coded.received_len(), 0, "its file has to be opened again");
+    assert_eq!(coded.received_len(), 0, "its file must be opened again");
     for query in ["", "?x"] {
         let plain = world.connect();
         plain.get(&format!("/a.html{query}"));
         world.run();
-        assert_eq!(plain.take_one().text(), "plain", "while a helper looks for the other");
+        assert_eq!(
+            plain.take_one().text(),
+            "plain",
+            "a file in memory is sent while a helper looks up the other"
+        );
     }
     world.finish_job();
     assert_eq!(coded.take_one().text(), "gzip");

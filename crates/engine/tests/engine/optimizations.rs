@@ -1,4 +1,4 @@
-//! Each optimization switched off alone: what it keeps is not used, and the answers are the same.
+//! Each optimization switched off alone: its cache is not used, and the answers stay the same.
 
 use flash_engine::limits::HEAD_ALIGN_BYTES;
 use flash_engine::{Optimizations, Rules};
@@ -8,8 +8,8 @@ use crate::machine::files::Residency;
 use crate::machine::response::Response;
 use crate::machine::{Client, Content, KIB, MIB, World, rules};
 
-fn world(optimizations: Optimizations, cache_memory_bytes: u64) -> World {
-    let mut world = World::with(Rules { optimizations, cache_memory_bytes, ..rules() });
+fn world(optimizations: Optimizations, has_store: bool) -> World {
+    let mut world = World::with(Rules { optimizations, has_store, ..rules() });
     for (path, content) in contents() {
         world.machine.files.add(path, content);
     }
@@ -29,15 +29,14 @@ fn contents() -> [(&'static str, Content); 5] {
 
 const ALL: Optimizations =
     Optimizations { name_cache: true, head_cache: true, align_heads: false, send_file: false };
-const MEMORY_BYTES: u64 = 16 << 20;
 
-/// Every combination, with and without the content cache.
-fn combinations() -> Vec<(Optimizations, u64)> {
+/// Every combination, with and without a store.
+fn combinations() -> Vec<(Optimizations, bool)> {
     let bits = |n: u32| [0, 1, 2, 3, 4].map(|bit| n >> bit & 1 == 1);
     let combination = |n| {
-        let [name_cache, head_cache, content_cache, align_heads, send_file] = bits(n);
+        let [name_cache, head_cache, has_store, align_heads, send_file] = bits(n);
         let optimizations = Optimizations { name_cache, head_cache, align_heads, send_file };
-        (optimizations, if content_cache { MEMORY_BYTES } else { 0 })
+        (optimizations, has_store)
     };
     (0..32).map(combination).collect()
 }
@@ -65,7 +64,7 @@ fn requests() -> Vec<(&'static str, Vec<u8>)> {
     all
 }
 
-/// A response without what may differ: the padding, and the boundary between parts.
+/// A response without its variable parts: the padding, and the boundary between parts.
 fn essence(response: &Response) -> (String, Vec<u8>) {
     let (mut head, mut body) = (response.head.clone(), response.body.clone());
     if let Some((before, rest)) = response.head.split_once("Server: flash (") {
@@ -80,9 +79,9 @@ fn essence(response: &Response) -> (String, Vec<u8>) {
     (head, body)
 }
 
-/// What a world with these settings answers, each request twice.
-fn answers(optimizations: Optimizations, cache_memory_bytes: u64) -> Vec<(String, Vec<u8>)> {
-    let mut world = world(optimizations, cache_memory_bytes);
+/// The answers of a world with these settings, with each request sent twice.
+fn answers(optimizations: Optimizations, has_store: bool) -> Vec<(String, Vec<u8>)> {
+    let mut world = world(optimizations, has_store);
     let mut all = Vec::new();
     for _ in 0..2 {
         for (method, bytes) in requests() {
@@ -104,21 +103,17 @@ fn answers(optimizations: Optimizations, cache_memory_bytes: u64) -> Vec<(String
 
 #[test]
 fn every_combination_answers_the_same_bytes() {
-    let expected = answers(ALL, MEMORY_BYTES);
+    let expected = answers(ALL, true);
     assert!(expected.iter().any(|(head, _)| head.starts_with("HTTP/1.1 206")));
-    for (optimizations, cache_memory_bytes) in combinations() {
-        let found = answers(optimizations, cache_memory_bytes);
+    for (optimizations, has_store) in combinations() {
+        let found = answers(optimizations, has_store);
         for ((number, found), expected) in found.iter().enumerate().zip(&expected) {
-            assert!(
-                found == expected,
-                "request {number} of {optimizations:?}, {cache_memory_bytes}: {}",
-                found.0
-            );
+            assert!(found == expected, "request {number} of {optimizations:?}, {has_store}: {}", found.0);
         }
     }
 }
 
-/// A client of a world that has been asked for these paths three times each.
+/// A client of a world in which these paths were requested three times each.
 fn asked(world: &mut World, paths: &[&str]) -> Client {
     let client = world.connect();
     for path in paths.iter().flat_map(|path| [path; 3]) {
@@ -130,8 +125,8 @@ fn asked(world: &mut World, paths: &[&str]) -> Client {
 }
 
 #[test]
-fn with_all_of_them_a_hit_asks_for_nothing() {
-    let mut world = world(ALL, MEMORY_BYTES);
+fn with_all_optimizations_a_hit_makes_no_file_calls() {
+    let mut world = world(ALL, true);
     let client = asked(&mut world, &["/a.html"]);
     let (before, counters) = (world.machine.calls, world.engine.counters());
     client.get("/a.html");
@@ -146,7 +141,7 @@ fn with_all_of_them_a_hit_asks_for_nothing() {
 #[test]
 fn without_the_name_cache_every_request_is_looked_up_and_contents_are_still_found() {
     let optimizations = Optimizations { name_cache: false, ..ALL };
-    let mut world = world(optimizations, MEMORY_BYTES);
+    let mut world = world(optimizations, true);
     let client = asked(&mut world, &["/a.html", "/b", "/empty"]);
     for path in ["/a.html", "/b", "/empty"] {
         let (before, hits) = (world.machine.calls, world.engine.counters().content_hits);
@@ -155,13 +150,16 @@ fn without_the_name_cache_every_request_is_looked_up_and_contents_are_still_foun
         client.take_one();
         let after = world.machine.calls;
         assert!(after.look_ups > before.look_ups, "{path}");
-        assert_eq!((after.reads, after.stats), (before.reads, before.stats), "{path} is read no more");
-        assert_eq!(world.engine.counters().content_hits - hits, 1, "{path}");
+        // An empty file has no block in the store; a check of its state shows that it is still empty.
+        let is_stored = u64::from(path != "/empty");
+        let stats = before.stats + 1 - is_stored;
+        assert_eq!((after.reads, after.stats), (before.reads, stats), "{path} is not read again");
+        assert_eq!(world.engine.counters().content_hits - hits, is_stored, "{path}");
     }
     let counters = world.engine.counters();
     assert_eq!((counters.name_hits, counters.known_hits, counters.names), (0, 0, 0));
-    assert_eq!(counters.heads_made, 0, "heads are kept with their contents");
-    // A change is seen at once: nothing is believed for any time.
+    assert_eq!(counters.heads_made, 0, "heads are made with their contents");
+    // A change is noticed at once, because no entry is used without a check.
     world.machine.files.tick();
     world.machine.files.add("b", "new");
     client.get("/b");
@@ -176,13 +174,13 @@ fn without_the_name_cache_every_request_is_looked_up_and_contents_are_still_foun
 
 #[test]
 fn without_the_name_cache_a_cold_name_goes_through_a_helper_each_time() {
-    let mut world = world(Optimizations { name_cache: false, ..ALL }, MEMORY_BYTES);
+    let mut world = world(Optimizations { name_cache: false, ..ALL }, true);
     for round in 1..=3 {
         world.machine.files.forget_name("b");
         assert_eq!(world.get("/b").status, 200);
         assert_eq!(world.machine.helpers.started, round, "{:?}", world.machine.helpers.history);
     }
-    // What was found is held while its content is loaded.
+    // The finding is kept while the content is loaded.
     world.machine.files.add_cold("cold", Content::Pattern(9, 3_000));
     assert_eq!(world.get("/cold").body.len(), 3_000);
     let finds = world.machine.helpers.history.iter().filter(|task| *task == "find /cold").count();
@@ -191,9 +189,9 @@ fn without_the_name_cache_a_cold_name_goes_through_a_helper_each_time() {
 }
 
 #[test]
-fn without_the_name_cache_a_file_in_place_of_another_is_not_taken_for_it() {
-    // One file under names of two types, and as itself and as the coded form of another.
-    let mut world = world(Optimizations { name_cache: false, ..ALL }, MEMORY_BYTES);
+fn without_the_name_cache_a_replaced_file_is_not_confused_with_the_old_one() {
+    // One file has two names with different types, and is also the coded form of another file.
+    let mut world = world(Optimizations { name_cache: false, ..ALL }, true);
     world.machine.files.link("a.html", "a.txt");
     for _ in 0..3 {
         for (path, content_type) in
@@ -212,24 +210,23 @@ fn without_the_name_cache_a_file_in_place_of_another_is_not_taken_for_it() {
 }
 
 #[test]
-fn without_the_head_cache_each_answer_has_a_head_of_its_own() {
-    let mut with = world(ALL, MEMORY_BYTES);
-    let mut without = world(Optimizations { head_cache: false, ..ALL }, MEMORY_BYTES);
+fn without_the_head_cache_each_answer_has_a_new_head() {
+    let mut with = world(ALL, true);
+    let mut without = world(Optimizations { head_cache: false, ..ALL }, true);
     asked(&mut with, &["/a.html"]);
     let client = asked(&mut without, &["/a.html"]);
     assert_eq!((with.engine.counters().heads_made, without.engine.counters().heads_made), (0, 3));
     assert_eq!(without.engine.counters().known_hits, 0);
-    let (kept, bare) = (with.engine.counters().content_bytes, without.engine.counters().content_bytes);
-    assert!(bare + 200 < kept, "{bare} bytes are kept without the head, {kept} with it");
+    assert_eq!((with.engine.counters().contents, without.engine.counters().contents), (1, 1));
     assert!(without.engine.counters().name_hits >= 2);
-    // Still one send, of the head and the content, and the date is that of the answer.
+    // There is still one send with head and content, and the date is that of the answer.
     let before = without.machine.calls;
     without.pass(5_000);
     client.get("/a.html");
     without.run();
     assert_eq!(client.take_one().field("Date"), Some("Fri, 15 Jan 2027 08:00:05 GMT"));
     assert_eq!(without.machine.calls.sends - before.sends, 1);
-    // A slow reader gets it whole, wherever it is cut.
+    // A slow reader gets all of it, wherever a send ends.
     for room in [1, 100, 300, 1_000, 5_200] {
         let slow = without.connect();
         slow.set_room(room);
@@ -244,36 +241,36 @@ fn without_the_head_cache_each_answer_has_a_head_of_its_own() {
 }
 
 #[test]
-fn without_the_content_cache_every_answer_is_read() {
-    let mut world = world(ALL, 0);
+fn without_a_store_every_answer_is_read() {
+    let mut world = world(ALL, false);
     asked(&mut world, &["/a.html"]);
     let counters = world.engine.counters();
-    assert_eq!((counters.content_hits, counters.known_hits, counters.content_bytes), (0, 0, 0));
+    assert_eq!((counters.content_hits, counters.known_hits, counters.contents), (0, 0, 0));
     assert_eq!((world.machine.calls.reads, counters.name_hits), (3, 2));
     world.end();
 }
 
 #[test]
-fn what_the_system_sends_is_not_read() {
+fn files_sent_by_the_system_are_not_read() {
     let optimizations = Optimizations { send_file: true, ..ALL };
-    for (memory_bytes, paths) in [(0, &["/a.html", "/b", "/big"][..]), (MEMORY_BYTES, &["/big"][..])] {
-        let mut world = world(optimizations, memory_bytes);
+    for (has_store, paths) in [(false, &["/a.html", "/b", "/big"][..]), (true, &["/big"][..])] {
+        let mut world = world(optimizations, has_store);
         asked(&mut world, paths);
         let calls = world.machine.calls;
         assert!(calls.reads == 0 && calls.file_sends >= 3 * paths.len() as u64, "{calls:?}");
         world.end();
     }
-    let mut world = world(optimizations, MEMORY_BYTES);
+    let mut world = world(optimizations, true);
     asked(&mut world, &["/a.html", "/b"]);
     assert_eq!(world.machine.calls.file_sends, 0, "small files are contents");
     world.end();
 }
 
-/// A world in which the system sends files, with one large file.
+/// Makes a world in which the system sends files, with one large file.
 fn sending(content: &Content) -> World {
     let mut world = World::with(Rules {
         optimizations: Optimizations { send_file: true, ..ALL },
-        cache_memory_bytes: 0,
+        has_store: false,
         ..rules()
     });
     world.machine.files.add("file", content.clone());
@@ -281,7 +278,7 @@ fn sending(content: &Content) -> World {
 }
 
 #[test]
-fn what_is_not_in_memory_is_loaded_before_the_system_sends_it() {
+fn absent_bytes_are_loaded_before_the_system_sends_them() {
     let content = Content::Pattern(6, MIB + 17);
     for residency in
         [Residency::Pages([0, 1, 5, 200].into()), Residency::Pages([].into()), Residency::Unknown]
@@ -298,7 +295,7 @@ fn what_is_not_in_memory_is_loaded_before_the_system_sends_it() {
 }
 
 #[test]
-fn a_slow_reader_of_what_the_system_sends_gets_every_byte() {
+fn a_slow_reader_of_a_file_sent_by_the_system_gets_every_byte() {
     let content = Content::Pattern(7, 300 * KIB + 5);
     for room in [1, 97, 300, 4_096, 33_000, 150_000] {
         let mut world = sending(&content);
@@ -318,7 +315,7 @@ fn a_slow_reader_of_what_the_system_sends_gets_every_byte() {
 }
 
 #[test]
-fn a_file_that_changes_while_the_system_sends_it_is_cut_or_answered_anew() {
+fn a_file_that_changes_while_the_system_sends_it_is_cut_or_answered_again() {
     let old = Content::Pattern(8, 600 * KIB);
     for new in [Content::Pattern(9, 600 * KIB), Content::Pattern(8, 200 * KIB), Content::Pattern(8, 0)] {
         let mut world = sending(&old);
@@ -330,8 +327,8 @@ fn a_file_that_changes_while_the_system_sends_it_is_cut_or_answered_anew() {
         world.machine.files.overwrite("file", new.clone());
         client.set_room(usize::MAX);
         world.run();
-        assert!(client.is_closed() && client.received_len() == sent, "no byte of another state");
-        // Before its first byte it is answered anew.
+        assert!(client.is_closed() && client.received_len() == sent, "no byte of another state was sent");
+        // Before its first byte, the request is answered again.
         assert!(world.get("/file").body == new.whole());
         world.end();
     }

@@ -1,4 +1,4 @@
-//! Several requests on one connection: answered in order, each connection in its turn.
+//! Several requests on one connection: answered in order, and each connection gets its turn.
 
 use crate::machine::client::request;
 use crate::machine::world::HEAD_MS;
@@ -40,7 +40,7 @@ fn a_bounded_number_of_requests_is_answered_in_a_turn() {
     client.send(request("GET", "/hot", "").repeat(100));
     other.get("/hot");
     world.turn();
-    // One share for its event, one for being continued.
+    // One turn for its event, one because it is continued.
     let whole = client.take();
     assert!(!whole.is_empty() && whole.len() <= 2 * REQUESTS_PER_TURN_MAX as usize, "{}", whole.len());
     assert_eq!(other.take_one().text(), "hot");
@@ -63,7 +63,7 @@ fn a_bounded_number_of_bytes_is_sent_in_a_turn() {
         let other = world.connect();
         other.send(request("HEAD", "/big", ""));
         world.turn();
-        assert_eq!(other.take_head().status, 200, "others get their turn");
+        assert_eq!(other.take_head().status, 200, "other connections get their turn");
         other.end();
         let now = client.received_len();
         assert!(now > seen && now - seen <= most);
@@ -74,20 +74,20 @@ fn a_bounded_number_of_bytes_is_sent_in_a_turn() {
 }
 
 #[test]
-fn all_that_are_continued_get_their_turn() {
+fn every_continued_connection_gets_its_turn() {
     let mut world = World::new();
     world.machine.files.add("big", Content::Pattern(1, 1_700 * KIB));
     let clients: Vec<Client> = (0..CONTINUED_PER_TURN_MAX + 40).map(|_| world.connect()).collect();
     for client in &clients {
         client.get("/big");
     }
-    // Not all of them fit into one turn, so twice the turns that one alone would take are enough.
+    // Not all connections fit in one turn, so twice the turns of a single connection must be enough.
     for _ in 0..2 + 2 * 1_700 * KIB as usize / SEND_BYTES_PER_TURN_MAX {
         world.turn();
     }
     assert!(
         clients.iter().all(|client| client.received_len() as u64 > 1_700 * KIB),
-        "someone was left behind"
+        "a connection did not get its turn"
     );
     for client in &clients {
         client.reset();
@@ -110,8 +110,8 @@ fn requests_in_single_bytes() {
 }
 
 #[test]
-fn large_heads_behind_a_cut_one_are_all_answered() {
-    // A cut head, then more than one receive of whole ones.
+fn large_heads_after_a_cut_one_are_all_answered() {
+    // A cut head, followed by more whole heads than one receive holds.
     let mut world = World::new();
     world.machine.files.add("hot", "hot");
     let of = |bytes: usize| request("GET", "/hot", &format!("X: {}\r\n", "x".repeat(bytes)));
@@ -134,7 +134,7 @@ fn large_heads_behind_a_cut_one_are_all_answered() {
 }
 
 #[test]
-fn each_head_has_its_own_time() {
+fn each_head_has_its_own_timeout() {
     let mut world = World::new();
     world.machine.files.add("hot", "hot");
     let client = world.connect();
@@ -151,14 +151,14 @@ fn each_head_has_its_own_time() {
 }
 
 #[test]
-fn a_client_that_never_stops_asking_is_not_taken_for_idle() {
+fn a_client_that_never_stops_asking_is_not_considered_idle() {
     let mut world = World::new();
     world.machine.files.add("hot", "hot");
     world.get("/hot");
     let client = world.connect();
     let batch = request("GET", "/hot", "").repeat(40);
     let mut answered = 0;
-    // There is always more to receive when a turn ends, for longer than any timeout.
+    // There is more to receive whenever a turn ends, for longer than any timeout.
     client.send(&batch);
     for _ in 0..8 {
         client.send(&batch);
@@ -185,7 +185,7 @@ fn a_half_closed_connection_is_answered_and_closed() {
         assert_eq!(client.take().len(), 1);
         assert!(client.is_closed());
     }
-    // The end comes while the answer waits.
+    // The client closes its side while the answer waits.
     world.machine.files.add_cold("cold2", "cold");
     let client = world.connect();
     client.get("/cold2");

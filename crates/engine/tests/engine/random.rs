@@ -1,14 +1,14 @@
-//! Random schedules of clients, rooms, jobs and evictions: each client must be sent exactly
-//! what a server without any of that would have sent it.
+//! Random schedules of clients, send rooms, jobs and evictions: each client must receive exactly the bytes
+//! that it would receive from a server without any of these.
 
 use crate::machine::client::request;
 use crate::machine::files::Residency;
 use crate::machine::response::{Response, parse_all};
 use crate::machine::world::Told;
-use crate::machine::{Client, Content, KIB, World};
+use crate::machine::{Client, Content, KIB, STORE, StoreSize, World};
 use proptest::prelude::*;
 
-/// What one client asks for.
+/// A request of a client.
 #[derive(Clone, Copy, Debug)]
 enum Ask {
     Get(usize),
@@ -19,7 +19,7 @@ enum Ask {
     WithBody(usize),
 }
 
-/// What happens next. Numbers are taken modulo what there is.
+/// The next event. Numbers are taken modulo the number of items.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Send(usize, usize),
@@ -83,7 +83,7 @@ fn wording(ask: Ask) -> String {
     }
 }
 
-/// The answer without what varies: the date, and the boundary of parts.
+/// The answer without its variable parts: the date, and the boundary of parts.
 fn essence(response: &Response) -> (String, Vec<u8>) {
     let mut head = response.head.clone();
     let mut body = response.body.clone();
@@ -106,15 +106,10 @@ struct Schedule {
 }
 
 impl Schedule {
-    fn new(
-        asks: &[Vec<Ask>],
-        cache_memory_bytes: u64,
-        open_files_max: usize,
-        unknown: bool,
-        told: Told,
-    ) -> Self {
-        let rules = flash_engine::Rules { cache_memory_bytes, open_files_max, ..crate::machine::rules() };
-        let mut world = World::with(rules);
+    fn new(asks: &[Vec<Ask>], store_bytes: u64, open_files_max: usize, unknown: bool, told: Told) -> Self {
+        let has_store = store_bytes > 0;
+        let rules = flash_engine::Rules { has_store, open_files_max, ..crate::machine::rules() };
+        let mut world = World::with_store(rules, StoreSize { bytes_max: store_bytes, ..STORE });
         world.auto = false;
         world.told = told;
         for file in 0..SIZES.len() {
@@ -164,7 +159,7 @@ impl Schedule {
         }
     }
 
-    /// Everything that was held back comes at once.
+    /// Releases everything that was held back.
     fn finish(&mut self) -> Vec<Vec<u8>> {
         self.world.auto = true;
         self.world.machine.helpers.idle = 2;
@@ -187,12 +182,12 @@ proptest! {
     fn every_schedule_gives_the_same_answers(
         asks in proptest::collection::vec(proptest::collection::vec(ask(), 1..6), 1..5),
         steps in proptest::collection::vec(step(), 0..160),
-        cache_memory_bytes in prop_oneof![Just(0u64), Just(100_000), Just(16 << 20)],
+        store_bytes in prop_oneof![Just(0u64), Just(100_000), Just(16 << 20)],
         open_files_max in prop_oneof![Just(2usize), Just(64)],
         unknown: bool,
         told in prop_oneof![Just(Told::Edges), Just(Told::Levels), Just(Told::LevelsOfTwoKinds)],
     ) {
-        let mut schedule = Schedule::new(&asks, cache_memory_bytes, open_files_max, unknown, told);
+        let mut schedule = Schedule::new(&asks, store_bytes, open_files_max, unknown, told);
         for step in steps {
             schedule.step(step);
         }

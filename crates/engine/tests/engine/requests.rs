@@ -1,4 +1,4 @@
-//! Framing, bodies, versions, ranges: what one request is answered with.
+//! Framing, bodies, versions, ranges: the answer to a single request.
 
 use crate::machine::client::request;
 use crate::machine::response::{parse_all, parse_parts};
@@ -14,7 +14,7 @@ fn world() -> World {
 const NEXT: &str = "GET /a.txt HTTP/1.1\r\nHost: h\r\n\r\n";
 
 #[test]
-fn what_cannot_be_framed_is_refused_and_the_connection_closed() {
+fn a_request_without_clear_framing_is_refused_and_the_connection_closed() {
     for (bytes, status) in [
         ("GET / HTTP/1.1\r\n\r\n", 400),
         ("GET / HTTP/1.1\nHost: h\n\n", 400),
@@ -78,7 +78,7 @@ fn methods() {
 }
 
 #[test]
-fn bodies_are_passed_over() {
+fn bodies_are_skipped() {
     let chunked = "Transfer-Encoding: chunked\r\n";
     let cases = [
         request("GET", "/a.txt", "Content-Length: 0\r\n"),
@@ -123,7 +123,7 @@ fn bodies_are_bounded() {
 
 #[test]
 fn one_turn_reads_a_bounded_part_of_a_body() {
-    // Each byte of data with the longest extension allowed: much to read, and within the bound.
+    // Each data byte has the longest extension allowed: much to read, but within the bound.
     let mut world = world();
     let client = world.connect();
     client.send(request("GET", "/a.txt", "Transfer-Encoding: chunked\r\n"));
@@ -138,7 +138,7 @@ fn one_turn_reads_a_bounded_part_of_a_body() {
 }
 
 #[test]
-fn continue_is_said_when_it_is_waited_for() {
+fn continue_is_sent_when_the_client_waits_for_it() {
     let mut world = world();
     let client = world.connect();
     client.send(request("GET", "/a.txt", "Content-Length: 5\r\nExpect: 100-continue\r\n"));
@@ -169,7 +169,7 @@ fn http_1_0() {
 }
 
 #[test]
-fn connection_close_is_honoured_and_what_follows_is_not_answered() {
+fn connection_close_is_honoured_and_later_requests_are_not_answered() {
     for path in ["/a.txt", "/none"] {
         let mut world = world();
         let client = world.connect();
@@ -185,7 +185,7 @@ fn connection_close_is_honoured_and_what_follows_is_not_answered() {
 }
 
 #[test]
-fn head_has_the_head_of_get() {
+fn the_answer_to_head_has_the_head_of_get() {
     let mut world = world();
     world.machine.files.add("big", Content::Pattern(1, MIB));
     for path in ["/a.txt", "/big", "/none", "/a%00"] {
@@ -254,7 +254,7 @@ fn a_multipart_body_in_small_rooms() {
 }
 
 #[test]
-fn negotiation_is_by_precompressed_siblings() {
+fn precompressed_siblings_are_negotiated() {
     let mut world = world();
     world.machine.files.add("b.html", "plain");
     world.machine.files.add("b.html.br", "brotli");

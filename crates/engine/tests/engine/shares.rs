@@ -1,7 +1,7 @@
 //! A site whose disk hangs takes its share of the helpers and of the queue, and no more.
 //!
-//! Hosts are `a.1`, `a.2`, `b.1` and so on; the letter is the root. All see the same files, so a
-//! path is asked for once unless a test says otherwise.
+//! Hosts are `a.1`, `a.2`, `b.1` and so on; the letter is the root. All hosts see the same files, so each
+//! path is requested only once unless a test says otherwise.
 
 use crate::machine::world::JOB_MS;
 use crate::machine::{Client, Content, MIB, World, rules};
@@ -9,7 +9,7 @@ use flash_engine::limits::JOBS_QUEUED_MAX;
 use flash_engine::{JobId, Rules, SiteRules, Task};
 
 const HELPERS: usize = 16;
-/// Of 16 helpers, with two roots: the most for one, and what it cannot take of the other's.
+/// With 16 helpers and two roots: the most that one root gets. The rest is reserved for the other.
 const MOST: usize = 12;
 const RESERVE: usize = HELPERS - MOST;
 
@@ -20,7 +20,7 @@ struct Sites {
 }
 
 impl Sites {
-    /// With as many helpers as allowed, jobs that finish by hand, and plenty of cold files.
+    /// Makes sites with the given number of helpers, jobs that finish by hand, and plenty of cold files.
     fn new(hosts: &[&'static str], helpers_max: usize) -> Self {
         let site = |host: &&str| SiteRules {
             root: format!("/{}", &host[..1]).into(),
@@ -41,7 +41,7 @@ impl Sites {
         client
     }
 
-    /// So many requests for cold files that nobody has asked for before.
+    /// Sends this many requests for cold files that were not requested before.
     fn ask(&mut self, host: &str, count: usize) -> Vec<Client> {
         let clients = (0..count)
             .map(|_| {
@@ -62,7 +62,7 @@ impl Sites {
             .collect()
     }
 
-    /// The look-ups of this host are done, and those that they make room for.
+    /// Finishes the look-ups of this host, including those that start meanwhile.
     fn finish(&mut self, host: &str) {
         while let Some(id) = self.running(host).first().copied() {
             self.world.finish(id);
@@ -70,8 +70,8 @@ impl Sites {
         }
     }
 
-    /// How many helpers each host gets when it asks for more than there are, one after the
-    /// other; all is finished then.
+    /// Measures how many helpers each host gets if it alone sends more requests than there are helpers.
+    /// Finishes all jobs afterwards.
     fn measure(&mut self) -> Vec<usize> {
         let hosts = self.hosts.clone();
         let mut counts = Vec::new();
@@ -94,14 +94,14 @@ fn statuses(clients: &[Client]) -> Vec<u16> {
 }
 
 #[test]
-fn a_site_alone_has_all_helpers_and_sites_with_one_root_are_one() {
+fn a_single_site_gets_all_helpers_and_sites_with_one_root_share() {
     assert_eq!(Sites::new(&["a.1"], HELPERS).measure(), [HELPERS]);
     assert_eq!(Sites::new(&["a.1", "a.2"], HELPERS).measure(), [HELPERS, 0]);
     assert_eq!(Sites::new(&["a.1", "a.2", "b.1"], HELPERS).measure(), [MOST, 0, RESERVE]);
 }
 
 #[test]
-fn a_site_that_hangs_delays_no_other() {
+fn a_site_whose_disk_hangs_delays_no_other() {
     let mut sites = Sites::new(&["a.1", "b.1", "c.1"], HELPERS);
     let stuck = sites.ask("a.1", 100);
     for round in 1..=20 {
@@ -117,7 +117,7 @@ fn a_site_that_hangs_delays_no_other() {
 }
 
 #[test]
-fn its_share_of_the_queue_is_its_own_too() {
+fn a_site_has_its_own_share_of_the_queue_too() {
     let mut sites = Sites::new(&["a.1", "b.1"], HELPERS);
     let stuck = [sites.ask("a.1", MOST), sites.ask("a.1", JOBS_QUEUED_MAX * 3 / 4)].concat();
     assert_eq!(sites.world.engine.counters().jobs_refused(), 0);
@@ -136,19 +136,24 @@ fn its_share_of_the_queue_is_its_own_too() {
 #[test]
 fn loads_count_for_the_site_of_their_file() {
     let mut sites = Sites::new(&["a.1", "b.1"], HELPERS);
-    sites.world.machine.files.add("film", Content::Pattern(1, MIB));
+    sites.world.machine.files.add("film", Content::Pattern(1, MIB + MIB / 2));
     for host in ["a.1", "b.1"] {
         let client = sites.get(host, "/film");
         sites.world.run();
         assert_eq!(client.take_one().status, 200);
     }
+    sites.world.auto = true;
+    sites.world.run();
+    sites.world.auto = false;
     sites.world.machine.files.inode("film").evict();
+    sites.world.machine.helpers.history.clear();
     sites.ask("a.1", MOST);
     let clients = ["a.1", "b.1"].map(|host| sites.get(host, "/film"));
     sites.world.run();
     let loads =
-        |sites: &Sites| sites.world.machine.helpers.history.iter().filter(|h| h.starts_with("load")).count();
-    // The two blocks of b's; those of a wait for a helper of a's.
+        |sites: &Sites| sites.world.machine.helpers.history.iter().filter(|h| h.starts_with("fill")).count();
+    // The first block is already in the store. Two more blocks of b are loading; the loads of a wait for a
+    // helper.
     assert_eq!((sites.world.machine.helpers.running.len(), loads(&sites)), (MOST + 2, 2));
     sites.finish("a.1");
     assert_eq!(loads(&sites), 4);
@@ -159,14 +164,14 @@ fn loads_count_for_the_site_of_their_file() {
 }
 
 #[test]
-fn a_helper_that_was_given_up_counts_until_it_is_gone() {
+fn a_helper_that_was_given_up_counts_until_it_has_ended() {
     let mut sites = Sites::new(&["a.1", "b.1"], HELPERS);
     sites.world.machine.helpers.uninterruptible = true;
     let stuck = sites.ask("a.1", MOST + 5);
     sites.world.advance(2 * JOB_MS);
     assert!(statuses(&stuck).iter().all(|status| *status == 503));
     for _ in 0..3 {
-        // Others are to be had, though not for this site.
+        // Helpers are available, but not for this site.
         sites.world.machine.helpers.idle = HELPERS;
         let more = sites.ask("a.1", 3);
         assert_eq!((sites.running("a.1").len(), sites.world.engine.counters().jobs_given_up), (0, MOST));
@@ -198,7 +203,7 @@ fn with_more_sites_than_helpers_none_waits_longer_than_a_deadline() {
         let stuck = sites.ask("a.1", 20);
         sites.world.advance(JOB_MS / 2);
         let others = [sites.ask("b.1", 2), sites.ask("e.1", 2)].concat();
-        // With one helper it takes until that is given up.
+        // With one helper, this lasts until the helper is given up.
         sites.world.advance(if helpers_max == 1 { JOB_MS / 2 } else { 0 });
         for _ in 0..2 {
             sites.world.machine.helpers.idle = 1;
@@ -226,20 +231,20 @@ fn sites_take_turns_and_each_keeps_its_order() {
 }
 
 #[test]
-fn no_share_is_lost_whatever_becomes_of_jobs() {
+fn no_share_is_lost_however_jobs_end() {
     let mut sites = Sites::new(&["a.1", "b.1"], HELPERS);
     for round in 0..3 {
         let clients = [sites.ask("a.1", 100), sites.ask("b.1", 30)].concat();
-        // Joined, running and queued.
+        // Requests whose jobs are joined, running and queued.
         let last = sites.paths - 1;
         let joined: Vec<Client> =
             [last, last - 29].iter().map(|n| sites.get("b.1", &format!("/{n}"))).collect();
         sites.world.run();
-        // Left.
+        // Requests whose clients leave.
         clients.iter().step_by(3).for_each(Client::reset);
         joined.iter().for_each(Client::reset);
         sites.world.run();
-        // Lost, done, and refused.
+        // Requests whose jobs are lost, done, and refused.
         for host in ["a.1", "b.1"] {
             let [first, second] = [0, 1].map(|at| sites.running(host)[at]);
             sites.world.lose(first);
@@ -248,7 +253,7 @@ fn no_share_is_lost_whatever_becomes_of_jobs() {
         sites.world.run();
         sites.ask("a.1", 1000);
         assert!(sites.world.engine.counters().jobs_refused() > 0);
-        // Given up, at helpers and in the queue.
+        // Jobs given up at helpers and in the queue.
         sites.world.advance(2 * JOB_MS);
         let counters = sites.world.engine.counters();
         assert_eq!((counters.jobs_queued, counters.jobs_running, counters.jobs_given_up), (0, 0, 0));

@@ -1,13 +1,13 @@
-//! Clients that are slow, silent, or gone, and time itself.
+//! Clients that are slow, silent or gone, and jumps of the clock.
 
 use crate::machine::client::request;
 use crate::machine::world::{HEAD_MS, IDLE_MS, JOB_MS, LEAST_RATE};
 use crate::machine::{Content, KIB, MIB, World, rules};
-use flash_engine::Rules;
 use flash_engine::limits::{DEADLINES_PER_TURN_MAX, LINGER_MS, RATE_WINDOW_MS, TICK_MS};
+use flash_engine::{EgressRules, Rules};
 
 #[test]
-fn a_client_that_says_nothing_is_closed() {
+fn a_silent_client_is_closed() {
     let mut world = World::new();
     let client = world.connect();
     world.advance(HEAD_MS - 1);
@@ -18,7 +18,7 @@ fn a_client_that_says_nothing_is_closed() {
 }
 
 #[test]
-fn a_head_has_its_time_however_it_trickles() {
+fn a_slowly_arriving_head_has_one_timeout() {
     let mut world = World::new();
     let client = world.connect();
     let head = request("GET", "/", &"X: y\r\n".repeat(50));
@@ -52,7 +52,7 @@ fn an_idle_connection_is_closed_and_a_used_one_is_not() {
 }
 
 #[test]
-fn a_body_has_its_time() {
+fn a_body_has_a_timeout() {
     let mut world = World::new();
     let client = world.connect();
     client.send(request("GET", "/a", "Content-Length: 1000\r\n"));
@@ -62,7 +62,7 @@ fn a_body_has_its_time() {
 }
 
 #[test]
-fn a_client_that_takes_too_little_is_closed_and_one_that_takes_enough_is_not() {
+fn a_client_that_reads_too_slowly_is_closed_and_a_faster_one_is_not() {
     for (rate, is_kept) in [(0, false), (LEAST_RATE / 2, false), (2 * LEAST_RATE, true)] {
         for size in [100 * KIB, 3 * MIB] {
             let mut world = World::new();
@@ -84,8 +84,8 @@ fn a_client_that_takes_too_little_is_closed_and_one_that_takes_enough_is_not() {
 
 #[test]
 fn room_that_comes_without_an_event_counts() {
-    // A kernel tells of room only when a third of the send buffer is free: 800 KiB of 2.5 MiB. A
-    // client that takes 50 KiB/s is no slow reader, though 16 s pass between two events.
+    // A kernel reports room only when a third of the send buffer is free: 800 KiB of 2.5 MiB. A client that
+    // reads 50 KiB/s is not too slow, although 16 s pass between two events.
     let mut world = World::new();
     world.machine.files.add("f", Content::Pattern(1, 20 * MIB));
     let client = world.connect();
@@ -103,7 +103,7 @@ fn room_that_comes_without_an_event_counts() {
 }
 
 #[test]
-fn waiting_for_the_disk_is_not_held_against_the_client() {
+fn waiting_for_the_disk_does_not_count_as_slow_reading() {
     let mut world = World::by_hand();
     world.machine.files.add("f", Content::Pattern(1, 3 * MIB));
     world.machine.files.inode("f").evict();
@@ -124,6 +124,31 @@ fn waiting_for_the_disk_is_not_held_against_the_client() {
 }
 
 #[test]
+fn a_client_that_stops_reading_is_closed_also_at_a_busy_uplink() {
+    let egress = Some(EgressRules { bytes_per_s: 200_000, workers: 1 });
+    let mut world = World::with(Rules { egress, least_rate_bytes_per_s: 1_000, ..rules() });
+    world.machine.files.add("f", Content::Pattern(1, 3 * MIB));
+    let [stopped, patient] = [(); 2].map(|()| world.connect());
+    stopped.set_room(1_000);
+    for client in [&stopped, &patient] {
+        client.get("/f");
+    }
+    // There is always an answer that goes first and is not yet complete.
+    let mut busy = Vec::new();
+    world.machine.files.add("small", Content::Pattern(2, 100 * KIB));
+    for _ in 0..4 * RATE_WINDOW_MS / 1_000 {
+        for client in [(); 2].map(|()| world.connect()) {
+            client.get("/small");
+            busy.push(client);
+        }
+        (0..10).for_each(|_| world.advance(100));
+    }
+    assert!(world.engine.counters().egress_waiting > 0, "the uplink is busy");
+    assert!(stopped.is_closed() && !patient.is_closed(), "{} {}", stopped.is_closed(), patient.is_closed());
+    world.end();
+}
+
+#[test]
 fn the_check_of_the_rate_can_be_switched_off() {
     let mut world = World::with(Rules { least_rate_bytes_per_s: 0, ..rules() });
     world.machine.files.add("f", Content::Pattern(1, MIB));
@@ -136,7 +161,7 @@ fn the_check_of_the_rate_can_be_switched_off() {
 }
 
 #[test]
-fn a_refused_client_is_lingered_on() {
+fn the_connection_of_a_refused_client_lingers() {
     let mut world = World::new();
     let client = world.connect();
     client.send("garbage\r\n\r\n");
@@ -144,19 +169,19 @@ fn a_refused_client_is_lingered_on() {
     assert!(client.is_ended() && !client.is_closed());
     client.send(vec![b'x'; 100_000]);
     world.run();
-    assert!(!client.is_closed(), "what comes is read, so that the answer is not lost");
+    assert!(!client.is_closed(), "the connection must linger, so that the answer is not lost");
     world.advance(LINGER_MS + TICK_MS);
     assert!(client.is_closed());
     let client = world.connect();
     client.send("garbage\r\n\r\n");
     client.send(vec![b'x'; 10_000_000]);
     world.run();
-    assert!(client.is_closed(), "but not without end");
+    assert!(client.is_closed(), "lingering must be bounded");
     world.end();
 }
 
 #[test]
-fn time_may_jump_far() {
+fn clock_jumps_are_survived() {
     let mut world = World::new();
     world.machine.files.add("a", "x");
     let clients: Vec<_> = (0..10).map(|_| world.connect()).collect();
@@ -179,7 +204,7 @@ fn time_may_jump_far() {
 }
 
 #[test]
-fn an_idle_engine_sleeps_without_end_and_a_busy_one_wakes_seldom() {
+fn an_idle_engine_sleeps_forever_and_a_busy_one_wakes_rarely() {
     let mut world = World::new();
     assert_eq!(world.engine.poll_next_ms(), None);
     world.machine.files.add("a", "x");
@@ -195,12 +220,12 @@ fn an_idle_engine_sleeps_without_end_and_a_busy_one_wakes_seldom() {
     client.end();
     world.run();
     world.advance(2 * IDLE_MS);
-    assert_eq!(world.engine.poll_next_ms(), None, "nothing is left in the timers");
+    assert_eq!(world.engine.poll_next_ms(), None, "a timer is left");
     world.end();
 }
 
 #[test]
-fn a_slow_reader_is_reset_so_that_the_kernel_keeps_nothing_for_it() {
+fn a_slow_reader_is_reset_so_that_the_kernel_keeps_no_bytes_for_it() {
     let mut world = World::new();
     world.machine.files.add("f", Content::Pattern(1, MIB));
     let client = world.connect();
@@ -212,8 +237,8 @@ fn a_slow_reader_is_reset_so_that_the_kernel_keeps_nothing_for_it() {
 }
 
 #[test]
-fn a_client_is_judged_by_what_it_has_acknowledged() {
-    // The kernel's buffers take far more than the client does.
+fn a_client_is_judged_by_its_acknowledged_bytes() {
+    // The kernel's buffers accept far more than the client reads.
     for (acknowledged, is_kept) in [(LEAST_RATE / 2, false), (2 * LEAST_RATE, true)] {
         let mut world = World::new();
         world.machine.files.add("f", Content::Pattern(1, 3 * MIB));
@@ -229,7 +254,7 @@ fn a_client_is_judged_by_what_it_has_acknowledged() {
             if client.is_closed() {
                 break;
             }
-            // Room comes by the rate, and the same bytes stay under way.
+            // The client acknowledges at this rate, and the same number of bytes stays in flight.
             client.add_room(20 * KIB as usize);
             world.run();
             sent += 20 * KIB - acknowledged;
@@ -241,7 +266,7 @@ fn a_client_is_judged_by_what_it_has_acknowledged() {
 }
 
 #[test]
-fn an_idle_client_that_does_not_take_its_last_answer_is_reset() {
+fn an_idle_client_that_does_not_read_its_last_answer_is_reset() {
     let mut world = World::new();
     world.machine.files.add("f", Content::Pattern(1, MIB));
     let [stuck, slow] = [(); 2].map(|()| world.connect());
@@ -258,14 +283,14 @@ fn an_idle_client_that_does_not_take_its_last_answer_is_reset() {
         }
     }
     assert!(stuck.is_closed() && stuck.wire().was_reset);
-    assert!(!slow.is_closed(), "it takes what it was sent, if slowly");
+    assert!(!slow.is_closed(), "the client reads its answer, although slowly");
     slow.reset();
     world.run();
     world.end();
 }
 
 #[test]
-fn deadlines_that_fall_together_are_spread_over_turns() {
+fn simultaneous_deadlines_are_spread_over_turns() {
     let mut world = World::new();
     let clients: Vec<_> = (0..5 * DEADLINES_PER_TURN_MAX).map(|_| world.connect()).collect();
     world.run();
@@ -275,7 +300,7 @@ fn deadlines_that_fall_together_are_spread_over_turns() {
         world.turn();
         let left = clients.iter().filter(|client| !client.is_closed()).count();
         assert!(open - left <= DEADLINES_PER_TURN_MAX, "{} closed in one turn", open - left);
-        assert!(left < open || world.is_busy(), "nothing more is due, with {left} open");
+        assert!(left < open || world.is_busy(), "no deadline is due although {left} connections are open");
         open = left;
     }
     world.end();

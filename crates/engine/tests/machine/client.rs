@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
-use flash_engine::{Key, Readiness};
+use flash_engine::{Band, Key, Readiness};
 
 use super::Counted;
 use super::response::{Response, parse_all};
@@ -13,33 +13,37 @@ use super::response::{Response, parse_all};
 /// A connection between a client and the engine.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    /// Tells it from others in a trace.
+    /// The number of the connection in a trace.
     pub(crate) number: u64,
-    /// Arrived at the server and not received yet.
+    /// Bytes that arrived at the server and were not received yet.
     arrived: VecDeque<u8>,
-    /// Still under way; each piece arrives once the one before it was received.
+    /// Pieces still under way. Each arrives once the previous one was received.
     under_way: VecDeque<Vec<u8>>,
     client_ended: bool,
-    /// The end is told of before all that was sent has arrived.
+    /// The end is reported before all sent bytes have arrived.
     pub(crate) ends_early: bool,
     reset: bool,
     /// How much the server can send now.
     room: usize,
-    /// A send found no room: more room makes an event.
+    /// A send found no room, so more room makes an event.
     wants_room: bool,
-    /// Room makes an event only when there is so much of it, as with a kernel's send buffer.
+    /// Room makes an event only from this amount on, as with a kernel's send buffer.
     pub(crate) room_event_bytes: usize,
-    /// The bytes that the client has been sent and has not looked at.
+    /// Bytes that the client received and has not read.
     sent: Vec<u8>,
-    /// All that it has been sent.
+    /// Number of all bytes that the client received.
     sent_bytes: u64,
+    /// The band of the socket.
+    band: Band,
+    /// How many bytes were sent in each band, in order.
+    pub(crate) sent_in_bands: Vec<(Band, u64)>,
     pub(crate) server_ended: bool,
-    /// The server had what was not received discarded.
+    /// Whether the server reset the connection, which discards undelivered bytes.
     pub(crate) was_reset: bool,
-    /// Bytes that were sent and that the client's machine does not acknowledge.
+    /// Bytes that were sent and that the client has not acknowledged.
     pub(crate) unacknowledged: u64,
     closed: bool,
-    /// What the next turn will be told.
+    /// The readiness that the next turn will report.
     edge: Readiness,
     pub(crate) panic_on_recv: bool,
     pub(crate) panic_on_send: bool,
@@ -59,6 +63,8 @@ impl Wire {
             room_event_bytes: 1,
             sent: Vec::new(),
             sent_bytes: 0,
+            band: Band::FIRST,
+            sent_in_bands: Vec::new(),
             server_ended: false,
             was_reset: false,
             unacknowledged: 0,
@@ -71,8 +77,8 @@ impl Wire {
 
     pub(crate) fn recv(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         assert!(!self.closed, "a receive from a closed socket");
-        assert!(!self.panic_on_recv, "this receive is made to panic");
-        // As on Linux: what had arrived before the reset can still be read.
+        assert!(!self.panic_on_recv, "a panic on receive, as the test wants");
+        // As on Linux, bytes that arrived before the reset can still be read.
         if self.reset && self.arrived.is_empty() {
             return Err(ErrorKind::ConnectionReset.into());
         }
@@ -107,7 +113,7 @@ impl Wire {
     pub(crate) fn send(&mut self, pieces: &[&[u8]]) -> io::Result<usize> {
         assert!(!self.closed, "a send to a closed socket");
         assert!(!self.server_ended, "a send after the end");
-        assert!(!self.panic_on_send, "this send is made to panic");
+        assert!(!self.panic_on_send, "a panic on send, as the test wants");
         if self.reset {
             return Err(ErrorKind::ConnectionReset.into());
         }
@@ -122,8 +128,17 @@ impl Wire {
             taken += n;
         }
         self.sent_bytes += taken as u64;
+        match self.sent_in_bands.last_mut() {
+            Some((band, bytes)) if *band == self.band => *bytes += taken as u64,
+            _ => self.sent_in_bands.push((self.band, taken as u64)),
+        }
         self.wants_room |= taken < offered;
         if taken == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+    }
+
+    pub(crate) fn set_band(&mut self, band: Band) {
+        assert!(self.band != band, "a system call for the band that the socket has");
+        self.band = band;
     }
 
     pub(crate) fn take_edge(&mut self) -> Readiness {
@@ -138,7 +153,7 @@ impl Wire {
         !self.closed && self.edge != Readiness::default()
     }
 
-    /// What the next turn would be told by levels: what there is, whether or not it was told before.
+    /// The readiness that a level-triggered turn would report, whether it was reported before or not.
     pub(crate) fn level(&self) -> Readiness {
         let is_over = self.client_ended && self.under_way.is_empty();
         Readiness {
@@ -163,27 +178,29 @@ impl Wire {
     }
 }
 
-/// The server's end; dropping it closes the connection.
+/// The server's end. Dropping it closes the connection.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) number: u64,
+    /// Whether it leads to a server, and not to a client.
+    pub(crate) is_link: bool,
     pub(crate) wire: Rc<RefCell<Wire>>,
     _counted: Counted,
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // A test that panics inside a call has the wire borrowed.
+        // If a test panics inside a call, the wire is borrowed.
         if let Ok(mut wire) = self.wire.try_borrow_mut() {
             wire.closed = true;
         }
     }
 }
 
-/// Both ends of a new connection.
+/// Makes both ends of a new connection.
 pub(crate) fn pair(number: u64, counted: Counted) -> (Socket, Rc<RefCell<Wire>>) {
     let wire = Rc::new(RefCell::new(Wire::new(number)));
-    (Socket { number, wire: Rc::clone(&wire), _counted: counted }, wire)
+    (Socket { number, is_link: false, wire: Rc::clone(&wire), _counted: counted }, wire)
 }
 
 /// A client's end.
@@ -211,11 +228,12 @@ impl Client {
         self.send_pieces([bytes.as_ref().to_vec()]);
     }
 
-    /// Sends bytes in pieces; each arrives once the one before it was received.
+    /// Sends bytes in pieces. Each arrives once the previous one was received.
     pub(crate) fn send_pieces(&self, pieces: impl IntoIterator<Item = Vec<u8>>) {
         let mut wire = self.wire();
         wire.under_way.extend(pieces.into_iter().filter(|piece| !piece.is_empty()));
-        // What was sent earlier makes no event of its own; what comes to it does.
+        // If earlier bytes are waiting, their event was already reported, and only later bytes make a new
+        // one.
         if wire.arrived.is_empty() {
             wire.bring();
         } else if wire.under_way.len() == 1
@@ -231,7 +249,7 @@ impl Client {
         self.send(request("GET", path, ""));
     }
 
-    /// Ends the sending side.
+    /// Closes the sending side.
     pub(crate) fn end(&self) {
         let mut wire = self.wire();
         wire.client_ended = true;
@@ -241,14 +259,14 @@ impl Client {
         }
     }
 
-    /// Breaks the connection off.
+    /// Resets the connection.
     pub(crate) fn reset(&self) {
         let mut wire = self.wire();
         wire.reset = true;
         wire.edge = Readiness { readable: true, writable: true, hung_up: true, broken: true };
     }
 
-    /// From now on the server can send so many bytes, until there is more room.
+    /// From now on, the server can send this many bytes until there is more room.
     pub(crate) fn set_room(&self, bytes: usize) {
         let mut wire = self.wire();
         wire.room = bytes;
@@ -258,7 +276,7 @@ impl Client {
         }
     }
 
-    /// So many bytes more.
+    /// Adds room for this many bytes.
     pub(crate) fn add_room(&self, bytes: usize) {
         let room = self.look().room.saturating_add(bytes);
         self.set_room(room);
@@ -268,7 +286,7 @@ impl Client {
         self.look().closed
     }
 
-    /// Whether the server has ended its sending side, or closed.
+    /// Whether the server has closed its sending side, or the connection.
     pub(crate) fn is_ended(&self) -> bool {
         self.look().closed || self.look().server_ended
     }
@@ -287,7 +305,7 @@ impl Client {
         std::mem::take(&mut self.wire().sent)
     }
 
-    /// Takes what was received, all whole answers to requests that were no HEAD.
+    /// Takes the received bytes, which must be whole answers to requests other than HEAD.
     pub(crate) fn take(&self) -> Vec<Response> {
         let bytes = std::mem::take(&mut self.wire().sent);
         let (responses, rest) = parse_all(&bytes, |_| false);
@@ -311,7 +329,7 @@ impl Client {
     }
 }
 
-/// A request without body; `fields` are whole lines.
+/// A request without a body. `fields` are whole lines.
 pub(crate) fn request(method: &str, path: &str, fields: &str) -> String {
     format!("{method} {path} HTTP/1.1\r\nHost: h\r\n{fields}\r\n")
 }

@@ -15,13 +15,13 @@ pub(crate) const KIB: u64 = 1024;
 pub(crate) const MIB: u64 = 1024 * KIB;
 pub(crate) const PAGE_BYTES: u64 = 4 * KIB;
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Bytes(Vec<u8>),
-    /// So many bytes, made from a seed: for files that would be too large to keep.
+    /// This many bytes, made from a seed, for files that are too large to keep in memory.
     Pattern(u64, u64),
-    /// So many bytes of the noise, from a place on: cheap to make and to compare.
+    /// This many bytes of the noise, from an offset: cheap to make and to compare.
     Noise(usize, u64),
 }
 
@@ -67,7 +67,7 @@ impl From<&str> for Content {
     }
 }
 
-/// Eight bytes that differ from their neighbours, and from those of other seeds.
+/// Eight bytes that differ from their neighbours and from those of other seeds.
 fn pattern(seed: u64, word: u64) -> [u8; 8] {
     let mixed = (word + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed.wrapping_mul(0xd6e8_feb8_6659_fd93);
     (mixed ^ (mixed >> 29)).to_le_bytes()
@@ -78,19 +78,19 @@ fn pattern(seed: u64, word: u64) -> [u8; 8] {
 pub(crate) enum Residency {
     All,
     Pages(HashSet<u64>),
-    /// It cannot be told without waiting.
+    /// The kernel cannot report it without blocking.
     Unknown,
 }
 
-/// A file, as long as a name or a descriptor leads to it.
+/// A file, for as long as a name or a descriptor refers to it.
 #[derive(Debug)]
 pub(crate) struct Inode {
     pub(crate) content: Content,
     pub(crate) stat: FileStat,
     pub(crate) residency: Residency,
-    /// Reading it fails.
+    /// Reading the file fails.
     pub(crate) fails: bool,
-    /// The longest that it ever was.
+    /// The largest size that the file ever had.
     size_max_bytes: u64,
 }
 
@@ -103,14 +103,14 @@ impl Inode {
         self.size_max_bytes = self.size_max_bytes.max(self.stat.size_bytes);
     }
 
-    /// Whether all of it can be read at once.
+    /// Whether all of the file can be read at once.
     pub(crate) fn is_resident(&self) -> bool {
         let size_bytes = self.stat.size_bytes;
         let told = !matches!(self.residency, Residency::Unknown);
         told && !self.fails && (size_bytes == 0 || self.resident_bytes(0, size_bytes) == size_bytes)
     }
 
-    /// How many of `length` bytes at `offset` are in memory, without a gap.
+    /// How many of `length` bytes at `offset` are in memory, up to the first gap.
     fn resident_bytes(&self, offset: u64, length: u64) -> u64 {
         let Residency::Pages(pages) = &self.residency else { return length };
         let last = (offset + length - 1) / PAGE_BYTES;
@@ -137,7 +137,7 @@ impl Inode {
 #[derive(Debug)]
 pub(crate) struct FileHandle {
     pub(crate) inode: Rc<RefCell<Inode>>,
-    /// It is in a place that only helpers reach.
+    /// Whether only helpers can reach the file (it is open with `O_PATH`).
     is_place: bool,
     _counted: Counted,
 }
@@ -147,7 +147,7 @@ impl FileHandle {
         self.inode.borrow().stat
     }
 
-    /// Its state as the worker sees it.
+    /// The state of the file as the worker sees it.
     pub(crate) fn stat_cached(&self) -> io::Result<FileStat> {
         if self.is_place { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(self.stat()) }
     }
@@ -158,7 +158,7 @@ impl FileHandle {
         }
         let inode = self.inode.borrow();
         let length = buffer.len() as u64;
-        assert!(offset + length <= inode.size_max_bytes, "a read beyond what the file ever was");
+        assert!(offset + length <= inode.size_max_bytes, "a read beyond every size that the file ever had");
         if inode.fails {
             return Err(io::Error::from_raw_os_error(5));
         }
@@ -177,7 +177,7 @@ impl FileHandle {
         Ok(Resident::Bytes(n as usize))
     }
 
-    /// Reads as a helper does, fewer bytes at the end of the file.
+    /// Reads as a helper does. Returns fewer bytes at the end of the file.
     pub(crate) fn read(&self, offset: u64, length: u64) -> io::Result<Vec<u8>> {
         let inode = self.inode.borrow();
         if inode.fails {
@@ -191,7 +191,7 @@ impl FileHandle {
 #[derive(Debug)]
 struct Entry {
     node: Node,
-    /// Whether a look-up of it can be answered from memory.
+    /// Whether a look-up of the name can be answered from memory.
     cached: bool,
 }
 
@@ -206,21 +206,21 @@ enum Node {
 /// The file system of all sites.
 #[derive(Debug)]
 pub(crate) struct Files {
-    /// Where the root of each site is; at the top for those not named here.
+    /// The root of each site. A site that is not listed has its root at the top.
     pub(crate) roots: Vec<String>,
-    /// What begins like this is on a file system that may wait for somebody else (NFS, FUSE): the worker neither looks
-    /// it up nor reads it nor asks for its state.
+    /// Path prefixes on a file system that may depend on another process or host (NFS, FUSE). The worker
+    /// neither looks up nor reads nor checks these files.
     pub(crate) places: Vec<String>,
     entries: BTreeMap<Vec<u8>, Entry>,
-    /// Whether a look-up of a name that is not there is answered from memory.
+    /// Whether a look-up of an absent name is answered from memory.
     pub(crate) missing_cached: bool,
-    /// Names that were found missing by a helper.
+    /// Names that a helper found to be missing.
     missing_known: HashSet<Vec<u8>>,
-    /// No look-up is ever answered from memory, not even after a helper's.
+    /// Names are evicted at once: no look-up is ever answered from memory, even after a helper's look-up.
     pub(crate) names_thrash: bool,
     pub(crate) open: Count,
     inodes: u64,
-    /// The files' own clock; tests move it by [`Files::tick`].
+    /// The clock of the file system. Tests move it with [`Files::tick`].
     pub(crate) now_ns: i128,
 }
 
@@ -235,14 +235,14 @@ impl Files {
             names_thrash: false,
             open: Count::default(),
             inodes: 0,
-            // A day old: nothing of it can be racy.
+            // A day old, so that no file is racy.
             now_ns: START_WALL_NS - 86_400_000_000_000,
         };
         files.add_directory(".");
         files
     }
 
-    /// Moves the time that changes bear.
+    /// Moves the clock that time stamps are made from.
     pub(crate) fn tick(&mut self) {
         self.now_ns += 100_000_000;
     }
@@ -259,7 +259,7 @@ impl Files {
         }
     }
 
-    /// Adds a file that is all in memory, name and content; replaces as a rename does.
+    /// Adds a file whose name and content are in memory. Replaces an existing file as a rename does.
     pub(crate) fn add(&mut self, path: &str, content: impl Into<Content>) {
         let handle = self.anonymous(content.into());
         self.put(path, Node::File(Rc::clone(&handle.inode)));
@@ -272,7 +272,7 @@ impl Files {
         self.inode(path).evict();
     }
 
-    /// A file without a name.
+    /// Makes a file without a name.
     pub(crate) fn anonymous(&mut self, content: Content) -> FileHandle {
         let stat = self.new_stat(FileKind::Regular, content.len());
         let size_max_bytes = content.len();
@@ -290,7 +290,7 @@ impl Files {
     pub(crate) fn add_directory(&mut self, path: &str) {
         let stat = self.new_stat(FileKind::Directory, 4096);
         self.put(path, Node::Directory(stat));
-        // A final slash asks for a directory.
+        // A path with a final slash must be a directory.
         if path != "." {
             self.put(&format!("{path}/"), Node::Directory(stat));
         }
@@ -313,7 +313,7 @@ impl Files {
         self.entries.remove(path.as_bytes());
     }
 
-    /// The name leaves memory.
+    /// Evicts a name from memory.
     pub(crate) fn forget_name(&mut self, path: &str) {
         if let Some(entry) = self.entries.get_mut(path.as_bytes()) {
             entry.cached = false;
@@ -332,20 +332,20 @@ impl Files {
 
     /// The file under a name.
     pub(crate) fn inode(&self, path: &str) -> RefMut<'_, Inode> {
-        match &self.entries.get(path.as_bytes()).expect("a file of the test").node {
+        match &self.entries.get(path.as_bytes()).expect("the test added this file").node {
             Node::File(inode) => inode.borrow_mut(),
-            other => panic!("{other:?} is no file"),
+            other => panic!("{other:?} is not a file"),
         }
     }
 
     pub(crate) fn look(&self, path: &str) -> Ref<'_, Inode> {
-        match &self.entries.get(path.as_bytes()).expect("a file of the test").node {
+        match &self.entries.get(path.as_bytes()).expect("the test added this file").node {
             Node::File(inode) => inode.borrow(),
-            other => panic!("{other:?} is no file"),
+            other => panic!("{other:?} is not a file"),
         }
     }
 
-    /// Writes into the file in place.
+    /// Writes to the file in place.
     pub(crate) fn overwrite(&mut self, path: &str, content: impl Into<Content>) {
         self.tick();
         let now_ns = self.now_ns;
@@ -367,7 +367,7 @@ impl Files {
         }
     }
 
-    /// Opens as a helper does; the name is in memory then.
+    /// Opens as a helper does. Afterwards the name is in memory.
     pub(crate) fn open_waiting(
         &mut self,
         site: SiteId,
@@ -382,7 +382,7 @@ impl Files {
         self.open(path, want)
     }
 
-    /// Whether only helpers reach this path.
+    /// Whether only helpers can reach this path.
     pub(crate) fn is_place(&self, path: &[u8]) -> bool {
         self.places.iter().any(|place| path.starts_with(place.as_bytes()))
     }

@@ -1,4 +1,4 @@
-//! Helpers: what was started, and what the tasks come to.
+//! Helpers: the jobs that were started, and the results of tasks.
 
 use flash_engine::limits::{HAND_OVER_BYTES_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX};
 use flash_engine::{Finding, JobId, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
@@ -10,27 +10,29 @@ use super::files::{Content, FileHandle, Files};
 #[derive(Debug, Default)]
 pub(crate) struct Helpers {
     pub(crate) idle: usize,
-    /// Ended, and not replaced yet: one more is asked for when a job finds none idle.
+    /// Helpers that ended and were not replaced yet. Another one is requested when a job finds none idle.
     pub(crate) ended: usize,
-    /// Asked for; they come with the next turn.
+    /// Helpers that were requested and come with the next turn.
     pub(crate) coming: usize,
     pub(crate) running: Vec<(JobId, Task<FileHandle>)>,
     pub(crate) abandoned: Vec<JobId>,
-    /// Those of them whose helpers have not ended yet.
+    /// Abandoned jobs whose helpers have not ended yet.
     dying: Vec<JobId>,
-    /// Helpers hang such that they do not even end; else they do in the next turn.
+    /// Abandoned helpers hang and do not even end. Otherwise they end in the next turn.
     pub(crate) uninterruptible: bool,
     /// How many jobs were ever started.
     pub(crate) started: usize,
-    /// What each was, in order, for tests of what is asked of the disk.
+    /// A description of each job, in order, for tests of disk accesses.
     pub(crate) history: Vec<String>,
-    /// What is loaded is evicted again before it can be used.
+    /// Loaded pages are evicted before they can be used.
     pub(crate) thrash: bool,
     /// Every task fails with this error number.
     pub(crate) failure: Option<i32>,
-    /// Bytes of a listing.
+    /// A found file is brought into the store instead of the page cache.
+    pub(crate) has_store: bool,
+    /// Length of a listing in bytes.
     pub(crate) listing_bytes: u64,
-    /// When a listing that is made now was made, as it says.
+    /// The time that a listing made now gives as its own.
     pub(crate) listing_ms: u64,
 }
 
@@ -65,12 +67,12 @@ impl Helpers {
         !self.uninterruptible && !self.dying.is_empty()
     }
 
-    /// The abandoned jobs whose helpers have ended since.
+    /// The abandoned jobs whose helpers have ended since the last call.
     pub(crate) fn take_gone(&mut self) -> Vec<JobId> {
         if self.is_one_gone() { std::mem::take(&mut self.dying) } else { Vec::new() }
     }
 
-    /// Takes a running job's task; its helper is idle again.
+    /// Takes a running job's task. Its helper becomes idle.
     pub(crate) fn finish(&mut self, id: JobId) -> Task<FileHandle> {
         self.idle += 1;
         self.take(id)
@@ -112,6 +114,7 @@ impl Helpers {
                 let stat = file.stat();
                 Outcome::Listed(file, stat)
             }
+            Task::Fill { .. } | Task::Warm { .. } => panic!("the caller must fill the store"),
             Task::Load { file, offset, length_bytes } => {
                 if file.inode.borrow().fails {
                     return Outcome::Failed(5);
@@ -123,6 +126,7 @@ impl Helpers {
                 Outcome::Loaded
             }
             Task::Close { .. } => Outcome::Closed,
+            Task::Touch { .. } | Task::WarmFile { .. } => panic!("only a backend queues this job"),
             Task::Read { file, offset, length_bytes } => match file.read(*offset, *length_bytes) {
                 Ok(bytes) => Outcome::Bytes(bytes, file.stat()),
                 Err(e) => Outcome::Failed(e.raw_os_error().unwrap_or(0)),
@@ -130,7 +134,7 @@ impl Helpers {
         }
     }
 
-    /// As `flash-server`'s helper does.
+    /// Finds a file as `flash-server`'s helper does.
     fn find(
         &self,
         site: SiteId,
@@ -150,6 +154,7 @@ impl Helpers {
             && let Some(file) = &plain.file
             && plain.stat.size_bytes <= SMALL_FILE_BYTES_MAX
             && !self.thrash
+            && !self.has_store
         {
             file.inode.borrow_mut().load(0, plain.stat.size_bytes);
         }
@@ -157,7 +162,7 @@ impl Helpers {
     }
 }
 
-/// The content of a listing that is made at a moment.
+/// The content of a listing made at this time.
 pub(crate) fn listing(path: &str, json: bool, bytes: u64, made_ms: u64) -> Vec<u8> {
     let form = if json { "JSON" } else { "HTML" };
     let mut text = format!("{form} of {path} at {made_ms:020}").into_bytes();
@@ -169,6 +174,8 @@ fn describe(task: &Task<FileHandle>) -> String {
     match task {
         Task::Find { path, .. } => format!("find {}", path.escape_ascii()),
         Task::List { path, json, .. } => format!("list {} {json}", path.escape_ascii()),
+        Task::Fill { block, .. } => format!("fill {block}"),
+        Task::Warm { path, block, .. } => format!("warm {} {block}", path.escape_ascii()),
         Task::Load { offset, length_bytes, .. } => {
             assert!(offset.is_multiple_of(LOAD_BYTES) && (1..=LOAD_BYTES).contains(length_bytes));
             format!("load {offset}+{length_bytes}")
@@ -178,5 +185,7 @@ fn describe(task: &Task<FileHandle>) -> String {
             format!("read {offset}+{length_bytes}")
         }
         Task::Close { number } => format!("close {number}"),
+        Task::Touch { path, .. } => format!("touch {}", path.escape_ascii()),
+        Task::WarmFile { path, .. } => format!("warm file {}", path.escape_ascii()),
     }
 }

@@ -1,59 +1,67 @@
-//! A machine in memory for the engine's tests: sockets, files, helpers and a clock, all moved by
-//! hand and all deterministic.
+//! A machine in memory for the engine's tests: sockets, files, helpers and a clock, all controlled by the
+//! test and deterministic.
 //!
-//! [`World`] joins an engine to a [`Machine`] and runs turns of the loop as a worker does:
-//! readiness is edge-triggered, jobs finish when the test says so (or by themselves, a turn
-//! after they were started, with [`World::auto`]), and time moves only by [`World::advance`].
-//! The machine checks each call of the engine against what [`flash_engine::Machine`] promises, and counts
-//! what is open.
+//! [`World`] joins an engine to a [`Machine`] and runs turns of the loop as a worker does: readiness is
+//! edge-triggered, jobs finish when the test says so (or by themselves one turn after their start, with
+//! [`World::auto`]), and time moves only by [`World::advance`]. The machine checks that the engine calls it
+//! as [`flash_engine::Machine`] demands, and counts open sockets and files.
 
 pub(crate) mod client;
 pub(crate) mod files;
 pub(crate) mod helpers;
 pub(crate) mod response;
+pub(crate) mod store;
 pub(crate) mod trace;
 pub(crate) mod world;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use flash_engine::limits::{LOAD_BYTES, READ_BYTES_MAX};
 use flash_engine::{
-    FilePart, FileSent, FileStat, JobId, Log, LookUpError, Moment, Net, Opened, Resident, SiteId, Task, Want,
+    Band, Block, FilePart, FileSent, FileStat, Gateway, JobId, Key, Log, LookUpError, Moment, Net, Opened,
+    Resident, ServerId, SiteId, Task, Want,
 };
 
 pub(crate) use client::Client;
 use client::Socket;
 pub(crate) use files::{Content, FileHandle, Files, KIB, MIB};
 use helpers::Helpers;
+pub(crate) use store::StoreSize;
+use store::WorkerStore;
 use trace::{Trace, digest};
-pub(crate) use world::{World, rules};
+pub(crate) use world::{STORE, World, at_most, rules};
 
-/// When every test begins: a moment without special properties.
+/// The start time of every test, without special properties.
 pub(crate) const START_MS: u64 = 1_000_000;
 /// 2027-01-15 08:00:00 UTC.
 pub(crate) const START_WALL_NS: i128 = 1_800_000_000_000_000_000;
 
-/// How often the engine asked for what.
+/// How often the engine made each kind of call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Calls {
     pub(crate) recvs: u64,
     pub(crate) sends: u64,
-    /// Sends of which the socket took nothing.
+    /// Sends of which the socket accepted nothing.
     pub(crate) vain_sends: u64,
     pub(crate) look_ups: u64,
     pub(crate) reads: u64,
     /// Parts of files that the system was asked to send.
     pub(crate) file_sends: u64,
     pub(crate) stats: u64,
+    /// Look-ups of blocks in the store.
+    pub(crate) blocks: u64,
+    /// Changes of a socket's band.
+    pub(crate) bands: u64,
     pub(crate) read_bytes: u64,
     pub(crate) sent_bytes: u64,
 }
 
-/// A number that goes up with each new item and down when it is dropped.
+/// A number that increases with each new item and decreases when one is dropped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Count(Rc<Cell<usize>>);
 
@@ -68,7 +76,7 @@ impl Count {
     }
 }
 
-/// One of a [`Count`].
+/// An item of a [`Count`].
 #[derive(Debug)]
 pub(crate) struct Counted(Rc<Cell<usize>>);
 
@@ -78,16 +86,16 @@ impl Drop for Counted {
     }
 }
 
-/// A change of a file in place, to be made between two calls of the engine.
+/// A change of a file in place that is made between two calls of the engine.
 #[derive(Debug)]
 pub(crate) struct Meddling {
-    /// Which file: the next read of it is followed by the change.
+    /// The inode number of the file. The change follows the next read of it.
     pub(crate) inode: u64,
     pub(crate) content: Content,
     pub(crate) now_ns: i128,
 }
 
-/// The machine: what a worker's engine asks.
+/// The machine that a worker's engine calls.
 pub(crate) struct Machine {
     pub(crate) now: Moment,
     pub(crate) files: Files,
@@ -98,7 +106,13 @@ pub(crate) struct Machine {
     pub(crate) calls: Calls,
     pub(crate) trace: Trace,
     pub(crate) meddling: Option<Meddling>,
-    /// Which file each version stands for, and how long that is.
+    /// Its view of the store, if there is one.
+    pub(crate) store: Option<WorkerStore>,
+    /// Other workers that use the same uplink.
+    pub(crate) others_at_uplink: u32,
+    /// The connections to servers that the engine has asked for, oldest first.
+    pub(crate) asked: Vec<(Key, ServerId)>,
+    /// The inode number and size of the file that each version stands for.
     versions: BTreeMap<u64, (u64, u64)>,
 }
 
@@ -114,19 +128,18 @@ impl Machine {
             calls: Calls::default(),
             trace: Trace::default(),
             meddling: None,
+            store: None,
+            others_at_uplink: 0,
+            asked: Vec::new(),
             versions: BTreeMap::new(),
         }
     }
 
-    /// What of a file is asked for at once has bounds.
+    /// Checks the bounds of a read.
     fn check_part(offset: u64, length: u64) {
-        assert!(length > 0, "a read of nothing");
+        assert!(length > 0, "an empty read");
         assert!(length <= READ_BYTES_MAX as u64, "a read of {length} bytes");
-        assert_eq!(
-            offset / LOAD_BYTES,
-            (offset + length - 1) / LOAD_BYTES,
-            "a read from one block into the next"
-        );
+        assert_eq!(offset / LOAD_BYTES, (offset + length - 1) / LOAD_BYTES, "a read across a block boundary");
     }
 
     fn meddle(&mut self, file: &FileHandle) {
@@ -137,14 +150,17 @@ impl Machine {
         }
     }
 
-    /// Sends, and sees to it that the engine asked for something sensible.
+    /// Sends, after checking that the engine's request is valid.
     fn sent(&mut self, socket: &Socket, pieces: &[&[u8]]) -> io::Result<usize> {
         let result = socket.wire.borrow_mut().send(pieces);
         let offered = pieces.iter().map(|piece| piece.len()).sum();
         let sent = result.as_ref().map_or(u64::MAX, |sent| *sent as u64);
         let [first, second] = [0, 1].map(|n| pieces.get(n).map_or(0, |piece| digest(piece)));
         self.trace.note("send", &[socket.number, first, second, sent]);
-        assert!(offered > 0, "an empty send says nothing");
+        assert!(offered > 0, "an empty send");
+        if socket.is_link {
+            return result;
+        }
         self.calls.sends += 1;
         match &result {
             Ok(sent) => {
@@ -193,6 +209,20 @@ impl Net for Machine {
     }
 }
 
+impl flash_engine::Bands for Machine {
+    fn set_band(&mut self, socket: &Socket, _: &SocketAddr, band: Band) {
+        self.calls.bands += 1;
+        self.trace.note("band", &[socket.number, band.number() as u64]);
+        socket.wire.borrow_mut().set_band(band);
+    }
+}
+
+impl flash_engine::UplinkShare for Machine {
+    fn share_uplink(&mut self, _: bool) -> u32 {
+        self.others_at_uplink
+    }
+}
+
 impl flash_engine::Files for Machine {
     type File = FileHandle;
 
@@ -232,6 +262,16 @@ impl flash_engine::Files for Machine {
     }
 }
 
+impl flash_engine::Blocks for Machine {
+    fn block(&mut self, stat: &FileStat, number: u64) -> Option<Block> {
+        assert!(number * LOAD_BYTES < stat.size_bytes, "block {number} of {} bytes", stat.size_bytes);
+        self.calls.blocks += 1;
+        let found = self.store.as_mut().expect("the machine has a store").block(stat, number);
+        self.trace.note("block", &[stat.inode, number, u64::from(found.is_some())]);
+        found
+    }
+}
+
 impl flash_engine::Helpers for Machine {
     fn start_job(&mut self, id: JobId, task: &Task<FileHandle>, _queued: usize) -> bool {
         let started = self.helpers.start(id, task);
@@ -242,6 +282,13 @@ impl flash_engine::Helpers for Machine {
     fn abandon_job(&mut self, id: JobId) {
         self.trace.note("abandon job", &[id.to_u64()]);
         self.helpers.abandon(id);
+    }
+}
+
+impl Gateway for Machine {
+    fn connect(&mut self, link: Key, server: ServerId) {
+        self.trace.note("connect", &[link.to_u64(), u64::from(server.server)]);
+        self.asked.push((link, server));
     }
 }
 
@@ -269,7 +316,7 @@ impl flash_engine::Machine for Machine {
         let stat = file.stat();
         self.trace.note("send file", &[socket.number, stat.inode, part.offset, part.length as u64]);
         let known = self.versions.entry(part.version).or_insert((stat.inode, part.size_bytes));
-        assert_eq!(*known, (stat.inode, part.size_bytes), "one version of two states");
+        assert_eq!(*known, (stat.inode, part.size_bytes), "one version stands for two states");
         let mut bytes = vec![0; part.length];
         let resident = match file.read_resident(part.offset, &mut bytes) {
             Ok(Resident::Bytes(0)) => return Ok(FileSent::Changed),

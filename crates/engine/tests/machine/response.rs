@@ -1,4 +1,4 @@
-//! Answers, as a strict client reads them.
+//! Answers, parsed as a strict client would.
 
 /// One answer.
 #[derive(Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ impl std::fmt::Debug for Response {
 }
 
 impl Response {
-    /// The value of a field that stands at most once.
+    /// The value of a field that occurs at most once.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.head.lines().skip(1).filter_map(|line| {
             let (n, value) = line.split_once(": ")?;
@@ -41,7 +41,7 @@ impl Response {
     }
 }
 
-/// The head at the front of `bytes` and how long it is.
+/// Parses the head at the front of `bytes`. Also returns its length.
 pub(crate) fn parse_head(bytes: &[u8]) -> Option<(Response, usize)> {
     let end = bytes.windows(4).position(|w| w == b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&bytes[..end]).expect("a head in ASCII").to_owned();
@@ -54,8 +54,8 @@ pub(crate) fn parse_head(bytes: &[u8]) -> Option<(Response, usize)> {
     Some((Response { status, head, body: Vec::new() }, end))
 }
 
-/// The whole answers at the front of `bytes`, and how long they are. `head_only` says by number
-/// which answer a HEAD request.
+/// Parses the whole answers at the front of `bytes`. Also returns their length. `head_only` says whether the
+/// answer with this number answers a HEAD request.
 pub(crate) fn parse_all(bytes: &[u8], head_only: impl Fn(usize) -> bool) -> (Vec<Response>, usize) {
     let mut all = Vec::new();
     let mut at = 0;
@@ -87,7 +87,7 @@ pub(crate) fn parse_parts(response: &Response) -> Vec<(String, Vec<u8>)> {
         let range =
             head.lines().find_map(|line| line.strip_prefix("Content-Range: ")).expect("a range").to_owned();
         let numbers = range.strip_prefix("bytes ").and_then(|r| r.split('/').next()).expect("bytes");
-        let (start, last) = numbers.split_once('-').expect("first and last");
+        let (start, last) = numbers.split_once('-').expect("the first and last byte");
         let length = last.parse::<usize>().expect("last") + 1 - start.parse::<usize>().expect("first");
         rest = &rest[head_end + 4..];
         parts.push((range, rest[..length].to_vec()));

@@ -1,6 +1,6 @@
-//! What happened, as one hash and, if wanted, as text: two runs alike have the same.
+//! Records a run as one hash and, if wanted, as text. Two identical runs have the same hash.
 
-/// Bytes of a long text that are looked at: these at both ends, and one in so many between.
+/// Bytes of a long text that are hashed: this many at both ends, and one in every `STRIDE_BYTES` between.
 const ENDS_BYTES: usize = 24;
 const STRIDE_BYTES: usize = 4_093;
 
@@ -8,7 +8,7 @@ const STRIDE_BYTES: usize = 4_093;
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     hash: u64,
-    /// Written out as it happens.
+    /// Print each event as it happens.
     pub(crate) print: bool,
 }
 
@@ -17,7 +17,7 @@ impl Trace {
         self.hash
     }
 
-    /// Notes that something happened, with its numbers.
+    /// Records an event and its numbers.
     pub(crate) fn note(&mut self, what: &str, numbers: &[u64]) {
         self.mix(what.len() as u64);
         numbers.iter().for_each(|number| self.mix(*number));

@@ -1,11 +1,13 @@
-//! An engine and its machine, and the loop that a worker runs.
+//! An engine and its machine, with the loop that a worker runs.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use flash_engine::limits::SMALL_FILE_BYTES_MAX;
 use flash_engine::{
-    Engine, JobId, Key, LogFormat, Optimizations, Outcome, Readiness, Rules, SiteRules, Timeouts,
+    AdmissionRules, Engine, Finding, JobId, LogFormat, Optimizations, Outcome, Policy, Readiness, Rules,
+    SiteRules, Task, Timeouts, WhyRefused,
 };
 use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
@@ -13,9 +15,10 @@ use flash_http::types::TypeTable;
 use super::client::{Client, Wire, pair};
 use super::files::FileHandle;
 use super::response::Response;
+use super::store::{ALL_ACTIONS, StoreHost, StoreSize, WorkerStore};
 use super::{Machine, START_MS};
 
-/// Turns after which something that should have come to rest has not.
+/// A run that takes more turns than this is considered endless.
 const TURNS_MAX: usize = 20_000;
 
 pub(crate) const HEAD_MS: u64 = 10_000;
@@ -25,7 +28,11 @@ pub(crate) const FRESHNESS_MS: u64 = 1_000;
 pub(crate) const STALE_MS: u64 = 10_000;
 pub(crate) const LEAST_RATE: u64 = 1024;
 
-/// The settings most tests run with.
+/// The store of most tests, large enough for all their files.
+pub(crate) const STORE: StoreSize =
+    StoreSize { length_bytes: 256 << 20, slots_max: 1_000_000, bytes_max: 16 << 20 };
+
+/// The settings of most tests.
 pub(crate) fn rules() -> Rules {
     Rules {
         sites: vec![SiteRules {
@@ -35,31 +42,42 @@ pub(crate) fn rules() -> Rules {
             browse: true,
             precompressed: true,
             encoded_slash: EncodedSlash::Decode,
+            routes: vec![],
         }],
+        upstreams: vec![],
         types: TypeTable::new([]),
         etag_of_change: false,
         freshness_ms: FRESHNESS_MS,
         stale_ms: STALE_MS,
-        cache_memory_bytes: 16 * 1024 * 1024,
+        queue_wait_ms: 5_000,
+        has_store: true,
         optimizations: Optimizations::default(),
-        connections_max: 100_000,
+        admission: at_most(100_000),
         open_files_max: 1024,
+        names_bytes_max: flash_engine::limits::NAMES_BYTES,
         cache_parts: 1,
         helpers_max: 16,
         timeouts: Timeouts { head_ms: HEAD_MS, idle_ms: IDLE_MS, job_ms: JOB_MS },
         least_rate_bytes_per_s: LEAST_RATE,
+        policy: Policy::Fair,
+        egress: None,
         log_format: LogFormat::Off,
     }
 }
 
-/// How a turn hears of connections.
+/// This many connections, and no bound for a client.
+pub(crate) fn at_most(connections_max: usize) -> AdmissionRules {
+    AdmissionRules { connections_max, ..AdmissionRules::default() }
+}
+
+/// How a turn learns about connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// Of each change, as by epoll.
+    /// Each change is reported once, as by epoll.
     Edges,
-    /// Of what is so and the engine does not know yet, as by poll.
+    /// Every condition that the engine does not know yet is reported, as by poll.
     Levels,
-    /// The same, but a half-close or a failure is input, as by select.
+    /// The same, but a half-close or a failure is reported as input, as by select.
     LevelsOfTwoKinds,
 }
 
@@ -70,21 +88,23 @@ pub(crate) struct World {
     sites: Vec<SiteRules>,
     types: TypeTable,
     wires: Vec<(flash_engine::Key, Rc<RefCell<Wire>>)>,
-    /// Jobs finish by themselves, one turn after they were started.
+    /// The engine's connections to servers.
+    links: Vec<(flash_engine::Key, Rc<RefCell<Wire>>)>,
+    /// Jobs finish by themselves, one turn after their start.
     pub(crate) auto: bool,
     pub(crate) told: Told,
     clients: u64,
-    /// Where all clients come from, if they come from one address.
+    /// The address of all clients, if they share one.
     pub(crate) only_address: Option<std::net::IpAddr>,
     pub(crate) turns: u64,
 }
 
-/// What the next turn is told of a connection.
-fn news(engine: &Engine<Machine>, told: Told, key: Key, wire: &Wire) -> Option<Readiness> {
+/// The readiness of a connection that the next turn reports. `awaited` is what the engine awaits of it.
+fn news(told: Told, wire: &Wire, awaited: impl FnOnce() -> Option<Readiness>) -> Option<Readiness> {
     if told == Told::Edges {
         return wire.has_edge().then(|| wire.edge());
     }
-    let (mut level, awaited) = (wire.level(), engine.awaited(key)?);
+    let (mut level, awaited) = (wire.level(), awaited()?);
     if told == Told::LevelsOfTwoKinds {
         (level.hung_up, level.broken) = (false, false);
     }
@@ -98,13 +118,22 @@ fn news(engine: &Engine<Machine>, told: Told, key: Key, wire: &Wire) -> Option<R
 }
 
 impl World {
-    /// With [`rules`], two helpers, and jobs that finish by themselves.
+    /// Makes a world with [`rules`], two helpers, and jobs that finish by themselves.
     pub(crate) fn new() -> Self {
         Self::with(rules())
     }
 
     pub(crate) fn with(rules: Rules) -> Self {
-        let machine = Machine::new(2);
+        Self::with_store(rules, STORE)
+    }
+
+    /// Makes a world with a store of this size, if the rules have a store.
+    pub(crate) fn with_store(rules: Rules, size: StoreSize) -> Self {
+        let mut machine = Machine::new(2);
+        if rules.has_store {
+            machine.helpers.has_store = true;
+            machine.store = Some(WorkerStore::new(&Rc::new(RefCell::new(StoreHost::new(size)))));
+        }
         let sites = rules.sites.clone();
         let types = rules.types.clone();
         let engine = Engine::new(rules, machine.now);
@@ -114,6 +143,7 @@ impl World {
             sites,
             types,
             wires: Vec::new(),
+            links: Vec::new(),
             auto: true,
             told: Told::Edges,
             turns: 0,
@@ -122,7 +152,7 @@ impl World {
         }
     }
 
-    /// The same, where jobs finish by hand.
+    /// Makes a world whose jobs the test finishes by hand.
     pub(crate) fn by_hand() -> Self {
         let mut world = Self::new();
         world.auto = false;
@@ -130,11 +160,35 @@ impl World {
     }
 
     pub(crate) fn try_connect(&mut self) -> Option<Client> {
+        self.try_connect_or_why().ok()
+    }
+
+    pub(crate) fn try_connect_or_why(&mut self) -> Result<Client, WhyRefused> {
         let (socket, wire) = pair(0, self.machine.sockets_open.up());
         let address = self.address();
-        let key = self.engine.handle_accept(&mut self.machine, socket, address).ok()?;
+        let accepted = self.engine.handle_accept(&mut self.machine, socket, address);
+        let key = accepted.map_err(|(_, why)| why)?;
         self.wires.push((key, Rc::clone(&wire)));
-        Some(Client::new(key, wire))
+        Ok(Client::new(key, wire))
+    }
+
+    /// The gateway makes the connection that was asked for first. Returns the end of its server, which sends
+    /// and receives as a client does.
+    pub(crate) fn link(&mut self) -> Client {
+        let (key, _) = self.machine.asked.remove(0);
+        let (mut socket, wire) = pair(0, self.machine.sockets_open.up());
+        socket.is_link = true;
+        self.engine.handle_connected(&mut self.machine, key, socket);
+        self.links.push((key, Rc::clone(&wire)));
+        Client::new(key, wire)
+    }
+
+    /// The gateway cannot make the connection that was asked for first.
+    pub(crate) fn refuse_link(&mut self) {
+        let (key, _) = self.machine.asked.remove(0);
+        // ECONNREFUSED.
+        let why = std::io::Error::from_raw_os_error(111);
+        self.engine.handle_not_connected(&mut self.machine, key, &why);
     }
 
     /// The address of the next client: one of a few hundred, or the one that was set.
@@ -148,10 +202,11 @@ impl World {
         self.try_connect().expect("room for a connection")
     }
 
-    /// One turn of the loop, in the order of a worker's.
+    /// Runs one turn of the loop, in the order of a worker.
     pub(crate) fn turn(&mut self) {
         self.turns += 1;
         self.engine.handle_turn(self.machine.now);
+        self.hear_keeper();
         let finished: Vec<JobId> = if self.auto {
             self.machine.helpers.running.iter().map(|(id, _)| *id).collect()
         } else {
@@ -159,10 +214,18 @@ impl World {
         };
         self.wires.retain(|(_, wire)| !wire.borrow().is_closed());
         for (key, wire) in &self.wires {
-            let news = news(&self.engine, self.told, *key, &wire.borrow());
+            let news = news(self.told, &wire.borrow(), || self.engine.awaited(*key));
             if let Some(news) = news {
                 wire.borrow_mut().take_edge();
                 self.engine.handle_ready(&mut self.machine, *key, news);
+            }
+        }
+        self.links.retain(|(_, wire)| !wire.borrow().is_closed());
+        for (key, wire) in &self.links {
+            let news = news(self.told, &wire.borrow(), || self.engine.awaited_of_link(*key));
+            if let Some(news) = news {
+                wire.borrow_mut().take_edge();
+                self.engine.handle_link_ready(&mut self.machine, *key, news);
             }
         }
         let come = std::mem::take(&mut self.machine.helpers.coming);
@@ -178,9 +241,45 @@ impl World {
         }
         self.engine.handle_continued(&mut self.machine);
         self.engine.handle_timeouts(&mut self.machine);
+        if let Some(store) = &mut self.machine.store {
+            store.release();
+        }
     }
 
-    /// Whether a worker would have another turn without time passing.
+    /// Runs a turn of the keeper, then the worker drops the blocks that must leave.
+    pub(crate) fn hear_keeper(&mut self) {
+        let Some(store) = &mut self.machine.store else { return };
+        store.host().borrow_mut().turn(self.machine.now.monotonic_ms, ALL_ACTIONS);
+        for slot in store.hear() {
+            self.engine.handle_leaving(slot.into());
+        }
+        store.release();
+        store.host().borrow_mut().turn(self.machine.now.monotonic_ms, ALL_ACTIONS);
+    }
+
+    /// The store of a test that has one.
+    pub(crate) fn store(&self) -> &Rc<RefCell<StoreHost>> {
+        self.machine.store.as_ref().expect("a store").host()
+    }
+
+    /// Brings a block into the store, as a helper does that never waits. Returns false if that failed.
+    fn fill(&mut self, file: &FileHandle, block: u64) -> bool {
+        let Some(store) = &self.machine.store else { return false };
+        let (host, now) = (Rc::clone(store.host()), self.machine.now);
+        let Some(helper) = host.borrow_mut().begin(file, block, now.wall_ns) else { return false };
+        // Another block may have to leave first.
+        for _ in 0..2 {
+            self.hear_keeper();
+        }
+        let mut host = host.borrow_mut();
+        host.finish(helper);
+        host.turn(now.monotonic_ms, ALL_ACTIONS);
+        host.helper_gone(helper);
+        host.turn(now.monotonic_ms, ALL_ACTIONS);
+        host.has_block(&file.stat(), block)
+    }
+
+    /// Whether a worker would run another turn without time passing.
     pub(crate) fn is_busy(&self) -> bool {
         self.engine.poll_next_ms() == Some(0)
             || self.machine.helpers.coming > 0
@@ -189,10 +288,13 @@ impl World {
             || self
                 .wires
                 .iter()
-                .any(|(key, wire)| news(&self.engine, self.told, *key, &wire.borrow()).is_some())
+                .any(|(key, wire)| news(self.told, &wire.borrow(), || self.engine.awaited(*key)).is_some())
+            || self.links.iter().any(|(key, wire)| {
+                news(self.told, &wire.borrow(), || self.engine.awaited_of_link(*key)).is_some()
+            })
     }
 
-    /// Turns until there is nothing more to be done now.
+    /// Runs turns until there is nothing left to do now.
     pub(crate) fn run(&mut self) {
         for _ in 0..TURNS_MAX {
             if !self.is_busy() {
@@ -200,7 +302,7 @@ impl World {
             }
             self.turn();
         }
-        panic!("does not come to rest");
+        panic!("the world does not come to rest");
     }
 
     /// Lets time pass, with a turn whenever the engine asked for one.
@@ -217,10 +319,10 @@ impl World {
             self.turn();
             self.run();
         }
-        panic!("wakes up without end");
+        panic!("the engine wakes up again and again");
     }
 
-    /// Moves the clocks, and nothing else.
+    /// Moves the clocks and does nothing else.
     pub(crate) fn pass(&mut self, ms: u64) {
         self.machine.now.monotonic_ms += ms;
         self.machine.now.wall_ns += i128::from(ms) * 1_000_000;
@@ -231,18 +333,32 @@ impl World {
         self.machine.now.monotonic_ms - START_MS
     }
 
-    /// Does a running job's task, and keeps what came of it from the engine.
+    /// Does a running job's task, but withholds the result from the engine.
     pub(crate) fn perform(&mut self, id: JobId) -> Outcome<FileHandle> {
         let task = self.machine.helpers.finish(id);
-        self.machine.helpers.perform(&task, &mut self.machine.files, &self.sites, &self.types)
+        if let (Task::Fill { file, block }, None) = (&task, self.machine.helpers.failure) {
+            self.fill(file, *block);
+            return Outcome::Loaded;
+        }
+        let outcome = self.machine.helpers.perform(&task, &mut self.machine.files, &self.sites, &self.types);
+        if let Outcome::Found(Finding::File { plain, .. }) = &outcome
+            && let Some(file) = &plain.file
+            && !self.machine.helpers.thrash
+        {
+            let is_small = plain.stat.size_bytes <= SMALL_FILE_BYTES_MAX;
+            if !self.fill(file, 0) && is_small && self.machine.helpers.has_store {
+                file.inode.borrow_mut().load(0, plain.stat.size_bytes);
+            }
+        }
+        outcome
     }
 
-    /// Tells the engine what came of a job.
+    /// Passes the outcome of a job to the engine.
     pub(crate) fn deliver(&mut self, id: JobId, outcome: Outcome<FileHandle>) {
         self.engine.handle_job(&mut self.machine, id, outcome);
     }
 
-    /// Does a running job's task and tells the engine.
+    /// Does a running job's task and passes the result to the engine.
     pub(crate) fn finish(&mut self, id: JobId) {
         if self.machine.helpers.running.iter().any(|(other, _)| *other == id) {
             let outcome = self.perform(id);
@@ -250,7 +366,7 @@ impl World {
         }
     }
 
-    /// The helper of a job dies; another takes its place.
+    /// The helper of a job dies, and another takes its place.
     pub(crate) fn lose(&mut self, id: JobId) {
         drop(self.machine.helpers.finish(id));
         self.deliver(id, Outcome::Lost);
@@ -259,18 +375,18 @@ impl World {
     /// The one job that is running.
     pub(crate) fn job(&self) -> JobId {
         let running = &self.machine.helpers.running;
-        assert_eq!(running.len(), 1, "one running job, not {running:?}");
+        assert_eq!(running.len(), 1, "there must be one running job, not {running:?}");
         running[0].0
     }
 
-    /// Finishes the one running job and goes on.
+    /// Finishes the one running job and continues.
     pub(crate) fn finish_job(&mut self) {
         let id = self.job();
         self.finish(id);
         self.run();
     }
 
-    /// A GET over a new connection, to its answer.
+    /// Sends a GET over a new connection and runs until the answer is complete.
     pub(crate) fn get(&mut self, path: &str) -> Response {
         let client = self.connect();
         client.get(path);
@@ -281,7 +397,7 @@ impl World {
         response
     }
 
-    /// Sends a request over a new connection and gives what came back, and the client.
+    /// Sends a request over a new connection. Returns the client and the answer.
     pub(crate) fn ask(&mut self, request: impl AsRef<[u8]>) -> (Client, Response) {
         let client = self.connect();
         client.send(request);
@@ -290,7 +406,7 @@ impl World {
         (client, response)
     }
 
-    /// All clients leave; nothing may be left behind but what caches hold within their bounds.
+    /// All clients leave; only caches, within their bounds, can hold anything after that.
     pub(crate) fn end(&mut self) {
         for (key, wire) in std::mem::take(&mut self.wires) {
             if !wire.borrow().is_closed() {
@@ -298,15 +414,24 @@ impl World {
                 self.engine.handle_ready(&mut self.machine, key, broken);
             }
         }
+        self.links.iter().for_each(|(key, wire)| Client::new(*key, Rc::clone(wire)).reset());
         self.auto = true;
         self.run();
         let counters = self.engine.counters();
         assert_eq!(counters.connections, 0);
         assert_eq!(counters.sends.sum(), self.machine.calls.sent_bytes, "bytes miscounted");
-        assert!(counters.responses.iter().sum::<u64>() <= counters.requests, "answers to nothing");
+        assert!(
+            counters.responses.iter().sum::<u64>() <= counters.requests,
+            "there are more answers than requests"
+        );
         assert_eq!(self.machine.sockets_open.get(), 0, "sockets left open");
+        assert_eq!(counters.links.links, self.machine.asked.len(), "links left behind");
         assert_eq!((counters.jobs_queued, counters.jobs_running), (0, 0), "jobs left behind");
         assert_eq!(counters.panics, 0, "{:?}", self.machine.reports);
+        if self.machine.store.is_some() {
+            self.hear_keeper();
+            self.store().borrow().check_end();
+        }
     }
 }
 

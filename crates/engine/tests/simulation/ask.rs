@@ -1,4 +1,4 @@
-//! What a client asks for: how it is worded, and by the RFCs' rules what it means for a given file.
+//! A client's request: its words, and its meaning for a given file by the rules of the RFCs.
 
 use crate::disk::Disk;
 use crate::rng::Rng;
@@ -21,7 +21,7 @@ pub(crate) enum Condition {
     UnmodifiedSince(i64),
 }
 
-/// `Accept-Encoding`, and the codings it takes by place in [`CODINGS`], the best first; 3 is none.
+/// `Accept-Encoding`, and the accepted codings as indices of [`CODINGS`], best first; 3 stands for no coding.
 type Encoding = (&'static str, &'static [usize]);
 
 const ENCODINGS: [Encoding; 8] = [
@@ -35,32 +35,32 @@ const ENCODINGS: [Encoding; 8] = [
     ("*;q=0", &[]),
 ];
 
-/// A request, and how far it is.
+/// A request and its progress.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
-    /// By place in [`Disk::targets`]; None for one that is malformed.
+    /// An index of [`Disk::targets`]; None for a malformed request.
     pub(crate) target: Option<usize>,
     pub(crate) method: Method,
-    /// No site is asked for that there is.
+    /// Whether the request is for a host without a site.
     pub(crate) astray: bool,
     pub(crate) json: bool,
     pub(crate) encoding: Option<Encoding>,
-    /// First and last byte of each, as worded.
+    /// First and last byte of each range, as written.
     pub(crate) ranges: Vec<(Option<u64>, Option<u64>)>,
     pub(crate) if_range: Option<Condition>,
     pub(crate) condition: Option<Condition>,
-    /// The client asks for the end of the connection.
+    /// The client asks for the connection to be closed.
     pub(crate) closes: bool,
     pub(crate) http10: bool,
     pub(crate) has_body: bool,
-    /// Is never whole, one of many that take the room for input.
+    /// A head that is never completed, one of many that use up the room for input.
     pub(crate) hoards: bool,
     pub(crate) bytes: Vec<u8>,
-    /// The stream that it is sent on, where its connection has several.
+    /// The stream of the request, if its connection has several.
     pub(crate) stream: u16,
-    /// By when, in turns, it has to be answered beside the others of its connection.
+    /// The turn by which it must be answered, whatever the others of its connection wait for.
     pub(crate) promised_turn: Option<u64>,
-    /// Where it ends among all bytes that its client sends.
+    /// Where it ends, counted in all bytes that its client sends.
     pub(crate) end_at: u64,
     pub(crate) first_ms: u64,
     pub(crate) whole_ms: u64,
@@ -68,7 +68,7 @@ pub(crate) struct Ask {
     pub(crate) whole_turn: Option<u64>,
 }
 
-/// Less than a head may have.
+/// Shorter than the longest head allowed.
 const HOARD_BYTES: usize = 31_000;
 
 const MALFORMED: [&[u8]; 8] = [
@@ -132,7 +132,7 @@ impl Ask {
         ask
     }
 
-    /// The beginning of a head.
+    /// The beginning of a head that never ends.
     pub(crate) fn hoarding() -> Self {
         let mut ask = Self::plain(None);
         ask.hoards = true;
@@ -140,7 +140,7 @@ impl Ask {
         ask
     }
 
-    /// The same in words that a connection of several streams takes.
+    /// The same request, as sent on a connection of several streams.
     pub(crate) fn on_a_stream(self, rng: &mut Rng, disk: &Disk) -> Self {
         let mut ask = Self { closes: false, http10: false, has_body: false, ..self };
         ask.word(disk, rng);
@@ -153,7 +153,7 @@ impl Ask {
         self.method == Method::Get && self.encoding.is_none() && !conditional && !self.has_body
     }
 
-    /// A GET of whatever variant.
+    /// A GET with any accepted codings.
     pub(crate) fn coded(rng: &mut Rng, disk: &Disk, target: usize) -> Self {
         let mut ask = Self::plain(Some(target));
         ask.encoding = Some(rng.pick(&ENCODINGS));
@@ -161,7 +161,7 @@ impl Ask {
         ask
     }
 
-    /// Any sensible request for a target.
+    /// A random valid request for a target.
     pub(crate) fn random(rng: &mut Rng, disk: &Disk, target: usize, unrouted: bool) -> Self {
         let mut ask = Self::plain(Some(target));
         if rng.chance(45) {
@@ -183,7 +183,7 @@ impl Ask {
         ask.has_body = rng.chance(12);
         let places = disk.files_of(target);
         let any = |rng: &mut Rng| {
-            // Of any state that it ever had: what an old cache would ask with.
+            // Any state that the file ever had, as in the conditional request of an old cache.
             let named = &disk.named[places[rng.place(places.len())]];
             let state = &named.states[rng.place(named.states.len())];
             state.file.as_ref().map(|(stat, _)| *stat)
@@ -286,8 +286,8 @@ impl Ask {
         self.bytes = format!("{text}\r\n{body}").into_bytes();
     }
 
-    /// The sibling, by place in [`CODINGS`], that this client is to be sent of those that there are;
-    /// 3 for the file as it is, None when it takes nothing of what there is.
+    /// The sibling that this client must be sent, as an index of [`CODINGS`], if these siblings exist. 3
+    /// stands for the plain file, None if the client accepts none of them.
     pub(crate) fn coding(&self, there: [bool; 3]) -> Option<usize> {
         if there == [false; 3] {
             return Some(3);
@@ -296,8 +296,8 @@ impl Ask {
         takes.iter().copied().find(|place| *place == 3 || there[*place])
     }
 
-    /// The parts of a file of this size that are asked for; None when all of it is, and an empty
-    /// list when what is asked for is not there.
+    /// The requested parts of a file of this size. None if all of it is requested; an empty list if the
+    /// requested parts do not exist.
     pub(crate) fn parts(&self, size_bytes: u64) -> Option<Vec<(u64, u64)>> {
         // An empty file is always sent whole.
         if self.ranges.is_empty() || self.method != Method::Get || size_bytes == 0 {
@@ -314,7 +314,7 @@ impl Ask {
                 parts.push((start, end));
             }
         }
-        // Parts that touch are sent as one, in the place of the earliest.
+        // Parts that touch are sent as one, at the position of the earliest.
         while let Some((a, b)) = touching(&parts) {
             let gone = parts.remove(b);
             parts[a] = (parts[a].0.min(gone.0), parts[a].1.max(gone.1));

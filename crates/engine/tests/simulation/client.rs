@@ -1,4 +1,5 @@
-//! A client: what it still has to say, and how it reads what comes.
+//! A client of the simulation: the requests that it still has to send, and a check of everything that it
+//! receives.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,75 +8,77 @@ use crate::machine::Client;
 use crate::machine::response::parse_head;
 use crate::oracle::{Facts, Piece};
 
-/// Kinds of frames of a connection of several streams.
+/// Kinds of frames on a connection of several streams.
 const HEAD: u8 = 1;
 const DATA: u8 = 2;
 const END: u8 = 3;
 const ABORT: u8 = 4;
-/// Before what a frame of the server holds: stream, kind and length.
+/// The header of a frame from the server: stream, kind and length.
 const FRAME_HEAD_BYTES: usize = 7;
-/// The most bytes of a frame.
+/// Maximum number of bytes in a frame.
 pub(crate) const FRAME_BYTES_MAX: usize = 16 * 1024;
-/// Requests of one connection that the server answers at once.
+/// Maximum number of requests of one connection that the server answers at the same time.
 pub(crate) const STREAMS_MAX: usize = 8;
 
 /// One client and its connection.
 pub(crate) struct Peer {
     pub(crate) client: Client,
-    /// Asks for what is in memory, one at a time, and is to be answered at once.
+    /// Requests only files in memory, one at a time, and must be answered at once.
     pub(crate) hot: bool,
-    /// One of many that came at once.
+    /// One of many clients that came at once.
     pub(crate) crowd: bool,
-    /// Speaks the protocol of streams: its requests are answered at once and in any order.
+    /// Speaks the protocol of streams: its requests are answered concurrently and in any order.
     pub(crate) streams: bool,
-    /// What has no answer yet, in order.
+    /// Requests without a complete answer, in order.
     pub(crate) asks: VecDeque<Ask>,
-    /// What is still to be sent of them.
+    /// The bytes of these requests that are still to be sent.
     pub(crate) unsent: VecDeque<u8>,
     pub(crate) sent_bytes: u64,
-    /// Requests that it will still make.
+    /// How many requests it will still make.
     pub(crate) more: u64,
-    /// The most that it sends at once, and how long it waits in between.
+    /// Maximum number of bytes that it sends at once. Between two sends it waits.
     pub(crate) piece_bytes: u64,
     pub(crate) gap_ms: u64,
-    /// Sends one request after the other was answered.
+    /// Sends each request only after the previous answer.
     pub(crate) serial: bool,
-    /// Reads so many bytes at once; None reads all as it comes.
+    /// Reads this many bytes at once; None reads everything as it comes.
     pub(crate) room: Option<u64>,
-    /// Has let the server wait for room at some time.
+    /// Whether the server ever had to wait for this client to read.
     pub(crate) slow: bool,
-    /// Since when the server has more for it than there is room, and nothing has come.
+    /// Since when the server has more for it than there is room, and no byte has come.
     pub(crate) stuck_since_ms: Option<u64>,
     pub(crate) ended: bool,
     pub(crate) reset: bool,
-    /// The server said that this is the end.
+    /// Whether the server announced the end of the connection.
     pub(crate) last_heard: bool,
     pub(crate) closed: bool,
-    /// Closed to make room for another.
+    /// Whether it was closed to make room for another connection.
     pub(crate) evicted: bool,
-    /// When it last sent or was answered something.
+    /// When it connected.
+    pub(crate) came_ms: u64,
+    /// When it last sent something or got an answer.
     pub(crate) active_ms: u64,
-    /// When it was answered last.
+    /// When it last got an answer.
     pub(crate) answered_ms: u64,
-    /// When it was answered last, by turn.
+    /// The turn in which it last got an answer.
     pub(crate) answered_turn: u64,
     pub(crate) answers: u64,
-    /// Of its latest answer.
+    /// The status of its latest answer.
     pub(crate) status: u16,
     pub(crate) received_bytes: u64,
-    /// Received and not read yet.
+    /// Bytes received and not parsed yet.
     inbox: Vec<u8>,
-    /// What is still to come of the answer under way.
+    /// The expected rest of the current answer.
     pieces: VecDeque<Piece>,
     in_body: bool,
-    /// The rest of each answer whose head has come, by stream.
+    /// The expected rest of each answer whose head has come, by stream.
     lanes: BTreeMap<u16, VecDeque<Piece>>,
     asked: u16,
-    /// Targets of requests that were answered to the end since somebody looked.
+    /// Targets of requests that were answered completely since the last check.
     pub(crate) finished: Vec<usize>,
-    /// Sends all that it has to say as [`Peer::send_burst`] does.
+    /// Sends everything as [`Peer::send_burst`] does.
     pub(crate) bursts: bool,
-    /// The turn in which its answer has to be whole, for that is in memory.
+    /// The turn by which its answer must be complete, because it is in memory.
     pub(crate) promised_turn: Option<u64>,
 }
 
@@ -101,6 +104,7 @@ impl Peer {
             last_heard: false,
             closed: false,
             evicted: false,
+            came_ms: now_ms,
             active_ms: now_ms,
             answered_ms: now_ms,
             answered_turn: 0,
@@ -118,7 +122,7 @@ impl Peer {
         }
     }
 
-    /// Puts a request behind the others.
+    /// Appends a request.
     pub(crate) fn push(&mut self, mut ask: Ask) {
         if self.streams {
             self.asked += 1;
@@ -131,7 +135,7 @@ impl Peer {
         self.asks.push_back(ask);
     }
 
-    /// Sends the next piece; it arrives in `turn`.
+    /// Sends the next piece, which arrives in `turn`.
     pub(crate) fn send(&mut self, now_ms: u64, turn: u64) {
         let bytes = self.piece_bytes.min(self.unsent.len() as u64);
         let piece: Vec<u8> = self.unsent.drain(..bytes as usize).collect();
@@ -139,8 +143,8 @@ impl Peer {
         self.note_sent(bytes, now_ms, turn);
     }
 
-    /// Sends every request as a piece that arrives when the one before it was received, and nothing after them: the
-    /// server knows of the end from the start.
+    /// Sends every request as a piece that arrives when the previous one was received, and then closes its
+    /// side: the server knows of the end from the start.
     pub(crate) fn send_burst(&mut self, now_ms: u64, turn: u64) {
         let pieces: Vec<Vec<u8>> = self.asks.iter().map(|ask| ask.bytes.clone()).collect();
         let bytes = std::mem::take(&mut self.unsent).len() as u64;
@@ -167,7 +171,7 @@ impl Peer {
         }
     }
 
-    /// The request that is to be answered next, if any of it was sent.
+    /// The request that must be answered next, if any of it was sent.
     pub(crate) fn next_ask(&self) -> Option<&Ask> {
         self.asks.front().filter(|ask| ask.first_ms != u64::MAX)
     }
@@ -182,7 +186,7 @@ impl Peer {
         if self.streams { self.lanes.contains_key(&ask.stream) } else { self.has_part() }
     }
 
-    /// How far the client has come in files: the target of the request, and the next byte.
+    /// The positions in files that the client has reached: the target of the request, and the next byte.
     pub(crate) fn places_in_files(&self) -> impl Iterator<Item = (usize, u64)> {
         let of_streams = self.asks.iter().filter_map(|ask| Some((ask.target?, self.lanes.get(&ask.stream)?)));
         let in_order = self.asks.front().filter(|_| self.in_body).and_then(|ask| ask.target);
@@ -198,7 +202,7 @@ impl Peer {
         self.asks.is_empty() && self.more == 0
     }
 
-    /// Reads what has come and holds it against what may come.
+    /// Parses the received bytes and compares them with the allowed answers.
     pub(crate) fn read(&mut self, facts: &Facts<'_>, turn: u64) -> Result<(), String> {
         let bytes = self.client.take_bytes();
         self.received_bytes += bytes.len() as u64;
@@ -223,7 +227,7 @@ impl Peer {
             let Some((head, head_bytes)) = parse_head(&self.inbox[at..]) else { break };
             at += head_bytes;
             let ask = self.asks.front().filter(|ask| ask.first_ms != u64::MAX && !self.last_heard);
-            let Some(ask) = ask else { return Err(format!("nobody asked for this: {}", head.head)) };
+            let Some(ask) = ask else { return Err(format!("an answer without a request: {}", head.head)) };
             if head.status == 100 {
                 continue;
             }
@@ -245,7 +249,7 @@ impl Peer {
         self.answers += 1;
     }
 
-    /// Reads the frames that have come.
+    /// Parses the received frames.
     fn read_frames(&mut self, facts: &Facts<'_>, turn: u64) -> Result<(), String> {
         let inbox = std::mem::take(&mut self.inbox);
         let mut rest = &inbox[..];
@@ -265,11 +269,11 @@ impl Peer {
         (stream, kind, payload): Frame<'_>,
     ) -> Result<(), String> {
         let asked = |ask: &Ask| ask.stream == stream && ask.whole_turn.is_some_and(|whole| whole <= turn);
-        let number = self.asks.iter().position(asked).ok_or("nobody asked for this")?;
+        let number = self.asks.iter().position(asked).ok_or("a frame without a request")?;
         match kind {
             HEAD => {
                 let parsed = parse_head(payload).filter(|(_, head_bytes)| *head_bytes == payload.len());
-                let (head, _) = parsed.ok_or("a frame that is no head")?;
+                let (head, _) = parsed.ok_or("a HEAD frame without a valid head")?;
                 let ask = &self.asks[number];
                 let judged = facts.judge(ask, &head);
                 let pieces = judged.map_err(|why| format!("{why}\n{}to {}", head.head, wording(ask)))?;
@@ -279,13 +283,13 @@ impl Peer {
                 }
             }
             DATA => {
-                let pieces = self.lanes.get_mut(&stream).ok_or("bytes before their head")?;
+                let pieces = self.lanes.get_mut(&stream).ok_or("data before its head")?;
                 if payload.is_empty() || take_body(pieces, payload)? != payload.len() {
                     return Err("more bytes than the head says".into());
                 }
             }
             END => {
-                let mut pieces = self.lanes.remove(&stream).ok_or("an end before the head")?;
+                let mut pieces = self.lanes.remove(&stream).ok_or("an end before its head")?;
                 take_body(&mut pieces, &[])?;
                 if !pieces.is_empty() {
                     return Err("fewer bytes than the head says".into());
@@ -305,10 +309,10 @@ impl Peer {
     }
 }
 
-/// A frame: its stream, its kind, and what it holds.
+/// A frame: its stream, its kind, and its payload.
 type Frame<'b> = (u16, u8, &'b [u8]);
 
-/// The frame at the front, if it is whole.
+/// The frame at the front of `bytes`, if it is complete.
 fn whole_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, String> {
     let Some(([s0, s1, kind, l0, l1, l2, l3], rest)) = bytes.split_first_chunk::<FRAME_HEAD_BYTES>() else {
         return Ok(None);
@@ -320,7 +324,7 @@ fn whole_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, String> {
     Ok(rest.get(..length).map(|payload| (u16::from_be_bytes([*s0, *s1]), *kind, payload)))
 }
 
-/// Takes bytes off the front that the pieces call for; gives how many.
+/// Removes the expected bytes from the front of `bytes`. Returns how many.
 fn take_body(pieces: &mut VecDeque<Piece>, bytes: &[u8]) -> Result<usize, String> {
     let mut taken = 0;
     while let Some(piece) = pieces.front_mut() {
@@ -343,7 +347,7 @@ fn take_body(pieces: &mut VecDeque<Piece>, bytes: &[u8]) -> Result<usize, String
                 *left -= n;
                 page.extend_from_slice(&rest[..n]);
                 if *left == 0 && !String::from_utf8_lossy(page).contains(&status.to_string()) {
-                    return Err(format!("a page that is not of a {status}: {}", page.escape_ascii()));
+                    return Err(format!("the page does not match status {status}: {}", page.escape_ascii()));
                 }
                 (n, rest[..n].to_vec(), *left)
             }
@@ -358,7 +362,7 @@ fn take_body(pieces: &mut VecDeque<Piece>, bytes: &[u8]) -> Result<usize, String
         };
         if rest[..n] != wanted[..] {
             let at = rest.iter().zip(&wanted).position(|(a, b)| a != b);
-            return Err(format!("other bytes than those of the head's version, from {at:?} of {n} on"));
+            return Err(format!("the bytes from {at:?} of {n} on do not belong to the version of the head"));
         }
         taken += n;
         if left > 0 {

@@ -1,5 +1,5 @@
-//! What the disk holds and has held: every state of every file, from when until when, so that the
-//! oracle can tell what an answer may say. All changes are made through here.
+//! The history of the disk: every state of every file with its time, so that the oracle knows which answers
+//! are allowed. All changes are made through this module.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,7 @@ use crate::machine::{Content, Files, KIB, Machine, Meddling};
 use crate::oracle::stands_for;
 use crate::rng::Rng;
 
-/// Extensions of precompressed siblings, and their names in `Content-Encoding`: the server's
-/// favourite first.
+/// Extensions of precompressed siblings and their names in `Content-Encoding`, the server's favourite first.
 pub(crate) const CODINGS: [(&str, &str); 3] = [(".br", "br"), (".zst", "zstd"), (".gz", "gzip")];
 
 /// One state of a file under a name.
@@ -28,25 +27,25 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(crate) struct Named {
     pub(crate) path: String,
-    /// In order; the last one is the present.
+    /// In order; the last one is current.
     pub(crate) states: Vec<State>,
-    /// The name was always in memory: nothing older than the freshness may be served of it.
+    /// Whether the name was always in memory: no state older than the freshness interval is allowed.
     pub(crate) strict: bool,
-    /// Neither changed, nor evicted, nor forgotten, nor failing.
+    /// Whether the file never changes, leaves memory, loses its cached name, or fails.
     pub(crate) hot: bool,
-    /// When something last happened that may cost an answer from this file.
+    /// When something last happened that can excuse an error for this file.
     pub(crate) excuse_ms: u64,
     pub(crate) failing: bool,
-    /// It has had more than one state.
+    /// Whether it has had more than one state.
     pub(crate) changed: bool,
-    /// It was ever written to in place.
+    /// Whether it was ever written in place.
     pub(crate) written: bool,
-    /// How the present file is written to: one that is rewritten and grows between two looks cannot be told from one that
-    /// only grows, so a file does one or the other.
+    /// How the present file is written. A file that is rewritten and also grows between two checks looks the
+    /// same as one that only grows, so a file does only one of the two.
     writes: Writes,
 }
 
-/// How a file is written to in place.
+/// How a file is written in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writes {
     NotYet,
@@ -54,10 +53,10 @@ enum Writes {
     Rewrite,
 }
 
-/// What an address leads to.
+/// The result of looking up an address.
 #[derive(Clone, Debug)]
 pub(crate) enum Lead {
-    /// A file and its precompressed siblings, by their places in [`Disk::named`].
+    /// A file and its precompressed siblings, as indices of [`Disk::named`].
     File {
         plain: usize,
         coded: [Option<usize>; 3],
@@ -70,15 +69,15 @@ pub(crate) enum Lead {
     Error,
 }
 
-/// An address that clients ask for.
+/// An address that clients request.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) site: u16,
-    /// The decoded path, beginning with a slash.
+    /// The decoded path; it begins with a slash.
     pub(crate) path: String,
     pub(crate) lead: Lead,
     pub(crate) content_type: &'static str,
-    /// When a job on this path last failed or was lost.
+    /// When a job for this path last failed or was lost.
     pub(crate) excuse_ms: u64,
 }
 
@@ -86,13 +85,13 @@ pub(crate) struct Target {
 pub(crate) struct Disk {
     pub(crate) named: Vec<Named>,
     pub(crate) targets: Vec<Target>,
-    /// Whether tags hold the time of change.
+    /// Whether entity tags include the time of the last metadata change.
     pub(crate) etag_of_change: bool,
-    /// The name under which each inode is or was.
+    /// The name under which each inode is or was found.
     inodes: BTreeMap<u64, usize>,
-    /// Makes every time stamp unlike any other.
+    /// Makes every time stamp unique.
     stamps: i128,
-    /// The change that was handed to the machine, with the state that it ends.
+    /// The change that was given to the machine: name and state number.
     meddled: Option<(usize, usize)>,
 }
 
@@ -120,7 +119,7 @@ const SIZES: [u64; 20] = [
 ];
 
 impl Disk {
-    /// Adds a file with a content of `size_bytes`, or a name without one. Gives its place.
+    /// Adds a file with a content of `size_bytes`, or a name without a file. Returns its index.
     pub(crate) fn add(
         &mut self,
         machine: &mut Machine,
@@ -150,7 +149,7 @@ impl Disk {
     }
 
     pub(crate) fn size(rng: &mut Rng) -> u64 {
-        // Large ones cost most of the time that a run takes.
+        // Large files take most of the time of a run, so they are rare.
         let last = if rng.chance(20) { SIZES.len() } else { 14 };
         SIZES[rng.place(last)]
     }
@@ -161,7 +160,7 @@ impl Disk {
 
     /// The present state.
     pub(crate) fn now(&self, place: usize) -> &State {
-        self.named[place].states.last().expect("there is always one")
+        self.named[place].states.last().expect("a name always has a state")
     }
 
     fn stamp(&mut self, machine: &mut Machine, rng: &mut Rng) -> i128 {
@@ -182,7 +181,7 @@ impl Disk {
         states.push(State { until_ms: u64::MAX, file });
     }
 
-    /// Puts a new file in the place of what is there, as a rename does.
+    /// Puts a new file in place of the old one, as a rename does.
     pub(crate) fn replace(&mut self, machine: &mut Machine, rng: &mut Rng, place: usize, size_bytes: u64) {
         self.settle_file(machine, place);
         self.set_failing(machine, place, false);
@@ -205,7 +204,7 @@ impl Disk {
         self.begin_state(place, machine.now.monotonic_ms, None);
     }
 
-    /// Writes into the file: new bytes, fewer, or more.
+    /// Writes to the file: new bytes, fewer, or more.
     pub(crate) fn write(&mut self, machine: &mut Machine, rng: &mut Rng, place: usize) {
         self.settle_file(machine, place);
         let Some((mut stat, old)) = self.now(place).file.clone() else { return };
@@ -228,7 +227,7 @@ impl Disk {
         let now_ms = machine.now.monotonic_ms;
         if rng.chance(50) {
             self.settle(machine);
-            // In the middle of the engine's next look at it.
+            // The change happens during the engine's next check of the file.
             machine.meddling = Some(Meddling { inode: stat.inode, content: content.clone(), now_ns });
             self.named[place].changed = true;
             let states = &mut self.named[place].states;
@@ -241,7 +240,7 @@ impl Disk {
         self.named[place].excuse_ms = now_ms;
     }
 
-    /// Sees whether a change that was left to the machine has been made; called after each turn.
+    /// Records a change that was left to the machine, once it is made. Called after each turn.
     pub(crate) fn note_meddling(&mut self, machine: &Machine) {
         if machine.meddling.is_none()
             && let Some((place, state)) = self.meddled.take()
@@ -251,14 +250,14 @@ impl Disk {
         }
     }
 
-    /// A change of this file that was never made is taken back.
+    /// Takes back a change of this file that was never made.
     fn settle_file(&mut self, machine: &mut Machine, place: usize) {
         if self.meddled.is_some_and(|(other, _)| other == place) {
             self.settle(machine);
         }
     }
 
-    /// The same of any file.
+    /// Takes back a change of any file that was never made.
     pub(crate) fn settle(&mut self, machine: &mut Machine) {
         self.note_meddling(machine);
         machine.meddling = None;
@@ -267,7 +266,7 @@ impl Disk {
         }
     }
 
-    /// Reading the file fails, or no longer.
+    /// Makes reads of the file fail, or succeed again.
     pub(crate) fn set_failing(&mut self, machine: &mut Machine, place: usize, fails: bool) {
         if self.now(place).file.is_some() && self.named[place].failing != fails {
             machine.files.inode(&self.named[place].path).fails = fails;
@@ -294,7 +293,7 @@ impl Disk {
         machine.files.forget_name(&self.named[place].path);
     }
 
-    /// What a job has loaded is evicted again before it can be used.
+    /// Evicts pages that a job has loaded before they can be used.
     pub(crate) fn thrash(&self, machine: &mut Machine, inode: u64) {
         if let Some(place) = self.inodes.get(&inode)
             && self.now(*place).file.is_some()
@@ -304,13 +303,13 @@ impl Disk {
         }
     }
 
-    /// How many bytes the answer is made of, if all that it takes is in memory: the names, and what
-    /// is resident of the file.
+    /// The length of the answer, if everything that it needs is in memory: the names, and the resident bytes
+    /// of the file.
     pub(crate) fn in_memory(&self, machine: &Machine, ask: &Ask) -> Option<u64> {
         let target = ask.target?;
         let Lead::File { plain, coded } = &self.targets[target].lead else { return None };
         let places = self.files_of(target);
-        // An earlier state may be believed for a while, and is elsewhere on the disk.
+        // An earlier state can still be served for a while, and its pages need not be in memory.
         if places.iter().any(|place| self.named[*place].changed) {
             return None;
         }
@@ -334,24 +333,24 @@ impl Disk {
         (steady && machine.files.look(path).is_resident()).then_some(size_bytes)
     }
 
-    /// Siblings that are not there are looked for, too.
+    /// Absent siblings are looked up too.
     fn siblings_cached(&self, machine: &Machine, plain: usize) -> bool {
         let path = &self.named[plain].path;
         CODINGS.iter().all(|(extension, _)| machine.files.is_cached(&format!("{path}{extension}")))
     }
 
-    /// Notes that a job on this inode gave nothing.
+    /// Records that a job for this inode failed.
     pub(crate) fn excuse_inode(&mut self, inode: u64, now_ms: u64) {
         if let Some(place) = self.inodes.get(&inode) {
             self.named[*place].excuse_ms = now_ms;
             return;
         }
-        // A listing, which has no name.
+        // An inode without a name belongs to a listing.
         let listings = self.targets.iter_mut().filter(|target| matches!(target.lead, Lead::Listing));
         listings.for_each(|target| target.excuse_ms = now_ms);
     }
 
-    /// The same of a job on a path.
+    /// Records that a job for this path failed.
     pub(crate) fn excuse_path(&mut self, site: SiteId, path: &[u8], now_ms: u64) {
         for target in &mut self.targets {
             if target.site == site.0 && target.path.as_bytes() == path {
@@ -360,8 +359,8 @@ impl Disk {
         }
     }
 
-    /// The tag of a state of a file, in a coding by place in [`CODINGS`]: length, modification and, where
-    /// the rules say so, change.
+    /// The entity tag of a state of a file in a coding (an index of [`CODINGS`]), from length, modification
+    /// time and, if the rules say so, change time.
     pub(crate) fn etag(&self, stat: &FileStat, coding: usize) -> String {
         let change = if self.etag_of_change { format!("-{:x}", stat.changed_ns) } else { String::new() };
         let suffix = CODINGS.get(coding).map(|(_, name)| format!("-{name}")).unwrap_or_default();
@@ -373,7 +372,7 @@ impl Disk {
         self.inodes.get(&inode).copied()
     }
 
-    /// The names that a target may be answered from.
+    /// The names that can answer requests for a target.
     pub(crate) fn files_of(&self, target: usize) -> Vec<usize> {
         match &self.targets[target].lead {
             Lead::File { plain, coded } => [Some(*plain)].iter().chain(coded).flatten().copied().collect(),
@@ -381,7 +380,7 @@ impl Disk {
         }
     }
 
-    /// Whether anything has happened since that may cost an answer to this target.
+    /// Whether anything since `since_ms` can excuse an error for this target.
     pub(crate) fn is_excused(&self, target: usize, since_ms: u64) -> bool {
         self.targets[target].excuse_ms >= since_ms
             || self
@@ -391,7 +390,7 @@ impl Disk {
     }
 }
 
-/// A place that no look-up gets past.
+/// Adds files that make every look-up below them fail.
 pub(crate) fn add_obstacles(files: &mut Files, root: &str) {
     files.add_special(&format!("{root}special"));
     files.add_error(&format!("{root}denied"), LookUpError::Denied);

@@ -1,45 +1,56 @@
-//! The engine in random worlds, each made from one seed: settings, files, clients, and a disk, helpers
-//! and clocks of which everything may go wrong.
+//! The engine in random worlds, each made from one seed: settings, files, clients, and a disk, helpers and
+//! clocks that can fail in every way.
 //!
-//! What is checked, after each turn of the loop where it can be:
+//! Properties, checked after each turn of the loop if possible:
 //!
-//! * **answers**: each is for the oldest request that has no answer yet, and is of one state of its
-//!   file, head and every byte, or an error for which there is a reason ([`oracle`]). Once a state was sent, nobody who
-//!   asks afterwards is sent an older one; a listing is as fresh as its name; a 503 says when to try again.
-//! * **the promise**: a request that is the only one of its connection, from a client that reads, whose
-//!   answer is in memory, is answered in the turn in which its last byte arrives. Jobs end in later
-//!   turns, and no call of the machine waits, so such an answer cannot have come from the disk. In memory
-//!   are names that a cached look-up finds with a file that is resident, never changed before; and
-//!   without either, a small file that was sent before where the content cache is large enough for all.
-//!   A file above the share of a turn has one more turn for each share.
-//! * **streams**: on a connection with several requests at once, one whose answer is in memory is answered within the
-//!   turns that its frames take, whatever the others wait for.
-//! * **cut**: a connection is closed without an answer only for a reason: the client's own, a timeout,
-//!   a change of the file, a failed or lost job of this file or path, a jump of the clock, a drain.
-//! * **bytes per turn**, **fairness**, **connections**, **bounds**: nothing goes beyond its bound: neither jobs in all
-//!   and of one client, nor input, nor what is loaded ahead of a client.
-//! * **turns of sites**: of two sites that wait for helpers neither has two jobs started before one of the other.
-//! * **least rate**: a client that takes nothing is cut.
-//! * **jobs**, **sockets**, **leaks**: nothing outlives its owner, at the end not even the engine's files.
-//! * **timeouts**, **timers**: what is due is done, also to a head that comes piece by piece; no timer is left over.
-//! * **progress**, **rest**: with the disk well again everybody is answered, and then nothing moves.
-//! * **determinism**: a second run is alike in each event and each call.
+//! - **answers**: each answers the oldest unanswered request, and it is one state of its file (head and every
+//!   byte) or an error with a valid reason ([`oracle`]). Once a state was sent, no later request gets an
+//!   older one. A listing is as fresh as its name. A 503 has a `Retry-After`.
+//! - **the promise**: if a request is the only one of its connection, its client reads, and its answer is in
+//!   memory, it is answered in the turn in which its last byte arrives. Jobs end in later turns and no call
+//!   of the machine blocks, so the answer cannot have waited for the disk. An answer counts as in memory if a
+//!   cached look-up finds the name and the file is resident and has never changed, or if the file was sent
+//!   before and every block of it is in the store. A file larger than the bound of a turn has one more turn
+//!   for each such amount.
+//! - **streams**: on a connection with several concurrent requests, an answer that is in memory is sent
+//!   within the turns that its frames take, whatever the others wait for.
+//! - **cut**: a connection is closed without an answer only for a reason: the client closed it, a timeout, a
+//!   change of the file, a failed or lost job for this file or path, a clock jump, or a drain.
+//! - **bytes per turn**, **fairness**, **connections**, **bounds**: nothing exceeds its bound, including jobs
+//!   in total and per client, input, and bytes loaded ahead of a client.
+//! - **turns of sites**: if two sites wait for helpers, neither has two jobs started before one of the other.
+//! - **least rate**: a client that reads nothing is closed.
+//! - **jobs**, **sockets**, **leaks**: nothing outlives its owner; at the end not even the engine's files are
+//!   open.
+//! - **timeouts**, **timers**: every deadline is handled in time, including that of a slowly arriving head,
+//!   and no timer is left over.
+//! - **progress**, **rest**: once the disk works again, every client is answered and then nothing happens any
+//!   more.
+//! - **uplink rate**, **work**, **starvation**, **places**, **answers**: of worlds with an uplink of known
+//!   rate ([`uplink`]).
+//! - **admission**, **overload**: of worlds with more connections than there is room for ([`newcomers`]).
+//! - **determinism**: a second run has the same events and calls.
 //!
-//! `FLASH_SEEDS=N` runs so many seeds, `FLASH_SEED=S` one with a trace of what happens in it. The
-//! faults in `faults/` are what `.ci/faults` puts in to see that these properties can fail.
+//! `FLASH_SEEDS=N` runs this many seeds; `FLASH_SEED=S` runs one and prints its trace. `.ci/faults` applies
+//! each patch of `faults/` to show that these properties can fail.
 
 mod ask;
 mod client;
 mod disk;
 #[path = "../machine/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "the other test program uses the rest")]
+#[expect(dead_code, unused_imports, reason = "the other test target uses the rest")]
 mod machine;
+mod newcomers;
 mod oracle;
 mod plan;
 mod properties;
 mod rng;
 mod run;
+mod rush;
+mod sibling;
+mod stored;
 mod troubles;
+mod uplink;
 mod visitors;
 
 use std::env;
@@ -50,10 +61,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use run::Run;
 
 const SEEDS: u64 = 2_000;
-/// Each seed divided by this is run twice, to see that both runs are alike.
+/// One in this many seeds is run twice, to compare both runs.
 const TWICE: u64 = 20;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     hash: u64,
@@ -66,7 +77,14 @@ fn run(seed: u64, print: bool) -> Result<Tally, String> {
     let result = catch_unwind(AssertUnwindSafe(|| {
         let mut run = Run::new(seed);
         run.machine.trace.print = print;
-        run.run()
+        let mut tally = run.run();
+        if seed.is_multiple_of(uplink::ONE_IN) {
+            tally.hash ^= uplink::run(seed);
+        }
+        if (seed + 1).is_multiple_of(newcomers::ONE_IN) {
+            tally.hash ^= newcomers::run(seed);
+        }
+        tally
     }));
     result.map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -74,21 +92,21 @@ fn run(seed: u64, print: bool) -> Result<Tally, String> {
         if text.starts_with("property: ") {
             text.to_owned()
         } else {
-            format!("property: what the machine and its clients assert: {text}")
+            format!("property: assertions of the machine and the clients: {text}")
         }
     })
 }
 
 fn number(name: &str) -> Option<u64> {
     let text = env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
 fn fail(seed: u64, why: &str) -> ! {
     panic!("seed {seed}: {why}\nreplay: FLASH_SEED={seed} cargo test -p flash-engine --test simulation");
 }
 
-/// All seeds, or one.
+/// Runs all seeds, or one.
 #[test]
 fn every_run_keeps_every_property() {
     if let Some(seed) = number("FLASH_SEED") {

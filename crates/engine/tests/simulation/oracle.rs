@@ -1,17 +1,17 @@
-//! What an answer may say, told from what the disk held and from the RFCs alone: nothing here calls
-//! the code under test.
+//! Decides which answers are allowed, from the history of the disk and the RFCs alone: nothing here calls the
+//! code under test.
 //!
-//! An answer from a file has to be of one state of that file, head and every byte; the state must
-//! have been true while the request was under way or up to the freshness before it. Where a name had
-//! left memory, or a look at it failed, an older state may be believed up to the stale bound, and as long as
-//! the job that finds it may take. An error needs an excuse: something that happened to this file, to its
-//! path, or to all, since the request began.
+//! An answer from a file must be one state of that file, head and every byte. The state must have been
+//! current during the request or within the freshness interval before it. If a name had left memory, or a
+//! check of it failed, an older state is allowed up to the stale limit plus the longest time of the job that
+//! checks it. An error needs an excuse: an event since the request began that concerned this file, its path,
+//! or all requests.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 
 use flash_engine::FileStat;
-use flash_engine::limits::{RETRY_AFTER_S, SIBLINGS_MS};
+use flash_engine::limits::{RETRY_AFTER_S_MAX, SIBLINGS_MS};
 
 use crate::ask::{Ask, Condition, Method, date, seconds};
 use crate::disk::{CODINGS, Disk, Lead};
@@ -19,30 +19,30 @@ use crate::machine::Content;
 use crate::machine::helpers::listing;
 use crate::machine::response::Response;
 
-/// A piece of a body that is to come.
+/// An expected piece of a body.
 #[derive(Debug)]
 pub(crate) enum Piece {
     Text(Vec<u8>),
-    /// Of a file, from one byte to another.
+    /// A range of a file: content, start and end.
     File(Content, u64, u64),
-    /// An error page of so many bytes, and what has come of it.
+    /// An error page: its status, its length, and the bytes received so far.
     Page(u16, usize, Vec<u8>),
-    /// A listing, and what has come of it.
+    /// A listing, and the bytes received so far.
     Listing(Listing, Vec<u8>),
 }
 
-/// A listing that is to come.
+/// An expected listing.
 #[derive(Debug)]
 pub(crate) struct Listing {
     path: String,
     json: bool,
     pub(crate) bytes: usize,
-    /// When it was made, at the earliest and at the latest.
+    /// The earliest and latest time at which it was made.
     made_ms: (u64, u64),
 }
 
 impl Listing {
-    /// Whether these bytes are it.
+    /// Whether these bytes are the listing.
     pub(crate) fn judge(&self, bytes: &[u8]) -> Result<(), String> {
         let says = String::from_utf8_lossy(bytes);
         let made_ms = says.split(" at ").nth(1).and_then(|rest| rest.get(..20)?.parse::<u64>().ok());
@@ -55,43 +55,44 @@ impl Listing {
         if is_of_its_time {
             Ok(())
         } else {
-            Err(format!("a listing of {made_ms}, not {first_ms} to {last_ms}"))
+            Err(format!("the listing was made at {made_ms}, not between {first_ms} and {last_ms}"))
         }
     }
 }
 
-/// Which states of each name clients have been sent, by place in [`Disk::named`], and in which turn first.
+/// The states of each name that clients were sent, with the turn in which each was first sent. Names are
+/// indices of [`Disk::named`].
 pub(crate) type Seen = RefCell<BTreeMap<usize, BTreeMap<usize, u64>>>;
 
-/// What is known besides the disk.
+/// Facts besides the history of the disk.
 pub(crate) struct Facts<'a> {
     pub(crate) disk: &'a Disk,
     pub(crate) now_ms: u64,
     pub(crate) freshness_ms: u64,
-    /// No state that ended longer than this before a request is served, whatever the disk does.
+    /// No state is allowed that ended longer than this before a request, whatever the disk does.
     pub(crate) old_ms: u64,
     pub(crate) head_ms: u64,
-    /// Something that concerns all requests happened at this time.
+    /// When something last happened that concerns all requests.
     pub(crate) excuse_ms: u64,
     pub(crate) draining: bool,
-    /// What the length of every head is a multiple of.
+    /// The multiple to which every head is padded.
     pub(crate) head_align_bytes: usize,
-    /// What the wall clock said, and until when; the last entry still holds.
+    /// The readings of the wall clock, each with the time until which it was valid; the last one is current.
     pub(crate) walls: &'a [(u64, i64)],
-    /// The earliest that it ever said.
+    /// The earliest reading of the wall clock.
     pub(crate) wall_min_ns: i128,
     pub(crate) listing_bytes: u64,
-    /// No listing that was made longer than this before a request is sent to it.
+    /// No listing is allowed that was made longer than this before its request.
     pub(crate) listing_old_ms: u64,
     pub(crate) turn: u64,
-    /// None where names are not kept.
+    /// None if names are not cached.
     pub(crate) seen: Option<&'a Seen>,
 }
 
-/// A state of a file that an answer could be made from.
+/// A state of a file that could be the answer.
 struct Candidate<'a> {
     place: usize,
-    /// Which of the states of the file it is.
+    /// The number of the state.
     number: usize,
     stat: &'a FileStat,
     content: &'a Content,
@@ -109,35 +110,36 @@ enum Verdict {
 type Judged = Result<VecDeque<Piece>, String>;
 
 impl Facts<'_> {
-    /// The same for a client that speaks the protocol of streams, whose heads are not padded.
+    /// The facts for a client that speaks the protocol of streams, whose heads are not padded.
     pub(crate) fn of_streams(&self) -> Self {
         Self { head_align_bytes: 1, ..*self }
     }
 
-    /// Whether an error, or a cut connection, can be put down to something.
+    /// Whether an error or a closed connection has an excuse.
     pub(crate) fn is_excused(&self, ask: &Ask) -> bool {
         self.excuse_ms >= ask.first_ms
             || ask.target.is_some_and(|target| self.disk.is_excused(target, ask.first_ms))
     }
 
-    /// Whether so much time has passed since the request began that it may be given up.
+    /// Whether the request began so long ago that it can be given up.
     pub(crate) fn is_late(&self, ask: &Ask) -> bool {
         self.now_ms.min(ask.whole_ms) - ask.first_ms >= self.head_ms || self.excuse_ms >= ask.first_ms
     }
 
-    /// Gives the body that has to follow this head.
+    /// Returns the body that must follow this head.
     pub(crate) fn judge(&self, ask: &Ask, head: &Response) -> Judged {
         self.judge_date(ask, head)?;
-        if head.status == 503 && head.field("Retry-After") != Some(&RETRY_AFTER_S.to_string()) {
-            return Err("does not say when to try again".into());
+        let retry_after_s = head.field("Retry-After").and_then(|text| text.parse().ok());
+        if head.status == 503 && !retry_after_s.is_some_and(|s| (1..=RETRY_AFTER_S_MAX).contains(&s)) {
+            return Err("the 503 has no Retry-After".into());
         }
         if !head.head.len().is_multiple_of(self.head_align_bytes) {
-            return Err(format!("a head of {} bytes", head.head.len()));
+            return Err(format!("the head has {} bytes", head.head.len()));
         }
         let length = head.length();
         let page = || {
             let mut pieces = VecDeque::new();
-            // A request that is not whole is not known to be a HEAD.
+            // If a request is incomplete, the server does not know that it is a HEAD.
             if ask.method != Method::Head || head.status == 408 {
                 pieces.push_back(Piece::Page(head.status, length.unwrap_or(0), Vec::new()));
             }
@@ -147,15 +149,15 @@ impl Facts<'_> {
         let Some(target) = ask.target else {
             let refused = [400, 408, 413, 414, 417, 431, 501, 505].contains(&status);
             let is_refused = (refused || (ask.hoards && status == 503)) && head.closes();
-            return if is_refused { page() } else { Err(format!("{status} for something malformed")) };
+            return if is_refused { page() } else { Err(format!("{status} for a malformed request")) };
         };
         if status == 408 {
             let late = self.is_late(ask) && head.closes();
-            return if late { page() } else { Err("408 before its time".into()) };
+            return if late { page() } else { Err("408 before the timeout".into()) };
         }
         let refuses_body = ask.has_body && matches!(ask.method, Method::Post | Method::Unknown);
         if !self.draining && head.closes() != (ask.closes || refuses_body) {
-            return Err(format!("says of closing: {}", head.closes()));
+            return Err(format!("the announcement of a close is wrong: {}", head.closes()));
         }
         if [500, 503].contains(&status) && self.is_excused(ask) {
             return page();
@@ -187,15 +189,15 @@ impl Facts<'_> {
         let said = head.field("Date").ok_or("no date")?;
         let since = self.walls.iter().filter(|(until_ms, _)| *until_ms >= ask.first_ms);
         let ok = since.into_iter().any(|(_, wall_s)| date(*wall_s) == said);
-        if ok { Ok(()) } else { Err(format!("a date of another time: {said}")) }
+        if ok { Ok(()) } else { Err(format!("the Date was not current: {said}")) }
     }
 
-    /// The states under a name that this request may be answered from.
+    /// The states under a name that this request can be answered from.
     fn candidates<'d>(&'d self, ask: &Ask, place: usize, strict: bool) -> Vec<Option<Candidate<'d>>> {
         self.candidates_since(ask, place, if strict { self.freshness_ms } else { self.old_ms })
     }
 
-    /// The same of those that were true at most so long before the request.
+    /// The candidates that were current at most this long before the request.
     fn candidates_since<'d>(&'d self, ask: &Ask, place: usize, known_ms: u64) -> Vec<Option<Candidate<'d>>> {
         let since_ms = ask.first_ms.saturating_sub(known_ms);
         let states = self.disk.named[place].states.iter().enumerate();
@@ -220,9 +222,9 @@ impl Facts<'_> {
         let status = head.status;
         if status == 404 {
             let was_missing = self.candidates(ask, plain, strict).iter().any(Option::is_none);
-            return if was_missing { page() } else { Err("404 for a file that is there".into()) };
+            return if was_missing { page() } else { Err("404 for a file that exists".into()) };
         }
-        let mut judged = Err(format!("{status} for a file that is not there"));
+        let mut judged = Err(format!("{status} for a file that does not exist"));
         for there in self.siblings(ask, plain, coded, strict) {
             judged = self.judge_variant(ask, head, (plain, coded, there), strict, &page);
             if judged.is_ok() {
@@ -232,14 +234,14 @@ impl Facts<'_> {
         judged
     }
 
-    /// Which siblings may be there to be chosen from: as the states of the file and of each of them go
-    /// together.
+    /// Which combinations of siblings the server can have found, given the states of the file and of each
+    /// sibling.
     fn siblings(&self, ask: &Ask, plain: usize, coded: &[Option<usize>; 3], strict: bool) -> Vec<[bool; 3]> {
         let mut found = Vec::new();
         for plain in self.candidates(ask, plain, strict).iter().flatten() {
             let may_be = |place: Option<usize>, there: bool| {
                 let Some(place) = place else { return !there };
-                // One that did not stand for its file is not looked for again for a while.
+                // A sibling that did not stand for its file is not looked up again for a while.
                 let absent_ms = if there { 0 } else { SIBLINGS_MS };
                 let known_ms = if strict { self.freshness_ms } else { self.old_ms };
                 let states = self.candidates_since(ask, place, known_ms + absent_ms);
@@ -257,7 +259,7 @@ impl Facts<'_> {
         found
     }
 
-    /// Judges an answer by a file, of which these siblings are there.
+    /// Judges an answer from a file with these siblings.
     fn judge_variant(
         &self,
         ask: &Ask,
@@ -275,7 +277,7 @@ impl Facts<'_> {
         let mut why = "no state of the file has this tag".to_owned();
         for candidate in candidates.iter().flatten() {
             let tag = self.disk.etag(candidate.stat, coding);
-            // Against a clock that was behind the file's time, dates say little.
+            // If the clock was behind the file's time, dates prove little.
             let fuzzy = candidate.stat.modified_ns + 2_000_000_000 > self.wall_min_ns;
             let verdict = verdict(ask, candidate.stat, &tag);
             match status {
@@ -285,7 +287,7 @@ impl Facts<'_> {
                     if head.field("Content-Range") == Some(&size) {
                         return page();
                     }
-                    why = "the size in a 416".into();
+                    why = "the 416 has a wrong size".into();
                 }
                 200 | 206 | 304 if head.field("ETag") == Some(&tag) => {
                     self.judge_fields(ask, head, candidate.stat, coding, there, fuzzy)?;
@@ -309,7 +311,7 @@ impl Facts<'_> {
     ) -> Result<(), String> {
         let modified = date(seconds(stat.modified_ns));
         if !fuzzy && head.field("Last-Modified") != Some(&modified) {
-            return Err(format!("Last-Modified instead of {modified}"));
+            return Err(format!("Last-Modified is not {modified}"));
         }
         let varies = there != [false; 3];
         if head.field("Vary") != varies.then_some("Accept-Encoding") {
@@ -324,13 +326,13 @@ impl Facts<'_> {
         let wanted = ask.target.map_or("", |target| self.disk.targets[target].content_type);
         let said = head.field("Content-Type").unwrap_or_default();
         if said != wanted && !said.starts_with("multipart/byteranges; boundary=") {
-            return Err(format!("Content-Type instead of {wanted}"));
+            return Err(format!("Content-Type is not {wanted}"));
         }
         Ok(())
     }
 
-    /// Once a client was sent a state of a file, nobody who asks afterwards is sent an older one. Not so of a file that is
-    /// written to: what was found of it is forgotten, and what comes then may be older.
+    /// Checks that no request gets an older state than an earlier request got. A file written in place is
+    /// exempt: its entry is dropped, and a state found by an older look-up can follow.
     fn judge_order(&self, ask: &Ask, head: &Response, candidate: &Candidate<'_>) -> Result<(), String> {
         let (Some(seen), Some(target), Some(whole_turn)) = (self.seen, ask.target, ask.whole_turn) else {
             return Ok(());
@@ -344,7 +346,7 @@ impl Facts<'_> {
         let newer = states.range(candidate.number + 1..).find(|(_, turn)| **turn < whole_turn);
         if let Some((number, turn)) = newer {
             let sent = candidate.number;
-            return Err(format!("state {sent} of the file, though state {number} was sent in turn {turn}"));
+            return Err(format!("state {sent} of the file, although state {number} was sent in turn {turn}"));
         }
         states.entry(candidate.number).or_insert(self.turn);
         Ok(())
@@ -354,7 +356,7 @@ impl Facts<'_> {
     fn listing(&self, ask: &Ask, head: &Response, path: &str) -> Judged {
         let bytes = listing(path, ask.json, self.listing_bytes, 0).len();
         if head.length() != Some(bytes) {
-            return Err(format!("Content-Length instead of {bytes}"));
+            return Err(format!("Content-Length is not {bytes}"));
         }
         let made_ms = (ask.first_ms.saturating_sub(self.listing_old_ms), self.now_ms);
         let listing = Listing { path: path.to_owned(), json: ask.json, bytes, made_ms };
@@ -394,7 +396,7 @@ impl Facts<'_> {
         Err(format!("{} instead of one of {allowed:?}", head.status))
     }
 
-    /// The pieces of a body, for a head that has to announce them.
+    /// The pieces of a body. Its head must announce them.
     fn body(&self, ask: &Ask, head: &Response, content: &Content, parts: &[(u64, u64)]) -> Judged {
         let mut pieces = VecDeque::new();
         let size_bytes = content.len();
@@ -403,7 +405,7 @@ impl Facts<'_> {
         if let ([part], 206) = (parts, head.status)
             && head.field("Content-Range") != Some(&range(*part))
         {
-            return Err(format!("Content-Range instead of {}", range(*part)));
+            return Err(format!("Content-Range is not {}", range(*part)));
         }
         let boundary = (parts.len() > 1)
             .then(|| head.field("Content-Type")?.strip_prefix("multipart/byteranges; boundary="))
@@ -430,7 +432,7 @@ impl Facts<'_> {
             pieces.push_back(Piece::Text(text.into_bytes()));
         }
         if head.length() != Some(length as usize) {
-            return Err(format!("Content-Length instead of {length}"));
+            return Err(format!("Content-Length is not {length}"));
         }
         if ask.method == Method::Head {
             pieces.clear();
@@ -439,7 +441,7 @@ impl Facts<'_> {
     }
 }
 
-/// Whether a sibling may be sent in place of its file: it is neither empty nor older.
+/// Whether a sibling can be sent instead of its file: it is neither empty nor older.
 pub(crate) fn stands_for(sibling: &FileStat, plain: &FileStat) -> bool {
     let is_older = sibling.modified_ns < plain.modified_ns;
     let whole_second = sibling.modified_ns % 1_000_000_000 == 0
@@ -447,7 +449,7 @@ pub(crate) fn stands_for(sibling: &FileStat, plain: &FileStat) -> bool {
     (sibling.size_bytes > 0 || plain.size_bytes == 0) && (!is_older || whole_second)
 }
 
-/// RFC 9110, sections 13.2.2 and 14.2.
+/// The verdict by RFC 9110, sections 13.2.2 and 14.2.
 fn verdict(ask: &Ask, stat: &FileStat, tag: &str) -> Verdict {
     let modified_s = seconds(stat.modified_ns);
     match &ask.condition {

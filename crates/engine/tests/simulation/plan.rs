@@ -1,26 +1,26 @@
-//! The random world of a run: settings, sites, files, and how its disk behaves.
+//! The random world of a run: settings, sites, files, and the health of its disk.
 
 use flash_engine::limits::{HEADS_BYTES_PER_CLIENT_MAX, JOBS_QUEUED_MAX};
-use flash_engine::{LogFormat, Optimizations, Rules, SiteRules, Timeouts};
+use flash_engine::{Cutoffs, LogFormat, Optimizations, Policy, Rules, SiteRules, Timeouts};
 use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
 use crate::disk::{CODINGS, Disk, Lead, Target, add_obstacles};
 use crate::machine::files::Residency;
-use crate::machine::{KIB, MIB, Machine};
+use crate::machine::{KIB, MIB, Machine, StoreSize, at_most};
 use crate::rng::Rng;
 
-/// How the disk and its helpers behave for a while.
+/// The health of the disk and its helpers for a while.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Health {
     pub(crate) latency_max_ms: u64,
-    /// Jobs in a hundred that never end.
+    /// Percentage of jobs that never end.
     pub(crate) stalls: u64,
-    /// That fail.
+    /// Percentage of jobs that fail.
     pub(crate) fails: u64,
-    /// Whose helper dies.
+    /// Percentage of jobs whose helper dies.
     pub(crate) deaths: u64,
-    /// Whose pages are gone again before they are used.
+    /// Percentage of jobs whose pages are evicted before they are used.
     pub(crate) thrash: u64,
 }
 
@@ -39,43 +39,49 @@ impl Health {
     }
 }
 
-/// What was decided before the run began.
+/// Decisions made before the run begins.
 pub(crate) struct Plan {
-    /// Content caches are so large that nothing ever leaves them.
+    /// The store is so large that no block ever leaves it.
     pub(crate) ample: bool,
-    /// At some time everything leaves memory but what the engine holds, and the disk answers nothing
-    /// until the end.
+    /// The size of the store, if there is one.
+    pub(crate) store: Option<StoreSize>,
+    /// At some time, everything outside the engine's caches leaves memory, and the disk does not answer until
+    /// the end.
     pub(crate) frozen: bool,
     pub(crate) helpers: usize,
     pub(crate) clients: u64,
     pub(crate) hot_clients: u64,
     pub(crate) chaos_ms: u64,
-    /// Disk events come about this often.
+    /// Mean interval of disk events.
     pub(crate) trouble_ms: u64,
     pub(crate) drains: bool,
     pub(crate) jumps: bool,
-    /// So many clients come at once and ask for what nobody knows.
+    /// This many clients come at once and request unknown names.
     pub(crate) crowd: u64,
-    /// They come from one address.
+    /// These clients share one address.
     pub(crate) crowd_is_one: bool,
-    /// So many clients come at once from one address and send all but the end of a long head.
+    /// This many clients come one after the other, at this interval, and each requests another unknown name.
+    pub(crate) rush: u64,
+    pub(crate) rush_gap_ms: u64,
+    /// This many clients come at once from one address and send an unfinished long head.
     pub(crate) hoard: u64,
-    /// The last site is on a file system that only helpers reach.
+    /// The last site is on a file system that only helpers can reach.
     pub(crate) places: bool,
     /// Some clients speak the protocol of streams.
     pub(crate) streams: bool,
-    /// What is known is served beside a disk that does not answer for as long as it does not.
+    /// Known names are served for as long as the disk does not answer.
     pub(crate) endless_stale: bool,
     pub(crate) default_site: bool,
-    /// How the run ends: the clients leave at once instead of being answered.
-    pub(crate) walk_out: bool,
+    /// At the end of the run, the clients leave at once instead of being answered.
+    pub(crate) leave_at_once: bool,
 }
 
 impl Plan {
     pub(crate) fn random(rng: &mut Rng) -> Self {
         let frozen = rng.chance(20);
         let chaos_ms = rng.pick(&[300, 2_000, 8_000, 30_000]);
-        // More than jobs may be queued, or than there is room for their heads; rarely, for it takes long.
+        // More clients than jobs can be queued, or more heads than there is room for. This is rare, because
+        // it takes long.
         let (crowd, crowd_is_one, hoard) = match rng.below(200) {
             0 => (JOBS_QUEUED_MAX as u64 + 80, false, 0),
             1 => (JOBS_QUEUED_MAX as u64 + 80, true, 0),
@@ -88,10 +94,13 @@ impl Plan {
             crowd,
             crowd_is_one,
             hoard,
+            rush: 0,
+            rush_gap_ms: 0,
             places: rng.chance(15),
             streams: rng.chance(25),
             endless_stale: frozen && rng.chance(70),
             ample: frozen || rng.chance(40),
+            store: None,
             helpers: rng.pick(&[0, 1, 1, 2, 4]),
             clients: rng.between(2, 9),
             hot_clients: rng.between(1, 3),
@@ -100,12 +109,38 @@ impl Plan {
             drains: rng.chance(20),
             jumps: rng.chance(20),
             default_site: rng.chance(85),
-            walk_out: rng.chance(25),
+            leave_at_once: rng.chance(25),
         }
     }
 }
 
-/// Longer than a run, jumps of the clock aside.
+/// The decisions about the queue: a rush of clients in some runs, and the bound of the wait. They use their
+/// own random numbers.
+pub(crate) fn queue(rng: &mut Rng, plan: &mut Plan) -> u64 {
+    if rng.chance(10) && plan.crowd < 100 && plan.hoard == 0 {
+        plan.rush = rng.between(20, 150);
+        plan.rush_gap_ms = rng.pick(&[0, 1, 5, 20]);
+    }
+    rng.pick(&[0, 100, 1_000, 5_000, 5_000])
+}
+
+/// The size of the store, if there is one. It uses its own random numbers.
+pub(crate) fn store(rng: &mut Rng, plan: &Plan) -> Option<StoreSize> {
+    let length_bytes = 512 * MIB;
+    if plan.ample {
+        return Some(StoreSize { length_bytes, slots_max: 100_000, bytes_max: 128 * MIB });
+    }
+    let bytes_max = rng.pick(&STORE_BYTES);
+    let slots_max = rng.pick(&[3, 10, 1_000, 1_000]);
+    // Some stores have only slightly more addresses than bytes.
+    let length_bytes = if rng.chance(20) { bytes_max + 64 * KIB } else { length_bytes };
+    (!rng.chance(15)).then_some(StoreSize { length_bytes, slots_max, bytes_max })
+}
+
+/// Sizes of stores that are too small.
+pub(crate) const STORE_BYTES: [u64; 6] = [0, 12 * KIB, 200 * KIB, 700 * KIB, 2 * MIB, 4 * MIB];
+
+/// Longer than a run, apart from jumps of the clock.
 pub(crate) const STALE_WITHOUT_END_MS: u64 = 100_000_000;
 
 pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
@@ -116,28 +151,30 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         browse: rng.chance(70),
         precompressed: rng.chance(75),
         encoded_slash: EncodedSlash::Decode,
+        routes: vec![],
     };
     let first = if plan.default_site { vec![] } else { vec!["h".into()] };
-    let cache_memory_bytes =
-        if plan.ample { 64 * MIB } else { rng.pick(&[0, 0, 1_000, 40 * KIB, 200 * KIB, MIB]) };
     Rules {
         sites: vec![
             site(rng, "/s0", first),
             site(rng, "/s1", vec!["b.example".into(), "*.c.example".into()]),
         ],
+        upstreams: vec![],
         types: TypeTable::new([]),
+        names_bytes_max: flash_engine::limits::NAMES_BYTES,
         cache_parts: 1,
         helpers_max: plan.helpers.max(1),
         freshness_ms: rng.pick(&[0, 20, 300, 1_000, 60_000]),
-        // Contents are served beside a disk that answers nothing for as long as the stale bound.
+        // If the disk does not answer, content is served up to the stale limit.
         stale_ms: if plan.endless_stale {
             STALE_WITHOUT_END_MS
         } else {
             rng.pick(&[0, 500, 10_000, STALE_WITHOUT_END_MS])
         },
-        cache_memory_bytes,
+        queue_wait_ms: 0,
+        has_store: plan.store.is_some(),
         optimizations: Optimizations::default(),
-        connections_max: rng.pick(&[4, 12, 100, 100]) + (plan.crowd + plan.hoard) as usize,
+        admission: at_most(rng.pick(&[4, 12, 100, 100]) + (plan.crowd + plan.hoard + plan.rush) as usize),
         open_files_max: rng.pick(&[1, 1, 2, 8, 1024]),
         timeouts: Timeouts {
             head_ms: rng.pick(&[300, 3_000, 10_000]),
@@ -145,13 +182,15 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
             job_ms: rng.pick(&[100, 1_000, 5_000]),
         },
         least_rate_bytes_per_s: rng.pick(&[0, 1, 1024]),
+        policy: Policy::Fair,
+        egress: None,
         log_format: rng.pick(&[LogFormat::Off, LogFormat::Json, LogFormat::Combined]),
         etag_of_change: rng.chance(40),
     }
 }
 
-/// Which optimizations are on: all that there are by default in half of the runs, any in the others.
-/// The numbers are `rng`'s own, so that either half is of worlds of every kind.
+/// The optimizations: those of the default in half of the runs, a random set in the others. They use their
+/// own random numbers, so that both halves have worlds of every kind.
 pub(crate) fn optimizations(rng: &mut Rng) -> Optimizations {
     if rng.chance(50) {
         return Optimizations::default();
@@ -164,10 +203,19 @@ pub(crate) fn optimizations(rng: &mut Rng) -> Optimizations {
     }
 }
 
-/// Makes the files and the addresses that clients ask for.
+/// The schedule: which connection's bytes go first. It uses its own random numbers.
+pub(crate) fn policy(rng: &mut Rng) -> Policy {
+    match rng.below(4) {
+        0 => Policy::Srpt { fixed: None },
+        1 => Policy::Srpt { fixed: Cutoffs::new(&[rng.between(1, 5_000), rng.between(10_000, 300_000)]) },
+        _ => Policy::Fair,
+    }
+}
+
+/// Makes the files and the addresses that clients request.
 pub(crate) fn fill(disk: &mut Disk, machine: &mut Machine, rng: &mut Rng, rules: &Rules, plan: &Plan) {
     disk.etag_of_change = rules.etag_of_change;
-    machine.files.missing_cached = plan.crowd == 0 && rng.chance(50);
+    machine.files.missing_cached = plan.crowd == 0 && rng.chance(50) && plan.rush == 0;
     machine.helpers.listing_bytes = rng.pick(&[10, 1_000, 200_000]);
     for (number, site) in rules.sites.iter().enumerate() {
         let root = format!("s{number}/");

@@ -1,4 +1,4 @@
-//! The dice of a run: SplitMix64 (Steele, Lea, Flood 2014), so that a seed means the same run on
+//! The random numbers of a run: SplitMix64 (Steele, Lea, Flood 2014), so that a seed gives the same run on
 //! every machine and with every version of every crate.
 
 /// Random numbers that follow from a seed.
@@ -18,17 +18,17 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 to below `end`.
+    /// A number from 0 to below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    /// A place in a list of this length.
+    /// An index of a list of this length.
     pub(crate) fn place(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// From `first` to `last`, both included.
+    /// A number from `first` to `last`, both included.
     pub(crate) fn between(&mut self, first: u64, last: u64) -> u64 {
         first + self.below(last - first + 1)
     }

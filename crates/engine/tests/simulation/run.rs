@@ -1,13 +1,14 @@
-//! One run: an engine on its machine, the clients, the disk's troubles and the clocks, all from one
-//! seed; and the loop of a worker, with its events in any order.
+//! One run: an engine on its machine, the clients, the troubles of the disk and the clocks, all from one
+//! seed; and the loop of a worker, with its events in random order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use flash_engine::limits::{
     ABANDONED_MS, BLOCKS_AHEAD, HEAD_ALIGN_BYTES, LOAD_BYTES, RATE_WINDOW_MS, TICK_MS,
 };
 use flash_engine::{Engine, JobId, Key, Outcome, Readiness, Rules, SiteId, SiteRules, Task};
 use flash_http::types::TypeTable;
+use flash_keeper::HelperId;
 
 use crate::Tally;
 use crate::client::Peer;
@@ -18,47 +19,63 @@ use crate::oracle::{Facts, Seen};
 use crate::plan::{self, Health, Plan};
 use crate::properties::Limits;
 use crate::rng::Rng;
+use crate::rush::Rush;
+use crate::sibling::Sibling;
+use crate::stored::{Keeping, STORE_DICE};
 use crate::visitors::{GUEST_PATH, GUEST_SITE};
 
-/// Turns after which a run that should have come to rest has not.
+/// Separates the random numbers of the queue from all others.
+const QUEUE_SEED: u64 = 0x71_7565_7565;
+/// The policy has random numbers of its own.
+const POLICY_SEED: u64 = 0x5eed_0001_5eed_0001;
+
+/// A run that takes more turns than this is considered endless.
 const TURNS_MAX: u64 = 100_000;
 
-/// What is to happen at some time.
+/// An event that will happen at some time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
-    /// A new client.
+    /// A new client comes.
     Come,
     /// A client sends its next piece.
     Send(usize),
-    /// A client makes room.
+    /// A client reads, which makes room.
     Read(usize),
-    /// A client goes away before its time.
+    /// A client leaves early.
     Leave(usize),
-    /// A client that asks for what is in memory does so.
+    /// A client that requests only files in memory sends a request.
     Hot(usize),
-    /// A new client asks for a target.
+    /// A new client requests a target.
     Ask(usize),
     /// A job ends.
     Job(u64),
     /// A helper comes.
     Helper,
-    /// A helper that was given up with a job is gone.
+    /// A helper that was given up with this job ends.
     Gone(JobId),
     Trouble,
     Freeze,
-    /// Many clients at once.
+    /// Many clients come at once.
     Crowd,
-    /// Many that do not come to their point.
+    /// The next of many clients that come one after the other.
+    Rush(u64),
+    /// Many clients come that never finish their heads.
     Hoard,
     Jump,
     Drain,
-    /// Everything works again, or everybody leaves.
+    /// The keeper has a turn.
+    Keeper,
+    /// Another keeper takes over.
+    NewKeeper,
+    /// Something happens to the store.
+    StoreTrouble,
+    /// The disk works again, or all clients leave.
     End,
 }
 
-/// What a turn tells the engine.
+/// An event that a turn passes to the engine.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "each is made once and taken apart at once")]
+#[expect(clippy::large_enum_variant, reason = "each value is made once and consumed at once")]
 pub(crate) enum Call {
     Ready(Key, Readiness),
     Job(JobId, Outcome<FileHandle>),
@@ -67,7 +84,7 @@ pub(crate) enum Call {
     Drain,
 }
 
-/// Whom a job is for, in case it comes to nothing.
+/// The subject of a job, which is excused if the job fails.
 #[derive(Debug)]
 pub(crate) enum Subject {
     Path(SiteId, Box<[u8]>),
@@ -75,11 +92,13 @@ pub(crate) enum Subject {
 }
 
 pub(crate) struct Job {
-    id: JobId,
-    subject: Subject,
-    /// What it came to, if the helper has done it already.
-    outcome: Option<Outcome<FileHandle>>,
-    fate: Fate,
+    pub(crate) id: JobId,
+    pub(crate) subject: Subject,
+    /// The outcome, if the helper has already done the job.
+    pub(crate) outcome: Option<Outcome<FileHandle>>,
+    /// The block that the helper is bringing into the store.
+    pub(crate) fill: Option<HelperId>,
+    pub(crate) fate: Fate,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +108,7 @@ pub(crate) enum Fate {
     Dies,
 }
 
-/// A run and all that belongs to it.
+/// A run and everything that belongs to it.
 pub(crate) struct Run {
     pub(crate) rng: Rng,
     pub(crate) plan: Plan,
@@ -109,45 +128,51 @@ pub(crate) struct Run {
     pub(crate) events_made: u64,
     pub(crate) calls: Vec<Call>,
     pub(crate) jobs: BTreeMap<u64, Job>,
-    /// The clients in memory, by their place among the peers.
+    /// The clients that request only files in memory, as indices of the peers.
     pub(crate) hot: Vec<Option<usize>>,
     pub(crate) hot_targets: Vec<usize>,
-    /// How many there are without those of the crowd.
+    /// The number of targets without those of the crowd.
     pub(crate) targets: usize,
-    /// Targets that were answered from a small file in full.
-    pub(crate) warm: BTreeSet<usize>,
+    /// Targets that were answered completely from a file, and when last.
+    pub(crate) warm: BTreeMap<usize, u64>,
+    pub(crate) store: Keeping,
+    /// The other worker, if there is a store to share.
+    pub(crate) sibling: Option<Sibling>,
     pub(crate) frozen: bool,
     pub(crate) over: bool,
+    /// All clients have left, and every entry is fresh, so only fills have a reason to start.
+    pub(crate) deserted: bool,
     pub(crate) drained: bool,
     pub(crate) excuse_ms: u64,
     pub(crate) queue_since_ms: Option<u64>,
-    /// Jobs have waited so long that those whose clients have hung up are dropped.
+    /// Whether jobs have waited so long that those of absent clients are dropped.
     pub(crate) behind: bool,
     pub(crate) refused: u64,
     pub(crate) walls: Vec<(u64, i64)>,
     pub(crate) wall_min_ns: i128,
     pub(crate) helpers_away: usize,
-    /// Jobs that were given up and whose helpers are not gone yet.
+    /// Jobs that were given up and whose helpers have not ended yet.
     pub(crate) hung: Vec<JobId>,
     /// How far the monotonic clock has jumped.
     pub(crate) jumped_ms: u64,
     pub(crate) jumped_at_ms: u64,
     seen: Seen,
-    /// Who asks for something beside a crowd, until its job is started.
+    /// The client that requests a file beside a crowd, until its job is started.
     pub(crate) guest: Option<usize>,
     order: Order,
-    /// How far clients have come in each file, by place in [`Disk::named`].
+    pub(crate) rush: Rush,
+    /// How far clients have come in each file (an index of [`Disk::named`]).
     reached: BTreeMap<usize, u64>,
     /// Parts of files that helpers began to load in this turn: inode and offset.
     loads: Vec<(u64, u64)>,
 }
 
-/// In which order the jobs of the sites are started.
+/// The order in which the jobs of the sites are started.
 #[derive(Debug, Default)]
 struct Order {
-    /// The site of the latest job that was started beside the guest's.
+    /// The site of the latest job that was started besides the guest's.
     latest: Option<SiteId>,
-    /// A helper worked for the guest's site at the end of the turn before.
+    /// Whether a helper worked for the guest's site at the end of the previous turn.
     is_served: bool,
 }
 
@@ -155,12 +180,17 @@ impl Run {
     pub(crate) fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let mut plan = Plan::random(&mut rng);
+        let queue_wait_ms = plan::queue(&mut Rng::new(seed ^ QUEUE_SEED), &mut plan);
+        plan.store = plan::store(&mut Rng::new(seed ^ STORE_DICE), &plan);
         let mut rules = plan::rules(&mut rng, &plan);
+        rules.queue_wait_ms = queue_wait_ms;
         rules.optimizations = plan::optimizations(&mut Rng::new(!seed));
-        // The wire of streams sends no files by the machine.
+        rules.policy = plan::policy(&mut Rng::new(seed ^ POLICY_SEED));
+        // The wire of streams does not use `send_file`.
         plan.streams &= !rules.optimizations.send_file;
         let mut machine = Machine::new(plan.helpers);
         machine.helpers.ended = usize::from(plan.helpers == 0);
+        let store = Keeping::new(seed, plan.store, &mut machine);
         let mut disk = Disk::default();
         plan::fill(&mut disk, &mut machine, &mut rng, &rules, &plan);
         let (hot_targets, targets) = (hot_targets(&disk), disk.targets.len());
@@ -186,9 +216,12 @@ impl Run {
             hot: vec![None; plan.hot_clients as usize],
             hot_targets,
             targets,
-            warm: BTreeSet::new(),
+            warm: BTreeMap::new(),
+            sibling: store.host.as_ref().map(|host| Sibling::new(seed, host)),
+            store,
             frozen: false,
             over: false,
+            deserted: false,
             drained: false,
             excuse_ms: 0,
             queue_since_ms: None,
@@ -203,6 +236,7 @@ impl Run {
             seen: Seen::default(),
             guest: None,
             order: Order::default(),
+            rush: Rush::default(),
             reached: BTreeMap::new(),
             loads: Vec::new(),
             plan,
@@ -211,7 +245,7 @@ impl Run {
         run
     }
 
-    /// The events that are known from the start.
+    /// Schedules the events that are known from the start.
     fn schedule(&mut self) {
         let chaos_ms = self.plan.chaos_ms;
         for _ in 0..self.plan.clients {
@@ -222,11 +256,15 @@ impl Run {
             self.after(0, Event::Hot(slot));
         }
         self.after(1, Event::Trouble);
+        self.after(1, Event::StoreTrouble);
         if self.plan.frozen {
             self.after(chaos_ms / 4, Event::Freeze);
         }
         if self.plan.crowd > 0 {
             self.after(chaos_ms / 2, Event::Crowd);
+        }
+        if self.plan.rush > 0 {
+            self.after(chaos_ms / 3, Event::Rush(0));
         }
         if self.plan.hoard > 0 {
             self.after(chaos_ms / 2, Event::Hoard);
@@ -251,7 +289,7 @@ impl Run {
         self.events.insert((self.now_ms() + ms, self.events_made), event);
     }
 
-    /// Runs to its end: until nothing is to happen any more.
+    /// Runs until no event is left.
     pub(crate) fn run(mut self) -> Tally {
         let mut idle_turns = 0;
         loop {
@@ -259,15 +297,14 @@ impl Run {
             let now_ms = self.now_ms();
             let edges = self.peers.iter().any(|peer| peer.client.wire().has_edge());
             let next_ms = self.engine.poll_next_ms();
-            if edges || !self.calls.is_empty() || next_ms.is_some_and(|ms| ms <= now_ms) {
+            let is_asked = self.store.has_unheard() || (self.over && self.sibling.is_some());
+            if edges || is_asked || !self.calls.is_empty() || next_ms.is_some_and(|ms| ms <= now_ms) {
                 let before = self.machine.trace.hash();
                 self.turn();
-                // A turn for nothing may happen; many of them are a loop.
+                // A single turn without an event is allowed, but many of them are an endless loop.
                 idle_turns = if before == self.machine.trace.hash() { idle_turns + 1 } else { 0 };
-                self.require(idle_turns < 100, "rest", || {
-                    "turns without end in which nothing happens".into()
-                });
-                self.require(self.turn < TURNS_MAX, "rest", || "does not come to rest".into());
+                self.require(idle_turns < 100, "rest", || "endless turns in which nothing happens".into());
+                self.require(self.turn < TURNS_MAX, "rest", || "the run does not come to rest".into());
                 if self.rng.chance(30) {
                     self.pass(1);
                 }
@@ -279,16 +316,17 @@ impl Run {
         }
         self.check_end();
         let tally = Tally {
-            hash: self.machine.trace.hash(),
+            hash: self.machine.trace.hash() ^ self.store.hash(),
             turns: self.turn,
             answers: self.answers,
             promises: self.promises,
         };
-        // Whatever the engine had open was its own.
-        let Self { engine, machine, calls, jobs, .. } = self;
+        // Every open file belonged to the engine.
+        let Self { engine, mut machine, calls, jobs, .. } = self;
         drop((engine, calls, jobs));
+        machine.store = None;
         let open = machine.files.open.get();
-        assert!(open == 0, "property: leaks: {open} files are open after all is over");
+        assert!(open == 0, "property: leaks: {open} files are open at the end");
         tally
     }
 
@@ -310,7 +348,7 @@ impl Run {
         }
     }
 
-    /// Lets everything happen whose time has come.
+    /// Lets every event happen whose time has come.
     fn happen(&mut self) {
         while let Some((ms, number)) =
             self.events.keys().next().copied().filter(|(ms, _)| *ms <= self.now_ms())
@@ -334,23 +372,28 @@ impl Run {
                 }
                 Event::Gone(id) => {
                     self.hung.retain(|other| *other != id);
+                    self.end_hung_fill(id);
                     self.calls.push(Call::HelperGone(id));
                 }
                 Event::Trouble => self.trouble(),
                 Event::Freeze => self.freeze(),
                 Event::Crowd => self.crowd(),
+                Event::Rush(number) => self.rush(number),
                 Event::Hoard => self.hoard(),
                 Event::Jump => self.jump(),
                 Event::Drain => {
                     self.drained = true;
                     self.calls.push(Call::Drain);
                 }
+                Event::Keeper => self.turn_keeper(),
+                Event::NewKeeper => self.replace_keeper(),
+                Event::StoreTrouble => self.store_trouble(),
                 Event::End => self.end(),
             }
         }
     }
 
-    /// One turn of the loop, its events in any order.
+    /// Runs one turn of the loop, with its events in random order.
     fn turn(&mut self) {
         self.turn += 1;
         let now = self.machine.now;
@@ -358,13 +401,14 @@ impl Run {
         self.make_promises();
         self.make_promises_of_streams();
         self.engine.handle_turn(now);
+        self.hear_keeper();
         let mut calls = std::mem::take(&mut self.calls);
         for peer in &self.peers {
             let mut wire = peer.client.wire();
             if wire.has_edge() {
                 calls.push(Call::Ready(peer.client.key, wire.take_edge()));
             } else if peer.closed && self.rng.chance(2) {
-                // An event of the same batch that was taken before the connection was closed.
+                // An event of the same batch can arrive after its connection was closed.
                 let any = Readiness { readable: true, writable: true, hung_up: true, broken: true };
                 calls.push(Call::Ready(peer.client.key, any));
             }
@@ -376,15 +420,18 @@ impl Run {
         self.engine.handle_continued(&mut self.machine);
         self.engine.handle_timeouts(&mut self.machine);
         self.start_jobs();
+        self.release_blocks();
+        self.turn_sibling();
         self.disk.note_meddling(&self.machine);
         self.note_excuses();
         self.read_all();
         self.check_promises();
         self.check_promises_of_streams();
         self.check_loads();
+        self.check_rush();
         self.check_turn();
-        if self.over && self.plan.walk_out {
-            self.check_walk_out();
+        if self.over && self.plan.leave_at_once {
+            self.check_all_left();
         }
     }
 
@@ -396,18 +443,21 @@ impl Run {
                 let sent = self.machine.calls.sent_bytes - before;
                 self.require(sent <= Limits::TURN_BYTES, "bytes per turn", || format!("{sent} bytes"));
             }
-            Call::Job(id, outcome) => self.engine.handle_job(&mut self.machine, id, outcome),
+            Call::Job(id, outcome) => {
+                self.note_finished();
+                self.engine.handle_job(&mut self.machine, id, outcome);
+            }
             Call::HelperReady => self.engine.handle_helper_ready(&mut self.machine),
             Call::HelperGone(id) => self.engine.handle_helper_gone(&mut self.machine, id),
             Call::Drain => self.engine.handle_drain(&mut self.machine),
         }
     }
 
-    /// Errors that concern all have their reasons here.
+    /// Records the reasons for errors that concern all requests.
     fn note_excuses(&mut self) {
         let counters = self.engine.counters();
         let now_ms = self.now_ms();
-        // Jobs that nobody took within their time are given up without a call.
+        // Jobs that no helper took in time are given up without a call.
         let queued_ms = self.queue_since_ms.map_or(0, |since_ms| now_ms - since_ms);
         self.behind = queued_ms >= ABANDONED_MS;
         let starved = self.queue_since_ms.is_some() && queued_ms >= self.limits.job_ms;
@@ -438,7 +488,7 @@ impl Run {
         }
     }
 
-    /// Every client reads what has come and decides what to do next.
+    /// Every client reads what it received and decides what to do next.
     fn read_all(&mut self) {
         let now_ms = self.now_ms();
         let mut peers = std::mem::take(&mut self.peers);
@@ -453,10 +503,10 @@ impl Run {
                 self.note_progress(peer);
             }
             self.require(answers <= Limits::ANSWERS && bytes <= Limits::BYTES, "fairness", || {
-                format!("client {number} was sent {answers} answers of {bytes} bytes in one turn")
+                format!("client {number} got {answers} answers of {bytes} bytes in one turn")
             });
             if peer.hot && peer.answers > before && peer.status == 200 {
-                self.warm.extend(front);
+                self.warm.extend(front.map(|target| (target, now_ms)));
             }
             if peer.client.is_closed() {
                 peer.closed = true;
@@ -466,15 +516,15 @@ impl Run {
             }
             let patience_ms = self.patience_ms(peer);
             self.require(now_ms - peer.active_ms <= patience_ms, "timeouts", || {
-                format!("client {number} is still there after {} ms", now_ms - peer.active_ms)
+                format!("client {number} is still connected after {} ms", now_ms - peer.active_ms)
             });
             let head_ms = self.overdue_head_ms(peer);
             self.require(head_ms.is_none(), "timeouts", || {
-                format!("client {number} has sent a part of a head {head_ms:?} ms ago")
+                format!("the head of client {number} is incomplete after {head_ms:?} ms")
             });
             let stuck_ms = self.note_stuck(peer, bytes);
             self.require(stuck_ms <= self.limits.stuck_ms, "least rate", || {
-                format!("client {number} has taken nothing for {stuck_ms} ms")
+                format!("client {number} has read nothing for {stuck_ms} ms")
             });
             if !peer.hot {
                 self.go_on(number, peer);
@@ -483,17 +533,20 @@ impl Run {
         self.peers = peers;
     }
 
-    /// The machine has taken jobs in the turn: when and how they end.
+    /// Decides when and how the jobs end that the machine took in this turn.
     fn start_jobs(&mut self) {
         for id in std::mem::take(&mut self.machine.helpers.abandoned) {
             let Some(job) = self.jobs.remove(&id.to_u64()) else { continue };
             self.excuse(&job.subject);
+            if let Some(helper) = job.fill {
+                self.store.hung.insert(id.to_u64(), helper);
+            }
             if let (Some(outcome), true) = (job.outcome, self.rng.chance(50)) {
                 // The helper's answer was under way when its job was given up.
                 self.calls.push(Call::Job(id, outcome));
             }
         }
-        // A given-up helper may be hung such that it ends much later.
+        // A helper that was given up can hang and end much later.
         for id in self.machine.helpers.take_gone() {
             let in_ms = if self.over { 1 } else { self.rng.pick(&[0, 1, 10, 3_000]) };
             self.hung.push(id);
@@ -515,8 +568,12 @@ impl Run {
                 Task::Find { site, path } | Task::List { site, path, .. } => {
                     Subject::Path(*site, path.clone())
                 }
-                Task::Close { .. } => panic!("the machine of the tests sets nothing aside"),
-                Task::Load { file, .. } | Task::Read { file, .. } => Subject::Inode(file.stat().inode),
+                Task::Close { .. } | Task::Warm { .. } | Task::Touch { .. } | Task::WarmFile { .. } => {
+                    panic!("the simulation does not queue these jobs")
+                }
+                Task::Fill { file, .. } | Task::Load { file, .. } | Task::Read { file, .. } => {
+                    Subject::Inode(file.stat().inode)
+                }
             };
             let health = self.health;
             let fate = match self.rng.below(100) {
@@ -524,8 +581,15 @@ impl Run {
                 n if n < health.fails + health.deaths => Fate::Dies,
                 _ => Fate::Ends,
             };
-            // Looks at the disk at its start or at its end.
-            let outcome = self.rng.chance(50).then(|| self.perform(&task));
+            let fill = match &task {
+                Task::Fill { file, block } => self.begin_fill(file, *block),
+                _ => None,
+            };
+            // A helper reads the state of the disk at the start or at the end of the job.
+            let outcome = match &task {
+                Task::Fill { .. } => Some(Outcome::Loaded),
+                _ => self.rng.chance(50).then(|| self.perform(&task)),
+            };
             let stalls = self.frozen || self.rng.chance(health.stalls);
             let in_ms = self.rng.between(1, health.latency_max_ms);
             if let (Subject::Path(site, path), Some(Outcome::Found(_)), true) =
@@ -533,18 +597,22 @@ impl Run {
             {
                 self.overtake((*site, path), in_ms);
             }
-            self.jobs.insert(id.to_u64(), Job { id, subject, outcome, fate });
+            self.jobs.insert(id.to_u64(), Job { id, subject, outcome, fill, fate });
             if !stalls {
                 self.after(in_ms, Event::Job(id.to_u64()));
             }
         }
     }
 
-    /// A helper has begun: in which order, and with what.
+    /// Records the start of a job and checks its order.
     fn note_start(&mut self, id: JobId, task: &Task<FileHandle>) {
-        if let Task::Load { file, offset, .. } = task {
-            self.loads.push((file.stat().inode, *offset));
+        match task {
+            Task::Load { file, offset, .. } => self.loads.push((file.stat().inode, *offset)),
+            Task::Fill { file, block } => self.loads.push((file.stat().inode, block * LOAD_BYTES)),
+            _ => {}
         }
+        self.check_wanted(task);
+        self.note_order(task);
         let Some(guest) = self.guest else { return };
         let site = self.engine.site_of(id);
         if let Task::Find { path, .. } = task
@@ -565,12 +633,12 @@ impl Run {
         }
         let is_out_of_turn = self.order.latest.is_some() && self.order.latest == site;
         self.require(!is_out_of_turn, "turns of sites", || {
-            format!("two jobs of {site:?} before one of another")
+            format!("two jobs of {site:?} were started before one of another site")
         });
         self.order.latest = site;
     }
 
-    /// No more of a file is loaded ahead than the bound says.
+    /// Checks that no more of a file is loaded ahead than the bound allows.
     fn check_loads(&mut self) {
         let is_served = |(id, _): &(JobId, _)| self.engine.site_of(*id) == Some(SiteId(GUEST_SITE));
         self.order.is_served = self.guest.is_some() && self.machine.helpers.running.iter().any(is_served);
@@ -579,12 +647,12 @@ impl Run {
             let reached = self.reached.get(&place).copied().unwrap_or(0);
             let most = reached.saturating_add((1 + BLOCKS_AHEAD) * LOAD_BYTES);
             self.require(offset < most, "bounds", || {
-                format!("byte {offset} of a file is loaded for clients that have come to {reached}")
+                format!("byte {offset} of a file is loaded although clients have only come to {reached}")
             });
         }
     }
 
-    /// Clients have come so far in the files of a target.
+    /// Records how far clients have come in the files of a target.
     pub(crate) fn note_reached(&mut self, target: usize, at: u64) {
         for place in self.disk.files_of(target) {
             let reached = self.reached.entry(place).or_default();
@@ -601,7 +669,7 @@ impl Run {
         }
     }
 
-    /// For how long a client has taken nothing of what there is for it.
+    /// How long a client has read nothing although there are bytes for it.
     fn note_stuck(&self, peer: &mut Peer, bytes: u64) -> u64 {
         let waits = peer.next_ask().is_some_and(|ask| ask.whole_turn.is_some());
         let is_stuck = bytes == 0 && waits && peer.client.wire().wants_room();
@@ -610,28 +678,33 @@ impl Run {
         self.now_ms() - since_ms
     }
 
-    fn perform(&mut self, task: &Task<FileHandle>) -> Outcome<FileHandle> {
+    pub(crate) fn perform(&mut self, task: &Task<FileHandle>) -> Outcome<FileHandle> {
         self.machine.helpers.listing_ms = self.now_ms();
         let outcome = self.machine.helpers.perform(task, &mut self.machine.files, &self.sites, &self.types);
         if let Outcome::Listed(file, _) = &outcome
             && self.rng.chance(70)
         {
-            // As of a memory file.
+            // The listing is a memory file, whose residency is unknown.
             file.inode.borrow_mut().residency = Residency::Unknown;
         }
         outcome
     }
 
-    /// A job ends, unless it was given up before.
+    /// Ends a job, unless it was given up before.
     fn end_job(&mut self, number: u64) {
         let Some(mut job) = self.jobs.remove(&number) else { return };
         let task = self.machine.helpers.task(job.id);
         let Some(task) = task else { return };
+        if !self.go_on_filling(&mut job, &task) {
+            self.after(1, Event::Job(number));
+            self.jobs.insert(number, job);
+            return;
+        }
         let outcome = match job.fate {
             Fate::Ends => job.outcome.take().unwrap_or_else(|| self.perform(&task)),
             Fate::Fails => match self.rng.below(3) {
                 0 => Outcome::Exhausted,
-                // Of a helper that has lost its mind: no answer to what was asked.
+                // A buggy helper: the outcome does not match the task.
                 1 if matches!(job.subject, Subject::Path(..)) => Outcome::Loaded,
                 _ => Outcome::Failed(5),
             },
@@ -662,7 +735,7 @@ impl Run {
     }
 }
 
-/// Targets of which nothing ever changes or leaves memory.
+/// Targets whose files never change and never leave memory.
 fn hot_targets(disk: &Disk) -> Vec<usize> {
     let is_hot = |target: &usize| {
         let files = disk.files_of(*target);
@@ -672,7 +745,7 @@ fn hot_targets(disk: &Disk) -> Vec<usize> {
 }
 
 impl Limits {
-    /// What rules say that properties are about.
+    /// The limits that follow from the rules.
     fn new(rules: &Rules) -> Self {
         Self {
             freshness_ms: rules.freshness_ms,
@@ -680,11 +753,12 @@ impl Limits {
             head_ms: rules.timeouts.head_ms,
             idle_ms: rules.timeouts.idle_ms,
             job_ms: rules.timeouts.job_ms,
-            connections_max: rules.connections_max,
+            queue_wait_ms: rules.queue_wait_ms,
+            connections_max: rules.admission.connections_max,
             open_files_max: rules.open_files_max,
-            cache_memory_bytes: rules.cache_memory_bytes,
             name_cache: rules.optimizations.name_cache,
-            // At the end of one window it may wait for the disk instead of its client.
+            send_file: rules.optimizations.send_file,
+            // At the end of one window, the connection may be waiting for the disk instead of its client.
             stuck_ms: if rules.least_rate_bytes_per_s > 0 {
                 2 * (RATE_WINDOW_MS + rules.timeouts.job_ms + 2 * TICK_MS)
             } else {

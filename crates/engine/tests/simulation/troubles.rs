@@ -1,4 +1,4 @@
-//! What goes wrong: on the disk, with helpers and with the clocks; and the end of it.
+//! Troubles of the disk, the helpers and the clocks; and their end.
 
 use flash_engine::SiteId;
 
@@ -16,7 +16,7 @@ impl Run {
         }
         let in_ms = self.rng.between(1, self.plan.trouble_ms * 2);
         self.after(in_ms, Event::Trouble);
-        // Trouble comes most often where somebody waits.
+        // Trouble happens most often to a file that a client waits for.
         let place = if self.rng.chance(50) { self.asked_for() } else { None };
         let (rng, machine, disk) = (&mut self.rng, &mut self.machine, &mut self.disk);
         let kind = if place.is_some() && rng.chance(30) { 3 } else { rng.below(20) };
@@ -53,7 +53,7 @@ impl Run {
             }
             16 => self.health = Health::random(rng),
             17 => {
-                // No helper for a while.
+                // There are no helpers for a while.
                 self.helpers_away += std::mem::take(&mut machine.helpers.idle);
             }
             18 => self.bring_helpers_back(),
@@ -61,8 +61,8 @@ impl Run {
         }
     }
 
-    /// While a helper that has looked at a file is slow to tell, the file is replaced, and others ask for it before and
-    /// after it has told.
+    /// While a helper that has looked up a file is slow to report, the file is replaced, and other clients
+    /// request it before and after the report.
     pub(crate) fn overtake(&mut self, (site, path): (SiteId, &[u8]), in_ms: u64) {
         let is_it = |target: &Target| target.site == site.0 && target.path.as_bytes() == path;
         let Some(target) = self.disk.targets.iter().position(is_it) else { return };
@@ -74,6 +74,8 @@ impl Run {
         self.disk.replace(&mut self.machine, &mut self.rng, plain, size_bytes);
         self.after(in_ms / 3, Event::Ask(target));
         self.after(in_ms + 1, Event::Ask(target));
+        // The helper can bring the file into the store before it reports.
+        self.after(in_ms + 20, Event::Ask(target));
     }
 
     /// A file that a client waits for.
@@ -90,7 +92,7 @@ impl Run {
         }
     }
 
-    /// All that is not in the engine's caches leaves memory, and the disk answers nothing any more.
+    /// Everything outside the engine's caches leaves memory, and the disk no longer answers.
     pub(crate) fn freeze(&mut self) {
         self.frozen = true;
         for peer in &mut self.peers {
@@ -106,7 +108,7 @@ impl Run {
         }
     }
 
-    /// The clocks jump: after a suspend, or because somebody set them.
+    /// The clocks jump, as after a suspend or when they are set.
     pub(crate) fn jump(&mut self) {
         let rng = &mut self.rng;
         let (ms, set_ms) = match rng.below(4) {
@@ -122,10 +124,11 @@ impl Run {
         self.excuse_ms = self.now_ms();
     }
 
-    /// The troubles are over.
+    /// The troubles end.
     pub(crate) fn end(&mut self) {
         self.over = true;
-        if self.plan.walk_out {
+        self.mend_store();
+        if self.plan.leave_at_once {
             for number in 0..self.peers.len() {
                 let peer = &mut self.peers[number];
                 if !peer.closed {

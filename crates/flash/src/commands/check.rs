@@ -1,4 +1,4 @@
-//! `flash check`: everything that `flash serve` does to its settings, and no more.
+//! `flash check`: checks the settings as `flash serve` does, and starts nothing.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -9,12 +9,14 @@ use crate::options::ServeOptions;
 use crate::output;
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exits with 0 if the settings can be used, with 1 if not.")]
+#[command(
+    after_help = "Takes the options of `flash serve`. Exit codes: 0 the settings are valid, 1 they are not, 2 usage error."
+)]
 pub(crate) struct Check {
     #[command(flatten)]
     options: ServeOptions,
 
-    /// Print all settings as TOML, as every process gets them
+    /// Print the resulting settings as TOML
     #[arg(long)]
     print: bool,
 }
@@ -25,7 +27,11 @@ impl Check {
             Ok(sources) => sources,
             Err(code) => return code,
         };
-        match sources.load() {
+        let loaded = sources.load();
+        for warning in loaded.iter().flat_map(Settings::warnings) {
+            eprintln!("warning: {warning}");
+        }
+        match loaded {
             Ok(settings) if self.print => output::print(settings.to_toml()),
             Ok(settings) => output::print(format!("{}: ok\n{}\n", subject(&sources), summary(&settings))),
             Err(error) => {
@@ -37,12 +43,12 @@ impl Check {
     }
 }
 
-/// What was checked, as the user named it.
+/// The checked settings, as the user named them.
 fn subject(sources: &Sources) -> String {
     sources.config_file().map_or_else(|| "settings".to_owned(), |file| file.display().to_string())
 }
 
-/// What would be served, in a line.
+/// A one-line summary of the site and its addresses.
 fn summary(settings: &Settings) -> String {
     let what = match &settings.sites[..] {
         [site] if site.hosts.is_empty() => format!("`{}`", site.root.display()),

@@ -3,53 +3,56 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use flash_kit::{Error, Result};
 use flash_lab::compare::{self, Compare as Options, RelativeTo};
-use flash_lab::profile::LEVELS;
 use flash_lab::testbed::{Peer, Peers, read_peers, ready_made, ready_made_names};
-use flash_lab::workload::Spec;
-use flash_lab::{Error, Result};
+use flash_load::workload::Spec;
 use flash_server::config::units::parse_size_bytes;
 
-use super::drive_args::{DriveArgs, MORE};
+use super::drive_args::{DriveArgs, LEVELS_TEXT, MORE};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = MORE)]
 pub(crate) struct Compare {
-    /// NAME=URL of a server that runs, or the name of one to start: from --servers, else one of flash,
-    /// nginx, nginx-aio, apache-event, apache-prefork, lighttpd, h2o, caddy [default: all of --servers]
+    /// Running server as NAME=URL, or the name of a server to start: one of the --servers file, or flash, nginx,
+    /// nginx-aio, apache-event, apache-prefork, lighttpd, h2o, caddy, or with `flash backend` nginx-gate,
+    /// apache-flashpache, h2o-warm or lighttpd-warm [default: all of --servers]
     #[arg(value_name = "SERVER")]
     servers: Vec<String>,
 
-    /// A file that says how servers are started
+    /// File that describes how to start servers
     #[arg(long = "servers", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
 
-    /// What is asked for: specweb99, uniform, zipf:ALPHA, single:PATH, or the files of trace:FILE in
-    /// their order
-    #[arg(long, value_name = "WHAT", default_value = "specweb99", help_heading = "Workload")]
+    /// Files to request: specweb99, uniform, zipf:ALPHA, single:PATH, or log:FILE in the order of the log
+    #[arg(long, value_name = "WORKLOAD", default_value = "specweb99", help_heading = "Workload")]
     workload: Spec,
 
-    /// Fractions of the capacity
-    #[arg(long, value_name = "LEVELS", value_delimiter = ',', default_values_t = LEVELS, help_heading = "Arrivals")]
+    /// Loads to measure, as fractions of the capacity
+    #[arg(long, value_name = "LEVELS", value_delimiter = ',', default_value = LEVELS_TEXT, help_heading = "Arrivals")]
     levels: Vec<f64>,
 
-    /// Of which: each server's `own`, the `lowest` of all, or so many requests a second
+    /// Capacity that the levels refer to: each server's `own`, the `lowest` of all, or N requests per second
     #[arg(long, value_name = "CAPACITY", value_parser = relative_to, default_value = "own", help_heading = "Arrivals")]
     relative_to: RelativeTo,
 
-    /// How often each server gets its turn
-    #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Run")]
+    /// Number of times to measure each server
+    #[arg(long, value_name = "N", default_value_t = 5, help_heading = "Run")]
     rounds: u32,
 
-    /// Servers that are started get so much memory, page cache included
+    /// Memory limit of a started server, including its page cache [default: none]
     #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, help_heading = "Testbed")]
     memory: Option<u64>,
 
-    /// Servers that are started get so many reads of the disk a second
+    /// Disk reads per second allowed to a started server [default: unlimited]
     #[arg(long, value_name = "N", help_heading = "Testbed")]
     reads: Option<u32>,
 
-    /// Servers that are started get this core
+    /// Share of one core that a started server can use, percent [default: 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Testbed")]
+    cpu: Option<u32>,
+
+    /// Core of a started server [default: one that the load generator does not use]
     #[arg(long, value_name = "N", help_heading = "Testbed")]
     server_core: Option<usize>,
 
@@ -70,16 +73,17 @@ fn relative_to(text: &str) -> std::result::Result<RelativeTo, String> {
 
 impl Compare {
     pub(crate) fn run(self) -> ExitCode {
-        crate::lab::finish_run(self.options().and_then(compare::run))
+        crate::lab::finish_run(self.options().and_then(|options| compare::run(&options)))
     }
 
     fn options(self) -> Result<Options> {
         let file = self.file.as_deref().map(read_peers).transpose()?.unwrap_or_default();
         let servers = choose(&self.servers, &file)?;
-        let mut options = self.drive.options("compare", self.workload).with_endless_trace();
+        let mut options = self.drive.options("compare", self.workload).with_endless_log();
         let mut wishes = file.wishes;
         wishes.memory_bytes = self.memory.or(wishes.memory_bytes);
         wishes.reads_per_s = self.reads.or(wishes.reads_per_s);
+        wishes.cpu_percent = self.cpu.or(wishes.cpu_percent);
         wishes.core = self.server_core.or(wishes.core);
         if options.cores.is_empty() {
             options.cores.extend(wishes.load_core);
@@ -93,7 +97,7 @@ impl Compare {
             (Some(root), _) => root,
             (None, false) => PathBuf::new(),
             (None, true) => {
-                return Err(Error::usage("servers that are started need files to serve: give --files DIR"));
+                return Err(Error::usage("started servers need files to serve: give --files DIR"));
             }
         };
         Ok(Options {
@@ -107,8 +111,7 @@ impl Compare {
     }
 }
 
-/// Gives a server that is started and the generator cores of their own, where there are several and
-/// nothing else is asked for.
+/// Gives a started server and the load generator separate cores, if there are several and the user chose none.
 pub(super) fn keep_apart(server: &mut Option<usize>, generator: &mut Vec<usize>) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if cores == 1 {
@@ -120,10 +123,12 @@ pub(super) fn keep_apart(server: &mut Option<usize>, generator: &mut Vec<usize>)
     }
 }
 
-/// The servers that the words of the command line name; without any, all of the file.
-fn choose(words: &[String], file: &Peers) -> Result<Vec<Peer>> {
+/// The servers named on the command line, or all servers of the file if none is named.
+pub(super) fn choose(words: &[String], file: &Peers) -> Result<Vec<Peer>> {
     if words.is_empty() && file.servers.is_empty() {
-        return Err(Error::usage("no servers: give NAME=URL, names of ready-made ones, or --servers FILE"));
+        return Err(Error::usage(
+            "no servers: give NAME=URL, the name of a built-in server, or --servers FILE",
+        ));
     }
     if words.is_empty() {
         return Ok(file.servers.clone());
@@ -132,6 +137,9 @@ fn choose(words: &[String], file: &Peers) -> Result<Vec<Peer>> {
 }
 
 fn server(word: &str, file: &Peers) -> Result<Peer> {
+    if word.contains("://") && !word.split_once("://").is_some_and(|(before, _)| before.contains('=')) {
+        return Ok(Peer::elsewhere("server", word, None));
+    }
     if let Some((name, url)) = word.split_once('=') {
         return Ok(Peer::elsewhere(name, url, None));
     }

@@ -1,4 +1,4 @@
-//! `flash completions`: what makes a shell complete Flash's command line.
+//! `flash completions`: prints the completion script of a shell.
 
 use std::process::ExitCode;
 
@@ -10,20 +10,20 @@ use crate::output;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "For bash: flash completions bash > ~/.local/share/bash-completion/completions/flash")]
 pub(crate) struct Completions {
-    /// The shell
+    /// Shell to complete for
     shell: Shell,
 }
 
 impl Completions {
     pub(crate) fn run(self) -> ExitCode {
-        // Into memory first: clap_complete panics when its writer fails.
+        // Writes to memory first: clap_complete panics when its writer fails.
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut for_people(), "flash", &mut text);
         output::print(text)
     }
 }
 
-/// The command line without what is hidden, which clap_complete would offer too.
+/// The command line without hidden commands, which clap_complete would offer.
 fn for_people() -> Command {
     let whole = super::Cli::command();
     let shown = whole.get_subcommands().filter(|command| !command.is_hide_set());

@@ -1,33 +1,40 @@
-//! `flash doctor`: says whether a running server waits in its event loop.
+//! `flash doctor`: reports whether a blocked event loop or an exhausted thread pool makes requests of a running server
+//! wait.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use flash_lab::trace::doctor::{self, Options, Source};
-use flash_lab::trace::{BUFFER, RecordOptions, Subject};
 use flash_server::config::units::parse_size_bytes;
+use flash_trace::doctor::{self, Options, Source};
+use flash_trace::{BUFFER, RecordOptions, Subject};
 
 use super::drive_args::seconds;
 
-/// The exit code when there is no verdict: as when one could not be told.
+/// The exit code if there is no verdict.
 const EXIT_UNKNOWN: u8 = 2;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Any server, not only Flash. Needs root, or CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; to name requests, \
-CAP_NET_RAW. How to read it: docs/what-blocks.md. Exit codes: 0 no wait, 1 it waits, 2 it could not be told. Ctrl-C ends \
-it early, with the verdict of what was seen."
+    after_help = "Works with any server, not only Flash. It reports whether requests wait because an event loop is blocked by \
+calls for other requests, or because all threads of a pool wait for the disk. Needs root, or CAP_PERFMON, CAP_SYS_PTRACE \
+and CAP_DAC_READ_SEARCH; to name requests, CAP_NET_RAW. If tracefs is not mounted, flash mounts it for itself alone \
+(CAP_SYS_ADMIN).\n\n\
+Watching costs throughput: a third for nginx at full load, much less below it. Nothing remains when it ends.\n\n\
+docs/what-blocks.md explains the output.\n\n\
+TIME is a whole number with a unit: 500ms or 10s. SIZE is a whole number of bytes, or has a unit: 8MiB.\n\n\
+Exit codes: 0 no request waits behind another one, 1 some do, 2 unknown. \
+Ctrl-C ends it early, with the verdict so far."
 )]
 pub(crate) struct Doctor {
-    /// The first process of the server, or a file that `flash trace --json` wrote
+    /// Process ID of the server's first process, or a file written by `flash trace --json`
     #[arg(value_name = "PID|FILE", value_parser = patient)]
     patient: Patient,
 
-    /// How long it is watched
+    /// Watch the server for this long
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "10s")]
     duration: f64,
 
-    /// Room for what a core records until it is read; at most 256MiB for all cores together
+    /// Size of the event buffer of each core; at most 256MiB for all cores
     #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, default_value = BUFFER)]
     buffer: u64,
 
@@ -35,16 +42,16 @@ pub(crate) struct Doctor {
     #[arg(long)]
     json: bool,
 
-    /// Write the page with the timeline of each event loop there
+    /// Write a page with the timeline of each event loop to this file
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     html: Option<PathBuf>,
 
-    /// Keep the trace there, as `flash trace --json` does
+    /// Write the kernel trace to this file, as `flash trace --json` does
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     trace: Option<PathBuf>,
 }
 
-/// A number is a process, all else a file.
+/// A number is a process ID, anything else a file.
 #[derive(Clone, Debug)]
 enum Patient {
     Process(u32),
@@ -55,7 +62,7 @@ fn patient(text: &str) -> Result<Patient, String> {
     match text.parse() {
         Ok(0) => Err("there is no process 0".to_owned()),
         Ok(pid) => Ok(Patient::Process(pid)),
-        Err(_) if text.is_empty() => Err("give the id of a process, or a file".to_owned()),
+        Err(_) if text.is_empty() => Err("give a process ID or a file".to_owned()),
         Err(_) => Ok(Patient::File(PathBuf::from(text))),
     }
 }

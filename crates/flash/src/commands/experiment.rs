@@ -1,11 +1,11 @@
-//! `flash experiment`: the papers' experiments.
+//! `flash experiment`: repeats the experiments of the papers.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use flash_lab::drive::{Ending, default_folder};
-use flash_lab::experiment::{self, MEMORY_BYTES, Options, PEERS, READS_PER_S, Table};
-use flash_lab::{Error, Result};
+use flash_kit::{Ending, Error, Result};
+use flash_lab::drive::default_folder;
+use flash_lab::experiment::{self, Judge, Options, READS_PER_S};
 use flash_server::config::units::parse_size_bytes;
 
 use super::compare::keep_apart;
@@ -13,90 +13,102 @@ use super::drive_args::seconds;
 use crate::output;
 
 const MORE: &str = "\
-`flash experiment list` says what there is and how long it takes; `flash experiment table DIR...` puts the findings
-of several into one table. Each makes its file sets (--sets), gives every server its turn in rounds, and leaves a
-page, report.json and run.json in --out. What the machine or this program can't do is named, and the rest runs.
-Exit codes: 0 done, 1 could not run, 2 bad usage, 130 interrupted (what was measured is kept).";
+`flash experiment list` lists the experiments and how long each takes. `flash experiment judge DIR...` computes the \
+findings again from the measurements that earlier runs kept. An experiment creates its file sets in --sets, measures every server in each \
+round, and writes report.html, report.json and run.json to --out. It names the parts that this machine cannot run, and \
+runs the others.
+
+TIME is a whole number with a unit: 250ms, 10s or 2m. SIZE is a whole number of bytes, or has a unit: 64KiB or 3GB.
+
+Exit codes: 0 done, 1 failed, 2 usage error, 130 interrupted (the results so far are kept).";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = MORE)]
 pub(crate) struct Experiment {
-    /// single-file, trace, dataset-size, breakdown, clients, new-flash, burstiness, cpu-speed or hot-cold; `list`, or
-    /// `table` with folders
+    /// Experiment: single-file, site-logs, dataset-size, breakdown, clients, new-flash, flashpache, burstiness, cpu-speed,
+    /// hot-cold, overload or cwnd; or `list`, or `judge` with folders
     #[arg(value_name = "NAME", default_value = "list")]
     name: String,
 
-    /// Folders that experiments left behind, for `table`
+    /// For `judge`: result folders of experiments
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     dirs: Vec<PathBuf>,
 
-    /// Fewer points, shorter ones: what to expect, in minutes
+    /// Measure fewer and shorter points: a preview that takes minutes
     #[arg(long)]
     quick: bool,
 
-    /// Say what would be done, and how long it would take
+    /// Print the plan and its duration, and measure nothing
     #[arg(long)]
     plan: bool,
 
-    /// For `table`: replace the rows in this document
+    /// For `judge`: replace the findings in this document
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     into: Option<PathBuf>,
 
-    /// The folder of the results; made when missing [default: flash-experiment-NAME-DATE-TIME]
+    /// Write the results to this folder [default: flash-experiment-NAME-DATE-TIME]
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     out: Option<PathBuf>,
 
-    /// The folder of the file sets that are made, to be used again [default: sets in --out]
+    /// Create file sets in this folder, or reuse those there [default: sets in --out]
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Workload")]
     sets: Option<PathBuf>,
 
-    /// A set made by `flash fileset specweb99`, in place of one in --sets
+    /// Use this file set, made by `flash fileset specweb99`, instead of one in --sets
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Workload")]
     files: Option<PathBuf>,
 
-    /// For `trace`: a real log, in place of the two made-up ones; several are possible
+    /// For `site-logs`: replay this access log instead of the two synthetic ones; repeat for several
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, help_heading = "Workload")]
-    trace: Vec<PathBuf>,
+    log: Vec<PathBuf>,
 
-    /// The seed of arrivals and choices
+    #[arg(long = "trace", hide = true, value_parser = |_: &str| super::drive_args::renamed("--log"))]
+    _trace: Option<String>,
+
+    /// Seed of the random arrivals and file choices
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workload")]
     seed: u64,
 
-    /// Ready-made servers beside Flash, where the paper has others too; `none` for none
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values_t = PEERS.map(str::to_owned),
-          help_heading = "Run")]
+    /// Servers to compare with Flash where the paper compares several; or none
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "nginx,apache-event",
+        help_heading = "Run"
+    )]
     peers: Vec<String>,
 
-    /// How often each server gets its turn [default: 3; with fewer nothing can be told]
+    /// Number of times to measure each server [default: 5; fewer give no verdict]
     #[arg(long, value_name = "N", help_heading = "Run")]
     rounds: Option<u32>,
 
-    /// How long each measurement lasts [default: as planned]
+    /// Length of each measurement [default: as planned]
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "Run")]
     duration: Option<f64>,
 
-    /// Memory of a server, page cache included, where files are not to fit; their sizes follow it
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, default_value_t = MEMORY_BYTES,
+    /// Memory limit of a server, including its page cache, where files must not fit; file sets scale with it
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, default_value = "512MB",
           help_heading = "Testbed")]
     memory: u64,
 
-    /// Reads of the disk a second, there
+    /// Disk reads per second allowed to a server there
     #[arg(long, value_name = "N", default_value_t = READS_PER_S, help_heading = "Testbed")]
     reads: u32,
 
-    /// The core of the servers
+    /// Core of the servers [default: one that the load generator does not use]
     #[arg(long, value_name = "N", help_heading = "Testbed")]
     server_core: Option<usize>,
 
-    /// Cores that the generator may use, such as 1 or 2,3
+    /// Cores for the load generator, such as 1 or 2,3 [default: all except that of the servers]
     #[arg(long, value_name = "N", value_delimiter = ',', help_heading = "Testbed")]
     cores: Vec<usize>,
 }
 
 impl Experiment {
     pub(crate) fn run(self) -> ExitCode {
-        if self.name == "table" {
-            return crate::lab::finish(experiment::table(&Table { folders: self.dirs, into: self.into }));
+        if self.name == "judge" {
+            return crate::lab::finish(experiment::judge(&Judge { folders: self.dirs, into: self.into }));
         }
         let (is_list, is_plan) = (self.name == "list", self.plan);
         let text = match self.options() {
@@ -113,7 +125,9 @@ impl Experiment {
 
     fn options(self) -> Result<Options> {
         if !self.dirs.is_empty() || self.into.is_some() {
-            return Err(Error::usage("folders and --into are for `flash experiment table`: give --out DIR"));
+            return Err(Error::usage(
+                "folders and --into are only for `flash experiment judge`; the results go to --out DIR",
+            ));
         }
         let (mut core, mut cores) = (self.server_core, self.cores);
         keep_apart(&mut core, &mut cores);
@@ -124,7 +138,7 @@ impl Experiment {
             sets: self.sets.unwrap_or_else(|| out.join("sets")),
             out,
             files: self.files,
-            traces: self.trace,
+            logs: self.log,
             peers: self.peers.into_iter().filter(|name| name != "none").collect(),
             rounds: self.rounds,
             duration_s: self.duration,
@@ -135,5 +149,26 @@ impl Experiment {
             seed: self.seed,
             command_line: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use flash_lab::experiment::{MEMORY_BYTES, PEERS};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        experiment: Experiment,
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_lab() {
+        let given = Cli::parse_from(["experiment"]).experiment;
+        assert_eq!(given.memory, MEMORY_BYTES);
+        assert_eq!(given.peers, PEERS);
     }
 }

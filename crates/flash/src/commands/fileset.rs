@@ -1,44 +1,48 @@
-//! `flash fileset`: makes file sets with known content.
+//! `flash fileset`: creates file sets with known contents.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use flash_lab::Error;
-use flash_lab::fileset::{self, Amount, Options, Set};
+use flash_kit::Error;
+use flash_load::fileset::{self, Amount, Options, Set};
 use flash_server::config::units::parse_size_bytes;
 
-/// What the set looks like.
+/// The layout of the set.
 #[derive(Clone, Debug)]
 enum Layout {
     Specweb99,
-    Trace(PathBuf),
+    Pareto,
+    Log(PathBuf),
 }
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Goes on where an earlier run ended. DIR/manifest.txt lists the files and their lengths, and with \
-                  trace:FILE the path that the trace has for each."
+    after_help = "Continues an interrupted run. DIR/manifest.txt lists the files and their lengths, and with log:FILE the \
+                  path of each in the log.\n\n\
+                  SIZE is a whole number of bytes, or has a unit: 64KiB or 3GB.\n\n\
+                  Exit codes: 0 done, 1 failed, 2 usage error."
 )]
 pub(crate) struct Fileset {
-    /// specweb99: directories of 36 files, 102 bytes to 900 KB, 5.1 MB each. trace:FILE: a file for each in a
-    /// trace (Common or Combined Log Format or World Cup 98, also gzipped), as long as seen there
+    /// specweb99: directories of 36 files, 102 bytes to 900 KB, 5.1 MB per directory. pareto: lengths with a heavy tail, 475
+    /// bytes to 2 MB, 5 KB on average. log:FILE: one file for each
+    /// path of an access log (Common, Combined or World Cup 98 format, also gzipped), with its length
     #[arg(value_parser = layout)]
     layout: Layout,
 
-    /// The folder of the set; made when missing
+    /// Folder of the set; created if missing
     #[arg(value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
 
-    /// specweb99: the fewest directories that hold this many bytes. trace:FILE: only the files of the first
-    /// requests, as many as ask for this many bytes
+    /// specweb99: as many directories as hold SIZE. pareto: as many files as hold SIZE [default: 25MB]. log:FILE: only the start of the log, until its files add up to
+    /// SIZE
     #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes)]
     size: Option<u64>,
 
-    /// specweb99: this many directories
+    /// specweb99: N directories
     #[arg(long, value_name = "N", conflicts_with = "size")]
     directories: Option<u32>,
 
-    /// What the contents depend on; who checks them needs the same
+    /// Seed of the contents; --verify needs the same one
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }
@@ -46,8 +50,10 @@ pub(crate) struct Fileset {
 fn layout(text: &str) -> Result<Layout, String> {
     match text.split_once(':') {
         None if text == "specweb99" => Ok(Layout::Specweb99),
-        Some(("trace", file)) if !file.is_empty() => Ok(Layout::Trace(file.into())),
-        _ => Err("write specweb99 or trace:FILE".to_owned()),
+        None if text == "pareto" => Ok(Layout::Pareto),
+        Some(("log", file)) if !file.is_empty() => Ok(Layout::Log(file.into())),
+        Some(("trace", _)) => Err("a set for an access log is named log:FILE, not trace:FILE".to_owned()),
+        _ => Err("write specweb99, pareto or log:FILE".to_owned()),
     }
 }
 
@@ -56,17 +62,18 @@ impl Fileset {
         crate::lab::finish(self.make())
     }
 
-    fn make(self) -> flash_lab::Result<()> {
+    fn make(self) -> flash_kit::Result<()> {
         let set = match (self.layout, self.directories, self.size) {
             (Layout::Specweb99, Some(directories), _) => Set::Specweb99(Amount::Directories(directories)),
             (Layout::Specweb99, None, Some(size)) => Set::Specweb99(Amount::Bytes(size)),
             (Layout::Specweb99, None, None) => {
-                return Err(Error::usage("how large is the set to be? Give --size or --directories"));
+                return Err(Error::usage("the set has no size: give --size or --directories"));
             }
-            (Layout::Trace(_), Some(_), _) => {
-                return Err(Error::usage("--directories is for specweb99; a trace has --size"));
+            (Layout::Pareto | Layout::Log(_), Some(_), _) => {
+                return Err(Error::usage("--directories is only for specweb99; the other sets have --size"));
             }
-            (Layout::Trace(file), None, dataset_bytes) => Set::Trace { file, dataset_bytes },
+            (Layout::Pareto, None, size) => Set::Pareto { set_bytes: size.unwrap_or(fileset::PARETO_BYTES) },
+            (Layout::Log(file), None, dataset_bytes) => Set::Log { file, dataset_bytes },
         };
         fileset::run(&Options { folder: self.dir, set, seed: self.seed })
     }

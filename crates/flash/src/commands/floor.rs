@@ -1,20 +1,22 @@
-//! `flash floor`: the responder that CPU figures are compared with.
+//! `flash floor`: the minimal responder that CPU figures are compared with.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use flash_lab::floor::{self, Options};
+use flash_load::floor::{self, Options};
 use flash_server::config::units::parse_size_bytes;
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "It answers every request with the same ready bytes and parses nothing: it is \
-no server, but no server on the same loop can answer for less CPU.")]
+#[command(
+    after_help = "Answers every request with the same bytes and parses nothing. No server on the same event loop can answer \
+with less CPU time.\n\nSIZE is a whole number of bytes, or has a unit: 64KiB or 3GB."
+)]
 pub(crate) struct Floor {
-    /// Listen here; with port 0 on a free port, which is printed
+    /// Listen on this address; port 0 takes any free port and prints it
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
 
-    /// Length of the body
+    /// Length of the response body
     #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = parse_size_bytes)]
     bytes: u64,
 }

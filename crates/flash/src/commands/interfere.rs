@@ -1,135 +1,206 @@
-//! `flash interfere`: the latency of hot requests, alone and beside cold ones.
+//! `flash interfere`: measures whether requests for files in memory wait for the disk.
 
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use flash_kit::{Error, Result};
 use flash_lab::drive::default_folder;
-use flash_lab::interfere::{self, HotMix, Options, Phases};
-use flash_lab::measure::Threshold;
+use flash_lab::interfere::{self, Bounds, HotMix, Options};
+use flash_lab::testbed::{Peer, read_peers};
+use flash_load::measure::Threshold;
+use flash_server::config::units::parse_size_bytes;
+
+use super::compare::{choose, keep_apart};
 
 const MORE: &str = "\
-The server serves a folder made by `flash fileset specweb99`. Hot files are those of the first
-directories; see to it that they are in memory, and that the cold ones are not. Latency counts from
-the intended start of a request, and arrivals never wait for replies. Give it a core of its own: it
-does not sleep while it measures, and says when it, and not the server, was the limit.
-Exit codes: 0 done, 1 could not run, 2 bad usage, 3 a --require does not hold, 130 interrupted
-(what was measured is kept).";
+Each server must serve a folder made by `flash fileset specweb99`. In each round it is asked for hot files alone, then \
+for the same hot files beside cold ones. With --files, the hot files are locked in memory while this runs. The page \
+cache is dropped before a started server begins if --memory or --reads is given; for a running server, make sure that \
+the cold files are not in memory.
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Phase {
-    /// Hot requests only
-    Alone,
-    /// Hot and cold requests
-    Cold,
-    /// One, then the other, and their ratio
-    Both,
-}
+The verdict compares the two latencies within each round: hot requests waited for the disk if the ratio, with its 95 % \
+interval over the rounds, is above --p50-times or --p99-times. It cannot be told if fewer than 5 rounds are good (a \
+server that is overloaded even without cold requests, failed requests, a load generator that was late or busy) or if \
+the rounds differ too much.
+
+Requests arrive at their planned times whether or not earlier ones were answered, and latency counts from the planned \
+time. Give the load generator its own core.
+
+Exit codes: 0 hot requests did not wait, 1 failed, 2 usage error, 3 hot requests waited or a --require limit was \
+exceeded, 4 cannot be told, 130 interrupted (the results so far are kept).";
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Mix {
-    /// SPECweb99's shares: 102 bytes to 900 KB, 15 KB on average
+    /// SPECweb99's mix: 102 bytes to 900 KB, mean 15 KB.
     Specweb99,
-    /// 102 bytes to 92 KB, each file as often as any other
+    /// 102 bytes to 92 KB, all equally often.
     Small,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = MORE)]
 pub(crate) struct Interfere {
-    /// The server, such as http://127.0.0.1:8080
-    #[arg(value_hint = clap::ValueHint::Url)]
-    url: String,
+    /// Running server as URL or NAME=URL, or the name of a server to start: one of the --servers file, or flash,
+    /// nginx, nginx-aio, apache-event, apache-prefork, lighttpd, h2o, caddy, or with `flash backend` nginx-gate,
+    /// apache-flashpache, h2o-warm or lighttpd-warm
+    #[arg(value_name = "SERVER", required_unless_present = "file")]
+    servers: Vec<String>,
 
-    /// Hot files are those of the first N directories
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    /// File that describes how to start servers
+    #[arg(long = "servers", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    file: Option<PathBuf>,
+
+    /// Folder of the file set: started servers serve it, and its hot files are locked in memory
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Workload")]
+    files: Option<PathBuf>,
+
+    /// Number of directories, from the first, that hold the hot files
+    #[arg(long, value_name = "N", default_value_t = 20, help_heading = "Workload")]
     hot_dirs: u32,
 
-    /// Directories of the cold files, from FIRST up to but not including END
-    #[arg(long, value_name = "FIRST..END", default_value = "20..586", value_parser = range)]
+    /// Directories that hold the cold files, from FIRST to END - 1
+    #[arg(long, value_name = "FIRST..END", default_value = "20..586", value_parser = range, help_heading = "Workload")]
     cold_dirs: Range<u32>,
 
-    /// Which hot files are asked for
-    #[arg(long, value_enum, default_value = "specweb99")]
+    /// Look up the names of all cold files before each server's turn: then only their contents come from the disk
+    #[arg(long, help_heading = "Workload")]
+    known_names: bool,
+
+    /// Hot files to request: specweb99 (its mix, 102 bytes to 900 KB, mean 15 KB) or small (102 bytes to 92 KB, all
+    /// equally often)
+    #[arg(
+        long,
+        value_name = "MIX",
+        value_enum,
+        default_value = "specweb99",
+        hide_possible_values = true,
+        help_heading = "Workload"
+    )]
     hot_mix: Mix,
 
     /// Hot requests per second
-    #[arg(long, value_name = "N", default_value_t = 4000.0)]
+    #[arg(long, value_name = "N", default_value_t = 4000.0, help_heading = "Workload")]
     hot_rate: f64,
 
-    /// Cold requests per second, each for a file not asked for before
-    #[arg(long, value_name = "N", default_value_t = 60.0)]
+    /// Cold requests per second, each for a file not requested before
+    #[arg(long, value_name = "N", default_value_t = 60.0, help_heading = "Workload")]
     cold_rate: f64,
 
-    /// How long requests arrive in each phase
-    #[arg(long, value_name = "SECONDS", default_value_t = 20.0)]
-    seconds: f64,
-
-    /// How long to wait for the last answers after that
-    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
-    drain_seconds: f64,
-
-    /// The most connections at once, for hot and for cold requests each
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    connections: u32,
-
-    /// Which phases to run
-    #[arg(long, value_enum, default_value = "both")]
-    phase: Phase,
-
-    /// Check every byte against the file set
-    #[arg(long)]
+    /// Check every received byte against the file set
+    #[arg(long, help_heading = "Workload")]
     verify: bool,
 
-    /// The seed that the file set was made with, for --verify
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Seed of the file set, for --verify
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workload")]
     fileset_seed: u64,
 
-    /// The seed of arrivals and choices
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Seed of the random arrivals and file choices
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workload")]
     seed: u64,
 
-    /// The server's process, to measure what it uses
-    #[arg(long, value_name = "PID")]
+    /// Maximum open connections, for hot and for cold requests each
+    #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Run")]
+    connections: u32,
+
+    /// Number of times to measure each server, alone and with cold requests; a verdict needs 5
+    #[arg(long, value_name = "N", default_value_t = 5, help_heading = "Run")]
+    rounds: u32,
+
+    /// Length of each phase, in seconds
+    #[arg(long, value_name = "N", default_value_t = 10.0, help_heading = "Run")]
+    seconds: f64,
+
+    /// Then wait at most this many seconds for the last answers
+    #[arg(long, value_name = "N", default_value_t = 30.0, help_heading = "Run")]
+    drain_seconds: f64,
+
+    /// Process ID of the one running server, to measure its CPU time and memory
+    #[arg(long, value_name = "PID", help_heading = "Run")]
     pid: Option<u32>,
 
-    /// Cores that the generator may use, such as 1 or 2,3
-    #[arg(long, value_name = "N", value_delimiter = ',')]
+    /// Cores for the load generator, such as 1 or 2,3 [default: all except that of started servers]
+    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = "Run")]
     cores: Vec<usize>,
 
-    /// Load a server that is not on this machine
-    #[arg(long)]
+    /// Allow a server that is not on this machine
+    #[arg(long, help_heading = "Run")]
     allow_remote: bool,
 
-    /// The folder of the results; made when missing [default: flash-interfere-DATE-TIME, none with --json]
-    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-    out: Option<PathBuf>,
+    /// Memory limit of a started server, including its page cache [default: none]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, help_heading = "Testbed")]
+    memory: Option<u64>,
 
-    /// Keep the main figures in this file as JSON
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    json: Option<PathBuf>,
+    /// Disk reads per second allowed to a started server [default: unlimited]
+    #[arg(long, value_name = "N", help_heading = "Testbed")]
+    reads: Option<u32>,
 
-    /// What the hot requests of each phase must keep, such as 'p99<5ms' or 'errors<0.1%'
-    #[arg(long, value_name = "MEASURE<LIMIT")]
+    /// Core of a started server [default: one that the load generator does not use]
+    #[arg(long, value_name = "N", help_heading = "Testbed")]
+    server_core: Option<usize>,
+
+    /// Most that the p50 of hot requests may grow by cold ones, as a multiple of the p50 alone
+    #[arg(long, value_name = "N", default_value_t = 1.1, help_heading = "Verdict")]
+    p50_times: f64,
+
+    /// The same for the p99
+    #[arg(long, value_name = "N", default_value_t = 1.5, help_heading = "Verdict")]
+    p99_times: f64,
+
+    /// Exit with 3 if the hot requests exceed this limit, such as 'p99<5ms' or 'errors<0.1%'
+    #[arg(long, value_name = "LIMIT", help_heading = "Verdict")]
     require: Vec<Threshold>,
+
+    /// Write the results to this folder [default: flash-interfere-DATE-TIME]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Results")]
+    out: Option<PathBuf>,
 }
 
 /// Reads `FIRST..END`.
-fn range(text: &str) -> Result<Range<u32>, String> {
+fn range(text: &str) -> std::result::Result<Range<u32>, String> {
     let ends = text.split_once("..").and_then(|(a, b)| Some(a.parse().ok()?..b.parse().ok()?));
     ends.ok_or_else(|| "write two whole numbers, as in 20..586".to_owned())
 }
 
 impl Interfere {
     pub(crate) fn run(self) -> ExitCode {
-        let out = match (&self.out, &self.json) {
-            (None, None) => Some(default_folder("interfere")),
-            _ => self.out,
-        };
-        let options = Options {
-            url: self.url,
+        crate::lab::finish_run(self.options().and_then(|options| interfere::run(&options)))
+    }
+
+    fn options(self) -> Result<Options> {
+        let file = self.file.as_deref().map(read_peers).transpose()?.unwrap_or_default();
+        let mut servers = choose(&self.servers, &file)?;
+        if let Some(pid) = self.pid {
+            servers = match &servers[..] {
+                [one] if one.url().is_some() => {
+                    vec![Peer::elsewhere(&one.name, one.url().unwrap_or_default(), Some(pid))]
+                }
+                _ => return Err(Error::usage("--pid is for one running server: give one URL")),
+            };
+        }
+        let is_started = servers.iter().any(|server| server.url().is_none());
+        let mut wishes = file.wishes;
+        wishes.memory_bytes = self.memory.or(wishes.memory_bytes);
+        wishes.reads_per_s = self.reads.or(wishes.reads_per_s);
+        wishes.core = self.server_core.or(wishes.core);
+        let mut cores = self.cores;
+        if cores.is_empty() {
+            cores.extend(wishes.load_core);
+        }
+        if is_started {
+            keep_apart(&mut wishes.core, &mut cores);
+        }
+        let root = self.files.or_else(|| wishes.root.clone());
+        if is_started && root.is_none() {
+            return Err(Error::usage("started servers need files to serve: give --files DIR"));
+        }
+        Ok(Options {
+            servers,
+            has_files: root.is_some(),
+            place: wishes.place(root.unwrap_or_default()),
             hot_directories: self.hot_dirs,
             cold_directories: self.cold_dirs,
+            looks_up_names: self.known_names,
             hot_mix: match self.hot_mix {
                 Mix::Specweb99 => HotMix::Specweb99,
                 Mix::Small => HotMix::Small,
@@ -138,22 +209,16 @@ impl Interfere {
             cold_rate_per_s: self.cold_rate,
             phase_s: self.seconds,
             drain_s: self.drain_seconds,
+            rounds: self.rounds,
+            bounds: Bounds { p50_ratio_max: self.p50_times, p99_ratio_max: self.p99_times },
             connections_max: self.connections,
-            phases: match self.phase {
-                Phase::Alone => Phases::Alone,
-                Phase::Cold => Phases::Cold,
-                Phase::Both => Phases::Both,
-            },
             verify_seed: self.verify.then_some(self.fileset_seed),
             seed: self.seed,
             allow_remote: self.allow_remote,
-            pid: self.pid,
-            cores: self.cores,
-            out,
-            json: self.json,
+            cores,
+            out: self.out.unwrap_or_else(|| default_folder("interfere")),
             require: self.require,
             command_line: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-        };
-        crate::lab::finish_run(interfere::run(&options))
+        })
     }
 }

@@ -1,60 +1,75 @@
-//! `flash load`: drives one server.
+//! `flash load`: sends load to one server.
 
 use std::process::ExitCode;
 
-use flash_lab::drive::once::{self, Arrive, CLIENTS, Load as Options, Rate, Spacing};
-use flash_lab::workload::{PhasePlan, Spec};
+use flash_lab::drive::once::{self, Arrive, CLIENTS, Load as Options, LoadOne, Rate, Spacing};
+use flash_load::workload::{Link, PhasePlan, Sessions, Spec};
+use flash_server::config::units::parse_rate_bits;
 
 use super::drive_args::{DriveArgs, MORE, seconds};
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Arrival {
-    /// Independent of each other
+    /// Random, independent of each other.
     Poisson,
-    /// Evenly spaced
+    /// At equal intervals.
     Fixed,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = MORE)]
 pub(crate) struct Load {
-    /// The server, such as http://127.0.0.1:8080; without --workload its path is asked for
+    /// Server to load, such as http://127.0.0.1:8080, or one file of it
     #[arg(value_hint = clap::ValueHint::Url)]
     url: String,
 
-    /// What is asked for: specweb99, uniform, zipf:ALPHA, trace:FILE or single:PATH
-    #[arg(long, value_name = "WHAT", help_heading = "Workload")]
+    /// Files to request: specweb99, pareto, uniform, zipf:ALPHA, log:FILE or single:PATH [default: the path of URL]
+    #[arg(long, value_name = "WORKLOAD", help_heading = "Workload")]
     workload: Option<Spec>,
 
-    /// Closed loop: so many clients, each asking again after its answer [default: 64]
+    /// Closed loop: N clients, each of which waits for an answer before its next request [default: 64]
     #[arg(long, value_name = "N", help_heading = "Arrivals")]
     clients: Option<u32>,
 
-    /// Clients of a closed loop think so long before they ask again
+    /// Pause between an answer and the next request of a client, or on average of a user who comes back
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "0s", help_heading = "Arrivals")]
     think: f64,
 
-    /// Open loop: so many requests a second
+    /// Open loop: N requests per second
     #[arg(long, value_name = "N", conflicts_with = "clients", help_heading = "Arrivals")]
     rate: Option<f64>,
 
-    /// Open loop: this fraction of the capacity, which is found first
+    /// Open loop: this fraction of the capacity, which is measured first
     #[arg(long, value_name = "LEVEL", conflicts_with_all = ["clients", "rate"], help_heading = "Arrivals")]
     load: Option<f64>,
 
-    /// Open loop in phases, such as 25s@1.2,25s@0.2 (fractions of the capacity), 5s@4000/s, or W1 to W9
+    /// Open loop: phases such as 25s@1.2,25s@0.2 (fractions of the capacity) or 5s@4000/s, one of W1 to W9, or persistent
     #[arg(long, value_name = "PHASES", conflicts_with_all = ["clients", "rate", "load"], help_heading = "Arrivals")]
     phases: Option<PhasePlan>,
 
-    /// How the arrivals of an open loop are spread
-    #[arg(long, value_enum, default_value = "poisson", help_heading = "Arrivals")]
+    /// Partly-open: users arrive as above, and each makes N requests on average, the next one --think after an answer
+    #[arg(long, value_name = "N", conflicts_with = "clients", help_heading = "Arrivals")]
+    session: Option<f64>,
+
+    /// Open loop: intervals between requests, poisson (random) or fixed (equal)
+    #[arg(
+        long,
+        value_enum,
+        default_value = "poisson",
+        hide_possible_values = true,
+        help_heading = "Arrivals"
+    )]
     arrivals: Arrival,
 
-    /// Requests a second that level 1 stands for [default: found by infinite demand]
+    /// Capacity in requests per second, for --load and --phases [default: measured]
     #[arg(long, value_name = "N", help_heading = "Arrivals")]
     capacity: Option<f64>,
 
-    /// The server's process, to measure what it uses
+    /// The same, as the rate of the bottleneck link, such as 10Mbit: load 1 is the request rate that fills it
+    #[arg(long, value_name = "RATE", value_parser = parse_rate_bits, conflicts_with = "capacity", help_heading = "Arrivals")]
+    link: Option<u64>,
+
+    /// Process ID of the server, to measure its CPU time and memory
     #[arg(long, value_name = "PID", help_heading = "Run")]
     pid: Option<u32>,
 
@@ -72,21 +87,23 @@ impl Load {
             Arrival::Poisson => Spacing::Poisson,
             Arrival::Fixed => Spacing::Fixed,
         };
-        let is_trace = matches!(workload, Spec::Trace { .. });
+        let is_log = matches!(workload, Spec::Log { .. });
         let arrive = match (self.rate, self.load, self.phases, self.clients) {
             (Some(rate), ..) => Arrive::Open { rate: Rate::PerSecond(rate), spacing },
             (_, Some(level), ..) => Arrive::Open { rate: Rate::Level(level), spacing },
             (_, _, Some(plan), _) => Arrive::Phases { plan, spacing },
-            (_, _, _, None) if is_trace => Arrive::Trace,
+            (_, _, _, None) if is_log => Arrive::Log,
             (_, _, _, clients) => Arrive::Closed { clients: clients.unwrap_or(CLIENTS), think_s: self.think },
         };
-        let load = Options {
-            options: self.drive.options("load", workload),
-            url,
-            pid: self.pid,
-            arrive,
-            capacity_per_s: self.capacity,
+        let capacity = match (self.capacity, self.link) {
+            (Some(per_s), _) => LoadOne::PerSecond(per_s),
+            (None, Some(rate_bits_per_s)) => LoadOne::Link(Link::new(rate_bits_per_s)),
+            (None, None) => LoadOne::Searched,
         };
+        let mut options = self.drive.options("load", workload);
+        options.users.sessions =
+            self.session.map(|requests_mean| Sessions { requests_mean, think_mean_s: self.think });
+        let load = Options { options, url, pid: self.pid, arrive, capacity };
         crate::lab::finish_run(once::run(load))
     }
 }

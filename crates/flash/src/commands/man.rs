@@ -1,6 +1,6 @@
-//! `flash man`: the man pages, made from the command line's own description.
+//! `flash man`: writes the man pages, which clap_mangen makes from the command line's definition.
 //!
-//! The sections that no flag describes stand in `pages.rs` beside this file.
+//! `pages.rs` in this folder holds the sections that are not made from the options.
 
 mod pages;
 
@@ -16,11 +16,11 @@ use crate::output;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "To read a page: flash man DIR && man DIR/flash-serve.1")]
 pub(crate) struct Man {
-    /// Write a file for each page into this directory, flash.1 and so on
+    /// Write each page to a file in this directory: flash.1, flash-serve.1, ...
     #[arg(value_hint = clap::ValueHint::DirPath, conflicts_with = "stdout")]
     dir: Option<PathBuf>,
 
-    /// Print all pages, one after the other [default without DIR]
+    /// Print all pages to standard output [default: without DIR]
     #[arg(long)]
     stdout: bool,
 }
@@ -66,7 +66,7 @@ fn page(mut command: Command) -> io::Result<(String, Vec<u8>)> {
     let is_program = command.has_subcommands();
     let name = command.get_name().to_owned();
     let usage = command.render_usage().to_string();
-    // A man page has one section OPTIONS; the headings of the help would each become another.
+    // A man page has one section OPTIONS; each heading of the help would become another section.
     let command = command.mut_args(|arg| arg.help_heading(None::<&str>));
     let man = clap_mangen::Man::new(command)
         .source(concat!("flash ", env!("CARGO_PKG_VERSION")))
@@ -88,7 +88,7 @@ fn page(mut command: Command) -> io::Result<(String, Vec<u8>)> {
     Ok((man.get_filename(), text))
 }
 
-/// The usage in short: one that names every flag, as clap_mangen's, hides how to call it.
+/// The short usage. clap_mangen's usage names every flag, which hides the operands.
 fn synopsis(usage: &str) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["SYNOPSIS"]);
@@ -99,7 +99,7 @@ fn synopsis(usage: &str) -> Roff {
     roff
 }
 
-/// A section: paragraphs, and terms with what they mean.
+/// A section: paragraphs, and terms with their meanings.
 fn render(section: &pages::Section) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", [section.heading]);
@@ -121,7 +121,7 @@ fn render(section: &pages::Section) -> Roff {
     roff
 }
 
-/// Text in which what stands between backquotes is bold.
+/// Text whose parts in backquotes are bold.
 fn inlines(text: &str) -> Vec<Inline> {
     let parts = text.split('`').enumerate();
     parts.map(|(at, part)| if at % 2 == 1 { bold(part) } else { roman(part) }).collect()

@@ -1,9 +1,11 @@
-//! The subcommands, a module each.
+//! The subcommands, one module each.
 //!
-//! To add one: a module with a struct that derives [`clap::Args`] and has `fn run(self) -> ExitCode`;
-//! a variant of [`Command`] whose doc comment is its line in the help; a line in [`Cli::run`]. Man
-//! pages and completions follow by themselves.
+//! To add one, write a module with a struct that derives [`clap::Args`] and has `fn run(self) -> ExitCode`, a variant of
+//! [`Command`] whose doc comment is its line in the help, and a line in [`Cli::run`]. Man pages and completions include it
+//! automatically.
 
+mod backend;
+mod cache;
 mod check;
 mod compare;
 mod completions;
@@ -13,13 +15,16 @@ mod experiment;
 mod fileset;
 mod floor;
 mod interfere;
+mod link;
 mod load;
 mod man;
 mod profile;
+mod qdisc;
 mod report;
 mod role;
 mod serve;
 mod stats;
+mod testbed;
 mod trace;
 
 use std::process::ExitCode;
@@ -29,7 +34,7 @@ use clap::{Parser, Subcommand};
 /// A web server for file sets larger than memory
 #[derive(Debug, Parser)]
 #[command(name = "flash", version, arg_required_else_help = true, max_term_width = 100)]
-#[command(after_help = "To start: `flash serve` serves the current directory on http://127.0.0.1:8080/")]
+#[command(after_help = "`flash serve` serves the current directory on http://127.0.0.1:8080/")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -39,46 +44,58 @@ pub(crate) struct Cli {
 enum Command {
     /// Serve a directory over HTTP
     Serve(serve::Serve),
-    /// Check a config file and the other settings, without serving
+    /// Bring files into memory for other servers, such as nginx and Apache
+    Backend(backend::Backend),
+    /// Check the settings without serving
     Check(check::Check),
-    /// Show what a running server has counted
+    /// Show the counters of a running server
     Stats(stats::Stats),
-    /// Say whether a running server waits for the disk in its event loop
+    /// Set the queueing discipline that sends the smallest responses first
+    Qdisc(qdisc::Qdisc),
+    /// Diagnose whether requests of a running server wait for each other
     Doctor(doctor::Doctor),
-    /// Make a file set with known contents
+    /// Create a set of files with known contents
     Fileset(fileset::Fileset),
-    /// Answer with one ready buffer: the least a server can cost
+    /// Run a minimal server that sends one fixed response, as a lower bound
     Floor(floor::Floor),
-    /// Drive a server and measure its latency
+    /// Send load to a server and measure its latency
     Load(load::Load),
-    /// Measure latency against load, up to the capacity
+    /// Measure latency at increasing load, up to the capacity
     Profile(profile::Profile),
-    /// Profile several servers in turn
+    /// Run the same profile on several servers
     Compare(compare::Compare),
-    /// Measure hot requests alone and beside cold ones
+    /// Measure whether requests for files in memory wait for the disk
     Interfere(interfere::Interfere),
-    /// Repeat the papers' experiments, and say what holds here
+    /// Run a command with limited memory, a slow disk or one core
+    Testbed(testbed::Testbed),
+    /// Run a server and its clients with a slow, long or lossy link between them
+    Link(link::Link),
+    /// Repeat the experiments of the papers on this machine
     Experiment(experiment::Experiment),
-    /// Draw the results of measurements as a page
+    /// Simulate how much memory a site needs
+    Cache(cache::Cache),
+    /// Make an HTML report from measured results
     Report(report::Report),
-    /// Record which system calls of any process block, on what, and what waits behind them
+    /// Record which system calls of a process block, and on what
     Trace(trace::Trace),
     /// Write the man pages
     Man(man::Man),
-    /// Print the completions for a shell
+    /// Print a completion script for a shell
     Completions(completions::Completions),
-    /// Be one of the processes of a running server
+    /// Run as one of the processes of a server
     #[command(hide = true)]
     Role(role::Role),
 }
 
 impl Cli {
-    /// Does what the command line says.
+    /// Runs the given command.
     pub(crate) fn run(self) -> ExitCode {
         match self.command {
             Command::Serve(command) => command.run(),
+            Command::Backend(command) => command.run(),
             Command::Check(command) => command.run(),
             Command::Stats(command) => command.run(),
+            Command::Qdisc(command) => command.run(),
             Command::Doctor(command) => command.run(),
             Command::Fileset(command) => command.run(),
             Command::Floor(command) => command.run(),
@@ -86,7 +103,10 @@ impl Cli {
             Command::Profile(command) => command.run(),
             Command::Compare(command) => command.run(),
             Command::Interfere(command) => command.run(),
+            Command::Testbed(command) => command.run(),
+            Command::Link(command) => command.run(),
             Command::Experiment(command) => command.run(),
+            Command::Cache(command) => command.run(),
             Command::Report(command) => command.run(),
             Command::Trace(command) => command.run(),
             Command::Man(command) => command.run(),

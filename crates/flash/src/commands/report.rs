@@ -1,4 +1,4 @@
-//! `flash report`: draws the results of measurements.
+//! `flash report`: makes an HTML report from result folders.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,15 +7,15 @@ use flash_lab::report::{self, Options};
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The page is one file that needs nothing else. Beside it, with .json for .html, stand the figures of its \
-tables. Runs of several folders are laid over one another."
+    after_help = "The page is one self-contained HTML file. The figures of its tables are written beside it, as FILE.json. \
+Several folders are drawn in the same charts.\n\nExit codes: 0 done, 1 failed, 2 usage error."
 )]
 pub(crate) struct Report {
-    /// Folders that a command of the lab wrote, with a run.json each
+    /// Result folders, each with a run.json
     #[arg(value_name = "DIR", required = true, value_hint = clap::ValueHint::DirPath)]
     dirs: Vec<PathBuf>,
 
-    /// Write the page here [default: report.html in the first DIR]
+    /// Write the page to this file [default: report.html in the first DIR]
     #[arg(long, value_name = "FILE.html", value_hint = clap::ValueHint::FilePath)]
     out: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `flash role NAME`: what the supervisor starts; not for people.
+//! `flash role NAME`: runs one process of a server. Only the supervisor calls it.
 
 use std::process::ExitCode;
 

@@ -5,10 +5,16 @@ use std::process::ExitCode;
 use crate::options::ServeOptions;
 
 const MORE: &str = "\
-TIME is a number and a unit, such as 250ms, 5s, 2m or 1h; SIZE is a number of bytes or has a unit,
-such as 64KiB, 1MiB or 3GB. A flag overrides the environment, which overrides the config file.
-Signals: TERM, INT and QUIT stop when open requests are done, HUP reads the settings again, USR1
-reopens the log file.";
+TIME is a whole number with a unit: 250ms, 5s, 2m or 1h. SIZE is a whole number of bytes, or has a unit: 64KiB, 1MiB \
+or 3GB.
+
+Every option can also be set by an environment variable: --cache-memory by FLASH_CACHE_MEMORY, DIR by FLASH_ROOT. An \
+option overrides the environment, which overrides the config file.
+
+Signals: TERM, INT and QUIT stop the server after open requests finish, HUP reloads the settings, USR1 reopens the log \
+file.
+
+Exit codes: 0 stopped by a signal, 1 failed, 2 usage error.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = MORE)]

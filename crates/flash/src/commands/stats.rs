@@ -1,4 +1,4 @@
-//! `flash stats`: what a running server has counted, and the last calls in its loops that took long.
+//! `flash stats`: prints the counters of a running server, and its last stalls.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -8,34 +8,37 @@ use std::time::Duration;
 use flash_server::config::units::parse_duration_ms;
 use flash_server::stats::{self, Answer, AskError, ServerStalls, ServerStats};
 
-/// Looks no more often than this.
+/// The shortest interval between two samples.
 const WATCH_LEAST_MS: u64 = 10;
 /// Exit code for a command line that leaves open which server is meant.
 const EXIT_USAGE: u8 = 2;
 
-/// Clears a terminal, from its first line on.
+/// Clears a terminal from its first line.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "What each figure means: docs/stats.md. TIME is such as 500ms or 5s.")]
+#[command(
+    after_help = "docs/stats.md explains each figure. TIME is a whole number with a unit: 500ms or 5s.\n\n\
+Exit codes: 0 done, 1 failed, 2 usage error, or several servers run and none was named."
+)]
 pub(crate) struct Stats {
-    /// The process of the server, its first one [default: the only server that runs]
+    /// Process ID of the server's supervisor [default: the only running server]
     #[arg(conflicts_with = "control")]
     pid: Option<u32>,
 
-    /// The control socket of the server, as it was given to `flash serve`
+    /// Control socket of the server, as passed to `flash serve` or `flash backend`
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     control: Option<PathBuf>,
 
-    /// Show the last calls in the workers' loops that took a millisecond or more
+    /// Show the last calls that blocked an event loop for 1 ms or more
     #[arg(long)]
     stalls: bool,
 
-    /// Print JSON, all of it on a line
+    /// Print JSON on one line
     #[arg(long)]
     json: bool,
 
-    /// Again each second, or after each TIME
+    /// Print the changes every TIME; without TIME, every second
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1s",
           value_parser = watch_ms)]
     watch: Option<u64>,
@@ -61,7 +64,7 @@ impl Stats {
                 eprintln!("error: {error}");
                 ExitCode::FAILURE
             }
-            // Who reads it has seen enough.
+            // The reader has closed its end.
             Err(Ended::Write(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Err(Ended::Write(error)) => {
                 eprintln!("error: cannot write to standard output: {error}");
@@ -83,13 +86,13 @@ impl Stats {
                 let place = stats::socket_of(0);
                 let folder = place.parent().unwrap_or(Path::new("/")).display();
                 eprintln!(
-                    "error: no server of this user is to be found: no socket in `{folder}` answers; start one \
-                     with `flash serve`, or name its socket with --control"
+                    "error: found no running server of this user: no socket in `{folder}` answers; start one \
+                     with `flash serve`, or give its socket with --control"
                 );
                 Err(ExitCode::FAILURE)
             }
             several => {
-                eprintln!("error: several servers run; name one:");
+                eprintln!("error: several servers are running; choose one:");
                 for (pid, path) in several {
                     eprintln!("  flash stats {pid}    # {}", path.display());
                 }
@@ -123,7 +126,7 @@ impl Stats {
             print(&match &before {
                 _ if self.json => json(&Answer::of_stalls(now.clone())),
                 None if now.is_calm() && self.watch.is_none() => {
-                    "no call took 1 ms or more until now\n".to_owned()
+                    "no event loop call has taken 1 ms or more\n".to_owned()
                 }
                 None => stats::stalls_heading() + &stats::stalls_table(&now),
                 Some(before) => stats::stalls_table(&now.since(before)),
@@ -135,7 +138,7 @@ impl Stats {
         }
     }
 
-    /// Waits until it is to look again; false when it is not.
+    /// Waits until the next sample is due; false when there is none.
     fn wait(&self) -> bool {
         self.watch.inspect(|ms| std::thread::sleep(Duration::from_millis(*ms))).is_some()
     }
@@ -150,7 +153,7 @@ fn print(text: &str) -> Result<(), Ended> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Ended::Write)
 }
 
-/// One look of several: at first all there is, then what came since.
+/// One of several samples: the first shows all counts, the next ones the changes.
 fn sample(now: &ServerStats, before: Option<&ServerStats>, redraws: bool) -> String {
     let since = before.map(|before| now.since(before));
     let (shown, seconds) = match &since {
@@ -159,13 +162,13 @@ fn sample(now: &ServerStats, before: Option<&ServerStats>, redraws: bool) -> Str
     };
     match (redraws, seconds) {
         (true, _) => format!("{CLEAR}{}", stats::table(shown, seconds)),
-        // What came before the first look has no rate.
+        // Counts before the first sample have no rate.
         (false, None) => stats::line(None),
         (false, Some(_)) => stats::line(Some((shown, seconds))),
     }
 }
 
-/// Why it ends.
+/// The reason why the command ends.
 enum Ended {
     Ask(AskError),
     Write(io::Error),

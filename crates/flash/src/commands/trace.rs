@@ -1,27 +1,30 @@
-//! `flash trace`: which system calls of any process block, on what, and what waits behind them.
+//! `flash trace`: reports which system calls of any process block, on what, and which connections wait behind them.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use flash_lab::trace::{self, BUFFER, Options, RecordOptions, Subject};
 use flash_server::config::units::parse_size_bytes;
+use flash_trace::{BUFFER, Options, RecordOptions, Subject};
 
 use super::drive_args::seconds;
 
 const MORE: &str = "\
-Traces the process and all that descends from it, each thread, by the kernel's perf events, and sees the begins of \
-its requests and answers on the network. Needs root, or CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; to see \
-requests, CAP_NET_RAW. It slows down what it traces, some, and others by less: the kernel has every thread of the \
-machine take a longer way into each call, and a filter looks at each of their packets. When it is killed, nothing \
-stays behind.
+Records the system calls of the process, its threads and all its descendants by the kernel's perf events, and sees \
+their requests and answers on the network. Needs root, or CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; to see \
+requests, CAP_NET_RAW. If tracefs is not mounted, flash mounts it for itself alone (CAP_SYS_ADMIN).
 
-A command after -- is traced until it ends; one that still runs when the time is over, or after Ctrl-C, is sent TERM, \
-and never killed.
+Recording costs throughput: a third for nginx at full load, much less below it. Other processes pay less: the kernel has \
+every thread of the machine take a longer path into each call, and a filter looks at each packet. Nothing remains when \
+it ends, even if it is killed.
 
-TIME is a number and a unit, such as 500ms or 10s; SIZE such as 8MiB. Exit codes: 0 done, 1 could not run, 2 bad \
-usage, 130 interrupted (what was recorded is shown).";
+A command after -- is recorded until it ends. If it still runs when the time is over, or after Ctrl-C, it receives \
+SIGTERM, never SIGKILL.
 
-/// How long a process is traced when nothing else is asked for, seconds.
+TIME is a whole number with a unit: 500ms or 10s. SIZE is a whole number of bytes, or has a unit: 8MiB.
+
+Exit codes: 0 done, 1 failed, 2 usage error, 130 interrupted (the events so far are shown).";
+
+/// The default duration for a process, in seconds.
 const DURATION_S: f64 = 10.0;
 
 #[derive(Debug, clap::Args)]
@@ -30,27 +33,27 @@ const DURATION_S: f64 = 10.0;
     override_usage = "flash trace [OPTIONS] <PID>\n       flash trace [OPTIONS] -- <COMMAND>..."
 )]
 pub(crate) struct Trace {
-    /// The process
+    /// Process ID to trace
     #[arg(required_unless_present = "command", conflicts_with = "command")]
     pid: Option<u32>,
 
-    /// How long [default: 10s, of a command until it ends]
+    /// Trace for this long [default: 10s; a command: until it ends]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     duration: Option<f64>,
 
-    /// Room for what a core records until it is read; at most 256MiB for all cores together
+    /// Size of the event buffer of each core; at most 256MiB for all cores
     #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, default_value = BUFFER)]
     buffer: u64,
 
-    /// Keep all of it in this file as JSON
+    /// Write the whole trace to this file as JSON
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     json: Option<PathBuf>,
 
-    /// Write the page there, with a timeline of each event loop
+    /// Write an HTML page with a timeline of each event loop to this file
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     html: Option<PathBuf>,
 
-    /// Start this command and trace it
+    /// Command to start and trace
     #[arg(last = true, value_name = "COMMAND", value_hint = clap::ValueHint::CommandWithArguments)]
     command: Vec<String>,
 }
@@ -71,6 +74,6 @@ impl Trace {
             json: self.json,
             html: self.html,
         };
-        crate::lab::finish_run(trace::run(&options))
+        crate::lab::finish_run(flash_trace::run(&options))
     }
 }

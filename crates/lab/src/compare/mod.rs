@@ -1,32 +1,29 @@
 //! `flash compare`: the same profile for several servers, in rounds.
 //!
-//! Each round gives every server its turn, beginning with another one, so that a noisy machine hurts
-//! all alike. Servers that the lab starts run one at a time, each in a testbed of its own: two that
-//! ran at once would share the page cache. First every server's capacity is found, in as many rounds;
-//! then the levels are run.
+//! Rounds first find every server's capacity; as many rounds then run the levels, which are fractions of it.
+//! `execute` gives the servers their turns.
 
-pub(crate) mod pool;
+use std::collections::BTreeSet;
 
-use crate::drive::{Driver, Ending, Level, Options, Served, target};
-use crate::error::{Error, Result};
-use crate::measure::bootstrap::{self, Sample};
-use crate::measure::per;
-use crate::measure::times::median;
+use crate::bootstrap::{self, Sample};
+use crate::drive::{Driver, Level, Options};
+use crate::execute::{Executor, Start, WarmUp, check_servers};
+use crate::interval::Interval;
 use crate::profile::{LEVEL_S, check_levels};
-use crate::results::{Capacity, Subject};
-use crate::testbed::{self, Peer, Place, Running};
+use crate::results::{CPU_PER_ANSWER, Capacity, Ratio, Subject};
+use crate::testbed::{Peer, Place};
+use flash_kit::{Ending, Error, Result};
+use flash_load::measure::times::median;
+use flash_load::measure::validity::{self, Cause};
+use flash_load::measure::{Measures, per};
 
-use pool::Phase;
-
-/// The most servers.
-const SERVERS_MAX: usize = 32;
 /// The most rounds.
 const ROUNDS_MAX: u32 = 100;
 
-/// What `flash compare` is asked for.
+/// The options of `flash compare`.
 #[derive(Clone, Debug)]
 pub struct Compare {
-    /// What all commands are asked for.
+    /// The options that all commands have.
     pub options: Options,
     /// The servers; ratios are to the first.
     pub servers: Vec<Peer>,
@@ -34,7 +31,7 @@ pub struct Compare {
     pub place: Place,
     /// Fractions of a capacity.
     pub levels: Vec<f64>,
-    /// Of which.
+    /// The capacity that they are fractions of.
     pub relative_to: RelativeTo,
     /// How often each server gets its turn.
     pub rounds: u32,
@@ -47,39 +44,30 @@ pub enum RelativeTo {
     Own,
     /// The lowest of all: every server gets the same requests.
     Lowest,
-    /// So many requests per second.
+    /// This many requests per second.
     Given(f64),
 }
 
 /// Compares the servers, prints a table, keeps the results.
 ///
 /// Errors: usage, for options that make no sense; run, when no server can be measured.
-pub fn run(compare: Compare) -> Result<Ending> {
-    check(&compare)?;
+pub fn run(compare: &Compare) -> Result<Ending> {
+    check(compare)?;
     let mut driver = Driver::new("compare", compare.options.clone())?;
-    describe(&mut driver, &compare);
-    let mut contest = Contest { subjects: enlist(&driver, &compare)?, phases: Vec::new(), compare, driver };
-    contest.phases.resize_with(contest.subjects.len(), Vec::new);
-    contest.find_capacities()?;
-    contest.run_levels()?;
-    contest.finish()
+    describe(&mut driver, compare);
+    let Options { warm_up_s, ref users, seed, .. } = compare.options;
+    let warm_up = Level::infinite("warm-up", users.connections_max, warm_up_s);
+    let start = Start { place: &compare.place, warm_up: WarmUp::Load(&warm_up), link: None };
+    let mut executor = Executor::of_servers(driver, &compare.servers, &compare.place)?;
+    find_capacities(&mut executor, compare, &start)?;
+    run_levels(&mut executor, compare, &start)?;
+    finish(executor, seed)
 }
 
 /// Refuses options that make no sense.
 fn check(compare: &Compare) -> Result<()> {
     check_levels(&compare.levels)?;
-    let servers = &compare.servers;
-    if servers.is_empty() || servers.len() > SERVERS_MAX {
-        return Err(Error::usage(format!("{} servers: 1 to {SERVERS_MAX} can be compared", servers.len())));
-    }
-    for (index, peer) in servers.iter().enumerate() {
-        if servers[..index].iter().any(|other| other.name == peer.name) {
-            return Err(Error::usage(format!(
-                "two servers are named '{}': give each its own name",
-                peer.name
-            )));
-        }
-    }
+    check_servers(&compare.servers)?;
     if compare.rounds == 0 || compare.rounds > ROUNDS_MAX {
         return Err(Error::usage(format!("{} rounds: 1 to {ROUNDS_MAX} are possible", compare.rounds)));
     }
@@ -89,7 +77,7 @@ fn check(compare: &Compare) -> Result<()> {
         return Err(Error::usage(format!("a capacity of {rate}: it must be above 0")));
     }
     if compare.options.out.is_none() {
-        return Err(Error::usage("a comparison is put together from its records: they can not be discarded"));
+        return Err(Error::usage("a comparison is computed from its records: do without --discard"));
     }
     Ok(())
 }
@@ -103,183 +91,99 @@ fn describe(driver: &mut Driver, compare: &Compare) {
     let run = driver.run_mut();
     run.arrivals = format!("Poisson, at load levels that are fractions {relative_to}");
     run.settings.insert("rounds".to_owned(), compare.rounds.to_string());
-    if compare.rounds == 1 {
-        run.notes.push("one round: intervals say nothing of how rounds differ".to_owned());
+    compare.place.describe(&mut |name, value| drop(run.settings.insert(name.to_owned(), value)));
+}
+
+/// Finds the capacity of each server, in as many rounds as the levels get.
+fn find_capacities(executor: &mut Executor, compare: &Compare, start: &Start<'_>) -> Result<()> {
+    if let RelativeTo::Given(_) = compare.relative_to {
+        return Ok(());
     }
-    let Place { core, memory_bytes, reads_per_s, .. } = compare.place;
-    let mut set = |name: &str, value: Option<String>| {
-        value.and_then(|value| run.settings.insert(name.to_owned(), value));
-    };
-    set("server's core", core.map(|core| core.to_string()));
-    set("server's memory", memory_bytes.map(|bytes| format!("{bytes} bytes, page cache included")));
-    set("server's disk", reads_per_s.map(|reads| format!("{reads} reads/s, after the warm-up")));
-}
-
-/// A comparison under way.
-struct Contest {
-    compare: Compare,
-    driver: Driver,
-    /// In the order of the servers.
-    subjects: Vec<Subject>,
-    /// What was run of each of them at the levels.
-    phases: Vec<Vec<Phase>>,
-}
-
-/// A server in its turn: what the lab started ends with it.
-struct Turn {
-    served: Served,
-    /// Dropped, it is stopped.
-    running: Running,
-}
-
-/// A subject for each server.
-fn enlist(driver: &Driver, compare: &Compare) -> Result<Vec<Subject>> {
-    let dataset_bytes = driver.workload().catalogue().dataset_bytes();
-    if compare.servers.iter().any(|peer| peer.url().is_none()) {
-        compare.place.check()?;
-    }
-    let subject = |peer: &Peer| {
-        if let Some(url) = peer.url() {
-            target(&compare.options, url)?;
-        }
-        peer.check()?;
-        Ok(Subject { dataset_bytes, ..Subject::of(&peer.name, peer.url().unwrap_or_default()) })
-    };
-    compare.servers.iter().map(subject).collect()
-}
-
-impl Contest {
-    fn find_capacities(&mut self) -> Result<()> {
-        if let RelativeTo::Given(_) = self.compare.relative_to {
+    executor.rounds(compare.rounds, start, |executor, index, round, turn| {
+        let Some(found) = executor.driver.capacity(&turn.served, Some(round))? else {
             return Ok(());
-        }
-        self.in_rounds(|contest, index, round, turn| {
-            let Some(found) = contest.driver.capacity(&turn.served, Some(round))? else {
-                return Ok(());
-            };
-            match &mut contest.subjects[index].capacity {
-                Some(capacity) => add_round(capacity, &found),
-                none => *none = Some(found),
-            }
-            Ok(())
-        })
-    }
-
-    fn run_levels(&mut self) -> Result<()> {
-        let lowest =
-            self.subjects.iter().filter_map(|s| Some(s.capacity.as_ref()?.requests_per_s)).reduce(f64::min);
-        let duration_s = self.compare.options.duration_s.unwrap_or(LEVEL_S);
-        self.in_rounds(|contest, index, round, turn| {
-            let own = contest.subjects[index].capacity.as_ref().map(|c| c.requests_per_s);
-            let level_1_per_s = match contest.compare.relative_to {
-                RelativeTo::Own => own,
-                RelativeTo::Lowest => lowest,
-                RelativeTo::Given(rate) => Some(rate),
-            };
-            let Some(level_1_per_s) = level_1_per_s.filter(|rate| *rate > 0.0) else {
-                return Err(Error::run("it answered nothing properly under infinite demand"));
-            };
-            for fraction in contest.compare.levels.clone() {
-                if contest.driver.is_interrupted() {
-                    break;
-                }
-                if let Some(why) = turn.running.ended() {
-                    return Err(Error::run(why));
-                }
-                let level =
-                    Level { round: Some(round), ..Level::fraction(fraction, level_1_per_s, duration_s) };
-                let driven = contest.driver.level(&turn.served, &level)?;
-                if let Some(file) =
-                    driven.measures.records.as_deref().and_then(|name| contest.driver.kept(name))
-                {
-                    contest.phases[index].push(Phase { file, facts: driven.facts });
-                }
-                contest.subjects[index].rounds.push(driven.measures);
-                contest.driver.save(&contest.subjects);
-            }
-            Ok(())
-        })
-    }
-
-    /// Gives every server its turn in every round. One that fails is out of the contest, with the
-    /// reason; the others go on.
-    fn in_rounds(&mut self, turn: impl Fn(&mut Self, usize, u32, &Turn) -> Result<()>) -> Result<()> {
-        let count = self.compare.servers.len();
-        for round in 1..=self.compare.rounds {
-            for place in 0..count {
-                let index = (place + round as usize - 1) % count;
-                if self.subjects[index].missing.is_some() || self.driver.is_interrupted() {
-                    continue;
-                }
-                let taken = self.begin(index).and_then(|begun| {
-                    turn(self, index, round, &begun)?;
-                    self.end(begun)
-                });
-                if let Err(why) = taken {
-                    let why = format!("round {round}: {why}");
-                    eprintln!("warning: {} is out: {why}", self.subjects[index].name);
-                    self.subjects[index].missing = Some(why);
-                }
-            }
-        }
-        if self.subjects.iter().all(|subject| subject.missing.is_some()) {
-            let why = self.subjects[0].missing.clone().unwrap_or_default();
-            return Err(Error::run(format!("no server could be measured; the first: {why}")));
+        };
+        match &mut executor.subjects[index].capacity {
+            Some(capacity) => add_round(capacity, &found),
+            none => *none = Some(found),
         }
         Ok(())
-    }
+    })
+}
 
-    /// Starts a server if that is to be done, and warms it up: with the disk at its full speed, unless
-    /// it was running already.
-    fn begin(&mut self, index: usize) -> Result<Turn> {
-        let peer = &self.compare.servers[index];
-        let place = &self.compare.place;
-        if peer.url().is_none() && (place.memory_bytes.is_some() || place.reads_per_s.is_some()) {
-            testbed::drop_page_cache()?;
+fn run_levels(executor: &mut Executor, compare: &Compare, start: &Start<'_>) -> Result<()> {
+    let capacity = |subject: &Subject| Some(subject.capacity.as_ref()?.requests_per_s);
+    let lowest = executor.subjects.iter().filter_map(capacity).reduce(f64::min);
+    let duration_s = compare.options.duration_s.unwrap_or(LEVEL_S);
+    executor.rounds(compare.rounds, start, |executor, index, round, turn| {
+        let level_1_per_s = match compare.relative_to {
+            RelativeTo::Own => capacity(&executor.subjects[index]),
+            RelativeTo::Lowest => lowest,
+            RelativeTo::Given(rate) => Some(rate),
+        };
+        let Some(level_1_per_s) = level_1_per_s.filter(|rate| *rate > 0.0) else {
+            return Err(Error::run("it has no capacity to ask for a fraction of"));
+        };
+        for &fraction in &compare.levels {
+            if executor.driver.is_interrupted() {
+                break;
+            }
+            let level = Level { round: Some(round), ..Level::fraction(fraction, level_1_per_s, duration_s) };
+            executor.measure(index, turn, &level)?;
+            executor.driver.save(&executor.subjects);
         }
-        let running = peer.start(place)?;
-        let subject = &mut self.subjects[index];
-        running.url().clone_into(&mut subject.url);
-        subject.version = running.version().map(str::to_owned);
-        subject.command = running.command().map(str::to_owned);
-        let target = target(&self.compare.options, running.url())?;
-        let served = Served { name: peer.name.clone(), target, pid: running.pid() };
-        self.driver.preflight(&served)?;
-        self.driver.warm_up_fast(&served)?;
-        running.throttle(true)?;
-        Ok(Turn { served, running })
-    }
+        Ok(())
+    })
+}
 
-    /// Ends a turn; says what the server suffered in it.
-    fn end(&mut self, turn: Turn) -> Result<()> {
-        let Turn { served, running } = turn;
-        if let Some(why) = running.ended() {
-            return Err(Error::run(why));
-        }
-        let killed = running.killed_for_memory();
-        if killed > 0 {
-            let note =
-                format!("{}: the kernel ended {killed} of its processes for want of memory", served.name);
-            self.driver.note(note);
-        }
-        running.stop()
+/// Pools the rounds and compares the servers.
+fn finish(mut executor: Executor, seed: u64) -> Result<Ending> {
+    eprintln!("pooling the rounds");
+    let blocks = executor.pool()?;
+    let subjects = executor.subjects;
+    let samples: Vec<Sample<'_>> =
+        subjects.iter().zip(&blocks).map(|(subject, rounds)| Sample { subject, rounds }).collect();
+    let mut ratios = bootstrap::ratios(&samples, seed);
+    if let Some((base, others)) = subjects.split_first() {
+        ratios.extend(others.iter().flat_map(|subject| cpu_ratios(subject, base)));
     }
+    let too_few = bootstrap::too_few_rounds(&samples);
+    let run = executor.driver.run_mut();
+    run.subjects = subjects;
+    run.ratios = ratios;
+    run.notes.extend(too_few);
+    executor.driver.finish()
+}
 
-    /// Puts the rounds together.
-    fn finish(mut self) -> Result<Ending> {
-        eprintln!("putting the rounds together");
-        let mut blocks = Vec::new();
-        for (subject, phases) in self.subjects.iter_mut().zip(&self.phases) {
-            blocks.push(pool::together(subject, phases)?);
+/// The CPU time of each answer at each level, over that of the base: the geometric mean of the ratios within each round.
+/// Neither a late generator nor a slow disk changes it.
+fn cpu_ratios(subject: &Subject, base: &Subject) -> Vec<Ratio> {
+    let of_level = |level: &Measures| {
+        let (mut ratios, mut causes) = (Vec::new(), Vec::new());
+        for round in subject.rounds.iter().filter(|round| round.name == level.name) {
+            let is_same = |other: &&Measures| other.name == round.name && other.round == round.round;
+            let Some(other) = base.rounds.iter().find(is_same) else { continue };
+            let cpu_us = |round: &Measures| Some(round.server.as_ref()?.cpu_us_per_answer);
+            ratios.extend(cpu_us(round).zip(cpu_us(other)).map(|(cpu_us, base_us)| cpu_us / base_us));
+            let doubts = [round, other].into_iter().flat_map(validity::causes);
+            let doubts: BTreeSet<Cause> = doubts.filter(|cause| *cause != Cause::Generator).collect();
+            causes.push(doubts);
         }
-        let samples: Vec<Sample<'_>> =
-            self.subjects.iter().zip(&blocks).map(|(subject, rounds)| Sample { subject, rounds }).collect();
-        let ratios = bootstrap::ratios(&samples, self.compare.options.seed);
-        let run = self.driver.run_mut();
-        run.subjects = self.subjects;
-        run.ratios = ratios;
-        self.driver.finish()
-    }
+        let logarithms = ratios.iter().map(|ratio: &f64| ratio.ln()).sum::<f64>();
+        let ratio = (logarithms / ratios.len() as f64).exp();
+        let doubt = validity::summary(&causes, causes.len());
+        let interval = Interval::of_ratios(&ratios).filter(|_| doubt.is_none());
+        ratio.is_finite().then(|| Ratio {
+            measure: CPU_PER_ANSWER.to_owned(),
+            level: Some(level.name.clone()),
+            subject: subject.name.clone(),
+            base: base.name.clone(),
+            ratio,
+            interval: interval.map(|Interval { low, high }| [low, high]),
+            doubt,
+        })
+    };
+    subject.levels.iter().filter_map(of_level).collect()
 }
 
 /// The medians of the rounds so far.
@@ -289,6 +193,7 @@ fn add_round(capacity: &mut Capacity, found: &Capacity) {
     let megabits_before = asked * per(capacity.megabits_per_s, capacity.requests_per_s);
     let megabits_each = per(megabits_before + found.megabits_per_s, asked + found.requests_per_s);
     capacity.rounds_requests_per_s.push(found.requests_per_s);
+    capacity.doubts.extend(found.doubts.iter().cloned());
     capacity.requests_per_s = median(capacity.rounds_requests_per_s.clone());
     capacity.megabits_per_s = capacity.requests_per_s * megabits_each;
 }
@@ -296,10 +201,41 @@ fn add_round(capacity: &mut Capacity, found: &Capacity) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flash_load::measure::{self, PhaseFacts, ServerUse};
 
     fn capacity(requests_per_s: f64, megabits_per_s: f64) -> Capacity {
         let rounds_requests_per_s = vec![requests_per_s];
-        Capacity { requests_per_s, megabits_per_s, rounds_requests_per_s, clients: 1 }
+        Capacity { requests_per_s, megabits_per_s, rounds_requests_per_s, clients: 1, doubts: Vec::new() }
+    }
+
+    /// A server whose rounds at one level took this much CPU time for each answer.
+    fn with_cpu(name: &str, cpu_us: &[f64]) -> Subject {
+        let round = |(number, cpu_us): (u32, &f64)| {
+            let server = ServerUse { cpu_ns: (cpu_us * 1e6) as u64, memory_max_bytes: 0 };
+            let facts = PhaseFacts { name: "1.00".to_owned(), round: Some(number), ..PhaseFacts::default() };
+            let mut measures = measure::measures(&[], &PhaseFacts { server: Some(server), ..facts });
+            if let Some(server) = &mut measures.server {
+                server.cpu_us_per_answer = *cpu_us;
+            }
+            measures
+        };
+        let rounds: Vec<Measures> = (1..).zip(cpu_us).map(round).collect();
+        Subject { levels: rounds[..1].to_vec(), rounds, ..Subject::of(name, "") }
+    }
+
+    #[test]
+    fn cpu_time_is_compared_round_by_round() {
+        // Rounds differ more than servers.
+        let base = with_cpu("nginx", &[50.0, 100.0, 50.0, 80.0, 60.0]);
+        let gated = with_cpu("nginx-gate", &[55.0, 110.0, 55.0, 88.0, 66.0]);
+        let [ratio] = &cpu_ratios(&gated, &base)[..] else { panic!() };
+        assert_eq!((ratio.measure.as_str(), ratio.level.as_deref()), ("CPU per answer", Some("1.00")));
+        let [low, high] = ratio.interval.unwrap();
+        assert!((ratio.ratio - 1.1).abs() < 1e-9 && low > 1.099 && high < 1.101, "{ratio:?}");
+        let few = cpu_ratios(&with_cpu("nginx-gate", &[55.0]), &base);
+        assert_eq!((few.len(), few[0].interval), (1, None));
+        let unknown = Subject { rounds: Vec::new(), ..base.clone() };
+        assert!(cpu_ratios(&gated, &unknown).is_empty());
     }
 
     #[test]

@@ -6,32 +6,34 @@ use std::thread;
 
 use flash_waiting::program;
 
-use crate::error::{Error, Result};
-use crate::load::{self, Pace, Phase, Setup, Stream, StreamRan};
-use crate::measure::{self, PhaseFacts, SeriesBounds};
-use crate::record::Record;
-use crate::results::{Capacity, FORMAT, Machine, Measures, Run};
-use crate::target::Target;
+use crate::link::Link;
+use crate::results::{FORMAT, Machine, Run};
 use crate::testbed::Watch;
-use crate::workload::{Arrivals, PhaseRate, Spec, Workload};
+use flash_kit::{Error, Result};
+use flash_load::generator::{self, Pace, Phase, Setup, Stream, StreamRan};
+use flash_load::measure::Measures;
+use flash_load::measure::{self, PhaseFacts, SeriesBounds};
+use flash_load::record::Record;
+use flash_load::target::Target;
+use flash_load::workload::{Arrivals, PhaseRate, Sessions, Spec, StreamId, Workload};
 
+use super::out::{PhaseFiles, now};
 use super::{Driver, Options, Users};
 
-/// How long infinite demand asks when no duration is given, seconds.
-const CAPACITY_S: f64 = 10.0;
-
-/// A server that is driven.
+/// A server under load.
 #[derive(Debug)]
 pub struct Served {
     /// Its name in files and tables.
     pub name: String,
     /// Where it is.
     pub target: Target,
-    /// Its process, when known.
-    pub pid: Option<u32>,
+    /// Its processes, whose descendants are its own too; empty where they are not known.
+    pub pids: Vec<u32>,
+    /// The link that it is behind; the load then comes from the other side of it.
+    pub link: Option<Arc<Link>>,
 }
 
-/// What is asked of a server in one phase.
+/// The load of one phase.
 #[derive(Clone, Debug)]
 pub struct Level {
     /// Its name in tables.
@@ -42,16 +44,19 @@ pub struct Level {
     pub round: Option<u32>,
     /// When requests start.
     pub arrivals: Arrivals,
-    /// Closed loop: so many clients, and how long they think.
+    /// Closed loop: the number of clients, and how long they think, seconds.
     pub clients: Option<(u32, f64)>,
     /// Requests a second that this asks for, in an open loop.
     pub asked_per_s: Option<f64>,
-    /// How long requests are started, at most.
+    /// For how long requests are started, at most, seconds.
     pub duration_s: f64,
-    /// Users who behave otherwise than the options say.
+    /// Users who behave differently from those of the options.
     pub users: Option<Users>,
     /// Whether the records are kept.
     pub keep: bool,
+    /// Whether the figures of overload are wanted: [`Measures::overload`]. Then overload and failures are no doubt about the
+    /// results.
+    pub overload: bool,
 }
 
 impl Served {
@@ -61,9 +66,19 @@ impl Served {
     pub fn running(name: &str, options: &Options, url: &str, pid: Option<u32>) -> Result<Self> {
         let target = super::target(options, url)?;
         if let Some(pid) = pid {
-            Watch::start(pid)?;
+            Watch::start(&[pid])?;
         }
-        Ok(Self { name: name.to_owned(), target, pid })
+        Ok(Self { name: name.to_owned(), target, pids: pid.into_iter().collect(), link: None })
+    }
+}
+
+impl Served {
+    /// Does work that talks to it: on the clients' side of its link, if it is behind one.
+    pub(super) fn reach<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        match &self.link {
+            Some(link) => link.client().run(work)?,
+            None => work(),
+        }
     }
 }
 
@@ -80,21 +95,25 @@ impl Level {
             duration_s,
             users: None,
             keep: true,
+            overload: false,
         }
     }
 
-    /// Infinite demand by so many clients, not kept.
-    pub fn infinite(name: &str, clients: u32, duration_s: f64) -> Self {
-        Self { clients: Some((clients, 0.0)), keep: false, ..Self::open(name, duration_s) }
+    /// A schedule of rates, as [`flash_load::workload::PhasePlan::rates`] gives them for the capacity of a server or of a
+    /// [`flash_load::workload::Link`], whose figures of overload are wanted. Requests arrive by Poisson, those of a log in
+    /// its own gaps.
+    pub fn phases(name: &str, phases: Vec<PhaseRate>, workload: &Workload) -> Self {
+        let duration_s = phases.iter().map(|phase| phase.duration_ns).sum::<u64>() as f64 / 1e9;
+        let asked: f64 = phases.iter().map(|p| p.rate_per_s * p.duration_ns as f64 / 1e9).sum();
+        let is_log = workload.log_duration_s().is_some();
+        let arrivals = if is_log { Arrivals::LogPhases { phases } } else { Arrivals::Poisson { phases } };
+        let asked_per_s = Some(asked / duration_s);
+        Self { arrivals, asked_per_s, overload: true, ..Self::open(name, duration_s) }
     }
 
-    /// Tells the rows of requests of different levels, rounds and tries apart: one that repeated another's
-    /// would ask for what that has just brought into memory. Each server gets the same.
-    fn row(&self) -> u64 {
-        let name =
-            self.name.bytes().fold(0, |row: u64, byte| row.wrapping_mul(31).wrapping_add(u64::from(byte)));
-        let clients = self.clients.map_or(0, |(clients, _)| u64::from(clients));
-        (name << 8 | u64::from(self.round.unwrap_or(0))) << 16 ^ clients << 40
+    /// Infinite demand by this many clients; its records are not kept.
+    pub fn infinite(name: &str, clients: u32, duration_s: f64) -> Self {
+        Self { clients: Some((clients, 0.0)), keep: false, ..Self::open(name, duration_s) }
     }
 
     /// A fraction of a capacity in requests per second, by Poisson arrivals.
@@ -110,27 +129,39 @@ impl Level {
     }
 }
 
-/// What one phase gave, or one stream of it.
+/// The results of one phase, or of one stream of it.
 #[derive(Debug)]
 pub struct Driven {
-    /// What was computed from it.
+    /// The figures computed from it.
     pub measures: Measures,
-    /// What else is known of it.
+    /// The facts beside its records.
     pub facts: PhaseFacts,
     /// Each client of a closed loop.
-    pub clients: Vec<load::ClientTotals>,
+    pub clients: Vec<generator::ClientTotals>,
     /// Its requests.
     pub records: Vec<Record>,
 }
 
 impl Driver {
+    /// The number of a level in the run: the same for each server and round, and another one for each name and number of
+    /// clients. A level with the requests of another would ask for files that the other has just brought into memory.
+    fn phase_number(&mut self, level: &Level) -> u32 {
+        let phase = (level.name.clone(), level.clients.map_or(0, |(clients, _)| clients));
+        let known = self.phases.iter().position(|known| *known == phase);
+        known.unwrap_or_else(|| {
+            self.phases.push(phase);
+            self.phases.len() - 1
+        }) as u32
+    }
+
     /// Drives a server at a level and measures it.
     ///
-    /// Errors: run, when the generator can't work.
+    /// Errors: run, when the generator can't work; usage, for users with sessions of a log.
     pub fn level(&mut self, served: &Served, level: &Level) -> Result<Driven> {
         say(served, level);
+        let phase = self.phase_number(level);
         let users = level.users.as_ref().unwrap_or(&self.options.users);
-        let streams = self.streams(served, level, users);
+        let streams = self.streams(served, level, users, phase)?;
         let facts = PhaseFacts {
             name: level.name.clone(),
             load_level: level.load_level,
@@ -139,15 +170,16 @@ impl Driver {
             // How long it is meant to last.
             duration_ns: self.scheduled_ns(level),
             series: self.series(),
+            overload: level.overload.then(|| Arc::clone(self.workload.catalogue())),
             ..PhaseFacts::default()
         };
         let mut driven = self.phase(served, streams, level.duration_s, level.keep, vec![facts])?;
         Ok(driven.remove(0))
     }
 
-    /// Drives a server with the streams of each thread (see [`load::run`]) for so many seconds, and
-    /// measures them one by one. For each there is one of `facts`, with the duration that it is meant to
-    /// have or 0; the load fills in what it found. What the server used is told with the first.
+    /// Drives a server with the streams of each thread (see [`generator::run`]) for `duration_s`, and measures
+    /// them one by one. Each has one of `facts`, with its planned duration or 0; the load fills in the rest. The first
+    /// also gets the server's CPU time and memory.
     ///
     /// Errors: run, when the generator can't work.
     pub(crate) fn phase(
@@ -160,28 +192,30 @@ impl Driver {
     ) -> Result<Vec<Driven>> {
         let phase =
             Phase { duration_ns: nanoseconds(duration_s), drain_max_ns: nanoseconds(self.options.drain_s) };
-        let mut files = Vec::new();
+        let mut files = PhaseFiles::default();
         if let Some(out) = self.out.as_mut().filter(|_| keep) {
             for PhaseFacts { name, round, .. } in &facts {
                 let round = round.map_or(String::new(), |round| format!("-round{round}"));
-                files.push(out.begin(&format!("{}-{name}{round}", served.name)));
+                files.0.push(out.begin(&format!("{}-{name}{round}", served.name)));
             }
         }
-        let watch = served.pid.map(Watch::start).transpose().unwrap_or_else(|why| {
-            // It was there at the beginning: what is still measured is not to be lost.
+        let is_known = !served.pids.is_empty();
+        let watch = is_known.then(|| Watch::start(&served.pids)).transpose().unwrap_or_else(|why| {
+            // It was there at the beginning: its end must not lose the results.
             self.note(format!("{}: what the server used is not known: {why}", served.name));
             None
         });
-        let ran = self.on_its_cores(|| load::run(streams, &phase, &self.stop, Some(&files)))?;
+        let ran = served
+            .reach(|| self.on_its_cores(|| generator::run(streams, &phase, &self.stop, Some(&files))))?;
         let mut server = watch.and_then(Watch::finish);
         if let (Some(why), Some(first)) = (ran.local_limit, facts.first()) {
             let name = &first.name;
             self.note(format!("{}, {name}: {why}", served.name));
         }
-        let mut files = files.into_iter();
+        let mut files = files.0.into_iter();
         let mut driven = Vec::new();
         for (mut facts, stream) in facts.into_iter().zip(ran.streams) {
-            let StreamRan { records, connections, retried, clients } = stream;
+            let StreamRan { records, connections, retried, clients, open } = stream;
             // Arrivals of an open loop last to the end of the phase, also when none came in its last part.
             let scheduled_ns = if ran.ended_early.is_none() { facts.duration_ns } else { 0 };
             facts.duration_ns = ran.duration_ns.max(scheduled_ns);
@@ -190,6 +224,7 @@ impl Driver {
             facts.busy_share = ran.busy_share;
             facts.connections = connections;
             facts.retried = retried;
+            facts.open = open;
             facts.ended_early = ran.ended_early.clone();
             facts.server = server.take();
             let mut measures = measure::measures(&records, &facts);
@@ -228,9 +263,9 @@ impl Driver {
         let whole_ns = nanoseconds(level.duration_s);
         match level.arrivals {
             _ if level.clients.is_some() => 0,
-            Arrivals::Trace { speed } if !self.options.files.trace_loop => {
-                let trace_s = self.workload.trace_duration_s().unwrap_or(0.0) / speed;
-                whole_ns.min(nanoseconds(trace_s))
+            Arrivals::Log { speed } if !self.options.files.log_loop => {
+                let log_s = self.workload.log_duration_s().unwrap_or(0.0) / speed;
+                whole_ns.min(nanoseconds(log_s))
             }
             _ => whole_ns,
         }
@@ -245,10 +280,19 @@ impl Driver {
     }
 
     /// The streams of a level: one a thread.
-    fn streams(&self, served: &Served, level: &Level, users: &Users) -> Vec<Vec<Stream>> {
+    ///
+    /// Errors: usage, for users with sessions whose arrivals have no rates.
+    fn streams(&self, served: &Served, level: &Level, users: &Users, phase: u32) -> Result<Vec<Vec<Stream>>> {
         let threads = self.options.threads;
-        let seed = self.options.seed ^ level.row();
-        let demands = self.workload.demands(&level.arrivals, seed, threads);
+        let round = level.round.unwrap_or(0);
+        let seed = StreamId { phase, round, stream: 0 }.seed(self.options.seed);
+        let demands = match users.sessions {
+            // The clients of a closed loop, as in a warm-up, come back in any case.
+            Some(sessions) if level.clients.is_none() => {
+                self.workload.partly_open(&level.arrivals, sessions, seed, threads)?
+            }
+            _ => self.workload.demands(&level.arrivals, seed, threads),
+        };
         let share = |whole: u32, thread: u32| whole / threads + u32::from(thread < whole % threads);
         let stream = |(thread, demand)| {
             let pace = match level.clients {
@@ -260,10 +304,10 @@ impl Driver {
             let setup = self.setup(served, users, share(users.connections_max, thread));
             vec![Stream { setup, demand, pace }]
         };
-        (0..).zip(demands).map(stream).collect()
+        Ok((0..).zip(demands).map(stream).collect())
     }
 
-    /// Requests of these users to a server, over so many connections at once.
+    /// Requests of these users to a server, over at most this many connections.
     pub(crate) fn setup(&self, served: &Served, users: &Users, connections_max: u32) -> Setup {
         Setup {
             target: served.target.clone(),
@@ -277,7 +321,7 @@ impl Driver {
         }
     }
 
-    /// Asks as a level does, without measuring, so that what a server caches is cached.
+    /// Sends the requests of a level without measuring, to fill the server's caches.
     pub fn warm_up(&mut self, served: &Served, like: &Level) -> Result<()> {
         let duration_s = self.options.warm_up_s;
         if duration_s > 0.0 && !self.is_interrupted() {
@@ -287,46 +331,20 @@ impl Driver {
         Ok(())
     }
 
-    /// The same under infinite demand.
+    /// The same warm-up under infinite demand.
     pub fn warm_up_fast(&mut self, served: &Served) -> Result<()> {
         let clients = self.options.users.connections_max;
         self.warm_up(served, &Level::infinite("warm-up", clients, self.options.warm_up_s))
     }
-
-    /// What a server answers under infinite demand: as many clients as there may be connections ask
-    /// without pause (blocking-induced-latency, section 2.4). None when a signal came: what the first
-    /// moments have is no capacity.
-    pub fn capacity(&mut self, served: &Served, round: Option<u32>) -> Result<Option<Capacity>> {
-        if self.is_interrupted() {
-            return Ok(None);
-        }
-        let clients = self.options.users.connections_max;
-        let duration_s = self.options.duration_s.unwrap_or(CAPACITY_S);
-        let mut level = Level::infinite("infinite demand", clients, duration_s);
-        level.round = round;
-        let measures = self.level(served, &level)?.measures;
-        if self.is_interrupted() {
-            return Ok(None);
-        }
-        if let Some(limit) = &measures.generator.limit {
-            self.note(format!("{}: the capacity may be the generator's: {limit}", served.name));
-        }
-        Ok(Some(Capacity {
-            requests_per_s: measures.answered_per_s,
-            megabits_per_s: measures.megabits_per_s,
-            rounds_requests_per_s: vec![measures.answered_per_s],
-            clients,
-        }))
-    }
 }
 
-/// The name of a fraction of the capacity: two decimals, or as many as it takes to tell it from others.
+/// The name of a fraction of the capacity: two decimals, or as many as it needs.
 pub(crate) fn level_name(fraction: f64) -> String {
     let short = format!("{fraction:.2}");
     if short.parse() == Ok(fraction) { short } else { fraction.to_string() }
 }
 
-/// Says on standard error what begins.
+/// Reports on standard error which level begins.
 fn say(served: &Served, level: &Level) {
     let round = level.round.map_or(String::new(), |round| format!(", round {round}"));
     let how = match (level.clients, level.asked_per_s) {
@@ -352,6 +370,12 @@ pub(super) fn describe(command: &str, options: &Options, workload: &Workload, ma
     if let Some(after_s) = users.abort_after_s {
         set("users abort", format!("after {after_s} s, and retry up to {} times", users.retries_max));
     }
+    if let Some(Sessions { requests_mean, think_mean_s }) = users.sessions {
+        set(
+            "users come back",
+            format!("for {requests_mean} requests on average, {think_mean_s} s after an answer"),
+        );
+    }
     if let Some(rate) = users.read_bytes_per_s {
         set("users read", format!("at most {rate} bytes/s"));
     }
@@ -363,7 +387,7 @@ pub(super) fn describe(command: &str, options: &Options, workload: &Workload, ma
         format: FORMAT,
         command: command.to_owned(),
         command_line: options.command_line.clone(),
-        started: super::out::now(),
+        started: now(),
         machine,
         workload: workload.describe(),
         arrivals: String::new(),
@@ -374,7 +398,7 @@ pub(super) fn describe(command: &str, options: &Options, workload: &Workload, ma
     }
 }
 
-/// Seconds as a phase wants them.
+/// Converts seconds to the nanoseconds of a phase.
 pub(crate) fn nanoseconds(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }

@@ -1,9 +1,9 @@
-//! Driving one server: what `flash load`, `profile`, `compare` and `interfere` have in common.
+//! Drives one server: the common part of `flash load`, `profile`, `compare`, `interfere` and the experiments.
 //!
 //! A [`Driver`] holds what stays the same for all levels of a run: the workload, the behaviour of the
 //! users, the folder of results. The commands say which server gets which level when.
 
-pub mod interrupt;
+mod capacity;
 mod level;
 pub mod once;
 mod out;
@@ -11,12 +11,13 @@ mod preflight;
 
 use std::path::PathBuf;
 
-use crate::error::{Error, Result};
-use crate::load::Stop;
-use crate::measure::Threshold;
-use crate::results::{Measures, Run, Subject};
-use crate::target::Target;
-use crate::workload::{self, Spec, Workload};
+use crate::results::{Run, Subject};
+use flash_kit::Stop;
+use flash_kit::{Ending, Error, Result, interrupt};
+use flash_load::measure::Measures;
+use flash_load::measure::Threshold;
+use flash_load::target::Target;
+use flash_load::workload::{self, Sessions, Spec, Workload};
 
 pub use level::{Driven, Level, Served};
 pub(crate) use level::{level_name, nanoseconds};
@@ -27,19 +28,19 @@ pub use out::default_folder;
 const PHASE_S_MAX: f64 = 86_400.0;
 /// The most threads.
 const THREADS_MAX: u32 = 64;
-/// The most connections or clients: more than the ports and memory of a machine carry.
+/// The most connections or clients: more than a machine has ports and memory for.
 const CONNECTIONS_MAX: u32 = 1_000_000;
 
-/// What the commands that drive servers are asked for alike.
+/// The options that all commands which drive servers have.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What is asked for.
+    /// The files that are requested.
     pub workload: Spec,
-    /// Where the files are known from, and how a trace is cut.
+    /// The source of the list of files, and the part of a log that is used.
     pub files: workload::Options,
     /// How the users behave.
     pub users: Users,
-    /// How long each server is asked without measuring, first.
+    /// The length of the warm-up before the first measurement, seconds.
     pub warm_up_s: f64,
     /// How long requests are started in a phase; none means as long as the arrivals last.
     pub duration_s: Option<f64>,
@@ -49,23 +50,23 @@ pub struct Options {
     pub threads: u32,
     /// The cores that the generator may use; all when empty.
     pub cores: Vec<usize>,
-    /// Of arrivals and choices.
+    /// The seed of arrivals and choices.
     pub seed: u64,
-    /// The server may be another machine.
+    /// Whether the server may be on another machine.
     pub allow_remote: bool,
-    /// The folder of the results; none keeps nothing.
+    /// The folder of the results; none to keep nothing.
     pub out: Option<PathBuf>,
-    /// What the measures must keep.
+    /// Limits for the results.
     pub require: Vec<Threshold>,
     /// The command line, for the results.
     pub command_line: Vec<String>,
 }
 
 impl Options {
-    /// A trace begins again when it ends, as levels and infinite demand need it: they have rates and
+    /// A log begins again when it ends, as levels and infinite demand need it: they have rates and
     /// durations of their own.
-    pub fn with_endless_trace(mut self) -> Self {
-        self.files.trace_loop = matches!(self.workload, Spec::Trace { .. });
+    pub fn with_endless_log(mut self) -> Self {
+        self.files.log_loop = matches!(self.workload, Spec::Log { .. });
         self
     }
 }
@@ -84,30 +85,10 @@ pub struct Users {
     pub retries_max: u8,
     /// How fast it reads, at most.
     pub read_bytes_per_s: Option<u64>,
-    /// Every byte is compared with the file set.
+    /// Users of an open loop who make several requests each: the rates of arrivals stay those of all requests.
+    pub sessions: Option<Sessions>,
+    /// Whether every byte is compared with the file set.
     pub verify: bool,
-}
-
-/// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// All was measured, and every requirement holds.
-    Done,
-    /// A requirement does not hold: exit code 3.
-    RequirementFailed,
-    /// A signal ended it early; what there was is kept: exit code 130.
-    Interrupted,
-}
-
-impl Ending {
-    /// The exit code of a command that ends so.
-    pub fn exit_code(self) -> u8 {
-        match self {
-            Self::Done => 0,
-            Self::RequirementFailed => 3,
-            Self::Interrupted => 130,
-        }
-    }
 }
 
 /// Drives servers as one set of options says.
@@ -118,13 +99,15 @@ pub struct Driver {
     /// None before the first preflight, and when nothing is kept.
     out: Option<Out>,
     run: Run,
+    /// The levels so far, by name and clients: their places are their numbers in [`flash_load::workload::StreamId`].
+    phases: Vec<(String, u32)>,
 }
 
 impl Driver {
     /// Checks the options and opens the workload. Signals end the run from here on, not the process. The
     /// folder of results is made when a server passes the preflight.
     ///
-    /// Errors: usage, for options that make no sense; run, for a list or trace that can't be read.
+    /// Errors: usage, for invalid options; run, for a list or log that cannot be read.
     pub fn new(command: &str, mut options: Options) -> Result<Self> {
         check(&options)?;
         let workload = Workload::open(&options.workload, &options.files)?;
@@ -143,17 +126,17 @@ impl Driver {
         let stop = interrupt::watch()?;
         options.out.as_deref().map_or(Ok(()), Out::check)?;
         let run = level::describe(command, &options, &workload, machine);
-        let driver = Self { options, workload, stop, out: None, run };
+        let driver = Self { options, workload, stop, out: None, run, phases: Vec::new() };
         driver.on_its_cores(|| Ok(()))?;
         Ok(driver)
     }
 
-    /// What it was made with.
+    /// The driver's options.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// What is asked for.
+    /// The files that are asked for.
     pub fn workload(&self) -> &Workload {
         &self.workload
     }
@@ -173,14 +156,14 @@ impl Driver {
         &mut self.run
     }
 
-    /// Says something that must be known to believe the figures, and keeps it.
+    /// Prints a warning about the figures, and keeps it with the results.
     pub fn note(&mut self, note: String) {
         eprintln!("warning: {note}");
         self.run.notes.push(note);
     }
 
-    /// Keeps the results so far with these subjects, so that little is lost when the process is ended
-    /// for good. A disk that is full now may not be at the end.
+    /// Saves the results so far with these subjects, so that little is lost when the process is killed.
+    /// A disk that is full now may have room at the end.
     pub fn save(&self, subjects: &[Subject]) {
         let Some(out) = &self.out else { return };
         let mut run = self.run.clone();
@@ -190,7 +173,7 @@ impl Driver {
         }
     }
 
-    /// Has the workload draw from the first so many directories from now on.
+    /// From now on the workload draws from this many directories, counted from the first.
     ///
     /// Errors: as [`Workload::open`].
     pub fn draw_from(&mut self, directories: u32) -> Result<()> {
@@ -205,8 +188,8 @@ impl Driver {
         (self.options.workload, self.workload) = (spec, workload);
     }
 
-    /// Keeps the results, and gives them with whether a signal ended the run: for a command that draws
-    /// them by itself.
+    /// Saves the results, and returns them and whether a signal ended the run: for a command that draws
+    /// them itself.
     ///
     /// Errors: run, for results that can't be written.
     pub(crate) fn close(self) -> Result<(Run, bool)> {
@@ -263,7 +246,7 @@ fn each_level(run: &Run) -> impl Iterator<Item = (&str, &Measures)> {
     })
 }
 
-/// Refuses options that make no sense.
+/// Rejects invalid options.
 fn check(options: &Options) -> Result<()> {
     let usage = |text: String| Err(Error::usage(text));
     let seconds = [
@@ -292,6 +275,9 @@ fn check(options: &Options) -> Result<()> {
     }
     if options.users.read_bytes_per_s == Some(0) {
         return usage("users that read nothing: give at least 1 byte a second".to_owned());
+    }
+    if let Some(sessions) = options.users.sessions {
+        sessions.check()?;
     }
     if options.users.retries_max > 0 && options.users.abort_after_s.is_none() {
         return usage("users retry only what they aborted: give --abort-after too".to_owned());

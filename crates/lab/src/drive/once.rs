@@ -1,12 +1,13 @@
 //! `flash load`: one server at one load.
 
-use crate::error::{Error, Result};
 use crate::results::Subject;
-use crate::workload::{Arrivals, PhasePlan, PhaseRate, Spec};
+use flash_kit::number::figure;
+use flash_kit::{Ending, Error, Result};
+use flash_load::workload::{Arrivals, Link, PhasePlan, PhaseRate, Spec};
 
-use super::{Driver, Ending, Level, Options, Served, level_name};
+use super::{Driver, Level, Options, Served, level_name};
 
-/// Clients when nothing is said about arrivals.
+/// The number of clients by default.
 pub const CLIENTS: u32 = 64;
 /// How long a load takes when nothing limits it, seconds.
 const DURATION_S: f64 = 10.0;
@@ -16,7 +17,7 @@ const RATE_MAX_PER_S: f64 = 10_000_000.0;
 /// How requests arrive.
 #[derive(Clone, Debug)]
 pub enum Arrive {
-    /// Closed loop: so many clients ask, each again after thinking for so many seconds.
+    /// Closed loop: each client asks again after its answer and a pause.
     Closed {
         /// How many.
         clients: u32,
@@ -37,11 +38,11 @@ pub enum Arrive {
         /// How the starts are spread.
         spacing: Spacing,
     },
-    /// As a trace has them.
-    Trace,
+    /// At the times of a log.
+    Log,
 }
 
-/// How much is asked for.
+/// The rate of an open loop.
 #[derive(Clone, Copy, Debug)]
 pub enum Rate {
     /// Requests per second.
@@ -59,43 +60,61 @@ pub enum Spacing {
     Fixed,
 }
 
-/// What `flash load` is asked for.
+/// The options of `flash load`.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// What all commands are asked for.
+    /// The options that all commands have.
     pub options: Options,
     /// The server.
     pub url: String,
-    /// Its process, to measure what it uses.
+    /// Its process id, to measure its CPU time and memory.
     pub pid: Option<u32>,
     /// How requests arrive.
     pub arrive: Arrive,
-    /// Requests per second that level 1 stands for; found by infinite demand when it is needed and
-    /// not given.
-    pub capacity_per_s: Option<f64>,
+    /// Load 1.
+    pub capacity: LoadOne,
+}
+
+/// The rate of requests that levels are fractions of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LoadOne {
+    /// The capacity of the server, which is searched for when it is needed.
+    Searched,
+    /// Requests per second.
+    PerSecond(f64),
+    /// The requests that fill a link, whatever the server does.
+    Link(Link),
 }
 
 /// Drives the server, prints a table, keeps the results.
 ///
-/// Errors: usage, for options that make no sense; run, for a server that answers nothing properly.
+/// Errors: usage, for invalid options; run, for a server that answers nothing properly.
 pub fn run(load: Load) -> Result<Ending> {
-    let Load { options, url, pid, arrive, capacity_per_s } = load;
-    check(&options, &arrive, capacity_per_s)?;
+    let Load { options, url, pid, arrive, capacity: load_1 } = load;
+    check(&options, &arrive, load_1)?;
     let served = Served::running("load", &options, &url, pid)?;
     let mut driver = Driver::new("load", options)?;
-    driver.preflight(&served)?;
-    let capacity = match capacity_per_s {
-        None if needs_capacity(&arrive) => {
-            driver.warm_up_fast(&served)?;
-            driver.capacity(&served, None)?
-        }
-        _ => None,
+    let of_link = match load_1 {
+        LoadOne::Link(link) => Some(link_capacity(&mut driver, link)?),
+        LoadOne::Searched | LoadOne::PerSecond(_) => None,
     };
-    let level_1_per_s = capacity_per_s.or(capacity.as_ref().map(|c| c.requests_per_s));
+    driver.preflight(&served)?;
+    let (capacity, level_1_per_s) = match load_1 {
+        LoadOne::Searched if needs_capacity(&arrive) => {
+            driver.warm_up_fast(&served)?;
+            let found = driver.capacity(&served, None)?;
+            let per_s = found.as_ref().map(|capacity| capacity.requests_per_s);
+            (found, per_s)
+        }
+        LoadOne::Searched => (None, None),
+        LoadOne::PerSecond(per_s) => (None, Some(per_s)),
+        LoadOne::Link(_) => (None, of_link),
+    };
     let dataset_bytes = driver.workload().catalogue().dataset_bytes();
     let mut measured = Vec::new();
     if !driver.is_interrupted() {
         let level = level(&driver, &arrive, level_1_per_s)?;
+        let level = Level { overload: level.overload || matches!(load_1, LoadOne::Link(_)), ..level };
         driver.run_mut().arrivals = describe(&arrive, &level);
         driver.warm_up(&served, &level)?;
         if !driver.is_interrupted() {
@@ -111,6 +130,20 @@ pub fn run(load: Load) -> Result<Ending> {
     driver.finish()
 }
 
+/// The capacity of a link, which becomes one of the settings.
+fn link_capacity(driver: &mut Driver, link: Link) -> Result<f64> {
+    let per_connection = driver.options().users.requests_per_connection.unwrap_or(u32::MAX);
+    let per_s = link.capacity_per_s(driver.workload(), per_connection)?;
+    let words = format!(
+        "{} Mbit/s in packets of {} bytes: load 1 is {} requests/s",
+        link.rate_bits_per_s as f64 / 1e6,
+        link.packet_bytes,
+        figure(per_s)
+    );
+    driver.run_mut().settings.insert("link".to_owned(), words);
+    Ok(per_s)
+}
+
 fn needs_capacity(arrive: &Arrive) -> bool {
     match arrive {
         Arrive::Open { rate: Rate::Level(_), .. } => true,
@@ -119,12 +152,18 @@ fn needs_capacity(arrive: &Arrive) -> bool {
     }
 }
 
-/// Refuses arrivals that make no sense.
-fn check(options: &Options, arrive: &Arrive, capacity_per_s: Option<f64>) -> Result<()> {
+/// Rejects invalid arrivals.
+fn check(options: &Options, arrive: &Arrive, load_1: LoadOne) -> Result<()> {
     let usage = |text: String| Err(Error::usage(text));
-    let is_trace = matches!(options.workload, Spec::Trace { .. });
+    let is_log = matches!(options.workload, Spec::Log { .. });
     for (name, rate) in [
-        ("capacity", capacity_per_s),
+        (
+            "capacity",
+            match load_1 {
+                LoadOne::PerSecond(per_s) => Some(per_s),
+                LoadOne::Searched | LoadOne::Link(_) => None,
+            },
+        ),
         (
             "rate",
             match arrive {
@@ -138,6 +177,11 @@ fn check(options: &Options, arrive: &Arrive, capacity_per_s: Option<f64>) -> Res
         }
     }
     match arrive {
+        Arrive::Closed { .. } if options.users.sessions.is_some() => {
+            return usage(
+                "users come back only in an open loop: give --rate, --load or --phases too".to_owned(),
+            );
+        }
         Arrive::Closed { clients, think_s } => {
             if *clients == 0 || *clients > options.users.connections_max {
                 let most = options.users.connections_max;
@@ -152,24 +196,27 @@ fn check(options: &Options, arrive: &Arrive, capacity_per_s: Option<f64>) -> Res
         Arrive::Phases { .. } if options.duration_s.is_some() => {
             return usage("phases have their own durations: leave --duration out".to_owned());
         }
-        Arrive::Trace if !is_trace => {
-            return usage("only a trace has its own arrival times".to_owned());
+        Arrive::Log if !is_log => {
+            return usage("only a log has its own arrival times".to_owned());
         }
-        Arrive::Phases { .. } if is_trace => {
-            return usage("a trace has its own arrival times: scale them by --rate or --load".to_owned());
+        Arrive::Phases { spacing: Spacing::Fixed, .. } if is_log => {
+            return usage(
+                "the requests of a log have its own gaps, which phases scale: leave --arrivals out"
+                    .to_owned(),
+            );
         }
         _ => {}
     }
     Ok(())
 }
 
-/// What is asked for, with the rates in requests per second.
+/// The level to run, with its rates in requests per second.
 fn level(driver: &Driver, arrive: &Arrive, level_1_per_s: Option<f64>) -> Result<Level> {
     let workload = driver.workload();
     let duration_s = driver.options().duration_s;
     let plain =
         |name: &str, arrivals| Level { arrivals, ..Level::open(name, duration_s.unwrap_or(DURATION_S)) };
-    let trace_s = || workload.trace_duration_s().unwrap_or(DURATION_S);
+    let log_s = || workload.log_duration_s().unwrap_or(DURATION_S);
     Ok(match arrive {
         Arrive::Closed { clients, think_s } => {
             Level { clients: Some((*clients, *think_s)), ..plain("closed loop", Arrivals::Closed) }
@@ -185,11 +232,11 @@ fn level(driver: &Driver, arrive: &Arrive, level_1_per_s: Option<f64>) -> Result
             let name = load_level.map_or("open loop".to_owned(), level_name);
             let shared =
                 Level { load_level, asked_per_s: Some(rate_per_s), ..plain(&name, Arrivals::Closed) };
-            match workload.trace_mean_rate_per_s() {
+            match workload.log_mean_rate_per_s() {
                 Some(mean_per_s) => {
                     let speed = rate_per_s / mean_per_s;
-                    let duration_s = duration_s.unwrap_or(trace_s() / speed);
-                    Level { arrivals: Arrivals::Trace { speed }, duration_s, ..shared }
+                    let duration_s = duration_s.unwrap_or(log_s() / speed);
+                    Level { arrivals: Arrivals::Log { speed }, duration_s, ..shared }
                 }
                 None => {
                     let phase = PhaseRate { duration_ns: super::nanoseconds(shared.duration_s), rate_per_s };
@@ -198,17 +245,18 @@ fn level(driver: &Driver, arrive: &Arrive, level_1_per_s: Option<f64>) -> Result
             }
         }
         Arrive::Phases { plan, spacing } => {
-            let phases = plan.rates(level_1_per_s)?;
-            let whole_ns: u64 = phases.iter().map(|phase| phase.duration_ns).sum();
-            let duration_s = whole_ns as f64 / 1e9;
-            let asked: f64 = phases.iter().map(|p| p.rate_per_s * p.duration_ns as f64 / 1e9).sum();
-            let shared = plain("phases", spaced(*spacing, phases));
-            Level { duration_s, asked_per_s: Some(asked / duration_s), ..shared }
+            let level = Level::phases("phases", plan.rates(level_1_per_s)?, workload);
+            match (level.arrivals, spacing) {
+                (Arrivals::Poisson { phases }, Spacing::Fixed) => {
+                    Level { arrivals: Arrivals::Fixed { phases }, ..level }
+                }
+                (arrivals, _) => Level { arrivals, ..level },
+            }
         }
-        Arrive::Trace => {
-            let duration_s = duration_s.unwrap_or_else(trace_s);
-            let asked_per_s = workload.trace_rate_per_s(duration_s);
-            Level { duration_s, asked_per_s, ..plain("trace", Arrivals::Trace { speed: 1.0 }) }
+        Arrive::Log => {
+            let duration_s = duration_s.unwrap_or_else(log_s);
+            let asked_per_s = workload.log_rate_per_s(duration_s);
+            Level { duration_s, asked_per_s, ..plain("log", Arrivals::Log { speed: 1.0 }) }
         }
     })
 }
@@ -229,12 +277,13 @@ fn describe(arrive: &Arrive, level: &Level) -> String {
         }
         Arrive::Closed { clients, .. } => format!("closed loop: {clients} clients without pause"),
         Arrive::Open { spacing, .. } => match &level.arrivals {
-            Arrivals::Trace { speed } => format!("open loop: the trace's times, {speed:.3} times as fast"),
+            Arrivals::Log { speed } => format!("open loop: the log's times, {speed:.3} times as fast"),
             _ => format!("open loop: {} arrivals", spaced(spacing)),
         },
-        Arrive::Phases { plan, spacing } => {
-            format!("open loop: {} arrivals in phases: {plan}", spaced(spacing))
-        }
-        Arrive::Trace => "open loop: the trace's times".to_owned(),
+        Arrive::Phases { plan, spacing } => match &level.arrivals {
+            Arrivals::LogPhases { .. } => format!("open loop: the log's gaps, scaled to phases: {plan}"),
+            _ => format!("open loop: {} arrivals in phases: {plan}", spaced(spacing)),
+        },
+        Arrive::Log => "open loop: the log's times".to_owned(),
     }
 }

@@ -7,15 +7,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::error::{Error, Result};
-use crate::load::Keep;
-use crate::measure::PhaseFacts;
-use crate::measure::hdr_log::HdrLog;
-use crate::record::Record;
-use crate::record::file::{PathsSeen, Writer};
 use crate::report::{self, REPORT_FILE};
-use crate::results::{Measures, Run, folder as results};
-use crate::workload::Catalogue;
+use crate::results::{Run, folder as results};
+use flash_kit::{Error, Result};
+use flash_load::generator::Keep;
+use flash_load::measure::Measures;
+use flash_load::measure::PhaseFacts;
+use flash_load::measure::hdr_log::HdrLog;
+use flash_load::record::Record;
+use flash_load::record::file::{PathsSeen, Writer};
+use flash_load::workload::Catalogue;
 
 /// The folder of record files in a folder of results.
 const RECORDS: &str = "records";
@@ -24,13 +25,13 @@ const PATHS: &str = "paths.txt";
 /// The HdrHistogram log.
 const HDR_LOG: &str = "latency.hlog";
 
-/// A file that takes up room, for the results when records have filled the disk.
+/// A file that reserves room on the disk for the results, in case the records fill it.
 const ROOM: &str = ".room";
-/// How much: what a run of a hundred levels takes, and its report.
+/// The size of that room, bytes: enough for a run of a hundred levels and its report.
 const ROOM_BYTES: usize = 8 << 20;
 
-/// A folder of results. Once it has been made nothing that happens to it ends a measurement: what
-/// can't be kept is told.
+/// A folder of results. Once it has been made, no error in it ends a measurement: records that
+/// cannot be kept are reported.
 pub(super) struct Out {
     folder: PathBuf,
     /// None after an error.
@@ -48,17 +49,20 @@ pub(super) struct PhaseFile {
     started: SystemTime,
 }
 
-/// One for each stream; none when nothing is kept.
-impl Keep for Vec<PhaseFile> {
+/// One file for each stream; none when nothing is kept.
+#[derive(Default)]
+pub(super) struct PhaseFiles(pub(super) Vec<PhaseFile>);
+
+impl Keep for PhaseFiles {
     fn keep(&self, stream: usize, records: &[Record]) {
-        if let Some(file) = self.get(stream) {
+        if let Some(file) = self.0.get(stream) {
             file.writer.append(records);
         }
     }
 }
 
 impl Out {
-    /// Refuses a folder that holds a run already.
+    /// Rejects a folder that already holds a run.
     pub(super) fn check(folder: &Path) -> Result<()> {
         if folder.join(results::RUN_FILE).exists() {
             return Err(Error::usage(format!(
@@ -71,12 +75,12 @@ impl Out {
 
     /// Makes the folder.
     ///
-    /// Errors: run, when it can't be made.
+    /// Errors: run, when it cannot be made.
     pub(super) fn make(folder: &Path, catalogue: &Catalogue) -> Result<Self> {
         let records = folder.join(RECORDS);
         fs::create_dir_all(&records).map_err(|why| Error::file("make", &records, &why))?;
         let log = HdrLog::create(&folder.join(HDR_LOG), SystemTime::now())?;
-        // A disk that has no room for it now may have some for the results.
+        // A disk without room for it now may still have room for the results.
         if fs::write(folder.join(ROOM), vec![0; ROOM_BYTES]).is_err() {
             let _ = fs::remove_file(folder.join(ROOM));
         }
@@ -93,8 +97,8 @@ impl Out {
         PhaseFile { writer: Writer::create(&self.folder.join(&name), started), name, started }
     }
 
-    /// Ends the file of a phase, and adds the phase to the log and the paths. Gives what could not be
-    /// kept, in words.
+    /// Ends the file of a phase, and adds the phase to the log and the paths. Returns what could not be
+    /// saved, in words.
     pub(super) fn end(
         &mut self,
         phase: PhaseFile,
@@ -124,7 +128,7 @@ impl Out {
         self.folder.join(relative)
     }
 
-    /// Writes `run.json`, if need be into the room that was kept for it.
+    /// Writes `run.json`, if necessary into the reserved room.
     pub(super) fn save(&self, run: &Run) -> Result<()> {
         results::write(&self.folder, run).or_else(|why| {
             fs::remove_file(self.folder.join(ROOM)).map_err(|_| why)?;

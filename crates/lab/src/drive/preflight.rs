@@ -1,27 +1,27 @@
-//! A few requests before a measurement: does the server answer, and are its files those of the
-//! workload?
+//! A few requests before a measurement, which check that the server answers and that its files are those
+//! of the workload.
 //!
-//! A [`super::Driver`] asks for files spread over the catalogue. What is wrong with all of them ends
-//! the run before it begins; what is wrong with some is a note. `interfere` needs each hot file.
+//! A [`super::Driver`] asks for files spread over the catalogue. If all fail, the run ends
+//! before it begins; if some fail, a note says so. `interfere` requires every hot file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::load::{self, Pace, Phase, Setup, Stream};
-use crate::record::{Outcome, Record};
-use crate::target::Target;
-use crate::workload::{Ask, Catalogue, Demand};
+use flash_kit::{Error, Result};
+use flash_load::generator::{self, Pace, Phase, Setup, Stream};
+use flash_load::record::{Outcome, Record};
+use flash_load::target::Target;
+use flash_load::workload::{Ask, Catalogue, Demand};
 
 use super::out::Out;
 use super::{Driver, Served};
 
-/// Files that are asked for, and connections at once.
+/// The number of files that are requested, and of connections at once.
 const SAMPLE: u32 = 20;
 /// How long all of them may take, nanoseconds.
 const PATIENCE_NS: u64 = 10_000_000_000;
 
-/// Files in a row, each once.
+/// A sequence of files, each once.
 struct Row(std::vec::IntoIter<u32>);
 
 impl Demand for Row {
@@ -61,7 +61,7 @@ impl Driver {
         self.make_out()
     }
 
-    /// Asks a server for each of these files, so that what it caches is cached, then makes the folder of
+    /// Asks a server for each of these files, so that its caches hold them, then makes the folder of
     /// results.
     ///
     /// Errors: run, when one is not answered properly in time, or the folder can't be made.
@@ -75,8 +75,8 @@ impl Driver {
         self.make_out()
     }
 
-    /// Asks for each file once; gives what was not answered properly. Nothing counts as wrong when a
-    /// signal ended it.
+    /// Asks for each file once; gives the requests without a proper answer; none when a
+    /// signal ended the phase.
     fn ask_each(&self, served: &Served, files: Vec<u32>, patience_ns: u64) -> Result<Vec<Record>> {
         let setup = Setup {
             target: served.target.clone(),
@@ -91,7 +91,7 @@ impl Driver {
         };
         let stream = Stream { setup, demand: Box::new(Row(files.into_iter())), pace: Pace::Open };
         let phase = Phase { duration_ns: 1, drain_max_ns: patience_ns };
-        let mut ran = load::run(vec![vec![stream]], &phase, &self.stop, None)?;
+        let mut ran = served.reach(|| generator::run(vec![vec![stream]], &phase, &self.stop, None))?;
         if self.stop.is_set() {
             return Ok(Vec::new());
         }
@@ -116,7 +116,7 @@ impl Driver {
     }
 }
 
-/// What went wrong: each kind with its count and its first file.
+/// The failures in words: each kind with its count and its first file.
 fn describe(wrong: &[Record], catalogue: &Catalogue) -> String {
     let mut kinds: BTreeMap<String, (u32, u32)> = BTreeMap::new();
     for record in wrong {
@@ -134,7 +134,7 @@ fn describe(wrong: &[Record], catalogue: &Catalogue) -> String {
     kinds.iter().map(say).collect::<Vec<_>>().join("; ")
 }
 
-/// What to do about it.
+/// Advice on the failures.
 fn advice(wrong: &[Record]) -> &'static str {
     match wrong.first().map(|record| record.outcome) {
         Some(Outcome::Refused) => "is the server running?",

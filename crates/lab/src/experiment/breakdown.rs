@@ -1,15 +1,15 @@
-//! `breakdown`: what each of the three caches is worth (flash-1999, section 6.3, Fig 11). Pure.
+//! `breakdown`: the worth of each of the three caches (flash-1999, section 6.3, Fig 11). Pure.
 
 use super::data::{Data, Measure};
 use super::finding::{Bound, Finding};
 use super::plan::{Plan, ROUNDS, Scale, Scene, Set};
 use super::variants::{self, caches_name};
 use super::{plots, single_file};
-use crate::report::sheet::{Axis, Division, Plot, Unit};
+use flash_kit::sheet::{Axis, Division, Plot, Unit};
 
 const LENGTHS: [u64; 5] = [500, 1_000, 5_000, 10_000, 20_000];
 const LENGTHS_QUICK: [u64; 2] = [1_000, 20_000];
-/// What "drop in half" means, with a tenth to spare.
+/// "Drop in half", with a tenth to spare.
 const HALF: f64 = 0.55;
 
 pub(super) fn plan(scale: &Scale) -> Plan {

@@ -15,12 +15,12 @@ use super::new_flash::{CLIENTS, DEMAND, TIMES_MEMORY, points};
 use super::plan::{Plan, ROUNDS, Scale, Scene, Set};
 use super::plots;
 use super::variants::{self, NEW, OLD};
-use crate::report::sheet::{Axis, Division, Grid, Plot, Unit};
 use crate::testbed::Moment;
+use flash_kit::sheet::{Axis, Division, Grid, Plot, Unit};
 
 /// Processes of MP: four times as many in the second, as in the paper, which has 256 and 1,024 in twice the memory.
 const PROCESSES: [u32; 2] = [64, 256];
-/// What the paper has: events per dispatch before and after, and how much more often the new server dispatches.
+/// The figures of the paper: events per dispatch before and after, and how much more often the new server dispatches.
 const EVENTS_FACTOR: f64 = 61.0 / 1.6;
 const DISPATCHES_FACTOR: f64 = 400.0;
 /// A factor of the paper counts as found when at least this share of it is.
@@ -99,7 +99,7 @@ fn distribution(weights: &BTreeMap<u64, f64>, unit: f64) -> Vec<(f64, f64)> {
     points
 }
 
-/// Of each variant, the weights of what all of its rounds saw.
+/// For each variant, the weights over all of its rounds.
 fn lines(
     data: Data<'_>,
     unit: f64,

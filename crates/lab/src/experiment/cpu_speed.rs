@@ -9,7 +9,7 @@ use super::new_flash::{CLIENTS, PER_CONNECTION, TIMES_MEMORY};
 use super::plan::{Ask, Cpu, Load, Plan, Point, ROUNDS, Scale, Scene, Set, Variant};
 use super::plots;
 use super::variants::{self, NEW, OLD};
-use crate::report::sheet::{Axis, Division, Grid, Plot, Unit};
+use flash_kit::sheet::{Axis, Division, Grid, Plot, Unit};
 
 const PERCENT: [u32; 3] = [10, 30, 100];
 const PERCENT_QUICK: [u32; 2] = [10, 100];
@@ -45,7 +45,7 @@ fn scene(scale: &Scale, (set, times): (&str, f64), percent: u32) -> Scene {
         requests_per_connection: PER_CONNECTION,
         duration_s,
     };
-    let points = vec![point(true, scale.pick(12.0, 8.0)), point(false, scale.pick(12.0, 4.0))];
+    let points = vec![point(true, scale.pick(12.0, 5.0)), point(false, scale.pick(12.0, 4.0))];
     let cpu = (percent < 100).then_some(Cpu { percent, is_needed: true });
     Scene { is_bounded: true, cpu, warm_up_s: scale.pick(5.0, 2.0), ..Scene::of(0, points) }
 }

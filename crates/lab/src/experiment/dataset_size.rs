@@ -1,4 +1,4 @@
-//! `dataset-size`: what happens when the files do not fit into memory any more (flash-1999, section 6.2, Figs 9
+//! `dataset-size`: bandwidth when the files no longer fit into memory (flash-1999, section 6.2, Figs 9
 //! and 10). Pure.
 //!
 //! The papers cut a log to get data sets of different sizes; here SPECweb99's choice draws from as many of its
@@ -9,9 +9,9 @@ use super::finding::{Bound, CLEAR, Check, Finding, LARGE, MUCH_THE_SAME};
 use super::plan::{Ask, Load, Plan, Point, ROUNDS, Scale, Scene, Set};
 use super::variants::{self, AMPED, MP, MT, SPED};
 use super::{plots, single_file};
-use crate::fileset::layout::DIRECTORY_BYTES;
-use crate::report::number::size;
-use crate::report::sheet::{Axis, Division, Plot, Unit};
+use flash_kit::number::size;
+use flash_kit::sheet::{Axis, Division, Plot, Unit};
+use flash_load::files::layout::DIRECTORY_BYTES;
 
 /// Sizes of data sets, in times of the memory. The papers' go from a tenth of it to a little more than all.
 const TIMES: [f64; 7] = [0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0];
@@ -28,7 +28,7 @@ pub(super) fn plan(scale: &Scale) -> Plan {
             ask: Ask::Directories(directories),
             load: Load::Infinite(single_file::CLIENTS),
             requests_per_connection: 1,
-            duration_s: scale.pick(15.0, 5.0),
+            duration_s: scale.pick(12.0, 5.0),
         };
         let warm_up_s = scale.pick(8.0, 4.0);
         Scene { is_bounded: true, warm_up_s, ..Scene::of(0, vec![point]) }

@@ -1,27 +1,33 @@
-//! What a paper found, and whether it holds here: computed from what was measured, never written by hand.
+//! The findings of the papers, and whether they hold here: computed from the measurements, never written by hand.
 //!
-//! The experiments make [`Finding`]s of [`Check`]s; the page, the terminal and the table of `docs/experiments.md`
-//! show them. Pure.
+//! The experiments make [`Finding`]s of [`Check`]s; the page, the terminal and `docs/experiments.md` show them. Pure.
 //!
-//! A check compares a figure, mostly a ratio of two servers, with a bound. The figure is taken round by round, so
-//! what a noisy machine does to both servers of a round cancels out. It holds when every round keeps the bound, it
-//! does not hold when none does; otherwise it cannot be told, nor from fewer than [`ROUNDS_MIN`] rounds.
+//! A check compares a figure, mostly a ratio of two servers, with a bound. The ratio is taken round by round, so a
+//! disturbance of a round is in both of its figures. Only rounds that count ([`flash_load::measure::validity`]) are
+//! compared. The 95 % interval of the rounds decides: a bound holds when the whole interval keeps it, and does not hold
+//! when the whole interval is beyond it by [`EFFECT_MIN`]. Otherwise, and with fewer than [`ROUNDS_MIN`] rounds that
+//! count, it cannot be told.
 
 use serde::{Deserialize, Serialize};
 
-use super::data::{Data, Measure, Sample};
-use crate::report::number::figure;
+use super::data::{Data, Measure, Sample, Scale};
+use crate::interval::Interval;
+pub(super) use crate::interval::ROUNDS_MIN;
+use flash_kit::number::figure;
+use flash_load::measure::validity;
 
-/// Fewer rounds than this tell nothing of noise.
-pub(super) const ROUNDS_MIN: usize = 3;
 /// With more checks only the deciding one is shown.
 const CHECKS_SHOWN: usize = 2;
-/// What counts as much the same: the papers' "little impact", "comparable", "competitive".
+/// "Much the same", "little impact", "comparable", "competitive" in the papers.
 pub(super) const MUCH_THE_SAME: f64 = 0.85;
-/// What counts as a drop, a decline or a lag that deserves the word.
+/// A drop, a decline or a lag that deserves the word.
 pub(super) const CLEAR: f64 = 0.95;
-/// What counts as a large one: "drastically", "significant".
+/// A large one: "drastically", "significant".
 pub(super) const LARGE: f64 = 0.7;
+/// A bound fails only by more than this share of it: less is not worth a verdict against a paper.
+const EFFECT_MIN: f64 = 0.05;
+/// The same for shares and their differences, which a bound of 0 has no share of.
+const EFFECT_MIN_AMOUNT: f64 = 0.01;
 
 /// How a finding came out.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -29,7 +35,7 @@ pub(super) const LARGE: f64 = 0.7;
 pub(super) enum Verdict {
     /// Every check holds.
     Holds,
-    /// Nothing speaks against it, but parts are missing or too noisy.
+    /// No check fails, but some lack valid data.
     CannotBeTold,
     /// A check does not hold.
     DoesNotHold,
@@ -45,7 +51,7 @@ impl Verdict {
     }
 }
 
-/// What a figure must keep.
+/// The range that a finding asks a figure to be in.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Bound {
     AtLeast(f64),
@@ -55,11 +61,31 @@ pub(super) enum Bound {
 }
 
 impl Bound {
-    fn keeps(self, value: f64) -> bool {
+    /// The least and the most that it allows.
+    fn ends(self) -> (f64, f64) {
         match self {
-            Self::AtLeast(least) => value >= least,
-            Self::AtMost(most) => value <= most,
-            Self::Alike(share) => value >= share && value <= 1.0 / share,
+            Self::AtLeast(least) => (least, f64::INFINITY),
+            Self::AtMost(most) => (f64::NEG_INFINITY, most),
+            Self::Alike(share) => (share, 1.0 / share),
+        }
+    }
+
+    /// The verdict that an interval of these rounds allows.
+    fn verdict(self, interval: Interval, sample: &Sample) -> Verdict {
+        let (least, most) = self.ends();
+        let (too_low, too_high) = match sample.scale {
+            Scale::Factor => (least / (1.0 + EFFECT_MIN), most * (1.0 + EFFECT_MIN)),
+            Scale::Amount => (least - EFFECT_MIN_AMOUNT, most + EFFECT_MIN_AMOUNT),
+        };
+        let (lowest, highest) = sample.ends();
+        // Rounds on both sides of what is allowed speak of noise, whatever their mean.
+        let is_on_both_sides = lowest < least && highest > most;
+        if interval.low >= least && interval.high <= most {
+            Verdict::Holds
+        } else if (interval.high < too_low || interval.low > too_high) && !is_on_both_sides {
+            Verdict::DoesNotHold
+        } else {
+            Verdict::CannotBeTold
         }
     }
 
@@ -72,22 +98,11 @@ impl Bound {
         }
     }
 
-    /// Whether what may lie beyond a figure could change what it says of it.
-    fn could_change(self, sample: &Sample) -> bool {
-        let value = sample.median();
-        let (a_higher_one, a_lower_one) = match self {
-            Self::AtLeast(least) => (value < least, value >= least),
-            Self::AtMost(most) => (value <= most, value > most),
-            Self::Alike(share) => (value <= 1.0 / share, value >= share),
-        };
-        sample.may_be_higher && a_higher_one || sample.may_be_lower && a_lower_one
-    }
-
     fn words(self) -> String {
         match self {
-            Self::AtLeast(least) => format!("at least {}", short(least)),
-            Self::AtMost(most) => format!("at most {}", short(most)),
-            Self::Alike(share) => format!("{} to {}", short(share), short(1.0 / share)),
+            Self::AtLeast(least) => format!("at least {}", figure(least)),
+            Self::AtMost(most) => format!("at most {}", figure(most)),
+            Self::Alike(share) => format!("{} to {}", figure(share), figure(1.0 / share)),
         }
     }
 }
@@ -97,46 +112,49 @@ impl Bound {
 pub(super) struct Check {
     verdict: Verdict,
     margin: f64,
+    /// The figures, with the bound; without a semicolon, which stands between checks.
     words: String,
+    /// Why it cannot be told, when it cannot.
+    why: Option<String>,
 }
 
 impl Check {
-    /// Compares a figure with a bound; `what` says of what it is.
-    pub(super) fn of(what: &str, sample: &Sample, bound: Bound) -> Self {
-        let (low, high) = sample.ends();
-        let value = sample.median();
-        let kept = sample.rounds.values().filter(|value| bound.keeps(**value)).count();
+    /// Compares a figure with a bound; `name` says in a sentence which figure it is.
+    pub(super) fn of(name: &str, sample: &Sample, bound: Bound) -> Self {
         let count = sample.rounds.len();
-        let mut words = format!("{what}: {}", short(value));
-        if count > 1 {
-            words += &format!(" ({} to {})", short(low), short(high));
+        let doubts = validity::summary(sample.doubted.values(), sample.rounds_run());
+        let mut words = format!("{name}: ");
+        let mut margin = f64::NEG_INFINITY;
+        if let Some((_, value)) = sample.middle() {
+            margin = bound.margin(value);
+            words += &format!("{}, ", figure(value));
+        } else {
+            words += "no round counts, ";
         }
-        words += &format!(", the bound is {}", bound.words());
-        let mut verdict = match kept {
-            _ if count < ROUNDS_MIN => {
-                words += &format!("; {count} of at least {ROUNDS_MIN} rounds");
-                Verdict::CannotBeTold
-            }
-            0 => Verdict::DoesNotHold,
-            kept if kept == count => Verdict::Holds,
-            _ => {
-                words += "; too noisy";
-                Verdict::CannotBeTold
-            }
+        let Some(interval) = sample.interval() else {
+            words += &format!("the bound is {}", bound.words());
+            let plural = if count == 1 { "" } else { "s" };
+            let few = format!("{count} round{plural} where {ROUNDS_MIN} are needed");
+            return Self { verdict: Verdict::CannotBeTold, margin, words, why: Some(doubts.unwrap_or(few)) };
         };
-        if bound.could_change(sample) && verdict != Verdict::CannotBeTold {
-            verdict = Verdict::CannotBeTold;
-            words += "; the generator was the limit";
+        let Interval { low, high } = interval;
+        words += &format!("95 % interval {} to {} of {count} rounds, ", figure(low), figure(high));
+        words += &format!("the bound is {}", bound.words());
+        let verdict = bound.verdict(interval, sample);
+        let why = (verdict == Verdict::CannotBeTold).then(|| "the interval includes the bound".to_owned());
+        if let Some(doubts) = doubts {
+            words += &format!(", not counted: {doubts}");
         }
-        Self { verdict, margin: bound.margin(value), words }
+        Self { verdict, margin, words, why }
     }
 
-    /// What could not be compared, and why.
+    /// A comparison that lacks figures, and why.
     pub(super) fn missing(why: &str) -> Self {
         Self {
             verdict: Verdict::CannotBeTold,
             margin: f64::NEG_INFINITY,
             words: format!("part missing: {why}"),
+            why: Some("a part is missing".to_owned()),
         }
     }
 }
@@ -144,8 +162,14 @@ impl Check {
 /// A figure that a check compares: of a variant at a point.
 pub(super) type Cell<'a> = (&'a str, &'a str);
 
+/// The figures behind the one in the middle of a sample that was made of two others.
+fn pair(sample: &Sample, left: &Sample, right: &Sample) -> Option<[String; 2]> {
+    let (round, _) = sample.middle()?;
+    Some([figure(*left.rounds.get(&round)?), figure(*right.rounds.get(&round)?)])
+}
+
 impl Data<'_> {
-    /// The ratio of two cells, and what it is of.
+    /// The ratio of two cells, and its name: with the pair of figures of the round in the middle, whose ratio is shown.
     fn ratio(&self, left: Cell<'_>, right: Cell<'_>, measure: Measure) -> Result<(Sample, String), Check> {
         let find = |(variant, point): Cell<'_>| {
             self.sample(variant, point, measure)
@@ -153,27 +177,25 @@ impl Data<'_> {
         };
         let (a, b) = (find(left)?, find(right)?);
         let ratio = a.over(&b);
-        if ratio.rounds.is_empty() {
+        if ratio.rounds_run() == 0 {
             let why = format!("{} and {} share no round with figures", left.0, right.0);
             return Err(Check::missing(&why));
         }
         let left_at = if left.1 == right.1 { String::new() } else { format!(" at {}", left.1) };
-        let right_at = format!(" at {}", right.1);
-        let right_name = if left.0 == right.0 { String::new() } else { format!("{} ", right.0) };
-        let what = format!(
-            "{} {}{left_at} against {right_name}{} {}{right_at}",
-            left.0,
-            short(a.median()),
-            short(b.median()),
-            measure.unit()
-        );
-        Ok((ratio, what))
+        let right_name = if left.0 == right.0 { String::new() } else { format!(" {}", right.0) };
+        let (unit, right_at) = (measure.unit(), right.1);
+        let name = match pair(&ratio, &a, &b) {
+            Some([a, b]) => format!("{} {a}{left_at} against{right_name} {b} {unit} at {right_at}", left.0),
+            None => format!("{}{left_at} against{right_name} at {right_at}, {unit}", left.0)
+                .replace("against at", "against that at"),
+        };
+        Ok((ratio, name))
     }
 
     /// Left over right, against a bound.
     pub(super) fn compare(&self, left: Cell<'_>, right: Cell<'_>, measure: Measure, bound: Bound) -> Check {
         match self.ratio(left, right, measure) {
-            Ok((ratio, what)) => Check::of(&what, &ratio, bound),
+            Ok((ratio, name)) => Check::of(&name, &ratio, bound),
             Err(check) => check,
         }
     }
@@ -208,9 +230,9 @@ impl Data<'_> {
         }
         match Sample::mean_of(&ratios) {
             Some(mean) => {
-                let what =
+                let name =
                     format!("{left} over {right}, {}, mean of {} points", measure.unit(), ratios.len());
-                Check::of(&what, &mean, bound)
+                Check::of(&name, &mean, bound)
             }
             None => Check::missing("there are no points"),
         }
@@ -219,7 +241,7 @@ impl Data<'_> {
     /// The ratio of two ratios, against a bound: is left farther above right in the first pair than in the second?
     pub(super) fn compare_ratios(
         &self,
-        what: &str,
+        name: &str,
         first: (Cell<'_>, Cell<'_>),
         second: (Cell<'_>, Cell<'_>),
         measure: Measure,
@@ -229,13 +251,13 @@ impl Data<'_> {
             let (b, _) = self.ratio(second.0, second.1, measure)?;
             Ok((a, b))
         });
-        match ratios {
-            Ok((a, b)) => {
-                let what = format!("{what}: {} against {} times", short(a.median()), short(b.median()));
-                Check::of(&what, &a.over(&b), bound)
-            }
-            Err(check) => check,
-        }
+        let (a, b) = match ratios {
+            Ok(ratios) => ratios,
+            Err(check) => return check,
+        };
+        let ratio = a.over(&b);
+        let pair = pair(&ratio, &a, &b).map(|[a, b]| format!(": {a} against {b} times"));
+        Check::of(&format!("{name}{}", pair.unwrap_or_default()), &ratio, bound)
     }
 
     /// A figure itself against a bound.
@@ -256,15 +278,11 @@ impl Data<'_> {
     ) -> Check {
         match (self.sample(left.0, left.1, measure), self.sample(right.0, right.1, measure)) {
             (Some(a), Some(b)) => {
-                let what = format!(
-                    "{} {} less {} {}, {}",
-                    left.0,
-                    short(a.median()),
-                    right.0,
-                    short(b.median()),
-                    measure.unit()
-                );
-                Check::of(&what, &a.minus(&b), bound)
+                let difference = a.minus(&b);
+                let pair = pair(&difference, &a, &b).map(|pair| pair.map(|value| format!(" {value}")));
+                let [a, b] = pair.unwrap_or_default();
+                let name = format!("{}{a} less {}{b}, {}", left.0, right.0, measure.unit());
+                Check::of(&name, &difference, bound)
             }
             (None, _) => Check::missing(&self.why_missing(left.0, left.1)),
             (_, None) => Check::missing(&self.why_missing(right.0, right.1)),
@@ -272,18 +290,21 @@ impl Data<'_> {
     }
 }
 
-/// What a paper found, and what was found here.
+/// A finding of a paper, and the finding here.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     /// The experiment's name and its own: stays the same over versions.
     pub(super) id: String,
     /// The text and its section.
     pub(super) source: String,
-    /// What it says, in short.
+    /// The claim, in short.
     pub(super) paper: String,
-    /// What was measured here.
+    /// The figures here.
     pub(super) ours: String,
     pub(super) verdict: Verdict,
+    /// Why it cannot be told, when it cannot: "overloaded in 3 of 5 rounds".
+    #[serde(default)]
+    pub(super) why: Option<String>,
 }
 
 impl Finding {
@@ -291,32 +312,38 @@ impl Finding {
     pub(super) fn new(id: &str, source: &str, paper: &str, checks: Vec<Check>) -> Self {
         let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::CannotBeTold);
         let (id, source, paper) = (id.to_owned(), source.to_owned(), paper.to_owned());
-        Self { id, source, paper, ours: ours(checks, verdict), verdict }
+        let (ours, why) = ours(checks, verdict);
+        Self { id, source, paper, ours, verdict, why }
+    }
+
+    /// The verdict, with the reason where it cannot be told.
+    pub(super) fn words(&self) -> String {
+        match &self.why {
+            Some(why) => format!("{}: {why}", self.verdict.words()),
+            None => self.verdict.words().to_owned(),
+        }
     }
 }
 
-/// The checks in words: all of them where they are few, else the one that decided by the least margin.
-fn ours(mut checks: Vec<Check>, verdict: Verdict) -> String {
+/// The checks in words, all of them where they are few, else the one that decided by the least margin; and why they
+/// cannot be told.
+fn ours(mut checks: Vec<Check>, verdict: Verdict) -> (String, Option<String>) {
     let count = checks.len();
-    if count > CHECKS_SHOWN {
-        checks.retain(|check| check.verdict == verdict);
-        checks.sort_by(|a, b| a.margin.total_cmp(&b.margin));
-        let alike = checks.len();
-        checks.truncate(1);
-        let mut words = checks.remove(0).words;
-        words += &match verdict {
-            Verdict::Holds => format!("; the closest of {count} comparisons"),
-            Verdict::CannotBeTold => format!("; so {alike} of {count} comparisons"),
-            Verdict::DoesNotHold => format!("; so {alike} of {count} comparisons, this one most"),
-        };
-        return words;
-    }
-    checks.iter().map(|check| check.words.as_str()).collect::<Vec<_>>().join("; ")
-}
-
-/// A figure in a sentence.
-fn short(value: f64) -> String {
-    figure(value)
+    let deciding = checks.iter().filter(|check| check.verdict == verdict);
+    let deciding = deciding.min_by(|a, b| a.margin.total_cmp(&b.margin)).cloned();
+    let why =
+        deciding.as_ref().filter(|_| verdict == Verdict::CannotBeTold).and_then(|check| check.why.clone());
+    let Some(deciding) = deciding.filter(|_| count > CHECKS_SHOWN) else {
+        return (checks.iter().map(|check| check.words.as_str()).collect::<Vec<_>>().join("; "), why);
+    };
+    checks.retain(|check| check.verdict == verdict);
+    let alike = checks.len();
+    let of_how_many = match verdict {
+        Verdict::Holds => format!("the closest of {count} comparisons"),
+        Verdict::CannotBeTold => format!("as in {alike} of {count} comparisons"),
+        Verdict::DoesNotHold => format!("as in {alike} of {count} comparisons, this one by the most"),
+    };
+    (format!("{} ({of_how_many})", deciding.words), why)
 }
 
 #[cfg(test)]

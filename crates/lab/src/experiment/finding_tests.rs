@@ -1,7 +1,10 @@
 //! Verdicts on hand-made figures.
 
-use super::super::data::Sample;
+use std::collections::BTreeSet;
+
+use super::super::data::{Sample, Scale};
 use super::*;
+use flash_load::measure::validity::Cause;
 
 fn sample(values: &[f64]) -> Sample {
     Sample { rounds: (1..).zip(values.iter().copied()).collect(), ..Sample::default() }
@@ -12,20 +15,21 @@ fn verdict(values: &[f64], bound: Bound) -> Verdict {
 }
 
 #[test]
-fn what_every_round_keeps_holds_and_what_none_keeps_does_not() {
+fn the_whole_interval_decides() {
     use Bound::{Alike, AtLeast, AtMost};
     use Verdict::{CannotBeTold, DoesNotHold, Holds};
     let cases = [
-        (vec![2.0, 2.1, 3.0], AtLeast(2.0), Holds),
-        (vec![2.0, 2.1, 1.9], AtLeast(2.0), CannotBeTold),
-        (vec![1.0, 1.1, 1.9], AtLeast(2.0), DoesNotHold),
-        (vec![0.4, 0.5, 0.5], AtMost(0.5), Holds),
-        (vec![0.6, 0.7, 0.8], AtMost(0.5), DoesNotHold),
-        (vec![0.9, 1.0, 1.1], Alike(0.85), Holds),
-        (vec![0.5, 0.6, 0.7], Alike(0.85), DoesNotHold),
-        (vec![1.2, 1.3, 1.4], Alike(0.85), DoesNotHold),
-        (vec![1.1, 1.2, 1.3], Alike(0.85), CannotBeTold),
-        (vec![9.0, 9.0], AtLeast(2.0), CannotBeTold),
+        (vec![2.1, 2.2, 2.1, 2.3, 2.2], AtLeast(2.0), Holds),
+        (vec![2.0, 2.1, 3.0, 2.0, 2.0], AtLeast(2.0), CannotBeTold),
+        (vec![1.0, 1.1, 1.2, 1.1, 1.0], AtLeast(2.0), DoesNotHold),
+        (vec![1.95, 1.96, 1.95, 1.96, 1.95], AtLeast(2.0), CannotBeTold),
+        (vec![0.4, 0.45, 0.5, 0.4, 0.45], AtMost(0.5), Holds),
+        (vec![0.6, 0.7, 0.8, 0.7, 0.7], AtMost(0.5), DoesNotHold),
+        (vec![9.0, 9.0, 9.0, 9.0], AtLeast(2.0), CannotBeTold),
+        (vec![0.95, 1.0, 1.05, 1.0, 0.98], Alike(0.85), Holds),
+        (vec![0.5, 0.6, 0.7, 0.6, 0.6], Alike(0.85), DoesNotHold),
+        (vec![1.3, 1.4, 1.5, 1.4, 1.4], Alike(0.85), DoesNotHold),
+        (vec![1.1, 1.2, 1.3, 1.2, 1.1], Alike(0.85), CannotBeTold),
     ];
     for (values, bound, expected) in cases {
         assert_eq!(verdict(&values, bound), expected, "{values:?} {bound:?}");
@@ -33,64 +37,88 @@ fn what_every_round_keeps_holds_and_what_none_keeps_does_not() {
 }
 
 #[test]
-fn a_limit_of_the_generator_spoils_only_what_it_could_change() {
-    let limited = |values: &[f64]| Sample { may_be_higher: true, ..sample(values) };
-    let told = |sample: &Sample, bound| Check::of("x", sample, bound).verdict;
-    let (fast, slow) = (limited(&[10.0, 10.0, 10.0]), sample(&[4.0, 4.0, 4.0]));
-    // It may be faster still, so it is faster; but by how much at most nobody knows.
-    assert_eq!(told(&fast.over(&slow), Bound::AtLeast(2.0)), Verdict::Holds);
-    assert_eq!(told(&fast.over(&slow), Bound::AtLeast(3.0)), Verdict::CannotBeTold);
-    assert_eq!(told(&fast.over(&slow), Bound::AtMost(3.0)), Verdict::CannotBeTold);
-    assert_eq!(told(&slow.over(&fast), Bound::AtMost(0.5)), Verdict::Holds);
-    assert_eq!(told(&slow.over(&fast), Bound::AtLeast(0.3)), Verdict::CannotBeTold);
-    assert_eq!(told(&fast.over(&fast), Bound::Alike(0.85)), Verdict::CannotBeTold);
+fn alike_never_fails_with_rounds_on_opposite_sides() {
+    // With 20 rounds far below, the whole interval is outside the bound.
+    let mut values = vec![0.3; 20];
+    assert_eq!(verdict(&values, Bound::Alike(0.85)), Verdict::DoesNotHold);
+    values.push(1.5);
+    assert_eq!(verdict(&values, Bound::Alike(0.85)), Verdict::CannotBeTold);
+    assert_eq!(verdict(&[0.5, 2.0, 0.5, 2.0, 1.0], Bound::Alike(0.85)), Verdict::CannotBeTold);
 }
 
 #[test]
-fn a_late_generator_makes_latencies_longer_than_they_are() {
-    let longer = |values: &[f64]| Sample { may_be_lower: true, ..sample(values) };
-    let told = |sample: &Sample, bound| Check::of("x", sample, bound).verdict;
-    let (late, exact) = (longer(&[4.0; 3]), sample(&[10.0; 3]));
-    assert_eq!(told(&late.over(&exact), Bound::AtMost(0.5)), Verdict::Holds, "it may be even less");
-    assert_eq!(told(&exact.over(&late), Bound::AtMost(2.0)), Verdict::DoesNotHold);
-    assert_eq!(told(&exact.over(&late), Bound::AtMost(3.0)), Verdict::CannotBeTold);
+fn shares_are_compared_by_amounts() {
+    let told = |values: &[f64], bound| {
+        Check::of("x", &Sample { scale: Scale::Amount, ..sample(values) }, bound).verdict
+    };
+    assert_eq!(told(&[0.0, 0.1, 0.05, 0.06, 0.04], Bound::AtLeast(0.0)), Verdict::Holds);
+    assert_eq!(told(&[0.1, -0.1, 0.1, -0.1, 0.0], Bound::AtLeast(0.0)), Verdict::CannotBeTold);
+    assert_eq!(told(&[-0.005; 5], Bound::AtLeast(0.0)), Verdict::CannotBeTold, "too little to matter");
+    assert_eq!(told(&[-0.1; 5], Bound::AtLeast(0.0)), Verdict::DoesNotHold);
+}
+
+#[test]
+fn rounds_in_doubt_do_not_count_and_the_reason_is_given() {
+    let mut a = sample(&[4.0; 6]);
+    let b = sample(&[2.0; 6]);
+    let put = |a: &Sample, b: &Sample| {
+        Finding::new("x", "y", "z", vec![Check::of("a against b", &a.over(b), Bound::AtLeast(1.5))])
+    };
+    assert_eq!(put(&a, &b).words(), "holds");
+    let overload = |sample: &mut Sample, round| {
+        sample.rounds.remove(&round);
+        sample.doubted.insert(round, BTreeSet::from([Cause::Overloaded]));
+    };
+    overload(&mut a, 1);
+    let enough = put(&a, &b);
+    assert_eq!(enough.verdict, Verdict::Holds, "five rounds are left");
+    assert!(enough.ours.ends_with(", not counted: overloaded in 1 of 6 rounds"), "{}", enough.ours);
+    overload(&mut a, 2);
+    let few = put(&a, &b);
+    assert_eq!(few.words(), "cannot be told: overloaded in 2 of 6 rounds");
+    let all_failed = Sample {
+        rounds: [].into(),
+        doubted: (1..=6).map(|round| (round, BTreeSet::from([Cause::Failures]))).collect(),
+        ..Sample::default()
+    };
+    assert_eq!(put(&a, &all_failed).words(), "cannot be told: overloaded in 2, failures in 6 of 6 rounds");
+    assert_eq!(put(&sample(&[4.0; 3]), &b).words(), "cannot be told: 3 rounds where 5 are needed");
 }
 
 #[test]
 fn ratios_are_of_the_same_round() {
-    // A noisy machine halves both in round 2; the third has only one of them.
-    let (a, mut b) = (sample(&[10.0, 5.0, 10.0, 10.0]), sample(&[20.0, 10.0, 1.0, 20.0]));
+    // A noisy machine halves both in round 2; round 3 has only one of them.
+    let (a, mut b) =
+        (sample(&[10.0, 5.0, 10.0, 10.0, 10.0, 10.0]), sample(&[20.0, 10.0, 1.0, 20.0, 20.0, 20.0]));
     b.rounds.remove(&3);
     let ratio = a.over(&b);
-    assert_eq!(ratio.rounds.values().copied().collect::<Vec<_>>(), [0.5, 0.5, 0.5]);
+    assert_eq!(ratio.rounds.values().copied().collect::<Vec<_>>(), [0.5; 5]);
     let check = Check::of("a against b", &ratio, Bound::AtMost(0.6));
     assert_eq!(check.verdict, Verdict::Holds);
-    assert_eq!(check.words, "a against b: 0.500 (0.500 to 0.500), the bound is at most 0.600");
+    assert_eq!(
+        check.words,
+        "a against b: 0.500, 95 % interval 0.500 to 0.500 of 5 rounds, the bound is at most 0.600"
+    );
     let mean = Sample::mean_of(&[sample(&[1.0, 4.0]), sample(&[4.0, 4.0])]).unwrap();
     assert_eq!(mean.rounds.values().copied().collect::<Vec<_>>(), [2.0, 4.0]);
-    assert!(a.over(&sample(&[0.0])).rounds.is_empty(), "nothing is infinitely much");
+    assert!(a.over(&sample(&[0.0])).rounds.is_empty(), "a ratio to nothing is no figure");
+    assert_eq!(sample(&[3.0, 9.0, 1.0, 7.0]).middle(), Some((1, 3.0)), "the lower one of two in the middle");
 }
 
 #[test]
-fn one_check_that_fails_decides_and_what_is_missing_is_named() {
-    let holds = || Check::of("a", &sample(&[3.0; 3]), Bound::AtLeast(1.0));
-    let closer = || Check::of("b", &sample(&[2.0; 3]), Bound::AtLeast(1.0));
-    let fails = || Check::of("c", &sample(&[0.5; 3]), Bound::AtLeast(1.0));
-    let worse = || Check::of("d", &sample(&[0.2; 3]), Bound::AtLeast(1.0));
+fn one_check_that_fails_decides_and_missing_parts_are_named() {
+    let of = |name: &str, value: f64| Check::of(name, &sample(&[value; 5]), Bound::AtLeast(1.0));
     let missing = || Check::missing("no such option");
     let put = |checks| Finding::new("x", "y", "z", checks);
-    let all = put(vec![holds(), closer(), holds()]);
+    let all = put(vec![of("a", 3.0), of("b", 2.0), of("a", 3.0)]);
     assert_eq!(all.verdict, Verdict::Holds);
-    assert!(
-        all.ours.starts_with("b: 2.00") && all.ours.ends_with("the closest of 3 comparisons"),
-        "{}",
-        all.ours
-    );
-    let some = put(vec![holds(), missing()]);
-    assert_eq!(some.verdict, Verdict::CannotBeTold);
+    let is_closest = all.ours.starts_with("b: 2.00") && all.ours.ends_with("(the closest of 3 comparisons)");
+    assert!(is_closest, "{}", all.ours);
+    let some = put(vec![of("a", 3.0), missing()]);
+    assert_eq!(some.words(), "cannot be told: a part is missing");
     assert!(some.ours.contains("part missing: no such option"), "{}", some.ours);
-    let not = put(vec![holds(), missing(), fails(), worse()]);
-    assert_eq!(not.verdict, Verdict::DoesNotHold);
-    assert!(not.ours.starts_with("d: 0.200") && not.ours.contains("so 2 of 4"), "{}", not.ours);
+    let not = put(vec![of("a", 3.0), missing(), of("c", 0.5), of("d", 0.2)]);
+    assert_eq!(not.words(), "does not hold");
+    assert!(not.ours.starts_with("d: 0.200") && not.ours.contains("as in 2 of 4"), "{}", not.ours);
     assert_eq!(put(Vec::new()).verdict, Verdict::CannotBeTold);
 }

@@ -9,7 +9,7 @@ use super::finding::{Bound, Finding};
 use super::plan::{Ask, Beside, Load, Plan, Point, ROUNDS, Scale, Scene, Set};
 use super::plots;
 use super::variants::{self, AMPED, MP, MT, SPED};
-use crate::report::sheet::{Axis, Division, Plot, Unit};
+use flash_kit::sheet::{Axis, Division, Plot, Unit};
 
 /// Directories of hot files: 10 MB.
 const HOT_DIRECTORIES: u32 = 20;
@@ -19,9 +19,9 @@ const COLD_PER_S: [f64; 4] = [0.0, 20.0, 60.0, 120.0];
 const COLD_PER_S_QUICK: [f64; 2] = [0.0, 60.0];
 /// How large the set is, in times of the memory.
 const TIMES_MEMORY: f64 = 3.0;
-/// What "not delayed" allows: less than the time of one read of the disk.
+/// "Not delayed" allows this factor: less than the time of one read of the disk.
 const FACTOR: f64 = 3.0;
-/// What "delayed by the disk" means at least.
+/// "Delayed by the disk" is at least this factor.
 const DELAYED: f64 = 10.0;
 
 fn name(cold_per_s: f64) -> String {

@@ -1,7 +1,7 @@
-//! What a server tells of itself: events of each dispatch, by `flash stats`, and how many of its processes could
-//! run (latency-and-connection-scheduling, sections 6.1 and 6.2).
+//! The figures that a server reports about itself: the events of each dispatch, by `flash stats`, and how many of its
+//! processes were runnable (latency-and-connection-scheduling, sections 6.1 and 6.2).
 //!
-//! `burstiness` needs it: no client sees these figures. [`super::rounds`] asks before and after a measurement.
+//! `burstiness` needs them, because no client sees these figures. [`super::rounds`] asks before and after a measurement.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::{Error, Result};
 use crate::testbed::Moment;
+use flash_kit::{Error, Result};
 
 /// How long `flash stats` may take.
 const PATIENCE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(10);
-/// The longest document that is read.
+/// The most bytes of a document that are read.
 const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
 
-/// Names of figures, which findings ask for.
+/// The names of the figures, by which findings look them up.
 pub(super) const EVENTS_MEAN: &str = "events per dispatch, mean";
 pub(super) const EVENTS_P50: &str = "events per dispatch, median";
 pub(super) const EVENTS_P999: &str = "events per dispatch, 99.9th percentile";
@@ -38,15 +38,15 @@ pub(super) struct Inside {
     pub(super) variant: String,
     pub(super) point: String,
     pub(super) round: u32,
-    /// By the names above.
+    /// The figures by the names above.
     pub(super) figures: BTreeMap<String, f64>,
-    /// How many dispatches had so many events; empty where that is not known.
+    /// The number of dispatches by number of events; empty where it is unknown.
     pub(super) dispatches: Vec<Bucket>,
     /// The moments at which its processes were looked at.
     pub(super) moments: Vec<Moment>,
 }
 
-/// Dispatches with so many events, from `from` to `to`.
+/// The dispatches that had `from` to `to` events.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(super) struct Bucket {
     pub(super) from: u64,
@@ -54,18 +54,18 @@ pub(super) struct Bucket {
     pub(super) count: u64,
 }
 
-/// What `flash stats` said.
+/// The answer of `flash stats`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Told(BTreeMap<u64, Bucket>);
 
-/// The socket at which a server is asked.
+/// The control socket of a server.
 #[derive(Debug)]
 pub(super) struct Control(pub(super) PathBuf);
 
 impl Control {
-    /// Asks the server.
+    /// Asks the server for its figures.
     ///
-    /// Errors: run, when it does not tell.
+    /// Errors: run, when it does not answer.
     pub(super) fn ask(&self, flash: &Path) -> Result<Told> {
         let mut command = Command::new(flash);
         command.arg("stats").arg("--control").arg(&self.0).arg("--json");
@@ -78,9 +78,9 @@ impl Control {
     }
 }
 
-/// What a command printed, when it ended well and in time.
+/// The output of a command that succeeded in time.
 ///
-/// Errors: run, with what it said otherwise.
+/// Errors: run, with its output, for a command that failed or took too long.
 pub(super) fn output(command: &mut Command) -> Result<Vec<u8>> {
     let name = format!("{command:?}");
     let failed = |why: &str| Error::run(format!("{name} failed: {why}"));
@@ -90,7 +90,7 @@ pub(super) fn output(command: &mut Command) -> Result<Vec<u8>> {
     fn read(from: &mut Option<impl Read>) -> Vec<u8> {
         let mut bytes = Vec::new();
         if let Some(from) = from {
-            // What is cut short is no document.
+            // A document that is cut short cannot be parsed.
             let _ = from.take(DOCUMENT_BYTES_MAX).read_to_end(&mut bytes);
         }
         bytes
@@ -123,7 +123,7 @@ impl Told {
         let stats = document.get("stats").unwrap_or(document);
         let dispatches = stats.get("sum")?.get("dispatches")?;
         let buckets = dispatches.get("buckets")?.as_array()?;
-        // The last bucket goes beyond what is ever taken at once.
+        // The last bucket reaches beyond the most events of a dispatch.
         let most = dispatches.get("max").and_then(Value::as_u64).unwrap_or(u64::MAX);
         let bucket = |value: &Value| {
             let number = |at: usize| value.get(at)?.as_u64();
@@ -133,7 +133,7 @@ impl Told {
         Some(Self(buckets.iter().filter_map(bucket).collect()))
     }
 
-    /// What came to it since `before`.
+    /// The counts added since `before`.
     fn since(&self, before: &Self) -> Vec<Bucket> {
         let then = |from: &u64| before.0.get(from).map_or(0, |bucket| bucket.count);
         let new = |(from, bucket): (&u64, &Bucket)| Bucket {
@@ -145,13 +145,13 @@ impl Told {
 }
 
 impl Bucket {
-    /// About the number of events of each of its dispatches.
+    /// Roughly, the number of events of each dispatch.
     fn events(&self) -> f64 {
         (self.from as f64 + self.to as f64) / 2.0
     }
 }
 
-/// The smallest number of events that a share of the weight does not exceed.
+/// The smallest number of events that this share of the weight does not exceed.
 fn percentile(buckets: &[Bucket], share: f64, weight: impl Fn(&Bucket) -> f64) -> f64 {
     let all: f64 = buckets.iter().map(&weight).sum();
     let mut sum = 0.0;
@@ -165,7 +165,7 @@ fn percentile(buckets: &[Bucket], share: f64, weight: impl Fn(&Bucket) -> f64) -
 }
 
 impl Inside {
-    /// Computes the figures of a measurement of so many seconds.
+    /// Computes the figures of a measurement of this many seconds.
     pub(super) fn of(told: Option<(&Told, &Told)>, moments: Vec<Moment>, duration_s: f64) -> Self {
         let mut inside = Self { moments, ..Self::default() };
         let mut put = |name: &str, value: f64| {

@@ -1,85 +1,92 @@
-//! `flash experiment`: the papers' experiments, on the machine at hand.
+//! `flash experiment`: the papers' experiments, run on this machine.
 //!
-//! Each experiment is a plan (which servers answer what), findings (what the paper says, with a predicate on what
-//! was measured) and plots. What they share is here: file sets, rounds, the page. An experiment may use figures
-//! that a server tells of itself only by `inside`; all others are what clients saw.
+//! Each experiment is a plan (which servers get which load), findings (statements of the paper, each with a predicate on
+//! the measurements) and plots. This module holds the parts that they share: file sets, rounds, the page. All figures are
+//! those that clients saw, except the figures that a server reports about itself through `inside`.
 
+mod behind;
 mod breakdown;
 mod burstiness;
 mod clients;
 mod cpu_speed;
+mod cwnd;
 mod data;
 mod dataset_size;
 mod finding;
+mod flashpache;
 mod hot_cold;
 mod inside;
+mod judge;
 mod new_flash;
+mod overload;
 mod plan;
 mod plots;
 mod rounds;
 mod sets;
 mod single_file;
-mod table;
-mod trace;
+mod site_logs;
 mod variants;
 mod write;
 
 use std::path::PathBuf;
 
-use crate::drive::Ending;
-use crate::error::{Error, Result};
-use crate::report::sheet::{Grid, Plot};
 use data::Data;
 use finding::Finding;
+use flash_kit::Ending;
+use flash_kit::sheet::{Grid, Plot};
+use flash_kit::{Error, Result};
 use plan::{Plan, Scale, minutes};
 
-pub use table::{Table, table};
+pub use judge::{Judge, judge};
 
-/// The memory of a server and reads of its disk in a second, where nothing else is said: a small machine of today,
-/// and a disk like those of the papers.
+/// The default memory of a server and the default disk reads per second: those of a small machine of today with a disk
+/// like those of the papers.
 pub const MEMORY_BYTES: u64 = 512_000_000;
 /// See [`MEMORY_BYTES`].
 pub const READS_PER_S: u32 = 150;
-/// The servers beside Flash.
+/// The default servers beside Flash.
 pub const PEERS: [&str; 2] = ["nginx", "apache-event"];
 
-/// The least memory: with less no server starts.
+/// The least memory of a server: no server starts with less.
 const MEMORY_BYTES_MIN: u64 = 16 << 20;
 /// The most rounds.
 const ROUNDS_MAX: u32 = 100;
 /// The most servers beside Flash, and logs.
 const LIST_MAX: usize = 16;
 
-/// What `flash experiment NAME` is asked for.
+/// Older names of an experiment and of a command, which kept results still use, and their present names.
+const RENAMED: [(&str, &str); 2] = [("trace", "site-logs"), ("table", "judge")];
+
+/// The arguments of `flash experiment NAME`.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which one; see [`list`].
+    /// The experiment's name; see [`list`].
     pub name: String,
-    /// Fewer points, shorter ones.
+    /// Fewer and shorter points.
     pub quick: bool,
     /// The folder of the results.
     pub out: PathBuf,
-    /// A SPECweb99 set that is there.
+    /// An existing SPECweb99 set.
     pub files: Option<PathBuf>,
-    /// The folder of the sets that are made.
+    /// The folder in which missing sets are made.
     pub sets: PathBuf,
-    /// Real logs, for `trace`.
-    pub traces: Vec<PathBuf>,
-    /// Servers beside Flash, by the names of ready-made ones.
+    /// Real logs, for `site-logs`.
+    pub logs: Vec<PathBuf>,
+    /// Servers beside Flash, by the names of ready-made servers.
     pub peers: Vec<String>,
-    /// How often each server gets its turn; the plan's number when none.
+    /// The number of rounds; none for the plan's number.
     pub rounds: Option<u32>,
-    /// How long each measurement lasts, seconds; as planned when none.
+    /// The length of each measurement, seconds; none for the plan's length.
     pub duration_s: Option<f64>,
-    /// Of a server, page cache included, where memory matters.
+    /// A server's memory limit, page cache included, in scenes that bound it.
     pub memory_bytes: u64,
-    /// That the disk is held to then.
+    /// The limit on disk reads per second in the same scenes.
     pub reads_per_s: u32,
-    /// The core of the server; none where there is only one.
+    /// The core of the server; none on a machine with one core.
     pub core: Option<usize>,
-    /// The cores of the generator; all when empty.
+    /// The cores of the generator; empty for all.
     pub cores: Vec<usize>,
-    /// Of arrivals and choices.
+    /// The seed of arrivals and choices.
     pub seed: u64,
     /// The command line, for the results.
     pub command_line: Vec<String>,
@@ -88,7 +95,7 @@ pub struct Options {
 /// One of the experiments.
 struct Experiment {
     name: &'static str,
-    /// What it shows, in a line.
+    /// One line on what it shows.
     shows: &'static str,
     /// The text and its figures.
     source: &'static str,
@@ -98,7 +105,7 @@ struct Experiment {
     grid: Option<fn(Data<'_>, &Plan) -> Grid>,
 }
 
-static EXPERIMENTS: [Experiment; 9] = [
+static EXPERIMENTS: [Experiment; 12] = [
     Experiment {
         name: "single-file",
         shows: "bandwidth and connection rate against file size, one file in memory",
@@ -109,13 +116,13 @@ static EXPERIMENTS: [Experiment; 9] = [
         grid: None,
     },
     Experiment {
-        name: "trace",
+        name: "site-logs",
         shows: "bandwidth on two logs of different locality",
         source: "flash-1999, Fig 8",
-        plan: trace::plan,
-        findings: trace::findings,
+        plan: site_logs::plan,
+        findings: site_logs::findings,
         plots: |_, _| Vec::new(),
-        grid: Some(trace::grid),
+        grid: Some(site_logs::grid),
     },
     Experiment {
         name: "dataset-size",
@@ -154,6 +161,15 @@ static EXPERIMENTS: [Experiment; 9] = [
         grid: Some(new_flash::grid),
     },
     Experiment {
+        name: "flashpache",
+        shows: "latency and capacity of Apache and nginx, as they are and with Flash's backend",
+        source: "blocking-induced-latency, Table 5, Figs 17, 19",
+        plan: flashpache::plan,
+        findings: flashpache::findings,
+        plots: flashpache::plots,
+        grid: Some(flashpache::grid),
+    },
+    Experiment {
         name: "burstiness",
         shows: "events per dispatch, and how many processes can run",
         source: "latency-and-connection-scheduling, Figs 13 to 17",
@@ -180,6 +196,24 @@ static EXPERIMENTS: [Experiment; 9] = [
         plots: hot_cold::plots,
         grid: None,
     },
+    Experiment {
+        name: "overload",
+        shows: "response times when the uplink is overloaded, equal shares against the shortest first",
+        source: "overload-and-srpt, Tables 1, 2, Figs 5 to 10",
+        plan: overload::plan,
+        findings: overload::findings,
+        plots: overload::plots,
+        grid: Some(overload::grid),
+    },
+    Experiment {
+        name: "cwnd",
+        shows: "mean latency on a full link against the cap on one connection",
+        source: "latency-and-connection-scheduling, Fig 18",
+        plan: cwnd::plan,
+        findings: cwnd::findings,
+        plots: cwnd::plots,
+        grid: None,
+    },
 ];
 
 /// The names of the experiments.
@@ -189,13 +223,18 @@ pub fn names() -> Vec<&'static str> {
 
 fn find(name: &str) -> Result<&'static Experiment> {
     EXPERIMENTS.iter().find(|experiment| experiment.name == name).ok_or_else(|| {
-        Error::usage(format!("no experiment '{name}': there are {}, and `list`", names().join(", ")))
+        Error::usage(match RENAMED.iter().find(|(old, _)| *old == name) {
+            Some((_, new)) => format!("the experiment '{name}' is named '{new}'"),
+            None => {
+                format!("no experiment '{name}': there are {}, and `list` and `judge`", names().join(", "))
+            }
+        })
     })
 }
 
 /// The experiments with what they show and how long they take by their plans, as a text for a terminal.
 ///
-/// Errors: as [`run`], for peers, memory and the like that make no sense.
+/// Errors: as [`run`], for invalid peers, memory or other options.
 pub fn list(options: &Options) -> Result<String> {
     check(options)?;
     let mut text = format!("{:13} {:>8} {:>8}  {}\n", "NAME", "FULL", "--quick", "SHOWS");
@@ -243,19 +282,19 @@ pub fn describe_plan(options: &Options) -> Result<String> {
 }
 
 fn plan(experiment: &Experiment, options: &Options) -> Plan {
-    let Options { quick, memory_bytes, ref peers, ref traces, rounds, duration_s, .. } = *options;
-    let scale = Scale { quick, memory_bytes, peers: peers.clone(), traces: traces.clone() };
+    let Options { quick, memory_bytes, ref peers, ref logs, rounds, duration_s, .. } = *options;
+    let scale = Scale { quick, memory_bytes, peers: peers.clone(), logs: logs.clone() };
     (experiment.plan)(&scale).adjusted(rounds, duration_s)
 }
 
-/// Runs an experiment, prints what it found, writes its page and its results.
+/// Runs an experiment, prints its findings, writes its page and its results.
 ///
-/// Errors: usage, for options that make no sense; run, when nothing of it can be run here.
+/// Errors: usage, for invalid options; run, when this machine can run no part of it.
 pub fn run(options: &Options) -> Result<Ending> {
     check(options)?;
     let experiment = find(&options.name)?;
-    if !options.traces.is_empty() && experiment.name != "trace" {
-        return Err(Error::usage("only the experiment `trace` replays logs"));
+    if !options.logs.is_empty() && experiment.name != "log" {
+        return Err(Error::usage("only the experiment `site-logs` replays logs"));
     }
     let plan = plan(experiment, options);
     for peer in &options.peers {
@@ -279,7 +318,7 @@ pub fn run(options: &Options) -> Result<Ending> {
     Ok(if is_interrupted { Ending::Interrupted } else { Ending::Done })
 }
 
-/// Refuses options that make no sense.
+/// Rejects invalid options.
 fn check(options: &Options) -> Result<()> {
     let usage = |text: String| Err(Error::usage(text));
     let Options { rounds, duration_s, memory_bytes, reads_per_s, .. } = *options;
@@ -296,7 +335,7 @@ fn check(options: &Options) -> Result<()> {
     if reads_per_s == 0 {
         return usage("0 reads a second would stop the disk: give at least 1".to_owned());
     }
-    if options.peers.len() > LIST_MAX || options.traces.len() > LIST_MAX {
+    if options.peers.len() > LIST_MAX || options.logs.len() > LIST_MAX {
         return usage(format!("at most {LIST_MAX} peers and logs are possible"));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `new-flash`: what each step away from blocking gives (blocking-induced-latency, section 5, Table 5 and Figs 5,
+//! `new-flash`: the gain of each step away from blocking (blocking-induced-latency, section 5, Table 5 and Figs 5,
 //! 16 and 19). Pure.
 
 use super::data::{Data, Measure};
@@ -6,7 +6,7 @@ use super::finding::{Bound, Check, Finding};
 use super::plan::{Ask, Load, Plan, Point, ROUNDS, Scale, Scene, Set};
 use super::plots;
 use super::variants::{self, FD_PASS, NEW, NO_MMAP, OLD};
-use crate::report::sheet::{Axis, Division, Grid, Plot, Unit};
+use flash_kit::sheet::{Axis, Division, Grid, Plot, Unit};
 
 /// Infinite demand, and fractions of what it gives. The table of the paper is at the highest.
 pub(super) const DEMAND: &str = "infinite demand";
@@ -50,7 +50,7 @@ fn levels(scale: &Scale) -> Vec<f64> {
 pub(super) fn plan(scale: &Scale) -> Plan {
     let directories = scale.directories(TIMES_MEMORY);
     // Under infinite demand the disk has an answer for each client to read before the rate is what it can keep up.
-    let points = points(directories, &levels(scale), scale.pick((15.0, 20.0), (12.0, 8.0)));
+    let points = points(directories, &levels(scale), scale.pick((15.0, 20.0), (10.0, 7.0)));
     let warm_up_s = scale.pick(8.0, 4.0);
     Plan {
         variants: variants::steps(),

@@ -1,21 +1,21 @@
-//! What an experiment does: which servers answer what, how often and for how long.
+//! The plan of an experiment: which servers get which load, how often and for how long.
 //!
 //! Each experiment makes a plan; [`super::rounds`] carries it out and `flash experiment list` adds its times up.
 //! Pure.
 
-use crate::workload::trace::made::MadeLog;
+use flash_load::workload::access_log::made::MadeLog;
 use std::path::PathBuf;
 
 /// How long a server takes to start, to answer its first requests and to end; seconds, about.
 const TURN_S: f64 = 2.5;
 /// How long the last answers of a measurement take; seconds, about.
 const DRAIN_S: f64 = 0.5;
-/// Where nothing else is said, a server gets this many turns: fewer tell nothing of noise.
-pub(super) const ROUNDS: u32 = 3;
-/// What a new file set is written with, bytes per second, about.
+/// The default number of turns of a server: with fewer rounds there is no interval, and so no verdict.
+pub(super) const ROUNDS: u32 = 5;
+/// The approximate speed at which a new file set is written, bytes per second.
 const WRITTEN_BYTES_PER_S: f64 = 60e6;
 
-/// What an experiment is scaled by.
+/// The options that an experiment is scaled by.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
     /// Fewer points, shorter ones.
@@ -25,7 +25,7 @@ pub(super) struct Scale {
     /// Servers beside Flash, by the names of ready-made ones.
     pub(super) peers: Vec<String>,
     /// Real logs, in place of the made-up ones.
-    pub(super) traces: Vec<PathBuf>,
+    pub(super) logs: Vec<PathBuf>,
 }
 
 impl Scale {
@@ -34,10 +34,10 @@ impl Scale {
         if self.quick { quick } else { full }
     }
 
-    /// So many times the memory, in directories of a SPECweb99 set.
+    /// This multiple of the memory, in directories of a SPECweb99 set.
     pub(super) fn directories(&self, times_memory: f64) -> u32 {
         let bytes = (self.memory_bytes as f64 * times_memory) as u64;
-        u32::try_from(crate::fileset::layout::directories_for(bytes)).unwrap_or(u32::MAX)
+        u32::try_from(flash_load::files::layout::directories_for(bytes)).unwrap_or(u32::MAX)
     }
 }
 
@@ -61,6 +61,10 @@ pub(super) struct Variant {
     pub(super) kind: Kind,
     /// It gets a process or thread for each client; with more clients than this it is not tried.
     pub(super) clients_max: Option<u32>,
+    /// The variant, listed before it, whose capacity its loads are fractions of; its own without.
+    pub(super) load_of: Option<String>,
+    /// In a scene with a line: the server's device sends packets in the order of the bands that this server sets.
+    pub(super) has_bands: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,17 +78,19 @@ pub(super) enum Kind {
 /// The files that a scene serves.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Set {
-    /// So many directories.
+    /// This many directories of the SPECweb99 set.
     Specweb99 { directories: u32 },
     /// One file of each length, in bytes.
     Lengths(Vec<u64>),
     /// The files of a made-up log.
     Made(MadeLog),
     /// The files of a log that the user has.
-    Trace(PathBuf),
+    Log(PathBuf),
+    /// Files whose lengths have a heavy tail, this many bytes of them.
+    Pareto { set_bytes: u64 },
 }
 
-/// What the servers get, in each of their turns.
+/// The load of the servers in each of their turns.
 #[derive(Clone, Debug)]
 pub(super) struct Scene {
     /// Its number in the plan's sets.
@@ -96,8 +102,37 @@ pub(super) struct Scene {
     /// Asked without measuring, with the disk at its full speed.
     pub(super) warm_up_s: f64,
     pub(super) points: Vec<Point>,
-    /// What `{clients}` stands for in arguments.
+    /// The value of `{clients}` in arguments.
     pub(super) clients: Option<u32>,
+    /// The network between server and clients; the loopback device without.
+    pub(super) line: Option<Line>,
+    /// The names of the variants that it is for; empty for all.
+    pub(super) only: Vec<String>,
+}
+
+/// A link between a server and its clients (overload-and-srpt, Table 2).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Line {
+    /// From the server to the clients. The other direction has no bound.
+    pub(super) rate_bits_per_s: u64,
+    /// There and back.
+    pub(super) round_trip_ms: f64,
+    /// The share of the packets that are lost, in each direction.
+    pub(super) loss: f64,
+    /// The longest packet.
+    pub(super) packet_bytes: u32,
+    /// Whether the server's kernel answers with SYN cookies alone.
+    pub(super) has_syn_cookies: bool,
+    pub(super) bottleneck: Bottleneck,
+}
+
+/// The place where the packets of a line wait for its rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bottleneck {
+    /// The server's own device, where Linux keeps only a few packets of each connection (TCP small queues).
+    Device,
+    /// A router behind it: packets beyond its queue are lost.
+    Router,
 }
 
 /// A share of a core.
@@ -117,37 +152,51 @@ pub(super) struct Point {
     pub(super) x: f64,
     pub(super) ask: Ask,
     pub(super) load: Load,
-    /// After so many requests a client closes its connection.
+    /// After this many requests a client closes its connection.
     pub(super) requests_per_connection: u32,
     pub(super) duration_s: f64,
 }
 
-/// What is asked for.
+/// The files that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Ask {
-    /// SPECweb99's choice from the first so many directories.
+    /// SPECweb99's choice from this many directories, counted from the first.
     Directories(u32),
     /// The file with this number of a set of lengths.
     File(usize),
     /// The requests of a log in their order, over and over.
     Replay,
+    /// Each file of a heavy-tailed set equally often.
+    Pareto,
 }
 
 /// How requests arrive.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Load {
-    /// So many clients without pause.
+    /// This many clients without pause.
     Infinite(u32),
-    /// Poisson arrivals, at a fraction of what was answered at another point, by its name.
+    /// Poisson arrivals, at a fraction of the rate answered at another point, by its name; see [`Variant::load_of`].
     Fraction(f64, String),
     /// Hot requests, alone or beside cold ones.
     Beside(Beside),
+    /// Poisson arrivals at rates that change, in loads of the scene's line.
+    Phases(Phases),
+}
+
+/// Periods of load and the patience of users.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Phases {
+    /// In the form of `flash load --phases`, such as `W1`. The periods are stretched to the duration of the point, and the
+    /// one with the highest load comes first, so that a measurement ends with low load and few requests under way.
+    pub(super) periods: String,
+    /// After how many seconds a user gives up, and how often it then tries again; for ever without.
+    pub(super) abort: Option<(f64, u8)>,
 }
 
 /// Poisson arrivals for small files that stay in memory, and for files that are asked for once.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Beside {
-    /// Hot files are those of the first so many directories.
+    /// The number of directories, from the first, that hold the hot files.
     pub(super) hot_directories: u32,
     pub(super) hot_rate_per_s: f64,
     pub(super) cold_directories: std::ops::Range<u32>,
@@ -156,9 +205,15 @@ pub(super) struct Beside {
 }
 
 impl Scene {
-    /// Of a set: cached, without bounds, each variant.
+    /// A scene on a set: cached, without bounds, for each variant.
     pub(super) fn of(set: usize, points: Vec<Point>) -> Self {
-        Self { set, is_bounded: false, cpu: None, warm_up_s: 1.0, points, clients: None }
+        let (cpu, clients, line, only) = (None, None, None, Vec::new());
+        Self { set, is_bounded: false, cpu, warm_up_s: 1.0, points, clients, line, only }
+    }
+
+    /// Whether it is for this variant.
+    pub(super) fn is_for(&self, variant: &Variant) -> bool {
+        self.only.is_empty() || self.only.contains(&variant.name)
     }
 
     /// Why a variant is not tried here.
@@ -186,7 +241,9 @@ impl Plan {
     pub(super) fn run_s(&self) -> f64 {
         let turn_s = |scene: &Scene| {
             let points_s: f64 = scene.points.iter().map(|point| point.duration_s + DRAIN_S).sum();
-            let turns = self.variants.iter().filter(|variant| scene.leaves_out(variant).is_none()).count();
+            let takes_part =
+                |variant: &&Variant| scene.is_for(variant) && scene.leaves_out(variant).is_none();
+            let turns = self.variants.iter().filter(takes_part).count();
             turns as f64 * (TURN_S + scene.warm_up_s + points_s)
         };
         f64::from(self.rounds) * self.scenes.iter().map(turn_s).sum::<f64>()
@@ -196,12 +253,13 @@ impl Plan {
     pub(super) fn set_bytes(&self) -> u64 {
         let bytes = |set: &Set| match set {
             Set::Specweb99 { directories } => {
-                u64::from(*directories) * crate::fileset::layout::DIRECTORY_BYTES
+                u64::from(*directories) * flash_load::files::layout::DIRECTORY_BYTES
             }
             Set::Lengths(lengths) => lengths.iter().sum(),
             Set::Made(log) => log.dataset_bytes,
+            Set::Pareto { set_bytes } => *set_bytes,
             // As large as its log says, which nobody has read yet.
-            Set::Trace(_) => 0,
+            Set::Log(_) => 0,
         };
         self.sets.iter().map(bytes).sum()
     }
@@ -211,7 +269,7 @@ impl Plan {
         self.set_bytes() as f64 / WRITTEN_BYTES_PER_S
     }
 
-    /// What differs from scene to scene or point to point, by name, in words: all values that there are.
+    /// The settings that differ between scenes or points, by name: all their values in words.
     pub(super) fn settings(&self) -> [(&'static str, String); 2] {
         let points = self.scenes.iter().flat_map(|scene| &scene.points);
         let kept = |point: &Point| match point.requests_per_connection {

@@ -1,10 +1,10 @@
-//! Plots and tables of what was measured: medians of the rounds, and the least and the most of them in the tables.
+//! Plots and tables of the measurements, those that do not count included: medians of the rounds, and the least and the most of them in the tables.
 //!
 //! The experiments call it for their pages. Pure.
 
 use super::data::{Data, Measure, Sample};
 use super::plan::Point;
-use crate::report::sheet::{Axis, Division, Entry, Grid, Plot, Unit};
+use flash_kit::sheet::{Axis, Division, Entry, Grid, Plot, Unit};
 
 /// The axes of most plots.
 pub(super) fn bandwidth() -> Axis {
@@ -21,7 +21,7 @@ pub(super) fn latency(title: &str) -> Axis {
     Axis::new(title, Unit::Milliseconds, Division::Log)
 }
 
-/// What a table shows of a sample.
+/// The cell of a table for a sample.
 pub(super) fn entry(sample: Option<Sample>) -> Entry {
     sample.map_or(Entry::None, |sample| {
         let (low, high) = sample.ends();
@@ -38,16 +38,17 @@ pub(super) fn against(
     axes: (Axis, Axis),
 ) -> Plot {
     let names = || data.run.subjects.iter().map(|subject| subject.name.as_str());
-    let names: Vec<&str> =
-        names().filter(|name| points.iter().any(|p| data.sample(name, &p.name, measure).is_some())).collect();
+    let names: Vec<&str> = names()
+        .filter(|name| points.iter().any(|p| data.measured(name, &p.name, measure).is_some()))
+        .collect();
     let line = |name: &&str| {
         let spot = |point: &&Point| {
-            (point.x, data.sample(name, &point.name, measure).map_or(f64::NAN, |s| s.median()))
+            (point.x, data.measured(name, &point.name, measure).map_or(f64::NAN, |s| s.median()))
         };
         ((*name).to_owned(), points.iter().map(spot).collect())
     };
     let row = |point: &&Point| {
-        let figures = names.iter().map(|name| entry(data.sample(name, &point.name, measure)));
+        let figures = names.iter().map(|name| entry(data.measured(name, &point.name, measure)));
         [Entry::Text(point.name.clone())].into_iter().chain(figures).collect()
     };
     let columns =
@@ -66,7 +67,7 @@ pub(super) fn against(
 /// A table with a row for each server, and a column for each measure at a point.
 pub(super) fn table(data: Data<'_>, title: &str, columns: &[(&str, &str, Measure)]) -> Grid {
     let row = |name: &String| {
-        let figures = columns.iter().map(|(_, point, measure)| entry(data.sample(name, point, *measure)));
+        let figures = columns.iter().map(|(_, point, measure)| entry(data.measured(name, point, *measure)));
         [Entry::Text(name.clone())].into_iter().chain(figures).collect::<Vec<_>>()
     };
     let names = data.run.subjects.iter().map(|subject| &subject.name);

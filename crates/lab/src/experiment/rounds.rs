@@ -1,7 +1,7 @@
-//! Carries a plan out: each variant gets its turn in each scene of each round, beginning with another one.
+//! Carries the plan of an experiment out: in each round each variant gets its turn in each scene.
 //!
-//! [`super::run`] calls it. What can't be done is named and left out; the rest goes on. Servers run one at a
-//! time: two that ran at once would share the page cache.
+//! [`super::run`] calls it; [`crate::execute`] runs the servers. Parts that cannot be run here are named and left out;
+//! the rest goes on.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -9,24 +9,29 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::Options;
+use super::behind;
 use super::inside::{Control, Inside, output};
 use super::plan::{Beside, Kind, Load, Plan, Point, Scene, Variant};
 use super::sets::Ready;
-use crate::compare::pool::{self, Phase};
-use crate::drive::{self, Driven, Driver, Level, Served, Users, nanoseconds, target};
-use crate::error::{Error, Result};
-use crate::interfere::{HotFiles, HotMix, Streams};
-use crate::measure::times::median;
-use crate::results::{Measures, Run, Subject};
-use crate::testbed::{self, Peer, Place, Running, States, ready_made};
-use crate::workload::{Spec, Workload};
+use crate::drive::{self, Driver, Level, Served, Users, nanoseconds};
+use crate::execute::{Executor, HotFiles, HotMix, Start, Streams, Turn, WarmUp};
+use crate::results::{Run, Subject};
+use crate::testbed::{self, Peer, Place, States, ready_made};
+use flash_kit::{Error, Result};
+use flash_load::measure::Measures;
+use flash_load::measure::times::median;
+use flash_load::workload::{Spec, Workload};
 
-/// The last answers are waited for so long: a server in the middle of a disk's queue needs it.
+/// How long to wait for the last answers: a server with a long disk queue needs it.
 const DRAIN_S: f64 = 15.0;
 /// Every hot file once may take so long.
 const WARM_UP_MAX_S: f64 = 30.0;
 /// Connections at once in an open loop (blocking-induced-latency, section 2.4).
 const CONNECTIONS: u32 = 1024;
+/// The same under overload: more than there ever are, because every user opens a connection, whatever the server does.
+const CONNECTIONS_OF_OVERLOAD: u32 = 16_384;
+/// Clients of a warm-up over a link: enough to fill it.
+const WARM_UP_CLIENTS: u32 = 32;
 /// How often the states of processes are looked at.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -41,7 +46,7 @@ pub(super) struct Missing {
     pub(super) why: String,
 }
 
-/// What came of a plan.
+/// The results of a plan.
 pub(super) struct Came {
     pub(super) run: Run,
     pub(super) inside: Vec<Inside>,
@@ -53,33 +58,21 @@ pub(super) struct Came {
 struct Rounds<'a> {
     plan: &'a Plan,
     options: &'a Options,
-    driver: Driver,
+    executor: Executor,
     sets: Vec<Ready>,
-    /// Of each scene, each point.
+    /// The workload of each point, by scene.
     workloads: Vec<Vec<(Spec, Workload)>>,
-    /// What starts each variant; none for one that can't be.
-    peers: Vec<Option<Peer>>,
-    /// In the order of the variants.
-    subjects: Vec<Subject>,
-    phases: Vec<Vec<Phase>>,
     inside: Vec<Inside>,
     missing: Vec<Missing>,
     /// Variant and scene that are not tried any more.
     out: BTreeSet<(usize, usize)>,
     /// Scenes that this machine can't do.
     left_out: BTreeSet<usize>,
-    /// What only keeps the generator from being the limit is done without.
+    /// Bounds that only keep the generator from being the limit are left out where this is false.
     has_cpu: bool,
     flash: PathBuf,
-    /// Variants of Flash are asked what they count.
+    /// Whether variants of Flash are asked for their counters.
     asks: bool,
-}
-
-/// A server in its turn.
-struct Turn {
-    served: Served,
-    running: Running,
-    control: Option<Control>,
 }
 
 /// Runs the plan on these sets.
@@ -124,15 +117,13 @@ impl<'a> Rounds<'a> {
         let (set, point) = first.ok_or_else(|| Error::usage("the experiment has no points"))?;
         let (workload, files) = sets[set].options(point.ask);
         let driver = Driver::new("experiment", drive_options(options, workload, files))?;
+        let subjects = plan.variants.iter().map(|variant| Subject::of(&variant.name, "")).collect();
         Ok(Self {
             plan,
             options,
-            driver,
+            executor: Executor::new(driver, Vec::new(), subjects),
             sets,
             workloads,
-            peers: Vec::new(),
-            subjects: plan.variants.iter().map(|variant| Subject::of(&variant.name, "")).collect(),
-            phases: plan.variants.iter().map(|_| Vec::new()).collect(),
             inside: Vec::new(),
             missing: Vec::new(),
             out: BTreeSet::new(),
@@ -148,7 +139,7 @@ impl<'a> Rounds<'a> {
         self.missing.push(Missing { what: what.to_owned(), why: why.to_owned() });
     }
 
-    /// Finds out, before hours of work, what this machine and this program can't do.
+    /// Finds, before hours of work, the parts that this machine and this program cannot run.
     fn find_what_is_missing(&mut self) -> Result<()> {
         if self.options.core.is_none() {
             self.is_missing(
@@ -159,7 +150,7 @@ impl<'a> Rounds<'a> {
         let plan = self.plan;
         for (number, scene) in plan.scenes.iter().enumerate() {
             let place = self.place(scene);
-            let whole = place.check();
+            let whole = place.check().and_then(|()| behind::check(scene, &self.flash));
             let Err(why) = whole else { continue };
             let is_optional = !scene.is_bounded && scene.cpu.is_some_and(|cpu| !cpu.is_needed);
             if is_optional && self.has_cpu {
@@ -188,11 +179,11 @@ impl<'a> Rounds<'a> {
             let found = peer.and_then(|peer| peer.check().map(|()| peer));
             let peer = found.map_err(|why| {
                 self.is_missing(&variant.name, &why.to_string());
-                self.subjects[index].missing = Some(why.to_string());
+                self.executor.subjects[index].missing = Some(why.to_string());
             });
-            self.peers.push(peer.ok());
+            self.executor.peers.push(peer.ok());
         }
-        if self.peers.iter().all(Option::is_none) || self.left_out.len() == plan.scenes.len() {
+        if self.executor.peers.iter().all(Option::is_none) || self.left_out.len() == plan.scenes.len() {
             let why = self.missing.last().map(|missing| missing.why.clone()).unwrap_or_default();
             return Err(Error::run(format!("nothing of the experiment can be run here: {why}")));
         }
@@ -214,130 +205,127 @@ impl<'a> Rounds<'a> {
 
     /// Gives every variant its turn in a scene. One that fails is out of the scene, with the reason.
     fn scene(&mut self, number: usize, round: u32) {
-        let (plan, count) = (self.plan, self.plan.variants.len());
-        let scene = &plan.scenes[number];
-        for place in 0..count {
-            let index = (place + round as usize - 1) % count;
+        let scene = &self.plan.scenes[number];
+        for index in self.executor.order(round) {
             let is_out = self.out.contains(&(index, number)) || self.left_out.contains(&number);
-            if self.driver.is_interrupted() || is_out || self.peers[index].is_none() {
+            let is_out = is_out || !scene.is_for(&self.plan.variants[index]);
+            if self.executor.driver.is_interrupted() || is_out {
                 continue;
             }
-            let variant = &plan.variants[index];
+            let Some(peer) = self.executor.peers[index].clone() else { continue };
+            let variant = &self.plan.variants[index];
             let taken = match scene.leaves_out(variant) {
                 Some(why) => Err(Error::run(why)),
-                None => self.turn(index, number, round),
+                None => self.turn(&peer, (index, number), round),
             };
             if let Err(why) = taken
-                && !self.driver.is_interrupted()
+                && !self.executor.driver.is_interrupted()
             {
                 self.out.insert((index, number));
                 let points: Vec<&str> = scene.points.iter().map(|point| point.name.as_str()).collect();
                 self.is_missing(&format!("{} at {}", variant.name, points.join(", ")), &why.to_string());
             }
-            self.driver.save(&self.subjects);
+            self.executor.driver.save(&self.executor.subjects);
         }
     }
 
-    fn turn(&mut self, index: usize, number: usize, round: u32) -> Result<()> {
-        let turn = self.begin(index, number)?;
-        turn.running.throttle(true)?;
-        for at in 0..self.plan.scenes[number].points.len() {
-            if self.driver.is_interrupted() {
+    /// One turn of one variant in a scene: each of its points.
+    fn turn(&mut self, peer: &Peer, (index, number): (usize, usize), round: u32) -> Result<()> {
+        let scene = &self.plan.scenes[number];
+        let Some(((spec, workload), first)) =
+            self.workloads[number].first().cloned().zip(scene.points.first())
+        else {
+            return Ok(());
+        };
+        self.executor.driver.turn_to(spec, workload);
+        let place = self.place(scene);
+        let peer = peer.with_set("clients", &scene.clients.unwrap_or(1).to_string());
+        let count = if scene.line.is_some() { WARM_UP_CLIENTS } else { clients_of(first) };
+        let clients = Level::infinite("warm-up", count, scene.warm_up_s);
+        let level =
+            Level { users: Some(Users { abort_after_s: None, retries_max: 0, ..users(first) }), ..clients };
+        let hot = match first.load {
+            // The hot files are in memory, and no others.
+            Load::Beside(Beside { hot_directories, .. }) => HotFiles::all(HotMix::Small, hot_directories),
+            Load::Infinite(_) | Load::Fraction(..) | Load::Phases(_) => Vec::new(),
+        };
+        let warm_up = if hot.is_empty() {
+            WarmUp::Load(&level)
+        } else {
+            WarmUp::Files { path_ids: &hot, patience_ns: nanoseconds(WARM_UP_MAX_S) }
+        };
+        let asks = self.asks && matches!(self.plan.variants[index].kind, Kind::Flash(_));
+        let seed = self.options.seed.wrapping_add(u64::from(round));
+        let wanted = behind::Wanted {
+            flash: self.flash.clone(),
+            core: place.core,
+            has_bands: self.plan.variants[index].has_bands,
+            seed,
+        };
+        let link = behind::link(scene, &wanted)?;
+        let turn = self.executor.begin(index, &peer, &Start { place: &place, warm_up, link })?;
+        let folder = turn.running.folder().filter(|_| asks);
+        let control = folder.map(|folder| Control(folder.join(CONTROL_SOCKET)));
+        for at in 0..scene.points.len() {
+            if self.executor.driver.is_interrupted() {
                 break;
             }
-            if let Some(why) = turn.running.ended() {
-                return Err(Error::run(why));
-            }
-            self.point(&turn, (index, number, at), round)?;
+            self.point((&turn, control.as_ref()), (index, number, at), round)?;
         }
-        let killed = turn.running.killed_for_memory();
-        if killed > 0 {
-            let name = &self.plan.variants[index].name;
-            self.driver
-                .note(format!("{name}: the kernel ended {killed} of its processes for want of memory"));
+        if let Some(why) = turn.served.link.as_deref().map(behind::doubt).transpose()?.flatten() {
+            self.executor.driver.note(format!("{}, round {round}: {why}", turn.served.name));
         }
-        turn.running.stop()
-    }
-
-    /// Starts a server and warms it up, with the disk at its full speed.
-    fn begin(&mut self, index: usize, number: usize) -> Result<Turn> {
-        let scene = &self.plan.scenes[number];
-        let place = self.place(scene);
-        if scene.is_bounded {
-            testbed::drop_page_cache()?;
-        }
-        let variant = &self.plan.variants[index];
-        let peer = self.peers[index].as_ref().ok_or_else(|| Error::run("it can't be started"))?;
-        let running = peer.with_set("clients", &scene.clients.unwrap_or(1).to_string()).start(&place)?;
-        let asked = self.asks && matches!(variant.kind, Kind::Flash(_));
-        let control = running.folder().filter(|_| asked).map(|folder| Control(folder.join(CONTROL_SOCKET)));
-        let subject = &mut self.subjects[index];
-        running.url().clone_into(&mut subject.url);
-        subject.version = running.version().map(str::to_owned);
-        subject.command = running.command().map(str::to_owned);
-        let target = target(self.driver.options(), running.url())?;
-        let served = Served { name: variant.name.clone(), target, pid: running.pid() };
-        if let Some((point, (spec, workload))) =
-            scene.points.first().zip(self.workloads[number].first().cloned())
-        {
-            self.driver.turn_to(spec, workload);
-            if let Load::Beside(Beside { hot_directories, .. }) = point.load {
-                // What is hot is in memory, and nothing else is.
-                let hot = HotFiles::all(HotMix::Small, hot_directories);
-                self.driver.preflight_all(&served, hot, nanoseconds(WARM_UP_MAX_S))?;
-                return Ok(Turn { served, running, control });
-            }
-            self.driver.preflight(&served)?;
-            let (clients, users) = (clients_of(point), users(point));
-            if scene.warm_up_s > 0.0 {
-                let level =
-                    Level { users: Some(users), ..Level::infinite("warm-up", clients, scene.warm_up_s) };
-                self.driver.level(&served, &level)?;
-            }
-        }
-        Ok(Turn { served, running, control })
+        self.executor.end(turn)
     }
 
     /// One measurement.
-    fn point(&mut self, turn: &Turn, (index, number, at): (usize, usize, usize), round: u32) -> Result<()> {
+    fn point(
+        &mut self,
+        (turn, control): (&Turn, Option<&Control>),
+        (index, number, at): (usize, usize, usize),
+        round: u32,
+    ) -> Result<()> {
+        if let Some(why) = turn.running.ended() {
+            return Err(Error::run(why));
+        }
         let plan = self.plan;
         let point = &plan.scenes[number].points[at];
         let (spec, workload) = self.workloads[number][at].clone();
-        self.driver.turn_to(spec, workload);
+        self.executor.driver.turn_to(spec, workload);
         let mut level = match &point.load {
             Load::Infinite(clients) => Level::infinite(&point.name, *clients, point.duration_s),
             Load::Beside(beside) => return self.beside(&turn.served, (index, point), round, beside),
+            Load::Phases(phases) => {
+                let workload = self.executor.driver.workload();
+                let rates = behind::rates(&plan.scenes[number], point, phases, workload)?;
+                Level::phases(&point.name, rates, workload)
+            }
             Load::Fraction(fraction, of) => {
-                let capacity = self
-                    .capacity(index, of)
-                    .ok_or_else(|| Error::run(format!("{of} gave no capacity to ask for a fraction of")))?;
+                let capacity = self.capacity(index, of).ok_or_else(|| {
+                    let whose = plan.variants[index].load_of.iter().map(|name| format!(" of {name}"));
+                    let whose: String = whose.collect();
+                    Error::run(format!("{of}{whose} gave no capacity to ask for a fraction of"))
+                })?;
                 Level { name: point.name.clone(), ..Level::fraction(*fraction, capacity, point.duration_s) }
             }
         };
         level.round = Some(round);
         level.users = Some(users(point));
-        let before = turn.control.as_ref().map(|control| control.ask(&self.flash)).transpose()?;
+        let before = control.map(|control| control.ask(&self.flash)).transpose()?;
         let states = match turn.running.pid() {
             Some(pid) if self.plan.looks_inside => Some(States::watch(pid, LOOK, &self.options.cores)?),
             _ => None,
         };
-        let driven = self.driver.level(&turn.served, &level)?;
+        let driven = self.executor.driver.level(&turn.served, &level)?;
         if self.plan.looks_inside {
             let moments = states.map(States::finish).unwrap_or_default();
-            let after = turn.control.as_ref().map(|control| control.ask(&self.flash)).transpose()?;
+            let after = control.map(|control| control.ask(&self.flash)).transpose()?;
             let inside = Inside::of(before.as_ref().zip(after.as_ref()), moments, driven.measures.duration_s);
             let variant = self.plan.variants[index].name.clone();
             self.inside.push(Inside { variant, point: point.name.clone(), round, ..inside });
         }
-        self.keep(index, driven);
+        self.executor.keep(index, driven);
         Ok(())
-    }
-
-    fn keep(&mut self, index: usize, driven: Driven) {
-        if let Some(file) = driven.measures.records.as_deref().and_then(|name| self.driver.kept(name)) {
-            self.phases[index].push(Phase { file, facts: driven.facts });
-        }
-        self.subjects[index].rounds.push(driven.measures);
     }
 
     /// One measurement of hot requests, and of cold ones beside them.
@@ -354,29 +342,38 @@ impl<'a> Rounds<'a> {
             hot_directories: beside.hot_directories,
             hot_rate_per_s: beside.hot_rate_per_s,
             cold_directories: beside.cold_directories.clone(),
+            // The page cache was dropped before this turn.
+            cold_order_seed: self.options.seed.wrapping_add(u64::from(round)),
+            cold_taken: 0,
             cold_rate_per_s: beside.cold_rate_per_s,
             duration_s: point.duration_s,
             connections_max: CONNECTIONS,
+            // The experiments do not lock the hot files.
+            in_memory_share: None,
             seed: self.options.seed.wrapping_add(u64::from(round)),
         };
         let names = (point.name.as_str(), &*format!("{}, the cold ones", point.name));
-        for driven in streams.drive(&mut self.driver, served, &users(point), names, Some(round))? {
-            self.keep(index, driven);
+        for driven in streams.drive(&mut self.executor.driver, served, &users(point), names, Some(round))? {
+            self.executor.keep(index, driven);
         }
         Ok(())
     }
 
-    /// What a variant answered at a point of infinite demand: the median of the rounds so far.
+    /// The rate that a variant's loads are fractions of: that which it, or the variant whose load it gets, answered at a
+    /// point of infinite demand. The median of the rounds so far.
     fn capacity(&self, index: usize, of: &str) -> Option<f64> {
-        let found = self.subjects[index].rounds.iter().filter(|round| round.name == of);
+        let variant = &self.plan.variants[index];
+        let name = variant.load_of.as_ref().unwrap_or(&variant.name);
+        let subject = self.executor.subjects.iter().find(|subject| subject.name == *name)?;
+        let found = subject.rounds.iter().filter(|round| round.name == of);
         let rates: Vec<f64> = found.map(|round| round.answered_per_s).collect();
         (!rates.is_empty()).then(|| median(rates)).filter(|rate| *rate > 0.0)
     }
 
-    /// Puts the rounds together and keeps all.
+    /// Pools the rounds and keeps the results.
     fn finish(mut self) -> Result<Came> {
-        for (subject, phases) in self.subjects.iter_mut().zip(&self.phases) {
-            pool::together(subject, phases)?;
+        self.executor.pool()?;
+        for subject in &mut self.executor.subjects {
             for point in self.plan.points() {
                 let rounds = subject.rounds.iter().filter(|round| round.name == point.name);
                 if matches!(point.load, Load::Infinite(_))
@@ -386,16 +383,19 @@ impl<'a> Rounds<'a> {
                 }
             }
         }
-        if self.subjects.iter().all(|subject| subject.rounds.is_empty()) && !self.driver.is_interrupted() {
+        if self.executor.subjects.iter().all(|subject| subject.rounds.is_empty())
+            && !self.executor.driver.is_interrupted()
+        {
             let why = self.missing.last().map(|missing| missing.why.clone()).unwrap_or_default();
             return Err(Error::run(format!("no server could be measured; the last: {why}")));
         }
         if let Some((spec, workload)) = self.workloads.first().and_then(|scene| scene.first()).cloned() {
             // The list of paths is of the first set, the largest of those whose records are kept.
-            self.driver.turn_to(spec, workload);
+            self.executor.driver.turn_to(spec, workload);
         }
-        let run = self.driver.run_mut();
-        run.subjects = self.subjects;
+        let subjects = std::mem::take(&mut self.executor.subjects);
+        let run = self.executor.driver.run_mut();
+        run.subjects = subjects;
         let settings = self.plan.settings().into_iter().map(|(name, words)| (name.to_owned(), words));
         run.settings.extend(settings);
         // Each point has as many as its load says.
@@ -404,7 +404,7 @@ impl<'a> Rounds<'a> {
         let levels = "the pooled rounds of open loops, the middle round of infinite demand";
         run.settings.insert("levels".to_owned(), levels.to_owned());
         run.notes.extend(self.missing.iter().map(|Missing { what, why }| format!("missing: {what}: {why}")));
-        let (run, is_interrupted) = self.driver.close()?;
+        let (run, is_interrupted) = self.executor.driver.close()?;
         Ok(Came { run, inside: self.inside, missing: self.missing, is_interrupted })
     }
 }
@@ -415,7 +415,7 @@ fn middle_round(mut rounds: Vec<&Measures>) -> Option<&Measures> {
     rounds.get(rounds.len().checked_sub(1)? / 2).copied()
 }
 
-/// What starts a variant.
+/// The server that a variant is.
 ///
 /// Errors: run, for an option that this program lacks; usage, for a server that is not known.
 fn peer_of(variant: &Variant, known: &BTreeSet<&str>, asks: bool) -> Result<Peer> {
@@ -446,21 +446,27 @@ fn clients_of(point: &Point) -> u32 {
     match point.load {
         Load::Infinite(clients) => clients,
         Load::Fraction(..) | Load::Beside(_) => CONNECTIONS,
+        Load::Phases(_) => CONNECTIONS_OF_OVERLOAD,
     }
 }
 
 fn users(point: &Point) -> Users {
+    let abort = match &point.load {
+        Load::Phases(phases) => phases.abort,
+        _ => None,
+    };
     Users {
         connections_max: clients_of(point),
         requests_per_connection: Some(point.requests_per_connection),
-        abort_after_s: None,
-        retries_max: 0,
+        abort_after_s: abort.map(|(after_s, _)| after_s),
+        retries_max: abort.map_or(0, |(_, retries)| retries),
         read_bytes_per_s: None,
+        sessions: None,
         verify: false,
     }
 }
 
-fn drive_options(options: &Options, workload: Spec, files: crate::workload::Options) -> drive::Options {
+fn drive_options(options: &Options, workload: Spec, files: flash_load::workload::Options) -> drive::Options {
     drive::Options {
         workload,
         files,
@@ -470,6 +476,7 @@ fn drive_options(options: &Options, workload: Spec, files: crate::workload::Opti
             abort_after_s: None,
             retries_max: 0,
             read_bytes_per_s: None,
+            sessions: None,
             verify: false,
         },
         warm_up_s: 0.0,

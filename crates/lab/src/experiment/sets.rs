@@ -1,31 +1,31 @@
-//! The file sets of an experiment: made where they are missing, found where they are there.
+//! The file sets of an experiment: existing sets are found, missing sets are made.
 //!
-//! [`super::rounds`] asks for them before it starts a server. It waits for the disk as long as it takes.
+//! [`super::rounds`] asks for them before it starts a server. Writing a set blocks on the disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::plan::{Ask, Set};
-use crate::error::{Error, Result};
-use crate::fileset::layout::FILES_PER_DIRECTORY;
-use crate::fileset::{self, Amount, MANIFEST};
-use crate::workload::{self, Spec, Workload};
+use flash_kit::{Error, Result};
+use flash_load::files::layout::FILES_PER_DIRECTORY;
+use flash_load::fileset::{self, Amount, MANIFEST};
+use flash_load::workload::{self, Spec, Workload};
 
 /// The seed of contents and of made-up logs.
 const SEED: u64 = 1;
 
-/// A set that is there.
+/// A set on this machine's disk.
 #[derive(Clone, Debug)]
 pub(super) struct Ready {
     /// The folder that servers serve.
     pub(super) root: PathBuf,
-    /// The log that is replayed; none where files are drawn.
+    /// The log that is replayed; none where a workload draws the files.
     log: Option<PathBuf>,
 }
 
-/// Makes a set in the folder, or completes it. A SPECweb99 set that the user has is taken as it is.
+/// Makes or completes a set in the folder. The user's own SPECweb99 set is used unchanged.
 ///
-/// Errors: run, for a full disk; usage, for a set that is too small or a log that is none.
+/// Errors: run, for a full disk; usage, for a set that is too small or a file that is not a log.
 pub(super) fn ready(set: &Set, folder: &Path, files: Option<&Path>) -> Result<Ready> {
     let make = |name: &str, set: fileset::Set| {
         let root = folder.join(name);
@@ -33,7 +33,7 @@ pub(super) fn ready(set: &Set, folder: &Path, files: Option<&Path>) -> Result<Re
         Ok(root)
     };
     let replayed = |name: &str, log: PathBuf| {
-        let root = make(name, fileset::Set::Trace { file: log.clone(), dataset_bytes: None })?;
+        let root = make(name, fileset::Set::Log { file: log.clone(), dataset_bytes: None })?;
         Ok(Ready { root, log: Some(log) })
     };
     fs::create_dir_all(folder).map_err(|why| Error::file("make", folder, &why))?;
@@ -59,11 +59,11 @@ pub(super) fn ready(set: &Set, folder: &Path, files: Option<&Path>) -> Result<Re
             };
             let lines: String = lengths.iter().enumerate().map(line).collect();
             fs::write(&log, lines).map_err(|why| Error::file("write", &log, &why))?;
-            // Sets of other lengths are other sets.
+            // Sets with other lengths get folders of their own.
             let name: Vec<String> = lengths.iter().map(u64::to_string).collect();
             let root = make(
                 &format!("lengths-{}", name.join("-")),
-                fileset::Set::Trace { file: log, dataset_bytes: None },
+                fileset::Set::Log { file: log, dataset_bytes: None },
             )?;
             Ok(Ready { root, log: None })
         }
@@ -73,14 +73,18 @@ pub(super) fn ready(set: &Set, folder: &Path, files: Option<&Path>) -> Result<Re
             made.write(&log, SEED)?;
             replayed(&name, log)
         }
-        Set::Trace(log) => {
+        Set::Pareto { set_bytes } => {
+            let root = make(&format!("pareto-{set_bytes}"), fileset::Set::Pareto { set_bytes: *set_bytes })?;
+            Ok(Ready { root, log: None })
+        }
+        Set::Log(log) => {
             let stem = log.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            replayed(&format!("trace-{stem}"), log.clone())
+            replayed(&format!("log-{stem}"), log.clone())
         }
     }
 }
 
-/// How many directories a SPECweb99 set has; 0 for what is none.
+/// The number of directories of a SPECweb99 set; 0 for a folder that holds none.
 fn directories_of(root: &Path) -> u32 {
     let text = fs::read_to_string(root.join(MANIFEST)).unwrap_or_default();
     let head = workload::manifest_head("specweb99", SEED);
@@ -89,7 +93,7 @@ fn directories_of(root: &Path) -> u32 {
 }
 
 impl Ready {
-    /// What a point asks for of this set.
+    /// The workload of a point on this set.
     ///
     /// Errors: as [`Workload::open`].
     pub(super) fn workload(&self, ask: Ask) -> Result<(Spec, Workload)> {
@@ -107,9 +111,10 @@ impl Ready {
                 (Spec::Specweb99, workload::Options { directories: Some(directories), ..plain })
             }
             Ask::File(number) => (Spec::Single { path: format!("/t/000/{number:06}") }, plain),
+            Ask::Pareto => (Spec::Pareto, plain),
             Ask::Replay => {
                 let file = self.log.clone().unwrap_or_default();
-                (Spec::Trace { file }, workload::Options { trace_loop: true, ..plain })
+                (Spec::Log { file }, workload::Options { log_loop: true, ..plain })
             }
         }
     }
@@ -118,12 +123,12 @@ impl Ready {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::trace::made::MadeLog;
+    use flash_load::workload::access_log::made::MadeLog;
 
     #[test]
     fn sets_are_made_once_and_asked_for() {
-        let folder = std::env::temp_dir().join(format!("flash-lab-sets-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path().join("sets");
         let web = ready(&Set::Specweb99 { directories: 2 }, &folder, None).unwrap();
         let again = ready(&Set::Specweb99 { directories: 1 }, &folder, None).unwrap();
         assert_eq!((&again.root, directories_of(&web.root)), (&web.root, 2), "a larger one does");
@@ -141,6 +146,5 @@ mod tests {
         let made = ready(&Set::Made(made), &folder, None).unwrap();
         let (_, replay) = made.workload(Ask::Replay).unwrap();
         assert!(replay.warnings().is_empty() && replay.catalogue().dataset_bytes() >= Some(200_000));
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -5,15 +5,15 @@ use super::finding::{Bound, CLEAR, Finding, MUCH_THE_SAME};
 use super::plan::{Ask, Cpu, Load, Plan, Point, ROUNDS, Scale, Scene, Set};
 use super::plots;
 use super::variants::{self, AMPED, MP, MT, SPED};
-use crate::report::number::size;
-use crate::report::sheet::{Axis, Division, Plot, Unit};
+use flash_kit::number::size;
+use flash_kit::sheet::{Axis, Division, Plot, Unit};
 
 /// Lengths of files: the papers' plots go to 200 kB.
 const LENGTHS: [u64; 9] = [500, 1_000, 5_000, 10_000, 20_000, 50_000, 100_000, 150_000, 200_000];
 const LENGTHS_QUICK: [u64; 3] = [1_000, 10_000, 100_000];
 /// The length of which the four architectures are compared more closely.
 const COMPARED: u64 = 10_000;
-/// "Small" is up to so much.
+/// "Small" is at most this, in bytes.
 const SMALL: f64 = 20_000.0;
 /// Clients without pause: two machines with 32 each.
 pub(super) const CLIENTS: u32 = 64;

@@ -18,7 +18,7 @@ const ARCHITECTURES: [(&str, &[&str]); 4] = [
     (MT, &["--architecture", "mt"]),
 ];
 
-/// The steps from old to new Flash (blocking-induced-latency, section 5, Table 5), and what is default today.
+/// The steps from old to new Flash (blocking-induced-latency, section 5, Table 5), and today's default.
 pub(super) const OLD: &str = "old Flash";
 pub(super) const FD_PASS: &str = "fd pass";
 pub(super) const NO_MMAP: &str = "no mmap";
@@ -33,10 +33,26 @@ const STEPS: [(&str, &[&str]); 5] = [
     (TODAY, &[]),
 ];
 
-/// The three caches of the first Flash, and what switches each off (flash-1999, section 5.2 to 5.4). "Mapped
+/// The three caches of the first Flash, and the option that switches each off (flash-1999, section 5.2 to 5.4). "Mapped
 /// files" were then what contents in memory are now.
 pub(super) const CACHES: [(&str, &str); 3] =
     [("names", "--no-name-cache"), ("heads", "--no-head-cache"), ("contents", "--no-content-cache")];
+
+/// Servers that Flash's backend warms names and files for: the name in findings, and the ready-made servers without and
+/// with the module.
+pub(super) const GATED: [(&str, &str, &str); 2] =
+    [("apache", "apache-event", "apache-flashpache"), ("nginx", NGINX, "nginx-gate")];
+const NGINX: &str = "nginx";
+/// Today's default, beside them.
+const FLASH: &str = "Flash";
+
+/// The schedules of an uplink (overload-and-srpt): shared equally, by bands that the uplink's queue honours, and by Flash
+/// itself, which knows the uplink's rate.
+pub(super) const FAIR: &str = "Flash FAIR";
+pub(super) const SRPT: &str = "Flash SRPT";
+pub(super) const EGRESS: &str = "Flash --egress";
+/// Flash without a cap on what a connection has in flight.
+pub(super) const NO_CAP: &str = "no cap";
 
 /// The most processes and threads that `flash serve` can be told to have, one for each client.
 const PROCESSES_MAX: u32 = 1_024;
@@ -44,7 +60,13 @@ const THREADS_MAX: u32 = 1_024;
 
 fn flash(name: &str, arguments: &[&str]) -> Variant {
     let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
-    Variant { name: name.to_owned(), kind: Kind::Flash(arguments), clients_max: None }
+    Variant {
+        name: name.to_owned(),
+        kind: Kind::Flash(arguments),
+        clients_max: None,
+        load_of: None,
+        has_bands: false,
+    }
 }
 
 /// The four architectures.
@@ -66,7 +88,7 @@ pub(super) fn architectures_for_clients() -> Vec<Variant> {
     variants
 }
 
-/// MP with so many processes.
+/// MP with this many processes.
 pub(super) fn mp(processes: u32) -> Variant {
     flash(&format!("{MP} {processes}"), &["--architecture", "mp", "--processes", &processes.to_string()])
 }
@@ -79,6 +101,36 @@ pub(super) fn steps() -> Vec<Variant> {
 /// One of the steps.
 pub(super) fn step(name: &str) -> Vec<Variant> {
     steps().into_iter().filter(|variant| variant.name == name).collect()
+}
+
+/// All clients of an experiment have one address. Refusals would change whom the schedule orders.
+const REFUSE_NOBODY: [&str; 4] = ["--client-connections", "0", "--accept-wait", "0s"];
+
+fn refusing_nobody(name: &str, arguments: &[&str]) -> Variant {
+    flash(name, &[arguments, &REFUSE_NOBODY].concat())
+}
+
+/// The schedules of an uplink that carries IP packets at this rate. `--egress` counts Ethernet frames, of which 1,538 bytes
+/// carry such a packet of 1,500 bytes.
+pub(super) fn schedules(rate_bits_per_s: u64) -> Vec<Variant> {
+    let rate = format!("{}kbit", rate_bits_per_s * 1538 / 1500 / 1000);
+    vec![
+        refusing_nobody(FAIR, &["--schedule", "fair"]),
+        Variant { has_bands: true, ..refusing_nobody(SRPT, &["--schedule", "srpt"]) },
+        refusing_nobody(EGRESS, &["--egress", &rate]),
+    ]
+}
+
+/// The name of a cap in bytes.
+pub(super) fn cap_name(cap_bytes: u64) -> String {
+    format!("{} KiB", cap_bytes / 1024)
+}
+
+/// Flash with each of these caps, and without one.
+pub(super) fn caps(caps_bytes: &[u64]) -> Vec<Variant> {
+    let capped =
+        caps_bytes.iter().map(|cap| refusing_nobody(&cap_name(*cap), &["--cwnd-cap", &cap.to_string()]));
+    capped.chain([refusing_nobody(NO_CAP, &[])]).collect()
 }
 
 /// The name of a combination of caches: those that are on.
@@ -103,9 +155,19 @@ pub(super) fn combinations() -> Vec<Variant> {
 
 /// The servers beside Flash.
 pub(super) fn peers(scale: &Scale) -> Vec<Variant> {
-    let peer =
-        |name: &String| Variant { name: name.clone(), kind: Kind::Peer(name.clone()), clients_max: None };
-    scale.peers.iter().map(peer).collect()
+    scale.peers.iter().map(|name| peer(name)).collect()
+}
+
+fn peer(name: &str) -> Variant {
+    let kind = Kind::Peer(name.to_owned());
+    Variant { name: name.to_owned(), kind, clients_max: None, load_of: None, has_bands: false }
+}
+
+/// The servers of [`GATED`], each as it is and then gated, under the same load; and Flash under that of nginx.
+pub(super) fn gated() -> Vec<Variant> {
+    let under_load_of = |variant, other: &str| Variant { load_of: Some(other.to_owned()), ..variant };
+    let pairs = GATED.iter().flat_map(|(_, stock, gated)| [peer(stock), under_load_of(peer(gated), stock)]);
+    pairs.chain([under_load_of(flash(FLASH, &[]), NGINX)]).collect()
 }
 
 impl Variant {

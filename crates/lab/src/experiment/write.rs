@@ -1,29 +1,32 @@
-//! What an experiment leaves behind: the page, its figures as JSON, and the findings on the terminal.
+//! Writes the results of an experiment: the page, its figures as JSON, and the findings on the terminal.
 //!
-//! [`super::run`] calls it at the end. It computes nothing but what the experiments' functions do.
+//! [`super::run`] calls it at the end. The experiments' own functions compute the figures.
 
 use serde_json::{Value, json};
 
+use super::behind;
 use super::data::Data;
 use super::finding::Finding;
 use super::plan::Plan;
 use super::rounds::{Came, Missing};
 use super::{Experiment, Options};
-use crate::error::{Error, Result};
 use crate::report::REPORT_FILE;
-use crate::report::number::size;
-use crate::report::sheet::{self, Grid, Sheet};
+use crate::results::Run;
 use crate::results::folder::write_whole;
-use crate::results::{Measures, Run};
+use flash_kit::number::size;
+use flash_kit::sheet::{self, Grid, Sheet};
+use flash_kit::{Error, Result};
+use flash_load::measure::{Measures, validity};
 
 /// The form of `report.json` of an experiment.
 pub(super) const FORMAT: u32 = 1;
-/// What the server counted by itself, beside `run.json`.
-const INSIDE_FILE: &str = "inside.json";
+/// The server's own counters, beside `run.json`.
+pub(super) const INSIDE_FILE: &str = "inside.json";
+/// The line at the foot of the page.
+const FOOTER: &str =
+    "Made by `flash experiment`. Verdicts are computed from 95 % intervals over the valid rounds.";
 /// No more warnings of one kind are shown; the rest is counted.
 const WARNINGS_MAX: usize = 12;
-/// From this share of failed requests on, figures tell less than half the story.
-const FAILED_SHARE_WARNED: f64 = 0.01;
 
 /// Writes all of it.
 ///
@@ -39,6 +42,8 @@ pub(super) fn write(experiment: &Experiment, plan: &Plan, options: &Options, cam
         "experiment": experiment.name,
         "source": experiment.source,
         "quick": options.quick,
+        "memory_bytes": options.memory_bytes,
+        "logs": options.logs,
         "is_whole": !came.is_interrupted && came.missing.is_empty(),
         "started": came.run.started,
         "machine": came.run.machine,
@@ -62,8 +67,9 @@ pub(super) fn write(experiment: &Experiment, plan: &Plan, options: &Options, cam
 
 /// The findings on the terminal.
 fn print(findings: &[Finding], missing: &[Missing]) {
-    for Finding { id, source, paper, ours, verdict } in findings {
-        println!("{:15} {id}\n    paper: {paper} ({source})\n    here:  {ours}", verdict.words());
+    for finding in findings {
+        let Finding { id, source, paper, ours, .. } = finding;
+        println!("{id}: {}\n    paper: {paper} ({source})\n    here:  {ours}", finding.words());
     }
     for Missing { what, why } in missing {
         println!("missing: {what}: {why}");
@@ -82,7 +88,7 @@ fn sheet(
         source: finding.source.clone(),
         paper: finding.paper.clone(),
         ours: finding.ours.clone(),
-        verdict: finding.verdict.words().to_owned(),
+        verdict: finding.words(),
     };
     let day = came.run.started.get(..10).unwrap_or(&came.run.started);
     let quick = if options.quick { ", quick" } else { "" };
@@ -94,38 +100,55 @@ fn sheet(
     Sheet {
         title,
         subtitle: format!("flash experiment {}{quick}, after {}, {day}", experiment.name, experiment.source),
+        summary: summary(findings),
         warnings: warnings(came),
         findings: findings.iter().map(shown).collect(),
         plots: (experiment.plots)(data, plan).into_iter().filter(|plot| !plot.lines.is_empty()).collect(),
         grids: grids.collect(),
         facts: facts(plan, options, &came.run),
+        footer: FOOTER.to_owned(),
     }
 }
 
-/// What must be known before any figure is believed.
+/// How many findings of the papers hold, in one sentence.
+fn summary(findings: &[Finding]) -> String {
+    let count = |is_such: fn(&str) -> bool| findings.iter().filter(|f| is_such(f.verdict.words())).count();
+    let (holds, fails) = (count(|words| words == "holds"), count(|words| words == "does not hold"));
+    let untold = findings.len() - holds - fails;
+    let part = |count: usize, one: &str, many: &str| {
+        let words = if count == 1 { one } else { many };
+        (count > 0).then(|| format!("{count} {words}"))
+    };
+    let parts = [
+        part(holds, "holds", "hold"),
+        part(fails, "does not hold", "do not hold"),
+        part(untold, "cannot be told", "cannot be told"),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    match findings.len() {
+        0 => String::new(),
+        1 => format!("The paper's finding: {}.", findings[0].verdict.words()),
+        all => format!("{all} findings of the papers: {}.", parts.join(", ")),
+    }
+}
+
+/// Reasons to doubt the figures, and missing parts.
 fn warnings(came: &Came) -> Vec<String> {
     let mut warnings = Vec::new();
     if came.is_interrupted {
-        warnings.push("A signal ended the experiment: what it had measured by then is here.".to_owned());
+        warnings.push("A signal ended the experiment early: only the rounds before it are here.".to_owned());
     }
     warnings.extend(came.missing.iter().map(|Missing { what, why }| format!("Missing: {what}: {why}")));
     let rounds =
-        || came.run.subjects.iter().flat_map(|s| s.rounds.iter().map(move |round| (s.name.as_str(), round)));
+        came.run.subjects.iter().flat_map(|s| s.rounds.iter().map(move |round| (s.name.as_str(), round)));
     let name = |(server, round): (&str, &Measures)| {
         format!("{server} at {}, round {}", round.name, round.round.unwrap_or(1))
     };
-    let limited = rounds().filter_map(|round| {
-        let limit = round.1.generator.limit.as_ref()?;
-        Some(format!("{}: the generator was the limit: {limit}", name(round)))
+    let doubts = rounds.flat_map(|round| {
+        let doubts = validity::warnings(round.1).into_iter();
+        doubts.map(move |doubt| format!("{}: {doubt}", name(round)))
     });
-    warnings.extend(some(limited));
-    let failing = rounds().filter_map(|round| {
-        let counts = &round.1.counts;
-        let share = counts.failures() as f64 / counts.asked.max(1) as f64;
-        (share > FAILED_SHARE_WARNED)
-            .then(|| format!("{}: {:.1} % of the requests failed", name(round), share * 100.0))
-    });
-    warnings.extend(some(failing));
+    warnings.extend(some(doubts));
     warnings
 }
 
@@ -158,14 +181,19 @@ fn facts(plan: &Plan, options: &Options, run: &Run) -> Vec<(String, String)> {
     ];
     if plan.scenes.iter().any(|scene| scene.is_bounded) {
         let Options { memory_bytes, reads_per_s, .. } = options;
-        let words =
-            format!("{} of memory, {reads_per_s} reads of the disk a second", size(*memory_bytes as f64));
-        facts.push(("each server has".to_owned(), words));
+        let words = format!("{} of memory, {reads_per_s} disk reads/s", size(*memory_bytes as f64));
+        facts.push(("limits of each server".to_owned(), words));
     }
     if let Some(cpu) = plan.scenes.iter().filter_map(|scene| scene.cpu).find(|cpu| !cpu.is_needed) {
         let words =
-            format!("{} % of a core each, so that they are the limit, not the generator", cpu.percent);
-        facts.push(("servers have".to_owned(), words));
+            format!("{} % of a core, so that the server is the limit, not the generator", cpu.percent);
+        facts.push(("CPU of each server".to_owned(), words));
+    }
+    let mut lines: Vec<String> =
+        plan.scenes.iter().filter_map(|scene| Some(behind::describe(&scene.line?))).collect();
+    lines.dedup();
+    if !lines.is_empty() {
+        facts.push(("link of each server".to_owned(), lines.join("; ")));
     }
     for subject in &run.subjects {
         let words = [subject.command.as_deref(), subject.version.as_deref()];

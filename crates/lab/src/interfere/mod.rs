@@ -1,89 +1,57 @@
-//! The hot and cold test of DESIGN.md: `flash interfere`.
+//! `flash interfere`: whether requests for files in memory wait for requests for files on the disk.
 //!
-//! It asks a server for hot files (in its memory) at a steady rate, alone and then beside
-//! requests for cold files (on its disk only), and compares the latency of the hot ones. It
-//! measures what a client sees; that hot files are in memory and cold ones are not is the business
-//! of `bench/interfere.py`, which calls it.
+//! Each round asks a server for hot files (in memory) at a steady rate, first alone and then beside requests for cold
+//! files (on the disk only). The verdict is on the ratios of the two latencies, paired by round. The hot files are
+//! locked in memory while it runs, where this machine has them. Several servers take turns.
 
-mod choice;
-mod json;
-mod streams;
+mod verdict;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::drive::{self, Driven, Driver, Ending, Served, Users, nanoseconds, target};
-use crate::error::{Error, Result};
-use crate::fileset::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
-use crate::measure::bootstrap::{self, Blocks, Sample};
-use crate::measure::{SeriesBounds, Threshold};
-use crate::results::{Measures, Ratio, Run, Subject};
-use crate::workload::{self, Spec};
+use crate::drive::{self, Driver, Users, nanoseconds};
+use crate::execute::{Executor, HotFiles, Start, Streams, Turn, WarmUp, check_servers, is_fresh};
+use crate::results::{Ratio, Subject};
+use crate::testbed::{Locked, Peer, Place};
+use flash_kit::{Ending, Error, Result};
+use flash_load::files::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY, File};
+use flash_load::measure::{Measures, Threshold};
+use flash_load::workload::{self, Spec};
 
-pub(crate) use choice::HotFiles;
-pub(crate) use streams::Streams;
+pub use crate::execute::HotMix;
+pub use verdict::Bounds;
+use verdict::{Judged, Round, Verdict, judge};
 
-/// The level of cold requests; the others are of hot ones.
+/// The phase of hot requests only.
+const ALONE: &str = "hot alone";
+/// The hot requests of the phase with cold ones.
+const WITH_COLD: &str = "hot with cold";
+/// The cold requests of that phase.
 const COLD: &str = "cold";
-/// The hot files may take so long before the measurement, seconds; longer with a longer drain.
+/// The hot files may take this long before the measurement, seconds; longer with a longer drain.
 const WARM_UP_S: f64 = 10.0;
 /// The highest rates, requests per second.
 const RATE_MAX_PER_S: f64 = 1e6;
+/// The most rounds.
+const ROUNDS_MAX: u32 = 100;
 
-/// Which phases to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phases {
-    /// Hot requests only.
-    Alone,
-    /// Hot and cold requests.
-    Cold,
-    /// One, then the other, and their ratio.
-    Both,
-}
-
-/// Which files of the hot directories are asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HotMix {
-    /// SPECweb99's shares: classes 35, 50, 14 and 1 %; 15 KB on average. One request in a hundred
-    /// is for 100 to 900 KB, so the p99 lies where these begin.
-    Specweb99,
-    /// The files of classes 0 to 2 (102 bytes to 92 KB), each as often as any other.
-    Small,
-}
-
-impl HotMix {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Specweb99 => "specweb99",
-            Self::Small => "small",
-        }
-    }
-
-    fn words(self) -> &'static str {
-        match self {
-            Self::Specweb99 => "SPECweb99's shares",
-            Self::Small => "the small files, equally often,",
-        }
-    }
-
-    fn series(self) -> SeriesBounds {
-        match self {
-            Self::Specweb99 => SeriesBounds::Specweb99,
-            Self::Small => SeriesBounds::Quartiles,
-        }
-    }
-}
-
-/// What `flash interfere` is asked for.
+/// The options of `flash interfere`.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The server; the file set is at its root or below the URL's path.
-    pub url: String,
-    /// The hot directories are the first so many.
+    /// The servers; each serves the file set at its root or below its URL's path.
+    pub servers: Vec<Peer>,
+    /// Where servers that are started run. Its root is where this machine has the file set; none where it has not.
+    pub place: Place,
+    /// Whether `place` has a root.
+    pub has_files: bool,
+    /// The number of directories, from the first, that hold the hot files.
     pub hot_directories: u32,
     /// The directories that cold files are taken from.
     pub cold_directories: Range<u32>,
+    /// Whether the names of the cold files are looked up before each server's turn. Otherwise a file's first request
+    /// reads its name and attributes from the disk too: 30 and more reads on ext4, which reads ahead inodes.
+    pub looks_up_names: bool,
     /// Which of the hot files are asked for.
     pub hot_mix: HotMix,
     /// Hot requests per second.
@@ -94,76 +62,200 @@ pub struct Options {
     pub phase_s: f64,
     /// How long to wait for answers after that, seconds.
     pub drain_s: f64,
+    /// The number of times that each server is measured alone and with cold requests.
+    pub rounds: u32,
+    /// The most that cold requests may cost hot ones.
+    pub bounds: Bounds,
     /// The most connections at once, for hot and for cold requests each.
     pub connections_max: u32,
-    /// Which phases to run.
-    pub phases: Phases,
     /// The seed of the file set, to check every byte; costs the generator some speed.
     pub verify_seed: Option<u64>,
     /// The seed of arrivals and choices.
     pub seed: u64,
     /// The server may be another machine.
     pub allow_remote: bool,
-    /// The server's process, to measure what it uses.
-    pub pid: Option<u32>,
     /// The cores that the generator may use; all when empty.
     pub cores: Vec<usize>,
-    /// The folder of the results; none keeps nothing.
-    pub out: Option<PathBuf>,
-    /// A file for the few figures that `bench/` reads, as JSON.
-    pub json: Option<PathBuf>,
-    /// What the hot levels must keep.
+    /// The folder of the results.
+    pub out: PathBuf,
+    /// Limits for the hot levels.
     pub require: Vec<Threshold>,
     /// The command line, for the results.
     pub command_line: Vec<String>,
 }
 
-/// Measures, prints a table, keeps the results.
+/// Measures, prints a table and the verdict on each server, keeps the results.
 ///
-/// Errors: usage, for options that make no sense; run, for a server that does not answer every hot file
-/// properly, or results that can't be written.
+/// Errors: usage, for options that make no sense; run, for a server that does not answer every hot file properly, for
+/// one that answered no cold request, or results that cannot be written.
 pub fn run(options: &Options) -> Result<Ending> {
     check(options)?;
-    let drive_options = drive_options(options);
-    let target = target(&drive_options, &options.url)?;
-    let served = Served { name: "server".to_owned(), target, pid: options.pid };
-    let mut driver = Driver::new("interfere", drive_options)?;
-    describe(driver.run_mut(), options);
+    let driver = Driver::new("interfere", drive_options(options))?;
+    let mut executor = Executor::of_servers(driver, &options.servers, &options.place)?;
     let hot = HotFiles::all(options.hot_mix, options.hot_directories);
-    driver.preflight_all(&served, hot, nanoseconds(options.drain_s.max(WARM_UP_S)))?;
-
-    let dataset_bytes = driver.workload().catalogue().dataset_bytes();
-    let mut subject = Subject { dataset_bytes, ..Subject::of(&options.url, &options.url) };
-    let mut phases: Vec<Measured> = Vec::new();
-    for (with_cold, other) in [(false, Phases::Cold), (true, Phases::Alone)] {
-        if options.phases == other || driver.is_interrupted() {
-            continue;
+    // Before the first server starts, so that no server's memory bound is charged for them.
+    let locked = lock(options, &hot);
+    describe(&mut executor, options, &locked);
+    let patience_ns = nanoseconds(options.drain_s.max(WARM_UP_S));
+    let start =
+        Start { place: &options.place, warm_up: WarmUp::Files { path_ids: &hot, patience_ns }, link: None };
+    let mut cold_taken = 0;
+    executor.rounds(options.rounds, &start, |executor, index, round, turn| {
+        if options.looks_up_names {
+            look_up_names(options)?;
         }
-        let measured = phase(&mut driver, options, &served, with_cold)?;
-        subject.levels.extend(measured.levels().cloned());
-        driver.save(std::slice::from_ref(&subject));
-        phases.push(measured);
+        let is_fresh = is_fresh(&options.servers[index], &options.place);
+        let skip = if is_fresh { 0 } else { cold_taken };
+        let in_memory_share = locked.as_ref().ok().map(Locked::in_memory_share);
+        let asked = measure(executor, options, (index, round, skip), (turn, in_memory_share))?;
+        cold_taken += if is_fresh { 0 } else { asked };
+        Ok(())
+    })?;
+    executor.pool()?;
+    finish(executor, options, locked.is_ok())
+}
+
+/// Locks the hot files in memory. The reason in words where that cannot be.
+fn lock(options: &Options, hot: &[u32]) -> std::result::Result<Locked, String> {
+    if !options.has_files {
+        return Err("--files does not say where this machine has them".to_owned());
     }
-    driver.run_mut().subjects.push(subject);
-    if let [alone, beside] = &phases[..] {
-        driver.run_mut().ratios = ratios(alone, beside, options.seed);
+    let files = hot.iter().map(|path_id| File::from_path_id(*path_id).path());
+    Locked::of(&options.place.root, files).map_err(|why| why.to_string())
+}
+
+/// Brings the names and attributes of the cold files into the kernel's caches. This process has none of the server's
+/// bounds, so that is quick, and the memory is not the server's.
+fn look_up_names(options: &Options) -> Result<()> {
+    for directory in options.cold_directories.clone() {
+        let files = directory * FILES_PER_DIRECTORY..(directory + 1) * FILES_PER_DIRECTORY;
+        for path_id in files {
+            let path = options.place.root.join(File::from_path_id(path_id).path());
+            std::fs::metadata(&path).map_err(|why| Error::file("look up", &path, &why))?;
+        }
     }
-    // In place: who asked for it may have it open, or it is a pipe.
-    let figures = format!("{:#}\n", json::json(options, &phases));
-    let write =
-        |path: &PathBuf| std::fs::write(path, figures).map_err(|why| Error::file("write", path, &why));
-    let kept = options.json.as_ref().map_or(Ok(()), write);
-    let ending = driver.finish_with(|level| level.name != COLD)?;
-    kept.map(|()| ending)
+    Ok(())
+}
+
+/// The two phases of a round. Returns the number of cold requests.
+fn measure(
+    executor: &mut Executor,
+    options: &Options,
+    (index, round, cold_taken): (usize, u32, u32),
+    (turn, in_memory_share): (&Turn, Option<f64>),
+) -> Result<u32> {
+    let mut asked = 0;
+    for cold_rate_per_s in [None, Some(options.cold_rate_per_s)] {
+        if executor.driver.is_interrupted() {
+            break;
+        }
+        let name = if cold_rate_per_s.is_none() { ALONE } else { WITH_COLD };
+        let (server, rate, phase_s) = (&turn.served.name, options.hot_rate_per_s, options.phase_s);
+        eprintln!("{server}, round {round}: {name}: {rate} requests/s for {phase_s:.0} s");
+        let streams = Streams {
+            hot_mix: options.hot_mix,
+            hot_directories: options.hot_directories,
+            hot_rate_per_s: options.hot_rate_per_s,
+            cold_directories: options.cold_directories.clone(),
+            cold_order_seed: options.seed,
+            cold_taken,
+            cold_rate_per_s,
+            duration_s: options.phase_s,
+            connections_max: options.connections_max,
+            in_memory_share,
+            seed: options.seed.wrapping_add(u64::from(round)),
+        };
+        let users = executor.driver.options().users.clone();
+        for driven in streams.drive(&mut executor.driver, &turn.served, &users, (name, COLD), Some(round))? {
+            if driven.measures.name == COLD {
+                asked = driven.measures.counts.asked as u32;
+            }
+            executor.keep(index, driven);
+        }
+    }
+    Ok(asked)
+}
+
+/// Judges the servers, and ends the run.
+fn finish(mut executor: Executor, options: &Options, are_locked: bool) -> Result<Ending> {
+    let mut said = Vec::new();
+    let mut verdicts = BTreeSet::new();
+    let mut untested = None;
+    for index in 0..executor.subjects.len() {
+        let subject = &executor.subjects[index];
+        let judged = judge(&rounds_of(subject), &options.bounds);
+        if no_cold_answers(subject) {
+            untested = Some(subject.name.clone());
+        }
+        let mut words = format!("{}: {}", subject.name, judged.words);
+        if !are_locked && judged.verdict == Verdict::Waited {
+            words +=
+                "; the hot files were not locked in memory, so the server may have had to read them anew";
+        }
+        verdicts.insert(judged.verdict as u8);
+        let ratios = ratios(subject, &judged);
+        let run = executor.driver.run_mut();
+        run.ratios.extend(ratios);
+        run.settings.insert(format!("verdict on {}", executor.subjects[index].name), judged.words);
+        said.push(words);
+    }
+    let subjects = std::mem::take(&mut executor.subjects);
+    executor.driver.run_mut().subjects = subjects;
+    let is_interrupted = executor.driver.is_interrupted();
+    let ending = executor.driver.finish_with(|level| level.name != COLD)?;
+    said.iter().for_each(|words| println!("{words}"));
+    if let (Some(name), false) = (untested, is_interrupted) {
+        return Err(Error::run(format!(
+            "{name} answered no cold request properly, so nothing was tested: does it serve the directories of \
+             --cold-dirs?"
+        )));
+    }
+    let has = |verdict: Verdict| verdicts.contains(&(verdict as u8));
+    Ok(match ending {
+        Ending::Done if has(Verdict::Waited) => Ending::RequirementFailed,
+        Ending::Done if has(Verdict::CannotTell) => Ending::CannotTell,
+        other => other,
+    })
+}
+
+/// The rounds of a server that have all their phases.
+fn rounds_of(subject: &Subject) -> Vec<Round<'_>> {
+    let of = |name: &str, round: Option<u32>| {
+        subject.rounds.iter().find(|phase| phase.name == name && phase.round == round)
+    };
+    let alone = subject.rounds.iter().filter(|phase| phase.name == ALONE);
+    let whole = |alone: &'_ Measures| Some((of(WITH_COLD, alone.round)?, of(COLD, alone.round)?));
+    alone.filter_map(|alone| whole(alone).map(|(with_cold, cold)| Round { alone, with_cold, cold })).collect()
+}
+
+/// Whether cold requests were sent to a server, and none was answered properly.
+fn no_cold_answers(subject: &Subject) -> bool {
+    let cold = || subject.rounds.iter().filter(|phase| phase.name == COLD);
+    let sum = |of: fn(&Measures) -> u64| cold().map(of).sum::<u64>();
+    sum(|phase| phase.counts.asked) > 0 && sum(|phase| phase.counts.answered) == 0
+}
+
+/// The ratios of a server as results keep them.
+fn ratios(subject: &Subject, judged: &Judged) -> Vec<Ratio> {
+    let name = |phase: &str| format!("{}, {phase}", subject.name);
+    let ratio = |paired: &verdict::Paired| Ratio {
+        measure: paired.name.to_owned(),
+        level: None,
+        subject: name(WITH_COLD),
+        base: name(ALONE),
+        ratio: paired.ratio,
+        interval: Some(paired.interval),
+        doubt: None,
+    };
+    judged.ratios.iter().map(ratio).collect()
 }
 
 /// The options that all commands have.
 fn drive_options(options: &Options) -> drive::Options {
-    let cold = if options.phases == Phases::Alone { 0 } else { options.cold_directories.end };
     drive::Options {
         workload: Spec::Specweb99,
         files: workload::Options {
-            directories: Some(options.hot_directories.max(cold)),
+            directories: Some(options.hot_directories.max(options.cold_directories.end)),
             content_seed: options.verify_seed,
             ..workload::Options::default()
         },
@@ -173,6 +265,7 @@ fn drive_options(options: &Options) -> drive::Options {
             abort_after_s: None,
             retries_max: 0,
             read_bytes_per_s: None,
+            sessions: None,
             verify: options.verify_seed.is_some(),
         },
         warm_up_s: 0.0,
@@ -182,25 +275,47 @@ fn drive_options(options: &Options) -> drive::Options {
         cores: options.cores.clone(),
         seed: options.seed,
         allow_remote: options.allow_remote,
-        out: options.out.clone(),
+        out: Some(options.out.clone()),
         require: options.require.clone(),
         command_line: options.command_line.clone(),
     }
 }
 
-/// Says in the head of the results what is special here.
-fn describe(run: &mut Run, options: &Options) {
+/// Writes the head of the results.
+fn describe(executor: &mut Executor, options: &Options, locked: &std::result::Result<Locked, String>) {
     let Range { start, end } = options.cold_directories;
-    run.workload =
-        format!("hot files: {} of {} directories", options.hot_mix.words(), options.hot_directories);
-    run.arrivals = format!("Poisson: {} hot requests/s", options.hot_rate_per_s);
-    if options.phases != Phases::Alone {
-        run.workload += &format!("; cold files: each of directories {start} to {} once", end - 1);
-        run.arrivals += &format!(", {} cold requests/s", options.cold_rate_per_s);
+    if let Err(why) = locked {
+        executor.driver.note(format!("the hot files are not locked in memory: {why}"));
     }
+    let run = executor.driver.run_mut();
+    run.workload = format!(
+        "hot files: {} of {} directories; cold files: directories {start} to {}, each file once",
+        options.hot_mix.words(),
+        options.hot_directories,
+        end - 1
+    );
+    run.arrivals = format!(
+        "Poisson: {} hot requests/s, alone and beside {} cold requests/s",
+        options.hot_rate_per_s, options.cold_rate_per_s
+    );
     let mut set = |name: &str, value: String| run.settings.insert(name.to_owned(), value);
     set("warm-up", "each hot file once".to_owned());
     set("connections at most", format!("{}, for hot and for cold requests each", options.connections_max));
+    set("rounds", options.rounds.to_string());
+    let Bounds { p50_ratio_max, p99_ratio_max } = options.bounds;
+    set("bounds of the verdict", format!("p50 {p50_ratio_max} times alone, p99 {p99_ratio_max} times"));
+    set(
+        "hot files locked in memory",
+        match locked {
+            Ok(locked) => format!("{} files, {} bytes", locked.files, locked.bytes),
+            Err(why) => format!("no: {why}"),
+        },
+    );
+    set(
+        "names of the cold files",
+        if options.looks_up_names { "in memory" } else { "on the disk" }.to_owned(),
+    );
+    options.place.describe(&mut |name, value| drop(set(name, value)));
 }
 
 /// Refuses options that make no sense.
@@ -217,8 +332,20 @@ fn check(options: &Options) -> Result<()> {
             ));
         }
     }
-    if options.phases == Phases::Alone {
-        return Ok(());
+    let Bounds { p50_ratio_max, p99_ratio_max } = options.bounds;
+    if !(p50_ratio_max >= 1.0 && p99_ratio_max >= 1.0) {
+        return usage(format!(
+            "bounds of {p50_ratio_max} and {p99_ratio_max} times: each must be at least 1"
+        ));
+    }
+    if options.rounds == 0 || options.rounds > ROUNDS_MAX {
+        return usage(format!("{} rounds: 1 to {ROUNDS_MAX} are possible", options.rounds));
+    }
+    check_servers(&options.servers)?;
+    if options.looks_up_names && !options.has_files {
+        return usage(
+            "names can be looked up only where this machine has the files: give --files DIR".to_owned(),
+        );
     }
     if start < options.hot_directories || start >= end {
         return usage(format!(
@@ -226,94 +353,48 @@ fn check(options: &Options) -> Result<()> {
             options.hot_directories
         ));
     }
+    // A server whose page cache is dropped before each turn can be asked for the same cold files again.
+    let reused = options.servers.iter().filter(|peer| !is_fresh(peer, &options.place)).count();
+    let phases = (reused as f64 * f64::from(options.rounds)).max(1.0);
     // A Poisson count is below its mean plus six deviations in all but one of 10^9 runs.
-    let mean = options.cold_rate_per_s * options.phase_s;
+    let mean = options.cold_rate_per_s * options.phase_s * phases;
     let (needed, files) =
         (mean + 6.0 * mean.sqrt() + 10.0, f64::from(end - start) * f64::from(FILES_PER_DIRECTORY));
     if needed > files {
         return usage(format!(
             "{needed:.0} cold files may be asked for, each once, but the cold directories have {files:.0}: \
-             take more directories, a lower rate or a shorter phase"
+             take more directories, a lower rate, shorter phases or fewer rounds"
         ));
     }
     Ok(())
 }
 
-/// What one phase gave.
-struct Measured {
-    hot: Measures,
-    cold: Option<Measures>,
-    /// The latencies of the hot requests.
-    blocks: Blocks,
-}
-
-impl Measured {
-    fn levels(&self) -> impl Iterator<Item = &Measures> {
-        [&self.hot].into_iter().chain(&self.cold)
-    }
-}
-
-fn phase(driver: &mut Driver, options: &Options, served: &Served, with_cold: bool) -> Result<Measured> {
-    let name = if with_cold { "hot with cold" } else { "hot alone" };
-    eprintln!("{name}: {} requests/s for {:.0} s", options.hot_rate_per_s, options.phase_s);
-    let streams = Streams {
-        hot_mix: options.hot_mix,
-        hot_directories: options.hot_directories,
-        hot_rate_per_s: options.hot_rate_per_s,
-        cold_directories: options.cold_directories.clone(),
-        cold_rate_per_s: with_cold.then_some(options.cold_rate_per_s),
-        duration_s: options.phase_s,
-        connections_max: options.connections_max,
-        seed: options.seed,
-    };
-    let users = driver.options().users.clone();
-    let mut driven = streams.drive(driver, served, &users, (name, COLD), None)?;
-    let Driven { measures, records, .. } = driven.remove(0);
-    Ok(Measured {
-        hot: measures,
-        cold: driven.pop().map(|cold| cold.measures),
-        blocks: Blocks::new(&records),
-    })
-}
-
-/// The hot latencies beside cold load over those alone.
-fn ratios(alone: &Measured, beside: &Measured, seed: u64) -> Vec<Ratio> {
-    // One level of two subjects, for that is what can be compared.
-    let subject = |measured: &Measured| Subject {
-        levels: vec![Measures { name: String::new(), ..measured.hot.clone() }],
-        ..Subject::of(&measured.hot.name, "")
-    };
-    let rounds = |measured: &Measured| BTreeMap::from([(String::new(), vec![measured.blocks.clone()])]);
-    let (subjects, rounds) = ([alone, beside].map(subject), [alone, beside].map(rounds));
-    let [base, other] = [0, 1].map(|at| Sample { subject: &subjects[at], rounds: &rounds[at] });
-    let mut ratios = bootstrap::ratios(&[base, other], seed);
-    ratios.iter_mut().for_each(|ratio| ratio.level = None);
-    ratios
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testbed::Wishes;
 
     fn options() -> Options {
         Options {
-            url: "http://127.0.0.1:1".to_owned(),
+            servers: vec![Peer::elsewhere("server", "http://127.0.0.1:1", None)],
+            place: Wishes::default().place(PathBuf::new()),
+            has_files: false,
             hot_directories: 2,
             cold_directories: 2..20,
+            looks_up_names: false,
             hot_mix: HotMix::Specweb99,
             hot_rate_per_s: 100.0,
             cold_rate_per_s: 10.0,
             phase_s: 1.0,
             drain_s: 1.0,
+            rounds: 5,
+            bounds: Bounds { p50_ratio_max: 1.1, p99_ratio_max: 1.5 },
             connections_max: 8,
-            phases: Phases::Both,
             verify_seed: None,
             seed: 1,
             allow_remote: false,
-            pid: None,
             cores: Vec::new(),
-            out: None,
-            json: None,
+            out: PathBuf::new(),
             require: Vec::new(),
             command_line: Vec::new(),
         }
@@ -330,10 +411,14 @@ mod tests {
             Options { hot_rate_per_s: 0.0, ..options() },
             Options { cold_rate_per_s: f64::NAN, ..options() },
             Options { cold_rate_per_s: 648.0, ..options() },
+            Options { rounds: 0, ..options() },
+            Options { rounds: 60, ..options() },
+            Options { servers: Vec::new(), ..options() },
+            Options { looks_up_names: true, ..options() },
+            Options { bounds: Bounds { p50_ratio_max: 0.9, p99_ratio_max: 1.5 }, ..options() },
         ];
         for case in bad {
             assert_eq!(check(&case).unwrap_err().exit_code(), 2, "{case:?}");
         }
-        assert!(check(&Options { cold_directories: 0..0, phases: Phases::Alone, ..options() }).is_ok());
     }
 }

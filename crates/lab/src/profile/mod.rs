@@ -1,14 +1,14 @@
 //! `flash profile`: latency against load, the papers' method (blocking-induced-latency, section 2.4).
 //!
-//! Infinite demand finds the capacity; fractions of it are then asked for in an open loop. `score`
-//! and `sweep` are what else it can do. `compare` does the same for several servers.
+//! A search finds the capacity; fractions of it are then asked for in an open loop. `score` finds how many connections
+//! get a bit rate, and `sweep` makes a profile for each data set size. `compare` does the same for several servers.
 
 mod score;
 mod sweep;
 
-use crate::drive::{Driver, Ending, Level, Options, Served, level_name};
-use crate::error::{Error, Result};
+use crate::drive::{Driver, Level, Options, Served, level_name};
 use crate::results::Subject;
+use flash_kit::{Ending, Error, Result};
 
 pub use sweep::Sweep;
 
@@ -23,20 +23,20 @@ const RATE_MAX_PER_S: f64 = 10_000_000.0;
 /// How long a level takes when nothing is said, seconds.
 pub const LEVEL_S: f64 = 30.0;
 
-/// What `flash profile` is asked for.
+/// The options of `flash profile`.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// What all commands are asked for.
+    /// The options that all commands have.
     pub options: Options,
     /// The server.
     pub url: String,
-    /// Its process, to measure what it uses.
+    /// Its process, to measure its CPU time and memory.
     pub pid: Option<u32>,
     /// Fractions of the capacity.
     pub levels: Vec<f64>,
     /// The capacity, requests per second; found when not given.
     pub capacity_per_s: Option<f64>,
-    /// Find the score as well, up to so many connections.
+    /// Find the score as well, up to this many connections.
     pub score: Option<u32>,
     /// One profile for each of several data set sizes.
     pub sweep: Option<Sweep>,
@@ -82,11 +82,11 @@ pub(crate) fn check_levels(levels: &[f64]) -> Result<()> {
     Ok(())
 }
 
-/// One profile. Ends early, with what there is, when a signal came.
+/// One profile. A signal ends it early, and it keeps the results so far.
 fn profile_subject(driver: &mut Driver, profile: &Profile, served: &Served) -> Result<Subject> {
     driver.preflight(served)?;
     driver.warm_up_fast(served)?;
-    driver.run_mut().arrivals = "capacity by infinite demand, levels by Poisson arrivals".to_owned();
+    driver.run_mut().arrivals = "Poisson; load 1 is the highest rate that the server sustains".to_owned();
     let mut subject = Subject {
         dataset_bytes: driver.workload().catalogue().dataset_bytes(),
         ..Subject::of(&profile.url, &profile.url)
@@ -99,7 +99,7 @@ fn profile_subject(driver: &mut Driver, profile: &Profile, served: &Served) -> R
         }
     };
     if level_1_per_s <= 0.0 && !driver.is_interrupted() {
-        return Err(Error::run(format!("{} answers nothing properly under infinite demand", profile.url)));
+        return Err(Error::run(format!("{} sustains no rate at all", profile.url)));
     }
     for &fraction in &profile.levels {
         if driver.is_interrupted() {
@@ -120,13 +120,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_told_apart() {
+    fn levels_have_distinct_names() {
         assert!(check_levels(&LEVELS).is_ok());
         assert!(check_levels(&[0.901, 0.904, 0.9]).is_ok());
         for wrong in [&[][..], &[0.0], &[f64::NAN], &[101.0], &[0.5, 0.6, 0.5]] {
             assert_eq!(check_levels(wrong).unwrap_err().exit_code(), 2, "{wrong:?}");
         }
-        // Rounds of one level are put together by its name.
+        // Rounds of one level are pooled by its name.
         let names = [0.2, 0.95, 1.0, 0.901, 0.904].map(level_name);
         assert_eq!(names, ["0.20", "0.95", "1.00", "0.901", "0.904"]);
     }

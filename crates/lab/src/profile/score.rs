@@ -6,24 +6,25 @@
 use flash_waiting::process;
 
 use crate::drive::{Driver, Level, Served, Users};
-use crate::error::Result;
-use crate::load::ClientTotals;
 use crate::results::{Score, ScoreTry};
+use flash_kit::Result;
+use flash_kit::number::figure;
+use flash_load::generator::ClientTotals;
 
-/// What each client reads at most (blocking-induced-latency, section 2.3; SPECweb99).
+/// The most that each client reads (blocking-induced-latency, section 2.3; SPECweb99).
 const PACE_BITS_PER_S: u64 = 400_000;
-/// What it must get.
+/// The least that it must get.
 const LEAST_BITS_PER_S: u64 = 320_000;
 /// The most failures.
 const ERRORS_SHARE_MAX: f64 = 0.01;
-/// How long a try lasts when nothing is said: some thirty files of the average size, seconds.
+/// How long a try lasts by default: some thirty files of the average size, seconds.
 const TRY_S: f64 = 10.0;
-/// What every system allows (POSIX, `OPEN_MAX`), and what else the generator has open.
+/// The descriptors that every system allows (POSIX, `OPEN_MAX`), and those that the generator needs beside connections.
 const DESCRIPTORS_LEAST: u64 = 256;
 const DESCRIPTORS_KEPT: u64 = 64;
 /// Where the search begins.
 const CONNECTIONS_FIRST: u32 = 64;
-/// The search ends when what passed and what failed are so close.
+/// The search ends when the numbers that passed and failed are this close.
 const CLOSE_SHARE: f64 = 0.02;
 
 /// Finds the score, up to `most` connections, by doubling, then by bisection.
@@ -48,10 +49,10 @@ pub(super) fn find(driver: &mut Driver, served: &Served, most: u32) -> Result<Sc
             break;
         }
         eprintln!(
-            "{}: {connections} connections: {} conform, the slowest got {:.0} kbit/s",
+            "{}: {connections} connections: {} conform, the slowest got {} kbit/s",
             served.name,
             found.conforming,
-            found.slowest_bits_per_s / 1000.0
+            figure(found.slowest_bits_per_s / 1000.0)
         );
         if found.passed {
             passed = connections;
@@ -61,8 +62,7 @@ pub(super) fn find(driver: &mut Driver, served: &Served, most: u32) -> Result<Sc
         tries.push(found);
     }
     if failed.is_none() && passed == most {
-        let bound =
-            if most == possible { "this process's descriptors (ulimit -n)" } else { "what was asked for" };
+        let bound = if most == possible { "this process's descriptors (ulimit -n)" } else { "--score" };
         driver.note(format!("the score is bounded by {bound}, {most} connections, not by the server"));
     }
     Ok(Score {
@@ -87,7 +87,7 @@ fn next(passed: u32, failed: Option<u32>, most: u32) -> Option<u32> {
     }
 }
 
-/// One try, and why it may tell of the generator rather than of the server.
+/// One try, and the reason if the generator was its limit.
 fn attempt(driver: &mut Driver, served: &Served, connections: u32) -> Result<(ScoreTry, Option<String>)> {
     let duration_s = driver.options().duration_s.unwrap_or(TRY_S);
     let users = Users {
@@ -120,7 +120,7 @@ fn bits_per_s(client: &ClientTotals) -> f64 {
 mod tests {
     use super::*;
 
-    /// What the search finds when everything up to `limit` passes, and how many tries it takes.
+    /// The result of the search when everything up to `limit` passes, and the number of tries.
     fn search(limit: u32, most: u32) -> (u32, u32) {
         let (mut passed, mut failed, mut tries) = (0, None, 0);
         while let Some(connections) = next(passed, failed, most) {

@@ -4,10 +4,10 @@
 
 use std::str::FromStr;
 
-use crate::drive::{Driver, Ending};
-use crate::error::{Error, Result};
-use crate::fileset::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
-use crate::workload::Spec;
+use crate::drive::Driver;
+use flash_kit::{Ending, Error, Result};
+use flash_load::files::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
+use flash_load::workload::Spec;
 
 use super::{Profile, profile_subject, served};
 
@@ -44,7 +44,7 @@ pub(super) fn run(profile: &Profile, sweep: &Sweep) -> Result<Ending> {
     let mut driver = Driver::new("profile", profile.options.clone())?;
     let there = driver.workload().catalogue().len() / FILES_PER_DIRECTORY;
     if sweep.0.iter().any(|size| *size > there) {
-        return Err(Error::usage(format!("the set has {there} directories: the sweep may not go beyond")));
+        return Err(Error::usage(format!("the set has {there} directories: the sweep must not go beyond")));
     }
     for &size in &sweep.0 {
         if driver.is_interrupted() {

@@ -1,57 +1,55 @@
 //! The parts that compare levels of load: the latency profile, inversion, data set sizes.
 //!
-//! The page calls it. It only draws figures that the run has. Pure.
+//! The page calls it. All figures come from the run. Pure.
 
 use maud::Markup;
 
-use super::bars::{self, Row, Rows};
-use super::chart::{self, Chart, Line};
-use super::part::{Cell, Part, Table, columns};
-use super::scale::{Scale, Unit};
-use super::style::Style;
 use super::view::{Picked, Shown, View, has_latency};
-use crate::results::{Latency, Measures};
+use flash_kit::bars::{self, Row, Rows};
+use flash_kit::chart::{self, Chart, Line};
+use flash_kit::part::{Cell, Part, Table, columns};
+use flash_kit::scale::{Scale, Unit};
+use flash_kit::style::Style;
+use flash_load::measure::{Latency, Measures};
 
 /// A figure of a latency, by its name.
 type Measure = (&'static str, fn(&Latency) -> f64);
 
-/// In the order in which they are drawn: what most users see, what the unlucky ones see, the rest.
+/// The first is the plot above all others; the rest follow below the summary.
 const MEASURES: [Measure; 5] = [
-    ("median", |latency| latency.p50_ms),
     ("99th percentile", |latency| latency.p99_ms),
+    ("median", |latency| latency.p50_ms),
     ("mean", |latency| latency.mean_ms),
     ("95th percentile", |latency| latency.p95_ms),
     ("5th percentile", |latency| latency.p5_ms),
 ];
 /// Those of a sweep.
-const SWEPT: [Measure; 3] = [MEASURES[0], MEASURES[2], MEASURES[1]];
+const SWEPT: [Measure; 3] = [MEASURES[0], MEASURES[1], MEASURES[2]];
+/// The y axis of latencies; its ticks have the units.
+const LATENCY: &str = "latency (log scale)";
 
 /// Latency against load; of named levels, their ranges.
 pub(super) fn profile(view: &View) -> Part {
     let loads = load_levels(view);
-    let mut part =
-        Part { id: "profile", tables: vec![levels_table(view), rounds_table(view)], ..Part::default() };
+    let mut part = Part { id: "profile", ..Part::default() };
     if loads.len() > 1 {
         part.title = "Latency against load".to_owned();
-        let load_1 = if is_of_own_capacity(view) {
-            "Load 1 is what each server answers under infinite demand, so that every server is compared under \
-             the same strain."
+        part.lead = if is_of_own_capacity(view) {
+            "Load 1 is each server's own capacity. A line that stays low and level is good.".to_owned()
         } else {
-            "Load 1 is not each server's own capacity here: see the arrivals in what was measured."
+            "Load 1 is not each server's own capacity: see the arrivals in the setup. A line that stays low and \
+             level is good."
+                .to_owned()
         };
-        part.lead = format!(
-            "{load_1} The last chart has requests per second instead. A line that stays low and level is what \
-             users want."
-        );
         part.charts = if view.drawn().count() == 1 {
             alone(view, &loads).iter().chain(&against_rate(view)).map(Chart::draw).collect()
         } else {
-            let charts: Vec<Chart> = overlaid(view, &loads).into_iter().chain(against_rate(view)).collect();
+            let charts: Vec<Chart> =
+                overlaid(view, &loads, &MEASURES[..1]).into_iter().chain(against_rate(view)).collect();
             chart::together(&charts)
         };
     } else {
         part.title = "Latency".to_owned();
-        part.lead = "From when a request was meant to start to its last byte.".to_owned();
     }
     if loads.len() < 2
         || view.drawn().any(|shown| shown.subject.levels.iter().any(|m| m.load_level.is_none()))
@@ -59,6 +57,23 @@ pub(super) fn profile(view: &View) -> Part {
         part.charts.extend(named_ranges(view));
     }
     part
+}
+
+/// The other percentiles against load, and the figures of every level.
+pub(super) fn levels(view: &View) -> Part {
+    let loads = load_levels(view);
+    let has_charts = loads.len() > 1 && view.drawn().count() > 1;
+    Part {
+        id: "levels",
+        title: "Latency at each level".to_owned(),
+        charts: if has_charts {
+            chart::together(&overlaid(view, &loads, &MEASURES[1..]))
+        } else {
+            Vec::new()
+        },
+        tables: vec![levels_table(view), rounds_table(view)],
+        ..Part::default()
+    }
 }
 
 fn load_levels(view: &View) -> Vec<f64> {
@@ -94,8 +109,8 @@ fn heights(lines: &[Line]) -> Vec<f64> {
 }
 
 /// Whether every load level that is drawn is a fraction of the capacity that was found of its server.
-fn is_of_own_capacity(view: &View) -> bool {
-    /// What is between a rate and its fraction by rounding.
+pub(super) fn is_of_own_capacity(view: &View) -> bool {
+    /// Rounding makes a difference of at most this share.
     const OFF_MAX: f64 = 1e-6;
     view.drawn().all(|shown| {
         let capacity = shown.subject.capacity.as_ref().map_or(0.0, |found| found.requests_per_s);
@@ -105,7 +120,7 @@ fn is_of_own_capacity(view: &View) -> bool {
 }
 
 fn load_title(view: &View) -> &'static str {
-    if is_of_own_capacity(view) { "load, as a fraction of the server's capacity" } else { "load" }
+    if is_of_own_capacity(view) { "load, fraction of the server's capacity" } else { "load" }
 }
 
 fn load_chart(
@@ -131,29 +146,29 @@ fn load_chart(
 }
 
 /// A chart for each measure, so that servers are compared. They share an axis: heights compare too.
-fn overlaid(view: &View, loads: &[f64]) -> Vec<Chart> {
+fn overlaid(view: &View, loads: &[f64], measures: &[Measure]) -> Vec<Chart> {
     let of = |(_, measure): &Measure| {
         lines(view, |shown| points(shown, |m| m.load_level, |m| Some(measure(&m.latency))))
     };
-    let all: Vec<f64> = MEASURES.iter().flat_map(|measure| heights(&of(measure))).collect();
+    let all: Vec<f64> = measures.iter().flat_map(|measure| heights(&of(measure))).collect();
     let y = Scale::log(Unit::Milliseconds, all);
     let chart = |measure: &Measure| {
         load_chart(
             load_title(view),
             format!("Latency, {}", measure.0),
-            "latency, log scale",
+            LATENCY,
             loads,
             y.clone(),
             of(measure),
         )
     };
-    MEASURES.iter().map(chart).collect()
+    measures.iter().map(chart).collect()
 }
 
 /// All measures of the only subject in one chart (blocking-induced-latency, figures 4 and 5).
 fn alone(view: &View, loads: &[f64]) -> Option<Chart> {
     let shown = view.drawn().next()?;
-    let names = ["p50", "p99", "mean", "p95", "p5"];
+    let names = ["p99", "p50", "mean", "p95", "p5"];
     let line = |(index, (name, measure)): (usize, (&str, &Measure))| Line {
         label: name.to_owned(),
         style: Style::of(index),
@@ -161,25 +176,18 @@ fn alone(view: &View, loads: &[f64]) -> Option<Chart> {
     };
     let lines: Vec<Line> = names.into_iter().zip(&MEASURES).enumerate().map(line).collect();
     let y = Scale::log(Unit::Milliseconds, heights(&lines));
-    Some(load_chart(
-        load_title(view),
-        format!("{}: latency", shown.label),
-        "latency, log scale",
-        loads,
-        y,
-        lines,
-    ))
+    Some(load_chart(load_title(view), format!("{}: latency", shown.label), LATENCY, loads, y, lines))
 }
 
-/// What relative load hides: how many requests each server answered at that latency.
+/// Latency against the rate of answers, which a relative load hides.
 fn against_rate(view: &View) -> Option<Chart> {
     let rate = |m: &Measures| m.load_level.and(Some(m.answered_per_s)).filter(|rate| rate.is_finite());
     let lines = lines(view, |shown| points(shown, rate, |m| Some(m.latency.p99_ms)));
     let rates = lines.iter().flat_map(|line| line.points.iter().map(|point| point.0));
     let chart = Chart {
-        title: "Latency, 99th percentile, against answers per second".to_owned(),
-        x_title: "answers per second".to_owned(),
-        y_title: "latency, log scale".to_owned(),
+        title: "Latency, 99th percentile, against answers/s".to_owned(),
+        x_title: "answers/s".to_owned(),
+        y_title: LATENCY.to_owned(),
         x: Scale::linear(Unit::Number, 0.0, rates),
         y: Scale::log(Unit::Milliseconds, heights(&lines)),
         has_marks: true,
@@ -198,7 +206,11 @@ fn named_ranges(view: &View) -> Option<Markup> {
     for shown in view.drawn() {
         let levels =
             shown.subject.levels.iter().filter(|m| has_latency(m) && !(has_loads && m.load_level.is_some()));
-        let label = |m: &Measures| format!("{} {}", shown.label, super::number::plain(&m.name));
+        let is_alone = view.drawn().count() == 1;
+        let label = |m: &Measures| match flash_kit::number::plain(&m.name) {
+            name if is_alone => name,
+            name => format!("{} {name}", shown.label),
+        };
         picked.extend(levels.map(|m| Picked { label: label(m), style: shown.style.clone(), measures: m }));
     }
     ranges(
@@ -226,8 +238,7 @@ pub(super) fn ranges<'a, 'b: 'a>(
     let rows: Vec<Row> = entries.take(bars::ROWS_MAX).map(row).collect();
     let ends = rows.iter().flat_map(|row| row.range.into_iter().flatten());
     let x = Scale::log(Unit::Milliseconds, ends);
-    let chart =
-        Rows { title: title.to_owned(), x_title: "latency, log scale".to_owned(), x, rows, reference: None };
+    let chart = Rows { title: title.to_owned(), x_title: LATENCY.to_owned(), x, rows, reference: None };
     (!chart.rows.is_empty()).then(|| chart.draw())
 }
 
@@ -249,21 +260,21 @@ fn levels_table(view: &View) -> Table {
     let columns = columns(&[
         "level",
         "subject",
-        "asked/s",
-        "answered/s",
+        "asked, requests/s",
+        "answered, answers/s",
         "Mb/s",
         "mean, ms",
-        "p5",
-        "p50",
-        "p90",
-        "p95",
-        "p99",
-        "p99.9",
-        "max",
+        "p5, ms",
+        "p50, ms",
+        "p90, ms",
+        "p95, ms",
+        "p99, ms",
+        "p99.9, ms",
+        "max, ms",
         "inversion",
         "failed",
     ]);
-    Table { title: "Each level; latencies in milliseconds".to_owned(), columns, rows }
+    Table { title: "Each level".to_owned(), columns, rows }
 }
 
 fn level_row(label: &str, measures: &Measures) -> Vec<Cell> {
@@ -307,17 +318,17 @@ fn rounds_table(view: &View) -> Table {
         "level",
         "subject",
         "round",
-        "asked/s",
-        "answered/s",
+        "asked, requests/s",
+        "answered, answers/s",
         "Mb/s",
         "mean, ms",
-        "p5",
-        "p50",
-        "p90",
-        "p95",
-        "p99",
-        "p99.9",
-        "max",
+        "p5, ms",
+        "p50, ms",
+        "p90, ms",
+        "p95, ms",
+        "p99, ms",
+        "p99.9, ms",
+        "max, ms",
         "inversion",
         "failed",
     ]);
@@ -333,9 +344,8 @@ pub(super) fn inversion(view: &View) -> Part {
         id: "inversion",
         title: "Service inversion".to_owned(),
         lead:
-            "How far the order of the answers by latency is from their order by size: 0 when every smaller \
-               answer came sooner, 1 when none did. What rises with load is small answers that wait for \
-               something other than their own size."
+            "The distance of the answers' order by latency from their order by size: 0 if every smaller answer \
+               came sooner, 1 if none did. If it rises with load, small answers wait for more than their own size."
                 .to_owned(),
         ..Part::default()
     };
@@ -372,10 +382,8 @@ pub(super) fn sweep(view: &View) -> Part {
     if !view.is_sweep() {
         return part;
     }
-    part.lead = format!(
-        "Latencies {}. Where a curve bends, the files no longer fit into memory.",
-        view.level_words()
-    );
+    part.lead =
+        format!("Latencies {}. A curve bends where the files no longer fit into memory.", view.level_words());
     let mut names: Vec<&str> = Vec::new();
     for shown in &view.subjects {
         if !names.contains(&shown.name.as_str()) {
@@ -399,16 +407,11 @@ pub(super) fn sweep(view: &View) -> Part {
     let all: Vec<f64> = SWEPT.iter().flat_map(|measure| heights(&of_latency(measure))).collect();
     for measure in &SWEPT {
         let y = Scale::log(Unit::Milliseconds, all.iter().copied());
-        part.charts.extend(size_chart(
-            format!("Latency, {}", measure.0),
-            "latency, log scale",
-            y,
-            of_latency(measure),
-        ));
+        part.charts.extend(size_chart(format!("Latency, {}", measure.0), LATENCY, y, of_latency(measure)));
     }
     let capacity = lines(&|shown| shown.subject.capacity.as_ref().map(|capacity| capacity.requests_per_s));
     let y = Scale::linear(Unit::Number, 0.0, heights(&capacity));
-    part.charts.extend(size_chart("Capacity".to_owned(), "answers per second", y, capacity));
+    part.charts.extend(size_chart("Capacity".to_owned(), "answers/s", y, capacity));
     part.tables.push(sweep_table(view));
     part
 }

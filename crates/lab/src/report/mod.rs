@@ -1,22 +1,16 @@
-//! Draws what runs found: one HTML file to look at, the same figures as JSON, a short table for the
-//! terminal. `flash report`, and what the commands that measure leave behind.
+//! Draws the results of runs: one HTML file, the same figures as JSON, a short table for the terminal.
+//! `flash report` calls it, and so does every command that measures, at its end.
 //!
 //! It computes no measure: figures come from [`crate::results`], and only ratios of two of them are
 //! added. Names and texts in runs come from outside and are escaped.
 
-mod bars;
-pub(crate) mod chart;
 mod levels;
-pub(crate) mod number;
-pub(crate) mod page;
-pub(crate) mod part;
+mod page;
 mod rest;
-pub(crate) mod scale;
+mod sentence;
 mod shapes;
-pub mod sheet;
-mod style;
 mod summary;
-pub(crate) mod terminal;
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -25,8 +19,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::error::{Error, Result};
 use crate::results::{FORMAT, Run, folder};
+use flash_kit::{Error, Result};
 use view::View;
 
 /// The name of the page, in the folder of a run; the JSON beside it has its own extension.
@@ -35,7 +29,7 @@ pub const REPORT_FILE: &str = "report.html";
 /// No report lays more runs over one another.
 const RUNS_MAX: usize = 64;
 
-/// What `flash report` is asked for.
+/// The options of `flash report`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Folders with a `run.json`; their runs are laid over one another.
@@ -44,7 +38,7 @@ pub struct Options {
     pub out: Option<PathBuf>,
 }
 
-/// Reads the runs, writes the report, and prints where it is.
+/// Reads the runs, writes the report, and prints its path.
 ///
 /// Errors: usage, for a folder without results or an impossible name; run, for a file that cannot be
 /// read or written.
@@ -70,7 +64,10 @@ pub fn run(options: &Options) -> Result<()> {
 fn check_name(path: &Path) -> Result<()> {
     let extension = path.extension().unwrap_or_default();
     if extension != "html" && extension != "htm" {
-        return Err(Error::usage(format!("{} is no name for the page: it ends with .html", path.display())));
+        return Err(Error::usage(format!(
+            "cannot write the page to {}: its name must end with .html",
+            path.display()
+        )));
     }
     Ok(())
 }
@@ -109,8 +106,8 @@ pub fn json(runs: &[Run]) -> String {
         "subjects": summary::subjects(&view).json(),
         "level": view.level,
         "warnings": summary::warnings(&view),
-        "findings": summary::findings(&view),
-        "parts": page::parts(&view).iter().map(part::Part::json).collect::<Vec<Value>>(),
+        "summary": sentence::sentence(&view),
+        "parts": page::parts(&view).iter().map(flash_kit::part::Part::json).collect::<Vec<Value>>(),
     });
     format!("{report:#}\n")
 }

@@ -1,24 +1,22 @@
 //! The page: one HTML file that needs nothing else, not even a script.
 //!
-//! `report::html` calls it. Styles stand in `style.css`. Pure.
+//! `report::html` calls it. The plot comes first, then the summary; the setup is at the end. Pure.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use flash_kit::number;
+use flash_kit::page::Page;
+use maud::{Markup, html};
 
-use super::part::Part;
-use super::summary;
 use super::view::View;
-use super::{levels, number, rest, shapes};
+use super::{levels, rest, shapes};
+use super::{sentence, summary};
+use flash_kit::part::Part;
 
-pub(crate) const STYLE: &str = include_str!("style.css");
-/// Opens folded tables for paper where the style alone cannot.
-pub(crate) const OPEN_FOR_PRINT: &str =
-    "addEventListener('beforeprint',()=>document.querySelectorAll('details').forEach(d=>d.open=true))";
-
-/// The parts that have something to say, in their order.
+/// The parts with content, in their order.
 pub(super) fn parts(view: &View) -> Vec<Part> {
-    let parts = vec![
-        summary::part(view),
+    let mut parts = vec![
         levels::profile(view),
+        summary::part(view),
+        levels::levels(view),
         shapes::cdf(view),
         shapes::deciles(view),
         levels::inversion(view),
@@ -31,42 +29,39 @@ pub(super) fn parts(view: &View) -> Vec<Part> {
         rest::server(view),
         rest::generator(view),
     ];
-    parts.into_iter().filter(|part| !part.is_empty()).collect()
+    parts.retain(|part| !part.is_empty());
+    // The plot of most use comes first: of a sweep the sizes, of one level its timeline.
+    let first = if view.is_sweep() {
+        "sweep"
+    } else if view.overlay().len() == 1 {
+        "timeline"
+    } else {
+        "profile"
+    };
+    if let Some(at) = parts.iter().position(|part| part.id == first) {
+        parts[..=at].rotate_right(1);
+    }
+    parts
 }
 
 /// The whole page.
 pub(super) fn page(view: &View) -> Markup {
-    let title = summary::title(view);
     let parts = parts(view);
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title) " · latency under load" }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                main {
-                    header {
-                        h1 { (title) }
-                        p class="sub" { (subtitle(view)) }
-                    }
-                    (warnings(view))
-                    (findings(view))
-                    @for part in &parts {
-                        (part.draw())
-                        @if part.id == "summary" { (contents(&parts)) (measured(view)) }
-                    }
-                    @if parts.is_empty() { (measured(view)) }
-                    footer { "Made by `flash report`. Latency counts from when a request was meant to start to its last byte." }
-                }
-                script { (PreEscaped(OPEN_FOR_PRINT)) }
-            }
+    let body = html! {
+        @for (index, part) in parts.iter().enumerate() {
+            (part.draw())
+            @if index == 0 { (contents(&parts)) }
         }
-    }
+        (setup(view))
+    };
+    let page = Page {
+        title: &summary::title(view),
+        subtitle: &subtitle(view),
+        summary: &sentence::sentence(view).unwrap_or_default(),
+        warnings: &summary::warnings(view),
+        footer: "Made by `flash report`. Latency counts from the intended start of a request to its last byte.",
+    };
+    page.draw(&body)
 }
 
 fn subtitle(view: &View) -> String {
@@ -84,41 +79,21 @@ fn subtitle(view: &View) -> String {
     words.join("; ")
 }
 
-fn warnings(view: &View) -> Markup {
-    let warnings = summary::warnings(view);
-    html! {
-        @if !warnings.is_empty() {
-            aside class="warnings" role="note" {
-                h2 { "Before you believe the figures" }
-                ul { @for warning in &warnings { li { (warning) } } }
-            }
-        }
-    }
-}
-
-fn findings(view: &View) -> Markup {
-    let findings = summary::findings(view);
-    html! {
-        @if !findings.is_empty() {
-            ul class="findings" { @for finding in &findings { li { (finding) } } }
-        }
-    }
-}
-
 fn contents(parts: &[Part]) -> Markup {
     html! {
         nav aria-label="Contents" {
             @for part in parts.iter().skip(1) { a href=(format!("#{}", part.id)) { (part.title) } }
+            a href="#setup" { "Setup" }
         }
     }
 }
 
-/// What was measured, on what, how.
-fn measured(view: &View) -> Markup {
+/// The servers, the machine, the workload and the settings.
+fn setup(view: &View) -> Markup {
     let subjects = Part { tables: vec![summary::subjects(view)], ..Part::default() };
     html! {
-        section id="measured" {
-            h2 { "What was measured" }
+        section id="setup" {
+            h2 { "Setup" }
             @for table in &subjects.tables { (table.draw()) }
             @for (index, run) in view.runs.iter().enumerate() {
                 @if view.runs.len() > 1 { h3 { "Run " (index + 1) } }

@@ -1,24 +1,26 @@
-//! The parts beside latency: score, ratios, where the time goes, failures, the server, the generator.
+//! The other parts: score, ratios, parts of the latency, failures, the server, the generator.
 //!
-//! The page calls it. It only draws figures that the run has. Pure.
+//! The page calls it. All figures come from the run. Pure.
 
-use super::bars::{ROWS_MAX, Row, Rows};
-use super::chart::{Chart, Line};
 use super::levels::ranges;
-use super::number;
-use super::part::{Cell, Part, Table, columns};
-use super::scale::{Scale, Unit};
-use super::style::Style;
+use super::summary::drop_empty_columns;
 use super::view::{Shown, View};
-use crate::results::{Latency, Measures, Ratio, Score};
+use crate::results::{Ratio, Score};
+use flash_kit::bars::{ROWS_MAX, Row, Rows};
+use flash_kit::chart::{Chart, Line};
+use flash_kit::number;
+use flash_kit::part::{Cell, Part, Table, columns};
+use flash_kit::scale::{Scale, Unit};
+use flash_kit::style::Style;
+use flash_load::measure::{Latency, Measures};
 
 /// The SPECweb99-style score.
 pub(super) fn score(view: &View) -> Part {
     let mut part = Part {
         id: "score",
         title: "Score: connections served at their pace".to_owned(),
-        lead: "The most simultaneous connections, each paced by its client, at which all still got the least bit \
-               rate. The steps are those of the search."
+        lead: "The highest number of simultaneous connections, each paced by its client, at which every connection \
+               still got the least bit rate."
             .to_owned(),
         ..Part::default()
     };
@@ -38,8 +40,8 @@ pub(super) fn score(view: &View) -> Part {
     let least = first.least_bits_per_s as f64 / 1000.0;
     let chart = Chart {
         title: "The slowest connection".to_owned(),
-        x_title: "connections at once".to_owned(),
-        y_title: "kbit/s of the slowest".to_owned(),
+        x_title: "simultaneous connections".to_owned(),
+        y_title: "slowest connection, kbit/s".to_owned(),
         x: Scale::linear(Unit::Number, 0.0, points().map(|point| point.0)),
         y: Scale::linear(Unit::Number, 0.0, points().map(|point| point.1).chain([least])),
         has_marks: true,
@@ -83,7 +85,7 @@ fn tries_table(scored: &[(&Shown, &Score)]) -> Table {
         }));
     }
     let columns =
-        columns(&["subject", "connections", "of them at pace", "slowest, kbit/s", "failed", "enough"]);
+        columns(&["subject", "connections", "connections at pace", "slowest, kbit/s", "failed", "passed"]);
     Table { title: "Steps of the search".to_owned(), columns, rows }
 }
 
@@ -93,8 +95,8 @@ pub(super) fn ratios(view: &View) -> Part {
         id: "ratios",
         title: "Compared with the first".to_owned(),
         lead:
-            "How many times as much as the first subject or phase of the run, with 95 % confidence intervals \
-               by bootstrap. An interval that crosses 1 means that there may be no difference."
+            "Multiples of the first subject or phase of the run, with 95 % confidence intervals by bootstrap. Where \
+               an interval holds 1, no difference can be told."
                 .to_owned(),
         ..Part::default()
     };
@@ -125,7 +127,7 @@ pub(super) fn ratios(view: &View) -> Part {
     let ends = rows.iter().flat_map(|row| row.range.into_iter().flatten().chain([row.marks[0].0]));
     let chart = Rows {
         title: "Ratio to the first, with 95 % intervals".to_owned(),
-        x_title: "times as much, log scale".to_owned(),
+        x_title: "times as much (log scale)".to_owned(),
         x: Scale::log(Unit::Times, ends.chain([1.0])),
         reference: Some(1.0),
         rows,
@@ -150,10 +152,14 @@ fn ratios_table(ratios: &[&Ratio]) -> Table {
             Cell::factor(ratio.ratio),
             Cell::maybe(ratio.interval, |[low, _]| Cell::factor(low)),
             Cell::maybe(ratio.interval, |[_, high]| Cell::factor(high)),
+            Cell::maybe(ratio.doubt.as_deref(), Cell::text),
         ]
     };
-    let columns = columns(&["measure", "level", "subject", "base", "ratio", "95 % from", "95 % to"]);
-    Table { title: "Ratios".to_owned(), columns, rows: ratios.iter().map(row).collect() }
+    let columns =
+        columns(&["measure", "level", "subject", "base", "ratio", "95 % from", "95 % to", "cannot be told"]);
+    let mut table = Table { title: "Ratios".to_owned(), columns, rows: ratios.iter().map(row).collect() };
+    drop_empty_columns(&mut table);
+    table
 }
 
 /// Connect, first byte, transfer.
@@ -182,15 +188,16 @@ pub(super) fn split(view: &View) -> Part {
             rows.push(head.into_iter().chain(times.map(Cell::figure)).collect());
         }
     }
-    let title = format!("Where the time goes {}", view.title_of(&picked));
-    let columns = columns(&["subject", "part", "mean, ms", "p50", "p90", "p99", "p99.9", "max"]);
+    let title = format!("Parts of the latency {}", view.title_of(&picked));
+    let columns =
+        columns(&["subject", "part", "mean, ms", "p50, ms", "p90, ms", "p99, ms", "p99.9, ms", "max, ms"]);
     let chart = "Parts of requests: 5th percentile to longest; thick: median to 99th percentile";
     Part {
         id: "split",
         title: title.trim_end().to_owned(),
         lead:
-            "Connect: until a new connection stood, of requests that opened one. First byte: from having a \
-               connection. Transfer: from the first byte to the last."
+            "Connect: until a new connection was open, for requests that opened one. First byte: from then, or from \
+               getting an open connection. Transfer: from the first byte to the last."
                 .to_owned(),
         charts: ranges(chart, entries.into_iter()).into_iter().collect(),
         tables: vec![Table { title: "Parts of requests".to_owned(), columns, rows }],
@@ -211,7 +218,7 @@ fn each_level(view: &View, of: impl Fn(&Measures) -> Vec<Vec<Cell>>) -> Vec<Vec<
     rows
 }
 
-/// Failures by kind, and what else happened to requests.
+/// Failures by kind, retries and connections.
 pub(super) fn failures(view: &View) -> Part {
     let by_kind = |measures: &Measures| {
         let share = |count: u64| Cell::share(count as f64 / measures.counts.asked.max(1) as f64);
@@ -226,7 +233,7 @@ pub(super) fn failures(view: &View) -> Part {
     };
     let kinds = Table {
         title: "Failures by kind".to_owned(),
-        columns: columns(&["subject", "level", "kind", "requests", "of those asked"]),
+        columns: columns(&["subject", "level", "kind", "requests", "share of the requests"]),
         rows: each_level(view, by_kind),
     };
     let requests = Table {
@@ -234,10 +241,10 @@ pub(super) fn failures(view: &View) -> Part {
         columns: columns(&[
             "subject",
             "level",
-            "asked",
-            "answered",
-            "failed",
-            "sent again",
+            "asked, requests",
+            "answered, requests",
+            "failed, requests",
+            "sent again, requests",
             "connections",
             "drain, s",
         ]),
@@ -253,31 +260,31 @@ pub(super) fn failures(view: &View) -> Part {
     }
 }
 
-/// What the servers used.
+/// CPU and memory of the servers.
 pub(super) fn server(view: &View) -> Part {
     let usage = |measures: &Measures| {
-        let row = |usage: &crate::results::Usage| {
+        let row = |usage: &flash_load::measure::Usage| {
             let cpu = [Cell::figure(usage.cpu_s), Cell::figure(usage.cpu_us_per_answer)];
             cpu.into_iter().chain([Cell::bytes(usage.memory_max_bytes)]).collect()
         };
         measures.server.as_ref().map(row).into_iter().collect()
     };
     let table = Table {
-        title: "CPU and memory".to_owned(),
-        columns: columns(&["subject", "level", "CPU, s", "CPU per answer, µs", "memory, most"]),
+        title: "CPU and memory of the servers".to_owned(),
+        columns: columns(&["subject", "level", "CPU, s", "CPU per answer, µs", "highest memory"]),
         rows: each_level(view, usage),
     };
     Part {
         id: "server",
-        title: "What the servers used".to_owned(),
-        lead: "CPU of user and system, of the process and its children. Memory is their own: resident, without files."
+        title: "CPU and memory".to_owned(),
+        lead: "CPU time of user and system, of the process and its children. Memory is resident and their own: no files."
             .to_owned(),
         charts: Vec::new(),
         tables: vec![table],
     }
 }
 
-/// Whether to believe the generator.
+/// How late and how busy the generator was.
 pub(super) fn generator(view: &View) -> Part {
     let row = |measures: &Measures| {
         let generator = &measures.generator;
@@ -290,18 +297,18 @@ pub(super) fn generator(view: &View) -> Part {
     let names = [
         "subject",
         "level",
-        "late, p99, ms",
-        "max, ms",
-        "sent late",
-        "no free connection",
+        "lateness p99, ms",
+        "lateness max, ms",
+        "sent late, requests",
+        "no free connection, requests",
         "busy",
         "threads",
     ];
     Part {
         id: "generator",
         title: "The generator".to_owned(),
-        lead: "How much later than intended it took requests up, how many it sent late by more than a millisecond, \
-               and how many found every connection in use. Its lateness is part of the latencies above."
+        lead: "How late the generator took requests up, how many it sent more than 1 ms late, and how many found every \
+               connection in use. Its lateness is part of all latencies here."
             .to_owned(),
         charts: Vec::new(),
         tables: vec![Table {

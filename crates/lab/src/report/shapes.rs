@@ -1,14 +1,14 @@
-//! The parts that show a whole distribution: CDFs, composition of deciles, the course of time.
+//! The parts that show a whole distribution: CDFs, composition of deciles, timelines.
 //!
-//! The page calls it. It only draws figures that the run has. Pure.
+//! The page calls it. All figures come from the run. Pure.
 
-use super::bars::Stack;
-use super::chart::{self, Chart, Line};
-use super::number;
-use super::part::{Cell, Part, Table, columns};
-use super::scale::{Scale, Unit};
 use super::view::{Picked, View};
-use crate::results::{CdfPoint, SizeSeries, TimelinePoint};
+use flash_kit::bars::Stack;
+use flash_kit::chart::{self, Chart, Line};
+use flash_kit::number;
+use flash_kit::part::{Cell, Part, Table, columns};
+use flash_kit::scale::{Scale, Unit};
+use flash_load::measure::{CdfPoint, SizeSeries, TimelinePoint};
 
 /// The tail is drawn down to one answer in ten thousand.
 const TAIL_SHARE_MIN: f64 = 1e-4;
@@ -37,8 +37,8 @@ pub(super) fn cdf(view: &View) -> Part {
         return part;
     }
     part.lead =
-        "Left: the share of the answers that took at most so long. Right: the share that took longer, \
-                 on a scale that shows the slowest of ten thousand. A line further to the left is better."
+        "First the share of the answers within a latency, then the share beyond it, down to one answer in ten \
+         thousand. A line further to the left is better."
             .to_owned();
     let line = |of: fn(&[CdfPoint]) -> Vec<(f64, f64)>| -> Vec<Line> {
         let line =
@@ -49,7 +49,7 @@ pub(super) fn cdf(view: &View) -> Part {
     let x = Scale::log(Unit::Milliseconds, latencies);
     let distribution = |title: &str, y_title: &str, y: Scale, lines: Vec<Line>| Chart {
         title: title.to_owned(),
-        x_title: "latency, log scale".to_owned(),
+        x_title: "latency (log scale)".to_owned(),
         y_title: y_title.to_owned(),
         x: x.clone(),
         y,
@@ -61,8 +61,8 @@ pub(super) fn cdf(view: &View) -> Part {
     };
     let tail = Scale::decades(Unit::Share, TAIL_SHARE_MIN, 1.0);
     let charts = [
-        distribution("Took at most so long", "share of the answers", Scale::share(), line(body)),
-        distribution("Took longer: the tail", "share of the answers, log scale", tail, line(tail_points)),
+        distribution("Latency up to", "share of the answers", Scale::share(), line(body)),
+        distribution("Latency beyond: the tail", "share of the answers (log scale)", tail, line(tail_points)),
     ];
     part.charts = chart::together(&charts);
     part.tables.push(cdf_table(&picked));
@@ -88,7 +88,7 @@ fn tail_points(cdf: &[CdfPoint]) -> Vec<(f64, f64)> {
 
 fn cdf_table(picked: &[Picked]) -> Table {
     let row = |(share, name): &(f64, &str)| {
-        // Shares are sums of parts: the last bits may be missing.
+        // Shares are sums: their last bits can be off.
         let at =
             |picked: &Picked| picked.measures.cdf.iter().find(|point| point.share >= share - 1e-9).copied();
         let cells =
@@ -96,23 +96,27 @@ fn cdf_table(picked: &[Picked]) -> Table {
         [Cell::text(name)].into_iter().chain(cells).collect()
     };
     let mut columns = columns(&["share of the answers"]);
-    columns.extend(picked.iter().map(|picked| picked.label.clone()));
-    Table { title: "Took at most, ms".to_owned(), columns, rows: SHARES.iter().map(row).collect() }
+    columns.extend(picked.iter().map(|picked| format!("{}, ms", picked.label)));
+    Table {
+        title: "Latency of each share of the answers, at most".to_owned(),
+        columns,
+        rows: SHARES.iter().map(row).collect(),
+    }
 }
 
-/// What sizes the fastest and the slowest answers have (blocking-induced-latency, figures 10, 11, 18).
+/// The sizes of the fastest and the slowest answers (blocking-induced-latency, figures 10, 11, 18).
 pub(super) fn deciles(view: &View) -> Part {
     let has_deciles =
         |picked: &Picked| !picked.measures.deciles.is_empty() && !picked.measures.series.is_empty();
     let picked: Vec<Picked> = view.picked().into_iter().filter(has_deciles).collect();
     let mut part = Part { id: "deciles", ..Part::default() };
     let Some(first) = picked.first() else { return part };
-    let title = format!("Which sizes are fast and which slow {}", view.title_of(&picked));
+    let title = format!("Sizes of fast and slow answers {}", view.title_of(&picked));
     part.title = title.trim_end().to_owned();
     part.lead =
-        "The answers by latency, in tenths from the fastest to the slowest, and the sizes in each. Where \
-                 latency follows size, small answers fill the left and large ones the right; where every \
-                 bar looks like the one of all, small answers waited as long as large ones."
+        "The answers in tenths, from the fastest to the slowest, and their sizes. Where latency follows size, \
+         small answers fill the left and large ones the right. Where every bar looks like \"all\", small answers \
+         waited as long as large ones."
             .to_owned();
     let stacks: Vec<Stack> = picked.iter().map(stack).collect();
     // Series that differ from subject to subject need a legend each.
@@ -164,24 +168,21 @@ fn deciles_table(picked: &Picked) -> Table {
         })
         .collect();
     rows.push(row("all".to_owned(), None, measures.series.iter().map(|series| series.share).collect()));
-    let mut columns = columns(&["tenth", "up to, ms"]);
+    let mut columns = columns(&["tenth", "latency at most, ms"]);
     columns.extend(measures.series.iter().map(series_name));
     Table { title: format!("{}: sizes in each tenth", picked.label), columns, rows }
 }
 
-/// The course of time.
+/// Latency and rates over time.
 pub(super) fn timeline(view: &View) -> Part {
     let has_course = |p: &Picked| p.measures.timeline.points.len() > 1 && p.measures.timeline.step_s > 0.0;
     let picked: Vec<Picked> = view.overlay().into_iter().filter(has_course).collect();
-    let title = format!("Course of time {}", view.title_of(&picked));
+    let title = format!("Timeline {}", view.title_of(&picked));
     let mut part = Part { id: "timeline", title: title.trim_end().to_owned(), ..Part::default() };
     if picked.is_empty() {
         return part;
     }
-    part.lead =
-        "By the time at which requests were meant to start: one that found the server stalled counts \
-                 from then."
-            .to_owned();
+    part.lead = "Each request counts at its intended start, even if the server was stalled then.".to_owned();
     let times: [(&str, PointMeasure); 3] =
         [("median", |p, _| p.p50_ms), ("99th percentile", |p, _| p.p99_ms), ("longest", |p, _| p.max_ms)];
     let rates: [(&str, PointMeasure); 2] = [
@@ -192,7 +193,7 @@ pub(super) fn timeline(view: &View) -> Part {
         let lines = |measures: &[(&str, PointMeasure)]| {
             let line = |(index, (name, of)): (usize, &(&str, PointMeasure))| Line {
                 label: (*name).to_owned(),
-                style: super::style::Style::of(index),
+                style: flash_kit::style::Style::of(index),
                 points: course(only, *of),
             };
             measures.iter().enumerate().map(line).collect::<Vec<_>>()
@@ -209,7 +210,7 @@ pub(super) fn timeline(view: &View) -> Part {
         for (name, of) in times {
             charts.push(course_chart(&format!("Latency, {name}"), true, false, lines(of)));
         }
-        let title = "Answered of the requests meant to start then";
+        let title = "Answers, by the intended start of their requests";
         charts.push(course_chart(title, false, false, lines(rates[1].1)));
         part.charts = chart::together(&charts);
     }
@@ -217,7 +218,7 @@ pub(super) fn timeline(view: &View) -> Part {
     part
 }
 
-/// A figure of a step, of which the length is the second argument.
+/// A figure of a step; the second argument is its length, seconds.
 type PointMeasure = fn(&TimelinePoint, f64) -> Option<f64>;
 
 fn course(picked: &Picked, of: PointMeasure) -> Vec<(f64, f64)> {
@@ -234,7 +235,7 @@ fn course_chart(title: &str, is_latency: bool, is_wide: bool, lines: Vec<Line>) 
     Chart {
         title: title.to_owned(),
         x_title: "time since the start".to_owned(),
-        y_title: if is_latency { "latency, log scale" } else { "requests per second" }.to_owned(),
+        y_title: if is_latency { "latency (log scale)" } else { "requests/s" }.to_owned(),
         x: Scale::linear(Unit::Seconds, 0.0, points().map(|point| point.0)),
         y: if is_latency {
             Scale::log(Unit::Milliseconds, heights)
@@ -261,7 +262,8 @@ fn timeline_table(picked: &Picked) -> Table {
             Cell::maybe(point.max_ms, Cell::figure),
         ]
     };
-    let columns = columns(&["from, s", "asked", "answered", "p50, ms", "p99, ms", "max, ms"]);
+    let columns =
+        columns(&["from, s", "asked, requests", "answered, requests", "p50, ms", "p99, ms", "max, ms"]);
     let rows = picked.measures.timeline.points.iter().enumerate().map(row).collect();
     Table { title: format!("{}: steps of {} s", picked.label, number::figure(step_s)), columns, rows }
 }

@@ -1,21 +1,20 @@
-//! The head of the report: what was measured, what to beware of, what was found.
+//! The head of the report: its title, its warnings, the table of the summary, the facts of the setup.
 //!
 //! The page and the JSON call it. It compares figures that the run has, and computes no others. Pure.
 
 use super::levels::failed_share;
-use super::number;
-use super::part::{Cell, Part, Table, columns};
-use super::view::{Picked, Shown, View, has_latency};
-use crate::results::{Measures, Run};
+use super::view::{Shown, View, has_latency};
+use crate::results::Run;
+use flash_kit::number;
+use flash_kit::part::{Cell, Part, Table, columns};
+use flash_load::measure::{Measures, validity};
 
 /// No more warnings are shown; the rest is counted.
 const WARNINGS_MAX: usize = 30;
 /// A title names no more servers.
 const NAMES_MAX: usize = 4;
-/// A sentence compares no more; the table has all.
-const SENTENCE_MAX: usize = 5;
-/// From this share of failed requests on, latencies tell less than half the story.
-const FAILED_SHARE_WARNED: f64 = 0.01;
+/// The column of [`growth`].
+const GROWTH: &str = "p99 growth";
 
 /// "flash, nginx and apache".
 pub(super) fn title(view: &View) -> String {
@@ -35,13 +34,15 @@ pub(super) fn title(view: &View) -> String {
     }
 }
 
-/// What must be known before any figure is believed.
+/// Reasons to doubt the figures, one line each.
 pub(super) fn warnings(view: &View) -> Vec<String> {
     let mut warnings = Vec::new();
     for shown in &view.subjects {
         if let Some(why) = &shown.subject.missing {
             warnings.push(format!("{}: parts are missing: {why}", shown.label));
         }
+        let doubts = shown.subject.capacity.iter().flat_map(|capacity| &capacity.doubts);
+        warnings.extend(doubts.map(|why| format!("{}: capacity in doubt: {why}", shown.label)));
         for measures in &shown.subject.levels {
             let whose = format!("{} {}", shown.label, view.at_name(measures));
             warnings.extend(warnings_of(&whose, measures));
@@ -56,76 +57,13 @@ pub(super) fn warnings(view: &View) -> Vec<String> {
 }
 
 fn warnings_of(whose: &str, measures: &Measures) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if let Some(limit) = &measures.generator.limit {
-        warnings.push(format!("{whose}: the generator was the limit, not the server: {limit}"));
-    }
-    if let Some(why) = &measures.ended_early {
-        warnings.push(format!("{whose}: ended early: {why}"));
-    }
+    let doubts = validity::warnings(measures).into_iter();
+    let mut warnings: Vec<String> = doubts.map(|doubt| format!("{whose}: {doubt}")).collect();
     if measures.records_lost > 0 {
         warnings
             .push(format!("{whose}: {} records are not in the file", number::count(measures.records_lost)));
     }
-    let failed = failed_share(measures);
-    if failed >= FAILED_SHARE_WARNED {
-        warnings.push(format!("{whose}: {} of the requests failed", number::percent(failed)));
-    }
     warnings
-}
-
-/// What the figures say, in sentences.
-pub(super) fn findings(view: &View) -> Vec<String> {
-    let mut found = view.picked();
-    // Servers from the best on; named levels in the order of the run.
-    if view.named().is_none() {
-        found.sort_by(|a, b| a.measures.latency.p99_ms.total_cmp(&b.measures.latency.p99_ms));
-    }
-    let mut findings = Vec::new();
-    if let [first, others @ ..] = &found[..]
-        && !others.is_empty()
-    {
-        let first_ms = first.measures.latency.p99_ms;
-        let other = |picked: &Picked| {
-            let p99_ms = picked.measures.latency.p99_ms;
-            let times = Some(p99_ms / first_ms).filter(|times| times.is_finite());
-            let times = times.map(|times| format!(", {}×", number::figure(times))).unwrap_or_default();
-            format!("{} ({}{times})", number::time(p99_ms), picked.label)
-        };
-        let mut words = vec![format!("{} ({})", number::time(first_ms), first.label)];
-        words.extend(some_of(others).map(other));
-        let level = match view.title_of(&found) {
-            words if words.is_empty() => String::new(),
-            words => format!("{}: ", capital(&words)),
-        };
-        findings
-            .push(format!("{level}99 of 100 requests were answered within {}.", listed(&words, found.len())));
-    }
-    let mut growths: Vec<(f64, &Shown)> =
-        view.drawn().filter_map(|shown| Some((growth(shown)?, shown))).collect();
-    growths.sort_by(|a, b| a.0.total_cmp(&b.0));
-    if !growths.is_empty() {
-        let one =
-            |(factor, shown): &(f64, &Shown)| format!("{}× on {}", number::figure(*factor), shown.label);
-        let words: Vec<String> = some_of(&growths).map(one).collect();
-        let words = listed(&words, growths.len());
-        findings.push(format!("From its lowest to its highest load the 99th percentile grows {words}."));
-    }
-    findings
-}
-
-/// The first few, and the last.
-fn some_of<T>(all: &[T]) -> impl Iterator<Item = &T> {
-    let few = if all.len() > SENTENCE_MAX { SENTENCE_MAX - 1 } else { all.len() };
-    all[..few].iter().chain(all[few..].last())
-}
-
-/// Words as a list; where some of `count` were left out, that is said.
-fn listed(words: &[String], count: usize) -> String {
-    match words.split_last() {
-        Some((last, others)) if words.len() < count => format!("{} … {last}", others.join(", ")),
-        _ => words.join(", "),
-    }
 }
 
 /// The 99th percentile at the highest load over that at the lowest.
@@ -149,7 +87,7 @@ fn capital(text: &str) -> String {
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
-/// The table of findings.
+/// The table of the summary.
 pub(super) fn part(view: &View) -> Part {
     let mut rows: Vec<Vec<Cell>> = Vec::new();
     if let Some(named) = view.named().filter(|named| named.len() > 1) {
@@ -161,12 +99,12 @@ pub(super) fn part(view: &View) -> Part {
         "subject",
         "capacity, answers/s",
         "capacity, Mb/s",
-        "answered/s",
+        "answered, answers/s",
         "p50, ms",
         "p99, ms",
         "p99.9, ms",
-        "p99 grows by",
-        "inversion",
+        GROWTH,
+        "inversion, 0 to 1",
         "failed",
         "CPU per answer, µs",
     ];
@@ -180,9 +118,12 @@ pub(super) fn part(view: &View) -> Part {
     };
     let mut table = Table { title, columns: columns(&names), rows };
     drop_empty_columns(&mut table);
+    let has_growth = table.columns.iter().any(|column| column == GROWTH);
+    let lead = "The p99 growth is the p99 at the highest load over the p99 at the lowest.";
     Part {
         id: "summary",
         title: "Summary".to_owned(),
+        lead: if has_growth { lead.to_owned() } else { String::new() },
         tables: vec![table, capacities(view)],
         ..Part::default()
     }
@@ -193,16 +134,23 @@ fn capacities(view: &View) -> Table {
     let row = |shown: &Shown| {
         let capacity = shown.subject.capacity.as_ref()?;
         let rounds = capacity.rounds_requests_per_s.iter().copied().filter(|rate| rate.is_finite());
-        if rounds.clone().count() < 2 {
+        let doubts = &capacity.doubts;
+        if rounds.clone().count() < 2 && doubts.is_empty() {
             return None;
         }
         let ends = [rounds.clone().fold(f64::INFINITY, f64::min), rounds.fold(f64::NEG_INFINITY, f64::max)];
         let head = [Cell::text(&shown.label), Cell::count(capacity.clients.into())];
-        Some(head.into_iter().chain(ends.map(Cell::figure)).collect())
+        let mark = match doubts.len() {
+            0 => Cell::None,
+            count => Cell::text(&format!("{count} of {} rounds", capacity.rounds_requests_per_s.len())),
+        };
+        Some(head.into_iter().chain(ends.map(Cell::figure)).chain([mark]).collect())
     };
-    let columns = columns(&["subject", "clients", "least, answers/s", "most, answers/s"]);
+    let columns = columns(&["subject", "clients", "least, answers/s", "most, answers/s", "in doubt"]);
     let rows = view.subjects.iter().filter_map(row).collect();
-    Table { title: "Capacity, over the rounds".to_owned(), columns, rows }
+    let mut table = Table { title: "Capacity, over the rounds".to_owned(), columns, rows };
+    drop_empty_columns(&mut table);
+    table
 }
 
 fn row(label: &str, shown: Option<&Shown>, measures: Option<&Measures>) -> Vec<Cell> {
@@ -223,7 +171,7 @@ fn row(label: &str, shown: Option<&Shown>, measures: Option<&Measures>) -> Vec<C
 }
 
 /// Columns without a figure say nothing.
-fn drop_empty_columns(table: &mut Table) {
+pub(super) fn drop_empty_columns(table: &mut Table) {
     let is_kept: Vec<bool> = (0..table.columns.len())
         .map(|at| table.rows.iter().any(|row| row.get(at) != Some(&Cell::None)))
         .collect();

@@ -2,27 +2,37 @@
 //!
 //! `load`, `profile` and `compare` call it through `report::table`. Pure.
 
+use flash_kit::text::{columns, wrapped};
+
 use super::levels::failed_share;
-use super::number::{self, NONE, figure};
 use super::summary;
 use super::view::{Shown, View, has_latency};
-use crate::results::{Measures, Ratio, Run};
+use crate::results::{CPU_PER_ANSWER, Ratio, Run};
+use flash_kit::number::{self, NONE, figure};
+use flash_load::measure::{Latency, Measures};
 
-/// What a terminal shows of a line.
-const COLUMNS_MAX: usize = 100;
-/// Names are not cut to less.
-const NAME_MIN: usize = 8;
 /// No more lines of one kind below the table; the report has all.
 const LINES_MAX: usize = 20;
 
 const HEADS: [&str; 13] = [
-    "level", "subject", "asked/s", "answ./s", "Mb/s", "mean ms", "p50", "p90", "p99", "p99.9", "max", "inv.",
-    "failed",
+    "level",
+    "subject",
+    "asked\nper s",
+    "answered\nper s",
+    "rate\nMb/s",
+    "mean\nms",
+    "p50\nms",
+    "p90\nms",
+    "p99\nms",
+    "p99.9\nms",
+    "max\nms",
+    "inversion\n0 to 1",
+    "failed\n%",
 ];
-/// Columns of names; the others are figures.
-const NAMES: usize = 2;
+/// The place of the subject; it is left out where there is only one.
+const SUBJECT: usize = 1;
 
-/// The table of a run, and what must be known besides.
+/// The table of a run, then capacities, failures, ratios, warnings and notes.
 pub(super) fn table(run: &Run) -> String {
     let view = View::new(std::slice::from_ref(run));
     let rows: Vec<Vec<String>> = each(&view).map(|(shown, measures)| row(&shown.label, measures)).collect();
@@ -30,7 +40,10 @@ pub(super) fn table(run: &Run) -> String {
     let warnings =
         summary::warnings(&view).into_iter().map(|warning| format!("warning: {warning}")).collect();
     let notes = run.notes.iter().map(|note| format!("note: {note}")).collect();
-    for lines in [capacities(&view), faults(&view), ratios(run), warnings, generator(&view), notes] {
+    let of_overload = overload(&view);
+    for lines in
+        [capacities(&view), faults(&view), of_overload, ratios(run), warnings, generator(&view), notes]
+    {
         let more = lines.len().saturating_sub(LINES_MAX);
         for line in lines.into_iter().take(LINES_MAX) {
             text += &wrapped(&number::plain(&line));
@@ -56,71 +69,21 @@ fn row(label: &str, measures: &Measures) -> Vec<String> {
         figure(measures.megabits_per_s),
     ];
     row.extend(times.map(time));
-    row.extend([maybe(measures.inversion), number::percent(failed_share(measures)).replace(' ', "")]);
+    row.extend([
+        maybe(measures.inversion),
+        number::percent(failed_share(measures)).trim_end_matches(" %").to_owned(),
+    ]);
     row
 }
 
-/// Rows below their heads; figures to the right. The subject stands only where there are several.
 fn aligned(mut rows: Vec<Vec<String>>, has_subjects: bool) -> String {
-    rows.insert(0, HEADS.map(str::to_owned).to_vec());
-    let chars = |text: &String| text.chars().count();
-    let mut widths: Vec<usize> = (0..HEADS.len())
-        .map(|at| rows.iter().filter_map(|row| row.get(at)).map(chars).max().unwrap_or(0))
-        .collect();
-    if !has_subjects {
-        widths[1] = 0;
+    let mut heads = HEADS.to_vec();
+    if has_subjects {
+        return columns(&heads, rows, &[0, SUBJECT]);
     }
-    // Names give way, the longer one first.
-    let spaces = widths.iter().filter(|width| **width > 0).count() - 1;
-    let mut over = (widths.iter().sum::<usize>() + spaces).saturating_sub(COLUMNS_MAX);
-    while over > 0 {
-        let longer = if widths[1] >= widths[0] { 1 } else { 0 };
-        if widths[longer] <= NAME_MIN {
-            break;
-        }
-        widths[longer] -= 1;
-        over -= 1;
-    }
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (at, (cell, &width)) in row.iter().zip(&widths).enumerate().filter(|(_, (_, width))| **width > 0)
-        {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            let cell = cut(cell, width);
-            line += &if at < NAMES { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
-        }
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
-}
-
-pub(crate) fn cut(text: &str, chars_max: usize) -> String {
-    if text.chars().count() <= chars_max {
-        return text.to_owned();
-    }
-    text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
-}
-
-/// Broken between words where it is longer than a line, the rest set in.
-pub(crate) fn wrapped(line: &str) -> String {
-    let (mut text, mut chars) = (String::new(), 0);
-    for word in line.split(' ') {
-        let more = word.chars().count();
-        if chars > 0 && chars + 1 + more > COLUMNS_MAX {
-            text += "\n  ";
-            chars = 2;
-        } else if chars > 0 {
-            text.push(' ');
-            chars += 1;
-        }
-        text += word;
-        chars += more;
-    }
-    text + "\n"
+    heads.remove(SUBJECT);
+    rows.iter_mut().for_each(|row| drop(row.remove(SUBJECT)));
+    columns(&heads, rows, &[0])
 }
 
 fn capacities(view: &View) -> Vec<String> {
@@ -128,7 +91,9 @@ fn capacities(view: &View) -> Vec<String> {
     for shown in &view.subjects {
         if let Some(capacity) = &shown.subject.capacity {
             let rates = (figure(capacity.requests_per_s), figure(capacity.megabits_per_s));
-            lines.push(format!("{}: capacity {} answers/s, {} Mb/s", shown.label, rates.0, rates.1));
+            // The warnings give the reasons.
+            let mark = if capacity.doubts.is_empty() { "" } else { " (in doubt)" };
+            lines.push(format!("{}: capacity {} answers/s, {} Mb/s{mark}", shown.label, rates.0, rates.1));
         }
         if let Some(score) = &shown.subject.score {
             lines.push(format!("{}: score {} connections", shown.label, score.connections));
@@ -150,25 +115,65 @@ fn faults(view: &View) -> Vec<String> {
     lines
 }
 
-/// The ratios that most ask for, at the last level; the report has all.
+/// Response times and connections of levels whose figures of overload are there.
+fn overload(view: &View) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (shown, measures) in each(view) {
+        let Some(overload) = &measures.overload else { continue };
+        let mean = |latency: Option<Latency>| match latency {
+            Some(latency) => number::time(latency.mean_ms),
+            None => NONE.to_owned(),
+        };
+        let place = format!("{} {}", shown.label, view.at_name(measures));
+        let mut times = format!("mean response time {}", mean(overload.complete));
+        if let Some(largest) = &overload.largest {
+            times += &format!(
+                "; of the largest {} ({} bytes and more) {}",
+                number::percent(1.0 - largest.from_share),
+                number::count(largest.bytes_min),
+                mean(largest.latency)
+            );
+        }
+        times +=
+            &format!("; of requests completed while requests arrived {}", mean(overload.complete_in_time));
+        lines.push(format!("{place}: {times}"));
+        let incomplete = overload.incomplete.total();
+        lines.push(format!(
+            "{place}: {} of {} requests incomplete; {} retries; open connections: {} on average, {} at most",
+            number::count(incomplete),
+            number::count(measures.counts.asked),
+            number::count(measures.counts.retried),
+            figure(overload.open_mean),
+            number::count(overload.open_max)
+        ));
+    }
+    lines
+}
+
+/// Capacity, and the median, the p99 and the CPU time at the last level; the report has all ratios.
 fn ratios(run: &Run) -> Vec<String> {
     let last = run.ratios.iter().rev().find_map(|ratio| ratio.level.as_deref());
     let asked_for = |ratio: &&Ratio| {
         ratio.level.is_none()
-            || ratio.level.as_deref() == last && matches!(ratio.measure.as_str(), "p50" | "p99")
+            || ratio.level.as_deref() == last
+                && matches!(ratio.measure.as_str(), "p50" | "p99" | CPU_PER_ANSWER)
     };
     let line = |ratio: &Ratio| {
         let level = ratio.level.as_deref().map(|level| format!(" at {level}")).unwrap_or_default();
-        let interval = ratio
-            .interval
-            .map_or_else(String::new, |[low, high]| format!(" ({} to {}, 95 %)", figure(low), figure(high)));
+        let interval = ratio.interval.map_or_else(String::new, |[low, high]| {
+            format!(" (95 % interval {} to {})", figure(low), figure(high))
+        });
         let times = figure(ratio.ratio);
-        format!("{}{level}: {} / {} = {times}{interval}", ratio.measure, ratio.subject, ratio.base)
+        let doubt = ratio.doubt.as_deref().map(|why| format!(" (cannot be told: {why})")).unwrap_or_default();
+        format!(
+            "{}{level}: {} / {} = {times} times{interval}{doubt}",
+            ratio.measure, ratio.subject, ratio.base
+        )
     };
     run.ratios.iter().filter(asked_for).map(line).collect()
 }
 
-/// What the generator did to the figures, over all levels.
+/// Late and queued requests over all levels.
 fn generator(view: &View) -> Vec<String> {
     let sum = |of: fn(&Measures) -> u64| {
         each(view).fold(0_u64, |sum, (_, measures)| sum.saturating_add(of(measures)))
@@ -179,12 +184,12 @@ fn generator(view: &View) -> Vec<String> {
     if late > 0 {
         let late = number::count(late);
         lines.push(format!(
-            "the generator sent {late} late by more than 1 ms, by {} at most",
+            "the generator sent {late} requests more than 1 ms late, by {} at most",
             number::time(most_ms)
         ));
     }
     if queued > 0 {
-        lines.push(format!("{} arrivals found no free connection", number::count(queued)));
+        lines.push(format!("{} requests found no free connection", number::count(queued)));
     }
     lines
 }

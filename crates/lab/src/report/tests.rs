@@ -1,11 +1,11 @@
-//! The report as a whole: that it is well formed, says what the runs say, and stands whatever they hold.
+//! Tests of the report as a whole: it is well formed, has the figures of the runs, and no figures break it.
 
 use serde_json::Value;
 
 use super::*;
-use crate::results::{
-    Capacity, CdfPoint, Counts, Decile, Generator, Latency, Machine, Measures, Ratio, Score, ScoreTry,
-    SizeSeries, Subject, Timeline, TimelinePoint, Usage,
+use crate::results::{Capacity, Machine, Ratio, Score, ScoreTry, Subject};
+use flash_load::measure::{
+    CdfPoint, Counts, Decile, Generator, Latency, Measures, SizeSeries, Timeline, TimelinePoint, Usage,
 };
 
 fn latency(p50_ms: f64) -> Latency {
@@ -49,11 +49,15 @@ fn measures(name: &str, p50_ms: f64) -> Measures {
         timeline: Timeline { step_s: 1.0, points: vec![point; 3] },
         generator: Generator {
             threads: 1,
+            late_mean_ms: 0.0,
+            late_p50_ms: 0.0,
             late_p99_ms: 0.01,
             late_max_ms: 0.5,
             busy_share: 0.3,
             limit: None,
         },
+        in_memory_share: None,
+        overload: None,
         server: Some(Usage { cpu_s: 1.0, cpu_us_per_answer: 100.0, memory_max_bytes: 1_000_000 }),
         records: None,
         records_lost: 0,
@@ -74,6 +78,7 @@ fn subject(name: &str, p50_ms: f64, levels: &[&str]) -> Subject {
             megabits_per_s: 100.0,
             rounds_requests_per_s: vec![1234.0],
             clients: 64,
+            doubts: Vec::new(),
         }),
         levels: levels.iter().enumerate().map(slower).collect(),
         rounds: Vec::new(),
@@ -125,6 +130,7 @@ fn full() -> Run {
         base: "flash".to_owned(),
         ratio: 4.0,
         interval: Some([3.5, 4.5]),
+        doubt: None,
     }];
     run
 }
@@ -243,12 +249,13 @@ fn each_part_is_there_when_there_is_data_for_it() {
         parts.iter().map(|part| part["id"].as_str().unwrap().to_owned()).collect()
     };
     let all = [
-        "summary",
+        "sweep",
         "profile",
+        "summary",
+        "levels",
         "cdf",
         "deciles",
         "inversion",
-        "sweep",
         "timeline",
         "score",
         "ratios",
@@ -262,26 +269,106 @@ fn each_part_is_there_when_there_is_data_for_it() {
     let level = &mut bare.subjects[0].levels[0];
     (level.cdf, level.deciles, level.timeline.points) = (Vec::new(), Vec::new(), Vec::new());
     (level.connect, level.first_byte, level.server) = (None, None, None);
-    assert_eq!(ids(bare), ["summary", "profile", "failures", "generator"]);
+    assert_eq!(ids(bare), ["profile", "summary", "levels", "failures", "generator"]);
+}
+
+fn sentence_of(run: Run) -> String {
+    sentence::sentence(&View::new(&[run])).unwrap_or_default()
+}
+
+fn p99(subject: &str, ratio: f64, interval: Option<[f64; 2]>) -> Ratio {
+    let text = str::to_owned;
+    let (measure, level) = (text("p99"), Some(text("0.95")));
+    Ratio { measure, level, subject: text(subject), base: text("flash"), ratio, interval, doubt: None }
 }
 
 #[test]
-fn the_findings_are_those_of_the_figures() {
-    // At 0.95, the third level, p99 is 3 × 10 ms and 3 × 40 ms; at 0.20 a third of that.
-    let runs = [two()];
-    let found = summary::findings(&View::new(&runs));
+fn the_sentence_names_the_winner_and_the_factor() {
+    // At 0.95, the third level, p99 is 3 × 10 ms and 3 × 40 ms, all at 1,000 requests/s.
+    let told = "At 1,000 requests/s flash's p99 is 30.0 ms, nginx's 120 ms: 4.00 times";
+    assert_eq!(sentence_of(two()), format!("{told}. There is no interval: a rerun may differ."));
+    let with_interval = |interval| Run { ratios: vec![p99("nginx", 4.0, Some(interval))], ..two() };
     assert_eq!(
-        found,
-        [
-            "At load 0.95: 99 of 100 requests were answered within 30.0 ms (flash), 120 ms (nginx, 4.00×).",
-            "From its lowest to its highest load the 99th percentile grows 3.00× on flash, 3.00× on nginx."
-        ]
+        sentence_of(with_interval([3.5, 4.5])),
+        format!("{told} (3.50 to 4.50). Ranges are 95 % intervals.")
+    );
+    let none = "At 1,000 requests/s flash's p99 is 30.0 ms, nginx's 120 ms: no difference can be told (0.900 to 9.00 times). \
+                Ranges are 95 % intervals.";
+    assert_eq!(sentence_of(with_interval([0.9, 9.0])), none);
+}
+
+#[test]
+fn two_that_are_compared_with_a_third_get_the_widest_interval() {
+    let mut run = two();
+    run.subjects.push(subject("h2o", 2.0, &["0.20", "0.80", "0.95"]));
+    run.subjects[0] = subject("flash", 9.0, &["0.20", "0.80", "0.95"]);
+    run.ratios = vec![p99("nginx", 0.4, Some([0.3, 0.5])), p99("h2o", 0.2, Some([0.1, 0.25]))];
+    let told = sentence_of(run);
+    // nginx over h2o: 0.4 / 0.2, from 0.3 / 0.25 to 0.5 / 0.1. flash over h2o: 1 / 0.2.
+    let wanted = "h2o's p99 is 60.0 ms, nginx's 120 ms: 2.00 times (1.20 to 5.00); flash's 270 ms: 5.00 times (4.00 to \
+                  10.0). Ranges are 95 % intervals.";
+    assert!(told.ends_with(wanted), "{told}");
+}
+
+#[test]
+fn a_level_that_does_not_count_wins_nothing() {
+    let mut run = two();
+    run.subjects[0].levels[2].counts.failed = [("reset".to_owned(), 500)].into();
+    let wanted = "nginx's p99 is 120 ms, flash's 30.0 ms: 5.00 % of the requests failed.";
+    assert!(sentence_of(run.clone()).contains(wanted), "{}", sentence_of(run));
+    run.subjects[1].levels[2].answered_per_s = 900.0;
+    let told = sentence_of(run.clone());
+    assert!(
+        told.contains("no winner can be told") && told.contains("nginx: overloaded, with 90.0 %"),
+        "{told}"
+    );
+    run.subjects[1].levels[2] = Measures { answered_per_s: 900.0, ..measures("0.95", 12.0) };
+    run.subjects[0].levels[2] = measures("0.95", 3.0);
+    let told = sentence_of(run);
+    assert!(
+        told.contains(
+            "nginx's 120 ms: 4.00 times, overloaded, with 90.0 % of the requests answered in time."
+        ),
+        "{told}"
     );
 }
 
 #[test]
+fn phases_of_one_server_are_compared_as_the_run_compares_them() {
+    let mut run = run_of(vec![subject("flash", 1.0, &["hot alone", "hot with cold", "cold"])]);
+    assert!(sentence_of(run.clone()).starts_with("The p99 of each level: hot alone 10.0 ms"));
+    let ratio = p99("hot with cold", 2.0, Some([0.8, 3.0]));
+    run.ratios = vec![Ratio { base: "hot alone".to_owned(), level: None, ..ratio }];
+    let wanted = "The p99 from hot alone to hot with cold: on flash 10.0 ms to 20.0 ms: no difference can be told \
+                  (0.800 to 3.00 times). Ranges are 95 % intervals.";
+    assert_eq!(sentence_of(run.clone()), wanted);
+    // Several servers have ratios of their own, and are shown at the compared phase, not at the last one.
+    let ratio = run.ratios.remove(0);
+    let of = |server: &str, ratio: Ratio| Ratio {
+        subject: format!("{server}, hot with cold"),
+        base: format!("{server}, hot alone"),
+        ..ratio
+    };
+    run.subjects.insert(0, subject("nginx", 2.0, &["hot alone", "hot with cold", "cold"]));
+    run.ratios = vec![of("nginx", ratio.clone()), of("flash", Ratio { interval: Some([1.5, 3.0]), ..ratio })];
+    run.subjects[0].levels[1].answered_per_s = 500.0;
+    let wanted = "The p99 from hot alone to hot with cold: on flash 10.0 ms to 20.0 ms: 2.00 times (1.50 to 3.00); on \
+                  nginx 20.0 ms to 40.0 ms: no difference can be told (0.800 to 3.00 times), overloaded, with 50.0 % of the \
+                  requests answered in time. Ranges are 95 % intervals.";
+    assert_eq!(sentence_of(run.clone()), wanted);
+    assert_eq!(View::new(&[run]).level, Some("hot with cold"));
+}
+
+#[test]
+fn servers_without_a_common_level_are_not_compared() {
+    let levels = |name, level| subject(name, 1.0, &[level]);
+    let told = sentence_of(run_of(vec![levels("a", "0.20"), levels("b", "0.95")]));
+    assert!(told.starts_with("No winner can be told"), "{told}");
+}
+
+#[test]
 fn a_load_of_anything_but_the_own_capacity_is_not_called_that() {
-    let own = "load, as a fraction of the server";
+    let own = "load, fraction of the server";
     let mut run = two();
     for subject in &mut run.subjects {
         for level in &mut subject.levels {
@@ -289,10 +376,10 @@ fn a_load_of_anything_but_the_own_capacity_is_not_called_that() {
         }
     }
     let page_of = |run: &Run| html(std::slice::from_ref(run));
-    assert!(page_of(&run).contains(own) && page_of(&run).contains("under infinite demand"));
+    assert!(page_of(&run).contains(own) && page_of(&run).contains("Load 1 is each server's own"));
     // As with --relative-to: the same rates for all, whatever each can do.
     run.subjects[1].capacity.as_mut().unwrap().requests_per_s = 2000.0;
-    assert!(!page_of(&run).contains(own) && !page_of(&run).contains("under the same strain"));
+    assert!(!page_of(&run).contains(own) && !page_of(&run).contains("Load 1 is each server's own"));
     run.subjects[1].capacity = None;
     assert!(!page_of(&run).contains(own));
 }
@@ -322,18 +409,22 @@ fn subjects_of_one_name_are_told_apart() {
 }
 
 #[test]
-fn warnings_come_first() {
+fn the_sentence_and_the_number_of_warnings_come_before_the_plot() {
     let mut run = two();
     let level = &mut run.subjects[1].levels[2];
-    level.generator.limit = Some("its thread was busy".to_owned());
+    level.generator.limit = Some("it was late".to_owned());
+    level.generator.late_p99_ms = 5.0;
     level.ended_early = Some("interrupted".to_owned());
     level.counts.failed = [("reset".to_owned(), 500)].into();
     let page = html(&[run.clone()]);
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}"));
-    assert!(at("the generator was the limit, not the server: its thread was busy") < at("Summary"));
-    assert!(at("nginx at load 0.95: ended early: interrupted") < at("Summary"));
-    assert!(at("nginx at load 0.95: 5.00 % of the requests failed") < at("Summary"));
-    assert!(table(&run).contains("warning: nginx at load 0.95: the generator was the limit"));
+    assert!(at("class=\"answer\">At 1,000 requests/s") < at("<summary>3 warnings"));
+    for warning in ["generator: it was late", "ended early: interrupted", "failures: 5.00 % of the requests"]
+    {
+        assert!(at(&format!("<li>nginx at load 0.95: {warning}")) < at("<figure"), "{warning}");
+    }
+    assert!(at("<figure") < at("<table") && at("<table") < at("<h2>Setup"));
+    assert!(table(&run).contains("warning: nginx at load 0.95: generator: it was late"));
     assert!(table(&run).contains("nginx at load 0.95: failed: 500 reset"));
 }
 
@@ -341,8 +432,8 @@ fn warnings_come_first() {
 fn the_json_has_the_figures_of_the_tables() {
     let report: Value = serde_json::from_str(&json(&[two()])).unwrap();
     assert_eq!(report["level"], "0.95");
-    let table = &report["parts"][1]["tables"][0];
-    assert_eq!(table["columns"][10], "p99");
+    let table = &report["parts"][2]["tables"][0];
+    assert_eq!(table["columns"][10], "p99, ms");
     // Two subjects at each of three levels; the last row is nginx at 0.95.
     assert_eq!(table["rows"].as_array().unwrap().len(), 6);
     let row = &table["rows"][5];
@@ -354,9 +445,9 @@ fn the_json_has_the_figures_of_the_tables() {
 fn the_terminal_has_a_line_for_each_level_within_its_width() {
     let mut run = two();
     let text = table(&run);
-    let row: Vec<&str> = text.lines().nth(6).unwrap().split_whitespace().collect();
+    let row: Vec<&str> = text.lines().nth(7).unwrap().split_whitespace().collect();
     let wanted = [
-        "0.95", "nginx", "1,000", "1,000", "80.0", "24.0", "12.0", "48.0", "120", "240", "480", "0.250", "0%",
+        "0.95", "nginx", "1,000", "1,000", "80.0", "24.0", "12.0", "48.0", "120", "240", "480", "0.250", "0",
     ];
     assert_eq!(row, wanted);
     run.subjects[0].name = "a long name ".repeat(10);
@@ -366,38 +457,38 @@ fn the_terminal_has_a_line_for_each_level_within_its_width() {
     }
 }
 
-/// A folder that is removed at the end of its test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("flash-report-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+#[test]
+fn a_ratio_in_doubt_says_so_on_the_page_and_on_the_terminal() {
+    let mut run = two();
+    run.ratios = vec![p99("nginx", 4.0, Some([3.0, 5.0]))];
+    let why = "overloaded in 2 of 10 rounds";
+    assert!(!html(&[run.clone()]).contains("cannot be told"), "no column without a doubt");
+    (run.ratios[0].interval, run.ratios[0].doubt) = (None, Some(why.to_owned()));
+    assert!(html(&[run.clone()]).contains(why));
+    assert!(table(&run).contains(&format!("cannot be told: {why}")));
+    let why = "round 1: failures: 2.00 % of the requests";
+    run.subjects[1].capacity.as_mut().unwrap().doubts = vec![why.to_owned()];
+    let page = html(&[run.clone()]);
+    assert!(page.contains(&format!("nginx: capacity in doubt: {why}")) && page.contains("1 of 1 rounds"));
+    assert!(table(&run).contains("100 Mb/s (in doubt)"), "{}", table(&run));
 }
 
 #[test]
 fn a_folder_becomes_a_page_and_its_figures() {
-    let folder = Folder::new("page");
-    folder::write(&folder.0, &full()).unwrap();
-    let options = Options { folders: vec![folder.0.clone(), folder.0.clone()], out: None };
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().join("results");
+    folder::write(&folder, &full()).unwrap();
+    let options = Options { folders: vec![folder.clone(), folder.clone()], out: None };
     run(&options).unwrap();
-    let page = std::fs::read_to_string(folder.0.join(REPORT_FILE)).unwrap();
+    let page = std::fs::read_to_string(folder.join(REPORT_FILE)).unwrap();
     assert_eq!(page, html(&[full(), full()]));
-    let figures = std::fs::read_to_string(folder.0.join("report.json")).unwrap();
+    let figures = std::fs::read_to_string(folder.join("report.json")).unwrap();
     assert_eq!(figures, json(&[full(), full()]));
-    let out = folder.0.join("other.html");
-    run(&Options { out: Some(out.clone()), folders: vec![folder.0.clone()] }).unwrap();
+    let out = folder.join("other.html");
+    run(&Options { out: Some(out.clone()), folders: vec![folder.clone()] }).unwrap();
     assert!(out.exists() && out.with_extension("json").exists());
     for out in ["x.json", "x", "run.json"] {
-        let options = Options { out: Some(folder.0.join(out)), folders: vec![folder.0.clone()] };
+        let options = Options { out: Some(folder.join(out)), folders: vec![folder.clone()] };
         assert_eq!(run(&options).unwrap_err().exit_code(), 2, "{out}");
     }
     assert_eq!(run(&Options { folders: Vec::new(), out: None }).unwrap_err().exit_code(), 2);
@@ -405,11 +496,12 @@ fn a_folder_becomes_a_page_and_its_figures() {
 
 #[test]
 fn a_folder_that_holds_no_results_is_said_to() {
-    let folder = Folder::new("bad");
-    let read = || folder::read(&folder.0).unwrap_err();
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().join("results");
+    let read = || folder::read(&folder).unwrap_err();
     assert!(read().exit_code() == 2 && read().to_string().contains("holds no run.json"), "{}", read());
-    std::fs::create_dir_all(&folder.0).unwrap();
-    let put = |text: &str| std::fs::write(folder.0.join(folder::RUN_FILE), text).unwrap();
+    std::fs::create_dir_all(&folder).unwrap();
+    let put = |text: &str| std::fs::write(folder.join(folder::RUN_FILE), text).unwrap();
     put("{\"format\": 99, \"else\": 1}");
     assert!(read().exit_code() == 1 && read().to_string().contains("has format 99"), "{}", read());
     let whole = serde_json::to_string(&two()).unwrap();
@@ -418,5 +510,5 @@ fn a_folder_that_holds_no_results_is_said_to() {
         assert!(read().exit_code() == 1 && read().to_string().contains("damaged"), "{}", read());
     }
     put(&whole);
-    assert_eq!(folder::read(&folder.0).unwrap().subjects.len(), 2);
+    assert_eq!(folder::read(&folder).unwrap().subjects.len(), 2);
 }

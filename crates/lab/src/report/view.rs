@@ -1,25 +1,26 @@
-//! What of the runs is shown together: names for all subjects, and the level at which they are compared.
+//! The subjects of all runs under names of their own, and the level at which they are compared.
 //!
 //! Made once for a report; the modules that make parts ask it. Pure.
 
 use std::collections::BTreeMap;
 
-use super::number;
-use super::style::Style;
-use crate::results::{Latency, Measures, Run, Subject};
+use crate::results::{Run, Subject};
+use flash_kit::number;
+use flash_kit::style::Style;
+use flash_load::measure::{Latency, Measures};
 
 /// With more subjects than this, only the largest data set of each server is drawn; tables have all.
 const OVERLAY_MAX: usize = 8;
 /// No chart has more lines.
 const LINES_MAX: usize = 24;
-/// So many levels are drawn beside one another, when there is one subject.
+/// At most this many levels of one subject are drawn beside one another.
 const LEVELS_MAX: usize = 12;
 /// Subjects without load levels are shown at every level while that makes no more lines than this.
 const NAMED_LEVELS_MAX: usize = 8;
 /// A longer name of a subject is cut.
 const NAME_CHARS_MAX: usize = 40;
 
-/// All that is shown.
+/// All shown subjects.
 pub(super) struct View<'a> {
     pub(super) runs: &'a [Run],
     /// Every subject of every run.
@@ -53,7 +54,7 @@ pub(super) fn has_latency(measures: &Measures) -> bool {
 impl<'a> View<'a> {
     pub(super) fn new(runs: &'a [Run]) -> Self {
         let mut subjects = labelled(runs);
-        let level = common_level(&subjects);
+        let level = compared_level(runs, &subjects).or_else(|| common_level(&subjects));
         let largest = |shown: &Shown| {
             let others = subjects.iter().filter(|other| other.name == shown.name);
             others.map(|other| other.subject.dataset_bytes).max() == Some(shown.subject.dataset_bytes)
@@ -103,7 +104,7 @@ impl<'a> View<'a> {
         Some(all.iter().copied().enumerate().map(pick).collect())
     }
 
-    /// What is compared: each drawn subject at the common level, or the named levels.
+    /// The compared measures: each drawn subject at the common level, or the named levels.
     pub(super) fn picked(&self) -> Vec<Picked<'a>> {
         let pick = |shown: &Shown<'a>| {
             let measures = self.at_level(shown)?;
@@ -112,8 +113,7 @@ impl<'a> View<'a> {
         self.named().unwrap_or_else(|| self.drawn().filter_map(pick).collect())
     }
 
-    /// What is laid over one another in charts of a whole distribution: the loads of one subject, or
-    /// what is compared.
+    /// The lines of charts of a whole distribution: the loads of one subject, or the compared measures.
     pub(super) fn overlay(&self) -> Vec<Picked<'a>> {
         let all = self.levels();
         if self.drawn.len() != 1 || all.len() > LEVELS_MAX || self.named().is_some() {
@@ -145,7 +145,10 @@ impl<'a> View<'a> {
     /// "at load 0.95", or "· " and the level's name.
     pub(super) fn at_name(&self, measures: &Measures) -> String {
         let name = number::plain(&measures.name);
-        if measures.load_level.is_some() { format!("at load {name}") } else { format!("· {name}") }
+        match measures.load_level {
+            Some(_) => format!("at load {}", name.trim_start_matches("load ")),
+            None => format!("· {name}"),
+        }
     }
 
     /// The level at which subjects are compared, in words.
@@ -205,6 +208,25 @@ fn name_of(subject: &Subject) -> String {
         None if name.is_empty() => "(no name)".to_owned(),
         None => name,
     }
+}
+
+/// Whether a name in a ratio is that of a phase of a server: of the phase alone, or of both.
+pub(super) fn is_phase(name: &str, server: &str, level: &str) -> bool {
+    let of_server = name.strip_prefix(server).and_then(|rest| rest.strip_prefix(", "));
+    name == level || of_server == Some(level)
+}
+
+/// The phase that the runs compare with another one, where they do.
+fn compared_level<'a>(runs: &'a [Run], subjects: &[Shown<'a>]) -> Option<&'a str> {
+    let mut ratios = runs.iter().flat_map(|run| &run.ratios).filter(|ratio| ratio.level.is_none());
+    ratios.find_map(|ratio| {
+        let phases =
+            subjects.iter().flat_map(|shown| shown.subject.levels.iter().map(move |level| (shown, level)));
+        let mut phases = phases.filter(|(_, level)| has_latency(level));
+        let (_, level) =
+            phases.find(|(shown, level)| is_phase(&ratio.subject, &shown.subject.name, &level.name))?;
+        Some(level.name.as_str())
+    })
 }
 
 /// The highest level that every measured subject has; of levels without a load the last one.

@@ -1,23 +1,24 @@
 //! The folder of a run: `run.json` in it, written and read.
 //!
-//! The commands that measure write one, the report reads several. It looks into no other file.
+//! The commands that measure write one; the report and `flash experiment judge` read several, compressed or not.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
 
 use serde::Deserialize;
 
 use super::{FORMAT, Run};
-use crate::error::{Error, Result};
+use flash_kit::{Error, Result};
+use flash_load::gzip;
 
 /// The name of the file of results, in the folder of a run.
 pub const RUN_FILE: &str = "run.json";
 
 /// A larger file was not written by the lab: its records are kept elsewhere.
-const RUN_BYTES_MAX: u64 = 256 << 20;
+const BYTES_MAX: u64 = 256 << 20;
 
-/// What is read first, since the rest may mean something else in another format.
+/// The part that is read first, since the rest may mean something else in another format.
 #[derive(Deserialize)]
 struct Head {
     format: u32,
@@ -50,34 +51,41 @@ pub fn write_whole(path: &Path, text: &str) -> Result<()> {
     })
 }
 
-/// Reads `run.json` of `folder`.
+/// The text of a file of `folder`, or of the same name with `.gz` and compressed; none when there is neither.
+///
+/// Errors: run, for a file that cannot be read or is larger than the lab writes.
+pub fn text(folder: &Path, name: &str) -> Result<Option<String>> {
+    let plain = folder.join(name);
+    let path = if plain.exists() { plain } else { folder.join(format!("{name}.gz")) };
+    if !path.exists() {
+        return Ok(None);
+    }
+    let mut text = String::new();
+    let read = gzip::open(&path)?.take(BYTES_MAX + 1).read_to_string(&mut text);
+    read.map_err(|why| Error::file("read", &path, &why))?;
+    if text.len() as u64 > BYTES_MAX {
+        let path = path.display();
+        return Err(Error::run(format!("{path} is larger than {BYTES_MAX} bytes: the lab did not write it")));
+    }
+    Ok(Some(text))
+}
+
+/// Reads `run.json` of `folder`, or `run.json.gz`.
 ///
 /// Errors: usage, for a folder without results; run, for a file that cannot be read, is of another
 /// format or is damaged.
 pub fn read(folder: &Path) -> Result<Run> {
     let path = folder.join(RUN_FILE);
-    let file = match fs::File::open(&path) {
-        Ok(file) => file,
-        Err(why) if matches!(why.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Err(Error::usage(format!(
-                "{} holds no {RUN_FILE}: give a folder that a command of the lab wrote, such as `flash profile`",
-                folder.display()
-            )));
-        }
-        Err(why) => return Err(Error::file("open", &path, &why)),
-    };
-    let mut bytes = Vec::new();
-    file.take(RUN_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|why| Error::file("read", &path, &why))?;
-    if bytes.len() as u64 > RUN_BYTES_MAX {
-        return Err(Error::run(format!(
-            "{} is larger than {RUN_BYTES_MAX} bytes: the lab did not write it",
-            path.display()
+    let Some(text) = text(folder, RUN_FILE)? else {
+        return Err(Error::usage(format!(
+            "{} holds no {RUN_FILE}: give a folder that a command of the lab wrote, such as `flash profile`",
+            folder.display()
         )));
-    }
+    };
     let damaged = |why: serde_json::Error| {
         Error::run(format!("{} is damaged or not from the lab: {why}", path.display()))
     };
-    let head: Head = serde_json::from_slice(&bytes).map_err(damaged)?;
+    let head: Head = serde_json::from_str(&text).map_err(damaged)?;
     if head.format != FORMAT {
         return Err(Error::run(format!(
             "{} has format {}, this program reads {FORMAT}: report it with the program that measured it",
@@ -85,5 +93,5 @@ pub fn read(folder: &Path) -> Result<Run> {
             head.format
         )));
     }
-    serde_json::from_slice(&bytes).map_err(damaged)
+    serde_json::from_str(&text).map_err(damaged)
 }

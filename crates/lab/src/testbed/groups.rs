@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use flash_waiting::program;
 
-use crate::error::{Error, Result};
+use flash_kit::{Error, Result};
 
-/// What the names of groups begin with; the lab's process id and a number follow.
+/// The prefix of the groups' names; the lab's process id and a number follow.
 const PREFIX: &str = "flash-lab-";
 /// The span in which a server may use its share of a core. The kernel allows no less than 1 ms in it, so
 /// this is the shortest for 10 %: who has used his share waits no longer than this for the next one.
@@ -23,14 +23,14 @@ const CPU_PERIOD_US: u32 = 10_000;
 /// How long the last processes of a group may take to be gone.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What must hold for the processes of the groups.
+/// The bounds of the processes of the groups.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds<'a> {
     /// Bytes, page cache included.
     pub(super) memory_bytes: Option<u64>,
     /// Reads that reach the disk of `root`.
     pub(super) reads_per_s: Option<u32>,
-    /// Of one core.
+    /// Share of one core.
     pub(super) cpu_percent: Option<u32>,
     pub(super) root: &'a Path,
 }
@@ -242,7 +242,7 @@ impl Drop for Groups {
     }
 }
 
-/// What a share of a core is in a period.
+/// A share of a core, as time in a period.
 fn quota_us(percent: u32) -> u64 {
     u64::from(CPU_PERIOD_US) * u64::from(percent) / 100
 }
@@ -350,21 +350,21 @@ mod tests {
 
     #[test]
     fn two_is_taken_where_it_has_the_controllers() {
-        let folder = std::env::temp_dir().join(format!("flash-lab-two-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
         let mounts = format!("cgroup2 {} cgroup2 rw 0 0\n", folder.display());
         fs::write(folder.join("cgroup.controllers"), "cpuset cpu io memory pids\n").unwrap();
-        assert_eq!(find(&mounts), Some(Mounted::Two(folder.clone())));
+        assert_eq!(find(&mounts), Some(Mounted::Two(folder.to_owned())));
         fs::write(folder.join("cgroup.controllers"), "hugetlb memory\n").unwrap();
         assert_eq!(find(&mounts), None);
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn version_two_is_written_as_the_kernel_wants_it() {
-        // Plain files stand in for the kernel's; what the groups write is what is tested.
-        let mount = std::env::temp_dir().join(format!("flash-lab-v2-{}", std::process::id()));
-        fs::create_dir_all(mount.join("g")).unwrap();
+        // Plain files stand in for the kernel's; the test checks the text that the groups write.
+        let temporary = tempfile::tempdir().unwrap();
+        let mount = temporary.path();
+        fs::create_dir(mount.join("g")).unwrap();
         for name in ["cgroup.subtree_control", "g/memory.max", "g/io.max"] {
             fs::write(mount.join(name), "").unwrap();
         }
@@ -378,7 +378,6 @@ mod tests {
         let error = set(&mount.join("none"), "1").unwrap_err();
         assert_eq!(error.exit_code(), 1);
         assert!(error.to_string().contains("there can be no testbed"), "{error}");
-        fs::remove_dir_all(&mount).unwrap();
     }
 
     #[test]

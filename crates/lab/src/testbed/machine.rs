@@ -1,12 +1,14 @@
-//! What a result says of the machine: its kind, never its name or its folders.
+//! The machine as results describe it: its kind, never its name or its folders.
 //!
 //! The commands that keep a run call it once, before the load begins.
 
 use std::fs;
 
+use flash_kit::processes::kib_of;
+
 use crate::results::Machine;
 
-/// This machine; what the system does not tell is empty or 0.
+/// This machine; fields that the system does not report are empty or 0.
 pub fn machine() -> Machine {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cores = fs::read_to_string("/sys/devices/system/cpu/online").ok();
@@ -58,12 +60,6 @@ fn load_average(loadavg: &str) -> f64 {
     loadavg.split_ascii_whitespace().next().and_then(|text| text.parse().ok()).unwrap_or(0.0)
 }
 
-/// The value of a line `NAME:   1234 kB`, as /proc/meminfo and /proc/PID/status have them.
-pub(super) fn kib_of(text: &str, name: &str) -> Option<u64> {
-    let mut values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    values.next()?.trim().strip_suffix("kB")?.trim().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,8 +71,6 @@ mod tests {
         assert_eq!(cpu_name("Hardware\t: BCM2835\n"), "BCM2835");
         assert_eq!(cpu_name("processor : 0\n"), "");
         assert_eq!(memory_bytes("MemFree: 7 kB\nMemTotal:       24641052 kB\n"), 25_232_437_248);
-        assert_eq!(kib_of("RssAnonymous: 3 kB\nRssAnon:\t     176 kB\n", "RssAnon"), Some(176));
-        assert_eq!(kib_of("RssAnon:\t176\n", "RssAnon"), None);
         assert!((load_average("0.25 0.40 0.31 2/210 24841\n") - 0.25).abs() < 1e-9);
         for (list, count) in [("0\n", Some(1)), ("0-1", Some(2)), ("0-3,5,8-9", Some(7))] {
             assert_eq!(cores_in(list), count);

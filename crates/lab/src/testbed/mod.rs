@@ -1,16 +1,17 @@
-//! Servers that the lab starts and ends, the testbed that they run in, and what they use.
+//! Servers that the lab starts and ends, the testbed that they run in, and their CPU time and memory.
 //!
 //! `compare` starts [`Peer`]s one after the other, `profile` and `load` watch the process of a server
-//! that the user started. Only what was started here is ever ended. It measures no answer.
+//! that the user started. It ends only processes that it started. It measures no answer.
 
+mod command;
 mod groups;
+mod hot;
 mod machine;
 mod peer;
 mod prepare;
 mod running;
 mod states;
 mod template;
-pub(crate) mod tree;
 mod watch;
 
 use std::fs;
@@ -20,16 +21,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use flash_waiting::program;
 
+pub use command::{InTestbed, run as run_in_testbed};
+pub(crate) use hot::Locked;
 pub use machine::machine;
 pub use peer::{Peer, Peers, read_peers, ready_made, ready_made_names};
 pub use running::Running;
 pub use states::{Moment, States};
 pub use watch::{UsageReading, Watch};
 
-use crate::error::{Error, Result};
+use flash_kit::{Error, Result};
 use groups::{Bounds, Groups};
 
-/// What a `peers.toml` says of the testbed; options of the command line go before it.
+/// The testbed of a `peers.toml`; options of the command line override it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
     /// The folder that is served.
@@ -38,17 +41,19 @@ pub struct Wishes {
     pub core: Option<usize>,
     /// The core of the load.
     pub load_core: Option<usize>,
-    /// Of a server, page cache included.
+    /// Memory of a server, page cache included.
     pub memory_bytes: Option<u64>,
     /// That the disk of `root` is held to, once [`Running::throttle`] says so.
     pub reads_per_s: Option<u32>,
+    /// The share of one core that a server may use, percent, from 1.
+    pub cpu_percent: Option<u32>,
 }
 
 impl Wishes {
     /// The place for a server that serves `root`.
     pub fn place(&self, root: PathBuf) -> Place {
-        let Self { core, memory_bytes, reads_per_s, .. } = *self;
-        Place { root, core, memory_bytes, reads_per_s, cpu_percent: None }
+        let Self { core, memory_bytes, reads_per_s, cpu_percent, .. } = *self;
+        Place { root, core, memory_bytes, reads_per_s, cpu_percent }
     }
 }
 
@@ -74,6 +79,23 @@ impl Place {
     pub fn check(&self) -> Result<()> {
         let root = self.checked_root()?;
         self.groups(Path::new(&root))?.remove()
+    }
+
+    /// Names each bound of it, with its value in words, for the settings of results.
+    pub(crate) fn describe(&self, name: &mut dyn FnMut(&str, String)) {
+        let Self { core, memory_bytes, reads_per_s, cpu_percent, .. } = *self;
+        if let Some(core) = core {
+            name("server's core", core.to_string());
+        }
+        if let Some(bytes) = memory_bytes {
+            name("server's memory", format!("{bytes} bytes, page cache included"));
+        }
+        if let Some(reads) = reads_per_s {
+            name("server's disk", format!("{reads} reads/s, after the warm-up"));
+        }
+        if let Some(percent) = cpu_percent {
+            name("server's CPU", format!("{percent} % of a core"));
+        }
     }
 
     /// The root as an absolute path that can stand in any configuration.
@@ -125,7 +147,7 @@ fn free_port() -> Result<u16> {
     )))
 }
 
-/// Writes back what is dirty and forgets what is clean and not locked: all files have to be read from
+/// Writes back dirty pages and drops all clean ones that are not locked: all files have to be read from
 /// the disk again.
 ///
 /// Errors: run, for all but root.
@@ -145,8 +167,10 @@ mod tests {
 
     #[test]
     fn ports_are_free_and_none_comes_twice() {
-        let listeners: Vec<TcpListener> =
-            (0..20).map(|_| TcpListener::bind(("127.0.0.1", free_port().unwrap())).unwrap()).collect();
+        // A process that another test starts has a copy of the socket that looked, until it executes its program.
+        let listen =
+            || (0..10).find_map(|_| TcpListener::bind(("127.0.0.1", free_port().unwrap())).ok()).unwrap();
+        let listeners: Vec<TcpListener> = (0..20).map(|_| listen()).collect();
         let ports: std::collections::BTreeSet<u16> =
             listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
         assert!(ports.len() == 20 && ports.iter().all(|port| PORTS.contains(port)), "{ports:?}");
@@ -161,10 +185,8 @@ mod tests {
         let place = |root: &str| Wishes::default().place(root.into()).checked_root();
         assert_eq!(place("/proc/../proc").unwrap(), "/proc");
         assert_eq!(place("/not/there").unwrap_err().exit_code(), 2);
-        let folder = std::env::temp_dir().join(format!("flash-lab-$x-{}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
-        let refused = Wishes::default().place(folder.clone()).check().unwrap_err();
-        fs::remove_dir(&folder).unwrap();
+        let folder = tempfile::Builder::new().prefix("$x").tempdir().unwrap();
+        let refused = Wishes::default().place(folder.path().to_owned()).check().unwrap_err();
         assert_eq!(refused.exit_code(), 2);
     }
 }

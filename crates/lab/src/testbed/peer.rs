@@ -15,7 +15,7 @@ use toml::Spanned;
 
 use super::Wishes;
 use super::template;
-use crate::error::{Error, Result};
+use flash_kit::{Error, Result};
 
 /// The longest file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -37,7 +37,7 @@ pub(super) const LOG: &str = "server.log";
 pub struct Peer {
     /// Its name in tables and legends.
     pub name: String,
-    /// What else must be known of it; may be empty.
+    /// A remark about it; may be empty.
     pub note: String,
     pub(super) kind: Kind,
 }
@@ -55,21 +55,37 @@ pub(super) enum Kind {
 pub(super) struct Recipe {
     /// The program and its arguments; never empty.
     pub(super) command: Vec<String>,
-    /// Tells the version; may be empty.
+    /// The program, with its arguments, that is started first and listens on `{socket}`; empty for a server without a
+    /// backend.
+    pub(super) backend: Vec<String>,
+    /// The command that prints the version; may be empty.
     pub(super) version: Vec<String>,
     /// The Debian package that has the program.
     pub(super) package: Option<String>,
     pub(super) env: BTreeMap<String, String>,
     /// Placeholders of its own.
     pub(super) set: BTreeMap<String, String>,
+    /// Placeholders for files that can be in several places, unless `set` has them.
+    pub(super) find: BTreeMap<String, Find>,
     /// Name and text of the files in its folder.
     pub(super) files: BTreeMap<String, String>,
     pub(super) wait: Wait,
-    /// What ends it.
+    /// The signal that ends it.
     pub(super) stop: Option<Signal>,
 }
 
-/// What to wait for before a server counts as ready.
+/// A file that can be in several places.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Find {
+    /// Where it can be, the best place first; at least one. Those that do not begin with a slash are below the folder of
+    /// this program or one above it, such as the checkout that it was built in.
+    pub(super) paths: Vec<String>,
+    /// The command that makes it.
+    pub(super) build: String,
+}
+
+/// The condition for a server to count as ready.
 #[derive(Clone, Debug)]
 pub(super) struct Wait {
     /// The path to ask for; without one, a connection is enough.
@@ -83,7 +99,7 @@ impl Default for Wait {
     }
 }
 
-/// What a `peers.toml` says.
+/// The content of a `peers.toml`.
 #[derive(Clone, Debug, Default)]
 pub struct Peers {
     /// At least one, in the order of the file, each with a name of its own.
@@ -107,6 +123,7 @@ struct TestbedForm {
     root: Option<PathBuf>,
     memory: Option<Spanned<String>>,
     reads_per_s: Option<Spanned<u32>>,
+    cpu_percent: Option<Spanned<u32>>,
     core: Option<usize>,
     load_core: Option<usize>,
 }
@@ -120,10 +137,13 @@ struct ServerForm {
     package: Option<String>,
     version: Option<Spanned<Vec<String>>>,
     command: Option<Spanned<Vec<String>>>,
+    backend: Option<Spanned<Vec<String>>>,
     #[serde(default)]
     env: BTreeMap<String, String>,
     #[serde(default)]
     set: BTreeMap<Spanned<String>, String>,
+    #[serde(default)]
+    find: BTreeMap<Spanned<String>, Find>,
     #[serde(default)]
     file: Vec<TextForm>,
     ready: Option<Spanned<String>>,
@@ -157,7 +177,7 @@ pub fn read_peers(path: &Path) -> Result<Peers> {
 }
 
 /// Name and text of the ready-made ones.
-const READY_MADE: [(&str, &str); 8] = [
+const READY_MADE: [(&str, &str); 12] = [
     ("flash", include_str!("../../peers/flash.toml")),
     ("nginx", include_str!("../../peers/nginx.toml")),
     ("nginx-aio", include_str!("../../peers/nginx-aio.toml")),
@@ -166,6 +186,10 @@ const READY_MADE: [(&str, &str); 8] = [
     ("lighttpd", include_str!("../../peers/lighttpd.toml")),
     ("h2o", include_str!("../../peers/h2o.toml")),
     ("caddy", include_str!("../../peers/caddy.toml")),
+    ("nginx-gate", include_str!("../../peers/nginx-gate.toml")),
+    ("apache-flashpache", include_str!("../../peers/apache-flashpache.toml")),
+    ("h2o-warm", include_str!("../../peers/h2o-warm.toml")),
+    ("lighttpd-warm", include_str!("../../peers/lighttpd-warm.toml")),
 ];
 
 /// The names of the ready-made servers.
@@ -269,12 +293,18 @@ impl Source<'_> {
                 self.wrong(rate.span(), "0 reads_per_s would stop the disk; leave it out for no bound")
             );
         }
+        if let Some(share) = form.cpu_percent.as_ref().filter(|share| *share.get_ref() == 0) {
+            return Err(
+                self.wrong(share.span(), "0 cpu_percent would stop the server; leave it out for no bound")
+            );
+        }
         Ok(Wishes {
             root: form.root,
             core: form.core,
             load_core: form.load_core,
             memory_bytes,
             reads_per_s: form.reads_per_s.map(Spanned::into_inner),
+            cpu_percent: form.cpu_percent.map(Spanned::into_inner),
         })
     }
 
@@ -313,7 +343,7 @@ impl Source<'_> {
         })
     }
 
-    /// What a server is to be like, and the note of that.
+    /// The recipe that a server is like, and its note.
     fn base(&self, form: &ServerForm) -> Result<(Recipe, String)> {
         let Some(like) = &form.like else {
             return Ok((Recipe::default(), String::new()));
@@ -349,9 +379,9 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// Puts what the form says over what was there.
+    /// Replaces the recipe's values with those of the form.
     fn change(&self, form: &ServerForm, recipe: &mut Recipe) -> Result<()> {
-        for (name, text) in &form.set {
+        for name in form.set.keys().chain(form.find.keys()) {
             if !template::is_name(name.get_ref()) || template::BUILT_IN.contains(&name.get_ref().as_str()) {
                 let what = format!(
                     "'{}' can't be set: names are of a-z and _, and not {}",
@@ -360,7 +390,14 @@ impl Source<'_> {
                 );
                 return Err(self.wrong(name.span(), &what));
             }
-            recipe.set.insert(name.get_ref().clone(), text.clone());
+        }
+        recipe.set.extend(form.set.iter().map(|(name, text)| (name.get_ref().clone(), text.clone())));
+        for (name, find) in &form.find {
+            if find.paths.is_empty() || find.paths.iter().any(String::is_empty) {
+                let what = format!("'{}' has no path where it can be found", name.get_ref());
+                return Err(self.wrong(name.span(), &what));
+            }
+            recipe.find.insert(name.get_ref().clone(), find.clone());
         }
         for file in &form.file {
             let name = file.name.get_ref();
@@ -375,19 +412,7 @@ impl Source<'_> {
             return Err(self.wrong(form.name.span(), &what));
         }
         recipe.env.extend(form.env.clone());
-        for (form, into) in [(&form.command, &mut recipe.command), (&form.version, &mut recipe.version)] {
-            if let Some(command) = form {
-                into.clone_from(command.get_ref());
-                let unknown = into.iter().find_map(|text| template::unknown(text, &recipe.set));
-                if let Some(unknown) = unknown {
-                    let what = format!(
-                        "there is no {{{unknown}}}; there are {}, and what `set` has",
-                        template::BUILT_IN.map(|name| format!("{{{name}}}")).join(", ")
-                    );
-                    return Err(self.wrong(command.span(), &what));
-                }
-            }
-        }
+        self.commands(form, recipe)?;
         if let Some(package) = &form.package {
             recipe.package = Some(package.clone());
         }
@@ -403,20 +428,43 @@ impl Source<'_> {
         }
         Ok(())
     }
+
+    /// Replaces the recipe's commands with those of the form.
+    fn commands(&self, form: &ServerForm, recipe: &mut Recipe) -> Result<()> {
+        let Recipe { set, find, command, backend, version, .. } = recipe;
+        let is_known = |name: &str| set.contains_key(name) || find.contains_key(name);
+        for (form, into) in [(&form.command, command), (&form.backend, backend), (&form.version, version)] {
+            let Some(command) = form else { continue };
+            into.clone_from(command.get_ref());
+            if let Some(unknown) = into.iter().find_map(|text| template::unknown(text, is_known)) {
+                let what = format!(
+                    "there is no {{{unknown}}}; there are {}, and what `set` and `find` have",
+                    template::BUILT_IN.map(|name| format!("{{{name}}}")).join(", ")
+                );
+                return Err(self.wrong(command.span(), &what));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The note of a server that is like another one: that one's, unless something is changed.
 fn note_of(form: &ServerForm, like: &str, note: String) -> String {
-    if form.set.is_empty() && form.file.is_empty() && form.command.is_none() {
+    let has_commands = form.command.is_some() || form.backend.is_some();
+    if form.set.is_empty() && form.file.is_empty() && !has_commands {
         return note;
     }
     let set = form.set.iter().map(|(name, text)| format!("{} {text}", name.get_ref()));
     let files = form.file.iter().map(|file| format!("its own {}", file.name.get_ref()));
     let command = form.command.iter().map(|_| "its own command".to_owned());
-    format!("like {like} with {}", set.chain(files).chain(command).collect::<Vec<_>>().join(", "))
+    let backend = form.backend.iter().map(|_| "its own backend".to_owned());
+    format!(
+        "like {like} with {}",
+        set.chain(files).chain(command).chain(backend).collect::<Vec<_>>().join(", ")
+    )
 }
 
-/// Reads a size such as `512MB`, `512MiB` or `1000`; none for what is not one, is 0 or is too large.
+/// Reads a size such as `512MB`, `512MiB` or `1000`; none for other text, 0, or a size that is too large.
 fn size_bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit_bytes: u64 = match text[digits.len()..].trim() {

@@ -24,20 +24,22 @@ fn every_ready_made_server_is_right_and_has_its_name() {
         assert!(!recipe.version.is_empty(), "{name}");
         assert!(name == "flash" || recipe.package.is_some(), "{name}");
         // Each knows its folder, its port and that it is for this machine alone, in its command or in a file of its own.
-        let texts: String = recipe.command.iter().chain(recipe.files.values()).cloned().collect();
-        for wanted in ["{root}", "{port}", "127.0.0.1"] {
+        let commands = || recipe.command.iter().chain(&recipe.backend);
+        let texts: String = commands().chain(recipe.files.values()).cloned().collect();
+        for wanted in ["{root}", "{port}", "{address}"] {
             assert!(texts.contains(wanted), "{name} lacks {wanted}");
         }
         for file in recipe.files.keys() {
             assert!(recipe.command.contains(&format!("{{folder}}/{file}")), "{name}");
         }
-        // What is in braces means something, but for what servers themselves have in braces.
-        for text in recipe.command.iter().chain(recipe.files.values()) {
-            assert_eq!(template::unknown(text, &recipe.set), None, "{name}");
+        // Every word in braces has a meaning, except the braces of the servers' own configuration.
+        for text in commands().chain(recipe.files.values()).chain(recipe.set.values()) {
+            let is_known = |name: &str| recipe.set.contains_key(name) || recipe.find.contains_key(name);
+            assert_eq!(template::unknown(text, is_known), None, "{name}");
         }
     }
     assert!(ready_made("iis").is_none());
-    assert_eq!(ready_made_names().len(), 8);
+    assert_eq!(ready_made_names().len(), 12);
 }
 
 #[test]
@@ -48,6 +50,7 @@ fn a_whole_file_is_read() {
         root = "/srv/set"
         memory = "512MB"
         reads_per_s = 150
+        cpu_percent = 20
         core = 0
         load_core = 1
 
@@ -61,12 +64,16 @@ fn a_whole_file_is_read() {
         [[server]]
         name = "mine"
         command = ["./mine", "--port={port}"]
+        backend = ["./behind", "{socket}", "{module}"]
         env = { MODE = "fast" }
         ready = ""
         stop = "SIGQUIT"
         [[server.file]]
         name = "mine.conf"
         text = "root {root}"
+        [server.find.module]
+        paths = ["build/mine.so", "/usr/lib/mine.so"]
+        build = "make"
 
         [[server]]
         name = "theirs"
@@ -81,6 +88,7 @@ fn a_whole_file_is_read() {
         load_core: Some(1),
         memory_bytes: Some(512_000_000),
         reads_per_s: Some(150),
+        cpu_percent: Some(20),
     };
     assert_eq!(peers.wishes, wishes);
     let [threads, mine, theirs] = &peers.servers[..] else { panic!("{peers:?}") };
@@ -89,6 +97,8 @@ fn a_whole_file_is_read() {
     assert_eq!(recipe(threads).wait.patience, Duration::from_secs(30));
     assert!(recipe(threads).files["apache.conf"].contains("mpm_event"));
     assert_eq!(recipe(mine).command, ["./mine", "--port={port}"]);
+    assert_eq!(recipe(mine).backend, ["./behind", "{socket}", "{module}"]);
+    assert_eq!(recipe(mine).find["module"].paths, ["build/mine.so", "/usr/lib/mine.so"]);
     assert_eq!(recipe(mine).wait.path, None);
     assert_eq!(recipe(mine).stop, Some(Signal::QUIT));
     assert_eq!(recipe(mine).files["mine.conf"], "root {root}");
@@ -124,17 +134,29 @@ fn mistakes_are_shown_with_their_line_and_what_is_possible() {
         ),
         ("[testbed]\nreads_per_s = 0\n[[server]]\nname = \"x\"\nurl = \"u\"\n", 2, "would stop the disk"),
         ("[testbed]\nreads_per_s = -1\n", 2, "-1"),
+        ("[testbed]\ncpu_percent = 0\n[[server]]\nname = \"x\"\nurl = \"u\"\n", 2, "would stop the server"),
         ("\n", 2, "0 servers are listed"),
         ("[[server]]\nname = \"\"\nurl = \"u\"\n", 2, "needs a name"),
         ("[[server]]\nname = \"x\"\n", 2, "neither command, url nor like"),
         ("[[server]]\nname = \"x\"\ncommand = []\n", 2, "neither command, url nor like"),
+        (
+            "[[server]]\nname = \"x\"\ncommand = [\"x\"]\nbackend = [\"{so}\"]\n",
+            4,
+            "there is no {so}; there are {root}",
+        ),
+        (
+            "[[server]]\nname = \"x\"\n[server.find.SO]\npaths = [\"/x\"]\nbuild = \"make\"\n",
+            3,
+            "'SO' can't be set",
+        ),
+        ("[[server]]\nname = \"x\"\n[server.find.so]\npaths = []\nbuild = \"make\"\n", 3, "'so' has no path"),
         ("[[server]]\nname = \"x\"\nlike = \"iis\"\n", 3, "there are flash, nginx, nginx-aio, apache-event"),
         ("[[server]]\nname = \"x\"\nlike = \"nginx\"\nurl = \"u\"\n", 4, "leave out command and like"),
         ("[[server]]\nname = \"x\"\ncommand = [\"x\"]\npid = 7\n", 4, "has a pid and no url"),
         (
             "[[server]]\nname = \"x\"\ncommand = [\"x\",\n\"{prot}\"]\n",
             3,
-            "there is no {prot}; there are {root}, {port}",
+            "there is no {prot}; there are {root}, {address}, {port}",
         ),
         ("[[server]]\nname = \"x\"\ncommand = [\"x\"]\nstop = \"STOP\"\n", 4, "there are TERM"),
         ("[[server]]\nname = \"x\"\ncommand = [\"x\"]\nready = \"index\"\n", 4, "must be a path"),

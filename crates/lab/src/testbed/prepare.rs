@@ -1,4 +1,4 @@
-//! What has to be there before a server starts: its folder, its command, its version.
+//! Prepares the start of a server: its folder, its command, its version.
 //!
 //! [`super::running`] calls it. It starts the server too, but does not wait for it.
 
@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read;
+use std::net::SocketAddrV4;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,17 +17,24 @@ use std::time::{Duration, Instant};
 
 use flash_waiting::program;
 
-use super::peer::{LOG, Recipe};
-use super::running::{LAST_BYTES, LOOK};
+use super::peer::{Find, LOG, Recipe};
 use super::{Place, template};
-use crate::error::{Error, Result};
+use flash_kit::{Error, Result};
 
 /// How long the question for a version may take.
-const VERSION_PATIENCE: Duration = Duration::from_secs(5);
+const VERSION_PATIENCE: Duration = Duration::from_secs(30);
+/// The time between two looks at something that is waited for.
+pub(super) const LOOK: Duration = Duration::from_millis(20);
+/// Bytes read of the end of an output or a log.
+pub(super) const LAST_BYTES: u64 = 4096;
 /// Where programs are that PATH may lack for users.
 const MORE_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 /// Names another program than this one for `{flash}`.
 const FLASH: &str = "FLASH";
+/// The socket of a server's backend, in the server's folder.
+const SOCKET: &str = "backend.sock";
+/// The flag of a UNIX socket that listens, in /proc/net/unix (`__SO_ACCEPTCON` of Linux).
+const LISTENS: u64 = 1 << 16;
 
 /// A fresh folder of temporary files, removed when dropped.
 #[derive(Debug)]
@@ -38,7 +46,7 @@ static FOLDERS: AtomicU32 = AtomicU32::new(0);
 impl Folder {
     pub(super) fn make() -> Result<Self> {
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        // An id comes again one day, and a lab that was killed left its folder: the time tells them apart.
+        // An id comes again one day, and a lab that was killed left its folder: the time distinguishes them.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let name = format!("flash-lab-{}-{number}-{:x}", std::process::id(), now.as_micros());
         let path = std::env::temp_dir().join(name);
@@ -60,21 +68,30 @@ impl Drop for Folder {
 }
 
 /// The values of placeholders.
+///
+/// Errors: usage, for `{core}` where the place has none; run, for a file that is not found, and for a program that does not
+/// know where it is itself.
 pub(super) fn values(
     name: &str,
     recipe: &Recipe,
     place: &Place,
     root: &str,
     folder: &Path,
-    port: u16,
+    address: SocketAddrV4,
 ) -> Result<BTreeMap<String, String>> {
-    let mut values = recipe.set.clone();
+    let mut values = BTreeMap::new();
     let mut put = |name: &str, value: String| values.insert(name.to_owned(), value);
     put("root", root.to_owned());
-    put("port", port.to_string());
+    put("address", address.ip().to_string());
+    put("port", address.port().to_string());
     put("folder", folder.display().to_string());
     put("log", folder.join(LOG).display().to_string());
-    let texts = || recipe.command.iter().chain(&recipe.version).chain(recipe.files.values());
+    put("socket", socket(folder).display().to_string());
+    for (placeholder, find) in recipe.find.iter().filter(|(name, _)| !recipe.set.contains_key(*name)) {
+        put(placeholder, found(name, find)?.display().to_string());
+    }
+    let commands = || recipe.command.iter().chain(&recipe.backend).chain(&recipe.version);
+    let texts = || commands().chain(recipe.files.values()).chain(recipe.set.values());
     match place.core {
         Some(core) => {
             put("core", core.to_string());
@@ -95,14 +112,53 @@ pub(super) fn values(
         };
         put("flash", flash.display().to_string());
     }
+    // A value of `set` can have placeholders in turn, also others of `set`, whose own are not filled in again.
+    let mut all = recipe.set.clone();
+    all.extend(values.clone());
+    values.extend(recipe.set.iter().map(|(name, text)| (name.clone(), template::fill(text, &all))));
     Ok(values)
+}
+
+/// Where a server's backend listens.
+pub(super) fn socket(folder: &Path) -> PathBuf {
+    folder.join(SOCKET)
+}
+
+/// Whether a UNIX socket of any type at `path` listens. Asked of the kernel, since std connects to no `SOCK_SEQPACKET`
+/// and a backend should see no client before its server.
+pub(super) fn listens(path: &Path) -> bool {
+    let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    // "Num RefCount Protocol Flags Type St Inode Path" (proc(5)).
+    let is_it = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let flags = fields.nth(3).and_then(|flags| u64::from_str_radix(flags, 16).ok());
+        let is_here = fields.nth(3).is_some_and(|shown| Path::new(shown) == path);
+        is_here && flags.is_some_and(|flags| flags & LISTENS != 0)
+    };
+    sockets.lines().any(is_it)
+}
+
+/// The first place where a file is.
+///
+/// Errors: run, when it is in none, with the command that builds it.
+pub(super) fn found(name: &str, find: &Find) -> Result<PathBuf> {
+    let program = std::env::current_exe().unwrap_or_default();
+    let folders = || program.ancestors().skip(1);
+    let places = |path: &String| folders().map(|folder| folder.join(path)).collect::<Vec<_>>();
+    find.paths.iter().flat_map(places).find(|path| path.is_file()).ok_or_else(|| {
+        Error::run(format!(
+            "cannot start {name}: there is no {}; build it with `{}`, or name it in a peers.toml by `set`",
+            find.paths.join(" and no "),
+            find.build
+        ))
+    })
 }
 
 /// A command in a clean environment.
 pub(super) fn command(
     name: &str,
     recipe: &Recipe,
-    words: &[&str],
+    words: &[String],
     values: &BTreeMap<String, String>,
     folder: &Path,
 ) -> Result<Command> {
@@ -129,7 +185,7 @@ pub(super) fn program_path(name: &str, recipe: &Recipe, program: &str) -> Result
         fs::metadata(path).is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
     };
     let found = if program.contains(['/', '{']) {
-        // What has a placeholder still is looked at when it is filled.
+        // A path with a placeholder is checked once it is filled in.
         Some(PathBuf::from(program)).filter(|path| program.contains('{') || is_program(path))
     } else {
         std::env::split_paths(&search_path()).map(|folder| folder.join(program)).find(|path| is_program(path))
@@ -143,15 +199,17 @@ pub(super) fn program_path(name: &str, recipe: &Recipe, program: &str) -> Result
     })
 }
 
-/// The command as results show it: without folders and ports of this run.
-pub(super) fn shown(words: &[&str], set: &BTreeMap<String, String>) -> String {
-    let word = |word: &&str| {
+/// Commands that run beside each other as results show them: without folders and ports of this run.
+pub(super) fn shown(commands: &[&[String]], set: &BTreeMap<String, String>) -> String {
+    let word = |word: &String| {
         let word = template::fill(word, set).replace("{flash}", "flash");
         let is_plain =
             !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || "'\"\\$;&|<>()".contains(c));
         if is_plain { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
     };
-    words.iter().map(word).collect::<Vec<_>>().join(" ")
+    let command = |words: &&[String]| words.iter().map(word).collect::<Vec<_>>().join(" ");
+    let commands = commands.iter().filter(|words| !words.is_empty());
+    commands.map(command).collect::<Vec<_>>().join(" & ")
 }
 
 /// Starts a server from a thread that lives until the sender is dropped: the kernel ends it with the
@@ -179,8 +237,7 @@ pub(super) fn version(
     values: &BTreeMap<String, String>,
     folder: &Path,
 ) -> Option<String> {
-    let words: Vec<&str> = recipe.version.iter().map(String::as_str).collect();
-    let mut command = command(name, recipe, &words, values, folder).ok()?;
+    let mut command = command(name, recipe, &recipe.version, values, folder).ok()?;
     let path = folder.join("version.txt");
     let out = File::create(&path).ok()?;
     command.stdout(out.try_clone().ok()?).stderr(out);

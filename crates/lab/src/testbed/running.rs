@@ -1,5 +1,6 @@
 //! A server that runs: started in its place, asked until it answers, watched, and ended with all that
-//! it started.
+//! it started. Its backend, if it has one, runs beside it: started before it, in the same groups, counted with it, and
+//! ended with it.
 //!
 //! `compare` and the like call it. It ends only what it started, by process id, and removes the groups
 //! and the folder that it made, also when the caller fails or unwinds. When the lab itself is killed,
@@ -9,9 +10,9 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,25 +21,23 @@ use flash_waiting::program::{self, Signal};
 
 use super::groups::Groups;
 use super::peer::{Kind, LOG, Peer, Recipe, Wait};
-use super::prepare::{self, Folder};
-use super::tree::{self, Process, Stat};
+use super::prepare::{self, Folder, LAST_BYTES, LOOK};
 use super::watch::{UsageReading, Watch};
 use super::{Place, free_port, template};
-use crate::error::{Error, Result};
-use crate::target::Target;
+use crate::link::Side;
+use flash_kit::number;
+use flash_kit::processes::{self as tree, Process, Stat};
+use flash_kit::{Error, Result};
+use flash_load::target::Target;
 
 /// How long a server may take to end when asked to, and again when made to.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// How long one question whether a server answers may take.
 const ASK_PATIENCE: Duration = Duration::from_secs(2);
-/// Between two looks at something that is waited for.
-pub(super) const LOOK: Duration = Duration::from_millis(20);
 /// Descriptors that a server may have: enough for 20,000 connections and as many files, and more.
-const DESCRIPTORS: u64 = 131_072;
-/// What is shown of the end of a log.
+pub(super) const DESCRIPTORS: u64 = 131_072;
+/// Lines shown of the end of a log.
 const LAST_LINES: usize = 4;
-/// What is read of it for that.
-pub(super) const LAST_BYTES: u64 = 4096;
 
 /// A server that runs. Dropped, it is stopped.
 #[derive(Debug)]
@@ -47,35 +46,49 @@ pub struct Running {
     url: String,
     version: Option<String>,
     command: Option<String>,
+    /// That of the server itself.
     pid: Option<u32>,
     started: Option<Started>,
 }
 
-/// What was started and made for a server. Fields are dropped in this order.
+/// The processes, groups and folder made for a server. Fields are dropped in this order.
 #[derive(Debug)]
 struct Started {
-    child: Child,
-    process: Process,
-    stop: Signal,
-    /// Dropped, it ends the thread that started the server, which must live as long as that.
-    _keeper: Sender<()>,
+    /// The backend, if it has one, then the server.
+    programs: Vec<Program>,
     groups: Groups,
     folder: Folder,
     is_over: bool,
 }
 
+/// A program that the lab started, from which other processes can descend.
+#[derive(Debug)]
+struct Program {
+    /// Its name in messages.
+    what: String,
+    child: Child,
+    process: Process,
+    stop: Signal,
+    /// Dropped, it ends the thread that started the program, which must live as long as that.
+    _keeper: Sender<()>,
+}
+
 impl Peer {
-    /// Whether its program is installed, without starting it.
+    /// Whether its programs and files are there, without starting it.
     ///
-    /// Errors: run, with the Debian package where that is known.
+    /// Errors: run, with the Debian package or the command that makes them where that is known.
     pub fn check(&self) -> Result<()> {
-        match &self.kind {
-            Kind::Started(recipe) => prepare::program_path(&self.name, recipe, &recipe.command[0]).map(drop),
-            Kind::Elsewhere { .. } => Ok(()),
+        let Kind::Started(recipe) = &self.kind else { return Ok(()) };
+        for program in recipe.command.first().into_iter().chain(recipe.backend.first()) {
+            prepare::program_path(&self.name, recipe, program)?;
         }
+        for (_, find) in recipe.find.iter().filter(|(name, _)| !recipe.set.contains_key(*name)) {
+            prepare::found(&self.name, find)?;
+        }
+        Ok(())
     }
 
-    /// Starts it at `place`, on a port of 127.0.0.1, and waits until it answers. The disk is not held
+    /// Starts it at `place`, on a port of 127.0.0.1, after its backend, and waits until it answers. The disk is not held
     /// back yet. One that runs already is only waited for: it is in no testbed.
     ///
     /// Errors: usage, for a root that is not there; run, for a missing program, a testbed that this
@@ -83,7 +96,7 @@ impl Peer {
     /// log. Nothing is left behind then.
     pub fn start(&self, place: &Place) -> Result<Running> {
         match &self.kind {
-            Kind::Started(recipe) => self.start_recipe(recipe, place, free_port()?),
+            Kind::Started(recipe) => self.start_recipe(recipe, place, None),
             Kind::Elsewhere { url, pid, wait } => {
                 let running = Running {
                     name: self.name.clone(),
@@ -101,63 +114,59 @@ impl Peer {
         }
     }
 
-    fn start_recipe(&self, recipe: &Recipe, place: &Place, port: u16) -> Result<Running> {
+    /// Like [`Peer::start`], on one side of a link: it is reached at [`Side::address`] from the other side.
+    ///
+    /// Errors: those of [`Peer::start`]; usage, for one that runs already.
+    pub fn start_behind(&self, place: &Place, side: &Side) -> Result<Running> {
+        match &self.kind {
+            Kind::Started(recipe) => self.start_recipe(recipe, place, Some(side)),
+            Kind::Elsewhere { .. } => Err(Error::usage(format!(
+                "{} runs already and cannot be put behind a link: name one that the lab starts",
+                self.name
+            ))),
+        }
+    }
+
+    fn start_recipe(&self, recipe: &Recipe, place: &Place, side: Option<&Side>) -> Result<Running> {
         let name = &self.name;
+        let address = SocketAddrV4::new(side.map_or(Ipv4Addr::LOCALHOST, Side::address), free_port()?);
         let is_root = flash_waiting::sandbox::privileges::is_root();
         let root = place.checked_root()?;
         let folder = Folder::make()?;
-        let values = prepare::values(name, recipe, place, &root, &folder.0, port)?;
+        let values = prepare::values(name, recipe, place, &root, &folder.0, address)?;
         for (file, text) in &recipe.files {
             let path = folder.0.join(file);
             let text = template::fill(&template::lines_for_user(text, is_root), &values);
             fs::write(&path, text).map_err(|why| Error::file("write", &path, &why))?;
         }
-        let words: Vec<&str> =
-            recipe.command.iter().filter_map(|word| template::for_user(word, is_root)).collect();
+        let words = |command: &'_ [String]| -> Vec<String> {
+            command.iter().filter_map(|word| template::for_user(word, is_root)).map(str::to_owned).collect()
+        };
+        let [command, backend] = [&recipe.command, &recipe.backend].map(|command| words(command));
         let version = prepare::version(name, recipe, &values, &folder.0);
-        let mut command = prepare::command(name, recipe, &words, &values, &folder.0)?;
-        let path = folder.0.join(LOG);
-        let log = OpenOptions::new().create(true).append(true).open(&path);
-        let both = log.and_then(|log| Ok((log.try_clone()?, log)));
-        let (out, err) = both.map_err(|why| Error::file("write", &path, &why))?;
-        command.stdout(out).stderr(err);
-
         let groups = place.groups(Path::new(&root))?;
-        let stop = recipe.stop.unwrap_or(Signal::TERM);
-        let apart = program::Place {
-            core: place.core,
-            groups: groups.entrances()?.into_iter().map(Into::into).collect(),
-            descriptors: DESCRIPTORS,
-            parent_death: stop,
-        };
-        let (mut child, keeper) = prepare::start_kept(command, apart).map_err(|why| {
-            let core = place.core.map(|core| format!(" on core {core}")).unwrap_or_default();
-            Error::run(format!("cannot start {name}{core}: {}: {why}", recipe.command[0]))
-        })?;
-        let pid = child.id();
-        // It is not waited for yet, so it is there, running or ended.
-        let Some(stat) = Stat::read(pid) else {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(Error::run(format!("cannot find {name} (process {pid}) in /proc: mount it there")));
-        };
-        let running = Running {
+        let mut running = Running {
             name: name.clone(),
-            url: format!("http://127.0.0.1:{port}"),
+            url: format!("http://{address}"),
             version,
-            command: Some(prepare::shown(&words, &recipe.set)),
-            pid: Some(pid),
-            started: Some(Started {
-                child,
-                process: stat.process,
-                stop,
-                _keeper: keeper,
-                groups,
-                folder,
-                is_over: false,
-            }),
+            command: Some(prepare::shown(&[&backend, &command], &recipe.set)),
+            pid: None,
+            started: Some(Started { programs: Vec::new(), groups, folder, is_over: false }),
         };
-        running.wait_until_it_answers(SocketAddr::from(([127, 0, 0, 1], port)), &recipe.wait)?;
+        let start = |running: &mut Running, what: String, words: &[String]| {
+            let Some(started) = &mut running.started else { return Ok(()) };
+            let command = prepare::command(name, recipe, words, &values, &started.folder.0)?;
+            started.start(what, command, &Start { place, side, stop: recipe.stop.unwrap_or(Signal::TERM) })
+        };
+        if !backend.is_empty() {
+            start(&mut running, format!("the backend of {name}"), &backend)?;
+            running.wait_until_its_backend_listens(recipe.wait.patience)?;
+        }
+        start(&mut running, name.clone(), &command)?;
+        running.pid = running.pids().last().copied();
+        // From its own side: the question does not pass the link.
+        let wait = || running.wait_until_it_answers(address.into(), &recipe.wait);
+        side.map_or_else(wait, |side| side.run(wait)?)?;
         Ok(running)
     }
 }
@@ -189,17 +198,25 @@ impl Running {
         self.pid
     }
 
-    /// What it has used until now with all that it started; none when its process is not known or
-    /// has ended.
-    pub fn usage(&self) -> Option<UsageReading> {
-        UsageReading::of(self.pid?)
+    /// Its process id and that of its backend, if it has one, as far as known: of all that CPU time and memory count for.
+    pub fn pids(&self) -> Vec<u32> {
+        match &self.started {
+            Some(started) => started.programs.iter().map(|program| program.process.pid).collect(),
+            None => self.pid.into_iter().collect(),
+        }
     }
 
-    /// Begins to watch what it uses; none when its process is not known.
+    /// CPU time and memory of it, its backend and all that they started, until now; none when its process is not known
+    /// or has ended.
+    pub fn usage(&self) -> Option<UsageReading> {
+        self.pid.and_then(|_| UsageReading::of(&self.pids()))
+    }
+
+    /// Begins to watch its CPU time and memory; none when its process is not known.
     ///
     /// Errors: as [`Watch::start`].
     pub fn watch(&self) -> Result<Option<Watch>> {
-        self.pid.map(Watch::start).transpose()
+        self.pid.map(|_| Watch::start(&self.pids())).transpose()
     }
 
     /// Holds its disk to the reads/s of its place, or lets it go. Nothing where there is no such bound.
@@ -209,15 +226,15 @@ impl Running {
         self.started.as_ref().map_or(Ok(()), |started| started.groups.throttle(on))
     }
 
-    /// Why it does not run any more, with the end of its log; none while it runs, or when its process
+    /// Why it or its backend does not run any more, with the end of its log; none while they run, or when its process
     /// is not known.
     pub fn ended(&self) -> Option<String> {
-        let is_alive = match (&self.started, self.pid) {
-            (Some(started), _) => tree::is_alive(started.process),
-            (None, Some(pid)) => Stat::read(pid).is_some_and(|stat| !stat.is_zombie),
-            (None, None) => true,
+        let what = match (&self.started, self.pid) {
+            (Some(started), _) => started.dead()?,
+            (None, Some(pid)) if Stat::read(pid).is_none_or(|stat| stat.is_zombie) => &self.name,
+            (None, _) => return None,
         };
-        (!is_alive).then(|| format!("{} has ended{}", self.name, self.last_words()))
+        Some(format!("{what} has ended{}", self.last_words()))
     }
 
     /// How many of its processes the kernel has killed because the place's memory was too small.
@@ -225,7 +242,8 @@ impl Running {
         self.started.as_ref().map_or(0, |started| started.groups.killed_for_memory())
     }
 
-    /// Ends it with all that it started, and removes what was made for it. One that ran already goes on.
+    /// Ends it and its backend with all that they started, and removes what was made for it. One that ran already goes
+    /// on.
     ///
     /// Errors: run, when something can't be ended or removed.
     pub fn stop(mut self) -> Result<()> {
@@ -235,7 +253,7 @@ impl Running {
         }
     }
 
-    /// What its log and its groups say of its end; for the end of a message.
+    /// The end of its log, and whether its memory was too small; for the end of a message.
     fn last_words(&self) -> String {
         let Some(started) = &self.started else {
             return String::new();
@@ -249,38 +267,104 @@ impl Running {
         }
     }
 
-    /// Asks until there is an answer. On an error what was started is ended.
+    /// Asks until there is an answer. On an error the caller ends what was started, by dropping it.
     fn wait_until_it_answers(&self, address: SocketAddr, wait: &Wait) -> Result<()> {
-        let deadline = Instant::now() + wait.patience;
+        let words = Words {
+            failed: format!("{} does not answer at {address}", self.name),
+            task: "it answered (it must stay in the foreground and take its port)".to_owned(),
+        };
+        self.wait_until(wait.patience, &words, || answers(address, wait.path.as_deref()))
+    }
+
+    /// Looks until the socket of its backend listens.
+    fn wait_until_its_backend_listens(&self, patience: Duration) -> Result<()> {
+        let Some(socket) = self.folder().map(prepare::socket) else { return Ok(()) };
+        let words = Words {
+            failed: format!("the backend of {} does not listen on {}", self.name, socket.display()),
+            task: "it listened (it must stay in the foreground and listen on {socket})".to_owned(),
+        };
+        let try_it =
+            || prepare::listens(&socket).then_some(()).ok_or_else(|| "there is no such socket".to_owned());
+        self.wait_until(patience, &words, try_it)
+    }
+
+    /// Tries until it succeeds.
+    fn wait_until(
+        &self,
+        patience: Duration,
+        words: &Words,
+        try_it: impl Fn() -> std::result::Result<(), String>,
+    ) -> Result<()> {
+        let deadline = Instant::now() + patience;
         loop {
-            let is_alive = self.started.as_ref().is_none_or(|started| tree::is_alive(started.process));
-            if !is_alive {
-                return Err(Error::run(format!(
-                    "{} ended before it answered (it must stay in the foreground and take its port){}",
-                    self.name,
-                    self.last_words()
-                )));
+            if let Some(what) = self.started.as_ref().and_then(Started::dead) {
+                return Err(Error::run(format!("{what} ended before {}{}", words.task, self.last_words())));
             }
-            let why = match answers(address, wait.path.as_deref()) {
-                Ok(()) => return Ok(()),
-                Err(why) => why,
-            };
+            let Err(why) = try_it() else { return Ok(()) };
             if Instant::now() >= deadline {
-                return Err(Error::run(format!(
-                    "{} does not answer at {address} after {:.1} s: {why}{}",
-                    self.name,
-                    wait.patience.as_secs_f64(),
-                    self.last_words()
-                )));
+                let waited = number::time(patience.as_secs_f64() * 1000.0);
+                let words = format!("{} after {waited}: {why}{}", words.failed, self.last_words());
+                return Err(Error::run(words));
             }
             thread::sleep(LOOK);
         }
     }
 }
 
+/// How a program of a server is started and ended.
+struct Start<'a> {
+    place: &'a Place,
+    side: Option<&'a Side>,
+    stop: Signal,
+}
+
+/// The words of errors of a wait.
+struct Words {
+    /// The beginning of the error when time is up.
+    failed: String,
+    /// The event that was awaited when a program ended.
+    task: String,
+}
+
 impl Started {
-    /// Ends all of it: asks the server first, and kills what is left after a while. The server itself is
-    /// waited for last, so that meanwhile its id, and the session that has it for a name, are its own.
+    /// Starts one of its programs, which writes into its log.
+    fn start(&mut self, what: String, mut command: Command, start: &Start<'_>) -> Result<()> {
+        let Start { place, side, stop } = *start;
+        let path = self.folder.0.join(LOG);
+        let log = OpenOptions::new().create(true).append(true).open(&path);
+        let both = log.and_then(|log| Ok((log.try_clone()?, log)));
+        let (out, err) = both.map_err(|why| Error::file("write", &path, &why))?;
+        command.stdout(out).stderr(err);
+        let program = command.get_program().display().to_string();
+        let apart = program::Place {
+            core: place.core,
+            groups: self.groups.entrances()?.into_iter().map(Into::into).collect(),
+            descriptors: DESCRIPTORS,
+            network: side.map(Side::entrance).transpose()?,
+            parent_death: stop,
+        };
+        let (mut child, keeper) = prepare::start_kept(command, apart).map_err(|why| {
+            let core = place.core.map(|core| format!(" on core {core}")).unwrap_or_default();
+            Error::run(format!("cannot start {what}{core}: {program}: {why}"))
+        })?;
+        let pid = child.id();
+        // It is not waited for yet, so it is there, running or ended.
+        let Some(stat) = Stat::read(pid) else {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(Error::run(format!("cannot find {what} (process {pid}) in /proc: mount it there")));
+        };
+        self.programs.push(Program { what, child, process: stat.process, stop, _keeper: keeper });
+        Ok(())
+    }
+
+    /// The first of its programs, if any, that has ended.
+    fn dead(&self) -> Option<&String> {
+        self.programs.iter().find(|program| !tree::is_alive(program.process)).map(|program| &program.what)
+    }
+
+    /// Ends all of it: asks the programs first, and kills what is left after a while. The programs themselves are
+    /// waited for last, so that meanwhile their ids, and the sessions that have them for names, are their own.
     fn end(&mut self) -> Result<()> {
         if self.is_over {
             return Ok(());
@@ -288,13 +372,18 @@ impl Started {
         self.is_over = true;
         // A server in the middle of held-back reads would end slowly.
         let lifted = self.groups.throttle(false);
-        let _ = program::signal(self.process.pid, self.stop);
+        // The server first: it should end by itself, and not for the lack of a backend.
+        for program in self.programs.iter().rev() {
+            let _ = program::signal(program.process.pid, program.stop);
+        }
         let mut left = self.wait_for_end(None);
         if !left.is_empty() {
             left = self.wait_for_end(Some(Signal::KILL));
         }
         // Without waiting: one that even that does not end would keep the lab.
-        let _ = self.child.try_wait();
+        for program in &mut self.programs {
+            let _ = program.child.try_wait();
+        }
         let removed = self.groups.remove();
         if let Some(process) = left.first() {
             return Err(Error::run(format!(
@@ -325,11 +414,13 @@ impl Started {
 
     /// The server's living processes: what descends from it, is of its session, or in its groups.
     fn processes(&self) -> Vec<Process> {
-        let (all, grouped, root) = (Stat::all(), self.groups.pids(), self.process.pid);
-        let tree: Vec<Process> = tree::tree(&all, root).iter().map(|stat| stat.process).collect();
+        let (all, grouped) = (Stat::all(), self.groups.pids());
+        let roots: Vec<u32> = self.programs.iter().map(|program| program.process.pid).collect();
+        let trees = roots.iter().flat_map(|root| tree::tree(&all, *root));
+        let tree: Vec<Process> = trees.map(|stat| stat.process).collect();
         let is_its = |stat: &&Stat| {
             !stat.is_zombie
-                && (stat.session == root
+                && (roots.contains(&stat.session)
                     || grouped.contains(&stat.process.pid)
                     || tree.contains(&stat.process))
         };
@@ -377,7 +468,7 @@ fn answers(address: SocketAddr, path: Option<&str>) -> std::result::Result<(), S
     let mut head = [0; 12];
     stream.read_exact(&mut head).map_err(text)?;
     let is_http = head.starts_with(b"HTTP/1.") && head[9..].iter().all(u8::is_ascii_digit);
-    if is_http { Ok(()) } else { Err("what it answers is not HTTP".to_owned()) }
+    if is_http { Ok(()) } else { Err("its answer is not HTTP".to_owned()) }
 }
 
 #[cfg(test)]

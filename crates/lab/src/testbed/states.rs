@@ -11,8 +11,8 @@ use std::time::Duration;
 use flash_waiting::{process, program};
 use serde::{Deserialize, Serialize};
 
-use super::tree::{self, Stat};
-use crate::error::{Error, Result};
+use flash_kit::processes::{self as tree, Stat};
+use flash_kit::{Error, Result};
 
 /// The most moments of one watch: more than an hour of them.
 const MOMENTS_MAX: usize = 20_000;
@@ -27,7 +27,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Of all that descends from a process. The process itself counts only when it is alone: it is a
+    /// Counts the threads of all that descends from a process. The process itself counts only when it is alone: it is a
     /// supervisor otherwise, and serves nobody.
     fn of(pid: u32) -> Self {
         let all = tree::tree(&Stat::all(), pid);
@@ -58,7 +58,7 @@ pub struct States {
 }
 
 impl States {
-    /// Begins to look every so often, on these cores; on any when there are none.
+    /// Begins to look at this interval, on these cores; on any when there are none.
     ///
     /// Errors: run, when no thread can be started.
     pub fn watch(pid: u32, every: Duration, cores: &[usize]) -> Result<Self> {
@@ -83,7 +83,7 @@ impl States {
         Ok(Self { over: Some(over), sampler: Some(sampler) })
     }
 
-    /// What was seen.
+    /// The moments that were sampled.
     pub fn finish(mut self) -> Vec<Moment> {
         self.over = None;
         self.sampler.take().and_then(|sampler| sampler.join().ok()).unwrap_or_default()

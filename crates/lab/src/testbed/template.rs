@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 
 /// The placeholders that every server has.
-pub(super) const BUILT_IN: [&str; 6] = ["root", "port", "folder", "log", "flash", "core"];
+pub(super) const BUILT_IN: [&str; 8] =
+    ["root", "address", "port", "folder", "log", "socket", "flash", "core"];
 
-/// Begins what is only for root.
+/// The prefix of an argument or line that is only for root.
 const AS_ROOT: &str = "{as root}";
 
 /// Whether this could stand in braces.
@@ -16,11 +17,11 @@ pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
-/// The first placeholder, if any, that is neither built in nor set.
-pub(super) fn unknown(text: &str, set: &BTreeMap<String, String>) -> Option<String> {
+/// The first placeholder, if any, that is neither built in nor known otherwise.
+pub(super) fn unknown(text: &str, is_known: impl Fn(&str) -> bool) -> Option<String> {
     let mut found = None;
     fill_with(text, |name| {
-        if found.is_none() && !BUILT_IN.contains(&name) && !set.contains_key(name) {
+        if found.is_none() && !BUILT_IN.contains(&name) && !is_known(name) {
             found = Some(name.to_owned());
         }
         None
@@ -93,9 +94,9 @@ mod tests {
 
     #[test]
     fn finds_what_nobody_knows() {
-        let set = values(&[("threads", "1")]);
-        assert_eq!(unknown("{port} {threads} {x y} { }", &set), None);
-        assert_eq!(unknown("-p{port} {prot} {other}", &set).as_deref(), Some("prot"));
+        let is_known = |name: &str| name == "threads";
+        assert_eq!(unknown("{port} {threads} {x y} { }", is_known), None);
+        assert_eq!(unknown("-p{port} {prot} {other}", is_known).as_deref(), Some("prot"));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What a server uses: CPU time and memory of a process and all that descends from it.
+//! CPU time and memory of a server: of its processes, such as the server's and its backend's, and all that descends
+//! from them.
 //!
 //! [`Running`](super::Running) makes a watch of what the lab started; for a server that the user
 //! started it needs its process id. A watch's thread only reads /proc, and gives way to all others.
@@ -9,30 +10,30 @@ use std::time::Duration;
 
 use flash_waiting::{process, program};
 
-use super::tree::{self, Process, Stat};
-use crate::error::{Error, Result};
-use crate::measure::ServerUse;
+use flash_kit::processes::{self as tree, Process, Stat};
+use flash_kit::{Error, Result};
+use flash_load::measure::ServerUse;
 
 /// How often memory is looked at.
 const SAMPLE_MS: u64 = 500;
-/// After so many samples the tree is looked up anew: that reads of every process of the machine.
+/// After this many samples the tree is looked up anew, which reads about every process of the machine.
 const SAMPLES_PER_TREE: u32 = 10;
 
-/// What a process and all that descends from it have used until now.
+/// CPU time and memory of processes and all that descends from them, until now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageReading {
     /// CPU time, user and system, by the kernel's own count in nanoseconds for those that run, also
     /// of their ended threads; of ended children, by clock ticks (10 ms), once they were waited for.
     pub cpu_ns: u64,
-    /// Resident memory without files (`RssAnon` and `RssShmem`). What several processes share counts
+    /// Resident memory without files (`RssAnon` and `RssShmem`). Memory that several processes share counts
     /// for each of them.
     pub memory_bytes: u64,
 }
 
 impl UsageReading {
-    /// Of a process and what descends from it; none when there is no such process (any more).
-    pub fn of(pid: u32) -> Option<Self> {
-        Some(Self::of_tree(&living(pid)?))
+    /// Reads those of these processes and their descendants; none when one of them is not there (any more).
+    pub fn of(pids: &[u32]) -> Option<Self> {
+        Some(Self::of_tree(&living(pids).ok()?))
     }
 
     fn of_tree(tree: &[Stat]) -> Self {
@@ -47,16 +48,23 @@ impl UsageReading {
     }
 }
 
-/// The tree of a process; none when that has ended.
-fn living(pid: u32) -> Option<Vec<Stat>> {
-    let tree = tree::tree(&Stat::all(), pid);
-    tree.first().is_some_and(|root| !root.is_zombie).then_some(tree)
+/// The trees of these processes, none of which descends from another; the first process that has ended otherwise.
+fn living(pids: &[u32]) -> std::result::Result<Vec<Stat>, u32> {
+    let (all, mut trees) = (Stat::all(), Vec::new());
+    for pid in pids {
+        let tree = tree::tree(&all, *pid);
+        if tree.first().is_none_or(|root| root.is_zombie) {
+            return Err(*pid);
+        }
+        trees.extend(tree);
+    }
+    Ok(trees)
 }
 
-/// Watches a process and what descends from it, from [`Watch::start`] to [`Watch::finish`].
+/// Watches processes and what descends from them, from [`Watch::start`] to [`Watch::finish`].
 #[derive(Debug)]
 pub struct Watch {
-    process: Process,
+    processes: Vec<Process>,
     before: UsageReading,
     /// Dropped, it ends the thread, which gives the most memory that it saw.
     over: Option<Sender<()>>,
@@ -64,19 +72,20 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch.
+    /// Begins to watch these processes, none of which descends from another.
     ///
-    /// Errors: usage, when there is no such process; run, when no thread can be started.
-    pub fn start(pid: u32) -> Result<Self> {
-        let missing = || {
+    /// Errors: usage, when one of them is not there; run, when no thread can be started.
+    pub fn start(pids: &[u32]) -> Result<Self> {
+        let tree = living(pids).map_err(|pid| {
             Error::usage(format!(
                 "cannot watch process {pid}: there is none; give the id of the running server"
             ))
-        };
-        let tree = living(pid).ok_or_else(missing)?;
-        let process = tree.first().ok_or_else(missing)?.process;
+        })?;
+        let roots = tree.iter().map(|stat| stat.process).filter(|process| pids.contains(&process.pid));
+        let processes = roots.collect();
         let before = UsageReading::of_tree(&tree);
         let (over, is_over) = mpsc::channel();
+        let watched = pids.to_vec();
         let sample = move || {
             // Where that is not allowed it still does little.
             let _ = process::give_way();
@@ -84,7 +93,7 @@ impl Watch {
             while is_over.recv_timeout(Duration::from_millis(SAMPLE_MS)) == Err(RecvTimeoutError::Timeout) {
                 samples += 1;
                 if samples % SAMPLES_PER_TREE == 0 {
-                    tree = living(pid).unwrap_or(tree);
+                    tree = living(&watched).unwrap_or(tree);
                 }
                 most_bytes = most_bytes.max(tree.iter().map(|s| tree::own_memory_bytes(s.process.pid)).sum());
             }
@@ -92,18 +101,19 @@ impl Watch {
         };
         let sampler = thread::Builder::new().name("watch".to_owned()).spawn(sample);
         let sampler = sampler
-            .map_err(|why| Error::run(format!("cannot start a thread to watch process {pid}: {why}")))?;
-        Ok(Self { process, before, over: Some(over), sampler: Some(sampler) })
+            .map_err(|why| Error::run(format!("cannot start a thread to watch processes {pids:?}: {why}")))?;
+        Ok(Self { processes, before, over: Some(over), sampler: Some(sampler) })
     }
 
-    /// What was used since the start; none when the process has ended meanwhile, which takes its count
+    /// The use since the start; none when one of the processes has ended meanwhile, which takes its count
     /// along.
     pub fn finish(mut self) -> Option<ServerUse> {
         let sampled_bytes = self.end();
-        if !tree::is_alive(self.process) {
+        if !self.processes.iter().copied().all(tree::is_alive) {
             return None;
         }
-        let after = UsageReading::of(self.process.pid)?;
+        let pids: Vec<u32> = self.processes.iter().map(|process| process.pid).collect();
+        let after = UsageReading::of(&pids)?;
         Some(ServerUse {
             cpu_ns: after.cpu_ns.saturating_sub(self.before.cpu_ns),
             memory_max_bytes: sampled_bytes.max(self.before.memory_bytes).max(after.memory_bytes),
@@ -152,8 +162,8 @@ mod tests {
             "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; read -r stat < /proc/$$/stat; echo \"$stat\"";
         let mut child = shell(&format!("echo; read go; sh -c '{work}'; sh -c '{work}; read end'; true"));
         line(&mut child);
-        let watch = Watch::start(child.id()).unwrap();
-        let before = UsageReading::of(child.id()).unwrap();
+        let watch = Watch::start(&[child.id()]).unwrap();
+        let before = UsageReading::of(&[child.id()]).unwrap();
         child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
         let mut counted_ns = 0;
         for _ in 0..2 {
@@ -161,7 +171,7 @@ mod tests {
             let ticks = stat.split_ascii_whitespace().skip(13).take(2).map(|n| n.parse::<u64>().unwrap());
             counted_ns += ticks.sum::<u64>() * 1_000_000_000 / program::clock_ticks_per_s();
         }
-        let after = UsageReading::of(child.id()).unwrap();
+        let after = UsageReading::of(&[child.id()]).unwrap();
         assert!(counted_ns > 0, "the work is enough for some ticks");
         assert!(after.cpu_ns - before.cpu_ns >= counted_ns, "{after:?} - {before:?} < {counted_ns}");
         let usage = watch.finish().unwrap();
@@ -174,11 +184,29 @@ mod tests {
     #[test]
     fn a_process_that_ended_has_no_figures() {
         let mut child = shell("read end");
-        let watch = Watch::start(child.id()).unwrap();
+        let watch = Watch::start(&[child.id()]).unwrap();
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(watch.finish().is_none());
-        assert_eq!(UsageReading::of(child.id()), None);
-        assert_eq!(Watch::start(child.id()).unwrap_err().exit_code(), 2);
+        assert_eq!(UsageReading::of(&[child.id()]), None);
+        assert_eq!(Watch::start(&[child.id()]).unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
+    fn two_processes_are_added_up_and_both_must_be_there() {
+        let mut children = [shell("read end"), shell("read end")];
+        let pids = children.each_ref().map(Child::id);
+        let [one, other] = pids.map(|pid| UsageReading::of(&[pid]).unwrap());
+        let both = UsageReading::of(&pids).unwrap();
+        // Neither works meanwhile, but a shell that has just started may still do so.
+        assert!(both.cpu_ns >= one.cpu_ns + other.cpu_ns);
+        assert!(both.memory_bytes > one.memory_bytes.max(other.memory_bytes));
+        let watch = Watch::start(&pids).unwrap();
+        drop(children[1].stdin.take());
+        children[1].wait().unwrap();
+        assert_eq!(UsageReading::of(&pids), None);
+        assert!(watch.finish().is_none());
+        drop(children[0].stdin.take());
+        children[0].wait().unwrap();
     }
 }

@@ -1,14 +1,14 @@
-//! The four architectures (flash-1999, section 3), over one engine, one loop and one configuration.
+//! The four architectures (flash-1999, section 3), over one engine, one event loop and one configuration.
 //!
-//! | | processes | a worker has | who waits for the disk |
+//! | | processes | connections of a worker | waits for the disk |
 //! |---|---|---|---|
-//! | `amped` | a worker a core | all connections of its own | its helpers |
-//! | `sped` | a worker a core | all connections of its own | its loop |
-//! | `mp` | many, with smaller caches | one connection at a time | the process |
-//! | `mt` | one, with many threads | a connection a thread | the thread |
+//! | `amped` | one worker per core | many | its helpers |
+//! | `sped` | one worker per core | many | its event loop |
+//! | `mp` | many, with smaller caches | one at a time | the process |
+//! | `mt` | one, with many threads | one per thread | the thread |
 //!
-//! Each has a module here with its dispatcher. Which one runs, nobody else knows: `role` calls [`run`], and the
-//! supervisor, the sandbox and the engine's rules ask what differs for them.
+//! Each has a module here with its dispatcher. `role` calls [`run`]; the supervisor, the sandbox and the engine's rules ask
+//! this module for the differences. No other code knows which architecture runs.
 
 mod amped;
 mod mp;
@@ -23,13 +23,13 @@ use flash_waiting::{file, process};
 use flash_worker::Reach;
 use flash_worker::amped::PROMPT;
 
-use crate::config::{Architecture, HelperKind, Optimizations, Settings};
+use crate::config::{Architecture, HelperKind, Optimizations, Settings, rounded_text};
 use crate::start;
 
-/// What a helper thread can take besides its job: its stack, its buffers, an arena of the allocator.
+/// Memory of a helper thread besides its job: its stack, its buffers, its arena of the allocator.
 const HELPER_THREAD_BYTES: u64 = 16 << 20;
-/// Descriptors that a worker with threads has room for from the start, at most: more than that costs memory that few
-/// will use.
+/// Maximum descriptors that a worker with threads makes room for at its start: more would cost memory that few
+/// servers use.
 const ROOM_DESCRIPTORS_MAX: u64 = 1 << 16;
 
 /// Runs a worker on the orders from `control`.
@@ -48,7 +48,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, descriptors_max: u64) -
     }
 }
 
-/// Whether a worker has more threads than that of its loop.
+/// Whether a worker has threads besides that of its event loop.
 fn has_threads(settings: &Settings) -> bool {
     match settings.architecture {
         Architecture::Amped => settings.helpers == HelperKind::Threads,
@@ -57,7 +57,7 @@ fn has_threads(settings: &Settings) -> bool {
     }
 }
 
-/// How workers of AMPED reach files. Only for experiments are these functions that wait.
+/// The functions with which AMPED workers reach files. Only in experiments do these wait.
 fn amped_reach(optimizations: &Optimizations) -> Reach {
     let mut reach = PROMPT;
     if optimizations.open_in_loop {
@@ -70,7 +70,7 @@ fn amped_reach(optimizations: &Optimizations) -> Reach {
     reach
 }
 
-/// How many worker processes there are.
+/// The number of worker processes.
 pub(crate) fn processes(settings: &Settings) -> usize {
     match settings.architecture {
         Architecture::Mp => settings.processes,
@@ -78,8 +78,8 @@ pub(crate) fn processes(settings: &Settings) -> usize {
     }
 }
 
-/// How many sockets there are for each address: one for each process, or one that all share, since the kernel
-/// would also queue connections at a socket whose process has one already.
+/// The number of sockets per address: one per process, or one that all share where the kernel would also queue
+/// connections at the socket of a busy process.
 pub(crate) fn sockets(settings: &Settings) -> usize {
     match settings.architecture {
         Architecture::Mp => 1,
@@ -87,7 +87,7 @@ pub(crate) fn sockets(settings: &Settings) -> usize {
     }
 }
 
-/// How many connections a worker can have at once, as far as the settings say.
+/// Maximum connections of a worker at once, as far as the settings say.
 pub(crate) fn connections_max(settings: &Settings) -> usize {
     let at_once = match settings.architecture {
         Architecture::Amped | Architecture::Sped => settings.connections_max,
@@ -97,7 +97,16 @@ pub(crate) fn connections_max(settings: &Settings) -> usize {
     at_once.min(settings.connections_max)
 }
 
-/// How many jobs of a worker can be under way at once.
+/// Whether a worker accepts every connection at once. Otherwise a connection waits in the kernel's queue until a process or
+/// thread is free.
+pub(crate) fn has_connections_of_all(settings: &Settings) -> bool {
+    match settings.architecture {
+        Architecture::Amped | Architecture::Sped => true,
+        Architecture::Mp | Architecture::Mt => false,
+    }
+}
+
+/// Maximum jobs of a worker at once.
 pub(crate) fn jobs_at_once(settings: &Settings) -> usize {
     match settings.architecture {
         Architecture::Amped => settings.helpers_max,
@@ -106,7 +115,15 @@ pub(crate) fn jobs_at_once(settings: &Settings) -> usize {
     }
 }
 
-/// Into how many parts the bounds of caches are divided that no setting has.
+/// Maximum blocks that a worker itself brings into the store at once; in other architectures helper processes do it.
+pub(crate) fn fills_at_once(settings: &Settings) -> usize {
+    match (settings.architecture, settings.helpers) {
+        (Architecture::Amped, HelperKind::Processes) => 0,
+        _ => jobs_at_once(settings),
+    }
+}
+
+/// The divisor for cache bounds that no setting controls.
 pub(crate) fn cache_parts(settings: &Settings) -> usize {
     match settings.architecture {
         Architecture::Mp => settings.processes,
@@ -114,12 +131,12 @@ pub(crate) fn cache_parts(settings: &Settings) -> usize {
     }
 }
 
-/// Descriptors that a worker needs for its way of working, besides connections and files.
+/// Descriptors that the architecture of a worker needs, besides connections and files.
 pub(crate) fn descriptors(settings: &Settings) -> usize {
     match settings.architecture {
         Architecture::Amped => {
-            // Processes have channels at work and when given up. Threads have their own ends of them, and files
-            // in hand; of a name all are opened at once.
+            // A helper process has a channel while it works and while it is given up. A thread also has its own end,
+            // and the files that it holds; a name opens all its files at once.
             let of_helper = match settings.helpers {
                 HelperKind::Processes => 2,
                 HelperKind::Threads => 2 + 2 * FILES_OF_NAME_MAX,
@@ -131,7 +148,7 @@ pub(crate) fn descriptors(settings: &Settings) -> usize {
     }
 }
 
-/// Memory that a worker needs for its way of working, in bytes; `job_bytes` is what a job can take.
+/// Memory that the architecture of a worker needs, in bytes; `job_bytes` is the maximum of one job.
 pub(crate) fn memory_bytes(settings: &Settings, job_bytes: u64) -> u64 {
     match settings.architecture {
         Architecture::Amped => match settings.helpers {
@@ -158,21 +175,32 @@ fn counted(number: usize, what: &str, plural: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { plural })
 }
 
-/// How files are read, for the start line; `told` is whether the kernel tells what is in memory.
+/// The way in which files are read, for the start line; `told` is whether the kernel reports what is in memory.
 pub(crate) fn reads(settings: &Settings, told: io::Result<()>) -> String {
     let disk = match settings.architecture {
         Architecture::Amped if !settings.optimizations.residency_check => {
-            return "all in the loop, also from the disk".to_owned();
+            return "in the event loop, which blocks on the disk".to_owned();
         }
         Architecture::Amped => "helpers",
         Architecture::Mt => "threads",
-        Architecture::Sped => return "in the loop, which waits for the disk".to_owned(),
-        Architecture::Mp => return "in the process, which waits for the disk".to_owned(),
+        Architecture::Sped => return "in the event loop, which blocks on the disk".to_owned(),
+        Architecture::Mp => return "in the process, which blocks on the disk".to_owned(),
     };
     match told {
-        Ok(()) => format!("memory by cachestat, disk by {disk}"),
-        Err(e) => format!(
-            "content cache, all else by {disk} (cachestat: {e}; run as the files' owner or with --cap-fowner, on Linux 6.5 or later)"
-        ),
+        Ok(()) => format!("{}memory by cachestat, disk by {disk}", store(settings)),
+        // A worker that already has the capability needs another kernel or another file system.
+        Err(e) => {
+            let or = if settings.cap_fowner { "" } else { ", and to own the files or CAP_FOWNER" };
+            let all = if settings.cache_memory.bytes_max() > 0 { "everything else" } else { "everything" };
+            format!("{}{all} by {disk} (cachestat: {e}; needs Linux 6.5 or later{or})", store(settings))
+        }
+    }
+}
+
+/// The store, for the start line.
+fn store(settings: &Settings) -> String {
+    match settings.cache_memory.bytes_max() {
+        0 => String::new(),
+        bytes_max => format!("store of up to {}, ", rounded_text(bytes_max)),
     }
 }

@@ -1,8 +1,8 @@
-//! MP, multi-process: each process has one connection at a time, from its accept to its close, and waits for
-//! the disk by itself; the others go on (flash-1999, section 3.1).
+//! MP, multi-process: each process serves one connection at a time, from accept to close, and waits for the disk itself while
+//! the others continue (flash-1999, section 3.1).
 //!
-//! The processes share the listening sockets. One that has a connection leaves new ones in the kernel's queue
-//! for the others, so there is no limit at which clients are refused.
+//! The processes share the listening sockets. A process with a connection leaves new ones in the kernel's queue, so no
+//! client is refused at a limit.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use crate::config::Settings;
 use crate::start::{Begun, close};
 
 /// Runs one of the processes.
-pub(super) fn run(begun: Begun, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
+pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
     let work = begun.disk_work(settings)?;
     let worker = begun.worker(settings, descriptors_max, WAITING, Some(own_jobs()), Accepts::OneAtATime)?;
     worker.ready(close(&worker, settings, Some(&work))?)?;

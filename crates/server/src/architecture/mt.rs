@@ -1,9 +1,9 @@
-//! MT, multi-threaded: each thread has one connection at a time, from its accept to its close, and waits for the
-//! disk by itself; all share one engine and its caches (flash-1999, section 3.2).
+//! MT, multi-threaded: each thread serves one connection at a time, from accept to close, and waits for the disk itself; all
+//! threads share one engine and its caches (flash-1999, section 3.2).
 //!
-//! A turn of the engine runs under a lock and makes only calls that do not wait. What may wait comes out of it
-//! as a job: the thread lets go of the lock, does the job, and takes the lock again. The main thread has no
-//! connection: it hears the supervisor, keeps the time, and sees to connections whose threads do not.
+//! A turn of the engine runs under a lock and makes only calls that do not wait. Work that may wait leaves it as a job: the
+//! thread releases the lock, does the job, and takes the lock again. The main thread has no connection: it receives the
+//! supervisor's orders, keeps the time, and continues connections whose threads sleep.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,31 +27,31 @@ use crate::config::Settings;
 use crate::helper::DiskWork;
 use crate::start::{Begun, close};
 
-/// Descriptors that a thread has for itself: two to wait with, and its connection's file.
+/// Descriptors of a thread: two to wait with, and its connection's file.
 pub(super) const DESCRIPTORS_OF_THREAD: usize = 3;
-/// Of a thread, in bytes.
+/// The stack of a thread, in bytes.
 pub(super) const STACK_BYTES: usize = 1 << 20;
-/// How often a thread lets others go before it that wait for the lock, at most, before each turn of a long answer.
+/// Maximum times that a thread lets waiting threads go first before each turn of a long answer.
 const YIELDS_MAX: usize = 100;
-/// Ready descriptors taken from the kernel at once: a thread has one connection, and one can wake it.
+/// Ready descriptors taken from the kernel at once: a thread has one connection, and one more descriptor can wake it.
 const EVENTS_MAX: usize = 8;
 
-/// What the threads share.
+/// The state that the threads share.
 struct Shared {
     state: Mutex<State>,
-    /// Threads that wait for the state, or are about to have it.
+    /// Threads that wait for the lock, or are about to take it.
     waiting: AtomicUsize,
     work: DiskWork,
-    /// Rung by who leaves a job to others, heard by one that has no connection.
+    /// A thread that leaves a job to others rings it; a thread without a connection hears it.
     bell: (OwnedFd, OwnedFd),
 }
 
 struct State {
     worker: Worker,
     listeners: Vec<OwnedFd>,
-    /// Threads that take the lock again at once, because their connections go on.
+    /// Threads that take the lock again at once, because their connections continue.
     going_on: usize,
-    /// Why a thread had to end, for all to end with it.
+    /// The error with which a thread ended, which ends all threads.
     failure: Option<io::Error>,
 }
 
@@ -68,23 +68,23 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
     channel::set_nonblocking(&bell.1)?;
     let idle = Epoll::new(EVENTS_MAX)?;
     idle.add(&bell.1, token(kind::BELL, 0), Watch::Input)?;
-    // One more has no connections, so that a job is done also while all others are busy with theirs.
+    // One extra thread never has a connection, so that jobs are done even while all others are busy.
     let spare = Epoll::new(EVENTS_MAX)?;
     spare.add(&bell.1, token(kind::BELL, 0), Watch::Input)?;
     worker.begin_turn(0);
     let state = State { worker, listeners, going_on: 0, failure: None };
-    // The threads have it for as long as there is the process.
+    // The threads use it until the process ends.
     let shared: &Shared =
         Box::leak(Box::new(Shared { state: Mutex::new(state), waiting: AtomicUsize::new(0), work, bell }));
     start_threads(shared, settings, spare, &idle).map_err(|e| {
-        let advice = "have fewer --threads, or allow more descriptors (ulimit -n)";
+        let advice = "use fewer --threads, or raise the descriptor limit (ulimit -n)";
         io::Error::new(e.kind(), format!("cannot start {} threads: {e}; {advice}", settings.threads))
     })?;
     {
         let state = shared.lock();
         state.worker.ready(close(&state.worker, settings, Some(&shared.work))?)?;
-        // Only now: who serves before it is ready would not count as serving. Edge-triggered: of several
-        // threads that wait on it, one is woken.
+        // Only now, because a thread must not serve before the worker is ready. Edge-triggered: of several waiting
+        // threads, one wakes.
         for (number, listener) in state.listeners.iter().enumerate() {
             idle.add(listener, token(kind::LISTENER, number as u64), Watch::Connection)?;
         }
@@ -92,8 +92,8 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
     shared.keep_time(&mut mechanism, &idle)
 }
 
-/// Starts the threads, one of them with `spare`, and waits until each is held to its part: what this process
-/// could still start after its own close would not be.
+/// Starts the threads, one of them with `spare`, and waits until each has closed its sandbox: a thread started after
+/// the process has closed its own would not have one.
 fn start_threads(shared: &'static Shared, settings: &Settings, spare: Epoll, idle: &Epoll) -> io::Result<()> {
     let (closed, all_closed) = mpsc::channel();
     let mut waits = vec![spare];
@@ -105,11 +105,11 @@ fn start_threads(shared: &'static Shared, settings: &Settings, spare: Epoll, idl
         let (settings, closed) = (settings.clone(), closed.clone());
         let thread = Thread { shared, idle, busy: Epoll::new(EVENTS_MAX)?, key: None, handle: None };
         thread::Builder::new().name("connection".into()).stack_size(STACK_BYTES).spawn(move || {
-            // Where it may not, threads are switched more often than they need be.
-            let _ = process::preempt_nobody();
+            // If this fails, threads are only switched more often.
+            let _ = process::never_preempt_others();
             let in_force = close(&shared.lock().worker, &settings, Some(&shared.work));
             let is_closed = in_force.is_ok();
-            // The main thread is there for as long as the process.
+            // The main thread lives as long as the process.
             let _ = closed.send(in_force);
             if is_closed {
                 thread.run();
@@ -118,7 +118,7 @@ fn start_threads(shared: &'static Shared, settings: &Settings, spare: Epoll, idl
     }
     drop(closed);
     for _ in 0..count {
-        all_closed.recv().map_err(|_| io::Error::other("a thread ended before it had begun"))??;
+        all_closed.recv().map_err(|_| io::Error::other("a thread ended before it was ready"))??;
     }
     Ok(())
 }
@@ -126,14 +126,14 @@ fn start_threads(shared: &'static Shared, settings: &Settings, spare: Epoll, idl
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // The engine closes a connection whose turn panics and stays sound; what panics besides is cut below.
+        // The engine closes a connection whose turn panics and stays consistent; other panics are handled below.
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         state
     }
 
-    /// Locks for a thread that has just let go: those who wait have it first, which the lock alone would not
-    /// see to.
+    /// Takes the lock in a thread that has just released it: waiting threads go first, which the lock itself does not
+    /// ensure.
     fn lock_again(&self) -> MutexGuard<'_, State> {
         for _ in 0..YIELDS_MAX {
             if self.waiting.load(Ordering::Relaxed) == 0 {
@@ -144,7 +144,7 @@ impl Shared {
         self.lock()
     }
 
-    /// What the main thread does. It starts no job, and so never waits for a disk.
+    /// The loop of the main thread. It starts no job, and so never waits for a disk.
     fn keep_time(&self, mechanism: &mut Mechanism, idle: &Epoll) -> io::Result<()> {
         let mut timeout_ms = Some(0);
         let mut batch = Vec::new();
@@ -153,10 +153,14 @@ impl Shared {
             mechanism.wait(timeout_ms, |_| Some(Awaited::INPUT), &mut batch)?;
             let mut state = self.lock();
             state.begin_turn(batch.len(), false);
-            state.worker.dispatch(&batch)?;
+            // A new channel to another keeper is watched by this thread.
+            std::mem::swap(mechanism, &mut state.worker.mechanism);
+            let heard = state.worker.dispatch(&batch);
+            std::mem::swap(mechanism, &mut state.worker.mechanism);
+            heard?;
             state.worker.end_turn();
             if state.worker.is_draining() {
-                // The supervisor and other workers keep theirs, and were woken for what is queued, too.
+                // The supervisor and other workers keep theirs, and were also woken for the queued connections.
                 for listener in state.listeners.drain(..) {
                     let _ = idle.remove(&listener);
                 }
@@ -175,7 +179,7 @@ impl Shared {
 }
 
 impl State {
-    /// Begins a turn of a thread with so many events; `has_room` is whether it can do a job after it.
+    /// Begins a turn of a thread with these events; `has_room` is whether it can do a job afterwards.
     fn begin_turn(&mut self, events: usize, has_room: bool) {
         self.worker.begin_turn(events);
         if let Some(own) = &mut self.worker.sys.own {
@@ -183,10 +187,11 @@ impl State {
         }
     }
 
-    /// Sees to what a thread leaves behind that lets go of the lock for longer.
+    /// Handles the work that a thread leaves when it releases the lock for longer.
     fn leave(&mut self, bell: &OwnedFd) -> io::Result<()> {
         self.worker.close_returned();
-        // Connections go on whose own threads may be asleep.
+        self.worker.release_blocks();
+        // Continues connections whose own threads may be asleep.
         if self.worker.until_next()? == Some(0) && self.going_on == 0 {
             self.worker.wake_loop()?;
         }
@@ -194,25 +199,25 @@ impl State {
         Ok(())
     }
 
-    /// Has a thread without a connection take jobs for which others had no room.
+    /// Makes a thread without a connection take jobs that found no other thread.
     fn pass_jobs_on(&mut self, bell: &OwnedFd) {
         if self.worker.sys.own.as_mut().is_some_and(|own| std::mem::take(&mut own.refused)) {
-            // Full, it is loud enough already.
+            // A full counter already wakes a thread.
             let _ = channel::send(bell, &[io::IoSlice::new(&[0])], &[]);
             lap(Call::Message);
         }
     }
 }
 
-/// A thread, and the connection that it has.
+/// A thread, and its connection.
 struct Thread {
     shared: &'static Shared,
-    /// What it waits on without a connection, as all others.
+    /// The epoll that it waits on without a connection, shared by all.
     idle: Epoll,
-    /// What it waits on with one.
+    /// The epoll that it waits on with a connection.
     busy: Epoll,
     key: Option<Key>,
-    /// Keeps the connection's socket there to be waited on, should the engine close it meanwhile.
+    /// Keeps the connection's socket open to wait on, in case the engine closes it meanwhile.
     handle: Option<Arc<OwnedFd>>,
 }
 
@@ -228,7 +233,7 @@ impl Thread {
             if let Err(e) = turned {
                 let mut state = self.shared.lock();
                 state.failure.get_or_insert(e);
-                // Without a timer nobody can be told.
+                // Without a timer no thread can be woken.
                 let _ = state.worker.wake_loop();
                 return;
             }
@@ -257,7 +262,7 @@ impl Thread {
                 (kind::CONNECTION, _) => state.worker.hear(*ready)?,
                 (kind::LISTENER, number) => self.accept(&mut state, number as usize)?,
                 _ => {
-                    // Heard by one; which has room for a job in any case.
+                    // One thread hears it, and that thread has room for a job.
                     let _ = channel::recv(&shared.bell.1, &mut [0], &mut Vec::new());
                 }
             }
@@ -287,7 +292,7 @@ impl Thread {
                 Err(_) => state.worker.accept_at_limit(listener),
             }
         }
-        // There may be more, for another thread; only a change tells the kernel to look.
+        // More may be queued for other threads; the kernel wakes them only on a change.
         let listener = state.listeners.get(number);
         listener.map_or(Ok(()), |listener| {
             self.idle.change(listener, token(kind::LISTENER, number as u64), Watch::Connection)
@@ -314,8 +319,8 @@ fn do_job(shared: &Shared, job: OwnJob) -> (JobId, Outcome<SiteFile>) {
     }
 }
 
-/// Goes on with what the turn has left, doing the jobs that it started, for as long as the thread's connection
-/// does.
+/// Continues with the rest of the turn and does the jobs that it started, until the thread's connection has nothing
+/// left to do.
 fn go_on(
     shared: &'static Shared,
     mut state: MutexGuard<'static, State>,

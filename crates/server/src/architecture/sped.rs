@@ -1,5 +1,5 @@
-//! SPED, single-process event-driven: the loop does everything by itself, and all connections wait with it
-//! for the disk (flash-1999, section 3.3).
+//! SPED, single-process event-driven: the event loop does all work itself, so all its connections wait with it for the disk
+//! (flash-1999, section 3.3).
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::config::Settings;
 use crate::helper::DiskWork;
 use crate::start::{Begun, close};
 
-/// Reach as any program has them. Whether they are in memory is not asked, which is what SPED saves (section
+/// Reaches files like any program. It does not check whether they are in memory, which is the saving of SPED (section
 /// 6.1).
 pub(super) const WAITING: Reach = Reach {
     look_up: |root, path, want| file::open_to_read(root, path, want),
@@ -21,7 +21,7 @@ pub(super) const WAITING: Reach = Reach {
     under_all_roots: true,
 };
 
-/// The jobs of a loop that does one at a time by itself.
+/// The jobs of a loop that does one at a time itself.
 pub(super) fn own_jobs() -> OwnJobs {
     let mut own = OwnJobs::default();
     own.has_room = true;
@@ -29,7 +29,7 @@ pub(super) fn own_jobs() -> OwnJobs {
 }
 
 /// Runs a worker.
-pub(super) fn run(begun: Begun, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
+pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
     let work = begun.disk_work(settings)?;
     let worker = begun.worker(settings, descriptors_max, WAITING, Some(own_jobs()), Accepts::All)?;
     worker.ready(close(&worker, settings, Some(&work))?)?;
@@ -39,7 +39,7 @@ pub(super) fn run(begun: Begun, settings: &Settings, descriptors_max: u64) -> io
     })
 }
 
-/// Does the job that the turn has left, if any: a listing, mostly, or the close of a deleted file.
+/// Does the job that the turn has left, if any: mostly a listing, or the close of a deleted file.
 pub(super) fn do_job(worker: &mut Worker, work: &DiskWork) {
     let Some(job) = worker.take_job() else { return };
     let (id, outcome) = match job {

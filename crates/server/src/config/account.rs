@@ -1,21 +1,22 @@
-//! Who workers and helpers are to be, and whether they may read what they are to serve.
+//! The user that workers and helpers run as, and whether this user may read the roots.
 //!
-//! Called by `config::resolve`. May look up users, which may wait; may not change this process.
+//! Called by `config::resolve`. It may look up users, which may wait, but must not change this process.
 
 use flash_prompt::OwnedFd;
 use flash_prompt::file::Want;
 use flash_waiting::sandbox::privileges::{self, Account, Keep};
 use flash_waiting::{account, file};
 
+use super::combinations;
 use super::error::Problem;
 use super::options::{Given, Origin, Overrides};
 use super::resolve::reason;
-use super::settings::RunAs;
-use super::values::UserName;
+use super::settings::{RunAs, SandboxMode};
+use super::values::{AutoSwitch, UserName};
 
-/// Who serves when root has started Flash and named nobody.
+/// The user when root starts Flash and names none.
 const BY_DEFAULT: &str = "nobody";
-/// The number of that user where no such name is known.
+/// The user ID if this name is unknown.
 const BY_DEFAULT_UID: &str = "65534";
 
 impl RunAs {
@@ -25,7 +26,7 @@ impl RunAs {
     }
 }
 
-/// The user that roles become; None for who starts them.
+/// The user that roles run as; None for the current user.
 pub(super) fn run_as(given: &Overrides, problems: &mut Vec<Problem>) -> Option<RunAs> {
     let Some(named) = &given.user else {
         return privileges::is_root().then(by_default);
@@ -34,10 +35,10 @@ pub(super) fn run_as(given: &Overrides, problems: &mut Vec<Problem>) -> Option<R
     let title = format!("cannot run as `{user}`");
     match account::find(user, group.as_deref()) {
         Ok(account) if privileges::is_root() => Some(run_as_account(user, account)),
-        // To name oneself is no change.
+        // Naming the current user changes nothing.
         Ok(account) if account.uid == privileges::user() && group.is_none() => None,
         Ok(_) => {
-            let why = "flash was not started by root, and only root can become another user";
+            let why = "root did not start Flash, and only root can become another user";
             problems.push(of_user(named, title, why.to_owned()));
             None
         }
@@ -46,6 +47,29 @@ pub(super) fn run_as(given: &Overrides, problems: &mut Vec<Problem>) -> Option<R
             None
         }
     }
+}
+
+/// Whether workers and helpers keep `CAP_FOWNER`.
+pub(super) fn cap_fowner(given: &Overrides, problems: &mut Vec<Problem>) -> bool {
+    let Some(Given { value: asked, origin }) = &given.cap_fowner else { return false };
+    let is_there = privileges::has_fowner();
+    if *asked == AutoSwitch::On && !is_there {
+        let why = "this process does not have CAP_FOWNER";
+        let help = "start Flash as root or with AmbientCapabilities=CAP_FOWNER, or remove the setting";
+        problems.push(combinations::problem("cap_fowner", origin, "cannot be kept", why).helped(help));
+    }
+    let is_open = given.sandbox.as_ref().is_some_and(|given| given.value == SandboxMode::Off);
+    keeps_fowner(*asked, is_there, !is_open && privileges::can_forbid_calls())
+}
+
+/// The capability also allows chmod and more. By default it is kept only where seccomp forbids those calls.
+fn keeps_fowner(asked: AutoSwitch, is_there: bool, has_seccomp: bool) -> bool {
+    is_there
+        && match asked {
+            AutoSwitch::On => true,
+            AutoSwitch::Auto => has_seccomp,
+            AutoSwitch::Off => false,
+        }
 }
 
 fn by_default() -> RunAs {
@@ -65,9 +89,9 @@ fn of_user(named: &Given<UserName>, title: String, why: String) -> Problem {
     }
 }
 
-/// Whether `run_as` may look up files in the folder. It need not be able to get there by itself.
+/// Whether `run_as` may look up files in the folder. It need not be able to reach the folder by its path.
 ///
-/// Errors: why not, and what to do.
+/// Errors: the reason, and the remedy.
 pub(super) fn may_enter(folder: &OwnedFd, run_as: Option<&RunAs>) -> Result<(), (String, Option<String>)> {
     let account = run_as.map(RunAs::account);
     let enter = || file::open(folder, b".", Want::Stat).map(drop);
@@ -76,16 +100,32 @@ pub(super) fn may_enter(folder: &OwnedFd, run_as: Option<&RunAs>) -> Result<(), 
         Ok(Err(e)) => Err((reason(&e), advice(run_as))),
         Err(e) => {
             let name = run_as.map_or("another user", |run_as| &run_as.name);
-            let help = "that needs CAP_SETUID and CAP_SETGID; --user names another user";
+            let help = "start Flash with CAP_SETUID and CAP_SETGID, or choose another user with --user";
             Err((format!("cannot become user `{name}`: {}", reason(&e)), Some(help.to_owned())))
         }
     }
 }
 
-/// What to do about a folder that `run_as` may not enter.
+/// The remedy for a folder that `run_as` cannot enter.
 fn advice(run_as: Option<&RunAs>) -> Option<String> {
     let name = &run_as?.name;
     Some(format!(
-        "flash serves as user `{name}`; name one who may read the files (--user, or `user` in the file)"
+        "Flash serves as user `{name}`; choose a user that can read the files (--user, or `user` in the file)"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_capability_is_kept_where_it_is_there_and_seccomp_bounds_it() {
+        use AutoSwitch::{Auto, Off, On};
+        assert!(keeps_fowner(Auto, true, true));
+        assert!(!keeps_fowner(Auto, true, false), "nothing would forbid chmod");
+        assert!(!keeps_fowner(Auto, false, true), "nothing to keep");
+        assert!(keeps_fowner(On, true, false), "who says so has it");
+        assert!(!keeps_fowner(On, false, true));
+        assert!(!keeps_fowner(Off, true, true));
+    }
 }

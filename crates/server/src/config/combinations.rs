@@ -1,25 +1,27 @@
-//! Options that make no sense together: refused with the reason, where somebody gave them.
+//! Refuses options that have no effect or contradict each other, with the reason and where they were given.
 //!
-//! Called by `resolve` with what all sources said, defaults among it. May not look at anything else.
+//! Called by `resolve` with the merged options of all sources, including the defaults. It must not look at anything else.
 
 use flash_prompt::mechanism::SELECT_DESCRIPTORS_MAX;
 
 use super::error::Problem;
 use super::optimizations::SendBy;
 use super::options::{self, DefaultValue, Given, Origin, Overrides};
-use super::settings::{Architecture, EventMechanism, HelperKind, Settings};
-use super::values::{Choice, Kind};
+use super::schedule;
+use super::settings::{Architecture, EventMechanism, HelperKind, Settings, Site};
+use super::values::{AutoSize, Choice, Kind, SavedList};
 use crate::convert::connections_that_fit;
 
 use Architecture::{Amped, Mp, Mt, Sped};
 
-/// Adds a problem for each option that makes no sense with the others.
+/// Adds a problem for each option that cannot be used with the others.
 pub(super) fn check(given: &Overrides, problems: &mut Vec<Problem>) {
     check_architecture(given, problems);
     check_others(given, problems);
+    schedule::check(given, problems);
 }
 
-/// Options that do nothing with the architecture that was chosen.
+/// Checks options that have no effect with the chosen architecture.
 fn check_architecture(given: &Overrides, problems: &mut Vec<Problem>) {
     let chosen = given.architecture.as_ref().map_or(Amped, |given| given.value);
     let mut only = |architectures: &[Architecture], key: &str, origin: Option<&Origin>, why: &str| {
@@ -27,56 +29,117 @@ fn check_architecture(given: &Overrides, problems: &mut Vec<Problem>) {
             && let Some(origin) = origin.filter(|origin| **origin != Origin::Default)
         {
             let why = format!("the architecture is `{}`: {why}", word(chosen));
-            let help = "leave it out, or choose another architecture";
+            let help = "remove it, or choose another architecture";
             problems.push(problem(key, origin, SENSELESS, &why).helped(help));
         }
     };
     only(&[Mp], "processes", origin(&given.processes), "only `mp` has a process for each connection");
     only(&[Mt], "threads", origin(&given.threads), "only `mt` has threads");
-    let why = "its worker processes are set by `processes`";
+    let why = "`processes` sets its number of worker processes";
     only(&[Amped, Sped, Mt], "workers", origin(&given.workers), why);
-    let why = "it has no helpers, only `amped` does";
+    let why = "only `amped` has helpers";
     only(&[Amped], "helpers", origin(&given.helpers), why);
     only(&[Amped], "helpers_max", origin(&given.helpers_max), why);
     only(&[Amped], "helper_idle", origin(&given.helper_idle), why);
-    let why = "it has no loop over many connections that could wait by it";
+    let why = "each of its processes has one connection at a time";
+    only(&[Amped, Sped, Mt], "connections", origin(&given.connections), why);
+    let why = "a connection that finds no free process or thread waits in the kernel's queue";
+    only(&[Amped, Sped], "client_connections", origin(&given.client_connections), why);
+    only(&[Amped, Sped], "client_exempt", origin(&given.client_exempt), why);
+    only(&[Amped, Sped], "accept_wait", origin(&given.accept_wait), why);
+    let why = "a process that waits for the disk itself cannot stop waiting";
+    only(&[Amped, Mt], "job_deadline", origin(&given.job_deadline), why);
+    let why = "only `amped` and `sped` have an event loop for many connections";
     only(&[Amped, Sped], "event_mechanism", origin(&given.event_mechanism), why);
+    let why = "each of its connections has a process or thread of its own, and none of these sees the others";
+    only(&[Amped, Sped], "egress", origin(&given.egress), why);
     let why = match chosen {
-        Mt => "its threads share a lock, and nobody may wait for a disk who has it",
-        _ => "it does so in any case, only `amped` has the choice",
+        Mt => "its threads share a lock, and must not wait for the disk while they hold it",
+        _ => "it always does; only `amped` can choose",
     };
     only(&[Amped], "open_in_loop", origin(&given.open_in_loop), why);
     let why = match chosen {
         Mt => why,
-        _ => "it never asks what is in memory, only `amped` has the choice",
+        _ => "it never checks what is in memory; only `amped` can choose",
     };
     only(&[Amped], "residency_check", origin(&given.residency_check), why);
 }
 
-/// Options that rest on others.
+/// Checks options that depend on other options.
 fn check_others(given: &Overrides, problems: &mut Vec<Problem>) {
-    if let (Some(Given { value: false, .. }), Some(memory)) = (&given.content_cache, &given.cache_memory) {
-        let why = "the content cache is switched off (--no-content-cache), so it has no use for memory";
+    check_names(given, problems);
+    if let (Some(kept), Some(memory @ Given { value: AutoSize::Bytes(0), .. })) =
+        (&given.content_cache, &given.cache_memory)
+        && kept.value
+        && kept.origin != Origin::Default
+    {
+        let why = "--content-cache asks for the store, which needs memory";
+        let help = "remove one of the two";
+        problems.push(problem("cache_memory", &memory.origin, "cannot be 0 here", why).helped(help));
+    }
+    if let (Some(Given { value: false, .. }), Some(memory)) = (&given.content_cache, &given.cache_memory)
+        && memory.origin != Origin::Default
+        && memory.value != AutoSize::Bytes(0)
+    {
+        let why = "--no-content-cache turns the store off";
         problems.push(problem("cache_memory", &memory.origin, SENSELESS, why));
     }
+    check_list(given, problems);
     if let (Some(check @ Given { value: false, .. }), Some(Given { value: SendBy::Mmap, .. })) =
         (&given.residency_check, &given.send)
     {
-        let why =
-            "mappings are sent only after mincore(2) was asked; switch it off with --send read or sendfile";
+        let why = "--send mmap needs the check, by mincore(2); use --send read or --send sendfile";
         problems.push(problem("residency_check", &check.origin, SENSELESS, why));
     }
     if let (Some(Given { value: HelperKind::Threads, .. }), Some(idle)) = (&given.helpers, &given.helper_idle)
         && idle.origin != Origin::Default
     {
-        let help = "leave it out, or take --helpers processes";
+        let help = "remove it, or use --helpers processes";
         problems
-            .push(problem("helper_idle", &idle.origin, SENSELESS, "threads are never ended").helped(help));
+            .push(problem("helper_idle", &idle.origin, SENSELESS, "helper threads never end").helped(help));
     }
 }
 
-/// Gives a problem where select has no room for the connections that somebody asked for by `connections`, or
-/// for none.
+/// Freshness has no effect without the name cache.
+fn check_names(given: &Overrides, problems: &mut Vec<Problem>) {
+    if given.name_cache.as_ref().is_none_or(|given| given.value) {
+        return;
+    }
+    let why = "--no-name-cache turns the name cache off, so every request looks up its file";
+    for (key, origin) in [("freshness", origin(&given.freshness)), ("stale", origin(&given.stale))] {
+        if let Some(origin) = origin.filter(|origin| **origin != Origin::Default) {
+            problems.push(problem(key, origin, SENSELESS, why));
+        }
+    }
+}
+
+/// Adds a problem if listings are bounded and no site has any.
+pub(super) fn check_listings(given: &Overrides, sites: &[Site], problems: &mut Vec<Problem>) {
+    let bounded = origin(&given.listing_entries).filter(|origin| **origin != Origin::Default);
+    if let Some(origin) = bounded.filter(|_| !sites.iter().any(|site| site.browse)) {
+        let why = "no site has listings";
+        let help = "remove it, or turn listings on (--browse, or `browse` in the file)";
+        problems.push(problem("listing_entries", origin, SENSELESS, why).helped(help));
+    }
+}
+
+/// Checks that the list of hot files has a store and its own file.
+fn check_list(given: &Overrides, problems: &mut Vec<Problem>) {
+    let Some(Given { value: SavedList::At(path), origin }) = &given.cache_list else { return };
+    let is_off = given.content_cache.as_ref().is_some_and(|given| !given.value);
+    let is_zero = given.cache_memory.as_ref().is_some_and(|given| given.value == AutoSize::Bytes(0));
+    if is_off || is_zero {
+        let why = if is_off { "content_cache is false" } else { "cache_memory is 0" };
+        let why = format!("there is no store whose files it could list, because {why}");
+        problems.push(problem("cache_list", origin, SENSELESS, &why));
+    }
+    if given.log_file.as_ref().is_some_and(|log| log.value == *path) {
+        let why = "log_file names the same file, and the list would overwrite the access log";
+        problems.push(problem("cache_list", origin, "needs its own file", why));
+    }
+}
+
+/// Returns a problem if select has no room for the given `connections`, or for any.
 pub(super) fn check_room(
     settings: &Settings,
     mechanism: Option<&Origin>,
@@ -86,11 +149,11 @@ pub(super) fn check_room(
         return None;
     }
     let fit = connections_that_fit(settings, SELECT_DESCRIPTORS_MAX);
-    let taken = "files, helpers and roots need some of them";
     if fit == 0 {
-        let why =
-            format!("of its {SELECT_DESCRIPTORS_MAX} descriptors none are left for connections: {taken}");
-        let help = "take --event-mechanism epoll, or fewer sites or helpers";
+        let why = format!(
+            "select allows {SELECT_DESCRIPTORS_MAX} descriptors, and files, helpers and roots need all of them"
+        );
+        let help = "use --event-mechanism epoll, or fewer sites or helpers";
         return Some(problem("event_mechanism", mechanism?, "cannot be select", &why).helped(help));
     }
     let asked = connections.filter(|origin| **origin != Origin::Default)?;
@@ -98,33 +161,39 @@ pub(super) fn check_room(
         return None;
     }
     let why = format!(
-        "select has room for {fit}: it takes descriptors below {SELECT_DESCRIPTORS_MAX}, and {taken}"
+        "select allows {SELECT_DESCRIPTORS_MAX} descriptors, which leaves {fit} for connections: files, helpers and roots \
+         need the others"
     );
-    let help = "take --event-mechanism epoll, or fewer connections";
-    Some(problem("connections", asked, "is too many", &why).helped(help))
+    let help = "use --event-mechanism epoll, or fewer connections";
+    Some(problem("connections", asked, "is too high", &why).helped(help))
 }
 
 fn origin<T>(given: &Option<Given<T>>) -> Option<&Origin> {
     given.as_ref().map(|given| &given.origin)
 }
 
-/// The name of an architecture.
+/// The word for an architecture.
 fn word(architecture: Architecture) -> &'static str {
     let words = Architecture::ALL.iter().zip(Architecture::WORDS);
     words.into_iter().find(|(other, _)| **other == architecture).map_or("", |(_, word)| word)
 }
 
-/// What is wrong with an option that does nothing.
-const SENSELESS: &str = "makes no sense here";
+/// The text for an option without effect.
+const SENSELESS: &str = "cannot be used here";
 
-/// A problem with an option, by the name that whoever gave it used.
-fn problem(key: &str, origin: &Origin, what: &str, why: &str) -> Problem {
+/// A problem with an option that has no effect.
+pub(super) fn senseless(key: &str, origin: &Origin, why: &str) -> Problem {
+    problem(key, origin, SENSELESS, why)
+}
+
+/// A problem with an option, under the name that the user gave it.
+pub(super) fn problem(key: &str, origin: &Origin, what: &str, why: &str) -> Problem {
     let title = |name: &str| format!("`{name}` {what}");
     match (origin, options::find(key)) {
         (Origin::File(span), _) => Problem::at(span.clone(), title(key), why),
         (Origin::Environment, Some(spec)) => Problem::plain(title(&spec.variable()), why),
         (Origin::Flag, Some(spec)) if spec.kind == Kind::Switch => {
-            // Nobody says what is so already.
+            // A user never writes the default half of a switch.
             let no = if spec.default == DefaultValue::Text("true") { "no-" } else { "" };
             Problem::plain(title(&format!("--{no}{}", spec.flag())), why)
         }

@@ -1,8 +1,7 @@
 //! The source "environment": variables `FLASH_*`.
 //!
-//! Called by `Sources`. May not read the environment itself: it is given the variables, so that a
-//! reload sees the same ones and a test needs none. Lists are separated by commas; an empty
-//! variable counts as not set.
+//! Called by `Sources`, which passes the variables, so that a reload sees the same ones and a test needs none. It must not
+//! read the environment itself. Lists are separated by commas; an empty variable counts as not set.
 
 use std::ffi::{OsStr, OsString};
 
@@ -10,10 +9,10 @@ use super::error::Problem;
 use super::options::{OPTIONS, Origin, Overrides, Spec};
 use super::suggest;
 
-/// What every variable of Flash starts with.
+/// The prefix of every variable of Flash.
 pub(super) const PREFIX: &str = "FLASH_";
 
-/// What the variables say, and what is wrong with them.
+/// Returns the values of the variables, and the errors in them.
 pub(super) fn read(variables: &[(String, OsString)]) -> (Overrides, Vec<Problem>) {
     let mut overrides = Overrides::default();
     let mut problems = Vec::new();
@@ -34,7 +33,7 @@ pub(super) fn read(variables: &[(String, OsString)]) -> (Overrides, Vec<Problem>
     (overrides, problems)
 }
 
-/// A warning for each variable that looks like one of Flash's and is none.
+/// A warning for each unknown variable with Flash's prefix.
 pub(super) fn warnings(variables: &[(String, OsString)]) -> Vec<String> {
     let names: Vec<String> = OPTIONS.iter().map(Spec::variable).collect();
     variables
@@ -51,7 +50,7 @@ fn of_variable(name: &str) -> Option<&'static Spec> {
     OPTIONS.iter().find(|spec| spec.variable() == name)
 }
 
-/// The values in a variable: its parts between commas for a list, else all of it.
+/// The values in a variable: its parts between commas for a list, otherwise the whole text.
 fn items<'a>(spec: &Spec, value: &'a OsStr) -> Vec<&'a OsStr> {
     match value.to_str() {
         Some(text) if spec.kind.is_list() => text.split(',').map(|item| OsStr::new(item.trim())).collect(),
@@ -63,6 +62,7 @@ fn items<'a>(spec: &Spec, value: &'a OsStr) -> Vec<&'a OsStr> {
 mod tests {
     use std::os::unix::ffi::OsStringExt;
 
+    use super::super::values::Kind;
     use super::*;
 
     fn variables(pairs: &[(&str, &str)]) -> Vec<(String, OsString)> {
@@ -81,9 +81,12 @@ mod tests {
             "helpers" => "threads",
             "send" => "mmap",
             "encoded_slash" => "refuse",
+            "schedule" => "srpt",
+            "egress" => "10Mbit",
+            "client_exempt" => "10.0.0.0/8,loopback",
             "etag" => "changed",
-            _ if spec.kind == super::super::values::Kind::Switch => "yes",
-            _ if matches!(spec.kind, super::super::values::Kind::Duration { .. }) => "7s",
+            _ if matches!(spec.kind, Kind::Switch | Kind::AutoSwitch) => "yes",
+            _ if matches!(spec.kind, Kind::Duration { .. }) => "7s",
             _ => "7",
         };
         let variables: Vec<(String, OsString)> =

@@ -1,8 +1,7 @@
-//! What is wrong with the configuration, for people and for code.
+//! Errors in the configuration, for people and for code.
 //!
-//! For: every part of `config` reports [`Problem`]s; `Sources::load` gathers them in a
-//! [`ConfigError`], which the binary prints at start and the supervisor on a reload. May not decide
-//! what happens next, and may not write anywhere but in [`ConfigError::print`].
+//! Every part of `config` reports [`Problem`]s. `Sources::load` collects them in a [`ConfigError`], which the binary prints at
+//! startup and the supervisor on a reload. It must not decide what happens next, and writes only in [`ConfigError::print`].
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
@@ -11,11 +10,11 @@ use std::path::PathBuf;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
-/// The most problems that are shown. Each is shown with a pass over the file, so that a log taken for a
-/// config file would keep the supervisor busy for minutes otherwise.
+/// Maximum problems shown. Each takes a pass over the file, so a log given as a config file would otherwise keep the
+/// supervisor busy for minutes.
 const SHOWN_MAX: usize = 100;
 
-/// The configuration can't be used.
+/// The configuration is invalid.
 #[derive(Clone, Debug)]
 pub struct ConfigError {
     kind: ConfigErrorKind,
@@ -23,18 +22,18 @@ pub struct ConfigError {
     file: Option<SourceFile>,
 }
 
-/// What a [`ConfigError`] is about, for code. Where several things are wrong, the first decides.
+/// The kind of a [`ConfigError`], for code. With several errors, the first decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigErrorKind {
-    /// The config file, or the current directory, can't be read.
+    /// The config file or the current directory cannot be read.
     Read,
     /// The config file is not TOML.
     Syntax,
-    /// A key, or a part of a table, is unknown, missing or twice there.
+    /// A key, or a part of a table, is unknown, missing or duplicate.
     Key,
-    /// A value is not what its key takes.
+    /// A value has the wrong form for its key.
     Value,
-    /// A file or directory that a value names is not usable.
+    /// A file or directory named by a value cannot be used.
     Path,
     /// Settings from another process have the wrong shape.
     Handover,
@@ -47,19 +46,19 @@ pub(super) struct SourceFile {
     pub(super) text: String,
 }
 
-/// One thing that is wrong.
+/// One error.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     pub(super) kind: ConfigErrorKind,
-    /// What failed, on what: `wrong value for `workers``.
+    /// The failed operation and its subject: `wrong value for `workers``.
     title: String,
-    /// Why.
+    /// The reason.
     why: String,
-    /// What to do.
+    /// The remedy.
     help: Option<String>,
-    /// Where in the file, in bytes; `None` if it is not in the file.
+    /// The place in the file, in bytes; `None` if it is not in the file.
     span: Option<Range<usize>>,
-    /// Another place in the file that belongs to it, and what it is.
+    /// Another place in the file that belongs to the error, and its label.
     other: Option<(Range<usize>, String)>,
 }
 
@@ -103,29 +102,33 @@ impl Problem {
     }
 
     fn render(&self, renderer: &Renderer, file: Option<&SourceFile>) -> String {
+        let (title, why) = (inert(&self.title), inert(&self.why));
         let at = file.zip(self.span.clone());
-        let path = file.map(|file| file.path.to_string_lossy()).unwrap_or_default();
+        let path = file.map(|file| inert(&file.path.to_string_lossy())).unwrap_or_default();
         let mut group = match at {
-            None => Group::with_title(Level::ERROR.primary_title(format!("{}: {}", self.title, self.why))),
+            None => Group::with_title(Level::ERROR.primary_title(format!("{title}: {why}"))),
             Some((file, span)) => {
-                // Of all that would act on the terminal, a tab is what the renderer lets through in labels.
-                let primary = AnnotationKind::Primary.span(span).label(self.why.replace('\t', " "));
+                let primary = AnnotationKind::Primary.span(span).label(why);
                 let other = self
                     .other
                     .iter()
-                    .map(|(span, label)| AnnotationKind::Context.span(span.clone()).label(label));
+                    .map(|(span, label)| AnnotationKind::Context.span(span.clone()).label(inert(label)));
                 let snippet = Snippet::source(&file.text).path(path).annotation(primary).annotations(other);
-                Level::ERROR.primary_title(&self.title).element(snippet)
+                Level::ERROR.primary_title(title).element(snippet)
             }
         };
         if let Some(help) = &self.help {
-            // Where a help quotes the file it must not act on the terminal; unlike titles and labels,
-            // the renderer takes it as it is.
-            let shown = help.replace(char::is_control, "\u{fffd}");
-            group = group.element(Level::HELP.message(shown));
+            group = group.element(Level::HELP.message(inert(help)));
         }
-        renderer.render(&[group])
+        // The renderer replaces the control characters of ASCII in the lines of the file. It leaves those that follow
+        // it, which terminals obey too.
+        renderer.render(&[group]).replace(|c| ('\u{80}'..='\u{9f}').contains(&c), "\u{fffd}")
     }
+}
+
+/// `text`, which can quote the file, without the characters that act on a terminal.
+fn inert(text: &str) -> String {
+    text.replace('\t', " ").replace(|c: char| c.is_control() && c != '\n', "\u{fffd}")
 }
 
 impl ConfigError {
@@ -133,20 +136,20 @@ impl ConfigError {
         ConfigError { kind, problems, file: None }
     }
 
-    /// All problems found, which must not be none.
+    /// All problems found; there must be at least one.
     pub(super) fn of_problems(mut problems: Vec<Problem>, file: Option<SourceFile>) -> Self {
         problems.sort_by_key(Problem::position);
         let kind = problems.first().map_or(ConfigErrorKind::Value, |problem| problem.kind);
         ConfigError { kind, problems, file }
     }
 
-    /// What it is about, for code.
+    /// The kind of the error, for code.
     #[must_use]
     pub fn kind(&self) -> ConfigErrorKind {
         self.kind
     }
 
-    /// How many things are wrong; the first hundred are shown.
+    /// The number of errors; the first hundred are shown.
     #[must_use]
     pub fn count(&self) -> usize {
         self.problems.len()
@@ -161,7 +164,7 @@ impl ConfigError {
         self.problems.iter().filter_map(|problem| problem.span.clone()).chain(others).collect()
     }
 
-    /// The text for people, several lines without a newline at the end, with colours if asked.
+    /// The text for users: several lines without a final newline, with colours if asked.
     #[must_use]
     pub fn render(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
@@ -182,7 +185,7 @@ impl ConfigError {
 
     /// Prints the text to standard error.
     pub fn print(&self) {
-        // Nobody is left to tell when standard error is gone; `eprintln!` would panic then.
+        // Without standard error there is no place to report to; `eprintln!` would panic.
         let _ = writeln!(std::io::stderr().lock(), "{}", self.text_for_stderr());
     }
 }

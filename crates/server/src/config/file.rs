@@ -1,9 +1,10 @@
 //! The source "file": TOML text.
 //!
-//! For: turns the text of a config file into a [`Draft`] and a list of all that is wrong in it,
-//! each with its place. It walks the parsed tree itself instead of deriving from `serde`, which
-//! stops at the first error. Called by `Sources::load`. May not touch the system, and does not look
-//! at two values together; `config::resolve` does both.
+//! Turns the text of a config file into a [`Draft`] and a list of all errors in it, each with its place. It walks the parsed
+//! tree itself, because `serde` stops at the first error. Called by `Sources::load`. It must not touch the system or compare
+//! two values; `config::resolve` does both.
+
+mod routes;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,41 +15,45 @@ use toml::de::{DeArray, DeString, DeTable, DeValue};
 
 use super::error::{ConfigErrorKind, Problem};
 use super::options::{self, OPTIONS, Origin, Overrides, Spec};
+use super::routes::RouteDraft;
 use super::suggest;
 use super::values::{self, Kind, Refusal};
 
-/// The most `[[site]]` tables, the most hosts of one, and the most entries of `[types]`. Each site's root costs a process at
-/// a start and a descriptor in every process of the server; docs/config.md says so.
+/// Maximum `[[site]]` tables, hosts per site, and entries of `[types]`. Each site's root costs a process at startup
+/// and a descriptor in every process of the server (docs/config.md).
 const SITES_MAX: usize = 1_024;
 const HOSTS_MAX: usize = 1_024;
 const TYPES_MAX: usize = 4_096;
 
-/// What a config file says.
+/// The contents of a config file.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) overrides: Overrides,
     pub(super) types: BTreeMap<String, String>,
     pub(super) sites: Vec<SiteDraft>,
+    /// The routes of the default site.
+    pub(super) routes: Vec<RouteDraft>,
 }
 
-/// What a `[[site]]` says.
+/// The contents of a `[[site]]`.
 #[derive(Debug, Default)]
 pub(super) struct SiteDraft {
-    /// The hosts, and where each stands.
+    /// The hosts, with their places.
     pub(super) hosts: Vec<(String, Range<usize>)>,
-    /// Of these, only those that [`Spec::is_of_site`] are ever set.
+    /// Only options that [`Spec::is_of_site`] accepts are ever set.
     pub(super) overrides: Overrides,
+    pub(super) routes: Vec<RouteDraft>,
 }
 
 type Key<'i> = Spanned<DeString<'i>>;
 type Value<'i> = Spanned<DeValue<'i>>;
 
-/// Reads the text of a config file, as far as it can be read.
+/// Reads the text of a config file, as far as it is readable.
 pub(super) fn read(text: &str) -> (Draft, Vec<Problem>) {
     let (tree, errors) = DeTable::parse_recoverable(text);
     let mut reader = Reader { problems: errors.iter().map(|error| syntax(error, text)).collect() };
     if !reader.problems.is_empty() {
-        // What the parser made up to go on is not what was meant: more errors would mislead.
+        // The parser's guesses after a syntax error are not the user's text; more errors would mislead.
         return (Draft::default(), reader.problems);
     }
     let draft = reader.file(tree.get_ref());
@@ -72,6 +77,7 @@ impl Reader {
             match key.get_ref().as_ref() {
                 "types" => draft.types = self.types(value),
                 "site" => draft.sites = self.sites(value),
+                "route" => draft.routes = self.routes(value),
                 name => match options::find(name).filter(|spec| spec.is_in_file()) {
                     Some(spec) => self.option(&mut draft.overrides, spec, value),
                     None => self.problems.push(unknown_key(key, value)),
@@ -129,17 +135,28 @@ impl Reader {
     }
 
     fn sites(&mut self, value: &Value<'_>) -> Vec<SiteDraft> {
+        let tables = self.tables("site", value, SITES_MAX);
+        tables.into_iter().map(|(span, table)| self.site(span, table)).collect()
+    }
+
+    /// The tables in a list of up to `most`, with their places.
+    fn tables<'t, 'i>(
+        &mut self,
+        key: &str,
+        value: &'t Value<'i>,
+        most: usize,
+    ) -> Vec<(Range<usize>, &'t DeTable<'i>)> {
         let Some(array) = value.get_ref().as_array().filter(|array| all_tables(array)) else {
-            let problem = wrong("site", value.span(), "must be a list of tables");
-            self.problems.push(problem.helped("write `[[site]]`, in two pairs of brackets, above each site"));
+            let head = if key == "route" { "site.route" } else { key };
+            let help = format!("write `[[{head}]]`, in double brackets, above each {key}");
+            self.problems.push(wrong(key, value.span(), "must be a list of tables").helped(help));
             return Vec::new();
         };
-        if let Some(over) = array.get(SITES_MAX) {
-            self.wrong("site", over.span(), format!("too many sites: at most {SITES_MAX}"));
+        if let Some(over) = array.get(most) {
+            self.wrong(key, over.span(), format!("too many {key}s: at most {most}"));
             return Vec::new();
         }
-        let tables = array.iter().filter_map(|site| Some((site.span(), site.get_ref().as_table()?)));
-        tables.map(|(span, table)| self.site(span, table)).collect()
+        array.iter().filter_map(|item| Some((item.span(), item.get_ref().as_table()?))).collect()
     }
 
     fn site(&mut self, span: Range<usize>, table: &DeTable<'_>) -> SiteDraft {
@@ -147,6 +164,7 @@ impl Reader {
         for (key, value) in table {
             match key.get_ref().as_ref() {
                 "hosts" => site.hosts = self.hosts(value),
+                "route" => site.routes = self.routes(value),
                 name => match options::find(name).filter(|spec| spec.is_of_site()) {
                     Some(spec) => self.option(&mut site.overrides, spec, value),
                     None => self.problems.push(unknown_site_key(key)),
@@ -198,7 +216,7 @@ fn refused(key: &str, span: Range<usize>, refusal: Refusal) -> Problem {
     wrong(key, span, refusal.why).maybe_helped(refusal.help)
 }
 
-/// A value of the wrong TOML type, before it is known for which key.
+/// A value of the wrong TOML type, before its key is known.
 struct WrongForm {
     span: Range<usize>,
     why: String,
@@ -211,7 +229,7 @@ impl WrongForm {
     }
 }
 
-/// The texts in a value, each with its place, if it has the TOML type that the kind asks for.
+/// The texts in a value, each with its place, if the value has the TOML type of the kind.
 fn items(kind: Kind, value: &Value<'_>) -> Result<Vec<(String, Range<usize>)>, WrongForm> {
     if !kind.is_list() {
         return Ok(vec![(scalar(kind, value)?, value.span())]);
@@ -220,9 +238,10 @@ fn items(kind: Kind, value: &Value<'_>) -> Result<Vec<(String, Range<usize>)>, W
         let help = value.get_ref().as_str().map(|text| format!("write `[{text:?}]`"));
         return Err(WrongForm { span: value.span(), why: format!("must be {}", kind.file_form()), help });
     };
-    let text = |item: &Value<'_>| match item.get_ref().as_str() {
-        Some(text) => Ok((text.to_owned(), item.span())),
-        None => Err(WrongForm { span: item.span(), why: "must be in quotes".to_owned(), help: None }),
+    let text = |item: &Value<'_>| match (kind, item.get_ref()) {
+        (_, DeValue::String(text)) => Ok((text.to_string(), item.span())),
+        (Kind::Sizes { .. }, DeValue::Integer(_)) => Ok((scalar(kind, item)?, item.span())),
+        _ => Err(WrongForm { span: item.span(), why: "must be in quotes".to_owned(), help: None }),
     };
     array.iter().map(text).collect()
 }
@@ -230,20 +249,36 @@ fn items(kind: Kind, value: &Value<'_>) -> Result<Vec<(String, Range<usize>)>, W
 fn scalar(kind: Kind, value: &Value<'_>) -> Result<String, WrongForm> {
     let wrong = |help| WrongForm { span: value.span(), why: format!("must be {}", kind.file_form()), help };
     match (kind, value.get_ref()) {
-        (Kind::Switch, DeValue::Boolean(yes)) => Ok(yes.to_string()),
-        // Out of 64 bits is out of bounds, and no number is one of several words: the text is refused as such
-        // later.
-        (Kind::Count { .. } | Kind::Size { .. } | Kind::OneOf(_), DeValue::Integer(number)) => {
+        (Kind::Switch | Kind::AutoSwitch, DeValue::Boolean(yes)) => Ok(yes.to_string()),
+        // A number above 64 bits is out of bounds, and no number is one of several words: the text is refused later.
+        (
+            Kind::Count { .. }
+            | Kind::Size { .. }
+            | Kind::Sizes { .. }
+            | Kind::AutoSize { .. }
+            | Kind::OneOf(_),
+            DeValue::Integer(number),
+        ) => {
             let parsed = i64::from_str_radix(number.as_str(), number.radix());
             Ok(parsed.map_or_else(|_| number.as_str().to_owned(), |number| number.to_string()))
         }
         (
-            Kind::Path | Kind::OneOf(_) | Kind::User | Kind::Duration { .. } | Kind::Size { .. },
+            Kind::Path
+            | Kind::AutoSwitch
+            | Kind::OneOf(_)
+            | Kind::User
+            | Kind::Duration { .. }
+            | Kind::Rate { .. }
+            | Kind::Size { .. }
+            | Kind::Sizes { .. }
+            | Kind::AutoSize { .. },
             DeValue::String(text),
         ) => Ok(text.to_string()),
+        (Kind::Rate { .. }, DeValue::Integer(number)) => {
+            Err(wrong(Some(format!("add a unit: write `\"{}Mbit\"`", number.as_str()))))
+        }
         (Kind::Duration { .. }, DeValue::Integer(number)) => {
-            let help =
-                format!("say which unit: write `\"{0}ms\"`, `\"{0}s\"` or `\"{0}m\"`", number.as_str());
+            let help = format!("add a unit: write `\"{0}ms\"`, `\"{0}s\"` or `\"{0}m\"`", number.as_str());
             Err(wrong(Some(help)))
         }
         (Kind::Switch | Kind::Count { .. }, DeValue::String(text)) => {
@@ -261,7 +296,7 @@ fn all_tables(array: &DeArray<'_>) -> bool {
     array.iter().all(|item| item.get_ref().is_table())
 }
 
-/// A key of the file that is none: with the nearest that is, or where it belongs.
+/// An unknown key of the file, with the nearest known key, or its right place.
 fn unknown_key(key: &Key<'_>, value: &Value<'_>) -> Problem {
     let name = key.get_ref().as_ref();
     let in_file = || OPTIONS.iter().filter(|spec| spec.is_in_file()).map(|spec| spec.key);
@@ -270,14 +305,14 @@ fn unknown_key(key: &Key<'_>, value: &Value<'_>) -> Problem {
     } else if let Some(inner) = value.get_ref().as_table() {
         table_help(name, inner)
     } else {
-        suggest::did_you_mean(name, in_file().chain(["site", "types"]))
+        suggest::did_you_mean(name, in_file().chain(["site", "route", "types"]))
     };
     Problem::at(key.span(), format!("unknown key `{name}`"), "not a setting of Flash")
         .of(ConfigErrorKind::Key)
         .maybe_helped(help)
 }
 
-/// What to write in place of a table that is none of ours, such as `[log] format = ...`.
+/// The replacement for an unknown table such as `[log] format = ...`.
 fn table_help(name: &str, inner: &DeTable<'_>) -> Option<String> {
     let joined = inner.iter().find_map(|(key, _)| options::find(&format!("{name}_{}", key.get_ref())));
     if let Some(spec) = joined {
@@ -286,23 +321,23 @@ fn table_help(name: &str, inner: &DeTable<'_>) -> Option<String> {
     if inner.iter().any(|(key, _)| options::find(key.get_ref()).is_some()) {
         return Some("there is no such table: write its keys at the top of the file".to_owned());
     }
-    suggest::did_you_mean(name, ["site", "types"])
+    suggest::did_you_mean(name, ["site", "route", "types"])
 }
 
-/// What to do with a key of the whole file that stands below the head of a table.
+/// The remedy for a key of the whole file below the head of a table.
 fn to_the_top(key: &str) -> String {
     format!("move `{key}` to the top of the file, above every `[[site]]` and `[types]`")
 }
 
-/// A key of a `[[site]]` that is none. The usual reason is a key of the whole file below a table.
+/// An unknown key of a `[[site]]`. Usually it is a key of the whole file below a table.
 fn unknown_site_key(key: &Key<'_>) -> Problem {
     let name = key.get_ref().as_ref();
     let of_site = OPTIONS.iter().filter(|spec| spec.is_of_site()).map(|spec| spec.key);
     let for_all = name == "types" || options::find(name).is_some_and(Spec::is_in_file);
     let (why, help) = if for_all {
-        ("holds for the whole server, not for a site", Some(to_the_top(name)))
+        ("applies to the whole server, not to a site", Some(to_the_top(name)))
     } else {
-        ("not a setting of a site", suggest::did_you_mean(name, of_site.chain(["hosts"])))
+        ("not a setting of a site", suggest::did_you_mean(name, of_site.chain(["hosts", "route"])))
     };
     Problem::at(key.span(), format!("unknown key `{name}` in a site"), why)
         .of(ConfigErrorKind::Key)

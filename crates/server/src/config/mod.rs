@@ -1,20 +1,25 @@
 //! The configuration: from flags, environment, file and defaults to [`Settings`].
 //!
-//! For: the binary fills a [`Sources`] and the supervisor loads it, at start and again on HUP; every
-//! role works from the [`Settings`] that come out. May not start, open or change anything: it reads
-//! the config file and looks whether roots are there.
+//! The binary fills a [`Sources`], and the supervisor loads it at startup and on HUP; every role works with the resulting
+//! [`Settings`]. It reads the config file and checks that roots exist, and must not start, open or change anything.
 //!
-//! The order is flag, environment, file, default. Each source fills the same [`Overrides`], whose
-//! fields are the rows of one table, [`options::OPTIONS`].
+//! The order is flag, environment, file, default. Each source fills the same [`Overrides`], whose fields are the rows of one
+//! table, [`options::OPTIONS`].
 
 mod account;
+mod admission;
+mod backend;
 mod combinations;
+mod endpoint;
 mod environment;
 mod error;
 mod file;
+mod memory;
 mod optimizations;
 pub mod options;
 mod resolve;
+mod routes;
+mod schedule;
 mod settings;
 mod suggest;
 #[cfg(test)]
@@ -27,43 +32,55 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use admission::{Admission, Clients};
+pub use backend::{BackendOptions, SOCKET_BY_DEFAULT};
+pub use endpoint::{EndpointOptions, EndpointSettings, EndpointSocket, Speech, WarmRoot};
 pub use error::{ConfigError, ConfigErrorKind};
+pub use memory::CacheMemory;
+pub(crate) use memory::rounded_text;
 pub use optimizations::{Optimizations, SendBy};
 pub use options::{Given, Origin, Overrides};
+pub use routes::{Protocol, Route, RoutePaths, ServerAddress};
+pub use schedule::{Cutoffs, Schedule, SchedulePolicy};
 pub use settings::{
-    Architecture, ControlSocket, EncodedSlash, EtagTime, EventMechanism, HelperKind, LogFormat, LogSettings,
-    RunAs, SandboxMode, Settings, Site,
+    Architecture, BackendSettings, ControlSocket, EncodedSlash, EtagTime, EventMechanism, HelperKind,
+    LogFormat, LogSettings, RunAs, SandboxMode, Service, Settings, Site,
 };
-pub use values::{Kind, Refusal, UserName, one_of};
+pub use values::{AutoSize, AutoSwitch, Kind, Refusal, SavedList, UserName, one_of};
 
 use error::{Problem, SourceFile};
 use file::Draft;
 
-/// The largest config file, in bytes. Some thousand sites fit; a device or a log does not.
+/// The largest config file in bytes. It has room for some thousand sites, but not for a device or a log.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// How long roots may take to be opened at a start, all together; a server does not wait longer for
-/// a file system that hangs.
-pub(crate) const ROOT_PATIENCE: Duration = Duration::from_secs(1);
+/// Maximum time to open all roots at startup; a server waits no longer for a file system that hangs.
+/// No root of a unit test hangs, and few of other tests, but the machine may be busy.
+pub(crate) const ROOT_PATIENCE: Duration = Duration::from_secs(if cfg!(test) {
+    60
+} else if cfg!(debug_assertions) {
+    5
+} else {
+    1
+});
 
-/// All that settings are made of, but for the text of the config file: keeping it means being able
-/// to load again.
+/// All inputs of the settings except the text of the config file: with them the settings can be loaded again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sources {
-    /// What the command line says. Its relative paths start at `cwd`.
+    /// The options of the command line. Their relative paths start at `cwd`.
     pub cli: Overrides,
     /// The environment; variables that do not start with `FLASH_` are ignored.
     pub env: Vec<(String, OsString)>,
-    /// The folder that relative paths start at, and the default for what is served. Absolute.
+    /// The start of relative paths, and the default root. Absolute.
     pub cwd: PathBuf,
 }
 
 impl Sources {
-    /// The sources of this process, with what its command line said.
+    /// The sources of this process, with the options of its command line.
     ///
     /// # Errors
     ///
-    /// The current directory can't be named, because it was removed, for example.
+    /// The current directory has no name, for example because it was removed.
     pub fn of_process(cli: Overrides) -> Result<Sources, ConfigError> {
         let cwd = std::env::current_dir().map_err(|error| {
             let problem = Problem::plain("cannot find the current directory", resolve::reason(&error))
@@ -77,26 +94,25 @@ impl Sources {
         Ok(Sources { cli, env, cwd })
     }
 
-    /// What is odd but no error, a line each: variables of the environment that look like Flash's
-    /// and are none.
+    /// Warnings, one per line: variables of the environment with Flash's prefix that are unknown.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         environment::warnings(&self.env)
     }
 
-    /// The config file as a flag or the environment names it, if one does.
+    /// The config file named by a flag or the environment, if any.
     #[must_use]
     pub fn config_file(&self) -> Option<PathBuf> {
         let (env, _) = environment::read(&self.env);
         self.cli.clone().or(env).config.map(|given| given.value)
     }
 
-    /// Reads the config file, if one is named, and makes settings of everything. It may be called
-    /// any number of times; only the file system can change the result.
+    /// Reads the config file, if one is named, and makes the settings. It may be called any number of times; only the
+    /// file system can change the result.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong, as far as it can be told at once.
+    /// All errors that can be found at once.
     pub fn load(&self) -> Result<Settings, ConfigError> {
         let (env, mut problems) = environment::read(&self.env);
         let mut upper = self.cli.clone().or(env);
@@ -126,7 +142,7 @@ impl Sources {
     }
 }
 
-/// The draft with its relative paths made absolute, from the folder of the file it stands in.
+/// The draft with its relative paths made absolute, from the folder of the file that contains them.
 fn rebased(mut draft: Draft, file: &Path) -> Draft {
     let folder = file.parent().unwrap_or(Path::new("/"));
     draft.overrides.rebase(folder);
@@ -136,13 +152,13 @@ fn rebased(mut draft: Draft, file: &Path) -> Draft {
     draft
 }
 
-/// The text of the file at `path`, which errors call by the name that the user gave.
+/// The text of the file at `path`; errors use the name that the user gave.
 fn read_file(path: &Path, named: PathBuf) -> Result<SourceFile, ConfigError> {
     let failed = |why: String| {
         let title = format!("cannot read the config file `{}`", named.display());
         ConfigError::new(ConfigErrorKind::Read, vec![Problem::plain(title, why)])
     };
-    // A pipe could not be read again on a reload, and waiting for its writer would stop the supervisor.
+    // A pipe could not be read again on a reload, and waiting for its writer would block the supervisor.
     let found = std::fs::metadata(path).map_err(|error| failed(resolve::reason(&error)))?;
     if !found.is_file() {
         return Err(failed("not a regular file".to_owned()));

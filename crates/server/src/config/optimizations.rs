@@ -1,36 +1,35 @@
-//! The optimizations of the paper as settings: each can be switched off alone, so that its worth can be
-//! measured (docs/optimizations.md).
+//! The optimizations of the paper as settings: each can be turned off alone, to measure its effect (docs/optimizations.md).
 //!
-//! For: `config::resolve`, which asks for them; the worker's start acts on them. May not know how any of them works.
+//! `config::resolve` fills them, and the worker's start acts on them. It must not know how any of them works.
 
 use serde::{Deserialize, Serialize};
 
 use super::options::{Given, Overrides};
 use super::values::Choice;
 
-/// What is optimized, and how. The content cache is switched off by its bound of 0.
+/// The optimizations and their settings. A size of 0 turns the store off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Optimizations {
-    /// What a path leads to is remembered between requests.
+    /// Whether the files that paths lead to are cached.
     pub name_cache: bool,
-    /// Response heads are kept.
+    /// Whether response heads are cached.
     pub head_cache: bool,
-    /// How parts of files are sent.
+    /// The call that sends parts of files.
     pub send: SendBy,
-    /// Heads are padded to a multiple of 32 bytes.
+    /// Whether heads are padded to a multiple of 32 bytes.
     pub align_heads: bool,
-    /// Look-ups wait in the worker's loop instead of going to helpers.
+    /// Whether look-ups block the worker's event loop instead of going to helpers.
     pub open_in_loop: bool,
-    /// What is in memory is asked before anything is read or sent.
+    /// Whether the worker checks that data is in memory before it reads or sends it.
     pub residency_check: bool,
 }
 
-/// How parts of files are sent.
+/// The calls that can send parts of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SendBy {
-    /// Read into a buffer, which is sent.
+    /// Read into a buffer, then send.
     Read,
     /// By sendfile(2).
     Sendfile,
@@ -48,14 +47,14 @@ impl Choice for SendBy {
 }
 
 impl Default for Optimizations {
-    /// What the table of options says.
+    /// The defaults of the table of options.
     fn default() -> Self {
         Self::of(&Overrides::defaults())
     }
 }
 
 impl Optimizations {
-    /// Those of `given`, in which every option has a value.
+    /// The optimizations of `given`, in which every option has a value.
     pub(super) fn of(given: &Overrides) -> Self {
         let is_on = |given: &Option<Given<bool>>| given.as_ref().is_some_and(|given| given.value);
         Self {
@@ -68,11 +67,11 @@ impl Optimizations {
         }
     }
 
-    /// What the operator is to be told at the start, a line each.
+    /// Warnings for the operator at startup, one per line.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let wait = |option: &str, what: &str| {
             format!(
-                "{option}, for experiments: {what} wait for the disk in the loop of a worker, and with them all its clients"
+                "{option} is for experiments: {what} that wait for the disk block the event loop and all clients of its worker"
             )
         };
         let open = self.open_in_loop.then(|| wait("--open-in-loop", "look-ups and opens"));

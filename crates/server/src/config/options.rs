@@ -1,59 +1,64 @@
-//! The options: one table of all that can be set, from which everything else about them follows.
+//! The table of all options.
 //!
-//! For: each row gives an option its key, bounds, default and help. The flag and the environment
-//! variable follow from the key; the command line, the reader of the environment, the reader of the
-//! file and the defaults all fill the same [`Overrides`], and the tests hold `docs/config.md` to it.
-//! Called by the rest of `config` and by the binary. May not read anything, and holds no rule about
-//! a value beyond its kind and bounds (`config::values` applies those).
+//! Each row gives an option its key, bounds, default and help. The flag and the environment variable follow from the key. The
+//! command line, the environment, the file and the defaults all fill the same [`Overrides`], and a test compares
+//! `docs/config.md` with the table. Called by the rest of `config` and by the binary. It must not read anything, and has no
+//! rule about a value beyond its kind and bounds (`config::values` applies those).
 
 use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use flash_prompt::net::InFlightCap;
+
+use super::admission::Clients;
 use super::optimizations::SendBy;
+use super::schedule::{Cutoffs, SchedulePolicy};
 use super::settings::{
     Architecture, EncodedSlash, EtagTime, EventMechanism, HelperKind, LogFormat, SandboxMode,
 };
-use super::values::{FromItems, Kind, Refusal, UserName};
+use super::values::{AutoSize, AutoSwitch, FromItems, Kind, Refusal, SavedList, UserName};
 
 /// One option.
 #[derive(Debug)]
 pub struct Spec {
-    /// The key in the file; the flag and the variable follow from it.
+    /// The key in the file, which also determines the flag and the variable.
     pub key: &'static str,
-    /// The heading it stands under in the help.
+    /// The heading in the help.
     pub group: Group,
-    /// What its value is, with bounds.
+    /// The kind of the value, with bounds.
     pub kind: Kind,
-    /// The name of its value in the help.
+    /// The name of the value in the help.
     pub value_name: &'static str,
-    /// What holds if no source says anything.
+    /// The default.
     pub default: DefaultValue,
-    /// What it does, in a line.
+    /// The help text, one sentence.
     pub help: &'static str,
     store: Store,
 }
 
-/// Parses the values and puts them in their field.
+/// Parses the values and stores them in their field.
 type Store = fn(&mut Overrides, &[&OsStr], Kind, Origin) -> Result<(), Vec<Refusal>>;
 
 /// The headings of the help, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// What is served.
+    /// The served files.
     Files,
-    /// Where it is served.
+    /// The addresses.
     Network,
-    /// What it is served with.
+    /// The resources for serving.
     Resources,
-    /// How it waits for the disk, and what of its design is switched off: for comparisons.
+    /// The architecture and disabled optimizations, for comparisons.
     Architecture,
-    /// How much and how long.
+    /// The schedule: which connection's bytes go first.
+    Schedule,
+    /// Sizes and times.
     Limits,
-    /// What its processes may do.
+    /// The rights of the processes.
     Privileges,
-    /// What is written down and told.
+    /// Logs and statistics.
     Logs,
 }
 
@@ -66,6 +71,7 @@ impl Group {
             Group::Network => "Network",
             Group::Resources => "Processes and memory",
             Group::Architecture => "Architecture and optimizations",
+            Group::Schedule => "Bandwidth",
             Group::Limits => "Limits and timeouts",
             Group::Privileges => "Privileges",
             Group::Logs => "Logs and statistics",
@@ -73,18 +79,18 @@ impl Group {
     }
 }
 
-/// What holds if no source says anything.
+/// The value without any source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultValue {
     /// A value, written as in the environment.
     Text(&'static str),
-    /// A value that depends on something else; this says on what.
+    /// A value that depends on something else, as this text says.
     Depends(&'static str),
-    /// Nothing.
+    /// No value.
     None,
 }
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The command line.
@@ -93,16 +99,16 @@ pub enum Origin {
     Environment,
     /// The config file, at these bytes.
     File(Range<usize>),
-    /// Nobody said anything.
+    /// No source: the default.
     Default,
 }
 
-/// A value and where it came from.
+/// A value and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given<T> {
     /// The value.
     pub value: T,
-    /// Where it came from.
+    /// Its source.
     pub origin: Origin,
 }
 
@@ -125,23 +131,23 @@ impl Spec {
         self.key == "root"
     }
 
-    /// Whether it may stand in the config file: all but the name of that file itself.
+    /// Whether the config file may contain it: every option except the name of that file.
     #[must_use]
     pub fn is_in_file(&self) -> bool {
         self.key != "config"
     }
 
-    /// Whether a `[[site]]` may set it for itself.
+    /// Whether a `[[site]]` may set it.
     #[must_use]
     pub fn is_of_site(&self) -> bool {
         matches!(self.key, "root" | "index" | "browse" | "precompressed" | "encoded_slash")
     }
 
-    /// Parses the values that a source gave, all at once, and stores them in `into`.
+    /// Parses all values that a source gave, and stores them in `into`.
     ///
     /// # Errors
     ///
-    /// Says of each value that is wrong why it is; nothing is stored then.
+    /// Gives the reason for each wrong value; nothing is stored then.
     pub fn set(&self, into: &mut Overrides, items: &[&OsStr], origin: Origin) -> Result<(), Vec<Refusal>> {
         (self.store)(into, items, self.kind, origin)
     }
@@ -156,7 +162,7 @@ pub fn find(key: &str) -> Option<&'static Spec> {
 /// Makes [`Overrides`] and [`OPTIONS`] from the rows.
 macro_rules! options {
     ($($key:ident: $type:ty, $group:ident, $kind:expr, $value_name:literal, $default:expr, $help:literal;)*) => {
-        /// What one source said, or several merged: a field for each option.
+        /// The options of one source, or of several merged: one field per option.
         #[derive(Clone, Debug, PartialEq, Eq, Default)]
         pub struct Overrides {
             $(#[doc = $help] pub $key: Option<Given<$type>>,)*
@@ -178,7 +184,7 @@ macro_rules! options {
         },)*];
 
         impl Overrides {
-            /// These, and where they say nothing, those of the source `below`.
+            /// These options, completed by those of the weaker source `below`.
             #[must_use]
             pub fn or(self, below: Overrides) -> Overrides {
                 Overrides { $($key: self.$key.or(below.$key),)* }
@@ -203,96 +209,115 @@ const HOUR_MS: u64 = 3_600_000;
 const GIB: u64 = 1 << 30;
 
 use DefaultValue::{Depends, Text};
-use Kind::{Addresses, FileNames, Path as PathKind, Switch};
+use Kind::{Addresses, FileNames, Networks, Path as PathKind, Switch};
 
 // A row: key: type, heading, kind with bounds, name of the value, default, help.
 options! {
     root: PathBuf, Files, PathKind, "DIR", Depends("the current directory"),
         "Directory to serve";
     config: PathBuf, Files, PathKind, "FILE", DefaultValue::None,
-        "Read settings from a TOML file";
+        "Read settings from this TOML file";
     index: Vec<String>, Files, FileNames, "NAME", Text("index.html"),
-        "File served for a directory; repeat for more, the first found counts";
+        "File to serve for a directory; repeat to try several in order";
     browse: bool, Files, Switch, "BOOL", Text("false"),
-        "List a directory that has no index file";
+        "List directories that have no index file";
     precompressed: bool, Files, Switch, "BOOL", Text("true"),
-        "Serve FILE.br, FILE.zst or FILE.gz for FILE to clients that accept it";
+        "Serve FILE.br, FILE.zst or FILE.gz instead of FILE to clients that accept it";
     encoded_slash: EncodedSlash, Files, Kind::OneOf(EncodedSlash::WORDS), "HOW", Text("decode"),
-        "What %2F in a path is: decode (a slash, as for nginx) or refuse (an error, 400)";
-    etag: EtagTime, Files, Kind::OneOf(EtagTime::WORDS), "TIME", Text("modified"),
-        "What an ETag holds beside the length: modified (the same on every mirror), or changed (the time of change, too)";
+        "Handle %2F in a path: decode it to a slash, or refuse the request with 400";
+    etag: EtagTime, Files, Kind::OneOf(EtagTime::WORDS), "HOW", Text("modified"),
+        "Build ETags from length and mtime (modified), or from these and ctime (changed)";
     freshness: u64, Files, millis(0, HOUR_MS), "TIME", Text("1s"),
-        "How long a cached file is served before it is looked at again";
+        "Serve a cached file for this long before checking whether it changed";
     stale: u64, Files, millis(0, 24 * HOUR_MS), "TIME", Text("10s"),
-        "How much longer it is served while a helper looks, when looking would wait for the disk; after that requests wait";
+        "Serve an expired file for this much longer while its check waits for the disk";
     listen: Vec<SocketAddr>, Network, Addresses, "ADDR:PORT", Text("127.0.0.1:8080"),
-        "Address to listen on; repeat for more, port 0 is any free port";
+        "Listen on this address; repeat for several; port 0 takes any free port";
     connections: u64, Network, count(1, 1_000_000), "N", Text("16384"),
-        "Most connections of a worker";
-    workers: u64, Resources, count(1, 256), "N", Depends("one for each usable core; of mt one"),
-        "Worker processes";
+        "Maximum connections per worker";
+    client_connections: u64, Network, count(0, 1_000_000), "N", Depends("1/2 of `connections`"),
+        "Maximum connections per worker of one client address (IPv6: of one /64 network); 0 disables";
+    client_exempt: Vec<Clients>, Network, Networks, "NETWORK", Text("loopback"),
+        "Do not bound the connections of these clients, such as your proxies; repeat for several";
+    accept_wait: u64, Network, millis(0, HOUR_MS), "TIME", Text("1s"),
+        "Refuse new connections (503) while the worker has not caught up with them for this long; 0s disables";
+    workers: u64, Resources, count(1, 256), "N", Depends("one per usable core; 1 with mt"),
+        "Number of worker processes";
     helpers_max: u64, Resources, count(1, 256), "N", Text("16"),
-        "Most helpers of a worker, which wait for the disk in its place";
+        "Maximum helpers per worker; helpers do the work that may wait for the disk";
     helper_idle: u64, Resources, millis(1, 24 * HOUR_MS), "TIME", Text("10s"),
         "End a helper process after this time without work";
-    cache_memory: u64, Resources, size(0, 1024 * GIB), "SIZE",
-        Depends("64MiB, or less: 1/32 of the memory there is for all workers; of mp a worker's divided by the processes"),
-        "Memory of a worker for the contents of small files";
+    cache_memory: AutoSize, Resources, Kind::AutoSize { least_bytes: 0, most_bytes: 1024 * GIB }, "SIZE", Text("auto"),
+        "Size of the store, the cache of file contents that all workers share; auto is 1/2 of the machine's memory or 3/4 of the cgroup's; 0 disables";
+    cache_list: SavedList, Resources, PathKind, "FILE", Text("off"),
+        "Save the list of hot files here on shutdown, and load these files on startup; off disables";
     architecture: Architecture, Architecture, Kind::OneOf(Architecture::WORDS), "NAME", Text("amped"),
-        "Who waits for the disk: amped (helpers), sped (the loop), mp (a process a connection), mt (a thread)";
+        "Who waits for the disk: helpers (amped), the event loop (sped), one process per connection (mp) or one thread per connection (mt)";
     processes: u64, Architecture, count(1, 1024), "N", Text("32"),
-        "Worker processes of mp, each with one connection at a time";
+        "Number of worker processes with mp; each serves one connection at a time";
     threads: u64, Architecture, count(1, 1024), "N", Text("64"),
-        "Threads of a worker of mt, each with one connection at a time";
+        "Threads per worker with mt; each serves one connection at a time";
     event_mechanism: EventMechanism, Architecture, Kind::OneOf(EventMechanism::WORDS), "NAME", Text("epoll"),
-        "What the loop of amped and sped waits by: epoll, poll, or select (fewer than 1024 descriptors)";
+        "System call that waits for events with amped and sped: epoll, poll, or select (at most 1024 descriptors)";
     helpers: HelperKind, Architecture, Kind::OneOf(HelperKind::WORDS), "KIND", Text("processes"),
-        "What the helpers of amped are: processes on demand, or threads from the start";
+        "With amped, start helper processes on demand, or helper threads at startup";
     name_cache: bool, Architecture, Switch, "BOOL", Text("true"),
-        "Remember what paths lead to, instead of looking it up for each request";
+        "Cache the file that each path leads to";
     head_cache: bool, Architecture, Switch, "BOOL", Text("true"),
-        "Keep response heads, instead of making one for each answer";
+        "Cache response heads";
     content_cache: bool, Architecture, Switch, "BOOL", Text("true"),
-        "Keep contents of small files; off is cache-memory 0";
+        "Cache file contents in the store; off is the same as a cache-memory of 0";
     send: SendBy, Architecture, Kind::OneOf(SendBy::WORDS), "HOW", Text("read"),
-        "How what is not in the content cache is sent: read (into a buffer), sendfile or mmap";
+        "Send files that are not in the store with read (into a buffer), sendfile or mmap";
     align_heads: bool, Architecture, Switch, "BOOL", Text("false"),
         "Pad response heads to a multiple of 32 bytes";
     open_in_loop: bool, Architecture, Switch, "BOOL", Text("false"),
-        "For experiments: look files up in the loop, where all clients wait for it";
+        "For experiments: look up files in the event loop, which blocks all its clients";
     residency_check: bool, Architecture, Switch, "BOOL", Text("true"),
-        "Ask what is in memory before a file is read or sent; off, for experiments: all clients wait for the disk";
+        "Check that a part of a file is in memory before the event loop reads or sends it; turn off for experiments only";
+    schedule: SchedulePolicy, Schedule, Kind::OneOf(SchedulePolicy::WORDS), "POLICY", Text("fair"),
+        "Share the link among all connections (fair), or give each connection a priority by the bytes that its response has left (srpt)";
+    srpt_cutoffs: Cutoffs, Schedule, Kind::Sizes { least_bytes: 1, most_bytes: 1024 * GIB }, "SIZE", Depends("learned from the answers"),
+        "With srpt, bytes left that separate the priorities, ascending; repeat for up to 4";
+    srpt_dscp: bool, Schedule, Switch, "BOOL", Text("false"),
+        "With srpt, also mark packets with a code point (DSCP), for queues behind this machine";
+    cwnd_cap: u64, Schedule, size(0, InFlightCap::BYTES_MAX as u64), "SIZE", Text("0"),
+        "Maximum bytes that one connection has in flight to its client; 0 lets the kernel decide";
+    egress: u64, Schedule, Kind::Rate { least_bits_per_s: 0, most_bits_per_s: 1_000_000_000_000 }, "RATE", Text("0"),
+        "Send no faster than this uplink, the responses with the fewest bytes left first; 0 lets the kernel decide";
     head_timeout: u64, Limits, millis(1, HOUR_MS), "TIME", Text("10s"),
-        "Time for a client to send a request head";
+        "Close a connection that takes longer than this to send a request head";
     idle_timeout: u64, Limits, millis(1, 24 * HOUR_MS), "TIME", Text("60s"),
         "Close a connection after this time without a request";
     least_rate: u64, Limits, size(0, GIB), "SIZE", Text("1KiB"),
-        "Close a connection that takes less than this a second; 0: never";
+        "Close a connection whose client reads less than this per second; 0 disables";
     job_deadline: u64, Limits, millis(1, HOUR_MS), "TIME", Text("30s"),
         "Answer 503 when a helper takes longer than this";
+    queue_wait: u64, Limits, millis(0, HOUR_MS), "TIME", Text("5s"),
+        "Refuse a request (503) that would wait longer than this for a helper; 0s disables";
     shutdown_timeout: u64, Limits, millis(0, HOUR_MS), "TIME", Text("30s"),
-        "Time for open requests to finish at a stop";
+        "Close the remaining connections this long after a stop signal";
     reload_timeout: u64, Limits, millis(0, 24 * HOUR_MS), "TIME", Text("0s"),
-        "Time for open requests of the old configuration to finish after a reload; 0s: no limit";
+        "Close the remaining connections of the old configuration this long after a reload; 0s disables";
     listing_entries: u64, Limits, count(1, 1_000_000), "N", Text("10000"),
-        "Most entries shown in a listing";
-    user: UserName, Privileges, Kind::User, "USER[:GROUP]", Depends("nobody if started by root, else who starts it"),
-        "User that workers and helpers become";
-    cap_fowner: bool, Privileges, Switch, "BOOL", Text("false"),
-        "Let workers keep CAP_FOWNER, to be told what is in memory of files of other owners";
+        "Maximum entries in a directory listing";
+    user: UserName, Privileges, Kind::User, "USER[:GROUP]", Depends("nobody when started by root, else the current user"),
+        "Run workers and helpers as this user";
+    cap_fowner: AutoSwitch, Privileges, Kind::AutoSwitch, "HOW", Text("auto"),
+        "Keep CAP_FOWNER, which lets workers check whether other users' files are in memory; auto keeps it only under seccomp";
     sandbox: SandboxMode, Privileges, Kind::OneOf(SandboxMode::WORDS), "MODE", Text("auto"),
-        "Landlock and seccomp: required, auto (as far as the kernel has them) or off";
+        "Use Landlock and seccomp: auto (if the kernel supports them), required or off";
     log_format: LogFormat, Logs, Kind::OneOf(LogFormat::WORDS), "FORMAT", Depends("combined with a log file, else off"),
-        "Form of the access log: combined, json or off";
+        "Format of the access log: combined, json or off";
     log_file: PathBuf, Logs, PathKind, "FILE", Depends("standard output"),
-        "File for the access log, or - for standard output";
+        "Write the access log to this file, or to standard output for -";
     control: PathBuf, Logs, PathKind, "PATH",
         Depends("PID.sock in /run/flash for root, else in $XDG_RUNTIME_DIR/flash or /tmp/flash-UID"),
-        "Socket that `flash stats` asks, for this user alone, or none";
+        "Create the control socket for `flash stats` here; none disables";
 }
 
 impl Overrides {
-    /// The defaults that stand in the table.
+    /// The defaults of the table.
     #[must_use]
     pub fn defaults() -> Overrides {
         let mut defaults = Overrides::default();
@@ -314,18 +339,21 @@ impl Overrides {
         {
             given.value = absolute(folder, &given.value);
         }
+        if let Some(Given { value: SavedList::At(path), .. }) = &mut self.cache_list {
+            *path = absolute(folder, path);
+        }
         if let Some(given) = self.control.as_mut().filter(|given| given.value != Path::new(NO_SOCKET)) {
             given.value = absolute(folder, &given.value);
         }
     }
 }
 
-/// The name of the log file that means standard output.
+/// The name of the log file for standard output.
 pub(super) const STANDARD_OUTPUT: &str = "-";
-/// The path of the control socket that means none.
+/// The path of the control socket that turns it off.
 pub(super) const NO_SOCKET: &str = "none";
 
-/// `path` from `folder`, without the `.` in it. A `..` stays: only the system knows where it leads.
+/// `path` from `folder`, without `.` parts. A `..` stays: only the system knows its target.
 fn absolute(folder: &Path, path: &Path) -> PathBuf {
     folder.join(path).components().collect()
 }

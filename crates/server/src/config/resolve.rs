@@ -1,8 +1,7 @@
-//! From what the sources said to [`Settings`]: merges, inherits, and checks what no single value
-//! shows, against the file system where it must.
+//! From merged options to [`Settings`]: inherits, and checks rules that concern several values or the file system.
 //!
-//! Called by `Sources::load`. May look at the file system (it runs in the supervisor and in `flash
-//! check`, never in a worker), but may not change it.
+//! Called by `Sources::load`, in the supervisor and in `flash check`, never in a worker. It may look at the file system, but must
+//! not change it.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -10,25 +9,25 @@ use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use flash_waiting::memory::usable_bytes;
+use flash_waiting::memory;
 use flash_waiting::root::{Unopened, open_roots};
 
 use super::ROOT_PATIENCE;
 use super::account;
+use super::admission::Admission;
 use super::combinations;
 use super::error::{ConfigErrorKind, Problem};
 use super::file::{Draft, SiteDraft};
+use super::memory::CacheMemory;
 use super::optimizations::Optimizations;
 use super::options::{self, Given, NO_SOCKET, Origin, Overrides, STANDARD_OUTPUT};
-use super::settings::{Architecture, ControlSocket, LogFormat, LogSettings, RunAs, Settings, Site};
+use super::routes::{self, RouteDraft};
+use super::schedule::{self, Schedule};
+use super::settings::{Architecture, ControlSocket, LogFormat, LogSettings, RunAs, Service, Settings, Site};
+use super::values::SavedList;
 
-/// The most workers that the default gives, however many cores there are.
+/// Maximum default number of workers, for any number of cores.
 const WORKERS_BY_DEFAULT_MAX: usize = 256;
-
-/// The content cache of a worker by default, where there is memory enough.
-const CACHE_MEMORY_BYTES: u64 = 64 << 20;
-/// All workers' content caches by default take this part of the memory at most.
-const CACHE_MEMORY_SHARE: u64 = 32;
 
 /// Settings from the merged `given` and the parts of the file that no other source has.
 pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<Settings, Vec<Problem>> {
@@ -38,21 +37,24 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     combinations::check(&given, &mut problems);
     let log = log(&given, &mut problems);
     let run_as = account::run_as(&given, &mut problems);
-    let sites = sites(&given, draft.sites, folder, run_as.as_ref(), &mut problems);
+    let cap_fowner = account::cap_fowner(&given, &mut problems);
+    let of_sites = draft.sites.iter().flat_map(|site| &site.routes);
+    problems.extend(routes::check(&given, &draft.routes, of_sites, !draft.sites.is_empty()));
+    let drafts = (draft.sites, draft.routes);
+    let sites = sites(&given, drafts, folder, run_as.as_ref(), &mut problems);
+    combinations::check_listings(&given, &sites, &mut problems);
     if !problems.is_empty() {
         return Err(problems);
     }
-    let optimizations = Optimizations::of(&given);
+    let (optimizations, schedule) = (Optimizations::of(&given), Schedule::of(&given));
+    let connections_max = given.connections.as_ref().map_or(0, |given| size(given.value));
+    let admission = Admission::of(&given, connections_max);
     let architecture = value(given.architecture);
-    let processes = size(value(given.processes));
     let by_default = || if architecture == Architecture::Mt { 1 } else { usable_cores() };
     let workers = given.workers.map_or_else(by_default, |given| size(given.value));
-    let cache_memory_bytes = || {
-        if let Some(Given { value: false, .. }) = given.content_cache {
-            return 0;
-        }
-        let of_all = cache_memory_bytes(usable_bytes(), workers) * workers as u64;
-        of_all / if architecture == Architecture::Mp { processes } else { workers } as u64
+    let cache_memory = match value(given.content_cache) {
+        true => CacheMemory::of(value(given.cache_memory), memory::usable()),
+        false => CacheMemory::OFF,
     };
     let mechanism = given.event_mechanism.as_ref().map(|given| given.origin.clone());
     let connections = given.connections.as_ref().map(|given| given.origin.clone());
@@ -60,7 +62,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
         listen: value(given.listen),
         architecture,
         workers,
-        processes,
+        processes: size(value(given.processes)),
         threads: size(value(given.threads)),
         event_mechanism: value(given.event_mechanism),
         helpers: value(given.helpers),
@@ -68,27 +70,34 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
         freshness_ms: value(given.freshness),
         stale_ms: value(given.stale),
         etag: value(given.etag),
-        cache_memory_bytes: given.cache_memory.map_or_else(cache_memory_bytes, |given| given.value),
-        connections_max: size(value(given.connections)),
+        cache_memory,
+        cache_list: cache_list(value(given.cache_list)),
+        connections_max,
         head_timeout_ms: value(given.head_timeout),
         idle_timeout_ms: value(given.idle_timeout),
         job_deadline_ms: value(given.job_deadline),
+        queue_wait_ms: value(given.queue_wait),
         shutdown_timeout_ms: value(given.shutdown_timeout),
         reload_timeout_ms: value(given.reload_timeout),
         helper_idle_ms: value(given.helper_idle),
         least_rate_bytes_per_s: value(given.least_rate),
         listing_entries_max: size(value(given.listing_entries)),
         sandbox: value(given.sandbox),
-        cap_fowner: value(given.cap_fowner),
+        cap_fowner,
         run_as,
         optimizations,
+        schedule,
+        admission,
         log,
         control: control(given.control),
         types: draft.types,
+        service: Service::Files,
         sites,
     };
     let no_room = combinations::check_room(&settings, mechanism.as_ref(), connections.as_ref());
-    no_room.map_or(Ok(settings), |problem| Err(vec![problem]))
+    let no_rate = schedule::check_egress(given.egress.as_ref(), workers);
+    let problems: Vec<Problem> = no_room.into_iter().chain(no_rate).collect();
+    if problems.is_empty() { Ok(settings) } else { Err(problems) }
 }
 
 /// The value of an option that has a default in the table.
@@ -105,17 +114,10 @@ fn usable_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_BY_DEFAULT_MAX)
 }
 
-/// The default of the content cache of one worker. What it takes the page cache loses, and where memory
-/// is short the page cache has the better use for it: it holds large files, too, at no further cost.
-fn cache_memory_bytes(usable_bytes: Option<u64>, workers: usize) -> u64 {
-    let share = |bytes| bytes / CACHE_MEMORY_SHARE / workers.max(1) as u64;
-    usable_bytes.map_or(CACHE_MEMORY_BYTES, share).min(CACHE_MEMORY_BYTES)
-}
-
-/// The default site, if there is one, and the named ones.
+/// The default site, if there is one, and the named sites. `routes` are those of the default site.
 fn sites(
     given: &Overrides,
-    drafts: Vec<SiteDraft>,
+    (drafts, routes): (Vec<SiteDraft>, Vec<RouteDraft>),
     folder: &Path,
     run_as: Option<&RunAs>,
     problems: &mut Vec<Problem>,
@@ -125,7 +127,7 @@ fn sites(
     let root = given.root.clone().or_else(|| drafts.is_empty().then_some(current));
     let mut roots = Vec::with_capacity(drafts.len() + 1);
     if let Some(root) = root {
-        sites.push(site(Vec::new(), root.value.clone(), given.clone()));
+        sites.push(site((Vec::new(), root.value.clone()), given.clone(), routes, problems));
         roots.push(root);
     }
     for draft in drafts {
@@ -134,26 +136,34 @@ fn sites(
             continue;
         };
         let hosts = draft.hosts.into_iter().map(|(host, _)| host).collect();
-        sites.push(site(hosts, root.value.clone(), draft.overrides.or(given.clone())));
+        let given = draft.overrides.or(given.clone());
+        sites.push(site((hosts, root.value.clone()), given, draft.routes, problems));
         roots.push(root);
     }
     check_roots(&roots, run_as, problems);
     sites
 }
 
-fn site(hosts: Vec<String>, root: PathBuf, given: Overrides) -> Site {
+fn site(
+    (hosts, root): (Vec<String>, PathBuf),
+    given: Overrides,
+    routes: Vec<RouteDraft>,
+    problems: &mut Vec<Problem>,
+) -> Site {
+    let index: Vec<String> = value(given.index);
+    problems.extend(routes::check_index(&index, &routes));
     Site {
         hosts,
         root,
-        index: value(given.index),
+        index,
         browse: value(given.browse),
         precompressed: value(given.precompressed),
         encoded_slash: value(given.encoded_slash),
+        routes: routes.into_iter().map(|draft| draft.route).collect(),
     }
 }
 
-/// A root that does not answer is no problem of the settings: the others are to be served, and it as
-/// soon as it does.
+/// A root that does not answer is not an error: the others must be served, and this root as soon as it answers.
 fn check_roots(roots: &[Given<PathBuf>], run_as: Option<&RunAs>, problems: &mut Vec<Problem>) {
     let paths: Vec<&Path> = roots.iter().map(|root| &*root.value).collect();
     for (root, opened) in roots.iter().zip(open_roots(&paths, ROOT_PATIENCE)) {
@@ -179,7 +189,7 @@ fn check_roots(roots: &[Given<PathBuf>], run_as: Option<&RunAs>, problems: &mut 
     }
 }
 
-/// Each host may be named once in the whole file.
+/// Each host may occur once in the whole file.
 fn check_hosts(sites: &[SiteDraft], problems: &mut Vec<Problem>) {
     let mut seen: BTreeMap<&str, &Range<usize>> = BTreeMap::new();
     for (host, span) in sites.iter().flat_map(|site| &site.hosts) {
@@ -207,7 +217,15 @@ fn log(given: &Overrides, problems: &mut Vec<Problem>) -> LogSettings {
     LogSettings { format, file: file.map(|given| given.value.clone()) }
 }
 
-/// Whether it can be made shows only when it is.
+/// Only an attempt shows whether the path can be written.
+fn cache_list(given: SavedList) -> Option<PathBuf> {
+    match given {
+        SavedList::Off => None,
+        SavedList::At(path) => Some(path),
+    }
+}
+
+/// Only an attempt shows whether the socket can be created.
 fn control(given: Option<Given<PathBuf>>) -> ControlSocket {
     match given {
         None => ControlSocket::Default,
@@ -216,13 +234,13 @@ fn control(given: Option<Given<PathBuf>>) -> ControlSocket {
     }
 }
 
-/// Whether it can be opened shows only when it is: the file need not be there yet.
+/// Only an attempt shows whether the file can be opened: it need not exist yet.
 fn check_log_file(file: &Given<PathBuf>, problems: &mut Vec<Problem>) {
     let folder = file.value.parent().unwrap_or(Path::new("/"));
     let why = match (std::fs::metadata(&file.value), std::fs::metadata(folder)) {
         (Ok(found), _) if found.is_dir() => "it is a directory".to_owned(),
         (Ok(found), _) if found.file_type().is_fifo() || found.file_type().is_socket() => {
-            "it is a pipe: `-` writes to standard output".to_owned()
+            "it is a pipe; write `-` for standard output".to_owned()
         }
         (Ok(_), _) => return,
         (_, Ok(folder)) if folder.is_dir() => return,
@@ -232,7 +250,7 @@ fn check_log_file(file: &Given<PathBuf>, problems: &mut Vec<Problem>) {
     problems.push(path_problem("write the log", "log_file", file, &why));
 }
 
-/// A path that an option names can't be used: what failed, on what, who named it, why.
+/// A path of an option cannot be used: the operation, the path, the source and the reason.
 fn path_problem(action: &str, key: &str, given: &Given<PathBuf>, why: &str) -> Problem {
     let title = format!("cannot {action} `{}`", given.value.display());
     let problem = match (&given.origin, options::find(key)) {
@@ -255,25 +273,5 @@ pub(super) fn reason(error: &std::io::Error) -> String {
         ErrorKind::PermissionDenied => "permission denied".to_owned(),
         ErrorKind::NotADirectory => "a part of the path is not a directory".to_owned(),
         _ => error.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_content_cache_is_small_where_memory_is_short() {
-        const MIB: u64 = 1 << 20;
-        for (usable, workers, expected) in [
-            (Some(512 * MIB), 1, 16 * MIB),
-            (Some(512 * MIB), 4, 4 * MIB),
-            (Some(64 << 30), 2, 64 * MIB),
-            // What cgroup v1 says for "no bound".
-            (Some(0x7fff_ffff_ffff_f000), 256, 64 * MIB),
-            (None, 8, 64 * MIB),
-        ] {
-            assert_eq!(cache_memory_bytes(usable, workers), expected, "{usable:?} for {workers}");
-        }
     }
 }

@@ -1,8 +1,8 @@
-//! The settings as every role works from them: complete, checked, and without a source.
+//! The complete, checked settings that every role works with.
 //!
-//! For: `config::resolve` makes them, the supervisor hands them to the processes it starts as TOML
-//! text ([`Settings::to_toml`], [`Settings::from_toml`]), and `flash check --print` shows them. May
-//! not know defaults or sources: every field is written, every field is required.
+//! `config::resolve` makes them, the supervisor passes them to the processes that it starts as TOML text
+//! ([`Settings::to_toml`], [`Settings::from_toml`]), and `flash check --print` prints them. They must not contain defaults or
+//! sources: every field is written, every field is required.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,73 +10,90 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::admission::Admission;
+use super::endpoint::EndpointSettings;
 use super::error::{ConfigError, ConfigErrorKind, Problem};
+use super::memory::CacheMemory;
 use super::optimizations::Optimizations;
+use super::routes::Route;
+use super::schedule::Schedule;
 use super::values::Choice;
 
-/// Everything that can be set, resolved.
+/// All settings, resolved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// Addresses to listen on, at least one. Port 0 is any free port.
     pub listen: Vec<SocketAddr>,
-    /// How the server waits for the disk.
+    /// Which part waits for the disk.
     pub architecture: Architecture,
-    /// Worker processes, at least one; not of `mp`.
+    /// Worker processes, at least one; unused by `mp`.
     pub workers: usize,
     /// Worker processes of `mp`, at least one.
     pub processes: usize,
     /// Threads of each worker of `mt`, at least one.
     pub threads: usize,
-    /// What a loop waits by.
+    /// The system call that waits for events.
     pub event_mechanism: EventMechanism,
-    /// What helpers are.
+    /// The kind of helpers.
     pub helpers: HelperKind,
-    /// The most helpers of each worker, at least one.
+    /// Maximum helpers per worker, at least one.
     pub helpers_max: usize,
-    /// How long an entry of a cache is served before its file is looked at again, in milliseconds.
+    /// Time for which a cache entry is served before its file is checked again, in milliseconds.
     pub freshness_ms: u64,
-    /// How much longer it is served while a helper checks it, in milliseconds.
+    /// Additional time for which it is served while a helper checks it, in milliseconds.
     pub stale_ms: u64,
-    /// Which times of a file its `ETag` holds.
+    /// The times of a file that its `ETag` holds.
     pub etag: EtagTime,
-    /// Memory for the contents of small files, in bytes for each worker.
-    pub cache_memory_bytes: u64,
-    /// The most connections of each worker.
+    /// Memory for file contents, shared by all workers.
+    pub cache_memory: CacheMemory,
+    /// The absolute path of the list of hot files, saved on shutdown and loaded on startup; `None` for no list.
+    #[serde(with = "maybe_path", default, skip_serializing_if = "Option::is_none")]
+    pub cache_list: Option<PathBuf>,
+    /// Maximum connections per worker.
     pub connections_max: usize,
-    /// Time for a client to send a whole request head, in milliseconds.
+    /// Time for a client to send a complete request head, in milliseconds.
     pub head_timeout_ms: u64,
-    /// Time for which a connection may be without a request, in milliseconds.
+    /// Maximum time of a connection without a request, in milliseconds.
     pub idle_timeout_ms: u64,
-    /// Time for a helper to finish a job, in milliseconds.
+    /// Maximum time of a helper for a job, in milliseconds.
     pub job_deadline_ms: u64,
-    /// Time for open requests to finish at a graceful stop, in milliseconds.
+    /// Maximum wait for a helper, above which a request is refused, in milliseconds; 0 disables.
+    pub queue_wait_ms: u64,
+    /// Time for open requests to finish after a stop signal, in milliseconds.
     pub shutdown_timeout_ms: u64,
-    /// Time for open requests of the old configuration to finish after a reload, in milliseconds; 0: no limit.
+    /// Time for open requests of the old configuration to finish after a reload, in milliseconds; 0 for no limit.
     pub reload_timeout_ms: u64,
-    /// How long a helper process waits for a job before it ends, in milliseconds.
+    /// Time without a job after which a helper process ends, in milliseconds.
     pub helper_idle_ms: u64,
-    /// The least rate at which a client must take its answer, in bytes per second; 0: any rate.
+    /// Minimum rate at which a client must receive its answer, in bytes per second; 0 for any rate.
     pub least_rate_bytes_per_s: u64,
-    /// The most entries that a listing of a directory shows.
+    /// Maximum entries in a directory listing.
     pub listing_entries_max: usize,
-    /// Whether the kernel is to hold each role to its part.
+    /// Whether Landlock and seccomp confine each role.
     pub sandbox: SandboxMode,
     /// Whether workers and helpers keep `CAP_FOWNER`.
     pub cap_fowner: bool,
-    /// Who workers and helpers are; `None`: who starts them.
+    /// The user of workers and helpers; `None` for the current user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_as: Option<RunAs>,
-    /// What is optimized.
+    /// The optimizations.
     pub optimizations: Optimizations,
+    /// The schedule: which connection's bytes go first.
+    pub schedule: Schedule,
+    /// Who gets a connection when there is not room for all.
+    pub admission: Admission,
     /// The access log.
     pub log: LogSettings,
-    /// Where the supervisor is asked.
+    /// The control socket.
     pub control: ControlSocket,
-    /// Content types by file extension, lower case and without a dot, beside the built-in table.
+    /// Content types by file extension, in lower case and without a dot, in addition to the built-in table.
     pub types: BTreeMap<String, String>,
-    /// What is served, at least one. If `hosts` of the first is empty, it answers every host that
-    /// no other site names; if not, such hosts have no site.
+    /// The work of the server.
+    #[serde(default, skip_serializing_if = "Service::is_files")]
+    pub service: Service,
+    /// The sites, at least one when serving files. If `hosts` of the first is empty, it answers every host that no other site names;
+    /// otherwise such hosts have no site.
     pub sites: Vec<Site>,
 }
 
@@ -84,18 +101,18 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogSettings {
-    /// The form of a line.
+    /// The format of a line.
     pub format: LogFormat,
     /// The absolute path of the file, or `None` for standard output.
     #[serde(with = "maybe_path", default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
 }
 
-/// Where the supervisor listens for those who ask it.
+/// Where the supervisor listens for clients of its statistics.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ControlSocket {
-    /// In a folder of the user's own, under the number of its process; nowhere if that cannot be.
+    /// In the user's private folder, under the process ID; nowhere if that fails.
     Default,
     /// Nowhere.
     Off,
@@ -103,13 +120,66 @@ pub enum ControlSocket {
     At(#[serde(with = "path")] PathBuf),
 }
 
-/// The form of a line of the access log.
+/// The work of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Service {
+    /// It serves the files of its sites.
+    #[default]
+    Files,
+    /// It brings files into memory for other servers (`flash backend`).
+    Backend(BackendSettings),
+}
+
+impl Service {
+    /// The directories of the warm endpoint.
+    pub(crate) fn warm_roots(&self) -> impl Iterator<Item = &std::path::Path> {
+        let endpoint = match self {
+            Service::Files => None,
+            Service::Backend(backend) => Some(&backend.endpoint),
+        };
+        endpoint.into_iter().flat_map(|endpoint| endpoint.roots.iter().map(|root| root.0.as_path()))
+    }
+
+    /// Whether it serves files.
+    #[must_use]
+    pub fn is_files(&self) -> bool {
+        *self == Service::Files
+    }
+}
+
+/// The settings that only a backend has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BackendSettings {
+    /// The absolute path of its socket.
+    #[serde(with = "path")]
+    pub socket: PathBuf,
+    /// The users that can connect, in addition to root and its own user.
+    pub users: Vec<u32>,
+    /// How long each reply is held back, for tests, in milliseconds.
+    pub delay_ms: u64,
+    /// The warm endpoint. Its addresses are in [`Settings::listen`].
+    pub endpoint: EndpointSettings,
+    /// The directories whose names are looked up at the start.
+    pub names: Vec<NamesRoot>,
+}
+
+/// A directory whose names are looked up at the start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamesRoot(
+    /// Its absolute path.
+    #[serde(with = "path")]
+    pub PathBuf,
+);
+
+/// The format of an access-log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// The combined log format of Apache and nginx.
     Combined,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
     /// No access log.
     Off,
@@ -124,17 +194,17 @@ impl Choice for LogFormat {
     const ALL: &'static [Self] = &[LogFormat::Combined, LogFormat::Json, LogFormat::Off];
 }
 
-/// How a server waits for the disk (flash-1999, section 3).
+/// The architecture: which part of a server waits for the disk (flash-1999, section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Architecture {
-    /// Asymmetric multi-process event-driven: by helpers, while the loop of each worker goes on.
+    /// Asymmetric multi-process event-driven: helpers wait, while the event loop of each worker continues.
     Amped,
-    /// Single-process event-driven: in the loop.
+    /// Single-process event-driven: the event loop waits.
     Sped,
-    /// Multi-process: in a process for each connection in service.
+    /// Multi-process: one process per open connection waits.
     Mp,
-    /// Multi-threaded: in a thread for each connection in service.
+    /// Multi-threaded: one thread per open connection waits.
     Mt,
 }
 
@@ -148,7 +218,7 @@ impl Choice for Architecture {
         &[Architecture::Amped, Architecture::Sped, Architecture::Mp, Architecture::Mt];
 }
 
-/// What a loop waits by.
+/// The system call with which a loop waits for events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EventMechanism {
@@ -169,13 +239,13 @@ impl Choice for EventMechanism {
     const ALL: &'static [Self] = &[EventMechanism::Epoll, EventMechanism::Poll, EventMechanism::Select];
 }
 
-/// What helpers are (flash-1999, section 3.4).
+/// The kind of helpers (flash-1999, section 3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HelperKind {
-    /// Processes, which come on demand and can be ended.
+    /// Processes, which start on demand and can be killed.
     Processes,
-    /// Threads of the worker, all there from the start.
+    /// Threads of the worker, all started with it.
     Threads,
 }
 
@@ -190,20 +260,20 @@ impl Choice for HelperKind {
     fn hint(text: &str) -> Option<String> {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         is_number.then(|| {
-            "how many there may be is set by --helpers-max (FLASH_HELPERS_MAX, `helpers_max`)".to_owned()
+            "set the number of helpers with --helpers-max (FLASH_HELPERS_MAX, `helpers_max`)".to_owned()
         })
     }
 }
 
-/// Whether the kernel is to hold each role to its part.
+/// Whether Landlock and seccomp confine each role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxMode {
-    /// By all that Flash knows; where the kernel cannot, it does not start.
+    /// With both; Flash does not start if the kernel lacks one.
     Required,
-    /// As far as this kernel can.
+    /// As far as the kernel supports them.
     Auto,
-    /// Not by Landlock and seccomp.
+    /// Without Landlock and seccomp.
     Off,
 }
 
@@ -216,47 +286,50 @@ impl Choice for SandboxMode {
     const ALL: &'static [Self] = &[SandboxMode::Required, SandboxMode::Auto, SandboxMode::Off];
 }
 
-/// A user that workers, helpers and the log writer become.
+/// A user that workers and helpers run as.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunAs {
-    /// Its name, or its number where it has none.
+    /// Its name, or its number if it has no name.
     pub name: String,
-    /// The number of the user.
+    /// The user ID.
     pub uid: u32,
-    /// The number of its group.
+    /// The group ID.
     pub gid: u32,
-    /// The numbers of all its groups.
+    /// All its group IDs.
     pub groups: Vec<u32>,
 }
 
-/// A directory tree, and the hosts it answers.
+/// A directory tree, and the hosts that it answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Site {
-    /// Host names, lower case and without a port; `*.example.org` stands for every name that ends
-    /// in `.example.org`. Empty only for the default site, which is the first.
+    /// Host names, in lower case and without a port; `*.example.org` matches every name that ends in `.example.org`.
+    /// Empty only for the default site, which is the first.
     pub hosts: Vec<String>,
-    /// The absolute path of the directory that is served.
+    /// The absolute path of the served directory.
     #[serde(with = "path")]
     pub root: PathBuf,
-    /// Files served for a directory, the first that exists.
+    /// Index files of a directory; the first that exists is served.
     pub index: Vec<String>,
     /// Whether a directory without an index file is listed.
     pub browse: bool,
     /// Whether `.br`, `.zst` and `.gz` siblings are served to clients that accept them.
     pub precompressed: bool,
-    /// What `%2F` in a path is taken for.
+    /// The meaning of `%2F` in a path.
     pub encoded_slash: EncodedSlash,
+    /// The requests that other servers answer; the first route that fits applies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<Route>,
 }
 
-/// Which times of a file its `ETag` holds, beside its length.
+/// The times of a file that its `ETag` holds, in addition to its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EtagTime {
-    /// The time of modification.
+    /// The modification time.
     Modified,
-    /// That and the time of change.
+    /// The modification time and the change time.
     Changed,
 }
 
@@ -269,7 +342,7 @@ impl Choice for EtagTime {
     const ALL: &'static [Self] = &[EtagTime::Modified, EtagTime::Changed];
 }
 
-/// What `%2F` in a path is taken for.
+/// The meaning of `%2F` in a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EncodedSlash {
@@ -289,33 +362,43 @@ impl Choice for EncodedSlash {
 }
 
 impl Settings {
+    /// The routes of all sites. The place of a route here is the number of its upstream.
+    pub(crate) fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.sites.iter().flat_map(|site| &site.routes)
+    }
+
+    /// Warnings for the operator at startup, one per line.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.cache_memory.warning().into_iter().chain(self.optimizations.warnings()).collect()
+    }
+
     /// The settings as TOML text, for [`Settings::from_toml`] in another process.
     #[must_use]
     pub fn to_toml(&self) -> String {
-        // Every number is bounded far below 2^63, every path has a form (see `path`), and there
-        // are no other values that TOML can't hold.
+        // Every number is far below 2^63, every path has a form (see `path`), and TOML can hold all other values.
         let text = toml::to_string(self).expect("settings always have a TOML form");
         format!("{}\n", text.trim_end_matches('\n'))
     }
 
-    /// Reads what [`Settings::to_toml`] wrote. It checks the shape only: the values were checked
-    /// where they were resolved.
+    /// Reads the output of [`Settings::to_toml`]. It checks only the shape: the values were checked when they were
+    /// resolved.
     ///
     /// # Errors
     ///
-    /// The text is not TOML, or a field is missing, unknown or of the wrong type: it comes from
-    /// another version of Flash.
+    /// The text is not TOML, or a field is missing, unknown or of the wrong type: it comes from another version of
+    /// Flash.
     pub fn from_toml(text: &str) -> Result<Settings, ConfigError> {
         toml::from_str(text).map_err(|error| {
-            let problem = Problem::plain("cannot read the settings that were handed over", error.message())
-                .helped("they come from another version of Flash; restart it as a whole");
+            let problem = Problem::plain("cannot read the settings from the supervisor", error.message())
+                .helped("the supervisor runs another version of Flash; restart the server");
             ConfigError::new(ConfigErrorKind::Handover, vec![problem])
         })
     }
 }
 
-/// A path as TOML: a string, or the list of its bytes where it is not UTF-8.
-mod path {
+/// A path as TOML: a string, or the list of its bytes if it is not UTF-8.
+pub(super) mod path {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     use std::path::{Path, PathBuf};
@@ -329,7 +412,7 @@ mod path {
         Bytes(Vec<u8>),
     }
 
-    pub(super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    pub(in crate::config) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
         let form = match path.to_str() {
             Some(text) => Form::Text(text.to_owned()),
             None => Form::Bytes(path.as_os_str().as_bytes().to_owned()),
@@ -337,7 +420,7 @@ mod path {
         form.serialize(to)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
         Ok(match Form::deserialize(from)? {
             Form::Text(text) => PathBuf::from(text),
             Form::Bytes(bytes) => PathBuf::from(OsString::from_vec(bytes)),
@@ -370,6 +453,7 @@ mod tests {
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
 
+    use super::super::admission::Clients;
     use super::*;
 
     fn settings() -> Settings {
@@ -385,11 +469,13 @@ mod tests {
             freshness_ms: 1_000,
             stale_ms: 10_000,
             etag: EtagTime::Changed,
-            cache_memory_bytes: 64 << 20,
+            cache_memory: CacheMemory::Fixed { bytes: 64 << 20, asked_bytes: 1 << 40 },
+            cache_list: Some("/var/lib/flash/hot".into()),
             connections_max: 16_384,
             head_timeout_ms: 10_000,
             idle_timeout_ms: 60_000,
             job_deadline_ms: 30_000,
+            queue_wait_ms: 5_000,
             shutdown_timeout_ms: 30_000,
             reload_timeout_ms: 0,
             helper_idle_ms: 10_000,
@@ -399,9 +485,22 @@ mod tests {
             cap_fowner: true,
             run_as: Some(RunAs { name: "www-data".into(), uid: 33, gid: 33, groups: vec![33, 4] }),
             optimizations: Optimizations { send: super::super::SendBy::Mmap, ..Optimizations::default() },
+            schedule: Schedule {
+                policy: super::super::SchedulePolicy::Srpt,
+                cutoffs: vec![1_000, 50_000],
+                dscp: true,
+                cwnd_cap_bytes: 65_536,
+                egress_bits_per_s: 10_000_000,
+            },
+            admission: Admission {
+                client_connections_max: 100,
+                client_exempt: vec![Clients::Loopback, Clients::Network("10.0.0.0/8".parse().unwrap())],
+                accept_wait_ms: 1_000,
+            },
             log: LogSettings { format: LogFormat::Json, file: Some("/var/log/flash.log".into()) },
             control: ControlSocket::At("/run/flash.sock".into()),
             types: BTreeMap::from([("mjs".to_owned(), "text/javascript".to_owned())]),
+            service: Service::Files,
             sites: vec![Site {
                 hosts: Vec::new(),
                 root: "/srv/\"www\"\n".into(),
@@ -409,6 +508,7 @@ mod tests {
                 browse: false,
                 precompressed: true,
                 encoded_slash: EncodedSlash::Refuse,
+                routes: Vec::new(),
             }],
         }
     }
@@ -419,14 +519,24 @@ mod tests {
         assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
         settings.log.file = None;
         settings.run_as = None;
+        settings.cache_memory = CacheMemory::Auto { bytes_max: 3 << 29 };
+        settings.cache_list = None;
         settings.control = ControlSocket::Default;
         settings.types.clear();
+        let socket = OsString::from_vec(b"/run/\xff".to_vec()).into();
+        settings.service = Service::Backend(BackendSettings {
+            socket,
+            users: vec![33],
+            delay_ms: 5,
+            endpoint: EndpointSettings::sample(),
+            names: vec![NamesRoot("/srv/www".into())],
+        });
         settings.sites[0].root = OsString::from_vec(b"/srv/\xff\xfe".to_vec()).into();
         assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn settings_of_another_shape_are_refused() {
         let text = settings().to_toml();
         for wrong in [
             String::new(),
@@ -438,7 +548,7 @@ mod tests {
         ] {
             let error = Settings::from_toml(&wrong).unwrap_err();
             assert_eq!(error.kind(), ConfigErrorKind::Handover);
-            assert!(error.to_string().contains("handed over"), "{error}");
+            assert!(error.to_string().contains("settings from the supervisor"), "{error}");
         }
     }
 }

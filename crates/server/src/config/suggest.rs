@@ -1,14 +1,14 @@
 //! "Did you mean": the known name nearest to a mistyped one.
 //!
-//! Called by `config::file`, `config::environment` and `config::values` when a name is not known.
-//! May not decide what is an error: it only finds a help line for one.
+//! Called by `config::file`, `config::environment` and `config::values` for an unknown name. It must not decide what is an error:
+//! it only finds a help line for one.
 
-/// The candidate that `given` is most likely a slip of, or `None` when nothing is near.
+/// The candidate nearest to the mistyped `given`, or `None` if none is near.
 ///
 /// Case, `-` and `_` do not count as differences: `Cache-Memory` is `cache_memory`.
 pub(super) fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = plain(given);
-    // A third of the letters may be wrong, at least one: more, and the suggestion only confuses.
+    // At most a third of the letters may differ, and at least one: beyond that a suggestion only confuses.
     let slips_max = (given.chars().count() / 3).max(1);
     candidates
         .into_iter()
@@ -23,7 +23,7 @@ pub(super) fn did_you_mean<'a>(given: &str, candidates: impl IntoIterator<Item =
     nearest(given, candidates).map(|name| format!("did you mean `{name}`?"))
 }
 
-/// A name as it is compared.
+/// A name in the form in which it is compared.
 fn plain(name: &str) -> String {
     name.to_ascii_lowercase().replace('-', "_")
 }

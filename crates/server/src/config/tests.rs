@@ -1,28 +1,30 @@
-//! Tests of loading as a whole: the order of the sources, inheritance, paths, and every error as it
-//! is shown.
+//! Tests of loading as a whole: the order of the sources, inheritance, paths, and the text of every error.
 
 use std::ffi::OsStr;
 use std::fs;
-use std::sync::atomic::{AtomicU32, Ordering};
+
+use tempfile::TempDir;
 
 use super::*;
 
-/// A fresh folder with `www/` in it, removed at the end.
-struct Folder(PathBuf);
+/// A new folder with `www/` in it, removed at the end.
+struct Folder(TempDir);
 
 impl Folder {
     fn new() -> Folder {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("flash-config-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(path.join("www")).unwrap();
-        Folder(path)
+        let folder = Folder(tempfile::tempdir().unwrap());
+        fs::create_dir(folder.path().join("www")).unwrap();
+        folder
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 
     /// Sources with this folder as the current one, this config file, and nothing else.
     fn sources(&self, file: &str) -> Sources {
-        fs::write(self.0.join("flash.toml"), file).unwrap();
-        let mut sources = Sources { cli: Overrides::default(), env: Vec::new(), cwd: self.0.clone() };
+        fs::write(self.path().join("flash.toml"), file).unwrap();
+        let mut sources = Sources { cli: Overrides::default(), env: Vec::new(), cwd: self.path().to_owned() };
         flag(&mut sources, "config", &["flash.toml"]);
         sources
     }
@@ -31,16 +33,10 @@ impl Folder {
         self.sources(file).load().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The error for a config file, with the folder's name taken out.
+    /// The error for a config file, with the folder's name removed.
     fn error(&self, file: &str) -> String {
         let error = self.sources(file).load().unwrap_err();
-        format!("{error}\n").replace(&self.0.display().to_string(), "/DIR")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        format!("{error}\n").replace(&self.path().display().to_string(), "/DIR")
     }
 }
 
@@ -56,9 +52,10 @@ fn variable(sources: &mut Sources, name: &str, value: &str) {
 #[test]
 fn nothing_said_means_the_defaults() {
     let folder = Folder::new();
-    let sources = Sources { cli: Overrides::default(), env: Vec::new(), cwd: folder.0.clone() };
+    let sources = Sources { cli: Overrides::default(), env: Vec::new(), cwd: folder.path().to_owned() };
     let settings = sources.load().unwrap();
     let expected = Settings {
+        service: Service::Files,
         listen: vec!["127.0.0.1:8080".parse().unwrap()],
         architecture: Architecture::Amped,
         workers: std::thread::available_parallelism().unwrap().get().min(256),
@@ -70,18 +67,20 @@ fn nothing_said_means_the_defaults() {
         freshness_ms: 1_000,
         stale_ms: 10_000,
         etag: EtagTime::Modified,
-        cache_memory_bytes: settings.cache_memory_bytes,
+        cache_memory: settings.cache_memory,
+        cache_list: None,
         connections_max: 16_384,
         head_timeout_ms: 10_000,
         idle_timeout_ms: 60_000,
         job_deadline_ms: 30_000,
+        queue_wait_ms: 5_000,
         shutdown_timeout_ms: 30_000,
         reload_timeout_ms: 0,
         helper_idle_ms: 10_000,
         least_rate_bytes_per_s: 1_024,
         listing_entries_max: 10_000,
         sandbox: SandboxMode::Auto,
-        cap_fowner: false,
+        cap_fowner: settings.cap_fowner,
         run_as: settings.run_as.clone(),
         optimizations: Optimizations {
             name_cache: true,
@@ -91,16 +90,29 @@ fn nothing_said_means_the_defaults() {
             open_in_loop: false,
             residency_check: true,
         },
+        schedule: Schedule {
+            policy: SchedulePolicy::Fair,
+            cutoffs: Vec::new(),
+            dscp: false,
+            cwnd_cap_bytes: 0,
+            egress_bits_per_s: 0,
+        },
+        admission: Admission {
+            client_connections_max: 8_192,
+            client_exempt: vec![Clients::Loopback],
+            accept_wait_ms: 1_000,
+        },
         log: LogSettings { format: LogFormat::Off, file: None },
         control: ControlSocket::Default,
         types: Default::default(),
         sites: vec![Site {
             hosts: Vec::new(),
-            root: folder.0.clone(),
+            root: folder.path().to_owned(),
             index: vec!["index.html".to_owned()],
             browse: false,
             precompressed: true,
             encoded_slash: EncodedSlash::Decode,
+            routes: Vec::new(),
         }],
     };
     assert_eq!(settings, expected);
@@ -113,7 +125,7 @@ fn the_control_socket_is_somewhere_nowhere_or_where_it_is_by_default() {
     let control = |file: &str| folder.load(file).control;
     assert_eq!(control(""), ControlSocket::Default);
     assert_eq!(control("control = \"none\""), ControlSocket::Off);
-    assert_eq!(control("control = \"./none\""), ControlSocket::At(folder.0.join("none")));
+    assert_eq!(control("control = \"./none\""), ControlSocket::At(folder.path().join("none")));
     assert_eq!(control("control = \"/run/x.sock\""), ControlSocket::At("/run/x.sock".into()));
 }
 
@@ -148,7 +160,7 @@ fn loading_again_sees_the_new_file_and_the_old_flags() {
     let mut sources = folder.sources("workers = 1\nhelpers_max = 1");
     flag(&mut sources, "helpers_max", &["9"]);
     assert_eq!(sources.load().unwrap().workers, 1);
-    fs::write(folder.0.join("flash.toml"), "workers = 2\nhelpers_max = 2").unwrap();
+    fs::write(folder.path().join("flash.toml"), "workers = 2\nhelpers_max = 2").unwrap();
     let settings = sources.load().unwrap();
     assert_eq!((settings.workers, settings.helpers_max), (2, 9));
 }
@@ -169,30 +181,42 @@ fn every_key_is_read() {
         helpers_max = 1
         freshness = "250ms"
         cache_memory = 1_048_576
+        cache_list = "hot"
         connections = 7
+        client_connections = 5
+        client_exempt = ["10.0.0.0/8", "loopback"]
+        accept_wait = "8s"
         head_timeout = "1s"
         idle_timeout = "2s"
         job_deadline = "3s"
+        queue_wait = "7s"
         shutdown_timeout = "4s"
         reload_timeout = "6s"
         helper_idle = "5s"
         least_rate = "2KiB"
         listing_entries = 6
         user = "UID"
-        cap_fowner = true
+        cap_fowner = false
         sandbox = "required"
         log_format = "json"
         log_file = "access.log"
         architecture = "amped"
         event_mechanism = "poll"
         helpers = "processes"
+        schedule = "srpt"
+        srpt_cutoffs = [1000, "50kB"]
+        srpt_dscp = true
+        cwnd_cap = "64KiB"
+        egress = "10Mbit"
         [types]
         MJS = "text/javascript"
         "#
         .replace("UID", &flash_waiting::sandbox::privileges::user().to_string())
         .as_str(),
     );
-    assert_eq!((settings.workers, settings.cache_memory_bytes), (16, 1 << 20));
+    let store = CacheMemory::Fixed { bytes: 1 << 20, asked_bytes: 1 << 20 };
+    assert_eq!((settings.workers, settings.cache_memory), (16, store));
+    assert_eq!(settings.cache_list, Some(folder.path().join("hot")));
     assert_eq!(settings.least_rate_bytes_per_s, 2_048);
     let times = [
         settings.freshness_ms,
@@ -202,21 +226,41 @@ fn every_key_is_read() {
         settings.shutdown_timeout_ms,
         settings.helper_idle_ms,
         settings.reload_timeout_ms,
+        settings.queue_wait_ms,
     ];
-    assert_eq!(times, [250, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000]);
+    assert_eq!(times, [250, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 7_000]);
     assert_eq!((settings.connections_max, settings.listing_entries_max), (7, 6));
     assert_eq!(
         settings.log,
-        LogSettings { format: LogFormat::Json, file: Some(folder.0.join("access.log")) }
+        LogSettings { format: LogFormat::Json, file: Some(folder.path().join("access.log")) }
     );
-    assert_eq!((settings.sandbox, settings.cap_fowner), (SandboxMode::Required, true));
+    assert_eq!((settings.sandbox, settings.cap_fowner), (SandboxMode::Required, false));
     assert_eq!(settings.types["mjs"], "text/javascript");
+    let cutoffs = vec![1_000, 50_000];
+    assert_eq!(
+        settings.schedule,
+        Schedule {
+            policy: SchedulePolicy::Srpt,
+            cutoffs,
+            dscp: true,
+            cwnd_cap_bytes: 65_536,
+            egress_bits_per_s: 10_000_000
+        }
+    );
+    let client_exempt = vec![Clients::Network("10.0.0.0/8".parse().unwrap()), Clients::Loopback];
+    assert_eq!(
+        settings.admission,
+        Admission { client_connections_max: 5, client_exempt, accept_wait_ms: 8_000 }
+    );
     assert_eq!(
         (settings.architecture, settings.event_mechanism, settings.helpers, settings.helpers_max),
         (Architecture::Amped, EventMechanism::Poll, HelperKind::Processes, 1)
     );
     let site = &settings.sites[0];
-    assert_eq!((site.root.clone(), site.browse, site.precompressed), (folder.0.join("www"), true, false));
+    assert_eq!(
+        (site.root.clone(), site.browse, site.precompressed),
+        (folder.path().join("www"), true, false)
+    );
     assert_eq!(site.index, ["a.html", "b.html"]);
     assert_eq!((site.encoded_slash, settings.etag), (EncodedSlash::Refuse, EtagTime::Changed));
     assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
@@ -225,19 +269,19 @@ fn every_key_is_read() {
 #[test]
 fn relative_paths_start_at_the_file_or_at_the_current_directory() {
     let folder = Folder::new();
-    fs::create_dir_all(folder.0.join("etc/www")).unwrap();
-    fs::write(folder.0.join("etc/flash.toml"), "root = \"www\"\nlog_file = \"log\"").unwrap();
-    let mut sources = Sources { cli: Overrides::default(), env: Vec::new(), cwd: folder.0.clone() };
+    fs::create_dir_all(folder.path().join("etc/www")).unwrap();
+    fs::write(folder.path().join("etc/flash.toml"), "root = \"www\"\nlog_file = \"log\"").unwrap();
+    let mut sources = Sources { cli: Overrides::default(), env: Vec::new(), cwd: folder.path().to_owned() };
     variable(&mut sources, "FLASH_CONFIG", "etc/flash.toml");
     assert_eq!(sources.config_file(), Some("etc/flash.toml".into()));
     let settings = sources.load().unwrap();
-    assert_eq!(settings.sites[0].root, folder.0.join("etc/www"));
-    assert_eq!(settings.log.file, Some(folder.0.join("etc/log")));
+    assert_eq!(settings.sites[0].root, folder.path().join("etc/www"));
+    assert_eq!(settings.log.file, Some(folder.path().join("etc/log")));
     variable(&mut sources, "FLASH_ROOT", "www");
     flag(&mut sources, "log_file", &["log"]);
     let settings = sources.load().unwrap();
-    assert_eq!(settings.sites[0].root, folder.0.join("www"));
-    assert_eq!(settings.log.file, Some(folder.0.join("log")));
+    assert_eq!(settings.sites[0].root, folder.path().join("www"));
+    assert_eq!(settings.log.file, Some(folder.path().join("log")));
 }
 
 #[test]
@@ -278,7 +322,7 @@ fn sites_inherit_what_they_do_not_set() {
         (first.browse, first.precompressed, &first.index[..]),
         (true, true, &["home.html".to_owned()][..])
     );
-    assert_eq!(second.root, folder.0);
+    assert_eq!(second.root, folder.path());
     assert_eq!((second.browse, second.precompressed, second.index.len()), (false, false, 0));
     assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
 }
@@ -291,7 +335,7 @@ fn a_root_beside_sites_makes_the_default_site_the_first() {
     let settings = sources.load().unwrap();
     assert_eq!(settings.sites.len(), 3);
     assert!(settings.sites[0].hosts.is_empty());
-    assert_eq!(settings.sites[0].root, folder.0.join("www"));
+    assert_eq!(settings.sites[0].root, folder.path().join("www"));
 }
 
 #[test]
@@ -334,7 +378,7 @@ fn everything_wrong_is_shown_at_once() {
         titles,
         [
             "wrong value `many` for FLASH_HELPERS_MAX: must be a whole number, not negative",
-            &format!("cannot serve `{}`", folder.0.join("gone").display()),
+            &format!("cannot serve `{}`", folder.path().join("gone").display()),
             "wrong value for `workers`",
             "wrong value for `freshness`",
             "incomplete site",
@@ -346,19 +390,23 @@ fn everything_wrong_is_shown_at_once() {
 }
 
 #[test]
-fn what_does_nothing_with_the_architecture_is_refused_where_it_was_given() {
+fn a_setting_without_effect_is_refused_where_it_was_given() {
     let folder = Folder::new();
     for (file, title, why) in [
         ("processes = 4", "`processes`", "the architecture is `amped`: only `mp` has a process"),
         ("threads = 64", "`threads`", "only `mt` has threads"),
-        ("architecture = \"mp\"\nworkers = 2", "`workers`", "set by `processes`"),
+        (
+            "architecture = \"mp\"\nworkers = 2",
+            "`workers`",
+            "`processes` sets its number of worker processes",
+        ),
         (
             "architecture = \"sped\"\nhelpers_max = 16",
             "`helpers_max`",
-            "the architecture is `sped`: it has no helpers",
+            "the architecture is `sped`: only `amped` has helpers",
         ),
-        ("architecture = \"mt\"\nhelper_idle = \"1s\"", "`helper_idle`", "it has no helpers"),
-        ("architecture = \"sped\"\nhelpers = \"processes\"", "`helpers`", "it has no helpers"),
+        ("architecture = \"mt\"\nhelper_idle = \"1s\"", "`helper_idle`", "only `amped` has helpers"),
+        ("architecture = \"sped\"\nhelpers = \"processes\"", "`helpers`", "only `amped` has helpers"),
         (
             "architecture = \"mp\"\nevent_mechanism = \"poll\"",
             "`event_mechanism`",
@@ -367,14 +415,17 @@ fn what_does_nothing_with_the_architecture_is_refused_where_it_was_given() {
         (
             "architecture = \"mt\"\nevent_mechanism = \"epoll\"",
             "`event_mechanism`",
-            "it has no loop over many",
+            "only `amped` and `sped` have an event loop",
         ),
-        ("architecture = \"sped\"\nopen_in_loop = true", "`open_in_loop`", "it does so in any case"),
-        ("architecture = \"mp\"\nresidency_check = false", "`residency_check`", "it never asks"),
+        ("architecture = \"mp\"\nconnections = 7", "`connections`", "has one connection at a time"),
+        ("architecture = \"mp\"\njob_deadline = \"1s\"", "`job_deadline`", "cannot stop waiting"),
+        ("architecture = \"sped\"\njob_deadline = \"30s\"", "`job_deadline`", "cannot stop waiting"),
+        ("architecture = \"sped\"\nopen_in_loop = true", "`open_in_loop`", "it always does"),
+        ("architecture = \"mp\"\nresidency_check = false", "`residency_check`", "it never checks"),
         ("architecture = \"mt\"\nresidency_check = false", "`residency_check`", "its threads share a lock"),
     ] {
         let error = folder.error(file);
-        for part in [title, "makes no sense here", why, "leave it out"] {
+        for part in [title, "cannot be used here", why, "remove it"] {
             assert!(error.contains(part), "{file}: {error}");
         }
     }
@@ -384,7 +435,24 @@ fn what_does_nothing_with_the_architecture_is_refused_where_it_was_given() {
     let error = sources.load().unwrap_err();
     assert_eq!(error.count(), 2, "{error}");
     let text = error.to_string();
-    assert!(text.contains("`FLASH_PROCESSES` makes") && text.contains("`--helpers-max` makes"), "{text}");
+    assert!(
+        text.contains("`FLASH_PROCESSES` cannot be used") && text.contains("`--helpers-max` cannot be used"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_takes_effect_somewhere_is_taken() {
+    let folder = Folder::new();
+    for file in [
+        "listing_entries = 7\n[[site]]\nhosts = [\"a\"]\nroot = \"www\"\nbrowse = true",
+        "architecture = \"mt\"\nconnections = 7\njob_deadline = \"1s\"",
+        "architecture = \"sped\"\nconnections = 7\nstale = \"1s\"",
+        "name_cache = false",
+        "log_file = \"l\"\nlog_format = \"off\"",
+    ] {
+        folder.load(file);
+    }
 }
 
 #[test]
@@ -393,14 +461,69 @@ fn each_architecture_has_its_numbers() {
     let amped = folder.load("");
     let mp = folder.load("architecture = \"mp\"\nprocesses = 8");
     assert_eq!((mp.architecture, mp.processes), (Architecture::Mp, 8));
-    let all_bytes = amped.cache_memory_bytes * amped.workers as u64;
-    assert_eq!(mp.cache_memory_bytes, all_bytes / 8, "all together have as much as all workers");
+    assert_eq!(mp.cache_memory, amped.cache_memory, "all processes share it");
     let mt = folder.load("architecture = \"mt\"\nthreads = 9");
     assert_eq!((mt.architecture, mt.threads, mt.workers), (Architecture::Mt, 9, 1));
     assert_eq!(folder.load("architecture = \"sped\"").workers, amped.workers);
 }
 
-/// Each wrong file, and what its error must contain.
+#[test]
+fn the_store_has_the_size_that_was_asked_for_or_follows_the_memory() {
+    let folder = Folder::new();
+    let load = |file: &str| folder.load(file).cache_memory;
+    let (CacheMemory::Auto { bytes_max }, usable) = (load(""), flash_waiting::memory::usable()) else {
+        panic!("auto is the default");
+    };
+    assert_eq!(CacheMemory::Auto { bytes_max }, CacheMemory::of(AutoSize::Auto, usable));
+    assert_eq!(load("cache_memory = \"auto\"").bytes_max(), bytes_max);
+    for file in ["cache_memory = 0", "content_cache = false", "content_cache = false\ncache_memory = 0"] {
+        assert_eq!(load(file), CacheMemory::Fixed { bytes: 0, asked_bytes: 0 }, "{file}");
+    }
+    let large = folder.load("cache_memory = \"1TiB\"");
+    if usable.is_some_and(|usable| usable.bytes() < 1 << 40) {
+        assert!(large.cache_memory.bytes_max() < 1 << 40);
+        assert!(large.warnings()[0].starts_with("cache_memory is lowered from 1TiB to "), "{large:?}");
+    }
+}
+
+#[test]
+fn the_list_of_hot_files_is_somewhere_or_nowhere() {
+    let folder = Folder::new();
+    let list = |file: &str| folder.load(file).cache_list;
+    for file in ["", "cache_list = \"\"", "cache_list = \"off\"", "cache_list = \"off\"\ncache_memory = 0"] {
+        assert_eq!(list(file), None, "{file}");
+    }
+    assert_eq!(list("cache_list = \"./off\""), Some(folder.path().join("off")));
+    assert_eq!(list("cache_list = \"/var/lib/flash/hot\""), Some("/var/lib/flash/hot".into()));
+    let mut sources = folder.sources("cache_list = \"hot\"");
+    variable(&mut sources, "FLASH_CACHE_LIST", "off");
+    assert_eq!(sources.load().unwrap().cache_list, None);
+}
+
+#[test]
+fn the_capability_is_kept_as_far_as_it_is_there() {
+    use flash_waiting::sandbox::privileges;
+    let folder = Folder::new();
+    let kept = |file: &str| folder.load(file).cap_fowner;
+    let is_there = privileges::has_fowner();
+    let by_itself = is_there && privileges::can_forbid_calls();
+    assert_eq!((kept(""), kept("cap_fowner = \"auto\"")), (by_itself, by_itself));
+    for file in ["cap_fowner = false", "cap_fowner = \"off\"", "sandbox = \"off\""] {
+        assert!(!kept(file), "{file}");
+    }
+    for file in ["cap_fowner = true", "cap_fowner = \"on\"", "cap_fowner = true\nsandbox = \"off\""] {
+        if is_there {
+            assert!(kept(file), "{file}");
+        } else {
+            let error = folder.error(file);
+            let why = "`cap_fowner` cannot be kept";
+            assert!(error.contains(why) && error.contains("does not have CAP_FOWNER"), "{error}");
+            assert!(error.contains("AmbientCapabilities=CAP_FOWNER, or remove the setting"), "{error}");
+        }
+    }
+}
+
+/// Each wrong file, and the texts that its error must contain.
 const WRONG: &[(&str, &[&str])] = &[
     ("workers = 300", &["wrong value for `workers`", "1:11", "^^^ must be from 1 to 256"]),
     ("workers = 99999999999999999999", &["must be from 1 to 256"]),
@@ -410,8 +533,33 @@ const WRONG: &[(&str, &[&str])] = &[
     ("freshness = 5", &["^ must be a duration in quotes", "write `\"5ms\"`, `\"5s\"` or `\"5m\"`"]),
     ("freshness = \"5\"", &["the unit is missing; write a whole number and a unit: 250ms, 5s, 2m or 1h"]),
     ("freshness = \"2h\"", &["must be from 0s to 1h"]),
-    ("cache_memory = \"64M\"", &["not a size", "64KiB"]),
+    ("cache_memory = \"64M\"", &["not a size", "64KiB", "or write `auto`"]),
     ("cache_memory = \"2TiB\"", &["must be from 0 to 1TiB"]),
+    (
+        "cache_list = \"hot\"\ncache_memory = 0",
+        &[
+            "`cache_list` cannot be used here",
+            "no store whose files it could list, because cache_memory is 0",
+        ],
+    ),
+    ("cache_list = \"hot\"\ncontent_cache = false", &["could list, because content_cache is false"]),
+    ("cache_list = \"l\"\nlog_file = \"l\"", &["`cache_list` needs its own file"]),
+    (
+        "content_cache = true\ncache_memory = 0",
+        &["`cache_memory` cannot be 0 here", "--content-cache asks for the store"],
+    ),
+    ("name_cache = false\nfreshness = \"1s\"", &["`freshness` cannot be used here", "--no-name-cache"]),
+    ("name_cache = false\nstale = \"10s\"", &["`stale` cannot be used here", "looks up its file"]),
+    ("listing_entries = 7", &["`listing_entries` cannot be used here", "no site has listings", "--browse"]),
+    (
+        "listing_entries = 7\n[[site]]\nhosts = [\"a\"]\nroot = \"www\"",
+        &["`listing_entries` cannot be used here"],
+    ),
+    ("cap_fowner = \"maybe\"", &["must be auto, on or off"]),
+    ("cap_fowner = 1", &["must be \"auto\", or true or false, without quotes"]),
+    ("cache_list = true", &["must be a path in quotes"]),
+    ("cache_memory = true", &["must be \"auto\", a number of bytes, or a size in quotes"]),
+    ("content_cache = false\ncache_memory = \"auto\"", &["`cache_memory` cannot be used here"]),
     ("browse = \"true\"", &["must be true or false, without quotes", "write `true`, without quotes"]),
     ("listen = \"127.0.0.1:80\"", &["must be a list of addresses", "write `[\"127.0.0.1:80\"]`"]),
     (
@@ -426,19 +574,19 @@ const WRONG: &[(&str, &[&str])] = &[
     ("helpers = \"thread\"", &["must be processes or threads", "did you mean `threads`?"]),
     (
         "helpers = \"threads\"\nhelper_idle = \"1s\"",
-        &["`helper_idle` makes no sense here", "--helpers processes"],
+        &["`helper_idle` cannot be used here", "--helpers processes"],
     ),
     (
         "event_mechanism = \"select\"\nconnections = 5000",
-        &["`connections` is too many", "select has room for 670: it takes descriptors below 1024"],
+        &["`connections` is too high", "select allows 1024 descriptors, which leaves 670 for connections"],
     ),
     (
         "event_mechanism = \"select\"\nconnections = 300\nhelpers = \"threads\"\nhelpers_max = 64",
-        &["`connections` is too many"],
+        &["`connections` is too high"],
     ),
     (
         "event_mechanism = \"select\"\nhelpers_max = 256\nhelpers = \"threads\"",
-        &["`event_mechanism` cannot be select", "none are left for connections", "fewer sites or helpers"],
+        &["`event_mechanism` cannot be select", "need all of them", "fewer sites or helpers"],
     ),
     ("log_format = \"jsn\"", &["must be combined, json or off", "did you mean `json`?"]),
     (
@@ -454,7 +602,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ("[log]\nformat = \"json\"", &["unknown key `log`", "write `log_format = ...` at the top of the file"]),
     ("[server]\nworkers = 2", &["write its keys at the top of the file"]),
     ("[[sites]]\nroot = \"/\"", &["unknown key `sites`", "did you mean `site`?"]),
-    ("[site]\nroot = \"/\"", &["write `[[site]]`, in two pairs of brackets"]),
+    ("[site]\nroot = \"/\"", &["write `[[site]]`, in double brackets"]),
     ("[[site]]\nroot = \"www\"", &["1:1", "`hosts` is missing", "hosts = [\"example.org\"]"]),
     ("[[site]]\nhosts = [\"a\"]", &["`root` is missing"]),
     ("[[site]]\nhosts = []\nroot = \"www\"", &["must be a list of names"]),
@@ -512,7 +660,7 @@ fn a_config_file_that_cannot_be_read() {
     assert_eq!(error.kind(), ConfigErrorKind::Read);
     assert!(error.to_string().ends_with("gone.toml`: no such file or directory"), "{error}");
 
-    let file = folder.0.join("flash.toml");
+    let file = folder.path().join("flash.toml");
     flag(&mut sources, "config", &["flash.toml"]);
     fs::write(&file, b"workers = 1\nroot = \"\xff\"").unwrap();
     assert!(sources.load().unwrap_err().to_string().ends_with("line 2 is not UTF-8"));
@@ -554,7 +702,7 @@ fn pieces_of_a_config_file_are_survived() {
 }
 
 #[test]
-fn combinations_are_named_as_they_were_given_and_defaults_are_none() {
+fn refused_settings_are_named_as_they_were_given() {
     let folder = Folder::new();
     let mut sources = folder.sources("event_mechanism = \"select\"");
     assert_eq!(sources.load().unwrap().connections_max, 16_384, "what fits is what the worker takes");
@@ -562,11 +710,188 @@ fn combinations_are_named_as_they_were_given_and_defaults_are_none() {
     assert_eq!(sources.load().unwrap().connections_max, 670);
     variable(&mut sources, "FLASH_CONNECTIONS", "671");
     let text = sources.load().unwrap_err().to_string();
-    assert!(text.contains("error: `FLASH_CONNECTIONS` is too many: select has room for 670"), "{text}");
+    assert!(
+        text.contains(
+            "error: `FLASH_CONNECTIONS` is too high: select allows 1024 descriptors, which leaves 670"
+        ),
+        "{text}"
+    );
     flag(&mut sources, "connections", &["5000"]);
     let text = sources.load().unwrap_err().to_string();
-    assert!(text.contains("error: `--connections` is too many"), "{text}");
+    assert!(text.contains("error: `--connections` is too high"), "{text}");
     for architecture in ["sped", "mp", "mt"] {
         assert_eq!(folder.load(&format!("architecture = \"{architecture}\"")).helpers_max, 16);
     }
+}
+
+const ROUTES: &str = r#"
+[[route]]
+prefix = "/"
+proxy = "[::1]:80"
+
+[[site]]
+hosts = ["a.example"]
+root = "www"
+
+[[site.route]]
+extension = "PHP"
+fastcgi = "unix:/run/php/php-fpm.sock"
+body_max = "64MiB"
+answer_timeout = "5m"
+
+[[site.route]]
+prefix = "/api/"
+proxy = ["10.0.0.1:3000", "unix:/run/app.sock"]
+connect_timeout = "250ms"
+connections_max = 8
+idle_max = 0
+queue_max = 16
+"#;
+
+#[test]
+fn routes_belong_to_their_site_in_their_order() {
+    let folder = Folder::new();
+    let mut sources = folder.sources(ROUTES);
+    flag(&mut sources, "root", &["www"]);
+    let settings = sources.load().unwrap();
+    let [of_default, of_site] = &settings.sites[..] else { panic!() };
+    let first = Route {
+        protocol: Protocol::Http,
+        servers: vec![ServerAddress::Tcp("[::1]:80".parse().unwrap())],
+        body_bytes_max: 10_000_000,
+        connect_timeout_ms: 5_000,
+        answer_timeout_ms: 60_000,
+        connections_max: 128,
+        idle_max: 16,
+        queue_max: 512,
+        paths: RoutePaths::Prefix("/".to_owned()),
+    };
+    assert_eq!(of_default.routes, vec![first.clone()]);
+    let [php, api] = &of_site.routes[..] else { panic!() };
+    let expected = Route {
+        protocol: Protocol::FastCgi,
+        servers: vec![ServerAddress::Unix("/run/php/php-fpm.sock".into())],
+        body_bytes_max: 64 << 20,
+        answer_timeout_ms: 300_000,
+        idle_max: 0,
+        paths: RoutePaths::Extension("php".to_owned()),
+        ..first.clone()
+    };
+    assert_eq!(*php, expected);
+    let app = ServerAddress::Unix("/run/app.sock".into());
+    let expected = Route {
+        servers: vec![ServerAddress::Tcp("10.0.0.1:3000".parse().unwrap()), app],
+        connect_timeout_ms: 250,
+        connections_max: 8,
+        idle_max: 0,
+        queue_max: 16,
+        paths: RoutePaths::Prefix("/api/".to_owned()),
+        ..first
+    };
+    assert_eq!(*api, expected);
+    assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
+    let error = folder.error(ROUTES);
+    assert!(error.contains("2:1") && error.contains("there is no default site"), "{error}");
+}
+
+#[test]
+fn no_index_file_is_a_script_whose_source_could_be_sent() {
+    let folder = Folder::new();
+    let config = |index: &str| {
+        format!("index = [{index}]\n[[route]]\nextension = \"php\"\nfastcgi = \"unix:/run/php.sock\"\n")
+    };
+    for index in ["\"index.php\"", "\"index.php\", \"index.html\"", "\"index.html\", \"php\"", ""] {
+        assert_eq!(folder.load(&config(index)).sites[0].routes.len(), 1, "{index}");
+    }
+    for later in ["index.php", "a.b.PHP"] {
+        let error = folder.error(&config(&format!("\"index.html\", \"{later}\"")));
+        assert!(error.contains("2:1") && error.contains(&format!("source of `{later}`")), "{error}");
+    }
+}
+
+#[test]
+fn routes_need_an_event_loop_and_are_bounded() {
+    let folder = Folder::new();
+    let routes = |architecture: &str| {
+        format!("architecture = \"{architecture}\"\n[[route]]\nprefix = \"/\"\nproxy = \"127.0.0.1:1\"\n")
+    };
+    assert_eq!(folder.load(&routes("sped")).sites[0].routes.len(), 1);
+    for architecture in ["mp", "mt"] {
+        let error = folder.error(&routes(architecture));
+        assert!(error.contains("2:1") && error.contains("`route` cannot be used here"), "{error}");
+        assert!(error.contains("only `amped` and `sped` have an event loop"), "{error}");
+    }
+    let site = |n| format!("[[site]]\nhosts = [\"h{n}\"]\nroot = \"www\"\n");
+    let route = "[[site.route]]\nprefix = \"/\"\nproxy = \"127.0.0.1:1\"\n";
+    let many = |count| (0..2).map(|n| site(n) + &route.repeat(count)).collect::<String>();
+    assert_eq!(folder.load(&many(128)).routes().count(), 256);
+    assert!(folder.error(&many(129)).contains("too many routes in the whole file: at most 256"));
+}
+
+/// Each wrong route, and the texts that its error must contain.
+const WRONG_ROUTES: &[(&str, &[&str])] = &[
+    (
+        "proxy = \"127.0.0.1:1\"",
+        &["incomplete route", "`prefix` or `extension` is missing", "prefix = \"/api/\""],
+    ),
+    (
+        "prefix = \"/\"",
+        &["incomplete route", "`proxy` or `fastcgi` is missing", "proxy = \"127.0.0.1:3000\""],
+    ),
+    (
+        "prefix = \"/\"\nextension = \"php\"\nproxy = \"127.0.0.1:1\"",
+        &["a route has `prefix` or `extension`, not both", "write two routes"],
+    ),
+    (
+        "prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nfastcgi = \"127.0.0.1:1\"",
+        &["a route has `proxy` or `fastcgi`, not both"],
+    ),
+    ("prefix = \"api\"\nproxy = \"127.0.0.1:1\"", &["must begin with `/`", "write `/api`"]),
+    ("prefix = 1\nproxy = \"127.0.0.1:1\"", &["must be a text in quotes"]),
+    ("extension = \".php\"\nproxy = \"127.0.0.1:1\"", &["without its dot", "write `php`"]),
+    ("extension = \"a/b\"\nproxy = \"127.0.0.1:1\"", &["must be a file extension"]),
+    ("prefix = \"/\"\nproxy = 1", &["wrong value for `proxy`", "must be a list of addresses"]),
+    ("prefix = \"/\"\nproxy = []", &["name at least one server"]),
+    ("prefix = \"/\"\nproxy = [\"127.0.0.1:1\", \"127.0.0.1:1\"]", &["3:25", "given twice"]),
+    ("prefix = \"/\"\nproxy = \"127.0.0.1:0\"", &["the port must not be 0"]),
+    ("prefix = \"/\"\nproxy = \"10.0.0.1\"", &["must be an address and a port", "add the port"]),
+    ("prefix = \"/\"\nproxy = \"localhost:3000\"", &["did you mean `127.0.0.1:3000`?"]),
+    ("prefix = \"/\"\nproxy = \"http://10.0.0.1:3000/x\"", &["did you mean `10.0.0.1:3000`?"]),
+    (
+        "prefix = \"/\"\nproxy = \"app.example:3000\"",
+        &["write an address instead of a host name: Flash does not resolve names"],
+    ),
+    ("prefix = \"/\"\nfastcgi = \"/run/x.sock\"", &["write `unix:/run/x.sock`"]),
+    ("prefix = \"/\"\nfastcgi = \"unix:x.sock\"", &["must be an absolute path after `unix:`"]),
+    (
+        "prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nbody_max = \"1M\"",
+        &["wrong value for `body_max`", "not a size"],
+    ),
+    ("prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nconnect_timeout = 5", &["must be a duration in quotes"]),
+    ("prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nconnections_max = 0", &["must be from 1 to 4096"]),
+    (
+        "prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nqueue = 1",
+        &["unknown key `queue` in a route", "not a setting of a route"],
+    ),
+    ("prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nfastcg = 1", &["did you mean `fastcgi`?"]),
+    (
+        "prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nbrowse = true",
+        &["move `browse` above the first route of its site"],
+    ),
+    ("prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nworkers = 2", &["move `workers` to the top of the file"]),
+];
+
+#[test]
+fn wrong_routes_say_what_to_write() {
+    let folder = Folder::new();
+    for (route, parts) in WRONG_ROUTES {
+        let error = folder.error(&format!("[[route]]\n{route}\n"));
+        for part in *parts {
+            assert!(error.contains(part), "{route}\n--- must contain: {part}\n--- is:\n{error}");
+        }
+    }
+    let path = format!("[[route]]\nprefix = \"/\"\nproxy = \"unix:/{}\"", "x".repeat(107));
+    assert!(folder.error(&path).contains("a path of at most 107 bytes"));
+    assert!(folder.error("[route]\nprefix = \"/\"").contains("write `[[site.route]]`, in double brackets"));
+    assert!(folder.error("[[routes]]\nprefix = \"/\"").contains("did you mean `route`?"));
 }

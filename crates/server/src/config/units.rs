@@ -1,13 +1,12 @@
-//! Durations and sizes as people write them: `250ms`, `5s`, `64KiB`.
+//! Durations and sizes as users write them: `250ms`, `5s`, `64KiB`.
 //!
-//! For: the one place that turns such text into milliseconds or bytes, and back. Called by
-//! `config::values` and by the subcommands of the binary that take a duration or a size. May not
-//! know any option, nor where the text came from.
+//! The one place that turns such text into milliseconds or bytes, and back. Called by `config::values` and by subcommands of
+//! the binary that take a duration or a size. It must not know any option or the source of the text.
 
-/// What to write for a duration; the end of every error about one.
+/// The forms of a duration, for the end of every error about one.
 const DURATION_FORMS: &str = "write a whole number and a unit: 250ms, 5s, 2m or 1h";
 
-/// What to write for a size; the end of every error about one.
+/// The forms of a size, for the end of every error about one.
 const SIZE_FORMS: &str = "write a whole number of bytes, or one with a unit: 64KiB, 1MiB, 2GiB, 3GB";
 
 /// Units of durations in milliseconds, the largest first.
@@ -28,12 +27,40 @@ const SIZE_UNITS: [(&str, u64); 10] = [
     ("B", 1),
 ];
 
-/// Reads a duration such as `250ms`, `5s`, `2m`, `1h` or `0`, in milliseconds. One too long for 64
-/// bits is `u64::MAX`.
+/// The forms of a rate, for the end of every error about one.
+const RATE_FORMS: &str = "write a whole number and a unit: 500kbit, 10Mbit or 1Gbit (per second)";
+
+/// Units of rates in bits per second, the largest first.
+const RATE_UNITS: [(&str, u64); 4] =
+    [("Gbit", 1_000_000_000), ("Mbit", 1_000_000), ("kbit", 1_000), ("bit", 1)];
+
+/// Reads a rate such as `10Mbit` or `0`, in bits per second. A rate too large for 64 bits is `u64::MAX`.
 ///
 /// # Errors
 ///
-/// Says why the text is not a duration and what to write instead.
+/// The reason why the text is not a rate, and the valid forms.
+pub fn parse_rate_bits(text: &str) -> Result<u64, String> {
+    let (digits, unit) = split(text);
+    let amount = amount(digits).ok_or_else(|| format!("not a rate; {RATE_FORMS}"))?;
+    match unit {
+        "" if amount == 0 => Ok(0),
+        "" => Err(format!("the unit is missing; {RATE_FORMS}")),
+        _ => multiply(amount, unit, &RATE_UNITS).ok_or_else(|| format!("not a rate; {RATE_FORMS}")),
+    }
+}
+
+/// A rate in bits per second, as [`parse_rate_bits`] reads it, in the largest unit that is exact.
+#[must_use]
+pub fn rate_text(bits_per_s: u64) -> String {
+    exact(bits_per_s, &RATE_UNITS).unwrap_or_else(|| "0".to_owned())
+}
+
+/// Reads a duration such as `250ms`, `5s`, `2m`, `1h` or `0`, in milliseconds. A duration too long for 64 bits is
+/// `u64::MAX`.
+///
+/// # Errors
+///
+/// The reason why the text is not a duration, and the valid forms.
 pub fn parse_duration_ms(text: &str) -> Result<u64, String> {
     let (digits, unit) = split(text);
     let amount = amount(digits).ok_or_else(|| format!("not a duration; {DURATION_FORMS}"))?;
@@ -46,12 +73,11 @@ pub fn parse_duration_ms(text: &str) -> Result<u64, String> {
     multiply(amount, unit, &DURATION_UNITS).ok_or_else(|| format!("not a duration; {DURATION_FORMS}"))
 }
 
-/// Reads a size such as `100`, `64KiB`, `1MiB` or `3GB`, in bytes. One too large for 64 bits is
-/// `u64::MAX`.
+/// Reads a size such as `100`, `64KiB`, `1MiB` or `3GB`, in bytes. A size too large for 64 bits is `u64::MAX`.
 ///
 /// # Errors
 ///
-/// Says why the text is not a size and what to write instead.
+/// The reason why the text is not a size, and the valid forms.
 pub fn parse_size_bytes(text: &str) -> Result<u64, String> {
     let (digits, unit) = split(text);
     let amount = amount(digits).ok_or_else(|| format!("not a size; {SIZE_FORMS}"))?;
@@ -79,8 +105,8 @@ fn split(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// The digits as a number. One too large for 64 bits counts as the largest: it is past every bound
-/// anyway, and the error about the bound says more than "not a number".
+/// The digits as a number. A number too large for 64 bits counts as the largest: it exceeds every bound, and the
+/// error about the bound is clearer than "not a number".
 fn amount(digits: &str) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -103,6 +129,20 @@ fn exact(value: u64, units: &[(&str, u64)]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_are_read_and_written() {
+        for (text, bits) in
+            [("0", 0), ("10Mbit", 10_000_000), ("1500kbit", 1_500_000), ("1Gbit", 1_000_000_000)]
+        {
+            assert_eq!(parse_rate_bits(text), Ok(bits), "{text}");
+            assert_eq!(parse_rate_bits(&rate_text(bits)), Ok(bits), "{text}");
+        }
+        assert!(parse_rate_bits("10").unwrap_err().contains("the unit is missing"));
+        for text in ["", "Mbit", "10MB", "1.5Mbit", "10 Mbit"] {
+            assert!(parse_rate_bits(text).unwrap_err().contains("not a rate"), "{text}");
+        }
+    }
 
     #[test]
     fn durations_are_read() {

@@ -1,8 +1,8 @@
-//! One value of an option, from text: an address, a number, a name, a path.
+//! Parses one value of an option: an address, a number, a name, a path.
 //!
-//! For: every source (flag, environment, file) hands its values over as text, so that a rule about
-//! a value stands here once. Called by `config::options` (for options), `config::file` (for hosts
-//! and content types). May not touch the system: whether a folder exists is for `config::resolve`.
+//! Every source (flag, environment, file) passes its values as text, so each rule about a value is here once. Called by
+//! `config::options` for options and by `config::file` for hosts and content types. It must not touch the system: `config::resolve`
+//! checks whether a folder exists.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -11,17 +11,27 @@ use std::path::PathBuf;
 
 use super::{suggest, units};
 
-/// What kind of value an option takes, with its bounds, both ends included.
+/// The word for a value that Flash chooses.
+const AUTO: &str = "auto";
+
+/// The name that means no list, like the empty name.
+const NO_LIST: &str = "off";
+
+/// The kind of an option's value, with inclusive bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Addresses with their ports, any number.
     Addresses,
     /// Names of files, any number.
     FileNames,
-    /// A path, relative to the folder of whoever named it.
+    /// Networks of clients, any number.
+    Networks,
+    /// A path, relative to the folder of its source.
     Path,
     /// Yes or no.
     Switch,
+    /// Yes, no, or `auto`.
+    AutoSwitch,
     /// One of these words.
     OneOf(&'static [&'static str]),
     /// A user, with a group or without.
@@ -47,35 +57,61 @@ pub enum Kind {
         /// The largest size allowed, in bytes.
         most_bytes: u64,
     },
+    /// A rate in bits per second.
+    Rate {
+        /// The lowest rate allowed, in bits per second.
+        least_bits_per_s: u64,
+        /// The highest rate allowed, in bits per second.
+        most_bits_per_s: u64,
+    },
+    /// Sizes, any number.
+    Sizes {
+        /// The smallest size allowed, in bytes.
+        least_bytes: u64,
+        /// The largest size allowed, in bytes.
+        most_bytes: u64,
+    },
+    /// A size, or `auto`.
+    AutoSize {
+        /// The smallest size allowed, in bytes.
+        least_bytes: u64,
+        /// The largest size allowed, in bytes.
+        most_bytes: u64,
+    },
 }
 
 impl Kind {
-    /// Whether the option takes any number of values: a repeatable flag, a list in the file, and
-    /// commas in the environment.
+    /// Whether the option takes any number of values: a repeatable flag, a list in the file, commas in the
+    /// environment.
     #[must_use]
     pub fn is_list(self) -> bool {
-        matches!(self, Kind::Addresses | Kind::FileNames)
+        matches!(self, Kind::Addresses | Kind::FileNames | Kind::Networks | Kind::Sizes { .. })
     }
 
-    /// How the file spells a value of this kind; completes "must be ...".
+    /// The form of such a value in the file; completes "must be ...".
     #[must_use]
     pub fn file_form(self) -> Cow<'static, str> {
         let form = match self {
             Kind::Addresses => "a list of addresses, such as [\"127.0.0.1:8080\"]",
             Kind::FileNames => "a list of names, such as [\"index.html\"]",
+            Kind::Networks => "a list of networks, such as [\"10.0.0.0/8\"]",
+            Kind::Rate { .. } => "a rate in quotes, such as \"10Mbit\" or \"1Gbit\"",
+            Kind::Sizes { .. } => "a list of sizes, such as [1000, \"50kB\"]",
             Kind::Path => "a path in quotes",
             Kind::Switch => "true or false, without quotes",
+            Kind::AutoSwitch => "\"auto\", or true or false, without quotes",
             Kind::OneOf(words) => return one_of(words, Some('"')).into(),
             Kind::User => "a user in quotes, such as \"www-data\" or \"www-data:www-data\"",
             Kind::Count { .. } => "a whole number, without quotes",
             Kind::Duration { .. } => "a duration in quotes, such as \"250ms\", \"5s\", \"2m\" or \"1h\"",
             Kind::Size { .. } => "a number of bytes, or a size in quotes, such as \"64KiB\" or \"1MiB\"",
+            Kind::AutoSize { .. } => "\"auto\", a number of bytes, or a size in quotes, such as \"64MiB\"",
         };
         form.into()
     }
 }
 
-/// The words as a choice, each in quotes of this kind or in none.
+/// The words as a choice, each in these quotes or in none.
 #[must_use]
 pub fn one_of(words: &[&str], quote: Option<char>) -> String {
     let quote = quote.map(String::from).unwrap_or_default();
@@ -86,14 +122,14 @@ pub fn one_of(words: &[&str], quote: Option<char>) -> String {
     }
 }
 
-/// Why a value was not taken.
+/// The reason why a value was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which of the values given, from 0.
+    /// The index of the wrong value, from 0.
     pub item: usize,
-    /// What is wrong and what to write; completes "wrong value for X: ...".
+    /// The error and the right form; completes "wrong value for X: ...".
     pub why: String,
-    /// A further hint, if there is one.
+    /// A further hint, if any.
     pub help: Option<String>,
 }
 
@@ -107,22 +143,22 @@ impl Refusal {
     }
 }
 
-/// A value made of all the texts one source gave for an option.
+/// A value made from all texts that one source gave for an option.
 pub(super) trait FromItems: Sized {
     fn from_items(items: &[&OsStr], kind: Kind) -> Result<Self, Vec<Refusal>>;
 }
 
-/// A value that is one of a few, in the order of the words of its [`Kind::OneOf`].
+/// A value from a fixed set, in the order of the words of its [`Kind::OneOf`].
 pub(super) trait Choice: Copy + 'static {
     const ALL: &'static [Self];
 
-    /// What may be meant by a text that is none of the words, where the nearest word would mislead.
+    /// A hint for an unknown text for which the nearest word would mislead.
     fn hint(_text: &str) -> Option<String> {
         None
     }
 }
 
-/// A user and maybe a group, by name or by number.
+/// A user and optionally a group, by name or by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserName {
     /// The user.
@@ -131,18 +167,52 @@ pub struct UserName {
     pub group: Option<String>,
 }
 
-/// A value made of one text.
+/// A given size, or `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AutoSize {
+    /// Flash chooses.
+    Auto,
+    /// This many bytes.
+    Bytes(u64),
+}
+
+/// A given switch, or `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AutoSwitch {
+    /// Flash chooses.
+    Auto,
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
+
+impl AutoSwitch {
+    /// Its words in help and completions.
+    pub const WORDS: &'static [&'static str] = &[AUTO, "on", "off"];
+}
+
+/// The file of the list of hot files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SavedList {
+    /// Nowhere.
+    Off,
+    /// In this file.
+    At(PathBuf),
+}
+
+/// A value made from one text.
 pub(super) trait FromText: Sized {
     fn from_text(text: &OsStr, kind: Kind) -> Result<Self, Refusal>;
 }
 
-/// A value of which an option may have several.
+/// A value that an option may have several of.
 pub(super) trait ListItem: FromText + PartialEq {
-    /// The largest number of them.
+    /// Maximum values.
     const COUNT_MAX: usize;
-    /// Why there must be one, if there must.
+    /// The error for an empty list, if it is not allowed.
     const NONE_REFUSED: Option<&'static str>;
-    /// Whether the same value again means another thing.
+    /// Whether a repeated value has another meaning.
     fn may_repeat(&self) -> bool;
 }
 
@@ -192,14 +262,14 @@ impl ListItem for SocketAddr {
     const COUNT_MAX: usize = 64;
     const NONE_REFUSED: Option<&'static str> = Some("name at least one address");
 
-    /// Port 0 is another free port each time.
+    /// Port 0 takes another free port each time.
     fn may_repeat(&self) -> bool {
         self.port() == 0
     }
 }
 
-/// The address meant by the usual short forms, `8080`, `:8080`, `localhost:8080`, `::1` and `10.0.0.1`.
-fn address_guess(text: &str) -> Option<SocketAddr> {
+/// The address meant by a usual short form: `8080`, `:8080`, `localhost:8080`, `::1` or `10.0.0.1`.
+pub(super) fn address_guess(text: &str) -> Option<SocketAddr> {
     if let Ok(ip) = text.trim_matches(['[', ']']).parse() {
         return Some(SocketAddr::new(ip, 8080));
     }
@@ -239,9 +309,18 @@ impl FromText for PathBuf {
             return Err(Refusal::new("must not be empty"));
         }
         if text.as_encoded_bytes().contains(&0) {
-            return Err(Refusal::new("a path can't contain a NUL"));
+            return Err(Refusal::new("must not contain a NUL byte"));
         }
         Ok(PathBuf::from(text))
+    }
+}
+
+impl FromText for SavedList {
+    fn from_text(text: &OsStr, kind: Kind) -> Result<Self, Refusal> {
+        if text.is_empty() || text == NO_LIST {
+            return Ok(SavedList::Off);
+        }
+        PathBuf::from_text(text, kind).map(SavedList::At)
     }
 }
 
@@ -251,6 +330,19 @@ impl FromText for bool {
             "true" | "yes" | "on" | "1" => Ok(true),
             "false" | "no" | "off" | "0" => Ok(false),
             _ => Err(Refusal::new("must be true or false")),
+        }
+    }
+}
+
+impl FromText for AutoSwitch {
+    fn from_text(text: &OsStr, _: Kind) -> Result<Self, Refusal> {
+        if text == AUTO {
+            return Ok(AutoSwitch::Auto);
+        }
+        match bool::from_text(text, Kind::Switch) {
+            Ok(true) => Ok(AutoSwitch::On),
+            Ok(false) => Ok(AutoSwitch::Off),
+            Err(_) => Err(Refusal::new(format!("must be {}", one_of(Self::WORDS, None)))),
         }
     }
 }
@@ -274,7 +366,7 @@ impl FromText for UserName {
         let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
         let is_name = |name: &str| {
             let graphic = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
-            // The largest number stands for "no change" in setresuid(2).
+            // The largest number means "no change" in setresuid(2).
             let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
             let fits = !is_number || name.parse::<u32>().is_ok_and(|number| number < u32::MAX);
             !name.is_empty() && name.len() <= 255 && graphic && fits
@@ -286,7 +378,7 @@ impl FromText for UserName {
     }
 }
 
-/// A count, a duration in milliseconds, or a size in bytes, as the kind says.
+/// A count, a duration in milliseconds, or a size in bytes, depending on the kind.
 impl FromText for u64 {
     fn from_text(text: &OsStr, kind: Kind) -> Result<Self, Refusal> {
         let text = utf8(text)?;
@@ -294,8 +386,11 @@ impl FromText for u64 {
             Kind::Duration { least_ms, most_ms } => {
                 (units::parse_duration_ms(text), least_ms, most_ms, units::duration_text)
             }
-            Kind::Size { least_bytes, most_bytes } => {
+            Kind::Size { least_bytes, most_bytes } | Kind::Sizes { least_bytes, most_bytes } => {
                 (units::parse_size_bytes(text), least_bytes, most_bytes, units::size_text)
+            }
+            Kind::Rate { least_bits_per_s, most_bits_per_s } => {
+                (units::parse_rate_bits(text), least_bits_per_s, most_bits_per_s, units::rate_text)
             }
             Kind::Count { least, most } => (count(text), least, most, |count| count.to_string()),
             _ => (count(text), 0, u64::MAX, |count| count.to_string()),
@@ -307,7 +402,23 @@ impl FromText for u64 {
     }
 }
 
-/// A whole number; one too large for 64 bits is `u64::MAX`, past the bounds of every option.
+impl FromText for AutoSize {
+    fn from_text(text: &OsStr, kind: Kind) -> Result<Self, Refusal> {
+        let Kind::AutoSize { least_bytes, most_bytes } = kind else {
+            return Err(Refusal::new("must be `auto` or a size"));
+        };
+        if text == AUTO {
+            return Ok(AutoSize::Auto);
+        }
+        let bytes = u64::from_text(text, Kind::Size { least_bytes, most_bytes });
+        bytes.map(AutoSize::Bytes).map_err(|refusal| {
+            let why = format!("{}, or write `{AUTO}`", refusal.why);
+            Refusal { why, ..refusal }
+        })
+    }
+}
+
+/// A whole number; a number too large for 64 bits is `u64::MAX`, above the bounds of every option.
 fn count(text: &str) -> Result<u64, String> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("must be a whole number, not negative".to_owned());
@@ -315,11 +426,11 @@ fn count(text: &str) -> Result<u64, String> {
     Ok(text.parse().unwrap_or(u64::MAX))
 }
 
-fn utf8(text: &OsStr) -> Result<&str, Refusal> {
+pub(super) fn utf8(text: &OsStr) -> Result<&str, Refusal> {
     text.to_str().ok_or_else(|| Refusal::new("must be UTF-8 text"))
 }
 
-/// A host as the virtual hosts are looked up by: lower case, no port, no dot at the end.
+/// A host in the form that virtual hosts are looked up by: lower case, no port, no final dot.
 pub(super) fn host(text: &str) -> Result<String, Refusal> {
     let lower = text.to_ascii_lowercase();
     let name = lower.strip_suffix('.').unwrap_or(&lower);
@@ -328,15 +439,15 @@ pub(super) fn host(text: &str) -> Result<String, Refusal> {
     }
     if let Some((name, _)) = name.split_once(':') {
         let help = Some(format!("write `{name}`: a site answers on every address that Flash listens on"));
-        return Err(Refusal::new("a host is named without a port").helped(help));
+        return Err(Refusal::new("must be a host without a port").helped(help));
     }
     if !name.is_ascii() {
-        let help = "write it as it stands in a request, in ASCII, such as `xn--bcher-kva.example`";
-        return Err(Refusal::new("a host name is ASCII").helped(Some(help.to_owned())));
+        let help = "write its ASCII form, such as `xn--bcher-kva.example`";
+        return Err(Refusal::new("must be ASCII").helped(Some(help.to_owned())));
     }
     let labels = name.strip_prefix("*.").unwrap_or(name);
     if labels.contains('*') {
-        let why = "a `*` may stand only for the first part, as in `*.example.org`";
+        let why = "`*` can replace only the first part, as in `*.example.org`";
         return Err(Refusal::new(why));
     }
     let fits = |label: &str| {
@@ -349,14 +460,13 @@ pub(super) fn host(text: &str) -> Result<String, Refusal> {
     Ok(name.to_owned())
 }
 
-/// An IPv6 address as `Host` carries it, in brackets.
+/// An IPv6 address as in `Host`, in brackets.
 fn bracketed(name: &str) -> Result<String, Refusal> {
     let inner = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match inner.unwrap_or(name).parse::<std::net::Ipv6Addr>() {
         Ok(address) if inner.is_some() => Ok(format!("[{address}]")),
         Ok(address) => {
-            Err(Refusal::new("an IPv6 address stands in brackets")
-                .helped(Some(format!("write `[{address}]`"))))
+            Err(Refusal::new("an IPv6 address needs brackets").helped(Some(format!("write `[{address}]`"))))
         }
         Err(_) => Err(Refusal::new("must be a host name or an IPv6 address in brackets, without a port")),
     }
@@ -366,7 +476,7 @@ fn bracketed(name: &str) -> Result<String, Refusal> {
 pub(super) fn extension(text: &str) -> Result<String, Refusal> {
     if let Some(rest) = text.strip_prefix('.') {
         return Err(
-            Refusal::new("an extension is named without its dot").helped(Some(format!("write `{rest}`")))
+            Refusal::new("must be an extension without its dot").helped(Some(format!("write `{rest}`")))
         );
     }
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b'.';
@@ -376,9 +486,9 @@ pub(super) fn extension(text: &str) -> Result<String, Refusal> {
     Ok(text.to_ascii_lowercase())
 }
 
-/// A content type: `type/subtype`, with parameters or without (RFC 9110 section 8.3.1).
+/// A content type: `type/subtype`, with or without parameters (RFC 9110 section 8.3.1).
 ///
-/// What is let through can stand in a response head as it is: printable ASCII only.
+/// It accepts only printable ASCII, which can stand in a response head unchanged.
 pub(super) fn content_type(text: &str) -> Result<String, Refusal> {
     let token = |part: &str| {
         !part.is_empty()
@@ -424,6 +534,18 @@ mod tests {
         let size = Kind::Size { least_bytes: 0, most_bytes: 1 << 40 };
         assert_eq!(why(number("2TiB", size)), "must be from 0 to 1TiB");
         assert_eq!(number("64KiB", size), Ok(65_536));
+    }
+
+    #[test]
+    fn a_size_may_be_left_to_flash() {
+        let kind = Kind::AutoSize { least_bytes: 0, most_bytes: 1 << 40 };
+        let size = |text: &str| AutoSize::from_text(OsStr::new(text), kind);
+        assert_eq!(size("auto"), Ok(AutoSize::Auto));
+        assert_eq!(size("0"), Ok(AutoSize::Bytes(0)));
+        assert_eq!(size("2GiB"), Ok(AutoSize::Bytes(2 << 30)));
+        assert_eq!(why(size("2TiB")), "must be from 0 to 1TiB, or write `auto`");
+        assert!(why(size("atuo")).starts_with("not a size; "));
+        assert!(why(size("")).ends_with(", or write `auto`"));
     }
 
     #[test]
@@ -512,5 +634,9 @@ mod tests {
             assert_eq!(switch(text), Ok(false));
         }
         assert_eq!(why(switch("maybe")), "must be true or false");
+        let auto = |text: &str| AutoSwitch::from_text(OsStr::new(text), Kind::AutoSwitch);
+        assert_eq!((auto("auto"), auto("on")), (Ok(AutoSwitch::Auto), Ok(AutoSwitch::On)));
+        assert_eq!((auto("true"), auto("false")), (Ok(AutoSwitch::On), Ok(AutoSwitch::Off)));
+        assert_eq!(why(auto("maybe")), "must be auto, on or off");
     }
 }

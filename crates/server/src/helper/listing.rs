@@ -13,11 +13,11 @@ use flash_prompt::OwnedFd;
 use flash_prompt::file::FileKind;
 use flash_waiting::file;
 
-/// How long entries are looked at one by one; those after it are listed by name alone, so that
-/// a huge directory on a slow disk is listed before the job's deadline.
+/// Time for checking entries one by one. Later entries are listed by name only, so that a huge directory on a slow
+/// disk is listed before the job's deadline.
 const LOOK_TIME: Duration = Duration::from_secs(5);
 
-/// What is in a directory.
+/// The entries of a directory.
 #[derive(Debug)]
 pub(super) struct Listing {
     path: Vec<u8>,
@@ -27,10 +27,10 @@ pub(super) struct Listing {
 
 #[derive(Debug)]
 struct Entry {
-    /// As the file system has it: any bytes but a slash and NUL.
+    /// The name in the file system: any bytes except a slash and NUL.
     name: Vec<u8>,
     directory: bool,
-    /// Unknown when there was no time to look.
+    /// Unknown if there was no time to check.
     size_bytes: Option<u64>,
     modified_s: Option<i64>,
 }
@@ -60,8 +60,8 @@ fn look(root: &OwnedFd, directory: &[u8], name: Vec<u8>, started: Instant) -> Op
         return Some(Entry { name, directory: false, size_bytes: None, modified_s: None });
     }
     let path = [directory, b"/", name.as_slice()].concat();
-    // What cannot be looked at, a symlink out of the root above all, cannot be served either, nor can
-    // what this user may not read.
+    // An entry that cannot be opened, mostly a symlink out of the root or a file that this user cannot read, is not
+    // served either.
     let (stat, is_readable) = file::look(root, &path).ok()?;
     if !is_readable {
         return None;
@@ -79,15 +79,15 @@ fn look(root: &OwnedFd, directory: &[u8], name: Vec<u8>, started: Instant) -> Op
     })
 }
 
-/// Bytes of a name as text for people: what is no UTF-8 and what is a control character shows as the
-/// replacement character, so that no name can act on a page or a terminal.
+/// A name as text for people: invalid UTF-8 and control characters become the replacement character, so that no name
+/// can act on a page or a terminal.
 fn text(bytes: &[u8]) -> String {
     let shown =
         |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
     String::from_utf8_lossy(bytes).chars().map(shown).collect()
 }
 
-/// Bytes of a name for the inside of a JSON string. What is no UTF-8 is replaced: its `href` is exact.
+/// A name for the inside of a JSON string. Invalid UTF-8 is replaced: its `href` is exact.
 fn json_text(bytes: &[u8]) -> String {
     match String::from_utf8_lossy(bytes) {
         Cow::Borrowed(text) => escape_json(text).into_owned(),
@@ -96,7 +96,7 @@ fn json_text(bytes: &[u8]) -> String {
 }
 
 impl Entry {
-    /// Where it is, relative to its directory. Whatever the name, it is no scheme and no host.
+    /// Its link, relative to its directory. No name can make it a scheme or a host.
     fn href(&self) -> String {
         format!("./{}{}", encode_path(&self.name), self.slash())
     }
@@ -211,10 +211,12 @@ mod tests {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
+    use tempfile::{TempDir, tempdir};
+
     use super::*;
 
-    fn listing() -> (tempdir::Folder, Listing) {
-        let folder = tempdir::Folder::new("listing");
+    fn listing() -> (TempDir, Listing) {
+        let folder = tempdir().expect("a folder");
         let at = folder.path();
         std::fs::create_dir(at.join("sub")).expect("a folder");
         std::fs::write(at.join("a<b>.txt"), "hello").expect("a file");
@@ -266,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_bound_is_said() {
-        let folder = tempdir::Folder::new("bound");
+        let folder = tempdir().expect("a folder");
         for n in 0..5 {
             std::fs::write(folder.path().join(n.to_string()), "").expect("a file");
         }
@@ -288,32 +290,6 @@ mod tests {
             (3 << 30, "3.0 GiB"),
         ] {
             assert_eq!(size_text(bytes), text);
-        }
-    }
-
-    /// A fresh folder that goes away with the test.
-    mod tempdir {
-        use std::path::{Path, PathBuf};
-
-        pub(super) struct Folder(PathBuf);
-
-        impl Folder {
-            pub(super) fn new(name: &str) -> Self {
-                let path = std::env::temp_dir().join(format!("flash-{name}-{}", std::process::id()));
-                let _ = std::fs::remove_dir_all(&path);
-                std::fs::create_dir_all(&path).expect("a fresh folder");
-                Self(path)
-            }
-
-            pub(super) fn path(&self) -> &Path {
-                &self.0
-            }
-        }
-
-        impl Drop for Folder {
-            fn drop(&mut self) {
-                let _ = std::fs::remove_dir_all(&self.0);
-            }
         }
     }
 }

@@ -1,14 +1,17 @@
 //! A helper: does one task at a time that may wait for the disk, for one worker.
 //!
-//! It has the sites' roots, opened by the supervisor, and nothing else. It ends when its worker closes the channel.
-//! It is a process, or a thread of its worker ([`threads`]); what it does is the same.
+//! It has only the sites' roots, opened by the supervisor, and the store's memory file with a channel to its keeper. It ends when
+//! its worker closes the channel, or after its task when the keeper is gone: the next helper has the new keeper. It is a process,
+//! or a thread of its worker ([`threads`]), with the same work.
 
+mod fill;
 mod listing;
 mod threads;
 mod work;
 
 use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use flash_engine::{JobId, Outcome, Task};
@@ -18,6 +21,7 @@ use flash_waiting::process;
 use flash_waiting::sandbox::calls::CallList;
 use flash_waiting::sandbox::paths::Rights;
 
+pub(crate) use fill::Fill;
 pub(crate) use threads::start as start_threads;
 pub(crate) use work::DiskWork;
 
@@ -26,8 +30,8 @@ use crate::sandbox::{self, Role};
 use flash_worker::control::{Order, receive_order};
 use flash_worker::protocol::{MESSAGE_BYTES_MAX, decode_task, encode_outcome};
 
-/// How old a helper without some root is at least when it makes room for one with it: a root that
-/// hangs or fails must not make every request of its site start a process.
+/// Minimum age of a helper before it ends because it lacks a root: a root that hangs or fails must not start a
+/// process for every request of its site.
 const OUTDATED_MIN: Duration = Duration::from_secs(1);
 /// No job has this number.
 const NO_JOB: u64 = u64::MAX;
@@ -37,25 +41,31 @@ const NO_JOB: u64 = u64::MAX;
 /// Errors: `StaleNetworkFileHandle` when it makes room for a helper with newer roots.
 pub(crate) fn run(channel: &OwnedFd, settings: &Settings) -> io::Result<()> {
     let mut work = DiskWork::new(settings);
+    let (mut memory, mut fillers) = (None, Vec::new());
     loop {
         match receive_order(channel)? {
             Order::Root { site, folder, .. } => work.set_root(site, folder),
+            Order::StoreMemory { file, .. } => memory = Some(file),
+            Order::Filler(channel) => fillers.push(channel),
             Order::Begin => break,
             other => return Err(io::Error::new(ErrorKind::InvalidData, format!("unexpected {other:?}"))),
         }
+    }
+    if let Some(memory) = memory {
+        work.set_store(Arc::new(Fill::new(memory, fillers)));
     }
     close(&work, settings, CallList::Helper)?;
     serve(&work, channel, Some(OUTDATED_MIN))
 }
 
-/// Has the kernel hold the calling thread to a helper's part from now on.
+/// Confines the calling thread to a helper's sandbox.
 fn close(work: &DiskWork, settings: &Settings, calls: CallList<'_>) -> io::Result<()> {
     let roots: Vec<_> = work.roots().map(|root| (root, Rights::ReadAndList)).collect();
     sandbox::close(Role::Helper, settings, &roots, calls).map(drop)
 }
 
-/// Does tasks until the worker is gone. One that is as old as `room_after` makes room when it met a root
-/// that it lacks or that is gone.
+/// Does tasks until the worker is gone. A helper older than `room_after` ends after a task that needs a root that it
+/// lacks or that is gone.
 ///
 /// Errors: `StaleNetworkFileHandle` then, and those of the channel.
 fn serve(work: &DiskWork, channel: &OwnedFd, room_after: Option<Duration>) -> io::Result<()> {
@@ -63,38 +73,56 @@ fn serve(work: &DiskWork, channel: &OwnedFd, room_after: Option<Duration>) -> io
     let mut bytes = vec![0; MESSAGE_BYTES_MAX];
     let mut descriptors = Vec::new();
     loop {
-        let length = channel::recv(channel, &mut bytes, &mut descriptors)?;
+        let length = match channel::recv(channel, &mut bytes, &mut descriptors) {
+            // The worker has ended without reading the last answer.
+            Err(why) if why.kind() == ErrorKind::ConnectionReset => 0,
+            received => received?,
+        };
         if length == 0 {
             return Ok(());
         }
         let task = decode_task(&bytes[..length], &mut descriptors);
-        // Closes the file of a task that says so, before it is answered.
+        // Closes the file of a task that asks for it, before the answer.
         descriptors.clear();
-        let (id, outcome) = match &task {
-            Some((id, task)) => (*id, do_guarded(work, task)),
-            // Its descriptor was lost at the limit of descriptors, or there is a bug.
+        let (id, outcome) = match task {
+            Some((id, task)) => {
+                let outcome = do_guarded(work, &task);
+                // Closes its file, which can hang: a helper that has answered gets the next job.
+                drop(task);
+                (id, outcome)
+            }
+            // The descriptor was lost at the limit of descriptors, or there is a bug.
             None => (JobId::from_u64(NO_JOB), Outcome::Lost),
         };
         if work.is_outdated() && room_after.is_some_and(|age| started.elapsed() > age) {
-            // Without an answer, which is one, too: after another it might be given a job on its way out.
+            // Without an answer, which the worker takes as one: after an answer it might get a job while it ends.
             return Err(ErrorKind::StaleNetworkFileHandle.into());
         }
         let message = encode_outcome(id, &outcome);
         let parts = [io::IoSlice::new(&message.bytes)];
         if channel::send(channel, &parts, &message.descriptors).is_err() {
-            // Too many descriptors are under way (`ETOOMANYREFS`), or the worker is gone.
+            // Too many descriptors are in transit (`ETOOMANYREFS`), or the worker is gone.
             let message = encode_outcome(id, &Outcome::Lost);
-            channel::send(channel, &[io::IoSlice::new(&message.bytes)], &[])?;
+            match channel::send(channel, &[io::IoSlice::new(&message.bytes)], &[]) {
+                // The worker ended while the task was done.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+                sent => sent?,
+            }
+        }
+        if work.has_lost_keeper() && room_after.is_some() {
+            // The next helper has a keeper. This one still does the tasks that are in transit to it; after them the
+            // worker finds the channel closed.
+            channel::end_receiving(channel)?;
         }
     }
 }
 
-/// A panic costs its task only.
+/// A panic costs only its task.
 fn do_guarded(work: &DiskWork, task: &Task<OwnedFd>) -> Outcome<OwnedFd> {
     catch_unwind(AssertUnwindSafe(|| work.do_task(task))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        process::say_if_heard(&format!(
+        process::print_if_possible(&format!(
             "flash: a bug: panic in a helper ({text}); its requests were answered 503\n"
         ));
         Outcome::Lost

@@ -1,13 +1,11 @@
-//! Helpers as threads of their worker (`--helpers threads`): the same work by the same code, over the same
-//! kind of channel.
+//! Helpers as threads of their worker (`--helpers threads`): the same work, by the same code, over the same kind of channel.
 //!
-//! For the worker's start, which may wait. All are started before the worker closes its sandbox, since
-//! nobody can start one afterwards, and each closes its own: Landlock and seccomp hold for the thread that
-//! asks. They share memory and descriptors with the worker all the same, so that is a guard against
-//! mistakes more than against intruders.
+//! The worker's start calls it, which may wait. All threads start before the worker closes its sandbox, which forbids starting
+//! any later, and each closes its own: Landlock and seccomp apply to the calling thread. The threads still share memory and
+//! descriptors with the worker, so this protects against mistakes more than against intruders.
 //!
-//! A thread that hangs in the kernel cannot be ended by itself. It keeps its place among the helpers until
-//! it comes back, and the process, told to end, ends when the kernel lets the thread go.
+//! A thread that hangs in the kernel cannot be ended. It keeps its place among the helpers until it returns, and its process
+//! cannot end before that.
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -23,10 +21,10 @@ use super::{DiskWork, close, serve};
 use crate::config::Settings;
 use flash_worker::protocol::MESSAGE_BYTES_MAX;
 
-/// Starts all helpers that a worker may have, which share what `work` needs. Gives the worker's ends of their
-/// channels once each is held to its part.
+/// Starts all helpers that a worker may have, which share `work`. Returns the worker's ends of their channels once
+/// each has closed its sandbox.
 ///
-/// Errors: those of starting a thread, and of what the settings require of a sandbox.
+/// Errors: those of starting a thread, and of a required sandbox.
 pub(crate) fn start(settings: &Settings, work: DiskWork) -> io::Result<Vec<OwnedFd>> {
     memory::separate_arenas(settings.helpers_max + 1);
     let (ready, all_ready) = mpsc::channel();
@@ -36,11 +34,11 @@ pub(crate) fn start(settings: &Settings, work: DiskWork) -> io::Result<Vec<Owned
         let (ours, theirs) = channel::pair(2 * MESSAGE_BYTES_MAX)?;
         let (settings, work, ready) = (settings.clone(), Arc::clone(&work), ready.clone());
         let spawned = thread::Builder::new().name("helper".into()).spawn(move || {
-            // Where it may not, helpers work all the same.
+            // If this fails, helpers still work.
             let _ = process::give_way();
             let closed = close(&work, &settings, CallList::HelperThread);
             let is_held = closed.is_ok();
-            // The worker waits for it; if not, it has ended.
+            // The worker waits for it; otherwise it has ended.
             let _ = ready.send(closed);
             drop(ready);
             if is_held {

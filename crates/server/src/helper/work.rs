@@ -1,59 +1,83 @@
-//! The work that may wait for a disk, a task at a time: a helper's, and that of workers which have none.
+//! The work that may wait for a disk, one task at a time: of helpers, and of workers without helpers.
 
+use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use flash_engine::limits::SMALL_FILE_BYTES_MAX;
+use flash_engine::limits::{LOAD_BYTES, SMALL_FILE_BYTES_MAX};
 use flash_engine::{FileKind, FileStat, Finding, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
 use flash_http::types::TypeTable;
-use flash_prompt::file::is_place;
+use flash_prompt::file::is_path_only;
 use flash_prompt::{AsFd, OwnedFd};
-use flash_waiting::file;
+use flash_waiting::{file, warm};
 
+use super::fill::Fill;
 use super::listing;
 use crate::config::{self, Settings};
 use crate::convert;
 
+/// The file of a directory that the warm endpoint brings into memory.
+const INDEX: &str = "index.html";
+
 struct Site {
     rules: SiteRules,
-    /// None where it did not answer when this process was started.
+    /// None if it did not answer when this process started.
     root: Option<OwnedFd>,
 }
 
-/// What the work needs. Threads may share it.
+/// The resources of the work. Threads may share them.
 pub(crate) struct DiskWork {
     sites: Vec<Site>,
     types: TypeTable,
     listing_entries_max: usize,
-    /// A root was asked for that is not here, or that is gone: a process that is started now may have it.
+    /// The directories of the warm endpoint.
+    warm_roots: Vec<PathBuf>,
+    /// None without a store.
+    store: Option<Arc<Fill>>,
+    /// A task needed a root that is missing or gone: a newer process may have it.
     outdated: AtomicBool,
 }
 
 impl DiskWork {
-    /// Without any root yet.
+    /// Starts without any root.
     pub(crate) fn new(settings: &Settings) -> Self {
         let site = |site: &config::Site| Site { rules: convert::site_rules(site), root: None };
         Self {
             sites: settings.sites.iter().map(site).collect(),
             types: convert::types(settings),
             listing_entries_max: settings.listing_entries_max,
+            warm_roots: settings.service.warm_roots().map(Path::to_owned).collect(),
+            store: None,
             outdated: AtomicBool::new(false),
         }
     }
 
-    /// Takes the root of the site with this number.
+    /// Adds the root of this site.
     pub(crate) fn set_root(&mut self, site: usize, root: OwnedFd) {
         if let Some(site) = self.sites.get_mut(site) {
             site.root = Some(root);
         }
     }
 
-    /// The roots that there are.
+    /// Adds the means to fill the store.
+    pub(crate) fn set_store(&mut self, store: Arc<Fill>) {
+        self.store = Some(store);
+    }
+
+    /// Whether a newer process may have a keeper while this one has none.
+    pub(super) fn has_lost_keeper(&self) -> bool {
+        self.store.as_ref().is_some_and(|store| store.has_lost_keeper())
+    }
+
+    /// The roots.
     pub(crate) fn roots(&self) -> impl Iterator<Item = &OwnedFd> {
         self.sites.iter().filter_map(|site| site.root.as_ref())
     }
 
-    /// Whether a newer process may be able to do what this one was not.
+    /// Whether a newer process may be able to do more than this one.
     pub(super) fn is_outdated(&self) -> bool {
         self.outdated.load(Ordering::Relaxed)
     }
@@ -63,22 +87,38 @@ impl DiskWork {
         let outcome = match task {
             Task::Find { site, path } => self.find(*site, path),
             Task::List { site, path, json } => self.list(*site, path, *json),
+            Task::Fill { file, block } => self.fill(&**file, *block).map(|()| Outcome::Loaded),
+            Task::Warm { site, path, block } => {
+                self.warm(*site, path, *block);
+                Ok(Outcome::Loaded)
+            }
             Task::Load { file, offset, length_bytes } => {
                 file::load(&**file, *offset, *length_bytes).map(|()| Outcome::Loaded)
             }
             Task::Read { file, offset, length_bytes } => self.hand_over(&**file, *offset, *length_bytes),
-            // Whoever received the message has closed the file that came with it.
+            Task::Touch { root, path } => {
+                file::touch(&**root, path, self.listing_entries_max).map(|()| Outcome::Loaded)
+            }
+            Task::WarmFile { path, part } => self.warm_file(path, *part).map(|()| Outcome::Loaded),
+            // The receiver of the message has already closed its file.
             Task::Close { .. } => Ok(Outcome::Closed),
         };
         let outcome = outcome.unwrap_or_else(|e| Outcome::Failed(e.raw_os_error().unwrap_or(0)));
         if let Outcome::Failed(number) = outcome {
             let kind = io::Error::from_raw_os_error(number).kind();
-            // A file system has gone. Another may be mounted in its place.
+            // A file system is gone. Another may be mounted in its place.
             if matches!(kind, ErrorKind::NotConnected | ErrorKind::StaleNetworkFileHandle) {
                 self.outdated.store(true, Ordering::Relaxed);
             }
         }
         outcome
+    }
+
+    /// Brings a file beneath the warm roots into memory.
+    fn warm_file(&self, path: &[u8], part: flash_engine::Part) -> io::Result<()> {
+        let path = Path::new(OsStr::from_bytes(path));
+        let wanted = (path, convert::part(part));
+        warm::warm(wanted, &self.warm_roots, INDEX, self.listing_entries_max)
     }
 
     fn find<G: AsFd + From<OwnedFd>>(&self, site: SiteId, path: &[u8]) -> io::Result<Outcome<G>> {
@@ -96,14 +136,44 @@ impl DiskWork {
         };
         if let Finding::File { plain, coded, .. } = &finding
             && let Some(file) = &plain.file
-            && plain.stat.size_bytes <= SMALL_FILE_BYTES_MAX
-            && !is_place(file)?
             && coded.iter().all(Option::is_none)
         {
-            // Nearly always wanted next. Where it cannot be read, that will be the answer then.
-            let _ = file::load(file, 0, plain.stat.size_bytes);
+            // The content is nearly always needed next. If it cannot be read, the next task reports that.
+            let _ = self.load_small(file, plain.stat.size_bytes);
         }
         Ok(Outcome::Found(finding))
+    }
+
+    /// Brings a block of the file at a path into the store, if it can be found and read.
+    fn warm(&self, site: SiteId, path: &[u8], block: u64) {
+        let Ok(Some((rules, root))) = self.rooted(site) else { return };
+        let look_up = |path: &[u8], want| {
+            flash_worker::convert::look_up::<OwnedFd>(file::open(
+                root,
+                path,
+                flash_worker::convert::sys_want(want),
+            ))
+        };
+        if let Ok(Finding::File { plain, .. }) = find(path, rules, &self.types, Want::Content, look_up)
+            && let Some(file) = &plain.file
+        {
+            let _ = self.fill(file, block);
+        }
+    }
+
+    /// Brings a small file into memory: into the store, if there is one.
+    fn load_small(&self, file: impl AsFd, size_bytes: u64) -> io::Result<()> {
+        if self.store.is_some() && size_bytes <= LOAD_BYTES {
+            self.fill(file, 0)
+        } else if size_bytes <= SMALL_FILE_BYTES_MAX && !is_path_only(&file)? {
+            file::load(file, 0, size_bytes)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn fill(&self, file: impl AsFd, block: u64) -> io::Result<()> {
+        self.store.as_ref().map_or(Ok(()), |store| store.fill(file, block))
     }
 
     fn hand_over<G>(&self, file: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<Outcome<G>> {
@@ -111,7 +181,7 @@ impl DiskWork {
         let read = file::read(&file, offset, usize::try_from(length_bytes).unwrap_or(0), &mut bytes);
         match read.and_then(|_| state(file)) {
             Ok(stat) => Ok(Outcome::Bytes(bytes, stat)),
-            // A place whose file was replaced by somebody else: no bytes, so that it is looked up anew.
+            // Another program replaced the file of this place: no bytes, so that it is looked up again.
             Err(e) if matches!(e.kind(), ErrorKind::StaleNetworkFileHandle | ErrorKind::NotFound) => {
                 Ok(Outcome::Bytes(Vec::new(), GONE))
             }
@@ -133,7 +203,7 @@ impl DiskWork {
         Ok(Outcome::Listed(file.into(), stat))
     }
 
-    /// The rules and the root of a site; None when it did not answer at the start.
+    /// The rules and the root of a site; None if the root did not answer at startup.
     fn rooted(&self, site: SiteId) -> io::Result<Option<(&SiteRules, &OwnedFd)>> {
         let no_such_site = || io::Error::new(ErrorKind::InvalidInput, "no such site");
         let site = self.sites.get(usize::from(site.0)).ok_or_else(no_such_site)?;
@@ -144,8 +214,7 @@ impl DiskWork {
     }
 }
 
-/// What to say of a directory that cannot be listed: also that it may not be, or is not there any more,
-/// is found out only here.
+/// The answer for a directory that cannot be listed: only here is it found unreadable or gone.
 fn unlisted<G>(error: &io::Error) -> Outcome<G> {
     match flash_worker::convert::look_up_error(error) {
         LookUpError::Denied => Outcome::Found(Finding::Denied),
@@ -156,7 +225,7 @@ fn unlisted<G>(error: &io::Error) -> Outcome<G> {
     }
 }
 
-/// The state of a file that is no more.
+/// The state of a file that no longer exists.
 const GONE: FileStat =
     FileStat { kind: FileKind::Regular, device: 0, inode: 0, size_bytes: 0, modified_ns: 0, changed_ns: 0 };
 

@@ -1,17 +1,16 @@
-//! The answer that a supervisor gives on its control socket.
+//! The answer of a supervisor on its control socket.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Counters, ServerStalls, States};
+use super::{Counters, NetworkStats, ServerStalls, States};
 
-/// The version of the answer's form: it changes when a field is taken out or changes its meaning, not
-/// when one is added.
-pub const VERSION: u32 = 1;
+/// The version of the answer: it changes when a field is removed or changes its meaning, not when one is added.
+pub const VERSION: u32 = 2;
 
-/// One document.
+/// One answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Of this form.
+    /// The version of its format.
     pub version: u32,
     /// The answer to the request `stats`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -19,55 +18,90 @@ pub struct Answer {
     /// The answer to the request `stalls`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalls: Option<ServerStalls>,
-    /// Why there is no answer.
+    /// The reason why there is no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// What a server tells of itself.
+/// The statistics of a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerStats {
     /// The version of the program.
     pub program: String,
-    /// The process of the supervisor.
+    /// The process ID of the supervisor.
     pub pid: u32,
-    /// Since its start, in milliseconds.
+    /// Age in milliseconds.
     pub uptime_ms: u64,
     /// The settings in force that are single values.
     pub settings: serde_json::Map<String, serde_json::Value>,
-    /// Of all workers that answered, together.
+    /// The sum over all workers that answered.
     pub sum: Counters,
-    /// What the processes were doing when this was asked for.
+    /// The states of the processes at the time of the request.
     pub states: States,
-    /// Each worker, those of older generations first.
+    /// The listening sockets, their connections and the counts of TCP.
+    #[serde(default)]
+    pub network: NetworkStats,
+    /// The store, if there is one and its keeper has reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreStats>,
+    /// Each worker, older generations first.
     pub workers: Vec<WorkerStats>,
 }
 
-/// What a worker tells.
+/// The store of file blocks in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreStats {
+    /// Its current maximum memory, in bytes.
+    pub bytes_max: u64,
+    /// Its memory in use, in bytes.
+    pub held_bytes: u64,
+    /// Bytes of evicted blocks that transfers still send.
+    pub pinned_bytes: u64,
+    /// Blocks in the store.
+    pub blocks: u64,
+    /// Blocks brought in since the keeper began.
+    pub loads: u64,
+    /// Blocks that a helper wanted to bring in and that were present or being loaded.
+    pub joined: u64,
+    /// Blocks that got no space.
+    pub refused: u64,
+    /// Blocks evicted.
+    pub evictions: u64,
+}
+
+impl StoreStats {
+    pub(crate) fn of(totals: &flash_keeper::Totals) -> Self {
+        let flash_keeper::Totals { bytes_max, held_bytes, pinned_bytes, blocks, .. } = *totals;
+        let flash_keeper::Totals { loads, joined, refused, evictions, .. } = *totals;
+        Self { bytes_max, held_bytes, pinned_bytes, blocks, loads, joined, refused, evictions }
+    }
+}
+
+/// The statistics of a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStats {
-    /// Counts the configurations: 1 at the start, one more at each reload.
+    /// Its configuration: 1 at startup, one more per reload.
     pub generation: u64,
-    /// Where that one stands: starting, serving or draining.
+    /// The state of that configuration: starting, serving or draining.
     pub state: String,
     /// Its number in its generation.
     pub place: usize,
-    /// Its process.
+    /// Its process ID.
     pub pid: u32,
-    /// Since its start, in milliseconds.
+    /// Age in milliseconds.
     pub uptime_ms: u64,
-    /// What it has counted since then; None when it did not answer in time.
+    /// Its counters; None if it did not answer in time.
     pub counters: Option<Counters>,
 }
 
 impl Answer {
-    /// With what was counted.
+    /// An answer with counters.
     #[must_use]
     pub fn of(stats: ServerStats) -> Self {
         Self { stats: Some(stats), ..Self::empty() }
     }
 
-    /// With the last stalls.
+    /// An answer with the last stalls.
     #[must_use]
     pub fn of_stalls(stalls: ServerStalls) -> Self {
         Self { stalls: Some(stalls), ..Self::empty() }
@@ -91,7 +125,7 @@ impl Answer {
 }
 
 impl ServerStats {
-    /// Puts together what the workers have told.
+    /// Computes the sum over the workers.
     pub(crate) fn sum_up(&mut self) {
         self.sum = Counters::default();
         for counters in self.workers.iter().filter_map(|worker| worker.counters.as_ref()) {
@@ -99,25 +133,39 @@ impl ServerStats {
         }
     }
 
-    /// What has come since `before`, an earlier answer of the same server, and in how many seconds. Of a
-    /// worker that was not there then, all of it.
+    /// The changes since `before`, an earlier answer of the same server, and the seconds between them. For a new
+    /// worker, all its counts.
     #[must_use]
     pub fn since(&self, before: &ServerStats) -> (ServerStats, f64) {
         let mut new = self.clone();
         for worker in &mut new.workers {
             let Some(now) = &worker.counters else { continue };
-            // A process that has the number of one that is gone is a younger one.
+            // A reused process ID belongs to a younger process.
             let is_same =
                 |other: &&WorkerStats| other.pid == worker.pid && other.uptime_ms <= worker.uptime_ms;
             worker.counters = match before.workers.iter().find(is_same).map(|known| &known.counters) {
                 None => Some(now.clone()),
                 Some(Some(then)) => Some(now.after(then)),
-                // What it had counted by then is not known.
+                // Its earlier counts are unknown.
                 Some(None) => None,
             };
         }
+        if let (Some(now), Some(then)) = (&mut new.store, &before.store) {
+            // A new keeper counts from 0.
+            for (now, then) in [
+                (&mut now.loads, then.loads),
+                (&mut now.joined, then.joined),
+                (&mut now.refused, then.refused),
+                (&mut now.evictions, then.evictions),
+            ] {
+                *now = now.checked_sub(then).unwrap_or(*now);
+            }
+        }
+        if let (Some(now), Some(then)) = (&mut new.network.namespace, &before.network.namespace) {
+            *now = now.after(then);
+        }
         new.sum_up();
-        // At least a millisecond: it is divided by.
+        // At least a millisecond: it is a divisor.
         (new, self.uptime_ms.saturating_sub(before.uptime_ms).max(1) as f64 / 1000.0)
     }
 }

@@ -1,4 +1,4 @@
-//! The client of a control socket: asks a running server, and finds the one that runs.
+//! The client of a control socket: asks a running server, and finds the servers that run.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -9,26 +9,26 @@ use flash_waiting::local;
 
 use super::{Answer, Request, ServerStalls, ServerStats, VERSION, place};
 
-/// How long a server may be silent.
+/// Maximum time without an answer of the server.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest answer that is taken: far more than that of a server with as many workers as it can have.
+/// Maximum size of an answer: far more than that of a server with the maximum number of workers.
 pub const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// Why a server did not tell.
+/// The reason why a server did not answer.
 #[derive(Debug)]
 pub enum AskError {
-    /// It was not reached, or was silent.
+    /// The server was not reached, or was silent.
     Unreachable {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The error.
         why: io::Error,
     },
-    /// What it said was not understood.
+    /// The answer was not understood.
     Strange {
         /// The socket.
         path: PathBuf,
-        /// What was wrong with it.
+        /// The error in it.
         why: String,
     },
 }
@@ -39,24 +39,22 @@ impl fmt::Display for AskError {
             AskError::Unreachable { path, why } => {
                 let why_and_help = match why.kind() {
                     io::ErrorKind::NotFound => {
-                        "no such socket; is the server running, and not with --control none?".to_owned()
+                        "no such socket; check that the server runs, and without --control none".to_owned()
                     }
-                    io::ErrorKind::ConnectionRefused => {
-                        "nobody listens there any more; start the server again".to_owned()
-                    }
+                    io::ErrorKind::ConnectionRefused => "the server has stopped; start it again".to_owned(),
                     io::ErrorKind::PermissionDenied => {
-                        "permission denied; only the user that started the server, or root, may ask"
+                        "permission denied; only the user who started the server, or root, may connect"
                             .to_owned()
                     }
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                        format!("it did not answer within {PATIENCE:?}; look whether it is stopped")
+                        format!("no answer within {PATIENCE:?}; check whether the server is suspended")
                     }
                     _ => why.to_string(),
                 };
-                write!(f, "cannot ask the server at `{}`: {why_and_help}", path.display())
+                write!(f, "cannot reach the server at `{}`: {why_and_help}", path.display())
             }
             AskError::Strange { path, why } => {
-                write!(f, "cannot understand the server at `{}`: {why}", path.display())
+                write!(f, "unexpected answer from the server at `{}`: {why}", path.display())
             }
         }
     }
@@ -64,20 +62,20 @@ impl fmt::Display for AskError {
 
 impl std::error::Error for AskError {}
 
-/// Asks the server whose control socket is at `path` what it has counted.
+/// Asks the server whose control socket is at `path` for its counters.
 ///
 /// # Errors
 ///
-/// It cannot be reached, does not answer within seconds, or answers what this version does not know.
+/// The server cannot be reached, does not answer within seconds, or gives an answer that this version does not know.
 pub fn ask(path: &Path) -> Result<ServerStats, AskError> {
     answer(path, Request::Stats, |answer| answer.stats)
 }
 
-/// Asks it for its last stalls; errors as of [`ask`].
+/// Asks the server for its last stalls.
 ///
 /// # Errors
 ///
-/// See there.
+/// As of [`ask`].
 pub fn ask_stalls(path: &Path) -> Result<ServerStalls, AskError> {
     answer(path, Request::Stalls, |answer| answer.stalls)
 }
@@ -85,17 +83,19 @@ pub fn ask_stalls(path: &Path) -> Result<ServerStalls, AskError> {
 fn answer<T>(path: &Path, request: Request, part: impl Fn(Answer) -> Option<T>) -> Result<T, AskError> {
     let strange = |why: String| AskError::Strange { path: path.to_owned(), why };
     let text = exchange(path, request).map_err(|why| AskError::Unreachable { path: path.to_owned(), why })?;
-    // Of an answer of another version the rest may mean something else.
+    // In an answer of another version the other fields may have other meanings.
     let any: serde_json::Value =
         serde_json::from_slice(&text).map_err(|e| strange(format!("no JSON: {e}")))?;
     if let Some(why) = any.get("error").and_then(serde_json::Value::as_str) {
         return Err(strange(format!("it refused: {why}")));
     }
     if any.get("version").and_then(serde_json::Value::as_u64) != Some(VERSION.into()) {
-        return Err(strange("it is of another version of Flash; use that one's `flash stats`".to_owned()));
+        return Err(strange(
+            "it runs another version of Flash; use `flash stats` of that version".to_owned(),
+        ));
     }
     let answer: Answer = serde_json::from_value(any).map_err(|e| strange(e.to_string()))?;
-    part(answer).ok_or_else(|| strange(format!("an answer without `{}`", request.word())))
+    part(answer).ok_or_else(|| strange(format!("the answer has no `{}`", request.word())))
 }
 
 fn exchange(path: &Path, request: Request) -> io::Result<Vec<u8>> {
@@ -108,7 +108,7 @@ fn exchange(path: &Path, request: Request) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The servers of this user that listen at sockets in their default place, with their processes.
+/// The running servers of this user with sockets in the default place, with their process IDs.
 #[must_use]
 pub fn find_running() -> Vec<(u32, PathBuf)> {
     place::sockets().into_iter().filter(|(_, path)| matches!(local::is_stale(path), Ok(false))).collect()

@@ -1,13 +1,13 @@
-//! What a running server tells of itself: what its workers have counted, and how it is asked.
+//! Statistics of a running server: the counters of its workers, and the requests for them.
 //!
-//! A worker counts ([`Counters`]) and tells its supervisor when asked, over their control channel.
-//! The supervisor answers clients of its control socket (`supervisor/control_socket.rs`) with an
-//! [`Answer`]; `flash stats` is such a client ([`ask`], [`table()`], [`ask_stalls`], [`stalls_table`]).
-//! `docs/stats.md` has every field.
-//! Nothing here may be relied on for serving a request.
+//! A worker counts ([`Counters`]) and reports to its supervisor on request, over their control channel. The supervisor answers
+//! clients of its control socket (`supervisor/control_socket.rs`) with an [`Answer`]; `flash stats` is such a client ([`ask`],
+//! [`table()`], [`ask_stalls`], [`stalls_table`]). `docs/stats.md` explains every field. No request may depend on this module.
 
+mod amounts;
 mod answer;
 mod client;
+mod network;
 mod place;
 mod stalls;
 mod states;
@@ -15,9 +15,11 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{Answer, ServerStats, VERSION, WorkerStats};
+pub use answer::{Answer, ServerStats, StoreStats, VERSION, WorkerStats};
 pub use client::{ANSWER_BYTES_MAX, AskError, ask, ask_stalls, find_running};
 pub use flash_worker::stats::{Caches, CallTimes, Calls, Counters, STALL_NS, STALLS_MAX, Stall, Stalls};
+pub(crate) use network::network;
+pub use network::{ListenerStats, NamespaceCounts, NetworkStats, Queue};
 pub(crate) use place::own_socket;
 pub use place::socket_of;
 pub use stalls::{ServerStalls, WorkerStalls, stalls_heading, stalls_table};
@@ -25,17 +27,17 @@ pub(crate) use states::sample;
 pub use states::{StateCounts, States};
 pub use table::{line, table};
 
-/// What a client may ask for, by a line of its own.
+/// The requests of a client, each on its own line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// An [`Answer`] with `stats`: what the workers have counted.
+    /// An [`Answer`] with `stats`: the counters of the workers.
     Stats,
-    /// One with `stalls`: the last calls that took long.
+    /// An [`Answer`] with `stalls`: the last calls that took long.
     Stalls,
 }
 
 impl Request {
-    /// All that there are.
+    /// All requests.
     pub const ALL: [Request; 2] = [Request::Stats, Request::Stalls];
 
     /// The line, without its end.

@@ -1,6 +1,6 @@
-//! Where control sockets are: in a folder of the user's own, by the process of the supervisor.
+//! The default paths of control sockets: in a private folder of the user, by the process ID of the supervisor.
 //!
-//! Called by the supervisor, which makes folder and socket, and by clients, which look for them.
+//! Called by the supervisor, which creates folder and socket, and by clients, which look for them.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
@@ -11,26 +11,25 @@ use std::path::{Path, PathBuf};
 use flash_waiting::local;
 use flash_waiting::sandbox::privileges;
 
-/// How the name of a socket ends, after the number of its process.
+/// The end of a socket's name, after the process ID.
 const SUFFIX: &str = ".sock";
-/// Entries of the folder that are looked at.
+/// Maximum entries of the folder that are read.
 const ENTRIES_MAX: usize = 4096;
 
-/// Where the socket of the server with this process is by default, if it belongs to this user.
+/// The default socket of the server with this process ID, if it belongs to this user.
 #[must_use]
 pub fn socket_of(pid: u32) -> PathBuf {
     folder().join(format!("{pid}{SUFFIX}"))
 }
 
-/// The default for this process; makes the folder, and takes out what servers that were killed have
-/// left there.
+/// The default socket of this process; creates the folder, and removes sockets that killed servers left there.
 ///
-/// Errors: those of mkdir(2); `PermissionDenied`, in words, when the folder is not this user's alone.
+/// Errors: those of mkdir(2); `PermissionDenied`, with a message, if the folder is not private.
 pub(crate) fn own_socket() -> io::Result<PathBuf> {
     let folder = folder();
     match DirBuilder::new().mode(0o700).create(&folder) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(io::Error::new(e.kind(), format!("cannot make `{}`: {e}", folder.display())));
+            return Err(io::Error::new(e.kind(), format!("cannot create `{}`: {e}", folder.display())));
         }
         _ => {}
     }
@@ -44,7 +43,7 @@ pub(crate) fn own_socket() -> io::Result<PathBuf> {
     Ok(socket_of(std::process::id()))
 }
 
-/// Whether what others put there could be taken for ours.
+/// Checks that no other user can place sockets in the folder.
 fn check(folder: &Path) -> io::Result<()> {
     let found = folder.symlink_metadata()?;
     if found.is_dir() && found.uid() == privileges::user() && found.mode() & 0o022 == 0 {
@@ -54,7 +53,7 @@ fn check(folder: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
-/// The sockets in this user's folder, by process; whether anybody listens there is not known.
+/// The sockets in this user's folder, by process ID, listening or not.
 pub(super) fn sockets() -> Vec<(u32, PathBuf)> {
     let folder = folder();
     if check(&folder).is_err() {
@@ -100,13 +99,11 @@ mod tests {
 
     #[test]
     fn a_folder_of_somebody_else_or_of_everybody_is_refused() {
-        let here = std::env::temp_dir().join(format!("flash-place-{}", std::process::id()));
-        DirBuilder::new().mode(0o700).create(&here).expect("a folder");
-        check(&here).expect("ours");
-        let link = here.join("link");
+        let here = tempfile::tempdir().expect("a folder");
+        check(here.path()).expect("ours");
+        let link = here.path().join("link");
         std::os::unix::fs::symlink(&here, &link).expect("a link");
         assert!(check(&link).is_err());
         assert!(check(Path::new("/tmp")).is_err(), "everybody's");
-        fs::remove_dir_all(&here).expect("removed");
     }
 }

@@ -1,4 +1,4 @@
-//! The stalls that the workers of a server have met last: the document, and what people see of it.
+//! The last stalls of a server's workers: the document, and its table for users.
 
 use std::fmt::Write as _;
 
@@ -10,44 +10,44 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerStalls {
-    /// The process of the supervisor.
+    /// The process ID of the supervisor.
     pub pid: u32,
-    /// From how long on a call is a stall, in nanoseconds.
+    /// The shortest stall, in nanoseconds.
     pub stall_ns: u64,
-    /// Each worker, those of older generations first.
+    /// Each worker, older generations first.
     pub workers: Vec<WorkerStalls>,
 }
 
-/// Those of a worker.
+/// The stalls of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerStalls {
-    /// Counts the configurations: 1 at the start, one more at each reload.
+    /// Its configuration: 1 at startup, one more per reload.
     pub generation: u64,
     /// Its number in its generation.
     pub place: usize,
-    /// Its process.
+    /// Its process ID.
     pub pid: u32,
-    /// Since its start, in milliseconds.
+    /// Age in milliseconds.
     pub uptime_ms: u64,
-    /// None when it did not answer in time.
+    /// None if it did not answer in time.
     pub stalls: Option<Stalls>,
 }
 
 impl ServerStalls {
-    /// All workers have told, and none has met one.
+    /// Whether all workers answered without a stall.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         self.workers.iter().all(|worker| worker.stalls.as_ref().is_some_and(|stalls| stalls.count == 0))
     }
 
-    /// Those that are not in `before`, an earlier answer of the same server.
+    /// The stalls that are not in `before`, an earlier answer of the same server.
     #[must_use]
     pub fn since(&self, before: &ServerStalls) -> ServerStalls {
         let mut new = self.clone();
         for worker in &mut new.workers {
             let Some(now) = &mut worker.stalls else { continue };
-            // A process that has the number of one that is gone is a younger one.
+            // A reused process ID belongs to a younger process.
             let is_same =
                 |other: &&WorkerStalls| other.pid == worker.pid && other.uptime_ms <= worker.uptime_ms;
             let known = before.workers.iter().find(is_same).and_then(|other| other.stalls.as_ref());
@@ -59,7 +59,7 @@ impl ServerStalls {
     }
 }
 
-/// What the columns of [`stalls_table`] are.
+/// The headings of [`stalls_table`].
 #[must_use]
 pub fn stalls_heading() -> String {
     format!(
@@ -68,8 +68,8 @@ pub fn stalls_heading() -> String {
     )
 }
 
-/// The stalls of all workers, oldest first, the last [`STALLS_MAX`] of them; then who did not answer, and how many
-/// were not shown.
+/// The stalls of all workers, oldest first, at most the last [`STALLS_MAX`]; then the workers that did not answer,
+/// and the number of stalls not shown.
 #[must_use]
 pub fn stalls_table(stalls: &ServerStalls) -> String {
     let mut out = String::new();
@@ -81,7 +81,7 @@ pub fn stalls_table(stalls: &ServerStalls) -> String {
     let count: u64 = told.map(|(_, stalls)| stalls.count).fold(0, u64::saturating_add);
     let unseen = count.saturating_sub(shown.len() as u64);
     if unseen > 0 {
-        let _ = writeln!(out, "... {unseen} before these");
+        let _ = writeln!(out, "... {unseen} earlier stalls are not shown");
     }
     for (worker, stall) in shown {
         let switches = stall.switches.map_or("?".to_owned(), |switches| switches.to_string());
@@ -173,21 +173,21 @@ mod tests {
     }
 
     #[test]
-    fn of_many_the_last_are_shown_and_the_others_counted() {
+    fn the_last_stalls_are_shown_and_the_others_counted() {
         let last = |from: u64| (from..from + 100).map(|number| stall(number, None)).collect();
         let stalls = server(vec![worker(7, 10, 150, last(51)), worker(8, 10, 100, last(1))]);
         let text = stalls_table(&stalls);
         assert_eq!(text.lines().count(), 1 + STALLS_MAX);
-        assert!(text.starts_with("... 150 before these\n"), "{text}");
+        assert!(text.starts_with("... 150 earlier stalls are not shown\n"), "{text}");
     }
 
     #[test]
-    fn what_is_new_is_told_by_process_and_number() {
+    fn new_stalls_are_found_by_process_and_number() {
         let before =
             server(vec![worker(7, 900, 1, vec![stall(1, None)]), worker(8, 900, 9, vec![stall(9, None)])]);
         let now = server(vec![
             worker(7, 1900, 3, vec![stall(1, None), stall(2, None), stall(3, None)]),
-            // A new process with an old number.
+            // A new process with a reused ID.
             worker(8, 100, 1, vec![stall(1, None)]),
         ]);
         let new = now.since(&before);
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn times_are_short() {
         assert_eq!(date(1_800_000_000_250), "2027-01-15 08:00:00.250");
-        assert!(date(u64::MAX).ends_with(".615"), "one that no server tells");
+        assert!(date(u64::MAX).ends_with(".615"), "no server sends such a date");
         let texts = [0, 999, 1_000, 12_340, 999_499, 999_500, 1_500_000_000, 7_200_000_000_000].map(time);
         assert_eq!(texts, ["0 ns", "999 ns", "1.00 us", "12.3 us", "999 us", "1.00 ms", "1.50 s", "7200 s"]);
     }

@@ -1,30 +1,30 @@
-//! What the processes of a server are doing at a moment: how many of their threads run or could, how
-//! many wait, and how many of those for the disk (proc(5), `/proc/PID/stat`).
+//! A sample of a server's threads: how many are runnable, how many sleep, and how many are blocked, mostly on the disk
+//! (proc(5), `/proc/PID/stat`).
 //!
-//! Sampled by the supervisor when it is asked, before it asks its workers: their answering would be
-//! seen as well. None of these files waits for a disk.
+//! The supervisor takes it on request, before it asks its workers, because their answers would show in it. None of these files
+//! waits for a disk.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// Threads looked at in one sample, at most.
+/// Maximum threads in one sample.
 const THREADS_MAX: usize = 4096;
 
-/// Threads by what they do.
+/// Threads by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateCounts {
     /// They run, or wait for a core (state R).
     pub runnable: u64,
     /// They wait for an event: a client, a job (states S and I).
     pub sleeping: u64,
-    /// They wait in the kernel and cannot be interrupted: for a disk, above all (state D).
+    /// They wait in the kernel and cannot be interrupted, mostly for a disk (state D).
     pub blocked: u64,
     /// They are stopped or are ending.
     pub other: u64,
 }
 
-/// Those of workers and of helpers.
+/// The threads of workers and of helpers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct States {
     /// Threads of workers.
@@ -50,7 +50,7 @@ impl StateCounts {
     }
 }
 
-/// Looks at every thread of these processes. What is gone by now is not counted.
+/// Samples every thread of these processes. Threads that are gone are not counted.
 pub(crate) fn sample(pids: impl Iterator<Item = u32>) -> StateCounts {
     let mut counts = StateCounts::default();
     let folders = pids.filter_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok());
@@ -63,7 +63,7 @@ pub(crate) fn sample(pids: impl Iterator<Item = u32>) -> StateCounts {
     counts
 }
 
-/// The state in a line of `stat`: what follows the name, which ends with the last parenthesis.
+/// The state in a line of `stat`, which follows the name and its last parenthesis.
 fn state(stat: &[u8]) -> Option<u8> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     stat.get(end + 2).copied()
@@ -86,7 +86,7 @@ mod tests {
         let counts = sample([std::process::id()].into_iter());
         assert!(counts.runnable >= 1, "{counts:?}");
         assert_eq!(counts.all(), counts.runnable + counts.sleeping + counts.blocked + counts.other);
-        // The kernel gives out smaller ids only (proc(5), pid_max).
+        // The kernel assigns only smaller IDs (proc(5), pid_max).
         assert_eq!(sample([1 << 22].into_iter()), StateCounts::default());
     }
 }

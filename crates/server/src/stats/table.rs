@@ -1,34 +1,45 @@
-//! The figures for people: a table of at most 100 columns, or a line for each sample.
+//! The counters for users: a table of at most 100 columns, or one line per sample.
 //!
-//! Called by `flash stats`. Text only; asks nobody.
+//! Called by `flash stats`. It only formats text.
 
 use std::fmt::Write as _;
 
+use super::amounts::{Amounts, grouped, optional, share, size, span};
 use super::stalls::time;
-use super::{Counters, ServerStats, StateCounts, WorkerStats};
-use flash_worker::stats::Histogram;
+use super::{Counters, NetworkStats, Queue, ServerStats, StateCounts, WorkerStats};
+use flash_worker::stats::{Backend, Connections, Histogram, Jobs, RefusedBy, Upstreams};
 
-/// Workers shown, each on a line; more are only counted.
+/// Maximum workers shown, one per line; further ones are only counted.
 const WORKERS_SHOWN_MAX: usize = 64;
-/// Calls shown: more than there are.
+/// Maximum calls shown, which is more than exist.
 const CALLS_SHOWN_MAX: usize = 32;
 
-/// All of it: the sums first, then each worker. With `seconds`, what `stats` has counted is what came in
-/// so long, and is shown for each second.
+/// The whole table: first the sums, then each worker. With `seconds`, the counts are those of this time, and are
+/// shown per second.
 #[must_use]
 pub fn table(stats: &ServerStats, seconds: Option<f64>) -> String {
     let amounts = Amounts { seconds };
     let mut out = title(stats, seconds);
+    if let Some(backend) = &stats.sum.backend {
+        backend_requests(&mut out, (&stats.sum, backend), amounts);
+        calls(&mut out, &stats.sum, amounts);
+        helpers(&mut out, stats, amounts);
+        return out;
+    }
     requests(&mut out, &stats.sum, amounts);
+    network(&mut out, &stats.network, amounts);
     caches(&mut out, &stats.sum, amounts);
+    store(&mut out, stats, amounts);
+    bands(&mut out, &stats.sum, amounts);
     distributions(&mut out, &stats.sum, amounts);
     calls(&mut out, &stats.sum, amounts);
-    jobs(&mut out, stats, amounts);
+    jobs(&mut out, &stats.sum.jobs, amounts);
+    helpers(&mut out, stats, amounts);
     workers(&mut out, stats, amounts);
     out
 }
 
-/// One sample on a line, as for [`table`]; without `stats`, what its columns are.
+/// One sample on a line, as for [`table`]; without `stats`, the headings.
 #[must_use]
 pub fn line(stats: Option<(&ServerStats, Option<f64>)>) -> String {
     let Some((stats, seconds)) = stats else {
@@ -63,32 +74,6 @@ pub fn line(stats: Option<(&ServerStats, Option<f64>)>) -> String {
     )
 }
 
-/// How counts are shown: as they are, or for each second.
-#[derive(Clone, Copy)]
-struct Amounts {
-    seconds: Option<f64>,
-}
-
-impl Amounts {
-    fn of(self, count: u64) -> String {
-        match self.seconds {
-            None => grouped(count),
-            Some(_) if count == 0 => "0".to_owned(),
-            Some(seconds) => match count as f64 / seconds {
-                rate if rate >= 99.95 => format!("{}/s", grouped(rate.round() as u64)),
-                rate => format!("{rate:.1}/s"),
-            },
-        }
-    }
-
-    fn bytes(self, bytes: u64) -> String {
-        match self.seconds {
-            None => size(bytes as f64),
-            Some(seconds) => format!("{}/s", size(bytes as f64 / seconds)),
-        }
-    }
-}
-
 fn title(stats: &ServerStats, seconds: Option<f64>) -> String {
     let mut out = format!("flash {}  process {}  up {}", stats.program, stats.pid, span(stats.uptime_ms));
     if let Some(architecture) = stats.settings.get("architecture").and_then(serde_json::Value::as_str) {
@@ -98,10 +83,10 @@ fn title(stats: &ServerStats, seconds: Option<f64>) -> String {
     let _ = match (stats.workers.len(), told) {
         (1, 1) => write!(out, "  1 worker"),
         (all, told) if all == told => write!(out, "  {all} workers"),
-        (all, told) => write!(out, "  {told} of {all} workers have answered"),
+        (all, told) => write!(out, "  {told} of {all} workers answered"),
     };
     let _ = match seconds {
-        None => writeln!(out, "\ncounted since the start of each worker\n"),
+        None => writeln!(out, "\nsince the start of each worker\n"),
         Some(seconds) => writeln!(out, "\nin the last {seconds:.1} s\n"),
     };
     out
@@ -122,12 +107,106 @@ fn requests(out: &mut String, sum: &Counters, amounts: Amounts) {
     let _ = writeln!(out, "sent         {:>12}", amounts.bytes(sum.bytes_sent()));
     let _ = writeln!(
         out,
-        "connections  {:>12} open   {} most   {} accepted   {} refused   {} evicted",
+        "connections  {:>12} open   {} peak   {} accepted   {} refused   {} evicted",
         grouped(connections.open.0),
         grouped(connections.most.0),
         amounts.of(connections.accepted),
         amounts.of(connections.refused),
         amounts.of(connections.evicted),
+    );
+    refused(out, connections, amounts);
+    upstreams(out, &sum.upstreams, amounts);
+    let times = &sum.times;
+    let _ = writeln!(
+        out,
+        "{:<13}{:>12} connections   {} slow requests   {} queue   {} helpers   {} uplink",
+        if amounts.seconds.is_none() { "time in" } else { "average" },
+        amounts.time(times.connections_ms),
+        amounts.time(times.requests_ms),
+        amounts.time(times.queue_ms),
+        amounts.time(times.helpers_ms),
+        amounts.time(times.uplink_ms),
+    );
+}
+
+/// Why connections were refused. Nothing if none was.
+fn refused(out: &mut String, connections: &Connections, amounts: Amounts) {
+    if connections.refused == 0 {
+        return;
+    }
+    let RefusedBy { limit, client, overload, descriptors } = connections.refused_by;
+    let _ = writeln!(
+        out,
+        "  refused    {:>12} at the limit   {} over a client's share   {} in overload   {} without descriptors",
+        amounts.of(limit),
+        amounts.of(client),
+        amounts.of(overload),
+        amounts.of(descriptors),
+    );
+}
+
+/// The connections to the servers of routes. Nothing if none was ever needed.
+fn upstreams(out: &mut String, upstreams: &Upstreams, amounts: Amounts) {
+    if upstreams == &Upstreams::default() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "upstreams    {:>12} open   {} waiting requests   {} connects   {} reused   {} failures",
+        grouped(upstreams.connections.0),
+        grouped(upstreams.waiting.0),
+        amounts.of(upstreams.connects),
+        amounts.of(upstreams.reused),
+        amounts.of(upstreams.failures),
+    );
+}
+
+/// The listening sockets and the counts of TCP.
+fn network(out: &mut String, network: &NetworkStats, amounts: Amounts) {
+    let row = |of: &str, queues: [String; 2], states: [String; 3]| {
+        let ([accept, syn], [established, closing, time_wait]) = (queues, states);
+        format!("{of:<23} {accept:>20} {syn:>20} {established:>11} {closing:>10} {time_wait:>10}\n")
+    };
+    if !network.listeners.is_empty() {
+        let states = ["established", "closing", "time wait"].map(str::to_owned);
+        *out += &format!("\n{}", row("listens on", ["accept queue", "SYN queue"].map(str::to_owned), states));
+    }
+    for listener in &network.listeners {
+        let queue = |queue: Option<Queue>| {
+            queue
+                .map_or("-".to_owned(), |queue| format!("{} of {}", grouped(queue.now), grouped(queue.bound)))
+        };
+        let queues = [queue(Some(listener.accept_queue())), queue(listener.syn_queue)];
+        let count = |name: &str| listener.connections.get(name).copied().unwrap_or(0);
+        let [open, time_wait] = [count("established"), count("time_wait")];
+        let all: u64 = listener.connections.values().sum();
+        let closing = all.saturating_sub(open + time_wait + count("syn_received"));
+        let more = if listener.is_cut { "+" } else { "" };
+        let states = match listener.syn_queue {
+            Some(_) => [open, closing, time_wait].map(|count| format!("{}{more}", grouped(count))),
+            None => ["-", "-", "-"].map(str::to_owned),
+        };
+        // A long address has a line of its own.
+        let address = &listener.address;
+        *out += &match address.len() {
+            0..=23 => row(address, queues, states),
+            _ => format!("{address}\n{}", row("", queues, states)),
+        };
+    }
+    let Some(counts) = &network.namespace else { return };
+    let of = |count| amounts.of(count);
+    *out += "TCP of all programs in this network namespace\n";
+    let (opened, reset, cookies) = (of(counts.passive_opens), of(counts.resets), of(counts.syn_cookies));
+    let _ = writeln!(out, "  connections {opened:>12} opened   {reset} reset   {cookies} SYN cookies");
+    let (accept, syn, all) = (counts.accept_overflows, counts.syn_queue_drops, counts.listen_drops);
+    let (accept, syn, all) = (of(accept), of(syn), of(all));
+    let _ =
+        writeln!(out, "  dropped     {accept:>12} accept queue full   {syn} SYN queue full   {all} in all");
+    let (sent, again) = (of(counts.segments_sent), of(counts.segments_resent));
+    let (timeouts, resets) = (of(counts.timeouts), of(counts.resets_sent));
+    let _ = writeln!(
+        out,
+        "  segments    {sent:>12} sent   {again} sent again   {timeouts} timeouts   {resets} resets"
     );
 }
 
@@ -137,7 +216,8 @@ fn caches(out: &mut String, sum: &Counters, amounts: Amounts) {
     let rows = [
         ("heads", caches.known.lookups, caches.known.hits, String::new()),
         ("names", caches.names.lookups, caches.names.hits, grouped(caches.names.entries.0)),
-        ("contents", caches.contents.lookups, caches.contents.hits, size(caches.contents.bytes.0 as f64)),
+        ("contents", caches.contents.lookups, caches.contents.hits, grouped(caches.contents.entries.0)),
+        ("blocks", caches.blocks.lookups, caches.blocks.hits, String::new()),
         ("files", caches.files.lookups, caches.files.hits, grouped(caches.files.entries.0)),
     ];
     for (name, lookups, hits, holds) in rows {
@@ -151,16 +231,68 @@ fn caches(out: &mut String, sum: &Counters, amounts: Amounts) {
     }
 }
 
-fn distributions(out: &mut String, sum: &Counters, amounts: Amounts) {
+/// The store: its size, its share of answers, and the disk reads.
+fn store(out: &mut String, stats: &ServerStats, amounts: Amounts) {
+    let Some(store) = &stats.store else { return };
+    let sum = &stats.sum;
+    let _ = writeln!(
+        out,
+        "\nstore        {:>12} of {} in {} blocks; {} pinned",
+        size(store.held_bytes as f64),
+        size(store.bytes_max as f64),
+        grouped(store.blocks),
+        size(store.pinned_bytes as f64),
+    );
+    // Keeper and workers start at different times: only counts of the same seconds can be divided.
+    let of_1000 = amounts.seconds.filter(|_| sum.requests > 0).map_or(String::new(), |_| {
+        let from_disk = store.loads + sum.jobs.load.started + sum.jobs.read.started;
+        format!("   {:.1} loads per 1,000 requests", from_disk as f64 * 1000.0 / sum.requests as f64)
+    });
+    let _ = writeln!(
+        out,
+        "  answers    {:>12} of requests   {} of bytes{of_1000}",
+        share(sum.caches.contents.hits, sum.requests),
+        share(sum.stored_bytes, sum.bytes_sent()),
+    );
+    let _ = writeln!(
+        out,
+        "  blocks     {:>12} loaded   {} already there   {} evicted   {} refused",
+        amounts.of(store.loads),
+        amounts.of(store.joined),
+        amounts.of(store.evictions),
+        amounts.of(store.refused),
+    );
+}
+
+/// The bands of an SRPT schedule. Nothing if the schedule is fair.
+fn bands(out: &mut String, sum: &Counters, amounts: Amounts) {
+    let schedule = &sum.schedule;
+    if schedule.bands.0.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\nband    bytes left from      answers      sent");
+    let from = std::iter::once(&0).chain(&schedule.cutoffs.0);
+    for (number, (band, from)) in schedule.bands.0.iter().zip(from).enumerate() {
+        let (answers, sent) = (amounts.of(band.answers), amounts.bytes(band.bytes));
+        let _ = writeln!(out, "{number:<4} {:>18} {answers:>12} {sent:>12}", grouped(*from));
+    }
+    let _ = writeln!(out, "priority changes {:>19}", amounts.of(schedule.changes));
+}
+
+fn distribution_heading(out: &mut String) {
     let _ = writeln!(
         out,
         "\n{:<22} {:>12} {:>10} {:>8} {:>8} {:>8} {:>8} {:>8}",
         "", "count", "mean", "p50", "p90", "p99", "p99.9", "max"
     );
+}
+
+fn distributions(out: &mut String, sum: &Counters, amounts: Amounts) {
+    distribution_heading(out);
     let rows: [(&str, &Histogram); 3] = [
-        ("events a dispatch", &sum.dispatches),
-        ("bytes a send", &sum.sends),
-        ("jobs queued, at each", &sum.queue.lengths),
+        ("events per dispatch", &sum.dispatches),
+        ("bytes per send", &sum.sends),
+        ("queue length at a job", &sum.queue.lengths),
     ];
     for (name, Histogram(counted)) in rows {
         let count = amounts.of(counted.count());
@@ -169,7 +301,7 @@ fn distributions(out: &mut String, sum: &Counters, amounts: Amounts) {
         if name.starts_with("events") {
             let spread = (counted.weighted_mean(), counted.max());
             let count = amounts.of(counted.sum());
-            distribution(out, ("  as an event sees it", &count), spread, |part| {
+            distribution(out, ("  weighted by event", &count), spread, |part| {
                 counted.weighted_percentile(part)
             });
         }
@@ -193,7 +325,7 @@ fn calls(out: &mut String, sum: &Counters, amounts: Amounts) {
     let _ = writeln!(
         out,
         "\n{:<18} {:>12} {:>9} {:>9} {:>9} {:>9} {:>11} {:>11}",
-        "call of the loop", "count", "mean", "p50", "p99", "max", "stalls", "waited"
+        "event loop call", "count", "mean", "p50", "p99", "max", "stalls", "waited"
     );
     for (name, times) in sum.calls.0.iter().take(CALLS_SHOWN_MAX) {
         let percentile = |part| times.percentile_ns(part).map_or("-".to_owned(), time);
@@ -212,23 +344,84 @@ fn calls(out: &mut String, sum: &Counters, amounts: Amounts) {
     }
 }
 
-fn jobs(out: &mut String, stats: &ServerStats, amounts: Amounts) {
-    let (jobs, sum) = (&stats.sum.jobs, &stats.sum);
-    let _ = writeln!(out, "\njobs            started      refused         lost");
+/// The requests of other servers.
+fn backend_requests(out: &mut String, (sum, backend): (&Counters, &Backend), amounts: Amounts) {
+    let of = |count| amounts.of(count);
+    let Backend { names, ranges, closes, cancels, joined, .. } = *backend;
+    let _ = writeln!(
+        out,
+        "requests     {:>12} names   {} ranges   {} joined   {} withdrawn   {} closes",
+        of(names),
+        of(ranges),
+        of(joined),
+        of(cancels),
+        of(closes),
+    );
+    let Backend { ready, errors, timed_out, .. } = *backend;
+    let _ = writeln!(
+        out,
+        "replies      {:>12} ready   {} failed   {} after their deadline",
+        of(ready),
+        of(errors),
+        of(timed_out)
+    );
+    let busy = &backend.busy;
+    let _ = writeln!(
+        out,
+        "busy         {:>12} over quota   {} queue full   {} wait too long   {} over other limits",
+        of(busy.quota),
+        of(busy.queue),
+        of(busy.wait),
+        of(busy.bounds),
+    );
+    let _ = writeln!(out, "pending      {:>12} requests", grouped(backend.pending.0));
+    let connections = &sum.connections;
+    let _ = writeln!(
+        out,
+        "connections  {:>12} open   {} accepted   {} refused   {} not of the protocol",
+        grouped(connections.open.0),
+        of(connections.accepted),
+        of(connections.refused),
+        of(backend.malformed),
+    );
+    for (name, client) in &backend.clients {
+        let (open, pending) = (grouped(client.connections.0), grouped(client.pending.0));
+        let _ = writeln!(out, "  {:<32} {open} open   {pending} pending", name.escape_debug().to_string());
+    }
+    distribution_heading(out);
+    for (name, Histogram(counted)) in
+        [("wait for a reply, ms", &backend.waits_ms), ("queue length at a job", &sum.queue.lengths)]
+    {
+        let spread = (counted.mean(), counted.max());
+        distribution(out, (name, &of(counted.count())), spread, |part| counted.percentile(part));
+    }
+    let lost = sum.jobs.find.lost + sum.jobs.load.lost;
+    let [find, load, lost] = [sum.jobs.find.started, sum.jobs.load.started, lost].map(of);
+    let _ = writeln!(out, "\njobs       {find} names started, {load} ranges started, {lost} lost");
+}
+
+fn jobs(out: &mut String, jobs: &Jobs, amounts: Amounts) {
+    let _ = writeln!(out, "\njobs            started      refused     too slow         lost");
     let kinds = [
         ("find", &jobs.find),
         ("list", &jobs.list),
+        ("fill", &jobs.fill),
         ("load", &jobs.load),
         ("read", &jobs.read),
         ("close", &jobs.close),
     ];
     for (name, job) in kinds {
-        let [started, refused, lost] = [job.started, job.refused, job.lost].map(|count| amounts.of(count));
-        let _ = writeln!(out, "{name:<10} {started:>12} {refused:>12} {lost:>12}");
+        let counts = [job.started, job.refused, job.refused_wait, job.lost];
+        let [started, refused, too_slow, lost] = counts.map(|count| amounts.of(count));
+        let _ = writeln!(out, "{name:<10} {started:>12} {refused:>12} {too_slow:>12} {lost:>12}");
     }
+}
+
+fn helpers(out: &mut String, stats: &ServerStats, amounts: Amounts) {
+    let sum = &stats.sum;
     let _ = writeln!(
         out,
-        "helpers    {} there, {} at work, {} given up; {} jobs wait; {} loads in vain",
+        "helpers    {} running, {} busy, {} given up; {} jobs queued; {} wasted loads",
         grouped(sum.helpers.now.0),
         grouped(sum.helpers.busy.0),
         grouped(sum.helpers.given_up.0),
@@ -243,7 +436,7 @@ fn jobs(out: &mut String, stats: &ServerStats, amounts: Amounts) {
     let _ = writeln!(out, "threads    of workers {}", threads(stats.states.workers));
     let _ = writeln!(out, "           of helpers {}", threads(stats.states.helpers));
     if sum.panics > 0 {
-        let _ = writeln!(out, "panics     {}: bugs; standard error says which", sum.panics);
+        let _ = writeln!(out, "panics     {} (bugs; see standard error)", sum.panics);
     }
 }
 
@@ -273,58 +466,5 @@ fn workers(out: &mut String, stats: &ServerStats, amounts: Amounts) {
     }
     if stats.workers.len() > WORKERS_SHOWN_MAX {
         let _ = writeln!(out, "and {} more", stats.workers.len() - WORKERS_SHOWN_MAX);
-    }
-}
-
-/// `1,234,567`; `1.234e10` from ten billion on.
-fn grouped(number: u64) -> String {
-    if number >= 10_000_000_000 {
-        return format!("{:.3e}", number as f64);
-    }
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// `12.3 MiB`.
-fn size(bytes: f64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if bytes < 1024.0 {
-        return format!("{bytes:.0} B");
-    }
-    let (mut value, mut unit) = (bytes / 1024.0, 0);
-    while value >= 1000.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
-}
-
-/// `3d04h`, `4h05m`, `5m06s` or `7.8s`.
-fn span(ms: u64) -> String {
-    let seconds = ms / 1000;
-    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
-        (0, 0, 0, _) => format!("{:.1}s", ms as f64 / 1000.0),
-        (0, 0, minutes, seconds) => format!("{minutes}m{seconds:02}s"),
-        (0, hours, minutes, _) => format!("{hours}h{minutes:02}m"),
-        (days, hours, ..) => format!("{days}d{hours:02}h"),
-    }
-}
-
-fn share(part: u64, of: u64) -> String {
-    if of == 0 { "-".to_owned() } else { format!("{:.1} %", part as f64 / of as f64 * 100.0) }
-}
-
-fn optional(number: Option<f64>) -> String {
-    match number {
-        None => "-".to_owned(),
-        Some(number) if number >= 1000.0 => grouped(number.round() as u64),
-        Some(number) => format!("{number:.2}"),
     }
 }

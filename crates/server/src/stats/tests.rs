@@ -1,10 +1,10 @@
-//! The figures between worker, supervisor and client.
+//! Tests of the counters between worker, supervisor and client.
 
 use flash_worker::stats::{BUCKETS, CallTimes, Calls, Gauge, bucket_of};
 
 use super::*;
 
-/// One whose histograms use every bucket, with counts of the largest.
+/// Counters whose histograms use every bucket, with maximum counts.
 fn full() -> Counters {
     let mut histogram = flash_engine::Histogram::default();
     (0..1 << 18).for_each(|number| histogram.add(number));
@@ -30,7 +30,7 @@ fn full() -> Counters {
         waited: u64::MAX,
         counts: [u64::MAX; BUCKETS],
     };
-    // As many as there are, with the longest name.
+    // The maximum number of them, with the longest name.
     let calls = (0..12).map(|n| (format!("close_connect_{n:02}"), times.clone()));
     Counters::of(&engine, (usize::MAX, usize::MAX), Calls(calls.collect()))
 }
@@ -81,9 +81,9 @@ fn changes_are_those_of_each_process() {
         3_500,
         vec![
             worker(1, 3_400, Some(counted(130, 4, &[1, 6, 6]))),
-            // A new process with an old number.
+            // A new process with a reused ID.
             worker(2, 700, Some(counted(20, 1, &[]))),
-            // Nobody knows how much of it is new.
+            // How many of its counts are new is unknown.
             worker(3, 3_400, Some(counted(1_000_000, 1, &[]))),
             worker(4, 100, Some(counted(5, 1, &[]))),
         ],
@@ -102,6 +102,7 @@ fn the_table_fits_a_hundred_columns() {
         let workers = (0..70).map(|n| worker(4_194_304 + n, TEN_YEARS_MS, counters.clone()));
         let mut stats = server(TEN_YEARS_MS, workers.collect());
         stats.settings.insert("architecture".into(), "amped".into());
+        stats.network = network();
         stats
     };
     for (stats, seconds) in [
@@ -118,6 +119,47 @@ fn the_table_fits_a_hundred_columns() {
     }
 }
 
+/// A busy address, and one of a kernel without sock_diag.
+fn network() -> NetworkStats {
+    let states =
+        [("established", 3), ("syn_received", 2), ("time_wait", 1), ("fin_wait_1", 4), ("last_ack", 1)];
+    let busy = ListenerStats {
+        address: "0.0.0.0:8080".into(),
+        accept_queues: vec![Queue { now: 7, bound: 4096 }, Queue { now: 0, bound: 4096 }],
+        syn_queue: Some(Queue { now: 2, bound: 8192 }),
+        connections: states.map(|(name, count)| (name.to_owned(), count)).into(),
+        is_cut: false,
+    };
+    let unknown = ListenerStats {
+        address: "[2001:db8:1111:2222:3333:4444:5555:6666]:8080".into(),
+        accept_queues: vec![Queue { now: 0, bound: 4096 }],
+        syn_queue: None,
+        connections: Default::default(),
+        is_cut: false,
+    };
+    let namespace = NamespaceCounts { accept_overflows: 12, segments_sent: 100, ..Default::default() };
+    NetworkStats { listeners: vec![busy, unknown], namespace: Some(namespace) }
+}
+
+#[test]
+fn counts_of_the_namespace_are_those_since_the_sample_before() {
+    let mut before = server(1_000, Vec::new());
+    before.network = network();
+    let mut now = before.clone();
+    now.uptime_ms = 2_000;
+    let counts = now.network.namespace.as_mut().expect("counts");
+    (counts.segments_sent, counts.accept_overflows) = (250, 13);
+    let (new, _) = now.since(&before);
+    let counts = new.network.namespace.expect("counts");
+    assert_eq!((counts.segments_sent, counts.accept_overflows), (150, 1));
+    assert_eq!(new.network.listeners, before.network.listeners, "queues are as they are now");
+    // An answer of a server that did not report the network yet.
+    let mut old = serde_json::to_value(&before).expect("JSON");
+    old.as_object_mut().expect("an object").remove("network");
+    let old: ServerStats = serde_json::from_value(old).expect("an answer");
+    assert_eq!(now.since(&old).0.network, now.network);
+}
+
 #[test]
 fn the_table_says_what_was_counted() {
     let mut counters = counted(1_234_567, 12, &[1, 1, 1, 2]);
@@ -132,9 +174,21 @@ fn the_table_says_what_was_counted() {
     for row in [
         "flash 1.2.3  process 7  up 3m12s  1 worker",
         "requests        1,234,567",
-        "contents          1,000          995   99.5 %   0 B",
-        "events a dispatch                 4       1.25        1        2        2        2        2",
+        "contents          1,000          995   99.5 %   0",
+        "events per dispatch               4       1.25        1        2        2        2        2",
         "send                          3   3.00 ms    511 ns   9.00 ms   9.00 ms           1           1",
+    ] {
+        assert!(text.lines().any(|line| line == row), "{row:?} in\n{text}");
+    }
+    let mut stats = stats;
+    stats.network = network();
+    let text = table(&stats, None);
+    for row in [
+        "listens on                      accept queue            SYN queue established    closing  time wait",
+        "0.0.0.0:8080                      7 of 8,192           2 of 8,192           3          5          1",
+        "[2001:db8:1111:2222:3333:4444:5555:6666]:8080",
+        "                                  0 of 4,096                    -           -          -          -",
+        "  dropped               12 accept queue full   0 SYN queue full   0 in all",
     ] {
         assert!(text.lines().any(|line| line == row), "{row:?} in\n{text}");
     }

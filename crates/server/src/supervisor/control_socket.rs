@@ -1,8 +1,8 @@
-//! The control socket: a client sends a line that says what it wants to know, is answered by one
-//! document, and let go (`docs/stats.md`).
+//! The control socket: a client sends a request on one line and receives one document, and then the connection is closed
+//! (`docs/stats.md`).
 //!
-//! The supervisor's loop calls it. Nothing a client does holds that loop up: no call here waits for a
-//! client or a worker, and clients, their words, their time and the questions to workers are bounded.
+//! The supervisor's loop calls it. No client can block that loop: no call here waits for a client or a worker, and the number of
+//! clients, their input, their time and the questions to workers are bounded.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -15,23 +15,25 @@ use flash_waiting::local;
 
 use super::crew::{Role, Worker};
 use super::generation::Generation;
+use super::sockets::Sockets;
 use crate::config::ControlSocket as Wanted;
 use crate::stats::{
-    self, Answer, Counters, Request, STALL_NS, ServerStalls, ServerStats, States, WorkerStalls, WorkerStats,
+    self, Answer, Counters, NetworkStats, Request, STALL_NS, ServerStalls, ServerStats, States, StoreStats,
+    WorkerStalls, WorkerStats,
 };
 use flash_worker::control::Order;
 
-/// Clients at once.
+/// Maximum clients at once.
 const CLIENTS_MAX: usize = 8;
-/// Bytes of a request, its end included.
+/// Maximum size of a request, including its end.
 const REQUEST_BYTES_MAX: usize = 256;
-/// How long a client may take to ask and to take its answer, all in all.
+/// Maximum time of a client to ask and to receive its answer.
 const CLIENT_MS: u64 = 5_000;
-/// How long workers have to tell what they have counted.
+/// Maximum time of the workers to report.
 const WORKERS_MS: u64 = 500;
-/// Workers are asked no sooner than this after they were asked last.
+/// Minimum interval between two questions to the workers.
 const PAUSE_MS: u64 = 10;
-/// For so long no client is accepted when the system has no descriptor for one.
+/// Time without accepting clients when the system has no free descriptor.
 const SHORTAGE_MS: u64 = 1_000;
 
 /// The socket and its clients.
@@ -40,9 +42,9 @@ pub(super) struct ControlSocket {
     listening: Option<Listening>,
     clients: Vec<Client>,
     gathering: Option<Gathering>,
-    /// When workers may be asked again.
+    /// The time from which workers may be asked again.
     next_gathering_ms: u64,
-    /// The number of the last question to workers.
+    /// The number of the last question to the workers.
     questions: u64,
 }
 
@@ -51,9 +53,9 @@ struct Listening {
     listener: UnixListener,
     number: u64,
     path: PathBuf,
-    /// Device and inode: what is at the path later may be another server's.
+    /// Device and inode: another server may later create a socket at the same path.
     file: (u64, u64),
-    /// Not watched until then.
+    /// The listener is not watched until then.
     shortage_until_ms: Option<u64>,
 }
 
@@ -69,36 +71,39 @@ struct Client {
 enum State {
     /// Sends its request.
     Asks(Vec<u8>),
-    /// Waits for what the workers tell.
+    /// Waits for the workers' reports.
     Waits(Request),
-    /// Takes its answer, of which so much was sent.
+    /// Receives its answer, of which this many bytes were sent.
     Takes(Vec<u8>, usize),
 }
 
-/// A question to all workers, and what has come of it.
+/// A question to all workers, and their reports so far.
 #[derive(Debug)]
 struct Gathering {
     request: Request,
     question: u64,
     deadline_ms: u64,
     states: States,
-    /// What each has told, by the number of its role: JSON.
+    network: NetworkStats,
+    /// The reports as JSON, by the number of the role.
     told: Vec<(u64, Vec<u8>)>,
-    /// Who has not told yet.
+    /// The workers that have not reported yet.
     missing: Vec<u64>,
 }
 
-/// What an answer tells of the server itself.
+/// The data of an answer about the server itself.
 pub(super) struct Subject<'a> {
     pub(super) generations: &'a [Generation],
     pub(super) started_ms: u64,
+    pub(super) store: Option<StoreStats>,
+    pub(super) sockets: &'a Sockets,
 }
 
 impl ControlSocket {
-    /// Listens where the settings say. What is by default and cannot be made is gone without; the
-    /// warning says so.
+    /// Listens at the path of the settings. If the default path cannot be created, the server runs without it, with a
+    /// warning.
     ///
-    /// Errors: the place that the settings name cannot be had.
+    /// Errors: the path of the settings cannot be created.
     pub(super) fn open(
         wanted: &Wanted,
         epoll: &Epoll,
@@ -112,7 +117,7 @@ impl ControlSocket {
                 match made {
                     Ok(listening) => listening,
                     Err(e) => {
-                        let warning = format!("no control socket, so no `flash stats`: {e}; see --control");
+                        let warning = format!("`flash stats` will not work: {e}; see --control");
                         return Ok((Self::default(), Some(warning)));
                     }
                 }
@@ -121,7 +126,7 @@ impl ControlSocket {
         Ok((Self { listening: Some(listening), ..Self::default() }, None))
     }
 
-    /// Hears what has happened under `number`; false when that is nothing of the control socket's.
+    /// Handles the event of `number`; false if it does not belong to the control socket.
     pub(super) fn hear(&mut self, number: u64, now_ms: u64, epoll: &Epoll, numbers: &mut u64) -> bool {
         if self.listening.as_ref().is_some_and(|listening| listening.number == number) {
             self.accept(now_ms, epoll, numbers);
@@ -136,14 +141,15 @@ impl ControlSocket {
 
     fn accept(&mut self, now_ms: u64, epoll: &Epoll, numbers: &mut u64) {
         let Some(listening) = &mut self.listening else { return };
-        // As many as there are places for, and one that is told that there is none.
+        // As many as there are places, and one more that is refused.
         for _ in 0..=CLIENTS_MAX {
             let stream = match listening.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => {
-                    // The client stays in the queue and the listener ready: it is not looked at.
+                    // The client stays in the queue and the listener ready, so the listener is not watched for a
+                    // while.
                     let _ = epoll.remove(&listening.listener);
                     listening.shortage_until_ms = Some(now_ms + SHORTAGE_MS);
                     return;
@@ -156,17 +162,17 @@ impl ControlSocket {
             let state = State::Asks(Vec::new());
             let mut client = Client { number: *numbers, stream, deadline_ms: now_ms + CLIENT_MS, state };
             if self.clients.len() >= CLIENTS_MAX {
-                client.answer(&Answer::refusal("there are too many clients now; ask again"));
+                client.answer(&Answer::refusal("too many clients; try again"));
                 continue;
             }
-            // Told of changes only: a client that sends on while it waits is not heard all the time.
+            // Edge-triggered: a client that keeps sending while it waits does not wake the loop all the time.
             if epoll.add(&client.stream, client.number, Watch::Connection).is_ok() && client.go_on() {
                 self.clients.push(client);
             }
         }
     }
 
-    /// A worker has answered a question.
+    /// Stores a worker's report.
     pub(super) fn take(&mut self, worker: u64, question: u64, json: Vec<u8>) {
         let Some(gathering) = self.gathering.as_mut().filter(|g| g.question == question) else { return };
         if !gathering.missing.contains(&worker) {
@@ -176,8 +182,8 @@ impl ControlSocket {
         gathering.told.push((worker, json));
     }
 
-    /// Asks workers for clients that wait, answers those when they have told, and lets clients go that
-    /// took too long.
+    /// Asks workers for waiting clients, answers these when the workers have reported, and drops clients that took
+    /// too long.
     pub(super) fn settle(&mut self, now_ms: u64, epoll: &Epoll, subject: &Subject<'_>) {
         self.clients.retain(|client| client.deadline_ms > now_ms);
         if let Some(listening) = &mut self.listening
@@ -189,7 +195,7 @@ impl ControlSocket {
         let wanted = self.waiting().next();
         if let Some(request) = wanted.filter(|_| self.gathering.is_none() && self.next_gathering_ms <= now_ms)
         {
-            self.begin(request, now_ms, subject.generations);
+            self.begin(request, now_ms, subject);
         }
         let Some(gathering) = &mut self.gathering else { return };
         let is_there = |number: &u64| subject.generations.iter().any(|g| g.has_role(*number));
@@ -207,13 +213,18 @@ impl ControlSocket {
         }
     }
 
-    /// Looks at the processes, then asks every worker: answering would be seen, too.
-    fn begin(&mut self, request: Request, now_ms: u64, generations: &[Generation]) {
+    /// Samples the processes and the network, then asks every worker: their answering would show in the sample.
+    fn begin(&mut self, request: Request, now_ms: u64, subject: &Subject<'_>) {
+        let generations = subject.generations;
         self.questions += 1;
         self.next_gathering_ms = now_ms + PAUSE_MS;
         let states = States {
             workers: stats::sample(generations.iter().flat_map(Generation::worker_pids)),
             helpers: stats::sample(generations.iter().flat_map(Generation::helper_pids)),
+        };
+        let network = match request {
+            Request::Stats => stats::network(subject.sockets.listening()),
+            Request::Stalls => NetworkStats::default(),
         };
         let roles = generations.iter().flat_map(|generation| &generation.workers).map(|worker| &worker.role);
         let order = match request {
@@ -226,12 +237,13 @@ impl ControlSocket {
             question: self.questions,
             deadline_ms: now_ms + WORKERS_MS,
             states,
+            network,
             told: Vec::new(),
             missing: asked.map(Role::number).collect(),
         });
     }
 
-    /// When it wants attention, in milliseconds of the monotonic clock.
+    /// The next deadline, in milliseconds of the monotonic clock.
     pub(super) fn next_ms(&self) -> Option<u64> {
         let shortage = self.listening.as_ref().and_then(|listening| listening.shortage_until_ms);
         let gathering = match &self.gathering {
@@ -241,7 +253,7 @@ impl ControlSocket {
         self.clients.iter().map(|client| client.deadline_ms).chain(shortage).chain(gathering).min()
     }
 
-    /// What clients wait for.
+    /// The requests of waiting clients.
     fn waiting(&self) -> impl Iterator<Item = Request> + '_ {
         self.clients.iter().filter_map(Client::waits_for)
     }
@@ -266,16 +278,16 @@ fn listen(path: PathBuf, epoll: &Epoll, numbers: &mut u64) -> io::Result<Listeni
 
 fn explain(path: &std::path::Path, error: &io::Error) -> io::Error {
     let why = match error.kind() {
-        io::ErrorKind::AddrInUse => "another server listens there; name another path".to_owned(),
-        io::ErrorKind::AlreadyExists => "there is something else, which is left alone".to_owned(),
-        io::ErrorKind::NotFound => "its folder does not exist; make it first".to_owned(),
+        io::ErrorKind::AddrInUse => "another server uses it; choose another path".to_owned(),
+        io::ErrorKind::AlreadyExists => "it exists and is not a socket; choose another path".to_owned(),
+        io::ErrorKind::NotFound => "its folder does not exist; create it first".to_owned(),
         _ => error.to_string(),
     };
-    io::Error::new(error.kind(), format!("cannot make the control socket `{}`: {why}", path.display()))
+    io::Error::new(error.kind(), format!("cannot create the control socket `{}`: {why}", path.display()))
 }
 
 impl Client {
-    /// Receives or sends what it can now. False when it is to be let go.
+    /// Receives or sends as much as possible now. False if the client is finished.
     fn go_on(&mut self) -> bool {
         if let State::Asks(request) = &mut self.state {
             let mut buffer = [0; REQUEST_BYTES_MAX];
@@ -306,7 +318,7 @@ impl Client {
         self.send();
     }
 
-    /// Sends what the client takes now.
+    /// Sends as much as the client takes now.
     fn send(&mut self) {
         let State::Takes(answer, sent) = &mut self.state else { return };
         while *sent < answer.len() {
@@ -314,11 +326,11 @@ impl Client {
                 Ok(bytes) => *sent += bytes,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                // It has gone.
+                // The client has gone.
                 Err(_) => *sent = answer.len(),
             }
         }
-        // Closed with unread bytes, the client could read an error in place of the end.
+        // If the socket closed with unread bytes, the client could see an error instead of the end.
         let _ = self.stream.read(&mut [0; 4 * REQUEST_BYTES_MAX]);
     }
 
@@ -334,14 +346,14 @@ impl Client {
     }
 }
 
-/// What a request asks for.
+/// The parsed request.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
-    /// It has not ended.
+    /// It is incomplete.
     Nothing,
-    /// What there is.
+    /// A known request.
     Wanted(Request),
-    /// Nothing that there is, and why.
+    /// An unknown request, with the error.
     Wrong(String),
 }
 
@@ -354,11 +366,11 @@ fn asked(request: &[u8]) -> Asked {
                 return Asked::Wanted(request);
             }
             let line = String::from_utf8_lossy(line).escape_debug().to_string();
-            let all = Request::ALL.map(|request| format!("`{}`", request.word())).join(" and ");
-            Asked::Wrong(format!("unknown request `{line}`; there are {all}"))
+            let all = Request::ALL.map(|request| format!("`{}`", request.word())).join(" or ");
+            Asked::Wrong(format!("unknown request `{line}`; expected {all}"))
         }
         _ if request.len() < REQUEST_BYTES_MAX => Asked::Nothing,
-        _ => Asked::Wrong(format!("a request is a line of less than {REQUEST_BYTES_MAX} bytes")),
+        _ => Asked::Wrong(format!("a request must be a line of less than {REQUEST_BYTES_MAX} bytes")),
     }
 }
 
@@ -370,13 +382,14 @@ impl Gathering {
         }
     }
 
-    /// What this worker has told.
+    /// The report of this worker.
     fn of<T: serde::de::DeserializeOwned>(&self, worker: &Worker) -> Option<T> {
         let (_, json) = self.told.iter().find(|(number, _)| *number == worker.role.number())?;
         serde_json::from_slice(json).ok()
     }
 
     fn stats(self, now_ms: u64, subject: &Subject<'_>) -> ServerStats {
+        let network = self.network.clone();
         let workers = subject.workers().map(|(generation, worker)| WorkerStats {
             generation: generation.number,
             state: generation.state.name().to_owned(),
@@ -393,6 +406,8 @@ impl Gathering {
             uptime_ms: now_ms.saturating_sub(subject.started_ms),
             settings: settings.unwrap_or_default(),
             states: self.states,
+            network,
+            store: subject.store,
             workers: workers.collect(),
             ..ServerStats::default()
         };
@@ -421,7 +436,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Those settings that are numbers, words or switches.
+/// The settings that are numbers, words or switches.
 fn single_values(settings: &crate::config::Settings) -> serde_json::Map<String, serde_json::Value> {
     let Ok(serde_json::Value::Object(mut all)) = serde_json::to_value(settings) else {
         return serde_json::Map::new();

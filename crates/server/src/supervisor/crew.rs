@@ -1,4 +1,4 @@
-//! The processes that a generation is made of: roles with their control channels, and helpers on their way.
+//! The processes of a generation: roles with their control channels, and helpers that are starting.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,21 +9,22 @@ use flash_prompt::epoll::Epoll;
 use flash_prompt::{channel, clock};
 use flash_waiting::process;
 
-use super::outbox::{Outbox, Shared};
+use super::outbox::{self, Outbox, Shared};
 use super::roots::Roots;
 use super::starter::Starter;
+use super::store::SharedStore;
 use crate::sandbox::Role as Part;
 use flash_worker::control::InForce;
 use flash_worker::control::{CHANNEL_BYTES, Notice, Order, receive_notice};
 use flash_worker::protocol::MESSAGE_BYTES_MAX;
 
-/// How long a worker or a log writer may take to begin: generous, since a machine may be busy.
+/// Maximum time until a worker or a log writer is ready: generous, since a machine may be busy.
 const BEGIN_MS: u64 = 60_000;
-/// How long a helper may take to take its roots.
+/// Maximum time until a helper has read its roots.
 const HELPER_BEGIN_MS: u64 = 10_000;
-/// A worker or log writer that ends sooner than this after its start is started again after a pause.
+/// A worker or log writer that ends earlier than this after its start is restarted after a pause.
 const STEADY_MS: u64 = 1_000;
-/// That pause.
+/// The pause before such a restart.
 pub(super) const RESTART_PAUSE_MS: u64 = 1_000;
 
 /// A process with a control channel.
@@ -31,7 +32,7 @@ pub(super) const RESTART_PAUSE_MS: u64 = 1_000;
 pub(super) struct Role {
     pub(super) child: Child,
     pub(super) orders: Outbox,
-    /// What holds it to its part, once it has begun.
+    /// Its sandbox, once it is ready.
     pub(super) ready: Option<InForce>,
     pub(super) started_ms: u64,
 }
@@ -41,11 +42,11 @@ pub(super) struct Worker {
     pub(super) role: Role,
     pub(super) place: usize,
     pub(super) helpers: HashMap<u64, Child>,
-    /// Those of them that have not taken their roots yet.
+    /// The helpers that have not read their roots yet.
     pub(super) coming: Vec<Coming>,
 }
 
-/// A helper that takes its roots; its worker gets its channel then.
+/// A helper that reads its roots; its worker gets its channel afterwards.
 #[derive(Debug)]
 pub(super) struct Coming {
     pub(super) number: u64,
@@ -53,17 +54,17 @@ pub(super) struct Coming {
     deadline_ms: u64,
 }
 
-/// A worker that ended by itself.
+/// A worker that ended unexpectedly.
 #[derive(Debug)]
 pub(super) struct Death {
     pub(super) place: usize,
     pub(super) status: ExitStatus,
-    /// What it had said and nobody had heard yet.
+    /// Its messages that were not read yet.
     pub(super) last_words: Vec<String>,
 }
 
 impl Role {
-    /// Starts a process and gives it its settings. It is heard under `number`, once it is watched.
+    /// Starts a process and gives it its settings. Its events have the token `number`, once it is watched.
     pub(super) fn start(part: Part, settings_file: &Shared, number: u64) -> io::Result<Self> {
         let (ours, theirs) = channel::pair(CHANNEL_BYTES)?;
         let mut orders = Outbox::new(ours, number)?;
@@ -74,6 +75,29 @@ impl Role {
         Ok(Self { child, orders, ready: None, started_ms: clock::monotonic_ms() })
     }
 
+    /// Starts a process that needs only its settings, and watches it.
+    pub(super) fn start_watched(
+        part: Part,
+        settings_file: &Shared,
+        epoll: &Epoll,
+        numbers: &mut u64,
+    ) -> io::Result<Self> {
+        *numbers += 1;
+        let mut role = Self::start(part, settings_file, *numbers)?;
+        if let Err(e) = role.orders.watch(epoll) {
+            end(role.child);
+            return Err(e);
+        }
+        Ok(role)
+    }
+
+    /// Makes it finish its work and end.
+    pub(super) fn drain(&mut self) {
+        if self.orders.give(Order::Drain).is_err() {
+            process::kill(&self.child);
+        }
+    }
+
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -82,29 +106,29 @@ impl Role {
         self.orders.number()
     }
 
-    /// Until when it must have begun; None if it has.
+    /// The deadline until which it must be ready; None if it is.
     pub(super) fn begin_ms(&self) -> Option<u64> {
         self.ready.is_none().then_some(self.started_ms + BEGIN_MS)
     }
 
-    /// Ends it when it has not begun in time. True the first time.
+    /// Kills it if it is not ready in time. True the first time.
     pub(super) fn give_up_late(&mut self, now_ms: u64) -> bool {
         let is_late = self.begin_ms().is_some_and(|ms| ms <= now_ms);
         if is_late {
             process::kill(&self.child);
-            // It is not found late again before it is reaped.
+            // Otherwise it would be found late again before it is reaped.
             self.started_ms = now_ms;
         }
         is_late
     }
 
-    /// When this process, which has just ended, is started again: after a pause if it did not live long.
+    /// The restart time of this process, which has just ended: after a pause if it lived only briefly.
     pub(super) fn restart_ms(&self) -> u64 {
         let now_ms = clock::monotonic_ms();
         if now_ms >= self.started_ms + STEADY_MS { now_ms } else { now_ms + RESTART_PAUSE_MS }
     }
 
-    /// What it had said and nobody had heard yet.
+    /// Its messages that were not read yet.
     pub(super) fn last_words(&self) -> Vec<String> {
         let mut words = Vec::new();
         while let Ok(notice) = receive_notice(self.orders.channel()) {
@@ -116,25 +140,36 @@ impl Role {
     }
 }
 
+/// The things that a helper needs before it begins.
+#[derive(Clone, Copy)]
+pub(super) struct HelperNeeds<'a> {
+    pub(super) settings_file: &'a Shared,
+    pub(super) roots: &'a Roots,
+    pub(super) store: Option<&'a SharedStore>,
+}
+
 impl Worker {
     pub(super) fn new(role: Role, place: usize) -> Self {
         Self { role, place, helpers: HashMap::new(), coming: Vec::new() }
     }
 
-    /// Starts a helper and gives it what it needs.
+    /// Starts a helper and sends it everything that it needs.
     pub(super) fn start_helper(
         &mut self,
         number: u64,
-        settings_file: &Shared,
-        roots: &Roots,
+        needs: HelperNeeds<'_>,
         starter: &Starter,
     ) -> io::Result<()> {
         let (ours, theirs) = channel::pair(2 * MESSAGE_BYTES_MAX)?;
         let mut orders = Outbox::new(ours, number)?;
-        orders.give_at_start(Order::Settings(Arc::clone(settings_file)))?;
-        // A channel of many roots is emptied while it is filled, so the helper is there first.
+        orders.give_at_start(Order::Settings(Arc::clone(needs.settings_file)))?;
+        // The channel may be too small for many roots, so the helper must already read it.
         let child = starter.start(theirs)?;
-        if let Err(e) = roots.give(&mut orders).and_then(|()| orders.give_at_start(Order::Begin)) {
+        let mut told = needs.roots.give(&mut orders);
+        if let Some(store) = needs.store {
+            told = told.and_then(|()| store.borrow_mut().give_filler(&mut orders, 1));
+        }
+        if let Err(e) = told.and_then(|()| orders.give_at_start(Order::Begin)) {
             end(child);
             return Err(e);
         }
@@ -144,8 +179,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Goes on with the orders that wait, and hands over the helpers that have taken theirs. Gives what the
-    /// operator should know.
+    /// Continues sending orders, and hands over the helpers that have read theirs. Returns messages for the operator.
     pub(super) fn go_on(&mut self, now_ms: u64, epoll: &Epoll) -> Vec<String> {
         let mut news = Vec::new();
         for mut coming in std::mem::take(&mut self.coming) {
@@ -164,9 +198,9 @@ impl Worker {
                         self.coming.push(coming);
                         continue;
                     }
-                    "it cannot be watched".to_owned()
+                    "cannot watch its channel".to_owned()
                 }
-                Ok(()) => format!("it did not begin within {} s", HELPER_BEGIN_MS / 1_000),
+                Ok(()) => format!("it was not ready within {} s", HELPER_BEGIN_MS / 1_000),
                 Err(e) => e.to_string(),
             };
             self.helpers.get(&coming.number).into_iter().for_each(process::kill);
@@ -176,23 +210,21 @@ impl Worker {
         news
     }
 
-    /// When it wants attention.
+    /// The next deadline.
     pub(super) fn next_ms(&self) -> Option<u64> {
         self.coming.iter().map(|coming| coming.deadline_ms).chain(self.role.begin_ms()).min()
     }
 }
 
-/// Gives a worker and the log writer the two ends of a channel.
+/// Connects a worker with the log writer.
 pub(super) fn connect_log(log: &mut Role, worker: &mut Role) -> io::Result<()> {
-    let (to_log, from_worker) = channel::pair(8 * flash_worker::BATCH_BYTES_MAX)?;
-    log.orders.give_at_start(Order::Log(Arc::new(from_worker)))?;
-    worker.orders.give_at_start(Order::Log(Arc::new(to_log)))
+    outbox::link(&mut log.orders, &mut worker.orders, Order::Log, 8 * flash_worker::BATCH_BYTES_MAX)
 }
 
-/// Ends a process that could not be told what it needs.
+/// Kills a process that could not be sent its orders.
 pub(super) fn end(mut child: Child) {
     process::kill(&child);
-    // It is in no call yet that could hang.
+    // It is not yet in a call that could hang.
     let _ = child.wait();
 }
 

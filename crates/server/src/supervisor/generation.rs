@@ -1,66 +1,75 @@
-//! The processes of one configuration: its workers, their helpers, and its log writer.
+//! The processes of one configuration: its workers, their helpers, its gateway and its log writer.
 
+use std::cell::RefCell;
 use std::io;
 use std::process::Child;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use flash_prompt::clock;
 use flash_prompt::epoll::Epoll;
 use flash_waiting::{file, process};
 
-use super::crew::{Death, RESTART_PAUSE_MS, Role, Worker, connect_log, end, has_ended};
+use super::crew::{Death, HelperNeeds, RESTART_PAUSE_MS, Role, Worker, connect_log, end, has_ended};
+use super::gateway::Gateway;
 use super::logs::{Ended as LogEnd, Logs};
-use super::outbox::Shared;
+use super::outbox::{Outbox, Shared};
 use super::roots::Roots;
 use super::sockets::Sockets;
 use super::starter::Starter;
+use super::store::{HotList, SharedStore, Store};
+use super::uplink::{Uplink, UplinkPlaces};
 use crate::architecture;
-use crate::config::{LogFormat, Settings};
+use crate::config::{CacheMemory, LogFormat, Settings};
 use crate::role::STALE_ROOT;
 use crate::sandbox::Role as Part;
 use flash_worker::control::InForce;
 use flash_worker::control::Order;
 
-/// How long the log writer may take for the last lines once its workers are gone.
+/// Maximum time of the log writer for the last lines after its workers are gone.
 const LAST_LINES_MS: u64 = 2_000;
-/// Helper processes of a worker for each that may be at work: as many again may be ending, some of
-/// them hung in the kernel.
+/// Helper processes of a worker per busy helper: the same number may be ending, some of them hung in the kernel.
 const PROCESSES_PER_HELPER: usize = 2;
 
-/// Where a generation stands.
+/// The state of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Not every worker has begun.
+    /// Not every worker is ready.
     Starting,
     /// It accepts connections.
     Serving,
-    /// It finishes what is under way, until then if there is a limit.
+    /// It finishes open requests, until the deadline if there is one.
     Draining { deadline_ms: Option<u64> },
 }
 
 /// The processes of one configuration.
 #[derive(Debug)]
 pub(super) struct Generation {
-    /// Counts the configurations, from 1.
+    /// The number of the configuration, from 1.
     pub(super) number: u64,
     pub(super) settings: Settings,
     settings_file: Shared,
     pub(super) roots: Roots,
-    /// A helper has met a root that is gone, or lacked one.
+    /// None if its settings want none.
+    store: Option<SharedStore>,
+    /// None if the uplink has no known rate.
+    uplink: Option<UplinkPlaces>,
+    /// Whether a helper found a root gone or missing.
     pub(super) root_is_stale: bool,
     pub(super) state: State,
     pub(super) workers: Vec<Worker>,
-    /// Places whose worker is to be started, and when.
+    /// Places whose worker must be started, and the times.
     restarts: Vec<(usize, u64)>,
     pub(super) logs: Logs,
-    /// Helpers of workers that are gone, until they are.
+    pub(super) gateway: Gateway,
+    /// Helpers whose workers are gone, until they end too.
     orphans: Vec<Child>,
-    /// Every process was killed: their ends are no news.
+    /// Whether every process was killed: then their ends are not reported.
     pub(super) killed: bool,
 }
 
 impl State {
-    /// What it is called.
+    /// The word for it.
     pub(super) fn name(self) -> &'static str {
         match self {
             State::Starting => "starting",
@@ -71,25 +80,48 @@ impl State {
 }
 
 impl Generation {
-    /// Starts the processes of `settings`. Gives what the operator should know of the roots.
+    /// Starts the processes of `settings`. Returns messages for the operator about the roots. `store` and `uplink` are
+    /// those of an earlier generation, if there is one.
     pub(super) fn start(
-        settings: Settings,
-        sockets: &Sockets,
+        mut settings: Settings,
+        (sockets, store, uplink): (&Sockets, &mut Option<SharedStore>, &mut Option<Uplink>),
         epoll: &Epoll,
         numbers: &mut u64,
     ) -> io::Result<(Generation, Vec<String>)> {
-        let (roots, news) = Roots::open(&settings.sites, epoll, numbers)?;
-        let settings_file = Arc::new(file::memory_file(settings.to_toml().as_bytes())?);
+        let (roots, mut news) = Roots::open(&settings.sites, epoll, numbers)?;
+        let mut settings_file = Arc::new(file::memory_file(settings.to_toml().as_bytes())?);
+        if settings.cache_memory.bytes_max() > 0 && store.is_none() {
+            let hot_list = HotList::of(&settings)?;
+            match Store::begin(&settings, &settings_file, hot_list, epoll, numbers) {
+                Ok(new) => *store = Some(Rc::new(RefCell::new(new))),
+                Err(e) => {
+                    news.push(format!(
+                        "serves without the store: {e}; set cache_memory = 0 to turn the store off"
+                    ));
+                    settings.cache_memory = CacheMemory::Fixed { bytes: 0, asked_bytes: 0 };
+                    settings_file = Arc::new(file::memory_file(settings.to_toml().as_bytes())?);
+                }
+            }
+        }
+        let store = store.clone().filter(|_| settings.cache_memory.bytes_max() > 0);
+        let has_uplink = settings.schedule.egress_bits_per_s > 0;
+        if has_uplink && uplink.is_none() {
+            *uplink = Some(Uplink::new()?);
+        }
+        let uplink = uplink.as_mut().filter(|_| has_uplink).map(Uplink::places).transpose()?;
         let mut generation = Generation {
             number: 1,
             settings,
             settings_file,
             roots,
+            store,
+            uplink,
             root_is_stale: false,
             state: State::Starting,
             workers: Vec::new(),
             restarts: Vec::new(),
             logs: Logs::default(),
+            gateway: Gateway::default(),
             orphans: Vec::new(),
             killed: false,
         };
@@ -98,6 +130,7 @@ impl Generation {
             Err(e) => {
                 generation.workers.drain(..).for_each(|worker| end(worker.role.child));
                 generation.logs.end();
+                generation.gateway.end();
                 Err(e)
             }
         }
@@ -107,11 +140,14 @@ impl Generation {
         if self.settings.log.format != LogFormat::Off {
             self.logs.start(&self.settings_file, epoll, numbers)?;
         }
+        if self.settings.routes().next().is_some() {
+            self.gateway.start(&self.settings_file, epoll, numbers)?;
+        }
         (0..architecture::processes(&self.settings))
             .try_for_each(|place| self.start_worker(place, sockets, epoll, numbers))
     }
 
-    /// Starts a worker. It is told what it needs as it takes it: nobody waits for that.
+    /// Starts a worker. Its orders are sent as it reads them; the supervisor does not wait.
     fn start_worker(
         &mut self,
         place: usize,
@@ -127,6 +163,14 @@ impl Generation {
         let mut listeners = listeners.into_iter().map(|listener| Order::Listener(Arc::new(listener)));
         told = told.and_then(|()| listeners.try_for_each(|order| role.orders.give_at_start(order)));
         told = told.and_then(|()| log.map_or(Ok(()), |log| connect_log(log, &mut role)));
+        told = told.and_then(|()| self.gateway.connect(&mut role));
+        if let Some(store) = &self.store {
+            let fillers = architecture::fills_at_once(&self.settings);
+            told = told.and_then(|()| store.borrow_mut().give_worker(&mut role.orders, fillers));
+        }
+        if let Some(uplink) = &self.uplink {
+            told = told.and_then(|()| uplink.give(place, &mut role.orders));
+        }
         told = told.and_then(|()| role.orders.give_at_start(Order::Begin));
         match told.and_then(|()| role.orders.watch(epoll)) {
             Ok(()) => self.workers.push(Worker::new(role, place)),
@@ -138,14 +182,32 @@ impl Generation {
         Ok(())
     }
 
-    /// Whether every worker has begun, and the log writer, if there is one.
+    /// Whether every worker, and the gateway and the log writer if there are any, are ready.
     pub(super) fn is_ready(&self) -> bool {
-        self.workers.iter().all(|w| w.role.ready.is_some()) && self.logs.is_ready()
+        self.workers.iter().all(|w| w.role.ready.is_some()) && self.gateway.is_ready() && self.logs.is_ready()
     }
 
-    /// What holds the workers to their part, once they have begun.
+    /// The sandbox of the workers, once they are ready.
     pub(super) fn in_force(&self) -> Option<InForce> {
         self.workers.first().and_then(|worker| worker.role.ready)
+    }
+
+    /// The outboxes of the workers that use the store, and the number of blocks that each fills at once.
+    pub(super) fn knowing_store(&mut self) -> impl Iterator<Item = (&mut Outbox, usize)> {
+        let workers = if self.store.is_some() { self.workers.as_mut_slice() } else { &mut [] };
+        let fillers = architecture::fills_at_once(&self.settings);
+        workers.iter_mut().map(move |worker| (&mut worker.role.orders, fillers))
+    }
+
+    /// The processes that fill the store.
+    pub(super) fn filler_pids(&self) -> impl Iterator<Item = u32> {
+        let workers = if architecture::fills_at_once(&self.settings) > 0 { usize::MAX } else { 0 };
+        self.helper_pids().chain(self.worker_pids().take(workers))
+    }
+
+    /// Resizes the store to its settings, when it takes effect.
+    pub(super) fn size_store(&self, store: &SharedStore) {
+        store.borrow_mut().resize(&self.settings, &self.settings_file);
     }
 
     /// The processes of the workers.
@@ -153,7 +215,7 @@ impl Generation {
         self.workers.iter().map(|worker| worker.role.pid())
     }
 
-    /// The processes of the helpers, also of those whose workers are gone.
+    /// The processes of the helpers, including those whose workers are gone.
     pub(super) fn helper_pids(&self) -> impl Iterator<Item = u32> {
         let helpers = self.workers.iter().flat_map(|worker| worker.helpers.values());
         helpers.chain(&self.orphans).map(Child::id)
@@ -161,25 +223,29 @@ impl Generation {
 
     /// All processes that it waits for.
     pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
-        let log = self.logs.roles().map(Role::pid);
-        self.worker_pids().chain(self.helper_pids()).chain(log).chain(self.roots.pids())
+        let others = self.gateway.role.iter().chain(self.logs.roles()).map(Role::pid);
+        self.worker_pids().chain(self.helper_pids()).chain(others).chain(self.roots.pids())
     }
 
     pub(super) fn has_role(&self, number: u64) -> bool {
-        self.workers
-            .iter()
-            .map(|worker| &worker.role)
-            .chain(self.logs.roles())
-            .any(|role| role.number() == number)
+        let workers = self.workers.iter().map(|worker| &worker.role);
+        workers.chain(&self.gateway.role).chain(self.logs.roles()).any(|role| role.number() == number)
     }
 
     pub(super) fn role_mut(&mut self, number: u64) -> Option<&mut Role> {
         let workers = self.workers.iter_mut().map(|worker| &mut worker.role);
-        workers.chain(self.logs.roles_mut()).find(|role| role.number() == number)
+        let others = self.gateway.role.iter_mut().chain(self.logs.roles_mut());
+        workers.chain(others).find(|role| role.number() == number)
     }
 
-    pub(super) fn place_of(&self, number: u64) -> Option<usize> {
-        self.workers.iter().find(|worker| worker.role.number() == number).map(|worker| worker.place)
+    /// The name of the role with this number, for messages.
+    pub(super) fn name_of(&self, number: u64) -> String {
+        let worker = self.workers.iter().find(|worker| worker.role.number() == number);
+        let is_gateway = self.gateway.role.as_ref().is_some_and(|role| role.number() == number);
+        worker.map_or_else(
+            || if is_gateway { "the gateway" } else { "log writer" }.to_owned(),
+            |worker| format!("worker {}", worker.place),
+        )
     }
 
     /// Starts a helper for a worker that wants one.
@@ -194,20 +260,24 @@ impl Generation {
         *numbers += 1;
         let started = if worker.helpers.len() >= processes_max {
             Err(io::Error::other(format!(
-                "there are {processes_max} already, some of them hung in the kernel"
+                "{processes_max} helper processes exist already, and some of them hang in the kernel"
             )))
         } else {
-            worker.start_helper(*numbers, &self.settings_file, &self.roots, starter)
+            let what = HelperNeeds {
+                settings_file: &self.settings_file,
+                roots: &self.roots,
+                store: self.store.as_ref(),
+            };
+            worker.start_helper(*numbers, what, starter)
         };
         started.map_err(|e| {
-            // One that does not hear it does not hear of helpers, either.
+            // A worker that does not receive this does not receive helpers either.
             let _ = worker.role.orders.give(Order::NoHelper);
             io::Error::new(e.kind(), format!("cannot start a helper: {e}"))
         })
     }
 
-    /// Goes on with orders that wait for room, and gives up processes that do not begin. Gives what the
-    /// operator should know.
+    /// Continues sending orders, and kills processes that are not ready in time. Returns messages for the operator.
     pub(super) fn go_on(&mut self, now_ms: u64, epoll: &Epoll) -> Vec<String> {
         let mut news = Vec::new();
         for worker in &mut self.workers {
@@ -218,21 +288,23 @@ impl Generation {
                     .map(|text| format!("worker {}: {text}", worker.place)),
             );
         }
-        let workers = self.workers.iter_mut().map(|worker| (Some(worker.place), &mut worker.role));
-        for (place, role) in workers.chain(self.logs.roles_mut().map(|log| (None, log))) {
-            let who = place.map_or("the log writer".to_owned(), |place| format!("worker {place}"));
+        let workers = self.workers.iter_mut();
+        let workers = workers.map(|worker| (format!("worker {}", worker.place), &mut worker.role));
+        let gateway = self.gateway.role.iter_mut().map(|role| ("the gateway".to_owned(), role));
+        let logs = self.logs.roles_mut().map(|log| ("the log writer".to_owned(), log));
+        for (who, role) in workers.chain(gateway).chain(logs) {
             if let Err(e) = role.orders.go_on().and_then(|()| role.orders.watch(epoll)) {
-                news.push(format!("{who} cannot be given its orders, and is ended: {e}"));
+                news.push(format!("killing {who}: cannot send it orders: {e}"));
                 process::kill(&role.child);
             }
             if role.give_up_late(now_ms) {
-                news.push(format!("{who} did not begin in time, and is ended"));
+                news.push(format!("killing {who}: it was not ready in time"));
             }
         }
         news
     }
 
-    /// Ends a helper that its worker has given up.
+    /// Kills a helper that its worker has given up.
     pub(super) fn end_helper(&mut self, number: u64, helper: u64) {
         let worker = self.workers.iter().find(|worker| worker.role.number() == number);
         if let Some(child) = worker.and_then(|worker| worker.helpers.get(&helper)) {
@@ -240,7 +312,7 @@ impl Generation {
         }
     }
 
-    /// Takes note of every process that has ended, and gives the workers among them.
+    /// Reaps every process that has ended, and returns the workers among them.
     pub(super) fn reap(&mut self) -> Vec<Death> {
         self.orphans.retain_mut(|child| !has_ended(child));
         let mut deaths = Vec::new();
@@ -256,6 +328,7 @@ impl Generation {
                 continue;
             };
             let worker = self.workers.swap_remove(place);
+            self.uplink.iter().for_each(|uplink| uplink.clear(worker.place));
             for helper in worker.helpers.into_values() {
                 process::kill(&helper);
                 self.orphans.push(helper);
@@ -268,21 +341,21 @@ impl Generation {
         deaths
     }
 
-    /// Takes note of log writers that have ended, and of one that has begun to take another's place.
+    /// Reaps log writers, and switches to a new one that is ready.
     pub(super) fn reap_logs(&mut self) -> io::Result<Option<LogEnd>> {
         self.logs.take_over(&mut self.workers)?;
         Ok(self.logs.reap(self.state == State::Serving))
     }
 
-    /// Starts a log writer that opens its file anew, since the one at work cannot.
+    /// Starts another log writer that reopens the file, because the current one cannot.
     pub(super) fn replace_log(&mut self, epoll: &Epoll, numbers: &mut u64) -> io::Result<()> {
         if self.state != State::Serving {
-            return Err(io::Error::other("its configuration is not in force"));
+            return Err(io::Error::other("its configuration is no longer in force"));
         }
         self.logs.start_next(&self.settings_file, epoll, numbers)
     }
 
-    /// Starts the log writer again when its time has come.
+    /// Restarts the log writer when its time has come.
     pub(super) fn restart_log_when_due(
         &mut self,
         now_ms: u64,
@@ -292,7 +365,17 @@ impl Generation {
         self.logs.restart_when_due(now_ms, &mut self.workers, &self.settings_file, (epoll, numbers))
     }
 
-    /// Starts workers whose time has come again.
+    /// Restarts the gateway when its time has come.
+    pub(super) fn restart_gateway_when_due(
+        &mut self,
+        now_ms: u64,
+        epoll: &Epoll,
+        numbers: &mut u64,
+    ) -> io::Result<()> {
+        self.gateway.restart_when_due(now_ms, &mut self.workers, &self.settings_file, (epoll, numbers))
+    }
+
+    /// Restarts workers whose time has come.
     pub(super) fn restart_workers(
         &mut self,
         now_ms: u64,
@@ -312,7 +395,7 @@ impl Generation {
         result
     }
 
-    /// When this generation wants attention, in milliseconds of the monotonic clock.
+    /// The next deadline of this generation, in milliseconds of the monotonic clock.
     pub(super) fn next_ms(&self) -> Option<u64> {
         let deadline = match self.state {
             State::Draining { deadline_ms } => deadline_ms,
@@ -322,39 +405,37 @@ impl Generation {
         let check = (self.state == State::Serving).then(|| self.roots.next_ms());
         restarts
             .chain(self.logs.next_ms())
+            .chain(self.gateway.next_ms())
             .chain(check)
             .chain(self.workers.iter().filter_map(Worker::next_ms))
             .chain(deadline)
             .min()
     }
 
-    /// Has the workers finish what is under way, at a stop.
+    /// Drains the workers for a stop.
     pub(super) fn stop(&mut self, now_ms: u64) {
         self.drain(Some(now_ms + self.settings.shutdown_timeout_ms));
     }
 
-    /// Has the workers finish what is under way for the next configuration.
+    /// Drains the workers for the next configuration.
     pub(super) fn give_way(&mut self, now_ms: u64) {
         let limit_ms = Some(self.settings.reload_timeout_ms).filter(|ms| *ms > 0);
         self.drain(limit_ms.map(|ms| now_ms + ms));
     }
 
     fn drain(&mut self, deadline_ms: Option<u64>) {
-        // One that was killed has its own.
+        // A killed generation has its own deadline.
         if !self.killed {
             self.state = State::Draining { deadline_ms };
         }
         self.restarts.clear();
         self.logs.drain();
-        for role in self.workers.iter_mut().map(|worker| &mut worker.role) {
-            if role.orders.give(Order::Drain).is_err() {
-                process::kill(&role.child);
-            }
-        }
+        self.gateway.drain();
+        self.workers.iter_mut().for_each(|worker| worker.role.drain());
     }
 
-    /// Ends every process at once; the log writer only when it has outlived its workers. Workers that a kill
-    /// does not end have helper threads that hang in the kernel: the second time they are left to it.
+    /// Kills every process at once, and the log writer only after its workers. Workers that survive have helper
+    /// threads that hang in the kernel: the second call abandons them.
     pub(super) fn kill(&mut self) {
         if std::mem::replace(&mut self.killed, true) {
             self.workers.clear();
@@ -363,6 +444,7 @@ impl Generation {
         if self.workers.is_empty() {
             self.logs.kill();
         }
+        self.gateway.kill();
         for worker in &self.workers {
             process::kill(&worker.role.child);
             worker.helpers.values().for_each(process::kill);
@@ -370,7 +452,7 @@ impl Generation {
         self.orphans.iter().for_each(process::kill);
     }
 
-    /// Whether it finishes what is under way, and may go on with it.
+    /// Whether it finishes open requests and may continue.
     pub(super) fn drains(&self) -> bool {
         !self.killed && matches!(self.state, State::Draining { .. })
     }
@@ -385,8 +467,8 @@ impl Generation {
         self.workers.is_empty() && self.restarts.is_empty()
     }
 
-    /// Whether the log writer, too, has written its last line and ended.
+    /// Whether the gateway has also ended, and the log writer has written its last line and ended.
     pub(super) fn is_gone(&self) -> bool {
-        self.is_over() && self.logs.is_empty()
+        self.is_over() && self.gateway.role.is_none() && self.logs.is_empty()
     }
 }

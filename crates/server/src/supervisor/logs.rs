@@ -1,8 +1,8 @@
-//! The log writers of a generation: the one that the workers send their lines to, the one that is to follow it,
-//! and those that still write the last lines of before.
+//! The log writers of a generation: the current one, its successor while that starts, and earlier ones that still write their
+//! last lines.
 //!
-//! A log writer can open its file again only in the folders that it was started with: the sandbox sees to that.
-//! Where the folder was replaced, another log writer takes its place.
+//! The sandbox lets a log writer reopen its file only in the folders that it was started with. If the folder was replaced,
+//! another log writer takes its place.
 
 use std::io;
 
@@ -14,60 +14,60 @@ use super::outbox::Shared;
 use crate::sandbox::Role as Part;
 use flash_worker::control::Order;
 
-/// Log writers that write last lines while another one is at work; of more, the oldest is ended.
+/// Maximum log writers that write last lines beside the current one; one more ends the oldest.
 const OLD_MAX: usize = 4;
 
 /// The log writers of a generation.
 #[derive(Debug, Default)]
 pub(super) struct Logs {
     pub(super) current: Option<Role>,
-    /// Starts because the current one could not open its file again.
+    /// The successor, which starts because the current one could not reopen its file.
     next: Option<Role>,
-    /// Told to end once their last lines are written, in the order of their start.
+    /// Log writers that end after their last lines, in the order of their start.
     old: Vec<Role>,
-    /// When the current one, which has ended, is to be started again.
+    /// The restart time of the current one, which has ended.
     restart_ms: Option<u64>,
 }
 
-/// What has become of a log writer.
+/// The end of a log writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The one at work has ended although it is needed.
+    /// The current one has ended unexpectedly.
     Current,
-    /// One that was to take its place did not begin.
+    /// The successor was not ready.
     Next,
 }
 
 impl Logs {
     /// Starts the first one.
     pub(super) fn start(&mut self, settings: &Shared, epoll: &Epoll, numbers: &mut u64) -> io::Result<()> {
-        self.current = Some(start_role(settings, epoll, numbers)?);
+        self.current = Some(Role::start_watched(Part::Log, settings, epoll, numbers)?);
         Ok(())
     }
 
-    /// All there are.
+    /// All log writers.
     pub(super) fn roles(&self) -> impl Iterator<Item = &Role> {
         self.current.iter().chain(&self.next).chain(&self.old)
     }
 
-    /// All there are, to be given orders.
+    /// All log writers, to send them orders.
     pub(super) fn roles_mut(&mut self) -> impl Iterator<Item = &mut Role> {
         self.current.iter_mut().chain(&mut self.next).chain(&mut self.old)
     }
 
-    /// Whether the one at work has begun, if there is one.
+    /// Whether the current one, if there is one, is ready.
     pub(super) fn is_ready(&self) -> bool {
         self.current.as_ref().is_none_or(|log| log.ready.is_some())
     }
 
-    /// Has the file opened again.
+    /// Makes the current one reopen its file.
     ///
-    /// Errors: it does not take its orders.
+    /// Errors: it does not read its control channel.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         self.current.iter_mut().chain(&mut self.next).try_for_each(|log| log.orders.give(Order::Reopen))
     }
 
-    /// Starts one that opens the file anew, since the one at work cannot. It takes over when it has begun.
+    /// Starts a successor that opens the file, because the current one cannot. It takes over when it is ready.
     pub(super) fn start_next(
         &mut self,
         settings: &Shared,
@@ -75,19 +75,17 @@ impl Logs {
         numbers: &mut u64,
     ) -> io::Result<()> {
         if self.next.is_none() {
-            self.next = Some(start_role(settings, epoll, numbers)?);
+            self.next = Some(Role::start_watched(Part::Log, settings, epoll, numbers)?);
         }
         Ok(())
     }
 
-    /// Has the next one take over if it has begun. The one before it writes what it was sent, and ends.
+    /// Switches to the successor if it is ready. The previous one writes its pending lines and ends.
     pub(super) fn take_over(&mut self, workers: &mut [Worker]) -> io::Result<()> {
         let Some(mut next) = self.next.take_if(|next| next.ready.is_some()) else { return Ok(()) };
         let connected = workers.iter_mut().try_for_each(|worker| connect_log(&mut next, &mut worker.role));
         if let Some(mut old) = self.current.replace(next) {
-            if old.orders.give(Order::Drain).is_err() {
-                process::kill(&old.child);
-            }
+            old.drain();
             self.old.push(old);
         }
         self.restart_ms = None;
@@ -97,7 +95,7 @@ impl Logs {
         connected
     }
 
-    /// Takes note of those that have ended; the one at work is started again if it is `needed`.
+    /// Reaps log writers; the current one is restarted if it is `needed`.
     pub(super) fn reap(&mut self, needed: bool) -> Option<Ended> {
         self.old.retain_mut(|log| !has_ended(&mut log.child));
         if self.next.as_mut().is_some_and(|log| has_ended(&mut log.child)) {
@@ -109,7 +107,7 @@ impl Logs {
         Some(Ended::Current)
     }
 
-    /// Starts the one at work again when its time has come, and connects every worker to it.
+    /// Restarts the current one when its time has come, and connects every worker to it.
     pub(super) fn restart_when_due(
         &mut self,
         now_ms: u64,
@@ -121,7 +119,7 @@ impl Logs {
             return Ok(());
         }
         self.restart_ms = None;
-        let restarted = start_role(settings, epoll, numbers).and_then(|mut log| {
+        let restarted = Role::start_watched(Part::Log, settings, epoll, numbers).and_then(|mut log| {
             let connected = workers.iter_mut().try_for_each(|worker| connect_log(&mut log, &mut worker.role));
             self.current = Some(log);
             connected
@@ -132,26 +130,22 @@ impl Logs {
         restarted
     }
 
-    /// Has them end when the lines of the workers that there are have come.
+    /// Makes them end after the lines of the current workers.
     pub(super) fn drain(&mut self) {
         self.restart_ms = None;
         if let Some(next) = self.next.take() {
             end(next.child);
         }
-        for log in self.roles_mut() {
-            if log.orders.give(Order::Drain).is_err() {
-                process::kill(&log.child);
-            }
-        }
+        self.roles_mut().for_each(Role::drain);
     }
 
-    /// Ends those that could not be told what they need, and waits for it.
+    /// Kills those that could not be sent their orders, and waits for their end.
     pub(super) fn end(&mut self) {
         let logs = [self.current.take(), self.next.take()].into_iter().flatten();
         logs.chain(self.old.drain(..)).for_each(|log| end(log.child));
     }
 
-    /// Ends all at once.
+    /// Kills all at once.
     pub(super) fn kill(&self) {
         self.roles().for_each(|log| process::kill(&log.child));
     }
@@ -161,18 +155,8 @@ impl Logs {
         self.roles().next().is_none()
     }
 
-    /// When they want attention.
+    /// The next deadline.
     pub(super) fn next_ms(&self) -> Option<u64> {
         self.roles().filter_map(Role::begin_ms).chain(self.restart_ms).min()
     }
-}
-
-fn start_role(settings: &Shared, epoll: &Epoll, numbers: &mut u64) -> io::Result<Role> {
-    *numbers += 1;
-    let mut role = Role::start(Part::Log, settings, *numbers)?;
-    if let Err(e) = role.orders.watch(epoll) {
-        end(role.child);
-        return Err(e);
-    }
-    Ok(role)
 }

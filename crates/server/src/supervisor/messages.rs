@@ -1,7 +1,7 @@
-//! Messages for the operator and start lines, on their way to standard error and standard output.
+//! Messages for the operator on standard error, and start lines on standard output.
 //!
-//! The supervisor's loop calls it. A pipe that nobody reads makes a write to it wait, so threads write, and
-//! the loop only queues: a message that finds no room is dropped and counted.
+//! The supervisor's loop calls it. A write to a pipe that nobody reads would block, so threads write, and the loop only queues: a
+//! message that does not fit in the queue is dropped and counted.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Messages that wait to be written to one place.
+/// Maximum queued messages per output.
 const WAITING_MAX: usize = 256;
-/// The longest message; the rest is cut.
+/// Maximum length of a message; the rest is cut.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// How long the last messages may take at the end, all together.
+/// Maximum time for all last messages.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// A place that takes nothing at the moment and does not make a write wait is tried again after this.
+/// Time before another try on an output that takes nothing now and does not block.
 const FULL_PAUSE: Duration = Duration::from_millis(50);
 
-/// Where an operator reads.
+/// The outputs for the operator.
 #[derive(Debug)]
 pub(super) struct Messages {
     errors: Outlet,
@@ -27,7 +27,7 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Starts the threads. They have the signals and rights of the calling one: call it when those are settled.
+    /// Starts the threads. They inherit the signals and rights of the calling thread, so these must be set before.
     pub(super) fn start() -> io::Result<Self> {
         Ok(Self {
             errors: Outlet::start("messages", io::stderr())?,
@@ -35,22 +35,22 @@ impl Messages {
         })
     }
 
-    /// Says something on standard error.
+    /// Prints a message on standard error.
     pub(super) fn say(&self, message: &str) {
         self.errors.push(format!("flash: {message}"));
     }
 
-    /// Puts a text that is made already on standard error.
+    /// Prints a formatted text on standard error.
     pub(super) fn show(&self, text: String) {
         self.errors.push(text);
     }
 
-    /// Puts a line on standard output.
+    /// Prints a line on standard output.
     pub(super) fn print(&self, line: String) {
         self.output.push(line);
     }
 
-    /// Waits until all is written, or for a moment.
+    /// Waits briefly until all messages are written.
     pub(super) fn finish(self) {
         let deadline = Instant::now() + LAST_WORDS;
         self.errors.finish(deadline);
@@ -58,7 +58,7 @@ impl Messages {
     }
 }
 
-/// One place, its thread and its queue.
+/// One output, with its thread and its queue.
 #[derive(Debug)]
 struct Outlet {
     queue: SyncSender<String>,
@@ -97,20 +97,20 @@ impl Outlet {
     }
 }
 
-/// The thread's work, until the queue is closed and empty.
+/// The loop of the thread, until the queue is closed and empty.
 fn write_all(messages: &Receiver<String>, dropped: &AtomicU64, mut out: impl Write) {
     while let Ok(first) = messages.recv() {
         write(&mut out, &first);
-        // Those dropped came after all that waited then.
+        // The dropped messages came after all that were queued then.
         messages.try_iter().for_each(|text| write(&mut out, &text));
         let count = dropped.swap(0, Ordering::Relaxed);
         if count > 0 {
-            write(&mut out, &format!("flash: {count} messages were dropped here: nobody read in time\n"));
+            write(&mut out, &format!("flash: dropped {count} messages here: their reader was too slow\n"));
         }
     }
 }
 
-/// Writes all of it, unless nobody can read it any more.
+/// Writes the whole text, unless its reader is gone.
 fn write(out: &mut impl Write, text: &str) {
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// Somebody who reads only as long as nobody holds the lock.
+    /// A reader that reads only while the lock is free.
     #[derive(Clone, Default)]
     struct Reader(Arc<Mutex<Vec<u8>>>);
 
@@ -157,7 +157,7 @@ mod tests {
         let text = String::from_utf8(reader.0.lock().expect("the text").clone()).expect("text");
         let written = text.lines().filter(|line| line.starts_with("message ")).count();
         assert!((WAITING_MAX..=WAITING_MAX + 1).contains(&written), "{written}");
-        let told = format!("{} messages were dropped", sent - written);
+        let told = format!("dropped {} messages", sent - written);
         assert!(text.lines().last().is_some_and(|line| line.contains(&told)), "{told}");
     }
 

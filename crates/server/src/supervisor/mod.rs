@@ -1,9 +1,11 @@
-//! The supervisor: binds sockets, reads the configuration, starts and restarts the other
-//! roles, hears signals. It does no request work, so it may wait.
+//! The supervisor: binds sockets, reads the configuration, starts and restarts the other roles, and receives signals. It does no
+//! request work, so it may wait.
 
 mod control_socket;
 mod crew;
+mod gateway;
 mod generation;
+mod local_socket;
 mod logs;
 mod messages;
 mod outbox;
@@ -11,9 +13,11 @@ mod roots;
 mod sockets;
 mod start_line;
 mod starter;
+mod store;
+mod uplink;
 
 use std::io::{self, Write};
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 
 use flash_prompt::OwnedFd;
 use flash_prompt::clock;
@@ -21,9 +25,9 @@ use flash_prompt::epoll::{Epoll, Watch};
 use flash_waiting::process;
 use flash_waiting::sandbox::{VIOLATION_EXIT_CODE, privileges};
 use flash_waiting::signal::{self, Signal};
+use flash_waiting::systemd;
 
-use crate::architecture;
-use crate::config::{self, LogFormat, Settings, Sources};
+use crate::config::{self, BackendOptions, ConfigError, LogFormat, Settings, Sources};
 use control_socket::{ControlSocket, Subject};
 use crew::Death;
 use flash_worker::control::{Notice, receive_notice};
@@ -32,32 +36,54 @@ use logs::Ended as LogEnd;
 use messages::Messages;
 use sockets::Sockets;
 use starter::Starter;
+use store::SharedStore;
+use uplink::Uplink;
 
 const SIGNALS: u64 = 0;
-/// Where memory runs out, the supervisor is to go last: without it there is no server. Less than the shifts of
-/// the roles, which start from its own.
+/// When memory runs out, the supervisor is killed last: without it there is no server. Smaller than the shifts of the
+/// roles, which start from its value.
 const OOM_SCORE_SHIFT: i32 = -200;
-/// Old configurations that drain at once.
+/// Maximum old configurations that drain at once.
 const DRAINING_MAX: usize = 4;
 
-/// Runs a server until it is told to stop.
-pub(crate) fn serve(sources: Sources) -> ExitCode {
-    let settings = match sources.load() {
+/// The program that a supervisor runs, with the inputs of its settings.
+#[derive(Debug)]
+pub(crate) enum Program {
+    /// `flash serve`.
+    Serve(Sources),
+    /// `flash backend`.
+    Backend(BackendOptions),
+}
+
+impl Program {
+    /// Makes the settings. It may be called any number of times.
+    fn load(&self) -> Result<Settings, ConfigError> {
+        match self {
+            Program::Serve(sources) => sources.load(),
+            Program::Backend(options) => options.load(),
+        }
+    }
+}
+
+/// Runs a server until a signal stops it.
+pub(crate) fn serve(program: Program) -> ExitCode {
+    let settings = match program.load() {
         Ok(settings) => settings,
         Err(error) => {
             error.print();
             return ExitCode::FAILURE;
         }
     };
-    let (signals, messages) = match begin() {
+    let begun = Sockets::local(&settings).and_then(|sockets| Ok((sockets, begin()?)));
+    let (local, (signals, messages)) = match begun {
         Ok(begun) => begun,
         Err(e) => {
-            // Nobody may be reading any more.
+            // The reader of standard error may be gone.
             let _ = writeln!(io::stderr(), "flash: {e}");
             return ExitCode::FAILURE;
         }
     };
-    let started = Supervisor::start(sources, settings, signals, &messages);
+    let started = Supervisor::start(program, (settings, local), signals, &messages);
     let code = started.and_then(Supervisor::run).unwrap_or_else(|e| {
         messages.say(&e.to_string());
         ExitCode::FAILURE
@@ -66,12 +92,12 @@ pub(crate) fn serve(sources: Sources) -> ExitCode {
     code
 }
 
-/// Settles what all threads have from this one, then starts those that write messages.
+/// Sets everything that threads inherit, then starts those that write messages.
 fn begin() -> io::Result<(OwnedFd, Messages)> {
-    // Where it cannot, what it was given open is left to whoever started it.
+    // If this fails, inherited descriptors stay as they were.
     let _ = process::keep_descriptors_to_itself();
     process::raise_descriptor_limit()?;
-    // Where it may not, roles are still ended before it: they raise theirs.
+    // If this fails, roles are still killed first: they raise their own value.
     let _ = process::shift_oom_score(OOM_SCORE_SHIFT);
     privileges::narrow_supervisor()?;
     Ok((signal::watch()?, Messages::start()?))
@@ -79,54 +105,61 @@ fn begin() -> io::Result<(OwnedFd, Messages)> {
 
 struct Supervisor<'m> {
     messages: &'m Messages,
-    sources: Sources,
+    program: Program,
     signals: OwnedFd,
     epoll: Epoll,
     starter: Starter,
     sockets: Sockets,
-    /// Those of a generation that is starting.
+    /// The sockets of a generation that is starting.
     next_sockets: Option<Sockets>,
+    /// Shared by the generations; created for the first one that wants it.
+    store: Option<SharedStore>,
+    /// Likewise.
+    uplink: Option<Uplink>,
     /// In the order of their start: at most one serves.
     generations: Vec<Generation>,
     /// The last number given to a process.
     numbers: u64,
-    /// Told to stop, by an interrupt from the keyboard or not.
+    /// Whether a stop was requested, and whether by an interrupt.
     stopping: Option<bool>,
     control: ControlSocket,
-    /// Where it was wanted at the start.
+    /// The control socket wanted at startup.
     control_wanted: config::ControlSocket,
     started_ms: u64,
-    /// The number of the last one that was started.
+    /// The number of the last configuration started.
     configurations: u64,
 }
 
 impl<'m> Supervisor<'m> {
     fn start(
-        sources: Sources,
-        settings: Settings,
+        program: Program,
+        (settings, local): (Settings, Sockets),
         signals: OwnedFd,
         messages: &'m Messages,
     ) -> io::Result<Self> {
         if settings.run_as.as_ref().is_some_and(|run_as| run_as.uid != 0) && !privileges::may_end_others()? {
-            messages.say("without CAP_KILL, processes of another user that hang cannot be ended");
+            messages.say("without CAP_KILL, Flash cannot kill a worker or helper that hangs; start it with this capability");
         }
         let epoll = Epoll::new(64)?;
         epoll.add(&signals, SIGNALS, Watch::Input)?;
-        let sockets = Sockets::bind(&settings.listen, architecture::sockets(&settings), &Sockets::default())?;
+        let sockets = Sockets::of(&settings, &local)?;
         let mut numbers = SIGNALS;
-        // No thread makes files meanwhile: the umask, with which it is made, is the process's.
         let (control, warning) = ControlSocket::open(&settings.control, &epoll, &mut numbers)?;
         warning.iter().for_each(|text| messages.say(text));
-        let (generation, news) = Generation::start(settings, &sockets, &epoll, &mut numbers)?;
+        let (mut store, mut uplink) = (None, None);
+        let shared = (&sockets, &mut store, &mut uplink);
+        let (generation, news) = Generation::start(settings, shared, &epoll, &mut numbers)?;
         news.iter().for_each(|text| messages.say(text));
         Ok(Self {
             messages,
-            sources,
+            program,
             signals,
             epoll,
             starter: Starter::new()?,
             sockets,
             next_sockets: None,
+            store,
+            uplink,
             control,
             control_wanted: generation.settings.control.clone(),
             configurations: generation.number,
@@ -140,7 +173,8 @@ impl<'m> Supervisor<'m> {
     fn run(mut self) -> io::Result<ExitCode> {
         loop {
             let generations = self.generations.iter().filter_map(Generation::next_ms);
-            let next_ms = generations.chain(self.control.next_ms()).min();
+            let store_ms = self.store.as_ref().and_then(|store| store.borrow().next_ms());
+            let next_ms = generations.chain(self.control.next_ms()).chain(store_ms).min();
             let timeout_ms = next_ms.map(|ms| ms.saturating_sub(clock::monotonic_ms()));
             let ready: Vec<u64> = self.epoll.wait(timeout_ms)?.map(|ready| ready.token).collect();
             for token in ready {
@@ -155,7 +189,13 @@ impl<'m> Supervisor<'m> {
             if let Some(code) = self.settle() {
                 return Ok(code);
             }
-            let subject = Subject { generations: &self.generations, started_ms: self.started_ms };
+            let store = self.store.as_ref().and_then(|store| store.borrow().stats);
+            let subject = Subject {
+                generations: &self.generations,
+                started_ms: self.started_ms,
+                store,
+                sockets: &self.sockets,
+            };
             self.control.settle(clock::monotonic_ms(), &self.epoll, &subject);
         }
     }
@@ -166,6 +206,7 @@ impl<'m> Supervisor<'m> {
                 if self.stopping == Some(true) && interrupt {
                     self.generations.iter_mut().for_each(Generation::kill);
                 } else if self.stopping.is_none() {
+                    systemd::notify(systemd::State::Stopping);
                     let now_ms = clock::monotonic_ms();
                     self.generations.iter_mut().for_each(|generation| generation.stop(now_ms));
                     self.sockets = Sockets::default();
@@ -173,64 +214,79 @@ impl<'m> Supervisor<'m> {
                 }
                 self.stopping = Some(interrupt || self.stopping == Some(true));
             }
-            Signal::Reload if self.stopping.is_none() => self.reload(),
+            Signal::Reload if self.stopping.is_none() => {
+                systemd::notify(systemd::State::Reloading);
+                if !self.reload() {
+                    systemd::notify(systemd::State::Ready);
+                }
+            }
             Signal::Reload => {}
             Signal::ReopenLogs => {
                 for generation in &mut self.generations {
                     if let Err(e) = generation.logs.reopen() {
-                        self.messages.say(&format!("cannot tell the log writer to open its file again: {e}"));
+                        self.messages.say(&format!(
+                            "cannot reopen the access log: cannot send the order to the log writer: {e}"
+                        ));
                     }
                 }
             }
-            // What has ended is seen to after every batch.
+            // Ended processes are reaped after every batch.
             Signal::Child => {}
         }
     }
 
-    /// Reads the configuration again and starts its processes; the old ones go on until the
-    /// new ones are ready, and for good if they never are.
-    fn reload(&mut self) {
+    /// Reloads the configuration and starts its processes; the old ones continue until the new ones are ready, and
+    /// for good if they never are. False if none were started.
+    fn reload(&mut self) -> bool {
         if self.generations.iter().any(|generation| generation.state == State::Starting) {
-            return self.messages.say("a new configuration is starting already; the signal was ignored");
+            self.messages.say("ignored HUP: another reload is still in progress");
+            // The other reload reports its end.
+            return true;
         }
-        let settings = match self.sources.load() {
+        let settings = match self.program.load() {
             Ok(settings) => settings,
             Err(error) => {
                 self.messages.show(error.text_for_stderr());
-                return self.messages.say("the old configuration stays in force");
+                self.messages.say("the old configuration stays in force");
+                return false;
             }
         };
         if settings.control != self.control_wanted {
-            self.messages
-                .say("the control socket stays where it is: --control holds from the start to the end");
+            self.messages.say("the control socket stays where it is: a reload cannot change --control");
         }
-        let started = Sockets::bind(&settings.listen, architecture::sockets(&settings), &self.sockets)
-            .and_then(|sockets| {
-                let (generation, news) =
-                    Generation::start(settings, &sockets, &self.epoll, &mut self.numbers)?;
-                news.iter().for_each(|text| self.messages.say(text));
-                Ok((generation, sockets))
-            });
+        let started = Sockets::of(&settings, &self.sockets).and_then(|sockets| {
+            let shared = (&sockets, &mut self.store, &mut self.uplink);
+            let (generation, news) = Generation::start(settings, shared, &self.epoll, &mut self.numbers)?;
+            news.iter().for_each(|text| self.messages.say(text));
+            Ok((generation, sockets))
+        });
         match started {
             Ok((mut generation, sockets)) => {
                 self.configurations += 1;
                 generation.number = self.configurations;
                 self.generations.push(generation);
                 self.next_sockets = Some(sockets);
+                true
             }
-            Err(e) => self.messages.say(&format!("{e}; the old configuration stays in force")),
+            Err(e) => {
+                self.messages.say(&format!("{e}; the old configuration stays in force"));
+                false
+            }
         }
     }
 
-    /// Hears what a worker or a log writer has to say.
+    /// Handles a message of a worker, a gateway or a log writer.
     fn hear(&mut self, number: u64) {
         let answer = self.generations.iter_mut().find_map(|g| g.roots.hear(number, &self.epoll));
         if let Some(text) = answer {
             return self.messages.say(&text);
         }
+        if let Some(store) = self.store.as_ref().filter(|store| store.borrow().is_keeper(number)) {
+            let news = store.borrow_mut().hear(&self.epoll);
+            return news.iter().for_each(|text| self.messages.say(text));
+        }
         let Some(generation) = self.generations.iter_mut().find(|g| g.has_role(number)) else { return };
-        let who =
-            generation.place_of(number).map_or("log writer".to_owned(), |place| format!("worker {place}"));
+        let who = generation.name_of(number);
         let Some(role) = generation.role_mut(number) else { return };
         match receive_notice(role.orders.channel()) {
             Ok(Notice::Ready(in_force)) => role.ready = Some(in_force),
@@ -242,7 +298,7 @@ impl<'m> Supervisor<'m> {
             }
             Ok(Notice::WantSuccessor) => {
                 if let Err(e) = generation.replace_log(&self.epoll, &mut self.numbers) {
-                    self.messages.say(&format!("{who}: {e}; the access log goes on in the old file"));
+                    self.messages.say(&format!("{who}: {e}; the access log continues in the old file"));
                 }
             }
             Ok(Notice::EndHelper(helper)) => generation.end_helper(number, helper),
@@ -250,13 +306,13 @@ impl<'m> Supervisor<'m> {
                 self.control.take(number, question, json);
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            // It has ended, or is about to; that is seen to when it has.
+            // It has ended, or is about to; reaping handles that.
             Err(_) => role.orders.unwatch(&self.epoll),
         }
     }
 
-    /// Sees to every process that has ended or begun and every deadline that has passed. Gives
-    /// an exit code when all is over.
+    /// Handles every process that has ended or become ready and every deadline that has passed. Returns an exit code
+    /// when the server is done.
     fn settle(&mut self) -> Option<ExitCode> {
         let now_ms = clock::monotonic_ms();
         for place in 0..self.generations.len() {
@@ -274,11 +330,15 @@ impl<'m> Supervisor<'m> {
             match generation.reap_logs() {
                 Ok(None) => {}
                 Ok(Some(end)) => self.note_end_of_log(place, end),
-                Err(e) => self.messages.say(&format!("a worker's lines do not reach the log writer: {e}")),
+                Err(e) => self
+                    .messages
+                    .say(&format!("cannot connect a worker to the log writer: {e}; its log lines are lost")),
             }
+            self.settle_gateway(place, now_ms);
             let generation = &mut self.generations[place];
             if let Err(e) = generation.restart_log_when_due(now_ms, &self.epoll, &mut self.numbers) {
-                self.messages.say(&format!("the access log is off until the log writer can be started: {e}"));
+                self.messages
+                    .say(&format!("cannot start the log writer: {e}; log lines are lost until it starts"));
             }
             if let Err(e) = generation.restart_workers(now_ms, &self.sockets, &self.epoll, &mut self.numbers)
             {
@@ -288,34 +348,89 @@ impl<'m> Supervisor<'m> {
             if generation.is_overdue(now_ms) {
                 if !generation.killed {
                     self.messages.say(&format!(
-                        "not all requests of configuration {} were finished in time; what was left is cut",
+                        "cut the remaining requests of configuration {}: they did not finish in time",
                         generation.number
                     ));
                 }
                 generation.kill();
             }
         }
+        self.settle_store(now_ms);
         if let Some(code) = self.promote() {
             return Some(code);
         }
-        // Helpers may be left, which were ended with their worker.
+        // Helpers may be left, which were killed with their worker.
         self.generations.retain(|generation| !generation.is_gone());
-        process::reap_strangers(|pid| self.generations.iter().any(|g| g.pids().any(|other| other == pid)));
-        if !self.generations.is_empty() {
+        let keeper = self.store.as_ref().and_then(|store| store.borrow().pid());
+        process::reap_strangers(|pid| {
+            keeper == Some(pid) || self.generations.iter().any(|g| g.pids().any(|other| other == pid))
+        });
+        let has_saved = |store: &SharedStore| store.borrow_mut().has_saved(now_ms);
+        if !self.generations.is_empty() || !self.store.as_ref().is_none_or(has_saved) {
             return None;
         }
         Some(ExitCode::SUCCESS)
     }
 
+    /// Handles the keeper of the store.
+    fn settle_store(&mut self, now_ms: u64) {
+        let Some(shared) = &self.store else { return };
+        let mut store = shared.borrow_mut();
+        let fillers = self.generations.iter().flat_map(Generation::filler_pids);
+        let status = store.reap(fillers);
+        if let Some(status) = status.filter(|_| self.stopping.is_none()) {
+            self.messages.say(&format!(
+                "the store's keeper ended ({status}); starting another; the store keeps its contents"
+            ));
+        }
+        if self.stopping.is_some() {
+            store.stop();
+        }
+        if store.is_due(now_ms) {
+            let workers = self.generations.iter_mut().flat_map(Generation::knowing_store);
+            if let Err(e) = store.start(workers, &self.epoll, &mut self.numbers) {
+                self.messages.say(&format!(
+                    "cannot start the store's keeper: {e}; nothing is added to the store until it starts"
+                ));
+                store.start_later(now_ms);
+            }
+        }
+        store.note_gone(|pid| self.generations.iter().flat_map(Generation::filler_pids).any(|p| p == pid));
+        store.go_on(now_ms, &self.epoll).iter().for_each(|text| self.messages.say(text));
+    }
+
     fn note_end_of_log(&mut self, place: usize, end: LogEnd) {
         let generation = &mut self.generations[place];
         if end == LogEnd::Next {
-            return self.messages.say("the access log goes on in the old file");
+            return self.messages.say("the access log continues in the old file");
         }
         match generation.state {
-            State::Serving => self.messages.say("the log writer ended; it is started again"),
+            State::Serving => self.messages.say("the log writer ended; starting another"),
             State::Starting => generation.stop(clock::monotonic_ms()),
             State::Draining { .. } => {}
+        }
+    }
+
+    /// Handles the gateway of a generation.
+    fn settle_gateway(&mut self, place: usize, now_ms: u64) {
+        let generation = &mut self.generations[place];
+        if let Some(status) = generation.gateway.reap(generation.state == State::Serving) {
+            let how = how_it_ended(status);
+            match generation.state {
+                State::Serving => self.messages.say(&format!("the gateway ended ({how}); starting another")),
+                State::Starting => {
+                    self.messages.say(&format!("the gateway did not start ({how})"));
+                    generation.stop(now_ms);
+                }
+                State::Draining { .. } if status.success() || generation.killed => {}
+                State::Draining { .. } => {
+                    self.messages.say(&format!("the gateway ended ({how}) before its workers"));
+                }
+            }
+        }
+        if let Err(e) = generation.restart_gateway_when_due(now_ms, &self.epoll, &mut self.numbers) {
+            self.messages
+                .say(&format!("cannot start the gateway: {e}; requests of routes fail until it starts"));
         }
     }
 
@@ -323,18 +438,16 @@ impl<'m> Supervisor<'m> {
         for text in &death.last_words {
             self.messages.say(&format!("worker {}: {text}", death.place));
         }
-        let how = match death.status.code() {
-            Some(VIOLATION_EXIT_CODE) => "ended by its sandbox".to_owned(),
-            _ => death.status.to_string(),
-        };
+        let how = how_it_ended(death.status);
         let generation = &mut self.generations[place];
         match generation.state {
             State::Serving => {
-                self.messages.say(&format!("worker {} ended ({how}); it is replaced", death.place));
+                self.messages.say(&format!("worker {} ended ({how}); starting another", death.place));
             }
             State::Draining { .. } if death.status.success() || generation.killed => {}
             State::Draining { .. } => {
-                self.messages.say(&format!("worker {} ended ({how}) before its requests", death.place));
+                self.messages
+                    .say(&format!("worker {} ended ({how}) before it finished its requests", death.place));
             }
             State::Starting => {
                 self.messages.say(&format!("worker {} did not start ({how})", death.place));
@@ -343,12 +456,13 @@ impl<'m> Supervisor<'m> {
         }
     }
 
-    /// Puts a generation that is ready in force and drains the one before it. Gives an exit
-    /// code when the first one has failed.
+    /// Puts a ready generation in force and drains the previous one. Returns an exit code if the first one has
+    /// failed.
     fn promote(&mut self) -> Option<ExitCode> {
         let serving = self.generations.iter().position(|g| g.state == State::Serving);
         let Some(new) = self.generations.iter().position(|g| g.state == State::Starting) else {
             if let (Some(_), Some(_)) = (serving, self.next_sockets.take()) {
+                systemd::notify(systemd::State::Ready);
                 self.messages.say("the old configuration stays in force");
             }
             if serving.is_none()
@@ -363,6 +477,9 @@ impl<'m> Supervisor<'m> {
             return None;
         }
         self.generations[new].state = State::Serving;
+        if let Some(store) = &self.store {
+            self.generations[new].size_store(store);
+        }
         if let Some(old) = serving {
             self.generations[old].give_way(clock::monotonic_ms());
             self.bound_draining();
@@ -374,7 +491,7 @@ impl<'m> Supervisor<'m> {
         None
     }
 
-    /// Ends the longest-draining generation when too many drain.
+    /// Kills the longest-draining generation when too many drain.
     fn bound_draining(&mut self) {
         if self.generations.iter().filter(|generation| generation.drains()).count() <= DRAINING_MAX {
             return;
@@ -382,7 +499,7 @@ impl<'m> Supervisor<'m> {
         // In the order of their start.
         if let Some(oldest) = self.generations.iter_mut().find(|generation| generation.drains()) {
             self.messages.say(&format!(
-                "{DRAINING_MAX} newer configurations drain: what was left of the requests of configuration {} is cut",
+                "cut the remaining requests of configuration {}: {DRAINING_MAX} newer ones are draining",
                 oldest.number
             ));
             oldest.kill();
@@ -392,17 +509,25 @@ impl<'m> Supervisor<'m> {
     fn announce(&self, place: usize) {
         let generation = &self.generations[place];
         let settings = &generation.settings;
-        for warning in settings.optimizations.warnings() {
+        for warning in settings.warnings() {
             self.messages.say(&format!("warning: {warning}"));
         }
-        let line =
-            start_line::text(settings, &generation.roots, self.sockets.addresses(), generation.in_force());
-        // Standard output belongs to the access log when there is no file for it.
+        let line = start_line::text(settings, &generation.roots, &self.sockets, generation.in_force());
+        // Without a log file, standard output belongs to the access log.
         let to_stdout = settings.log.format == LogFormat::Off || settings.log.file.is_some();
         if to_stdout {
             self.messages.print(line);
         } else {
             self.messages.show(line);
         }
+        systemd::notify(systemd::State::Ready);
+    }
+}
+
+/// How a process ended, for messages.
+fn how_it_ended(status: ExitStatus) -> String {
+    match status.code() {
+        Some(VIOLATION_EXIT_CODE) => "killed by its sandbox".to_owned(),
+        _ => status.to_string(),
     }
 }

@@ -1,5 +1,5 @@
-//! Orders on their way to a role. One that does not take them holds nobody up: what finds no room in its
-//! channel waits here, and goes on when there is room.
+//! Orders on their way to a role. A role that does not read them blocks nothing: orders that do not fit in its channel wait here
+//! until there is room.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,7 +11,7 @@ use flash_prompt::epoll::{Epoll, Watch};
 
 use flash_worker::control::{Order, encode_order, send_order};
 
-/// Orders that wait for a role, besides those before it begins.
+/// Maximum queued orders for a role, besides those at its start.
 const WAITING_MAX: usize = 1024;
 
 /// A descriptor that several orders carry.
@@ -26,28 +26,28 @@ pub(super) struct Outbox {
     waiting: VecDeque<Order<Shared>>,
     /// How epoll watches it.
     watched: Option<Watch>,
-    /// Nothing will be heard of it any more.
+    /// Whether it is no longer watched, for good.
     is_over: bool,
 }
 
 impl Outbox {
-    /// Takes one end of a channel; nothing is watched yet.
+    /// Takes one end of a channel, which is not watched yet.
     pub(super) fn new(channel: OwnedFd, number: u64) -> io::Result<Self> {
         channel::set_nonblocking(&channel)?;
         Ok(Self { channel, number, waiting: VecDeque::new(), watched: None, is_over: false })
     }
 
-    /// Where the role is heard.
+    /// The channel from the role.
     pub(super) fn channel(&self) -> &OwnedFd {
         &self.channel
     }
 
-    /// The token under which it is heard, and told that there is room.
+    /// The epoll token of its events.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Sends what a role needs before it begins, as much of it as there is: that is bounded by the settings.
+    /// Sends an order that a role needs before it begins, or queues it: the settings bound their number.
     ///
     /// Errors: as in [`Outbox::go_on`].
     pub(super) fn give_at_start(&mut self, order: Order<Shared>) -> io::Result<()> {
@@ -55,19 +55,19 @@ impl Outbox {
         self.go_on()
     }
 
-    /// Sends an order, or has it wait for its turn.
+    /// Sends an order, or queues it.
     ///
-    /// Errors: `WouldBlock` when too many wait; as in [`Outbox::go_on`].
+    /// Errors: `WouldBlock` if too many are queued; as in [`Outbox::go_on`].
     pub(super) fn give(&mut self, order: Order<Shared>) -> io::Result<()> {
         if self.waiting.len() >= WAITING_MAX {
-            return Err(io::Error::new(io::ErrorKind::WouldBlock, "it does not take its orders"));
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, "it does not read its control channel"));
         }
         self.give_at_start(order)
     }
 
     /// Sends an order now or not at all.
     ///
-    /// Errors: `WouldBlock` when there is no room, or others wait; those of the channel.
+    /// Errors: `WouldBlock` if there is no room or others are queued; those of the channel.
     pub(super) fn give_now(&self, order: &Order) -> io::Result<()> {
         if self.waiting.is_empty() {
             send_order(&self.channel, order)
@@ -76,8 +76,8 @@ impl Outbox {
         }
     }
 
-    /// Sends what waits, as far as there is room. A role that has died needs no orders: it is replaced, and
-    /// they are given again, once it is reaped.
+    /// Sends queued orders while there is room. A dead role needs none: after it is reaped, its successor gets them
+    /// again.
     ///
     /// Errors: those of the channel.
     pub(super) fn go_on(&mut self) -> io::Result<()> {
@@ -102,7 +102,7 @@ impl Outbox {
         self.waiting.is_empty()
     }
 
-    /// Has it heard when the role says something, and when there is room for what waits.
+    /// Watches for messages of the role, and for room if orders are queued.
     pub(super) fn watch(&mut self, epoll: &Epoll) -> io::Result<()> {
         if self.is_over {
             return Ok(());
@@ -117,8 +117,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Hears nothing of it any more, for good. An end that was passed on would be heard of for as long as its
-    /// new owner has it.
+    /// Stops watching for good. An end that was passed on would otherwise wake the loop for as long as its new owner
+    /// has it.
     pub(super) fn unwatch(&mut self, epoll: &Epoll) {
         self.is_over = true;
         if self.watched.take().is_some() {
@@ -131,6 +131,18 @@ impl Outbox {
         self.unwatch(epoll);
         self.channel
     }
+}
+
+/// Connects two roles by a channel of this buffer size. Each gets its end by this order.
+pub(super) fn link(
+    one: &mut Outbox,
+    other: &mut Outbox,
+    order: fn(Shared) -> Order<Shared>,
+    buffer_bytes: usize,
+) -> io::Result<()> {
+    let (ours, theirs) = channel::pair(buffer_bytes)?;
+    one.give_at_start(order(Arc::new(ours)))?;
+    other.give_at_start(order(Arc::new(theirs)))
 }
 
 #[cfg(test)]
@@ -154,7 +166,7 @@ mod tests {
             outbox.give_at_start(order).expect("taken");
         }
         outbox.give_at_start(Order::Begin).expect("taken");
-        assert!(!outbox.is_empty(), "no channel holds so many");
+        assert!(!outbox.is_empty(), "more than a channel holds");
         assert_eq!(
             outbox.give_now(&Order::Drain).expect_err("not past others").kind(),
             io::ErrorKind::WouldBlock
@@ -183,6 +195,8 @@ mod tests {
         let (mut outbox, theirs) = pair();
         let refused = (0..100_000).find_map(|_| outbox.give(Order::Drain).err());
         assert_eq!(refused.expect("bounded").kind(), io::ErrorKind::WouldBlock);
+        // Closing it would not do: a process that another test starts has a copy until it executes its program.
+        channel::end_receiving(&theirs).expect("shut down");
         drop(theirs);
         outbox.go_on().expect("no fault of the supervisor's");
         outbox.give(Order::Drain).expect("taken");

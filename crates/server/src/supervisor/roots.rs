@@ -1,7 +1,7 @@
 //! The sites' roots, opened once for all processes of a configuration.
 //!
-//! Only the supervisor opens them, through children that may hang in its place: a root that does not
-//! answer delays no start, and the other roles get descriptors, never a path to walk.
+//! Only the supervisor opens them, through child processes that may hang in its place: a root that does not answer delays no
+//! start, and the other roles get descriptors instead of paths.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use super::outbox::{Outbox, Shared};
 use crate::config::{ROOT_PATIENCE, Site};
 use flash_worker::control::Order;
 
-/// How often local roots are looked at.
+/// The interval between checks of local roots.
 const CHECK_MS: u64 = 5_000;
-/// Roots that are looked at at once; the next ones have their turn after a pause.
+/// Maximum roots checked at once; the next ones follow after a pause.
 const CHECKS_MAX: usize = 8;
-/// That pause.
+/// The pause between two such groups.
 const CHECK_PAUSE_MS: u64 = 1_000;
-/// Roots are opened anew no sooner than this after the last time.
+/// Minimum interval between two attempts to open roots again.
 const RENEWAL_PAUSE_MS: u64 = 1_000;
 
 /// The roots of a configuration.
@@ -32,9 +32,9 @@ pub(super) struct Roots {
     slots: Vec<Slot>,
     /// The slot of each site.
     of_sites: Vec<usize>,
-    /// When they were opened anew last.
+    /// The time of the last attempt to open them again.
     renewed_ms: u64,
-    /// The slot that is looked at next, and when.
+    /// The next slot to check, and the time.
     next_check: (usize, u64),
 }
 
@@ -42,20 +42,20 @@ pub(super) struct Roots {
 #[derive(Debug)]
 struct Slot {
     path: PathBuf,
-    /// What was opened last, if that is known.
+    /// The last opened root, if known.
     root: Option<KnownRoot>,
-    /// An attempt that was not answered yet, and the number under which it is heard.
+    /// An attempt without an answer yet, and the token of its events.
     attempt: Option<(u64, Opening)>,
-    /// A look at what its path leads to now, and the number under which it is heard. It changes nothing here.
+    /// A check of the path's current target, and the token of its events. It changes nothing else.
     check: Option<(u64, Opening)>,
-    /// What the last look found other than what is served; said once.
+    /// The difference that the last check found; reported once.
     changed: Option<Changed>,
 }
 
-/// What has become of the path of a local root.
+/// A change of a local root's path.
 #[derive(Debug)]
 enum Changed {
-    /// It leads to this folder; None for one on a file system that may wait, which nobody asks.
+    /// It leads to this folder; None for a folder on a file system that may hang, which is not asked.
     Replaced(Option<OwnedFd>),
     /// It leads nowhere.
     Gone,
@@ -75,7 +75,7 @@ impl From<Root> for KnownRoot {
 }
 
 impl Roots {
-    /// Opens the roots of `sites`. Gives what the operator should know of them.
+    /// Opens the roots of `sites`. Returns messages for the operator.
     pub(super) fn open(sites: &[Site], epoll: &Epoll, numbers: &mut u64) -> io::Result<(Self, Vec<String>)> {
         let mut paths: Vec<&Path> = sites.iter().map(|site| site.root.as_path()).collect();
         paths.sort_unstable();
@@ -91,7 +91,10 @@ impl Roots {
             match opened {
                 Ok(root) => slot.root = Some(root.into()),
                 Err(Unopened::Hangs(opening)) => {
-                    news.push(format!("{} does not answer; until it does, it gets 503", path.display()));
+                    news.push(format!(
+                        "root {} does not answer; requests for it get 503 until it does",
+                        path.display()
+                    ));
                     slot.attempt = Some(watch(opening, epoll, numbers)?);
                 }
                 Err(Unopened::Failed(e)) => news.push(slot.failed(&e)),
@@ -101,8 +104,8 @@ impl Roots {
         Ok((roots, news))
     }
 
-    /// Opens anew what may have been mounted again since, while others go on: called when a helper
-    /// met a root that is gone, or lacked one.
+    /// Opens roots again that may have been remounted, while others continue: called when a helper found a root gone
+    /// or missing.
     pub(super) fn renew(&mut self, now_ms: u64, epoll: &Epoll, numbers: &mut u64) {
         if now_ms < self.renewed_ms + RENEWAL_PAUSE_MS {
             return;
@@ -110,14 +113,15 @@ impl Roots {
         self.renewed_ms = now_ms;
         let may_have_gone = |slot: &Slot| slot.root.as_ref().is_none_or(|root| !root.is_local);
         for slot in self.slots.iter_mut().filter(|slot| slot.attempt.is_none() && may_have_gone(slot)) {
-            // Without processes or memory for it, the next helper that needs it has it tried again.
+            // If this fails for lack of processes or memory, the next helper that needs the root causes another
+            // attempt.
             let opening = Opening::start(&slot.path);
             slot.attempt = opening.and_then(|opening| watch(opening, epoll, numbers)).ok();
         }
     }
 
-    /// Looks whether the paths of local roots still lead to what is served, a few at once. One that hangs has no
-    /// other look until it answers.
+    /// Checks whether the paths of local roots still lead to the served folders, a few at once. A root that hangs has
+    /// no other check until it answers.
     pub(super) fn check_when_due(&mut self, now_ms: u64, epoll: &Epoll, numbers: &mut u64) {
         let (first, due_ms) = self.next_check;
         if now_ms < due_ms {
@@ -130,7 +134,7 @@ impl Roots {
                 return;
             }
             if slot.check.is_none() && slot.root.as_ref().is_some_and(|root| root.is_local) {
-                // Without processes or memory for it, the next turn looks.
+                // If this fails for lack of processes or memory, the next round checks it.
                 let opening = Opening::start(&slot.path);
                 slot.check = opening.and_then(|opening| watch(opening, epoll, numbers)).ok();
                 room -= 1;
@@ -139,12 +143,12 @@ impl Roots {
         self.next_check = (0, now_ms + CHECK_MS);
     }
 
-    /// When the next look is due.
+    /// The time of the next check.
     pub(super) fn next_ms(&self) -> u64 {
         self.next_check.1
     }
 
-    /// Gives a role the roots that there are, in the order of the sites.
+    /// Sends a role the known roots, in the order of the sites.
     pub(super) fn give(&self, orders: &mut Outbox) -> io::Result<()> {
         for (site, slot) in self.of_sites.iter().enumerate() {
             if let Some(KnownRoot { is_local, folder }) = &self.slots[*slot].root {
@@ -155,7 +159,7 @@ impl Roots {
         Ok(())
     }
 
-    /// Takes a late answer, if `number` is the one of an attempt. Gives what the operator should know.
+    /// Handles a late answer, if `number` is that of an attempt. Returns a message for the operator.
     pub(super) fn hear(&mut self, number: u64, epoll: &Epoll) -> Option<String> {
         let is_looked_at = |slot: &&mut Slot| slot.check.as_ref().is_some_and(|(other, _)| *other == number);
         if let Some(slot) = self.slots.iter_mut().find(is_looked_at) {
@@ -172,7 +176,7 @@ impl Roots {
         slot.attempt = None;
         match answer {
             Ok(root) => {
-                let news = slot.root.is_none().then(|| format!("{} answers", slot.path.display()));
+                let news = slot.root.is_none().then(|| format!("root {} answers now", slot.path.display()));
                 slot.root = Some(root.into());
                 news
             }
@@ -184,26 +188,26 @@ impl Roots {
         }
     }
 
-    /// The processes that open some.
+    /// The processes that open roots.
     pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
         let openings = self.slots.iter().flat_map(|slot| slot.attempt.iter().chain(&slot.check));
         openings.map(|(_, opening)| opening.pid())
     }
 
-    /// Those under which workers look files up by themselves.
+    /// The roots under which workers look up files themselves.
     pub(super) fn local(&self) -> impl Iterator<Item = &OwnedFd> {
         let local = self.slots.iter().filter_map(|slot| slot.root.as_ref()).filter(|root| root.is_local);
         local.map(|root| &*root.folder)
     }
 
-    /// How many there are that may wait for somebody else, or do.
+    /// The number of roots that may hang, or do.
     pub(super) fn others_len(&self) -> usize {
         self.slots.len() - self.local().count()
     }
 }
 
 impl Slot {
-    /// Takes the answer to a look. Gives what the operator should know.
+    /// Handles the answer of a check. Returns a message for the operator.
     fn hear_check(&mut self, epoll: &Epoll) -> Option<String> {
         let (_, opening) = self.check.as_mut()?;
         let answer = opening.take();
@@ -228,20 +232,21 @@ impl Slot {
                     _ => false,
                 };
                 self.changed = Some(Changed::Replaced(folder));
-                (!is_known).then(|| format!("{path} was replaced; what it was before is served until HUP"))
+                (!is_known)
+                    .then(|| format!("root {path} was replaced; Flash serves the old folder until HUP"))
             }
             Err(e) => {
                 let is_known = matches!(self.changed, Some(Changed::Gone));
                 self.changed = Some(Changed::Gone);
                 let text =
-                    || format!("{path} cannot be opened any more: {e}; what it was before is still served");
+                    || format!("cannot open root {path} any more: {e}; Flash still serves the old folder");
                 (!is_known).then(text)
             }
         }
     }
 
     fn failed(&self, error: &io::Error) -> String {
-        format!("cannot open {}: {error}; until it can be opened it gets 503", self.path.display())
+        format!("cannot open root {}: {error}; requests for it get 503 until it opens", self.path.display())
     }
 }
 

@@ -1,21 +1,28 @@
-//! The listening sockets. The supervisor owns them, one `SO_REUSEPORT` socket per worker and
-//! address (or one for all workers, as the architecture has it), so that a worker can die or be replaced without a queued connection being lost.
+//! The listening sockets. The supervisor owns them, one `SO_REUSEPORT` socket per worker and address (or one for all workers,
+//! depending on the architecture), so that replacing a dead worker loses no queued connection.
 
 use std::io;
 use std::net::SocketAddr;
 
+use std::path::Path;
+use std::sync::Arc;
+
 use flash_prompt::OwnedFd;
 use flash_prompt::net;
 
-/// Connections that may wait in one socket's queue; the kernel bounds it by `somaxconn`.
+use super::local_socket::{LocalSocket, Passed};
+use crate::architecture;
+use crate::config::{EndpointSocket, Service, Settings};
+
+/// Maximum connections in one socket's queue; the kernel also bounds it by `somaxconn`.
 const BACKLOG: i32 = 4096;
 
 /// One address and its sockets.
 #[derive(Debug)]
 struct Group {
-    /// As it was asked for.
+    /// As configured.
     wanted: SocketAddr,
-    /// As it is: with the port that was chosen for port 0.
+    /// As bound: with the port that was chosen for port 0.
     bound: SocketAddr,
     sockets: Vec<OwnedFd>,
 }
@@ -24,11 +31,41 @@ struct Group {
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
     groups: Vec<Group>,
+    /// The socket of a backend. Configurations share it.
+    local: Option<Arc<LocalSocket>>,
+    /// The sockets of its warm endpoint, in the order of the settings.
+    endpoint: Vec<Arc<LocalSocket>>,
 }
 
 impl Sockets {
-    /// At least so many `sockets` for each of `addresses`, taking over what `old`
-    /// already has: no queued connection is lost, also not when workers become fewer.
+    /// Only the sockets of a backend, if these settings are of one. Their owner is its user, so this comes before the
+    /// supervisor gives up the right to set owners.
+    ///
+    /// Errors: a path cannot be bound, or systemd has passed on a socket that nothing uses.
+    pub(super) fn local(settings: &Settings) -> io::Result<Sockets> {
+        let Service::Backend(backend) = &settings.service else { return Ok(Sockets::default()) };
+        let (run_as, mut passed) = (settings.run_as.as_ref(), Passed::from_systemd()?);
+        let local = LocalSocket::bind(&backend.socket, run_as, &mut passed)?;
+        let of_endpoint = |socket: &EndpointSocket| {
+            LocalSocket::bind_endpoint(&socket.path, run_as, &mut passed).map(Arc::new)
+        };
+        let endpoint = backend.endpoint.sockets.iter().map(of_endpoint).collect::<io::Result<_>>()?;
+        passed.finish()?;
+        Ok(Sockets { groups: Vec::new(), local: Some(Arc::new(local)), endpoint })
+    }
+
+    /// The sockets of these settings, including those of `old`.
+    ///
+    /// Errors: the first address or path that cannot be bound; `old` is unchanged then.
+    pub(super) fn of(settings: &Settings, old: &Sockets) -> io::Result<Sockets> {
+        let mut sockets = Sockets::bind(&settings.listen, architecture::sockets(settings), old)?;
+        sockets.local = old.local.clone();
+        sockets.endpoint = old.endpoint.clone();
+        Ok(sockets)
+    }
+
+    /// At least `sockets` sockets for each of `addresses`, including those of `old`: no queued connection is lost,
+    /// even if there are fewer workers.
     ///
     /// Errors: the first address that cannot be bound; `old` is unchanged then.
     pub(super) fn bind(addresses: &[SocketAddr], sockets: usize, old: &Sockets) -> io::Result<Sockets> {
@@ -37,18 +74,31 @@ impl Sockets {
             let known = old.groups.iter().find(|group| group.wanted == *wanted);
             groups.push(bind_group(*wanted, sockets, known).map_err(|e| explain(*wanted, &e))?);
         }
-        Ok(Sockets { groups })
+        Ok(Sockets { groups, local: None, endpoint: Vec::new() })
     }
 
-    /// Copies of the sockets that the worker in `place` accepts from, where each address is to have so many
-    /// `sockets`: those of old that are more than that are dealt out, too.
+    /// Copies of the sockets of all addresses, then of a backend's socket and of its endpoint, that the worker in `place` accepts from, with `sockets` sockets per address: surplus
+    /// sockets of earlier configurations are distributed too.
     pub(super) fn of_worker(&self, place: usize, sockets: usize) -> io::Result<Vec<OwnedFd>> {
         let mine = |group: &Group| {
             let chosen =
                 group.sockets.iter().enumerate().filter(|(number, _)| number % sockets == place % sockets);
             chosen.map(|(_, socket)| socket.try_clone()).collect::<io::Result<Vec<_>>>()
         };
-        Ok(self.groups.iter().map(mine).collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
+        let groups = self.groups.iter().map(mine).collect::<io::Result<Vec<_>>>()?;
+        let local = self.local.iter().chain(&self.endpoint).map(|socket| socket.try_clone());
+        let local = local.collect::<io::Result<Vec<_>>>()?;
+        Ok(groups.into_iter().flatten().chain(local).collect())
+    }
+
+    /// The path of a backend's socket.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.local.as_ref().map(|socket| socket.path())
+    }
+
+    /// The sockets of each address, as bound.
+    pub(super) fn listening(&self) -> impl Iterator<Item = (SocketAddr, &[OwnedFd])> + '_ {
+        self.groups.iter().map(|group| (group.bound, group.sockets.as_slice()))
     }
 
     /// The addresses as bound.
@@ -81,7 +131,7 @@ fn bind_group(wanted: SocketAddr, count: usize, known: Option<&Group>) -> io::Re
 fn explain(address: SocketAddr, error: &io::Error) -> io::Error {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "; another program listens there: stop it, or choose another with --listen"
+            "; another program uses it: stop that program, or choose another address with --listen"
         }
         io::ErrorKind::PermissionDenied => "; ports below 1024 need root or CAP_NET_BIND_SERVICE",
         io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
@@ -129,7 +179,7 @@ mod tests {
         let other = std::net::TcpListener::bind(any_port()).expect("bound");
         let taken = other.local_addr().expect("an address");
         let error = Sockets::bind(&[taken], 1, &Sockets::default()).expect_err("taken");
-        assert!(error.to_string().contains("another program listens there"), "{error}");
+        assert!(error.to_string().contains("another program uses it"), "{error}");
         let ours = Sockets::bind(&[any_port()], 1, &Sockets::default()).expect("bound");
         let taken = ours.addresses().next().expect("one");
         assert!(Sockets::bind(&[taken], 1, &Sockets::default()).is_err(), "also by another flash");

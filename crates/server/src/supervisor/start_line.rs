@@ -1,29 +1,31 @@
-//! What is said at the start: where, what, by how many, as whom, what holds them to their part, and
-//! how reads are kept from waiting.
+//! The start line: the served folder, the URLs, the number of workers, the user, the sandbox, and how reads avoid waiting.
 
 use std::io;
-use std::net::SocketAddr;
 
 use flash_prompt::file::{Want, tells_residency};
 use flash_waiting::file;
 use flash_waiting::sandbox::privileges::{self, Keep};
 
 use super::roots::Roots;
+use super::sockets::Sockets;
 use crate::architecture;
-use crate::config::{RunAs, SandboxMode, Settings};
+use crate::config::{BackendSettings, RunAs, SandboxMode, Service, Settings};
 use flash_worker::control::InForce;
 
-/// Names looked through for a file to try.
+/// Maximum names searched for a file to try.
 const NAMES_TRIED_MAX: usize = 256;
 
 /// The line.
 pub(super) fn text(
     settings: &Settings,
     roots: &Roots,
-    addresses: impl Iterator<Item = SocketAddr>,
+    sockets: &Sockets,
     in_force: Option<InForce>,
 ) -> String {
-    let urls: Vec<String> = addresses.map(|address| format!("http://{address}/")).collect();
+    if let Service::Backend(backend) = &settings.service {
+        return backend_text(settings, (backend, sockets), in_force);
+    }
+    let urls: Vec<String> = sockets.addresses().map(|address| format!("http://{address}/")).collect();
     let what = match settings.sites.as_slice() {
         [site] => site.root.display().to_string(),
         sites => format!("{} sites", sites.len()),
@@ -32,14 +34,11 @@ pub(super) fn text(
     let reads = architecture::reads(settings, residency(settings, roots));
     let others = match roots.others_len() {
         0 => String::new(),
-        others => format!("; {others} of the roots may wait for somebody else"),
+        others => format!("; {others} of the roots on file systems that may hang"),
     };
-    let user = settings.run_as.as_ref().map_or(String::new(), |run_as| format!(" as {}", run_as.name));
-    let fowner = if settings.cap_fowner { " with CAP_FOWNER" } else { "" };
-    let sandbox = match (settings.sandbox, in_force) {
-        (SandboxMode::Off, _) | (_, None) => "off".to_owned(),
-        (_, Some(in_force)) => in_force.to_string(),
-    };
+    let user = user(settings);
+    let fowner = fowner(settings);
+    let sandbox = sandbox(settings, in_force);
     format!(
         "flash {} serves {what} at {}; {crew}{user}{fowner}; sandbox: {sandbox}; reads: {reads}{others}",
         env!("CARGO_PKG_VERSION"),
@@ -47,14 +46,53 @@ pub(super) fn text(
     )
 }
 
-/// Whether the kernel tells workers what of the sites' files is in memory.
+/// The line of a backend.
+fn backend_text(
+    settings: &Settings,
+    (backend, sockets): (&BackendSettings, &Sockets),
+    in_force: Option<InForce>,
+) -> String {
+    let delay = match backend.delay_ms {
+        0 => String::new(),
+        ms => format!("; for tests, every reply is delayed by {ms} ms"),
+    };
+    let tcp = sockets.addresses().map(|address| format!(", http://{address}/"));
+    let local = backend.endpoint.sockets.iter().map(|socket| format!(", unix:{}", socket.path.display()));
+    let endpoint: String = tcp.chain(local).collect();
+    format!(
+        "flash {} backend listens at {}{endpoint}{}{}; up to {} helpers; sandbox: {}{delay}",
+        env!("CARGO_PKG_VERSION"),
+        sockets.path().unwrap_or(&backend.socket).display(),
+        user(settings),
+        fowner(settings),
+        settings.helpers_max,
+        sandbox(settings, in_force),
+    )
+}
+
+fn user(settings: &Settings) -> String {
+    settings.run_as.as_ref().map_or(String::new(), |run_as| format!(" as {}", run_as.name))
+}
+
+fn fowner(settings: &Settings) -> &'static str {
+    if settings.cap_fowner { " with CAP_FOWNER" } else { "" }
+}
+
+fn sandbox(settings: &Settings, in_force: Option<InForce>) -> String {
+    match (settings.sandbox, in_force) {
+        (SandboxMode::Off, _) | (_, None) => "off".to_owned(),
+        (_, Some(in_force)) => in_force.to_string(),
+    }
+}
+
+/// Whether the kernel reports to workers which parts of the sites' files are in memory.
 fn residency(settings: &Settings, roots: &Roots) -> io::Result<()> {
     let account = settings.run_as.as_ref().map(RunAs::account);
     let keep = if settings.cap_fowner { Keep::Fowner } else { Keep::Nothing };
     privileges::with_rights_of(account.as_ref(), keep, || try_residency(roots))?
 }
 
-/// Tries it on one file of each local root.
+/// Tries one file of each local root.
 fn try_residency(roots: &Roots) -> io::Result<()> {
     for root in roots.local() {
         let (names, _) = file::names(root, b".", NAMES_TRIED_MAX).unwrap_or_default();

@@ -1,8 +1,7 @@
-//! Starts helpers from a thread of low priority, which they inherit from their first instruction:
-//! a burst of starting processes would otherwise take its core from a worker.
+//! Starts helpers from a thread of low priority, which they inherit from their first instruction: otherwise a burst of starting
+//! processes would take its core from a worker.
 //!
-//! The thread lives as long as the supervisor: the kernel ends children with the thread that
-//! started them.
+//! The thread lives as long as the supervisor, because the kernel ends children with the thread that started them.
 
 use std::io;
 use std::process::Child;
@@ -13,7 +12,7 @@ use flash_waiting::process;
 
 use crate::sandbox::Role;
 
-/// The thread, and the way to it and back.
+/// The thread, with a channel to it and back.
 #[derive(Debug)]
 pub(super) struct Starter {
     channels: mpsc::Sender<OwnedFd>,
@@ -25,7 +24,7 @@ impl Starter {
         let (channels, wanted) = mpsc::channel();
         let (started, children) = mpsc::channel();
         std::thread::Builder::new().name("starter".into()).spawn(move || {
-            // Where it may not, helpers work all the same.
+            // If this fails, helpers still work.
             let _ = process::give_way();
             for channel in wanted {
                 if started.send(process::start_role(Role::Helper.name(), channel)).is_err() {

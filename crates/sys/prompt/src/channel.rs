@@ -1,4 +1,4 @@
-//! Message channels between the processes: `SOCK_SEQPACKET` pairs that also carry descriptors.
+//! Message channels between processes: pairs of `SOCK_SEQPACKET` sockets, which also carry descriptors.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -9,11 +9,11 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sockopt,
 };
 
-/// The most descriptors that one message carries.
+/// Maximum number of descriptors in one message.
 pub const DESCRIPTORS_MAX: usize = 16;
 
-/// Makes a connected pair. Both ends block; see [`set_nonblocking`].
-/// `buffer_bytes` is room for messages under way, in each direction.
+/// Makes a connected pair. Both ends block; see [`set_nonblocking`]. `buffer_bytes` is the buffer size in
+/// each direction.
 pub fn pair(buffer_bytes: usize) -> io::Result<(OwnedFd, OwnedFd)> {
     let (a, b) = net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_send_buffer_size(&a, buffer_bytes)?;
@@ -21,16 +21,16 @@ pub fn pair(buffer_bytes: usize) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((a, b))
 }
 
-/// Makes the calls on this end return `WouldBlock` instead of waiting.
+/// Makes calls on this end return `WouldBlock` instead of blocking.
 pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&fd)?;
     Ok(rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?)
 }
 
-/// Sends one message, whole or not at all.
+/// Sends one message completely or not at all.
 ///
-/// Errors: `WouldBlock` when the channel is full, `EMSGSIZE` when the message can never fit,
-/// `EPIPE` when the other end is gone.
+/// Errors: `WouldBlock` if the channel is full, `EMSGSIZE` if the message can never fit, `EPIPE` if the other
+/// end has closed.
 pub fn send(fd: impl AsFd, parts: &[IoSlice<'_>], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -41,11 +41,48 @@ pub fn send(fd: impl AsFd, parts: &[IoSlice<'_>], descriptors: &[BorrowedFd<'_>]
     Ok(())
 }
 
-/// Receives one message into `buffer` and its descriptors into `descriptors`; gives its
-/// length in bytes, 0 when the other end is gone (no message of Flash is empty).
+/// Accepts one queued connection of a listener of this kind of socket, as a non-blocking socket. Returns it
+/// with the user of the process that connected (`SO_PEERCRED`, unix(7)).
 ///
-/// Errors: `WouldBlock` when there is none; `InvalidData` when it did not fit.
+/// Errors: `WouldBlock` if none is queued; `EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM` at the system's limits.
+pub fn accept(listener: impl AsFd) -> io::Result<(OwnedFd, u32)> {
+    let fd = net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+    let user = sockopt::socket_peercred(&fd)?.uid.as_raw();
+    Ok((fd, user))
+}
+
+/// Makes later sends by the other end fail as if this end had closed. Messages under way can still be
+/// received, followed by the end.
+pub fn end_receiving(fd: impl AsFd) -> io::Result<()> {
+    Ok(net::shutdown(fd, net::Shutdown::Read)?)
+}
+
+/// A message that was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Its length in bytes; 0 means that the other end has closed (no message of Flash is empty).
+    pub bytes: usize,
+    /// Whether all of its descriptors were received. The kernel drops them if this process can have no more
+    /// (`MSG_CTRUNC`, recvmsg(2)).
+    pub is_complete: bool,
+}
+
+/// Receives one message into `buffer` and its descriptors into `descriptors`. Returns its length in bytes; 0
+/// means that the other end has closed (no message of Flash is empty).
+///
+/// Errors: `WouldBlock` if there is no message; `InvalidData` if it did not fit.
 pub fn recv(fd: impl AsFd, buffer: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> io::Result<usize> {
+    recv_reported(fd, buffer, descriptors).map(|received| received.bytes)
+}
+
+/// Like [`recv`], and reports whether descriptors were lost.
+///
+/// Errors: as in [`recv`].
+pub fn recv_reported(
+    fd: impl AsFd,
+    buffer: &mut [u8],
+    descriptors: &mut Vec<OwnedFd>,
+) -> io::Result<Received> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let message = net::recvmsg(fd, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
@@ -55,7 +92,7 @@ pub fn recv(fd: impl AsFd, buffer: &mut [u8], descriptors: &mut Vec<OwnedFd>) ->
         }
     }
     if message.flags.contains(net::ReturnFlags::TRUNC) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message longer than the buffer for it"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is longer than its buffer"));
     }
-    Ok(message.bytes)
+    Ok(Received { bytes: message.bytes, is_complete: !message.flags.contains(net::ReturnFlags::CTRUNC) })
 }

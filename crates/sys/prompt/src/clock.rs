@@ -1,4 +1,4 @@
-//! Clocks, read through the vDSO: no system call on ordinary machines.
+//! Clocks, read through the vDSO, without a system call on ordinary machines.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -20,7 +20,7 @@ pub fn wall_ns() -> i128 {
     i128::from(t.tv_sec) * 1_000_000_000 + i128::from(t.tv_nsec)
 }
 
-/// Nanoseconds of CPU that the calling thread has used.
+/// CPU time of the calling thread, in nanoseconds.
 pub fn thread_cpu_ns() -> u64 {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64

@@ -1,4 +1,4 @@
-//! The readiness loop: a thin, safe face of epoll(7).
+//! A safe wrapper of epoll(7).
 
 use std::io;
 
@@ -9,28 +9,30 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 /// How a descriptor is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
-    /// Edge-triggered, for input, output and the peer's half-close: a client's connection.
+    /// Edge-triggered, for input, output and a half-close by the peer: a client's connection.
     Connection,
-    /// Level-triggered, for input: listeners and channels, which are read a bounded amount a turn.
+    /// Level-triggered, for input: listeners and channels, of which each turn reads a bounded amount.
     Input,
-    /// Level-triggered, for input, by several processes of which only one is to be woken
-    /// (`EPOLLEXCLUSIVE`, epoll_ctl(2)): a listener that they share. It can be added and removed, not changed.
-    /// A wake-up counts only for a process that waits, so one that was woken must accept.
+    /// Level-triggered, for input, by several processes of which only one is woken (`EPOLLEXCLUSIVE`,
+    /// epoll_ctl(2)): a shared listener. It can be added and removed, but not changed. Only a process that
+    /// waits is woken, so the process that was woken must accept.
     Shared,
     /// Level-triggered, for input and room to write.
     InputOutput,
+    /// Level-triggered, for room to write: a channel whose input must wait.
+    Output,
 }
 
 /// One ready descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// The token that the descriptor was added with.
+    /// The token with which the descriptor was added.
     pub token: u64,
-    /// There is input, the end of input, or an error to be read.
+    /// There is input, the end of input, or an error to read.
     pub readable: bool,
     /// There may be room to write.
     pub writable: bool,
-    /// The peer closed its sending side: input ends after what is there.
+    /// The peer has closed its sending side: the input ends after the bytes already there.
     pub hung_up: bool,
     /// The connection failed, or both sides are closed.
     pub broken: bool,
@@ -42,22 +44,23 @@ pub struct Epoll {
     events: Vec<Event>,
 }
 
-// SAFETY: an event may hold a pointer for its owner; those here hold numbers, and nothing reads them as pointers.
+// SAFETY: an event can hold a pointer for its owner, but these events hold numbers, and nothing uses them as
+// pointers.
 unsafe impl Send for Epoll {}
 
 impl Epoll {
-    /// Makes an instance that reports at most `events_max` descriptors a call.
+    /// Makes an instance that reports at most `events_max` descriptors per call.
     pub fn new(events_max: usize) -> io::Result<Self> {
         let fd = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Self { fd, events: Vec::with_capacity(events_max) })
     }
 
-    /// The same instance for another thread to wait on; each event is for one of them.
+    /// Clones the instance for another thread to wait on. Each event is reported to only one of them.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { fd: self.fd.try_clone()?, events: Vec::with_capacity(self.events.capacity()) })
     }
 
-    /// Watches `fd`, whose events will carry `token`.
+    /// Watches `fd`. Its events carry `token`.
     pub fn add(&self, fd: impl AsFd, token: u64, watch: Watch) -> io::Result<()> {
         Ok(epoll::add(&self.fd, fd, EventData::new_u64(token), flags(watch))?)
     }
@@ -72,8 +75,8 @@ impl Epoll {
         Ok(epoll::delete(&self.fd, fd)?)
     }
 
-    /// Waits up to `timeout_ms` (`None`: until something is ready) and gives what is ready.
-    /// An interrupting signal gives an empty batch.
+    /// Waits up to `timeout_ms` (`None`: until something is ready) and returns the ready descriptors. A
+    /// signal ends the wait with an empty batch.
     pub fn wait(&mut self, timeout_ms: Option<u64>) -> io::Result<impl Iterator<Item = Ready> + '_> {
         let timeout = timeout_ms
             .map(|ms| Timespec { tv_sec: (ms / 1000) as i64, tv_nsec: ((ms % 1000) * 1_000_000) as i64 });
@@ -85,8 +88,8 @@ impl Epoll {
         Ok(self.events.iter().map(ready))
     }
 
-    /// Waits like [`Epoll::wait`], up to `timeout_ns` to the nanosecond: for load generators, whose
-    /// clocks are finer than milliseconds.
+    /// Like [`Epoll::wait`] with a timeout in nanoseconds, for load generators, which need a resolution finer
+    /// than milliseconds.
     ///
     /// Errors: `ENOSYS` before Linux 5.11.
     pub fn wait_ns(&mut self, timeout_ns: u64) -> io::Result<impl Iterator<Item = Ready> + '_> {
@@ -97,8 +100,8 @@ impl Epoll {
         self.events.clear();
         let room = self.events.spare_capacity_mut();
         let no_mask: *const libc::sigset_t = std::ptr::null();
-        // SAFETY: the kernel writes at most `room.len()` events, in the form that `Event` has by its
-        // documentation, and reads the timeout (of 64-bit fields on 64-bit machines); both outlive the call.
+        // SAFETY: the kernel writes at most `room.len()` events, whose layout `Event` documents, and reads
+        // the timeout (with 64-bit fields on 64-bit machines). Both outlive the call.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,
@@ -111,7 +114,7 @@ impl Epoll {
             )
         };
         match usize::try_from(answer) {
-            // SAFETY: so many events were written.
+            // SAFETY: the kernel wrote `count` events.
             Ok(count) => unsafe { self.events.set_len(count) },
             Err(_) => {
                 let why = io::Error::last_os_error();
@@ -141,6 +144,7 @@ fn flags(watch: Watch) -> EventFlags {
         Watch::Input => EventFlags::IN,
         Watch::Shared => EventFlags::IN | EventFlags::EXCLUSIVE,
         Watch::InputOutput => EventFlags::IN | EventFlags::OUT,
+        Watch::Output => EventFlags::OUT,
     }
 }
 
@@ -152,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_edge_is_for_one_of_those_who_wait_on_the_same_instance() {
+    fn an_edge_is_reported_to_one_of_the_clones_of_an_instance() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         let mut first = Epoll::new(4).expect("an epoll");
         let mut second = first.try_clone().expect("the same");
@@ -161,22 +165,22 @@ mod tests {
             let batches = [&mut first, &mut second].map(|epoll| epoll.wait(Some(0)).expect("a wait").count());
             batches.iter().sum::<usize>()
         };
-        assert_eq!((count(), count()), (1, 0), "room to write, told once");
+        assert_eq!((count(), count()), (1, 0), "room to write is reported once");
         theirs.write_all(b"x").expect("sent");
         assert_eq!((count(), count()), (1, 0));
         second.change(&ours, 7, Watch::Connection).expect("changed");
-        assert_eq!(first.wait(Some(0)).expect("a wait").count(), 1, "a change has the kernel look again");
+        assert_eq!(first.wait(Some(0)).expect("a wait").count(), 1, "a change makes the kernel check again");
     }
 
     #[test]
-    fn what_processes_share_is_watched_until_it_is_removed() {
+    fn a_shared_listener_is_watched_until_it_is_removed() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         let (mut first, mut second) = (Epoll::new(4).expect("an epoll"), Epoll::new(4).expect("an epoll"));
         for epoll in [&first, &second] {
             epoll.add(&ours, 7, Watch::Shared).expect("watched");
         }
         theirs.write_all(b"x").expect("sent");
-        // Nobody waited, so nobody's wake-up was used up.
+        // No process waited, so no wake-up was used up.
         for epoll in [&mut first, &mut second] {
             assert_eq!(epoll.wait(Some(0)).expect("a wait").count(), 1);
         }

@@ -1,81 +1,81 @@
-//! Files without waiting: look-ups in the dentry cache, reads from the page cache.
+//! Files without blocking: look-ups in the dentry cache, reads from the page cache.
 //!
-//! The facts behind this module were measured (DESIGN.md, "What the kernel really promises"):
-//! `RESOLVE_CACHED` never waits on a local file system; `preadv2(RWF_NOWAIT)` may wait on a miss,
-//! because it submits readahead itself, so `cachestat` is asked first and the descriptor is marked
-//! `POSIX_FADV_RANDOM`. On others open, close and even fstat may wait for somebody else: of those
-//! a worker has no descriptors but places (`O_PATH`), on which only [`is_place`] is called.
+//! This module relies on measured facts: `RESOLVE_CACHED` never blocks on a local file system.
+//! `preadv2(RWF_NOWAIT)` can block on a miss, because it submits readahead itself; so `cachestat` is called
+//! first and the descriptor is marked `POSIX_FADV_RANDOM`. On other file systems, open, close and even fstat
+//! can wait for another process or host; there a worker has only `O_PATH` descriptors, on which it calls
+//! nothing except [`is_path_only`].
 
 use std::io::{self, IoSliceMut};
 
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{self, Advice, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, Advice, AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// What a path names.
+/// The kind of file that a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
     File,
     /// A directory.
     Directory,
-    /// A device, socket or FIFO: never opened for reading.
+    /// A device, socket or FIFO; never opened for reading.
     Special,
 }
 
-/// What fstat(2) says of a file, as far as Flash cares.
+/// The result of fstat(2), as far as Flash needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// What it is.
+    /// The kind of file.
     pub kind: FileKind,
-    /// Device, major in the upper half.
+    /// Device number, major in the upper half.
     pub device: u64,
     /// Inode number.
     pub inode: u64,
     /// Length in bytes.
     pub size_bytes: u64,
-    /// Last change of the content, nanoseconds since 1970.
+    /// Time of the last change of the content, in nanoseconds since 1970.
     pub modified_ns: i128,
-    /// Last change of content or metadata, nanoseconds since 1970.
+    /// Time of the last change of content or metadata, in nanoseconds since 1970.
     pub changed_ns: i128,
 }
 
 /// A path that was found.
 #[derive(Debug)]
 pub struct Found {
-    /// What fstat said of it.
+    /// The result of fstat(2).
     pub stat: Stat,
-    /// Open for reading when it is a regular file that was asked for with content.
+    /// Open for reading, if it is a regular file and the look-up wanted its content.
     pub file: Option<OwnedFd>,
 }
 
-/// How far a look-up may go.
+/// How far a look-up goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// Only what fstat says.
+    /// Only call fstat(2).
     Stat,
-    /// A regular file also opened for reading.
+    /// Also open a regular file for reading.
     Content,
 }
 
-/// Looks `path` up under `root`, which is on a local file system, without waiting.
+/// Looks up `path` under `root`, which must be on a local file system, without blocking.
 ///
-/// `path` is relative (`.` is the root itself). The look-up does not leave `root`, also not
-/// by symlink, and follows no magic link (openat2(2)).
+/// `path` is relative (`.` is the root itself). The look-up does not leave `root`, even through a symlink,
+/// and follows no magic links (openat2(2)).
 ///
-/// Errors: `WouldBlock` when the answer is not in the dentry cache, and for a path that leaves the
-/// root or goes to another file system, which the kernel does not tell apart; `NotFound`;
-/// `PermissionDenied`; others of openat2(2).
+/// Errors: `WouldBlock` if the answer is not in the dentry cache, and for a path that leaves the root or
+/// crosses to another file system, which the kernel does not distinguish; `NotFound`; `PermissionDenied`;
+/// others of openat2(2).
 pub fn open_cached(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
     let resolve = BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
     let open = |flags| Ok(fs::openat2(&root, path, flags, Mode::empty(), resolve)?);
     look_up_by(want, open, |file| stat(file)).map_err(would_wait_elsewhere)
 }
 
-/// Every look-up has these: it stays beneath the root and follows no magic link (openat2(2)).
+/// The flags of every look-up: it stays beneath the root and follows no magic links (openat2(2)).
 pub const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
-/// The error of a look-up that stays on one file system, such that a helper looks at a path to another.
+/// Turns "crosses to another file system" into "would block", so that a helper looks up the path.
 pub fn would_wait_elsewhere(error: io::Error) -> io::Error {
     match Errno::from_io_error(&error) {
         Some(Errno::XDEV) => Errno::AGAIN.into(),
@@ -83,16 +83,16 @@ pub fn would_wait_elsewhere(error: io::Error) -> io::Error {
     }
 }
 
-/// What every kind of look-up does, by an `open` of the path and a `stat` that may wait or not: which of
-/// them, the caller decides.
+/// The steps that every kind of look-up shares. The caller passes an `open` and a `stat`, and thereby decides
+/// whether they can block.
 ///
-/// Errors: those of `open` and `stat`.
+/// Errors: any of `open` and `stat`.
 pub fn look_up_by(
     want: Want,
     open: impl Fn(OFlags) -> io::Result<OwnedFd>,
     stat: impl Fn(&OwnedFd) -> io::Result<Stat>,
 ) -> io::Result<Found> {
-    // Looked at before it is opened for reading: opening a device has side effects, and
+    // The file is checked before it is opened for reading, because opening a device has side effects and
     // opening a FIFO waits for a writer.
     let found = stat(&open(OFlags::PATH | OFlags::CLOEXEC)?)?;
     if found.kind != FileKind::File || want == Want::Stat {
@@ -102,7 +102,7 @@ pub fn look_up_by(
     let file = open(flags)?;
     let opened = stat(&file)?;
     if opened.kind != FileKind::File {
-        // Replaced between the two opens; NONBLOCK has kept it from hanging.
+        // The file was replaced between the two opens. `NONBLOCK` prevented this open from hanging.
         return Ok(Found { stat: opened, file: None });
     }
     mark_random(&file)?;
@@ -110,9 +110,10 @@ pub fn look_up_by(
     Ok(Found { stat: opened, file: Some(file) })
 }
 
-/// What fstat(2) says of an open file. It takes no path, so the sandbox can allow a worker this call and no other
-/// of its kind: a filter does not see whether the path that statx(2) was given is empty. On a file system that
-/// may wait for somebody else this waits, too; a worker has only places there, and asks nothing of them.
+/// Calls fstat(2) on an open file. It takes no path, so the sandbox can allow a worker this call and no
+/// similar one: a filter cannot see whether the path passed to statx(2) is empty. On a file system that
+/// depends on another process or host this call can block too; a worker has only `O_PATH` descriptors there,
+/// and does not call this on them.
 ///
 /// Errors: `EBADF`.
 #[inline]
@@ -134,6 +135,50 @@ pub fn stat(file: impl AsFd) -> io::Result<Stat> {
     })
 }
 
+/// The identity and kind of an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Device number, major in the upper half.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Number of the mount through which it was opened (since Linux 5.8; otherwise 0).
+    pub mount: u64,
+    /// The kind of file.
+    pub kind: FileKind,
+}
+
+/// Asks for the identity of any open file as the kernel knows it, without asking its file system
+/// (`AT_STATX_DONT_SYNC`, statx(2)). So this never waits, even if the file system depends on another process
+/// that hangs.
+///
+/// Errors: `EBADF`.
+pub fn identity(file: impl AsFd) -> io::Result<Identity> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::MNT_ID;
+    let s = fs::statx(file, c"", flags, wanted)?;
+    let is_known = s.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+    Ok(Identity {
+        device: u64::from(s.stx_dev_major) << 32 | u64::from(s.stx_dev_minor),
+        inode: s.stx_ino,
+        mount: if is_known { s.stx_mnt_id } else { 0 },
+        kind: match fs::FileType::from_raw_mode(s.stx_mode.into()) {
+            fs::FileType::RegularFile => FileKind::File,
+            fs::FileType::Directory => FileKind::Directory,
+            _ => FileKind::Special,
+        },
+    })
+}
+
+/// The identity of a directory by its absolute path, through symlinks, without blocking.
+///
+/// Errors: `WouldBlock` if the answer is not in the dentry cache; others of openat2(2).
+pub fn identity_cached(path: &[u8]) -> io::Result<Identity> {
+    let resolve = ResolveFlags::NO_MAGICLINKS | ResolveFlags::CACHED;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    identity(fs::openat2(fs::CWD, path, flags, Mode::empty(), resolve)?)
+}
+
 /// Whether an open file has no name any more, so that its last close frees its blocks.
 ///
 /// Errors: `EBADF`.
@@ -141,46 +186,46 @@ pub fn is_deleted(file: impl AsFd) -> io::Result<bool> {
     Ok(fs::fstat(file)?.st_nlink == 0)
 }
 
-/// Whether an open file is only a place in a file system (`O_PATH`): it can be neither read nor
-/// asked without waiting for somebody else (see `flash_waiting::file::open`).
+/// Whether a descriptor was opened with `O_PATH`. It cannot be read, and even asking for its state could wait
+/// for another process or host (see `flash_waiting::file::open`).
 #[inline]
-pub fn is_place(file: impl AsFd) -> io::Result<bool> {
+pub fn is_path_only(file: impl AsFd) -> io::Result<bool> {
     Ok(fs::fcntl_getfl(file)?.contains(OFlags::PATH))
 }
 
-/// Marks a descriptor so that reading through it starts no readahead of its own.
+/// Marks a descriptor so that reads through it start no readahead.
 pub fn mark_random(file: impl AsFd) -> io::Result<()> {
     Ok(fs::fadvise(file, 0, None, Advice::Random)?)
 }
 
-/// Has reads through a descriptor that [`look_up_by`] opened leave the file's access time alone (`O_NOATIME`),
-/// where the process owns the file or has `CAP_FOWNER`.
+/// Makes reads through a descriptor from [`look_up_by`] leave the file's access time alone (`O_NOATIME`), if
+/// the process owns the file or has `CAP_FOWNER`.
 ///
-/// Otherwise a read may bring the access time up to date (relatime, mount(8)), for which ext4 starts a
-/// transaction of its journal and waits for the one that is being committed: in 78 of 1,383 reads, up to 14 ms
-/// (measured with relatime). No read flag prevents that, `RWF_NOWAIT` least of all. The flag is set after
-/// the open: an open with it fails for every other file, and would have to be made again.
+/// Otherwise a read can update the access time (relatime, mount(8)). For that, ext4 starts a journal
+/// transaction and waits for the one being committed: 78 of 1,383 reads waited, up to 14 ms (measured with
+/// relatime). No read flag prevents that, not even `RWF_NOWAIT`. The flag is set after the open, because an
+/// open with it fails for files of other owners and would have to be repeated.
 fn leave_access_time(file: &OwnedFd) {
-    // `EPERM` for a file of another owner: its access time is kept as its mount says.
+    // `EPERM` for a file of another owner: its access time is updated as its mount demands.
     let _ = fs::fcntl_setfl(file, OFlags::NONBLOCK | OFlags::NOATIME);
 }
 
-/// What came of a read that was not to wait.
+/// The result of a read that must not block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resident {
-    /// So many bytes were in memory and were read; 0 is the end of the file.
+    /// This many bytes were in memory and were read; 0 is the end of the file.
     Bytes(usize),
     /// The first byte is not in memory.
     Absent,
-    /// The kernel will not tell, or the file system cannot read without waiting: `cachestat`
-    /// answered `EPERM`, `ENOSYS` or, for a place, `EBADF`, or `preadv2` answered `EOPNOTSUPP`.
+    /// The kernel does not report residency, or the file system cannot read without blocking: `cachestat`
+    /// returned `EPERM`, `ENOSYS` or (for `O_PATH`) `EBADF`, or `preadv2` returned `EOPNOTSUPP`.
     Unknown,
 }
 
-/// Reads what is in memory of `buffer.len()` bytes at `offset`, as far as it is there without
-/// a gap. Never starts I/O, never waits.
+/// Reads up to `buffer.len()` bytes at `offset`, as far as they are in memory without a gap. Never starts I/O
+/// and never blocks.
 ///
-/// Errors: those of preadv2(2) other than "would wait".
+/// Errors: any of preadv2(2) other than "would block".
 pub fn read_resident(file: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
     let length = match resident_start(&file, offset, buffer.len())? {
         Resident::Bytes(length) => length,
@@ -189,23 +234,23 @@ pub fn read_resident(file: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Res
     let mut parts = [IoSliceMut::new(&mut buffer[..length])];
     match rustix::io::preadv2(&file, &mut parts, offset, ReadWriteFlags::NOWAIT) {
         Ok(n) => Ok(Resident::Bytes(n)),
-        // Counted by cachestat, but its read is still under way.
+        // `cachestat` counted the page, but its read from the disk is still under way.
         Err(Errno::AGAIN) => Ok(Resident::Absent),
         Err(Errno::OPNOTSUPP) => Ok(Resident::Unknown),
         Err(e) => Err(e.into()),
     }
 }
 
-/// How much of a part of a file is in memory, or on its way, from its start on: all of it, or about
-/// half, and so on.
+/// How much of a part of a file is in memory or being read, counted from its start: all of it, or about half,
+/// and so on.
 ///
-/// Errors: those of cachestat(2) that do not mean "the kernel will not tell".
+/// Errors: any of cachestat(2) that do not mean "unknown".
 pub fn resident_start(file: impl AsFd, offset: u64, mut length: usize) -> io::Result<Resident> {
     loop {
         match resident(&file, offset, length) {
             Ok(true) => return Ok(Resident::Bytes(length)),
             Ok(false) if length <= PAGE_BYTES => return Ok(Resident::Absent),
-            // Halving finds a resident start in a few calls; the rest is for a helper.
+            // Halving finds a resident start in a few calls; a helper loads the rest.
             Ok(false) => length = (length / 2).next_multiple_of(PAGE_BYTES),
             Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::BADF) => return Ok(Resident::Unknown),
             Err(e) => return Err(e.into()),
@@ -213,7 +258,20 @@ pub fn resident_start(file: impl AsFd, offset: u64, mut length: usize) -> io::Re
     }
 }
 
-/// Whether the kernel tells what of a file is in memory.
+/// Whether a part of a file, up to its end, is in memory. Never starts I/O and never blocks; false also if the
+/// kernel does not report it. It copies only the first and the last byte: a part that is being read arrives in
+/// order.
+pub fn is_part_resident(file: impl AsFd, offset: u64, length_bytes: u64) -> bool {
+    let Some(last) = length_bytes.checked_sub(1).and_then(|last| offset.checked_add(last)) else {
+        return length_bytes == 0;
+    };
+    let is_read = |at| matches!(read_resident(&file, at, &mut [0]), Ok(Resident::Bytes(1)));
+    usize::try_from(length_bytes).is_ok_and(|length| resident(&file, offset, length) == Ok(true))
+        && is_read(offset)
+        && is_read(last)
+}
+
+/// Checks whether the kernel reports the residency of a file.
 ///
 /// Errors: `EPERM` for a file of another owner, `ENOSYS` before Linux 6.5.
 pub fn tells_residency(file: impl AsFd) -> io::Result<()> {
@@ -221,13 +279,13 @@ pub fn tells_residency(file: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// The number of cachestat(2), on all machines; it is newer than the libc crate's list.
+/// The number of cachestat(2), the same on all machines. The libc crate does not have it yet.
 pub const SYS_CACHESTAT: i64 = 451;
 
-/// The smallest page of any machine that Flash runs on; the kernel counts residency in pages.
+/// The smallest page size of any machine that Flash runs on; the kernel counts residency in pages.
 const PAGE_BYTES: usize = 4096;
 
-/// Whether the page cache holds every page of a range, read or on its way (cachestat(2)).
+/// Whether the page cache has every page of a range, read or being read (cachestat(2)).
 ///
 /// Errors: as in [`tells_residency`].
 pub fn resident(file: impl AsFd, offset: u64, length: usize) -> Result<bool, Errno> {
@@ -247,8 +305,8 @@ pub fn resident(file: impl AsFd, offset: u64, length: usize) -> Result<bool, Err
     }
     let range = Range { offset, length: length as u64 };
     let mut counts = Counts::default();
-    // SAFETY: cachestat(2) reads one `Range` and writes one `Counts`; both outlive the call
-    // and have the kernel's layout (include/uapi/linux/mman.h).
+    // SAFETY: cachestat(2) reads one `Range` and writes one `Counts`; both outlive the call and have the
+    // kernel's layout (include/uapi/linux/mman.h).
     let answer = unsafe {
         libc::syscall(SYS_CACHESTAT, file.as_fd().as_raw_fd(), &raw const range, &raw mut counts, 0)
     };
@@ -260,18 +318,18 @@ pub fn resident(file: impl AsFd, offset: u64, length: usize) -> Result<bool, Err
     Ok(counts.cached >= pages)
 }
 
-/// Errors of look-ups that `std::io::ErrorKind` does not tell apart.
+/// Errors of look-ups that `std::io::ErrorKind` does not distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// `ELOOP`: symlinks in a circle, or a magic link.
+    /// `ELOOP`: a loop of symlinks, or a magic link.
     Loop,
-    /// `EMFILE`, `ENFILE`: descriptors ran out.
+    /// `EMFILE`, `ENFILE`: no descriptors are left.
     Exhausted,
-    /// Anything else, with its number; 0 when it has none.
+    /// Any other error, with its number; 0 if it has none.
     Other(i32),
 }
 
-/// Tells what kind of trouble `error` is.
+/// Classifies an error.
 pub fn classify(error: &io::Error) -> Trouble {
     match Errno::from_io_error(error) {
         Some(Errno::LOOP) => Trouble::Loop,
@@ -291,11 +349,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_state_of_a_file_is_what_statx_says() {
-        let path = std::env::temp_dir().join(format!("flash-stat-{}", std::process::id()));
+    fn stat_agrees_with_statx() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
         std::fs::write(&path, "12345").expect("a file");
         let file = File::open(&path).expect("opened");
-        // The standard library asks by statx(2), which has both halves of the device by themselves.
+        // The standard library calls statx(2), which returns both halves of the device number separately.
         let known = file.metadata().expect("its metadata");
         let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
         let (major, minor) = (fs::major(known.dev()), fs::minor(known.dev()));
@@ -312,7 +371,7 @@ mod tests {
         let link = path.with_extension("link");
         symlink(&path, &link).expect("a link");
         std::fs::remove_file(&link).expect("removed");
-        assert!(!is_deleted(&file).expect("its names"), "a symlink is no name of its own");
+        assert!(!is_deleted(&file).expect("its names"), "a symlink does not count as a name");
         std::fs::remove_file(&path).expect("removed");
         assert!(is_deleted(&file).expect("its names"));
         assert_eq!(stat(File::open("/").expect("/")).expect("its state").kind, FileKind::Directory);
@@ -320,9 +379,24 @@ mod tests {
     }
 
     #[test]
+    fn the_identity_of_a_file_is_the_same_for_every_descriptor() {
+        let open = |path, flags| fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).expect("opened");
+        let program = std::env::current_exe().expect("this program");
+        let [read, place] = [OFlags::RDONLY, OFlags::PATH]
+            .map(|flags| identity(open(&program, flags)).expect("its identity"));
+        assert_eq!((read, read.kind), (place, FileKind::File));
+        let stat = stat(open(&program, OFlags::RDONLY)).expect("its state");
+        assert_eq!((read.device, read.inode), (stat.device, stat.inode));
+        let folder = identity(open(&std::path::PathBuf::from("/"), OFlags::PATH)).expect("its identity");
+        assert_eq!(folder.kind, FileKind::Directory);
+        assert_ne!(folder.inode, read.inode);
+    }
+
+    #[test]
     fn reading_leaves_the_access_time_alone() {
         let old = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-        // On the disk of the sources, with an access time that any read would bring up to date (mount(8), relatime).
+        // The file is on the disk of the sources and has an access time that any read would update (mount(8),
+        // relatime).
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
         let make = |kind: &str| {
             let name = format!("atime-{}-{kind}.tmp", std::process::id());
@@ -343,8 +417,8 @@ mod tests {
             std::fs::remove_file(folder.join(name)).expect("removed");
         }
         if read == Resident::Unknown || other_now == old {
-            return println!(
-                "skipped: this file system does not read without waiting, or keeps no access times"
+            return crate::skipping::skip(
+                "this file system cannot read without blocking, or keeps no access times",
             );
         }
         assert_eq!((read, ours_now), (Resident::Bytes(5), old));

@@ -1,8 +1,8 @@
-//! Readiness by poll(2) or select(2), which keep no state in the kernel: the table of descriptors
-//! stands here, and all of it is handed over at each wait.
+//! Readiness by poll(2) or select(2). The kernel keeps no state for these calls: the table of descriptors is
+//! kept here, and each wait passes all of it.
 //!
-//! For [`mechanism`](super::mechanism) alone. May not decide what is awaited: its owner says so before
-//! each wait.
+//! Used only by [`mechanism`](super::mechanism). It must not decide which events to wait for: its owner
+//! passes them before each wait.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,19 +13,20 @@ use rustix::fd::{AsFd, AsRawFd, RawFd};
 use super::epoll::Ready;
 use super::mechanism::Awaited;
 
-/// Waits for what is asked of the table and writes down what there is; how many are ready.
+/// Waits for the events in the table and records those that occurred. Returns the number of ready
+/// descriptors.
 type Call = fn(&mut [pollfd], Option<u64>) -> io::Result<usize>;
 
-/// A table of descriptors and the call that it is for. A descriptor has a place in it, found by its
-/// number, so that adding and removing take the same time however many there are.
+/// A table of descriptors, and the call that waits for them. A descriptor's place is found by its number, so
+/// adding and removing take constant time.
 pub struct Levels {
     call: Call,
-    /// Numbers from here on cannot be watched.
+    /// Descriptors with this number or a higher one cannot be watched.
     numbers_max: RawFd,
     fds: Vec<pollfd>,
-    /// The token of each.
+    /// The token of each descriptor.
     tokens: Vec<u64>,
-    /// The place of each number, [`NOWHERE`] for one that is not watched.
+    /// The place of each descriptor number; [`NOWHERE`] if it is not watched.
     places: Vec<u32>,
 }
 
@@ -46,11 +47,13 @@ impl Levels {
         Self { call, numbers_max, fds: Vec::new(), tokens: Vec::new(), places: Vec::new() }
     }
 
-    /// Watches `fd`. A number that is in the table already was closed unseen and has come again.
+    /// Watches `fd`. If the table already has its number, that descriptor was closed unnoticed and the number
+    /// was reused.
     pub(super) fn add(&mut self, fd: impl AsFd, token: u64) -> io::Result<()> {
         let number = fd.as_fd().as_raw_fd();
         if number >= self.numbers_max {
-            let why = format!("select takes descriptors below {}, this is {number}", self.numbers_max);
+            let why =
+                format!("select takes descriptors below {}, but this one is {number}", self.numbers_max);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         if let Some(place) = self.place_of(number) {
@@ -74,7 +77,7 @@ impl Levels {
         }
     }
 
-    /// Waits for what `awaited` says of each token; None: its descriptor is closed.
+    /// Waits for the events that `awaited` returns for each token; None means that its descriptor is closed.
     pub(super) fn wait(
         &mut self,
         timeout_ms: Option<u64>,
@@ -131,7 +134,7 @@ fn ready(events: c_short, token: u64) -> Ready {
         readable: any(libc::POLLIN | libc::POLLRDHUP),
         writable: any(libc::POLLOUT),
         hung_up: any(libc::POLLRDHUP),
-        // Of a number that was closed, too: whoever it belonged to finds out.
+        // Also set if the number is closed, so that its owner notices.
         broken: any(libc::POLLERR | libc::POLLHUP | libc::POLLNVAL),
     }
 }
@@ -142,12 +145,12 @@ fn poll(fds: &mut [pollfd], timeout_ms: Option<u64>) -> io::Result<usize> {
     count(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) })
 }
 
-/// select(2), by a table in the form of poll(2). It tells of no half-close but by input.
+/// select(2), with a table in the format of poll(2). It reports a half-close only as input.
 fn select(fds: &mut [pollfd], timeout_ms: Option<u64>) -> io::Result<usize> {
     let (mut input, mut room) = (empty_set(), empty_set());
     let mut highest = -1;
     for fd in fds.iter() {
-        // SAFETY: `add` lets in only numbers that a set has room for.
+        // SAFETY: `add` accepts only numbers that fit in a set.
         unsafe {
             if fd.events & libc::POLLIN != 0 {
                 libc::FD_SET(fd.fd, &raw mut input);
@@ -163,7 +166,7 @@ fn select(fds: &mut [pollfd], timeout_ms: Option<u64>) -> io::Result<usize> {
         tv_usec: (ms % 1000 * 1000) as libc::suseconds_t,
     });
     let timeout = timeout.as_mut().map_or(std::ptr::null_mut(), |timeout| timeout);
-    // SAFETY: the sets and the timeout outlive the call, and no number is beyond a set.
+    // SAFETY: the sets and the timeout outlive the call, and all numbers fit in a set.
     let answer =
         unsafe { libc::select(highest + 1, &raw mut input, &raw mut room, std::ptr::null_mut(), timeout) };
     let count = count(answer)?;
@@ -178,7 +181,7 @@ fn select(fds: &mut [pollfd], timeout_ms: Option<u64>) -> io::Result<usize> {
 
 fn empty_set() -> libc::fd_set {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: FD_ZERO writes all of the set.
+    // SAFETY: FD_ZERO writes the whole set.
     unsafe {
         libc::FD_ZERO(set.as_mut_ptr());
         set.assume_init()

@@ -1,12 +1,15 @@
-//! System calls that never wait for a disk, for a lock held across a disk access, or for a peer.
+//! System calls that never wait for a disk, for a lock held across a disk access, or for another process.
 //!
-//! A worker's loop is made of these: the crate `flash-worker` depends on this crate and not on
-//! `flash-waiting`, so the compiler refuses it every other call. Unsafe code and system calls are in
-//! these two crates only.
+//! A worker's event loop uses only these calls: the crate `flash-worker` depends on this crate and not on
+//! `flash-waiting`, so the compiler refuses all others. Only these two crates have unsafe code and system
+//! calls.
 //!
-//! Nothing may be added here that can wait. Code that both crates need takes the call that waits as a
-//! parameter ([`file::look_up_by`], [`sendfile::send_behind_by`]), and only `flash-waiting` has such a
-//! call to pass.
+//! No call that can block may be added here. Code that both crates need takes the blocking call as a
+//! parameter ([`file::look_up_by`], [`sendfile::send_behind_by`]), and only `flash-waiting` has such a call
+//! to pass.
+//!
+//! Where to start reading: [`mod@file`] explains how files are read without blocking, and [`mechanism`] how
+//! events are waited for.
 //!
 //! Errors are `std::io::Error` with the kernel's own code.
 
@@ -19,6 +22,13 @@ pub mod mapping;
 pub mod mechanism;
 pub mod net;
 pub mod sendfile;
+mod shared;
+pub mod sharers;
+#[cfg(test)]
+#[path = "../../../../tests/skip.rs"]
+mod skipping;
+pub mod store_memory;
+pub mod table;
 pub mod timer;
 pub mod usage;
 

@@ -1,10 +1,10 @@
-//! Files mapped into memory to be sent from there, and which of their mappings are kept: the paper's
-//! mapped file cache (Flash 1999, section 5.4).
+//! Sends files from memory mappings, and decides which mappings are kept: the paper's mapped file cache
+//! (Flash 1999, section 5.4).
 //!
-//! For a worker that was told to send so. Nothing here looks at a mapping: its address is only ever
-//! given to the kernel, which answers `EFAULT` where a file has become shorter; reading from it would be
-//! a SIGBUS. mincore(2) is asked before each use, but a page may be evicted between the question and
-//! the call, which then waits.
+//! Used by workers that are configured to send this way. Nothing here reads a mapping: its address is only
+//! passed to the kernel, which returns `EFAULT` if the file has become shorter, while a read would cause a
+//! SIGBUS. mincore(2) is called before each use, but a page can be evicted between the two calls, and then
+//! the send blocks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -20,25 +20,25 @@ use rustix::param::page_size;
 use super::file::tells_residency;
 use super::sendfile::Sent;
 
-/// Bytes mapped at once, at most. They are addresses, and at most 2 MiB of page tables; what of them is
-/// in memory is the page cache's.
+/// Maximum number of bytes mapped at once. They take address space and at most 2 MiB of page tables; the page
+/// cache decides which of them are in memory.
 pub const MAPPED_BYTES_MAX: u64 = 1 << 30;
 
 /// A part of one state of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct MappedPart {
-    /// Which state: the number stands for no other one, of no other file.
+    /// The number of the state; no other state of any file has it.
     pub version: u64,
-    /// How long the whole file is.
+    /// Length of the whole file in bytes.
     pub size_bytes: u64,
-    /// Where the part begins.
+    /// Offset of the part in bytes.
     pub offset: u64,
-    /// How long it is; it ends within the file and within its chunk.
+    /// Length of the part in bytes. It ends within the file and within its chunk.
     pub length: usize,
 }
 
-/// Chunks of files that are mapped, those used last at the end of a list; when there are too many, or
-/// they are too long together, the first are unmapped. Only for the time of a call is any of them in use.
+/// Mapped chunks of files, in the order of their last use. If there are too many, or their total length is
+/// too large, the chunks unused for longest are unmapped. A chunk is in use only during a call.
 #[derive(Debug)]
 pub struct Mappings<F> {
     chunks: HashMap<Place, Chunk<F>>,
@@ -48,7 +48,7 @@ pub struct Mappings<F> {
     chunk_bytes: u64,
     bytes_max: u64,
     chunks_max: usize,
-    /// A byte for each page, as mincore(2) wants it.
+    /// One byte per page, as mincore(2) needs it.
     pages: Vec<u8>,
 }
 
@@ -59,20 +59,20 @@ type Place = (u64, u64);
 struct Chunk<F> {
     mapping: Mapping,
     used: u64,
-    /// Dropped after the mapping, which would otherwise be the last to let go of a deleted file: that
-    /// waits.
+    /// Dropped after the mapping, because otherwise unmapping could be the last reference to a deleted file,
+    /// and that blocks.
     _file: Arc<F>,
 }
 
 impl<F: AsFd> Mappings<F> {
-    /// None yet; at most `chunks_max` of them, each of `chunk_bytes`, a multiple of the size of a page,
-    /// and together of [`MAPPED_BYTES_MAX`].
+    /// Starts without mappings. Keeps at most `chunks_max` chunks of `chunk_bytes` each (a multiple of the
+    /// page size), and at most [`MAPPED_BYTES_MAX`] in total.
     pub fn new(chunk_bytes: u64, chunks_max: usize) -> Self {
         Self::bounded(chunk_bytes, chunks_max, MAPPED_BYTES_MAX)
     }
 
     fn bounded(chunk_bytes: u64, chunks_max: usize, bytes_max: u64) -> Self {
-        assert!(chunk_bytes.is_multiple_of(page_size() as u64), "chunks are of whole pages");
+        assert!(chunk_bytes.is_multiple_of(page_size() as u64), "chunks consist of whole pages");
         Self {
             chunks: HashMap::new(),
             by_use: BTreeMap::new(),
@@ -85,9 +85,9 @@ impl<F: AsFd> Mappings<F> {
         }
     }
 
-    /// Sends `head`, then what is in memory of `part`, as far as it is there without a gap.
+    /// Sends `head`, then `part` as far as it is in memory without a gap.
     ///
-    /// Errors: those of the socket; `WouldBlock` when it has no room.
+    /// Errors: any of the socket; `WouldBlock` if it has no room.
     pub fn send(
         &mut self,
         socket: impl AsFd,
@@ -118,7 +118,7 @@ impl<F: AsFd> Mappings<F> {
     }
 
     fn map(&mut self, place: Place, file: &Arc<F>, size_bytes: u64) -> io::Result<()> {
-        // mincore says of a file of another owner that all of it is in memory.
+        // For a file of another owner, mincore(2) reports all pages as resident.
         tells_residency(&**file)?;
         let offset = place.1 * self.chunk_bytes;
         let length = size_bytes.saturating_sub(offset).min(self.chunk_bytes);
@@ -143,41 +143,41 @@ impl<F: AsFd> Mappings<F> {
     }
 }
 
-/// A part of a file, mapped for reading.
+/// A range of a file, mapped for reading.
 #[derive(Debug)]
 struct Mapping {
     address: NonNull<c_void>,
     length: usize,
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread, and nobody reads or writes through it.
+// SAFETY: a mapping belongs to the process, not to a thread, and no code reads or writes through it.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
     fn of(file: impl AsFd, offset: u64, length: usize) -> io::Result<Self> {
-        // SAFETY: the kernel chooses where, so nothing that is in use is replaced.
+        // SAFETY: the kernel chooses the address, so no mapping in use is replaced.
         let address =
             unsafe { mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, &file, offset)? };
         let address = NonNull::new(address).ok_or(Errno::NOMEM)?;
         let mapping = Self { address, length };
-        // SAFETY: both concern this mapping alone, of which nothing has been touched yet.
+        // SAFETY: both calls concern only this mapping, of which no page has been touched yet.
         unsafe {
-            // A worker locks what it maps (mlockall); these pages are the page cache's to evict.
+            // A worker locks its memory (mlockall), but the page cache must be able to evict these pages.
             munlock(address.as_ptr(), length)?;
-            // A fault reads no more than its page.
+            // A page fault must read only its own page.
             madvise(address.as_ptr(), length, Advice::Random)?;
         }
         Ok(mapping)
     }
 
-    /// How many of `length` bytes from `start` on are in memory, without a gap.
+    /// How many of `length` bytes from `start` on are in memory, up to the first gap.
     fn resident_bytes(&self, start: usize, length: usize, pages: &mut Vec<u8>) -> io::Result<usize> {
-        assert!(start + length <= self.length, "a part beyond its chunk");
+        assert!(start + length <= self.length, "the part ends beyond its chunk");
         let page_bytes = page_size();
         let before = start % page_bytes;
         pages.clear();
         pages.resize((before + length).div_ceil(page_bytes), 0);
-        // SAFETY: the range lies in the mapping, and there is a byte for each page of it.
+        // SAFETY: the range lies in the mapping, and there is one byte for each of its pages.
         let answer = unsafe {
             let first = self.address.as_ptr().byte_add(start - before);
             libc::mincore(first, before + length, pages.as_mut_ptr())
@@ -191,10 +191,11 @@ impl Mapping {
 
     /// Sends `head`, then `length` bytes from `start` on.
     fn send(&self, socket: impl AsFd, head: &[u8], start: usize, length: usize) -> io::Result<Sent> {
-        assert!(start + length <= self.length, "a part beyond its chunk");
+        assert!(start + length <= self.length, "the part ends beyond its chunk");
         let offered = head.len() + length;
         let mut sent = 0;
-        // Short of all, only the next call tells a full socket from a file that has become shorter.
+        // After a short send, only the next call can distinguish a full socket from a file that has become
+        // shorter.
         while sent < offered {
             let of_head = sent.min(head.len());
             let of_part = sent - of_head;
@@ -205,8 +206,8 @@ impl Mapping {
                 libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() },
                 libc::iovec { iov_base: part, iov_len: length - of_part },
             ];
-            // SAFETY: a `msghdr` of zeros is an empty message; its parts outlive the call, which only
-            // reads them, and of a mapping that is not backed any more says so.
+            // SAFETY: a zeroed `msghdr` is an empty message. Its parts outlive the call, which only reads
+            // them and reports an error if a page of the mapping has no file behind it any more.
             let answer = unsafe {
                 let mut message: libc::msghdr = std::mem::zeroed();
                 message.msg_iov = parts.as_mut_ptr();
@@ -233,7 +234,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: nothing else knows of this mapping. It fails for no valid one.
+        // SAFETY: no other code knows this mapping. Unmapping a valid one cannot fail.
         let _ = unsafe { munmap(self.address.as_ptr(), self.length) };
     }
 }

@@ -1,4 +1,5 @@
-//! Mappings are sent as they are in memory, kept within their bounds, and no shortened file hurts.
+//! Mappings are sent as far as they are in memory, stay within their bounds, and a file that becomes shorter
+//! does no harm.
 
 use std::fs::File;
 use std::io::Read;
@@ -37,20 +38,20 @@ fn part(version: u64, size_bytes: u64, offset: u64, length: usize) -> MappedPart
     MappedPart { version, size_bytes, offset, length }
 }
 
-fn is_told(file: &Arc<File>) -> bool {
+fn residency_is_known(file: &Arc<File>) -> bool {
     let told = tells_residency(&**file).is_ok();
     if !told {
-        println!("skipped: this kernel does not tell what is in memory");
+        crate::skipping::skip("this kernel does not report residency");
     }
     told
 }
 
 #[test]
-fn every_part_of_every_chunk_is_sent_behind_its_head() {
+fn every_part_of_every_chunk_is_sent_after_its_head() {
     let (server, mut client) = connection();
     let bytes = pattern(2 * CHUNK_BYTES as usize + 777);
     let file = file(&bytes);
-    if !is_told(&file) {
+    if !residency_is_known(&file) {
         return;
     }
     let mut mappings = Mappings::new(CHUNK_BYTES, 16);
@@ -68,11 +69,11 @@ fn every_part_of_every_chunk_is_sent_behind_its_head() {
 }
 
 #[test]
-fn those_used_longest_ago_are_unmapped_above_either_bound() {
+fn the_least_recently_used_chunks_are_unmapped_above_either_bound() {
     let (server, mut client) = connection();
     let bytes = pattern(CHUNK_BYTES as usize);
     let file = file(&bytes);
-    if !is_told(&file) {
+    if !residency_is_known(&file) {
         return;
     }
     let mut send = |mappings: &mut Mappings<File>, version| {
@@ -88,7 +89,7 @@ fn those_used_longest_ago_are_unmapped_above_either_bound() {
         for version in [1, 2, 3, 1] {
             send(mappings, version);
         }
-        assert_eq!(send(mappings, 4), [1, 3, 4], "2 was used longest ago");
+        assert_eq!(send(mappings, 4), [1, 3, 4], "chunk 2 was the least recently used");
         assert_eq!(send(mappings, 2), [1, 2, 4]);
         assert_eq!((mappings.bytes, mappings.by_use.len()), (3 * CHUNK_BYTES, 3));
     }
@@ -97,10 +98,10 @@ fn those_used_longest_ago_are_unmapped_above_either_bound() {
 }
 
 #[test]
-fn a_file_that_has_become_shorter_is_no_signal() {
+fn a_file_that_has_become_shorter_causes_no_signal() {
     let (server, _client) = connection();
     let file = file(&pattern(20_000));
-    if !is_told(&file) {
+    if !residency_is_known(&file) {
         return;
     }
     let mut mappings = Mappings::new(CHUNK_BYTES, 16);
@@ -108,23 +109,23 @@ fn a_file_that_has_become_shorter_is_no_signal() {
     assert!(matches!(mappings.send(&server, b"", &file, whole), Ok(Sent::Took { sent: 20_000, .. })));
     let mapping = &mappings.chunks[&(1, 0)].mapping;
     file.set_len(5_000).expect("cut");
-    // Past what mincore would say: the page was evicted after the question.
+    // Beyond the resident range, as if a page had been evicted after the check.
     assert_eq!(mapping.send(&server, b"", 8_192, 1_000).expect("an answer"), Sent::Ended);
     let cut = mapping.send(&server, b"head", 0, 20_000).expect("an answer");
     assert!(matches!(cut, Sent::Ended | Sent::Took { .. }), "{cut:?}");
     if let Sent::Took { offered, sent } = cut {
         assert!(offered == sent && sent <= 4 + 8_192, "{cut:?}");
     }
-    // A part of a folio that is left counts as in memory.
+    // If a part of a folio is left, all of it counts as resident.
     let beyond = mappings.send(&server, b"", &file, part(1, 20_000, 8_192, 1_000)).expect("an answer");
     assert!(matches!(beyond, Sent::Absent | Sent::Ended), "{beyond:?}");
 }
 
 #[test]
-fn what_is_not_in_memory_is_not_sent() {
+fn absent_pages_are_not_sent() {
     let (server, mut client) = connection();
     let file = file(&pattern(3 * 4_096));
-    if !is_told(&file) {
+    if !residency_is_known(&file) {
         return;
     }
     file.sync_all().expect("on the disk");
@@ -133,10 +134,10 @@ fn what_is_not_in_memory_is_not_sent() {
     let whole = part(1, 3 * 4_096, 0, 3 * 4_096);
     match mappings.send(&server, b"head", &file, whole).expect("an answer") {
         Sent::Absent => {}
-        Sent::Took { .. } => return println!("skipped: this file system forgets nothing"),
+        Sent::Took { .. } => return crate::skipping::skip("this file system evicts nothing"),
         other => panic!("{other:?}"),
     }
-    // Its first page comes back: by another descriptor, without reading ahead.
+    // The first page is read again, through another descriptor and without readahead.
     super::super::file::mark_random(&*file).expect("marked");
     rustix::io::pread(&*file, &mut [0; 1], 0).expect("read");
     let sent = mappings.send(&server, b"head", &file, whole).expect("an answer");
@@ -146,12 +147,12 @@ fn what_is_not_in_memory_is_not_sent() {
         assert_eq!((offered, sent), (4 + 4_096, 4 + 4_096));
         client.read_exact(&mut vec![0; sent]).expect("received");
     } else {
-        println!("skipped in part: this file system reads more than was asked for: {sent:?}");
+        crate::skipping::skip(&format!("in part: this file system reads more than requested: {sent:?}"));
     }
 }
 
 #[test]
-fn a_place_can_not_be_mapped() {
+fn an_o_path_descriptor_cannot_be_mapped() {
     let (server, _client) = connection();
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
     let place = rustix::fs::open("/proc/version", flags, rustix::fs::Mode::empty()).expect("a place");

@@ -1,10 +1,10 @@
-//! The event mechanism of a worker's loop: epoll(7), poll(2) or select(2), behind one face.
+//! The event mechanism of a worker's loop: epoll(7), poll(2) or select(2), behind one interface.
 //!
-//! The engine works with edges: it remembers that there is input, or room, until a call comes short.
-//! epoll tells of edges. poll and select tell of levels, again and again, so before each wait they ask
-//! what is not known yet of each connection ([`Awaited`]). Both look at every descriptor at every wait,
-//! so one more question for each changes little; in exchange nothing has to be kept in step, and a
-//! connection that was closed, in whatever way, is found by the same question.
+//! The engine works with edges: it remembers that there is input, or room, until a call comes short. epoll
+//! reports edges. poll and select report levels again and again, so before each wait they are told which
+//! events of each connection are still unknown ([`Awaited`]). Both examine every descriptor at every wait
+//! anyway, so one question more for each costs little. In return, there is no state to keep in step, and the
+//! same question finds connections that were closed.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use rustix::fd::AsFd;
 use super::epoll::{Epoll, Ready, Watch};
 use super::levels::Levels;
 
-/// Which mechanism.
+/// A kind of event mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MechanismKind {
     /// epoll(7).
@@ -24,22 +24,22 @@ pub enum MechanismKind {
     Select,
 }
 
-/// Descriptors from this number on cannot be given to select(2).
+/// Descriptors with this number or a higher one cannot be passed to select(2).
 pub const SELECT_DESCRIPTORS_MAX: u64 = libc::FD_SETSIZE as u64;
 
-/// What is to be told of a descriptor.
+/// The events of a descriptor that must be reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Awaited {
-    /// That there is input.
+    /// Input.
     pub readable: bool,
-    /// That there is room to write.
+    /// Room to write.
     pub writable: bool,
-    /// That the peer has closed its sending side. select cannot tell; it tells of input then.
+    /// A half-close by the peer. select cannot report it and reports input instead.
     pub hung_up: bool,
 }
 
 impl Awaited {
-    /// Input only: of listeners and channels, whose level is told again until they are empty.
+    /// Input only: for listeners and channels, whose level is reported until they are empty.
     pub const INPUT: Awaited = Awaited { readable: true, writable: false, hung_up: false };
 }
 
@@ -47,12 +47,12 @@ impl Awaited {
 pub enum Mechanism {
     /// epoll(7).
     Epoll(Epoll),
-    /// One of the others.
+    /// poll(2) or select(2).
     Levels(Levels),
 }
 
 impl Mechanism {
-    /// Makes one. epoll reports at most `events_max` descriptors a wait, the others all.
+    /// Makes a mechanism. epoll reports at most `events_max` descriptors per wait, the others report all.
     pub fn new(kind: MechanismKind, events_max: usize) -> io::Result<Self> {
         Ok(match kind {
             MechanismKind::Epoll => Mechanism::Epoll(Epoll::new(events_max)?),
@@ -61,9 +61,9 @@ impl Mechanism {
         })
     }
 
-    /// Watches `fd`, whose events will carry `token`.
+    /// Watches `fd`. Its events carry `token`.
     ///
-    /// Errors: those of epoll_ctl(2); `InvalidInput` for a number that select does not take.
+    /// Errors: any of epoll_ctl(2); `InvalidInput` for a number that select cannot watch.
     pub fn add(&mut self, fd: impl AsFd, token: u64, watch: Watch) -> io::Result<()> {
         match self {
             Mechanism::Epoll(epoll) => epoll.add(fd, token, watch),
@@ -71,8 +71,8 @@ impl Mechanism {
         }
     }
 
-    /// Stops watching `fd`. Closing the last copy of a descriptor does the same, if `awaited` says so at
-    /// the next wait.
+    /// Stops watching `fd`. Closing the last copy of a descriptor does the same, if `awaited` returns None
+    /// for it at the next wait.
     pub fn remove(&mut self, fd: impl AsFd) -> io::Result<()> {
         match self {
             Mechanism::Epoll(epoll) => epoll.remove(fd),
@@ -83,9 +83,9 @@ impl Mechanism {
         }
     }
 
-    /// Waits up to `timeout_ms` (`None`: until something is ready) and appends what is ready to `into`;
-    /// nothing on an interrupting signal. poll and select ask `awaited` of every token first: what is to
-    /// be told of it, None if its descriptor is closed. epoll knows by itself.
+    /// Waits up to `timeout_ms` (`None`: until something is ready) and appends the ready descriptors to
+    /// `into`; none if a signal interrupts the wait. poll and select first ask `awaited` for the events of
+    /// every token; None means that its descriptor is closed. epoll does not need that.
     #[inline]
     pub fn wait(
         &mut self,

@@ -1,4 +1,4 @@
-//! One table of cases, for each mechanism.
+//! The same tests for each mechanism.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -10,11 +10,11 @@ use rustix::fd::OwnedFd;
 use super::*;
 
 const ALL: [MechanismKind; 3] = [MechanismKind::Epoll, MechanismKind::Poll, MechanismKind::Select];
-/// For what should happen.
+/// How long to wait for events that must come.
 const LONG_MS: u64 = 15_000;
 
-/// A mechanism, and what its owner knows: as the engine does, that something is there until a call came
-/// short. A token that is not here is closed.
+/// A mechanism and its owner's knowledge: as in the engine, an event stays known until a call comes short. A
+/// token that is not in the table is closed.
 struct Loop {
     kind: MechanismKind,
     mechanism: Mechanism,
@@ -26,13 +26,13 @@ impl Loop {
         Loop { kind, mechanism: Mechanism::new(kind, 64).expect("a mechanism"), awaited: HashMap::new() }
     }
 
-    /// Watches like the engine: of room it is known that there is some.
+    /// Watches as the engine does: a new connection is known to have room.
     fn add(&mut self, fd: impl AsFd, token: u64) {
         self.mechanism.add(fd, token, Watch::Connection).expect("watched");
         self.awaited.insert(token, Awaited { readable: true, writable: false, hung_up: true });
     }
 
-    /// What a wait tells, and it is known from then on.
+    /// Waits. The reported events are known from then on.
     fn wait(&mut self, timeout_ms: u64) -> Vec<Ready> {
         let mut batch = Vec::new();
         let awaited = &self.awaited;
@@ -40,7 +40,7 @@ impl Loop {
             .wait(Some(timeout_ms), |token| awaited.get(&token).copied(), &mut batch)
             .expect("a wait");
         for ready in &batch {
-            let awaited = self.awaited.get_mut(&ready.token).expect("told of none that is closed");
+            let awaited = self.awaited.get_mut(&ready.token).expect("a closed token must not be reported");
             awaited.readable &= !ready.readable;
             awaited.writable &= !ready.writable;
             awaited.hung_up &= !ready.hung_up;
@@ -48,7 +48,7 @@ impl Loop {
         batch
     }
 
-    /// Waits for the news of one token; other news are kept from nobody, since they are known.
+    /// Waits for an event of one token. Events of other tokens are recorded as known.
     #[track_caller]
     fn until(&mut self, what: &str, token: u64, is_it: impl Fn(&Ready) -> bool) {
         let kind = self.kind;
@@ -59,10 +59,10 @@ impl Loop {
                 return;
             }
         }
-        panic!("{kind:?}: {what}: something else all the time");
+        panic!("{kind:?}: {what}: only other events came");
     }
 
-    /// epoll tells of room at the start, too.
+    /// epoll also reports the room at the start.
     fn settle(&mut self) {
         while !self.wait(0).is_empty() {}
     }
@@ -80,7 +80,7 @@ fn pair() -> (UnixStream, UnixStream) {
     (ours, theirs)
 }
 
-/// Reads until there is nothing: it is not known any more that there is something.
+/// Reads until there is no more input, so that input is unknown again.
 fn drain(events: &mut Loop, token: u64, mut from: impl Read) -> usize {
     let mut bytes = 0;
     let mut buffer = [0; 4096];
@@ -92,7 +92,7 @@ fn drain(events: &mut Loop, token: u64, mut from: impl Read) -> usize {
 }
 
 #[test]
-fn input_is_told_once_until_it_was_used_up() {
+fn input_is_reported_once_until_it_is_used_up() {
     for kind in ALL {
         let mut events = Loop::new(kind);
         let (ours, mut theirs) = pair();
@@ -109,7 +109,7 @@ fn input_is_told_once_until_it_was_used_up() {
 }
 
 #[test]
-fn a_listener_is_told_of_until_nobody_waits() {
+fn a_listener_is_reported_until_no_client_waits() {
     for kind in ALL {
         let mut mechanism = Mechanism::new(kind, 8).expect("a mechanism");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
@@ -136,7 +136,7 @@ fn a_listener_is_told_of_until_nobody_waits() {
 }
 
 #[test]
-fn room_is_told_of_when_it_ran_out() {
+fn room_is_reported_after_it_ran_out() {
     for kind in ALL {
         let mut events = Loop::new(kind);
         let (mut ours, mut theirs) = pair();
@@ -155,7 +155,7 @@ fn room_is_told_of_when_it_ran_out() {
 }
 
 #[test]
-fn a_half_close_is_input_and_is_told_as_what_it_is_but_by_select() {
+fn a_half_close_is_reported_as_input_and_except_by_select_also_as_half_close() {
     for kind in ALL {
         let mut events = Loop::new(kind);
         let (mut ours, mut theirs) = pair();
@@ -171,12 +171,12 @@ fn a_half_close_is_input_and_is_told_as_what_it_is_but_by_select() {
             events.until("the end of input", 7, |ready| ready.readable);
         }
         assert_eq!(ours.read(&mut [0; 8]).expect("the end"), 0);
-        ours.write_all(b"an answer").expect("it may still read");
+        ours.write_all(b"an answer").expect("the peer can still read");
     }
 }
 
 #[test]
-fn a_reset_is_told_also_to_who_awaits_nothing() {
+fn a_reset_is_reported_even_if_no_event_is_awaited() {
     for kind in ALL {
         let mut events = Loop::new(kind);
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
@@ -185,7 +185,7 @@ fn a_reset_is_told_also_to_who_awaits_nothing() {
         ours.set_nonblocking(true).expect("a flag set");
         events.add(&ours, 7);
         events.settle();
-        // Closing with unread input resets.
+        // Closing with unread input resets the connection.
         ours.write_all(b"unread").expect("sent");
         while theirs.peek(&mut [0; 8]).expect("a look") < 6 {}
         if kind == MechanismKind::Poll {
@@ -199,7 +199,7 @@ fn a_reset_is_told_also_to_who_awaits_nothing() {
 }
 
 #[test]
-fn one_that_was_closed_is_forgotten_and_its_number_may_come_again() {
+fn a_closed_descriptor_is_forgotten_and_its_number_can_be_reused() {
     for kind in ALL {
         let mut events = Loop::new(kind);
         let (first, _first_peer) = pair();
@@ -208,21 +208,21 @@ fn one_that_was_closed_is_forgotten_and_its_number_may_come_again() {
         events.add(&other, 2);
         drop(first);
         events.awaited.remove(&1);
-        // The same number, in this turn; numbers are those of the whole process, so others may have it.
+        // The same number in this turn. Numbers belong to the whole process, so another thread may have it.
         let (again, mut again_peer) = pair();
         events.add(&again, 3);
         again_peer.write_all(b"x").expect("sent");
         events.until("the successor", 3, |ready| ready.readable);
         drop(again);
         events.awaited.remove(&3);
-        events.assert_quiet("the successor is closed, too");
+        events.assert_quiet("the successor is closed too");
         other_peer.write_all(b"x").expect("sent");
         events.until("the other", 2, |ready| ready.readable);
     }
 }
 
 #[test]
-fn among_many_each_is_told_by_its_token_whoever_goes() {
+fn each_of_many_is_reported_by_its_token_when_others_close() {
     for kind in ALL {
         let mut events = Loop::new(kind);
         let mut pairs: HashMap<u64, (UnixStream, UnixStream)> = (0..200).map(|n| (n, pair())).collect();
@@ -241,17 +241,17 @@ fn among_many_each_is_told_by_its_token_whoever_goes() {
             let (_, theirs) = pairs.get_mut(&chosen).expect("a pair");
             theirs.write_all(b"x").expect("sent");
             events.until("one of many", chosen, |ready| ready.readable);
-            events.assert_quiet("nobody else");
+            events.assert_quiet("no other event");
         }
     }
 }
 
 #[test]
-fn select_takes_no_descriptor_beyond_its_set() {
+fn select_refuses_descriptors_beyond_its_set() {
     let (ours, _theirs) = pair();
     let beyond: OwnedFd = match rustix::io::fcntl_dupfd_cloexec(&ours, SELECT_DESCRIPTORS_MAX as i32) {
         Ok(fd) => fd,
-        Err(e) => return eprintln!("skipped: no descriptor of a high number is to be had: {e}"),
+        Err(e) => return crate::skipping::skip(&format!("cannot get a descriptor with a high number: {e}")),
     };
     for kind in ALL {
         let added = Mechanism::new(kind, 8).expect("a mechanism").add(&beyond, 1, Watch::Connection);

@@ -1,4 +1,4 @@
-//! Sockets that are always non-blocking.
+//! Sockets, all of them non-blocking.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
@@ -10,10 +10,10 @@ use rustix::net::{
     ipproto, sockopt,
 };
 
-/// Makes a listening TCP socket with `SO_REUSEPORT`, one of a group that shares `address`.
-/// Connections accepted from it have `TCP_NODELAY` and a bound of unsent bytes. An IPv6 socket takes IPv6 only.
+/// Makes a listening TCP socket with `SO_REUSEPORT`, one of a group that shares `address`. Connections
+/// accepted from it have `TCP_NODELAY` and a bound of unsent bytes. An IPv6 socket accepts only IPv6.
 ///
-/// Errors: those of bind(2), `EADDRINUSE` above all.
+/// Errors: any of bind(2), usually `EADDRINUSE`.
 pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let fd = socket(family)?;
@@ -23,27 +23,30 @@ pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<OwnedFd> {
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&fd, true)?;
     }
-    bound_unsent(&fd)?;
+    bound_unsent(&fd, UNSENT_BYTES_MAX)?;
     net::bind(&fd, &address)?;
     net::listen(&fd, backlog)?;
     Ok(fd)
 }
 
-/// Bytes that a connection holds beyond what is under way to its client. Without this bound the
-/// kernel keeps megabytes for a slow client, and tells of room only when a third of them is gone.
-const UNSENT_BYTES_MAX: libc::c_int = 256 * 1024;
+/// Maximum number of bytes that a connection holds beyond those in flight to its client. Without this bound,
+/// the kernel keeps megabytes for a slow client and reports room only when a third of them is sent.
+pub const UNSENT_BYTES_MAX: u32 = 256 * 1024;
 
-/// Sets `TCP_NOTSENT_LOWAT` (tcp(7)); accepted connections inherit it.
-fn bound_unsent(fd: &OwnedFd) -> io::Result<()> {
-    set_option(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
+/// Bounds the bytes that the connections of a listener hold beyond those in flight: `TCP_NOTSENT_LOWAT`
+/// (tcp(7)). Accepted connections inherit it.
+///
+/// Errors: any of setsockopt(2).
+pub fn bound_unsent(fd: impl AsFd, bytes_max: u32) -> io::Result<()> {
+    set_option(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes_max.cast_signed())
 }
 
 /// Sets an option that takes an int (setsockopt(2)).
-fn set_option(fd: &OwnedFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    // SAFETY: `value` is an int, as long as it is said to be, and outlives the call.
+fn set_option(fd: impl AsFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: `value` is an int of the stated length and outlives the call.
     let answer = unsafe {
         libc::setsockopt(
-            fd.as_raw_fd(),
+            fd.as_fd().as_raw_fd(),
             level,
             name,
             (&raw const value).cast(),
@@ -53,10 +56,10 @@ fn set_option(fd: &OwnedFd, level: libc::c_int, name: libc::c_int, value: libc::
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether nobody listens on `address` yet. [`listen`] cannot tell: a second group of the same
-/// user would share it unseen.
+/// Checks that no other process listens on `address`. [`listen`] cannot find out, because a second group of
+/// the same user would share the address without an error.
 ///
-/// Errors: those of bind(2), `EADDRINUSE` when somebody does.
+/// Errors: any of bind(2); `EADDRINUSE` if another process listens.
 pub fn probe(address: SocketAddr) -> io::Result<()> {
     let fd = socket(if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })?;
     sockopt::set_socket_reuseaddr(&fd, true)?;
@@ -67,36 +70,35 @@ pub fn probe(address: SocketAddr) -> io::Result<()> {
     Ok(net::listen(&fd, 1)?)
 }
 
-/// The address that a socket is bound to, for `listen` with port 0.
+/// The address that a socket is bound to. Needed after `listen` with port 0.
 pub fn local_address(fd: impl AsFd) -> io::Result<SocketAddr> {
     Ok(net::getsockname(fd)?.try_into()?)
 }
 
-/// Accepts one queued connection, non-blocking.
+/// Accepts one queued connection as a non-blocking socket.
 ///
-/// Errors: `WouldBlock` when none is queued; `EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM` at the
-/// system's limits; `ECONNABORTED` for a client that left.
+/// Errors: `WouldBlock` if none is queued; `EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM` at the system's limits;
+/// `ECONNABORTED` if the client has left.
 pub fn accept(listener: impl AsFd) -> io::Result<(OwnedFd, SocketAddr)> {
     let (fd, address) = net::acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
     let address = address.and_then(|a| a.try_into().ok()).unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
     Ok((fd, address))
 }
 
-/// Starts to connect; the socket becomes writable when it is done (see [`take_error`]).
+/// Starts to connect. The socket becomes writable when the attempt is over (see [`take_error`]).
 pub fn connect(address: SocketAddr) -> io::Result<OwnedFd> {
     connect_from(address, None, None)
 }
 
-/// Starts to connect like [`connect`], from `source` if given and with a receive buffer of about
-/// `receive_buffer_bytes` if given.
+/// Like [`connect`], but from `source` and with a receive buffer of about `receive_buffer_bytes`, if given.
 ///
-/// A port that was used from one source address is free on another, so a client that closes tens
-/// of thousands of connections a minute spreads them over several (RFC 9293 §3.3.2, TIME-WAIT). The
-/// port is chosen when connecting (`IP_BIND_ADDRESS_NO_PORT`, ip(7)), which knows the peer; bind(2) would
-/// take one that no other connection of that address has. With a small buffer segments are those
-/// of Ethernet: the 64 KiB of loopback would not fit and come in fits and starts.
+/// A port used with one source address is still free with another, so a client that closes tens of thousands
+/// of connections a minute spreads them over several addresses (RFC 9293 §3.3.2, TIME-WAIT). The port is
+/// chosen at connect time (`IP_BIND_ADDRESS_NO_PORT`, ip(7)), when the peer is known; bind(2) would need a
+/// port that no other connection of that address uses. With a small buffer, segments have the size of
+/// Ethernet frames: the 64 KiB segments of loopback would not fit and would arrive in bursts.
 ///
-/// Errors: those of connect(2); `EADDRNOTAVAIL` when every port is in use.
+/// Errors: any of connect(2); `EADDRNOTAVAIL` if every port is in use.
 pub fn connect_from(
     address: SocketAddr,
     source: Option<IpAddr>,
@@ -119,41 +121,51 @@ pub fn connect_from(
     }
 }
 
-/// The pending error of a socket, cleared by reading it.
+/// The number of an error (errno(3)), for another process; `EIO` if it has none.
+#[must_use]
+pub fn error_number(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(match error.kind() {
+        io::ErrorKind::TimedOut => libc::ETIMEDOUT,
+        io::ErrorKind::WouldBlock => libc::EAGAIN,
+        _ => libc::EIO,
+    })
+}
+
+/// Returns and clears the pending error of a socket.
 pub fn take_error(fd: impl AsFd) -> io::Result<()> {
     sockopt::socket_error(fd)?.map_err(Into::into)
 }
 
-/// Receives what is there into `buffer`; 0 is the end of input.
+/// Receives the bytes that have arrived into `buffer`; 0 is the end of input.
 #[inline]
 pub fn recv(fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(net::recv(fd, buffer, RecvFlags::DONTWAIT)?.0)
 }
 
-/// Sends as much of `bytes` as the socket takes.
+/// Sends as many of `bytes` as the socket accepts.
 #[inline]
 pub fn send(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     Ok(net::send(fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
 }
 
-/// Sends as much of `parts`, in order, as the socket takes.
+/// Sends as much of `parts`, in order, as the socket accepts.
 pub fn send_parts(fd: impl AsFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
     let mut none = SendAncillaryBuffer::default();
     Ok(net::sendmsg(fd, parts, &mut none, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
 }
 
-/// Ends the sending side: the peer reads the end of input after what was sent.
+/// Closes the sending side: the peer reads the end of input after the sent bytes.
 pub fn end_sending(fd: impl AsFd) -> io::Result<()> {
     Ok(net::shutdown(fd, Shutdown::Write)?)
 }
 
-/// Ends both sides: whoever waits on another copy of this descriptor is told that the connection is over.
+/// Closes both sides, which wakes a thread that waits on another copy of this descriptor.
 pub fn end(fd: impl AsFd) -> io::Result<()> {
     Ok(net::shutdown(fd, Shutdown::Both)?)
 }
 
-/// Has the close of a TCP socket that comes next end its connection at once: the client gets a reset, and the
-/// kernel drops what it holds for it, instead of sending that for as long as the client takes (socket(7),
+/// Makes the following close of a TCP socket end its connection at once: the client gets a reset, and the
+/// kernel drops the unsent bytes instead of sending them for as long as the client reads (socket(7),
 /// `SO_LINGER` of 0 seconds).
 ///
 /// Errors: `ENOTSOCK`.
@@ -161,10 +173,119 @@ pub fn reset(socket: impl AsFd) -> io::Result<()> {
     Ok(sockopt::set_socket_linger(socket, Some(Duration::ZERO))?)
 }
 
-/// Bytes that a TCP socket holds for its peer: sent but not acknowledged by it, and not sent yet (tcp(7),
-/// `SIOCOUTQ`). The end of the sending side counts as one more.
+/// The cap on what a connection holds in the kernel: the bytes in flight to its client and those behind them.
 ///
-/// Errors: `EINVAL` for a listening socket, `ENOTTY` for what is no socket.
+/// No socket option bounds the congestion window (it takes a route or a BPF program, and privileges), and
+/// `TCP_WINDOW_CLAMP` bounds only what this side receives. The send buffer (socket(7), `SO_SNDBUF`) does
+/// bound sent and unsent bytes together, but only whenever the kernel begins a new segment buffer: it fills
+/// the last one up to 64 KiB first. So the cap needs both: a small send buffer, and sends of small pieces that
+/// each end a segment buffer (`MSG_EOR`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFlightCap {
+    /// The length of each piece in bytes.
+    piece_bytes: usize,
+    /// The send buffer in bytes, as the kernel counts.
+    buffer_bytes: usize,
+}
+
+impl InFlightCap {
+    /// The smallest cap, in bytes: the rest of the buffer behind one piece is then above the kernel's minimum
+    /// (`SOCK_MIN_SNDBUF`, about 4.6 KB), which the kernel would silently use instead.
+    pub const BYTES_MIN: usize = 12 * 1024;
+    /// The largest cap, in bytes: the buffer is then below the usual `net.core.wmem_max`, to which the kernel
+    /// would silently lower it.
+    pub const BYTES_MAX: usize = 512 * 1024;
+    /// The payload of an Ethernet packet: pieces of whole packets cost no packet more.
+    const PACKET_BYTES: usize = 1448;
+    /// Four pieces fit in the cap: fewer would leave much of it unused, more would cost more calls.
+    const PIECES: usize = 4;
+
+    /// The cap of this many bytes, which is brought within the bounds.
+    ///
+    /// A piece is accepted only while the connection holds less than the buffer, so it never holds more than
+    /// the buffer and one piece: the cap.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        let bytes = bytes.clamp(Self::BYTES_MIN, Self::BYTES_MAX);
+        let packets = (bytes / Self::PIECES / Self::PACKET_BYTES).max(1);
+        let piece_bytes = packets * Self::PACKET_BYTES;
+        Self { piece_bytes, buffer_bytes: bytes - piece_bytes }
+    }
+}
+
+/// Gives the connections of a listener a send buffer for this cap, or the kernel's own choice. Connections
+/// inherit it when they are accepted.
+///
+/// Errors: any of setsockopt(2), and `InvalidInput` if the system allows no buffer of this size.
+pub fn cap_in_flight(listener: impl AsFd, cap: Option<InFlightCap>) -> io::Result<()> {
+    /// Whether buffer sizes were set by hand (socket(7)); the C library has no name for it.
+    const SO_BUF_LOCK: libc::c_int = 72;
+    let fd = listener.as_fd();
+    if let Some(cap) = cap {
+        // The kernel doubles the number (socket(7)).
+        sockopt::set_socket_send_buffer_size(fd, cap.buffer_bytes / 2)?;
+        let is_bytes = sockopt::socket_send_buffer_size(fd)?;
+        if is_bytes > cap.buffer_bytes {
+            let why = format!("the smallest send buffer is {is_bytes} bytes, above {}", cap.buffer_bytes);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        return Ok(());
+    }
+    // A listener that a reload keeps may have had a cap. Linux before 5.15 cannot unlock it, and answers
+    // ENOPROTOOPT; new listeners are not affected.
+    let _ = set_option(fd, libc::SOL_SOCKET, SO_BUF_LOCK, 0);
+    Ok(())
+}
+
+/// Sends `first`, then `second`, in the pieces of a cap, until the connection takes no more.
+///
+/// Errors: as [`send`], if nothing was sent.
+pub fn send_capped(fd: impl AsFd, cap: InFlightCap, first: &[u8], second: &[u8]) -> io::Result<usize> {
+    let mut none = SendAncillaryBuffer::default();
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | SendFlags::EOR;
+    let (mut sent, all) = (0, first.len() + second.len());
+    while sent < all {
+        let of_first = &first[sent.min(first.len())..];
+        let of_first = &of_first[..of_first.len().min(cap.piece_bytes)];
+        let from = (sent + of_first.len()).saturating_sub(first.len());
+        let of_second = &second[from..];
+        let of_second = &of_second[..of_second.len().min(cap.piece_bytes - of_first.len())];
+        let piece = [IoSlice::new(of_first), IoSlice::new(of_second)];
+        match net::sendmsg(&fd, &piece, &mut none, flags) {
+            Ok(bytes) => sent += bytes,
+            Err(_) if sent > 0 => break,
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(sent)
+}
+
+/// Sets the priority of all packets that a socket sends from now on (socket(7), `SO_PRIORITY`). Queueing
+/// disciplines interpret it. Numbers from 0 to 6 need no privilege.
+///
+/// Errors: `EPERM` for a higher number without `CAP_NET_ADMIN`.
+pub fn set_priority(socket: impl AsFd, priority: u8) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_PRIORITY, priority.into())
+}
+
+/// Sets the code point (RFC 2474) of all packets that a TCP socket sends from now on: `IP_TOS` (ip(7)), or
+/// `IPV6_TCLASS` (ipv6(7)). For IPv4 the kernel also changes the priority, so [`set_priority`] must follow.
+///
+/// Errors: `ENOPROTOOPT` if the socket is not of this family.
+pub fn set_code_point(socket: impl AsFd, is_ipv6: bool, code_point: u8) -> io::Result<()> {
+    // The two bits below the code point are for congestion notification; TCP sets them itself.
+    let value = libc::c_int::from(code_point) << 2;
+    if is_ipv6 {
+        set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, value)
+    } else {
+        set_option(socket, libc::IPPROTO_IP, libc::IP_TOS, value)
+    }
+}
+
+/// Bytes that a TCP socket holds for its peer, unsent or not acknowledged (tcp(7), `SIOCOUTQ`). The end of
+/// the sending side counts as one more.
+///
+/// Errors: `EINVAL` for a listening socket, `ENOTTY` for a descriptor that is not a socket.
 pub fn unsent_bytes(socket: impl AsFd) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the request writes one int, which outlives the call.
@@ -185,7 +306,7 @@ mod tests {
 
     use super::*;
 
-    /// An accepted socket, and the client that reads nothing yet.
+    /// Makes an accepted socket whose client does not read yet.
     fn connection() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
@@ -194,7 +315,7 @@ mod tests {
         (server.into(), client)
     }
 
-    /// Sends until there is no more room: how many bytes.
+    /// Sends until there is no more room. Returns the number of bytes.
     fn fill(server: &OwnedFd) -> usize {
         let mut sent = 0;
         loop {
@@ -208,7 +329,7 @@ mod tests {
         }
     }
 
-    /// How many bytes the client gets, and how that ends.
+    /// Reads to the end. Returns how many bytes came, and the error at the end.
     fn read_out(mut client: TcpStream) -> (usize, Option<io::ErrorKind>) {
         let (mut received, mut buffer) = (0, vec![0; 64 * 1024]);
         loop {
@@ -221,11 +342,11 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_is_reset_keeps_nothing_for_its_client() {
+    fn a_reset_connection_keeps_no_bytes_for_its_client() {
         let (server, client) = connection();
         let sent = fill(&server);
         drop(server);
-        assert_eq!(read_out(client), (sent, None), "the kernel goes on after a close");
+        assert_eq!(read_out(client), (sent, None), "the kernel continues to send after a close");
         let (server, client) = connection();
         let sent = fill(&server);
         reset(&server).expect("set");
@@ -236,22 +357,118 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_has_not_taken_is_told() {
+    fn unacknowledged_bytes_are_reported() {
         let (server, mut client) = connection();
-        assert_eq!(unsent_bytes(&server).expect("told"), 0);
+        assert_eq!(unsent_bytes(&server).expect("an answer"), 0);
         let sent = fill(&server);
-        let unsent = unsent_bytes(&server).expect("told");
-        assert!(0 < unsent && unsent < sent, "{unsent} of {sent}: some are in the client's own buffer");
+        let unsent = unsent_bytes(&server).expect("an answer");
+        assert!(
+            0 < unsent && unsent < sent,
+            "{unsent} of {sent} bytes are unsent: some must be in the client's buffer"
+        );
         client.read_exact(&mut vec![0; sent]).expect("all of it");
         let started = Instant::now();
-        while unsent_bytes(&server).expect("told") > 0 {
+        while unsent_bytes(&server).expect("an answer") > 0 {
             assert!(started.elapsed() < Duration::from_secs(15), "never acknowledged");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
     #[test]
-    fn only_sockets_have_something_unsent() {
+    fn a_capped_connection_holds_no_more_than_its_cap() {
+        for bytes in [InFlightCap::BYTES_MIN, 20_000, 64 * 1024, InFlightCap::BYTES_MAX] {
+            let cap = InFlightCap::new(bytes);
+            assert_eq!(cap.piece_bytes + cap.buffer_bytes, bytes);
+            let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0)), 8).expect("listens");
+            cap_in_flight(&listener, Some(cap)).expect("set");
+            let address = local_address(&listener).expect("an address");
+            // A small receive buffer, so that bytes stay in flight or unsent.
+            let client = connect_from(address, None, Some(4096)).expect("connects");
+            let (server, _) = loop {
+                match accept(&listener) {
+                    Ok(accepted) => break accepted,
+                    Err(e) => assert_eq!(e.kind(), io::ErrorKind::WouldBlock),
+                }
+            };
+            let data: Vec<u8> = (0..2 * bytes).map(|n| n as u8).collect();
+            let (head, body) = data.split_at(300);
+            let mut sent = 0;
+            // Some bytes reach the client's buffer after the first refusal, so a single one proves nothing.
+            for _ in 0..200 {
+                let rest = (&head[sent.min(300)..], &body[sent.max(300) - 300..]);
+                match send_capped(&server, cap, rest.0, rest.1) {
+                    Ok(bytes) => sent += bytes,
+                    Err(e) => assert_eq!(e.kind(), io::ErrorKind::WouldBlock),
+                }
+                let held = unsent_bytes(&server).expect("an answer");
+                assert!(held <= bytes, "{held} bytes held with a cap of {bytes}");
+            }
+            assert!(sent < data.len() || bytes < 100_000, "all of {sent} bytes were accepted");
+            let mut client = TcpStream::from(client);
+            client.set_nonblocking(false).expect("set");
+            let mut received = vec![0; sent];
+            client.read_exact(&mut received).expect("all that was sent");
+            assert!(received == data[..sent], "other bytes than were sent");
+        }
+    }
+
+    #[test]
+    fn a_listener_loses_its_cap_at_a_reload() {
+        let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0)), 8).expect("listens");
+        cap_in_flight(&listener, Some(InFlightCap::new(20_000))).expect("set");
+        cap_in_flight(&listener, None).expect("set");
+        let client = TcpStream::connect(local_address(&listener).expect("an address")).expect("connects");
+        let server = loop {
+            match accept(&listener) {
+                Ok((server, _)) => break server,
+                Err(e) => assert_eq!(e.kind(), io::ErrorKind::WouldBlock),
+            }
+        };
+        assert!(fill(&server) > 100_000, "the buffer grows again");
+        drop(client);
+    }
+
+    /// Reads an option that is an int.
+    fn option(socket: &OwnedFd, level: libc::c_int, name: libc::c_int) -> libc::c_int {
+        let (mut value, mut length): (libc::c_int, libc::socklen_t) = (-1, 4);
+        // SAFETY: the kernel writes at most one int, which outlives the call.
+        let answer = unsafe {
+            libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
+        };
+        assert_eq!((answer, length), (0, 4), "{}", io::Error::last_os_error());
+        value
+    }
+
+    #[test]
+    fn a_priority_after_a_code_point_stays() {
+        let (server, _client) = connection();
+        assert_eq!(option(&server, libc::SOL_SOCKET, libc::SO_PRIORITY), 0, "a new connection has none");
+        set_code_point(&server, false, 0b00_1000).expect("set");
+        set_priority(&server, 5).expect("set");
+        assert_eq!(option(&server, libc::IPPROTO_IP, libc::IP_TOS), 0b0010_0000);
+        assert_eq!(option(&server, libc::SOL_SOCKET, libc::SO_PRIORITY), 5);
+        set_code_point(&server, false, 0).expect("set");
+        set_priority(&server, 0).expect("set");
+        assert_eq!(option(&server, libc::IPPROTO_IP, libc::IP_TOS), 0);
+        assert_eq!(option(&server, libc::SOL_SOCKET, libc::SO_PRIORITY), 0);
+    }
+
+    #[test]
+    fn ipv6_connections_have_a_code_point_too() {
+        let listener = match TcpListener::bind("[::1]:0") {
+            Ok(listener) => listener,
+            Err(_) => return crate::skipping::skip("this machine has no IPv6"),
+        };
+        let _client = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+        let server: OwnedFd = listener.accept().expect("accepted").0.into();
+        set_code_point(&server, true, 1).expect("set");
+        set_priority(&server, 3).expect("set");
+        assert_eq!(option(&server, libc::IPPROTO_IPV6, libc::IPV6_TCLASS), 0b100);
+        assert_eq!(option(&server, libc::SOL_SOCKET, libc::SO_PRIORITY), 3);
+    }
+
+    #[test]
+    fn only_sockets_have_unsent_bytes() {
         let file = std::fs::File::open("/dev/null").expect("/dev/null");
         assert!(unsent_bytes(&file).is_err() && reset(&file).is_err());
     }

@@ -1,10 +1,10 @@
-//! Parts of files that the kernel sends from the page cache: sendfile(2).
+//! Sends parts of files from the page cache by sendfile(2).
 //!
-//! An alternative to a read and a send, to be measured, never the default: the kernel has no form of it
-//! that does not wait. It is asked first what is in memory, and no more is sent; but a page may be
-//! evicted between the question and the call, or its read may be under way still, and a mark that an
-//! earlier reader left makes the kernel read ahead. What was taken but not received yet are the pages
-//! themselves: a file that is changed in place changes what is under way.
+//! This is an alternative to a read and a send, for measurements and never the default, because sendfile(2)
+//! has no form that cannot block. The kernel is first asked which pages are in memory, and no others are
+//! sent. But a page can be evicted between the two calls, its read from the disk can still be under way, and
+//! a mark left by an earlier reader can make the kernel read ahead. The socket holds the pages themselves
+//! until the client has received them, so a file changed in place changes the bytes in flight.
 
 use std::io;
 
@@ -15,31 +15,30 @@ use rustix::net::{SendFlags, send};
 
 use super::file::{Resident, resident_start};
 
-/// What came of sending a head and a part of a file.
+/// The result of sending a head and a part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// Head and part together: of so many bytes offered, the socket took so many; fewer mean that it
-    /// has no more room.
+    /// Bytes offered and bytes accepted, counting head and part together. Less than offered means that the
+    /// socket has no more room.
     Took {
-        /// The head, and what is in memory of the part.
+        /// The length of the head plus the resident bytes of the part.
         offered: usize,
-        /// What was taken.
+        /// The bytes that the socket accepted.
         sent: usize,
     },
-    /// The first byte of the part is not in memory; nothing was sent.
+    /// The first byte of the part is not in memory; no byte was sent.
     Absent,
-    /// The kernel does not tell what is in memory, or cannot send this file; nothing was sent.
+    /// The kernel does not report residency, or it cannot send this file; no byte was sent.
     Unknown,
-    /// The file ends before the part; nothing was sent.
+    /// The file ends before the part; no byte was sent.
     Ended,
-    /// Reading the file failed; nothing was sent.
+    /// Reading the file failed; no byte was sent.
     Failed,
 }
 
-/// Sends `head`, then what is in memory of `length` bytes of `file` at `offset`, as far as it is there
-/// without a gap.
+/// Sends `head`, then `length` bytes of `file` at `offset`, as far as they are in memory without a gap.
 ///
-/// Errors: those of the socket; `WouldBlock` when it has no room.
+/// Errors: any of the socket; `WouldBlock` if it has no room.
 pub fn send_resident(
     socket: impl AsFd,
     head: &[u8],
@@ -58,10 +57,10 @@ pub fn send_resident(
     }
 }
 
-/// Sends `head`, then `length` bytes by `send_part`, which is given how many of them were sent and how many
-/// are left. It may wait or not: that, the caller decides.
+/// Sends `head`, then `length` bytes through `send_part`, which gets the number of bytes already sent and the
+/// number left. The caller thereby decides whether the call can block.
 ///
-/// Errors: those of the socket; `WouldBlock` when it has no room.
+/// Errors: any of the socket; `WouldBlock` if it has no room.
 pub fn send_behind_by(
     socket: impl AsFd,
     head: &[u8],
@@ -71,14 +70,15 @@ pub fn send_behind_by(
     let offered = head.len() + length;
     let mut sent = 0;
     if !head.is_empty() {
-        // The segment waits for the first bytes of the file.
+        // `MORE` makes the segment wait for the first bytes of the file.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | SendFlags::MORE;
         sent = send(&socket, head, flags)?;
         if sent < head.len() {
             return Ok(Sent::Took { offered, sent });
         }
     }
-    // Short of all, only the next call tells a full socket from a file that has become shorter.
+    // After a short send, only the next call can distinguish a full socket from a file that has become
+    // shorter.
     while sent < offered {
         match send_part((sent - head.len()) as u64, offered - sent) {
             Ok(0) if sent == 0 => return Ok(Sent::Ended),
@@ -86,7 +86,7 @@ pub fn send_behind_by(
             Ok(n) => sent += n,
             Err(Errno::INTR) => {}
             Err(_) if sent > 0 => break,
-            // Not from this file system.
+            // This file system does not support the call.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => return Ok(Sent::Unknown),
             Err(Errno::IO) => return Ok(Sent::Failed),
             Err(e) => return Err(e.into()),
@@ -136,13 +136,13 @@ mod tests {
     }
 
     #[test]
-    fn a_head_and_what_is_in_memory_go_out_in_order() {
+    fn the_head_and_resident_bytes_are_sent_in_order() {
         let (server, mut client) = connection();
         let bytes: Vec<u8> = (0..20_000_u32).map(|n| (n % 251) as u8).collect();
         let file = file(&bytes);
         let sent = send_resident(&server, b"head", &file, 100, 15_000).expect("sent");
         if sent == Sent::Unknown {
-            return println!("skipped: this kernel or file system does not tell what is in memory");
+            return crate::skipping::skip("this kernel or file system does not report residency");
         }
         assert_eq!(sent, Sent::Took { offered: 15_004, sent: 15_004 });
         let mut received = vec![0; 15_004];
@@ -151,19 +151,26 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_ends_early_is_told_from_a_socket_without_room() {
+    fn a_file_that_ends_early_is_distinguished_from_a_full_socket() {
         let (server, mut client) = connection();
         let mut file = file(b"short");
         let ended = Sent::Took { offered: 4 + 5, sent: 4 + 5 };
         assert_eq!(send_behind(&server, b"head", &file, 0, 100).expect("sent"), ended);
         assert_eq!(send_behind(&server, b"", &file, 5, 100).expect("sent"), Sent::Ended);
-        // Now the socket is the one that gives out first.
+        // Now the socket runs out of room before the file ends.
         file.write_all(&vec![7; 32 << 20]).expect("written");
         let full = send_behind(&server, b"", &file, 0, 32 << 20).expect("sent");
-        let Sent::Took { offered, sent } = full else { panic!("{full:?}") };
+        let Sent::Took { offered, mut sent } = full else { panic!("{full:?}") };
         assert!(offered == 32 << 20 && sent < offered, "{full:?}");
-        let e = send_behind(&server, b"head", &file, 0, 100).expect_err("no room for the head");
-        assert_eq!(e.kind(), io::ErrorKind::WouldBlock);
+        // Bytes that the client's side takes meanwhile make room for more.
+        let mut fill = |head: &[u8]| loop {
+            match send_behind(&server, head, &file, 0, 32 << 20) {
+                Ok(Sent::Took { sent: more, .. }) => sent += more,
+                other => break other.expect_err("no room").kind(),
+            }
+        };
+        assert_eq!(fill(b""), io::ErrorKind::WouldBlock);
+        assert_eq!(fill(b"head"), io::ErrorKind::WouldBlock, "no room for the head");
         drop(server);
         let mut all = Vec::new();
         client.read_to_end(&mut all).expect("received");

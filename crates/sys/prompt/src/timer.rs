@@ -1,5 +1,5 @@
-//! One timer as a descriptor: sleeping in epoll without a timeout of its own is cheaper, and the
-//! timer is set only when the next deadline moves closer.
+//! A single timer as a descriptor. Waiting in epoll without a timeout is cheaper, and the timer is set again
+//! only if the next deadline moves closer.
 
 use std::io;
 
@@ -8,29 +8,29 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-/// A timer on the monotonic clock; readable once it has run down.
+/// A timer of the monotonic clock; readable once it has expired.
 #[derive(Debug)]
 pub struct Timer {
     fd: OwnedFd,
-    /// When it runs down, in milliseconds.
+    /// When it expires, in milliseconds.
     due_ms: Option<u64>,
 }
 
 impl Timer {
-    /// A timer that is not set.
+    /// Makes a timer that is not set.
     pub fn new() -> io::Result<Self> {
         let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         Ok(Self { fd, due_ms: None })
     }
 
-    /// Sees to it that the timer runs down at `due_ms` of the monotonic clock at the latest.
+    /// Makes the timer expire at `due_ms` of the monotonic clock at the latest.
     #[inline]
     pub fn at_latest(&mut self, due_ms: u64) -> io::Result<()> {
         if self.due_ms.is_some_and(|ms| ms <= due_ms) {
             return Ok(());
         }
         self.due_ms = Some(due_ms);
-        // A time of zero would unset it.
+        // A time of zero would disarm it.
         let value =
             Timespec { tv_sec: (due_ms / 1000) as i64, tv_nsec: ((due_ms % 1000) * 1_000_000).max(1) as i64 };
         let never_again = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -39,10 +39,10 @@ impl Timer {
         Ok(())
     }
 
-    /// The timer has run down: it is set no more.
+    /// The timer has expired: it is no longer set.
     pub fn clear(&mut self) {
         self.due_ms = None;
-        // Only to make it unreadable; how often it ran down is of no interest.
+        // Only to make it unreadable; the number of expirations does not matter.
         let _ = rustix::io::read(&self.fd, &mut [0; 8]);
     }
 }
@@ -60,7 +60,7 @@ mod tests {
     use crate::epoll::{Epoll, Watch};
 
     #[test]
-    fn wakes_at_the_earliest_time_asked_for() {
+    fn expires_at_the_earliest_requested_time() {
         let mut timer = Timer::new().expect("a timer");
         let mut epoll = Epoll::new(4).expect("an epoll");
         epoll.add(&timer, 7, Watch::Input).expect("watched");

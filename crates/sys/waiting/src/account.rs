@@ -1,4 +1,4 @@
-//! Users and groups by name, from wherever the system keeps them (nsswitch.conf(5)).
+//! Users and groups by name, from any source of the system (nsswitch.conf(5)).
 
 use std::ffi::CString;
 use std::io;
@@ -7,9 +7,10 @@ use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 
 use crate::sandbox::privileges::Account;
 
-/// The user `user`, with `group` alone, or with all its groups; each by name or by number.
+/// Finds the user `user`, with only `group` or, without it, with all of the user's groups. Both can be names
+/// or numbers.
 ///
-/// Errors: `NotFound`, in words, when there is no such user or group; those of the system's lookup.
+/// Errors: `NotFound`, with a message, if there is no such user or group; any of the system's look-up.
 pub fn find(user: &str, group: Option<&str>) -> io::Result<Account> {
     let known = match user.parse() {
         Ok(number) => User::from_uid(Uid::from_raw(number))?,
@@ -22,7 +23,7 @@ pub fn find(user: &str, group: Option<&str>) -> io::Result<Account> {
             let name = CString::new(known.name).unwrap_or_default();
             Ok(account(known.uid, known.gid, getgrouplist(&name, known.gid)?))
         }
-        // A number needs no entry; without one its group is of the same number.
+        // A number needs no entry. Without an entry, the group has the same number.
         (None, Ok(uid), gid) => {
             let gid = gid.unwrap_or(Gid::from_raw(uid));
             Ok(account(Uid::from_raw(uid), gid, vec![gid]))
@@ -58,7 +59,7 @@ mod tests {
         assert_eq!(find("0", None).expect("root"), root);
         assert_eq!(find("root", Some("54321")).expect("root").groups, [54321]);
         assert_eq!(find("54321", None).expect("a number"), account_of(54321));
-        let error = find("no-such-user", None).expect_err("nobody is called so");
+        let error = find("no-such-user", None).expect_err("no user has this name");
         assert_eq!(error.to_string(), "there is no user `no-such-user`");
         assert!(find("root", Some("no-such-group")).is_err());
     }

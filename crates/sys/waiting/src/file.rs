@@ -1,4 +1,4 @@
-//! Blocking look-ups, reads and directory listings: the work of helpers, and of workers that have none.
+//! Blocking look-ups, reads and directory listings: for helpers, and for workers without helpers.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -9,24 +9,24 @@ use rustix::fs::{self, Advice, Dir, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use flash_prompt::file::{
-    self as prompt, BENEATH, FileKind, Found, Resident, Stat, Want, is_place, look_up_by, resident,
+    self as prompt, BENEATH, FileKind, Found, Resident, Stat, Want, is_path_only, look_up_by, resident,
     would_wait_elsewhere,
 };
 use flash_prompt::sendfile::{Sent, send_behind_by};
 
 use super::root::is_local;
 
-/// Opens a folder, for look-ups only.
+/// Opens a directory, for look-ups only.
 pub fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(fs::openat(fs::CWD, path, flags, Mode::empty())?)
 }
 
-/// Looks `path` up under `root` and waits for the disk where it must; otherwise like
+/// Looks up `path` under `root` and waits for the disk if necessary; otherwise like
 /// [`open_cached`](flash_prompt::file::open_cached).
 ///
-/// On a file system that may wait for somebody else, the file is only a place (`O_PATH`) that
-/// [`read`] opens anew: holding and closing that waits for nobody.
+/// On a file system that can wait for another process or host, the file is only opened with `O_PATH`, and
+/// [`read`] opens it again: holding and closing such a descriptor never blocks.
 pub fn open(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
     let open = |flags| Ok(fs::openat2(&root, path, flags, Mode::empty(), BENEATH)?);
     let mut found = look_up_by(want, open, |file| stat(file))?;
@@ -38,47 +38,47 @@ pub fn open(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
     Ok(found)
 }
 
-/// Like [`open`], for whoever reads the file by [`read_now`]: the kernel reads ahead of it as of any other.
+/// Like [`open`], for a caller that uses [`read_now`]: the kernel reads ahead as usual.
 pub fn open_to_read(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
     let found = open(root, path, want)?;
     if let Some(file) = &found.file {
-        // Refused of a place, which nobody reads through.
+        // Refused for an `O_PATH` descriptor, which is not used for reading.
         let _ = fs::fadvise(file, 0, None, Advice::Normal);
     }
     Ok(found)
 }
 
-/// Like [`open`], but stays on the file system of `root`: `EXDEV` for what lies on another.
+/// Like [`open`], but stays on the file system of `root`: `EXDEV` for a path to another one.
 pub fn open_on_same(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
     let resolve = BENEATH | ResolveFlags::NO_XDEV;
     let open = |flags| Ok(fs::openat2(&root, path, flags, Mode::empty(), resolve)?);
     look_up_by(want, open, |file| prompt::stat(file))
 }
 
-/// Like [`open_on_same`], in the place of [`open_cached`](flash_prompt::file::open_cached) for
-/// experiments, with the same errors: a path that goes to another file system "would wait".
+/// Like [`open_on_same`], as a replacement for [`open_cached`](flash_prompt::file::open_cached) in
+/// experiments, with the same errors: a path to another file system "would block".
 pub fn open_in_loop(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
     open_on_same(root, path, want).map_err(would_wait_elsewhere)
 }
 
-/// What fstat(2) says of an open file, asking whoever knows.
+/// Calls fstat(2) on an open file. Can wait for another process or host.
 pub fn stat(file: impl AsFd) -> io::Result<Stat> {
     prompt::stat(file)
 }
 
-/// Opens what `file` has open once more, with other flags. It is only to be had through /proc.
-fn open_again(file: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
+/// Opens the file of a descriptor again, with other flags. Only /proc makes that possible.
+pub(crate) fn open_again(file: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
     let place = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     Ok(fs::openat(fs::CWD, place, flags | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Reads up to `length_bytes` at `offset` to the end of `into`, stopping early only at the
-/// end of the file. A file that is only a place is opened for it.
+/// Appends up to `length_bytes` at `offset` to `into`. Stops early only at the end of the file. A file opened
+/// with `O_PATH` is opened again for this.
 pub fn read(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8>) -> io::Result<usize> {
-    if is_place(&file)? {
+    if is_path_only(&file)? {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = open_again(&file, flags)?;
-        // Its file system, whatever that does, may have made something else of it.
+        // Its file system may have replaced it by something else.
         if stat(&file)?.kind != FileKind::File {
             return Err(Errno::INVAL.into());
         }
@@ -87,27 +87,27 @@ pub fn read(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8
     read_at(file, offset, length_bytes, into)
 }
 
-/// Reads what there is for `buffer` at `offset`, waiting for the disk where it must; 0 is the end of the
-/// file. It asks nothing before: a file that is only a place shows by that it cannot be read, and is left to
-/// [`read`]. For workers that wait, in the place of [`read_resident`](flash_prompt::file::read_resident).
+/// Reads bytes into `buffer` from `offset` and waits for the disk if necessary; 0 is the end of the file. It
+/// makes no other call first: an `O_PATH` descriptor cannot be read, and is left to [`read`]. For workers
+/// that may block, as a replacement for [`read_resident`](flash_prompt::file::read_resident).
 ///
-/// Errors: those of pread(2).
+/// Errors: any of pread(2).
 pub fn read_now(file: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
     loop {
         match rustix::io::pread(&file, &mut *buffer, offset) {
             Ok(n) => return Ok(Resident::Bytes(n)),
             Err(Errno::INTR) => {}
-            // A place.
+            // An `O_PATH` descriptor.
             Err(Errno::BADF) => return Ok(Resident::Unknown),
             Err(e) => return Err(e.into()),
         }
     }
 }
 
-/// Sends a head and a part of a file, and waits for what of it is not in memory: for workers that wait, in
-/// the place of [`send_resident`](flash_prompt::sendfile::send_resident).
+/// Sends a head and a part of a file, and waits for the part that is not in memory. For workers that may
+/// block, as a replacement for [`send_resident`](flash_prompt::sendfile::send_resident).
 ///
-/// Errors: those of the socket.
+/// Errors: any of the socket.
 pub fn send_now(
     socket: impl AsFd,
     head: &[u8],
@@ -115,7 +115,7 @@ pub fn send_now(
     offset: u64,
     length: usize,
 ) -> io::Result<Sent> {
-    if is_place(&file)? {
+    if is_path_only(&file)? {
         return Ok(Sent::Unknown);
     }
     send_behind_by(&socket, head, length, |from, left| {
@@ -140,15 +140,15 @@ fn read_at(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8>
     Ok(done)
 }
 
-/// Brings a part of a file into the page cache and waits until it is there, at least to its first page.
+/// Loads a part of a file into the page cache and waits until it is there, at least its first page.
 ///
-/// A read would do, but the kernel counts it as a use; with that of the worker after it, each page
-/// would be one used twice, and what is asked for once would drive out what is popular. So the
-/// part is only submitted, and of one page a byte is read to wait for it: of the first, which the next
-/// reader of the same descriptor does not count once more (`prev_pos` in filemap_read of the kernel).
-/// Beyond `ONE_REQUEST_BYTES` the last page is waited for, too.
+/// A read would do, but the kernel counts it as a use. With the worker's read after it, each page would count
+/// as used twice, and files requested once would evict popular ones. So the part is only submitted for
+/// reading, and one byte is read to wait for it: a byte of the first page, which the next read through the
+/// same descriptor does not count again (`prev_pos` in filemap_read of the kernel). Beyond
+/// `ONE_REQUEST_BYTES`, the last page is waited for too.
 ///
-/// Where that does not bring all of it there, or the kernel does not tell, it is read.
+/// If that does not load the whole part, or the kernel does not report residency, the part is read.
 pub fn load(file: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<()> {
     let Some(length) = NonZeroU64::new(length_bytes) else { return Ok(()) };
     fs::fadvise(&file, offset, Some(length), Advice::WillNeed)?;
@@ -164,28 +164,28 @@ pub fn load(file: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// So much of a file is mostly one request to the disk, all pages of which arrive together.
+/// A read of this length is usually one request to the disk, whose pages all arrive together.
 const ONE_REQUEST_BYTES: u64 = 128 * 1024;
 
-/// What statx says of `path` under `root`, and whether this process may read it: the content of a file,
-/// or what a directory leads to. It opens nothing for reading.
+/// The result of statx(2) for `path` under `root`, and whether this process can read it: the content of a
+/// file, or the entries of a directory. It opens nothing for reading.
 ///
-/// Where the kernel has no faccessat2(2), before Linux 5.8, everything counts as readable.
+/// If the kernel has no faccessat2(2) (before Linux 5.8), everything counts as readable.
 pub fn look(root: impl AsFd, path: &[u8]) -> io::Result<(Stat, bool)> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let place = fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
     let stat = stat(&place)?;
     let access = if stat.kind == FileKind::Directory { libc::X_OK } else { libc::R_OK };
     let flags = libc::AT_EMPTY_PATH | libc::AT_EACCESS;
-    // SAFETY: faccessat2(2) takes an open descriptor and a string that ends with NUL; both outlive the call.
+    // SAFETY: faccessat2(2) takes an open descriptor and a NUL-terminated string; both outlive the call.
     let answer =
         unsafe { libc::syscall(libc::SYS_faccessat2, place.as_raw_fd(), c"".as_ptr(), access, flags) };
     let refused = answer != 0 && io::Error::last_os_error().kind() == io::ErrorKind::PermissionDenied;
     Ok((stat, !refused))
 }
 
-/// The names in a directory, as the file system orders them, without `.` and `..`; at most
-/// `names_max`, and whether there were more.
+/// The names in a directory, in the order of the file system, without `.` and `..`: at most `names_max`, and
+/// whether there were more.
 pub fn names(root: impl AsFd, path: &[u8], names_max: usize) -> io::Result<(Vec<Vec<u8>>, bool)> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
@@ -205,7 +205,40 @@ pub fn names(root: impl AsFd, path: &[u8], names_max: usize) -> io::Result<(Vec<
     Ok((names, false))
 }
 
-/// An unnamed file in memory that holds `content`, open for reading and writing.
+/// Opens `path` as a server whose root directory is `root` would, and closes it again: so its directories, its
+/// attributes and, of a directory, up to `entries_max` entries are in memory then.
+///
+/// A file is opened for reading, because the kernel checks the rights, reads extended attributes and loads
+/// the first blocks of the file's map only then. Devices, sockets and FIFOs are not opened.
+///
+/// Errors: any of openat2(2), with a loop of symlinks as `ELOOP`; any of getdents64(2).
+pub fn touch(root: impl AsFd, path: &[u8], entries_max: usize) -> io::Result<()> {
+    // A rename elsewhere can make the kernel doubt whether `..` left the root. It asks for another try.
+    const TRIES: usize = 8;
+    let open = |flags: OFlags| {
+        let mut tried = Err(Errno::AGAIN);
+        for _ in 0..TRIES {
+            tried = fs::openat2(&root, path, flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT);
+            if !matches!(tried, Err(Errno::AGAIN)) {
+                break;
+            }
+        }
+        tried
+    };
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    match stat(&open(OFlags::PATH)?)?.kind {
+        FileKind::File => drop(open(flags)?),
+        FileKind::Directory => {
+            for entry in Dir::read_from(open(flags | OFlags::DIRECTORY)?)?.take(entries_max) {
+                entry?;
+            }
+        }
+        FileKind::Special => {}
+    }
+    Ok(())
+}
+
+/// Makes an unnamed file in memory with this `content`, open for reading and writing.
 pub fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
     let file = fs::memfd_create(c"flash-listing", fs::MemfdFlags::CLOEXEC)?;
     let mut rest = content;
@@ -218,15 +251,17 @@ pub fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
     use flash_prompt::file::read_resident;
 
     #[test]
-    fn a_file_that_may_wait_is_only_a_place_and_can_be_read_all_the_same() {
-        // Not on the list of local ones, and always there.
+    fn a_file_that_could_block_is_opened_with_o_path_and_can_still_be_read() {
+        // /proc is not on the list of local file systems, and always present.
         let root = fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("/proc");
         let file = open(&root, b"version", Want::Content).expect("found").file.expect("a file");
-        assert!(is_place(&file).expect("its flags"));
+        assert!(is_path_only(&file).expect("its flags"));
         assert_eq!(read_resident(&file, 0, &mut [0; 16]).expect("an answer"), Resident::Unknown);
         let mut bytes = Vec::new();
         read(&file, 0, 5, &mut bytes).expect("read");
@@ -240,8 +275,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_loaded_is_all_in_memory() {
-        // On the disk of the sources: the kernel forgets nothing of a file in memory.
+    fn a_loaded_part_is_completely_in_memory() {
+        // On the disk of the sources, because the kernel never evicts a file in memory.
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("load-{}.tmp", std::process::id()));
         for length in [1, 5000, ONE_REQUEST_BYTES, ONE_REQUEST_BYTES + 70_000] {
             let bytes: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
@@ -251,23 +286,54 @@ mod tests {
             file.sync_all().expect("on the disk");
             fs::fadvise(&file, 0, None, Advice::DontNeed).expect("forgotten");
             flash_prompt::file::mark_random(&file).expect("marked");
-            // One longer than the file is loaded to its end.
+            // A length beyond the end of the file loads it to its end.
             load(&file, 0, length + 10_000).expect("loaded");
             load(&file, 0, length).expect("loaded");
             let mut read = vec![0; bytes.len()];
-            match read_resident(&file, 0, &mut read).expect("an answer") {
-                Resident::Bytes(n) => assert_eq!((n, &read), (bytes.len(), &bytes)),
-                Resident::Unknown => {
-                    return println!("skipped: this kernel or file system does not tell what is in memory");
+            // Pages between the first and the last may still be on their way from the disk.
+            let patience = Instant::now() + Duration::from_secs(10);
+            loop {
+                match read_resident(&file, 0, &mut read).expect("an answer") {
+                    Resident::Bytes(n) if n < bytes.len() && Instant::now() < patience => {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    Resident::Bytes(n) => {
+                        assert_eq!((n, &read), (bytes.len(), &bytes));
+                        break;
+                    }
+                    Resident::Unknown => {
+                        return crate::skipping::skip("this kernel or file system does not report residency");
+                    }
+                    Resident::Absent => panic!("{length} bytes were loaded but are not in memory"),
                 }
-                Resident::Absent => panic!("{length} bytes were loaded and are not there"),
             }
         }
     }
 
     #[test]
-    fn what_was_replaced_by_no_file_is_not_read() {
+    fn a_touch_reports_the_error_that_a_server_would_get_and_does_not_leave_the_root() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folder = temporary.path();
+        std::fs::create_dir_all(folder.join("sub/more")).expect("a folder");
+        std::fs::write(folder.join("sub/a.txt"), "a").expect("a file");
+        for (name, target) in [("in", "/sub/a.txt"), ("out", "../../../../sub"), ("loop", "loop")] {
+            std::os::unix::fs::symlink(target, folder.join(name)).expect("a link");
+        }
+        let root = open_folder(folder).expect("the folder");
+        for path in ["/", "/sub", "/sub/", "/sub/a.txt", "/in", "/out/a.txt", "/../sub/../in"] {
+            touch(&root, path.as_bytes(), 1).unwrap_or_else(|e| panic!("{path}: {e}"));
+        }
+        for (path, expected) in [("/none", Errno::NOENT), ("/in/x", Errno::NOTDIR), ("/loop", Errno::LOOP)] {
+            let error = touch(&root, path.as_bytes(), 1).expect_err(path);
+            assert_eq!(Errno::from_io_error(&error), Some(expected), "{path}");
+        }
+        let error = touch(&root, b"/etc/passwd", 1).expect_err("not the machine's own /etc");
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::NOENT));
+    }
+
+    #[test]
+    fn a_file_replaced_by_a_special_file_is_not_read() {
         let place = fs::open("/proc/self", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("a place");
-        read(place, 0, 5, &mut Vec::new()).expect_err("no regular file");
+        read(place, 0, 5, &mut Vec::new()).expect_err("not a regular file");
     }
 }

@@ -1,5 +1,5 @@
-//! A program that is started and held before its first instruction, so that somebody can first get ready to
-//! watch it. The lab's `trace` does.
+//! Starts a program but holds it before its first instruction, so that a tracer can get ready. The lab's
+//! `trace` uses it.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::signal::unblock_all;
 
-/// A process that has not executed its program yet. Dropped, it ends without having done so.
+/// A process that has not executed its program yet. If it is dropped, it ends without doing so.
 #[derive(Debug)]
 pub struct Held {
     pid: u32,
@@ -20,36 +20,36 @@ pub struct Held {
     parent: Parent,
 }
 
-/// The thread that started a process stays as long as this does. It, not the process that it is of, is the parent
-/// whose end a program may have asked to be signalled (prctl(2), `PR_SET_PDEATHSIG`).
+/// Keeps the thread that started a process. A program can ask to be signalled when its parent ends (prctl(2),
+/// `PR_SET_PDEATHSIG`), and the kernel counts that thread as the parent, not its process.
 #[derive(Debug)]
 pub struct Parent {
-    /// Nothing is sent: that it goes is what the thread waits for.
+    /// No message is ever sent: the thread waits until the channel closes.
     _stay: Sender<()>,
 }
 
 impl Held {
     /// Makes the process of `command` and holds it.
     ///
-    /// Errors: those of fork(2), pipe(2) and of a thread.
+    /// Errors: any of fork(2), pipe(2) and of starting a thread.
     pub fn new(mut command: Command) -> io::Result<Self> {
         let (told, tell) = pipe_with(PipeFlags::CLOEXEC)?;
         let (wait, go) = pipe_with(PipeFlags::CLOEXEC)?;
         let go_number = go.as_raw_fd();
         let tell_pid = move || {
-            // SAFETY: this is the process that was forked: nobody uses the number in it. With it open here
-            // there would be no end to read below.
+            // SAFETY: this is the forked process, in which no other code uses the number. If it stayed open
+            // here, the read below would never see the end of the pipe.
             unsafe { rustix::io::close(go_number) };
             rustix::io::write(&tell, &rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes())?;
-            // Its end is the end of who holds it: then there is nothing to do any more.
+            // The end of the pipe means that the holder has gone, so this process ends too.
             match rustix::io::read(&wait, &mut [0_u8; 1])? {
                 1 => unblock_all(),
                 _ => Err(rustix::io::Errno::CANCELED.into()),
             }
         };
-        // SAFETY: between fork and exec the closure makes nothing but system calls, on memory made before.
+        // SAFETY: between fork and exec the closure makes only system calls, on memory allocated before.
         unsafe { command.pre_exec(tell_pid) };
-        // `spawn` returns when the program is executed, so somebody else has to wait for it.
+        // `spawn` returns only when the program is executed, so another thread must wait for it.
         let (tell_started, started) = channel();
         let (stay, stays) = channel::<()>();
         std::thread::Builder::new().spawn(move || {
@@ -66,14 +66,15 @@ impl Held {
         }
     }
 
-    /// Its id.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Lets it execute its program, with no signal blocked. Keep its parent for as long as it may run.
+    /// Lets the process execute its program, with no signal blocked. The caller must keep the returned
+    /// [`Parent`] for as long as the program runs.
     ///
-    /// Errors: those of execve(2).
+    /// Errors: any of execve(2).
     pub fn go(self) -> io::Result<(Child, Parent)> {
         rustix::io::write(&self.go, b"g")?;
         let child = self.started.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))?;
@@ -92,12 +93,12 @@ mod tests {
     use crate::signal;
 
     #[test]
-    fn nothing_is_executed_before_it_may() {
+    fn the_program_is_not_executed_before_go() {
         let mut command = Command::new("/bin/cat");
         command.arg("/proc/self/comm").stdout(Stdio::piped());
         let held = Held::new(command).expect("held");
         let pid = held.pid();
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).expect("it is there");
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).expect("the held process exists");
         assert_ne!(name, "cat\n");
         let (child, _parent) = held.go().expect("executed");
         assert_eq!(child.id(), pid);
@@ -105,13 +106,13 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_an_error() {
+    fn a_missing_program_is_an_error() {
         let held = Held::new(Command::new("/no/such/program")).expect("held");
         assert_eq!(held.go().expect_err("not there").kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
-    fn one_that_is_let_go_of_never_executes() {
+    fn a_dropped_process_never_executes_its_program() {
         let held = Held::new(Command::new("/bin/sleep")).expect("held");
         let (pid, started) = (held.pid, held.started);
         drop(held.go);
@@ -121,8 +122,8 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_with_no_signal_blocked() {
-        // Of a thread of its own, which blocks them for itself and for what it starts.
+    fn the_program_begins_with_no_signal_blocked() {
+        // A separate thread, because it blocks signals for itself and for the programs that it starts.
         let start = || {
             let _signals = signal::watch().expect("watched");
             let mut command = Command::new("/bin/grep");
@@ -135,10 +136,10 @@ mod tests {
     }
 
     #[test]
-    fn one_that_ends_with_its_parent_does_not_end_before() {
+    fn a_program_that_ends_with_its_parent_does_not_end_before() {
         let mut command = Command::new("/bin/sleep");
         command.arg("600");
-        // SAFETY: the closure makes nothing but one system call.
+        // SAFETY: the closure makes only one system call.
         unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) };
         let (mut child, parent) = Held::new(command).expect("held").go().expect("executed");
         for _ in 0..20 {

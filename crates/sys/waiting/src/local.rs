@@ -1,5 +1,5 @@
-//! Unix sockets at a path, for the user of this process alone (unix(7)): the supervisor's control
-//! socket and its clients.
+//! Unix sockets at a path that only the user of this process can use (unix(7)): the supervisor's control
+//! socket and its clients, and the socket of `flash backend`.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -7,89 +7,141 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
+use rustix::fd::OwnedFd;
 use rustix::fs::Mode;
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Listens at `path`, which nobody but this user (and root) can connect to from its first moment on. A
-/// socket there at which nobody listens any more is replaced. Calls on the listener do not wait.
+/// Maximum connections of packets that wait to be accepted; the kernel also bounds it by `somaxconn`.
+const BACKLOG: i32 = 4096;
+
+/// Listens at `path`. From the first moment on, only this user (and root) can connect. A stale socket at the
+/// path, on which no process listens any more, is replaced. Calls on the listener do not block.
 ///
-/// No other thread may make files meanwhile: the umask is the process's.
-///
-/// Errors: `AddrInUse` when somebody listens there, `AlreadyExists` when something else is there,
-/// `InvalidInput` for a path that is too long; those of bind(2).
+/// Errors: `AddrInUse` if another process listens there, `AlreadyExists` if the path is not a socket,
+/// `InvalidInput` if the path is too long; any of bind(2).
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
-    match path.symlink_metadata() {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        Err(e) => return Err(e),
-        Ok(found) if !found.file_type().is_socket() => return Err(io::ErrorKind::AlreadyExists.into()),
-        Ok(_) if is_stale(path)? => std::fs::remove_file(path)?,
-        Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
-    }
-    // A socket is made with all rights but those in the mask.
-    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
-    let bound = UnixListener::bind(path);
-    rustix::process::umask(before);
-    let listener = bound?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+    listen_as(path, SocketType::STREAM, 0o600).map(UnixListener::from)
 }
 
-/// Whether the socket at `path` is one at which nobody listens.
+/// Listens at `path` for connections of packets (`SOCK_SEQPACKET`). From the first moment on, only users with
+/// these permissions can connect. Otherwise like [`listen`].
 ///
-/// Errors: those of connect(2), but for the refusal.
+/// Errors: as in [`listen`].
+pub fn listen_packets(path: &Path, permissions: u32) -> io::Result<OwnedFd> {
+    listen_as(path, SocketType::SEQPACKET, permissions)
+}
+
+/// Listens at `path` for connections of bytes (`SOCK_STREAM`). Otherwise like [`listen_packets`].
+///
+/// Errors: as in [`listen`].
+pub fn listen_bytes(path: &Path, permissions: u32) -> io::Result<OwnedFd> {
+    listen_as(path, SocketType::STREAM, permissions)
+}
+
+fn listen_as(path: &Path, kind: SocketType, permissions: u32) -> io::Result<OwnedFd> {
+    make_room(path, kind)?;
+    let address = SocketAddrUnix::new(path.as_os_str().as_bytes())?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    // bind(2) gives the path the mode that the socket has, less the umask; the umask of all threads stays as it is.
+    rustix::fs::fchmod(&fd, Mode::from_raw_mode(permissions))?;
+    rustix::net::bind(&fd, &address)?;
+    rustix::fs::chmod(path, Mode::from_raw_mode(permissions))?;
+    rustix::net::listen(&fd, BACKLOG)?;
+    Ok(fd)
+}
+
+/// Removes a stale socket.
+fn make_room(path: &Path, kind: SocketType) -> io::Result<()> {
+    match path.symlink_metadata() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(e),
+        Ok(found) if !found.file_type().is_socket() => Err(io::ErrorKind::AlreadyExists.into()),
+        Ok(_) if is_refused(connect_as(path, kind).map(drop))? => std::fs::remove_file(path),
+        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+    }
+}
+
+/// Whether no process listens on the socket at `path`.
+///
+/// Errors: any of connect(2), except a refusal.
 pub fn is_stale(path: &Path) -> io::Result<bool> {
-    match connect(path) {
-        Ok(_) => Ok(false),
+    is_refused(connect(path).map(drop))
+}
+
+/// Whether a connection was refused because no process listens.
+fn is_refused(connected: io::Result<()>) -> io::Result<bool> {
+    match connected {
+        Ok(()) => Ok(false),
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
-        // Its queue is full.
+        // Its queue is full, or it is a socket of another type, which a process listens on.
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(e) if Errno::from_io_error(&e) == Some(Errno::PROTOTYPE) => Ok(false),
         Err(e) => Err(e),
     }
 }
 
-/// Connects to the socket at `path`, at once or not at all; calls on the stream wait.
+/// Connects to the socket at `path` without waiting. Calls on the stream block.
 ///
-/// Errors: `ConnectionRefused` when nobody listens there, `NotFound`, `PermissionDenied`, `WouldBlock`
-/// when too many clients wait already; others of connect(2).
+/// Errors: `ConnectionRefused` if no process listens there, `NotFound`, `PermissionDenied`, `WouldBlock` if
+/// too many clients are waiting; other errors of connect(2).
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
-    let address = SocketAddrUnix::new(path.as_os_str().as_bytes())?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::net::connect(&fd, &address)?;
-    let stream = UnixStream::from(fd);
+    let stream = UnixStream::from(connect_as(path, SocketType::STREAM)?);
     stream.set_nonblocking(false)?;
     Ok(stream)
+}
+
+/// Connects to the socket at `path` without waiting. Calls on the connection do not block.
+///
+/// Errors: as in [`connect`].
+pub fn connect_prompt(path: &Path) -> io::Result<OwnedFd> {
+    connect_as(path, SocketType::STREAM)
+}
+
+/// Connects to a socket of packets at `path` without waiting. Calls on the connection block.
+///
+/// Errors: as in [`connect`]; `EPROTOTYPE` for a socket of another type.
+pub fn connect_packets(path: &Path) -> io::Result<OwnedFd> {
+    let fd = connect_as(path, SocketType::SEQPACKET)?;
+    let flags = rustix::fs::fcntl_getfl(&fd)?;
+    rustix::fs::fcntl_setfl(&fd, flags & !rustix::fs::OFlags::NONBLOCK)?;
+    Ok(fd)
+}
+
+fn connect_as(path: &Path, kind: SocketType) -> io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(path.as_os_str().as_bytes())?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    rustix::net::connect(&fd, &address)?;
+    Ok(fd)
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
-    use std::path::PathBuf;
 
     use super::*;
 
-    fn fresh(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("flash-local-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        path
-    }
-
     #[test]
-    fn a_socket_is_for_its_user_alone() {
-        let path = fresh("mode");
+    fn a_socket_is_only_for_its_user() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
         let listener = listen(&path).expect("a listener");
         assert_eq!(path.symlink_metadata().expect("a socket").permissions().mode() & 0o7777, 0o600);
-        assert_eq!(listener.accept().expect_err("nobody yet").kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(listener.accept().expect_err("no client yet").kind(), io::ErrorKind::WouldBlock);
         let _client = connect(&path).expect("connected");
         listener.accept().expect("a client");
-        std::fs::remove_file(&path).expect("removed");
     }
 
     #[test]
-    fn a_stale_one_is_replaced_and_nothing_else_is() {
-        let path = fresh("stale");
+    fn only_a_stale_socket_is_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
         let first = listen(&path).expect("a listener");
         assert_eq!(listen(&path).expect_err("in use").kind(), io::ErrorKind::AddrInUse);
+        // Closing it would not do: a process that another test starts has a copy until it executes its program.
+        rustix::net::shutdown(&first, rustix::net::Shutdown::Both).expect("shut down");
         drop(first);
         assert!(is_stale(&path).expect("an answer"));
         drop(listen(&path).expect("a listener"));

@@ -1,12 +1,12 @@
-//! The begins of HTTP/1 requests and answers as they pass this machine's interfaces: a packet socket
-//! (packet(7)) with a filter in the kernel and a ring that it writes to.
+//! Captures the beginnings of HTTP/1 requests and answers on this machine's interfaces, through a packet
+//! socket (packet(7)) with a filter in the kernel and a ring that the kernel writes.
 //!
-//! The lab's `trace` uses it, to know when a request came and when its answer left. It decodes nothing: a
-//! packet is given as its first bytes. It is passive; who is watched does not notice, and the kernel closes it
-//! with its process.
+//! The lab's `trace` uses it to learn when a request came and when its answer left. It decodes nothing: it
+//! returns the first bytes of each packet. It is passive, so the watched program does not notice it, and the
+//! kernel closes it with its process.
 //!
-//! A ring instead of recvmsg(2): a packet costs a copy of a few hundred bytes and no call, and its room does
-//! not depend on how large the packet was.
+//! With a ring instead of recvmsg(2), a packet costs a copy of a few hundred bytes and no system call, and
+//! its size in the ring does not depend on its length.
 
 use std::fs::File;
 use std::io;
@@ -20,13 +20,13 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use rustix::time::{ClockId, clock_gettime};
 
-/// What is kept of a packet, at most: the headers and a first line.
+/// Maximum number of bytes kept of a packet: the headers and a first line.
 const PACKET_BYTES_MAX: u32 = 384;
-/// A place in the ring: a packet with what the kernel says of it.
+/// Size of a place in the ring: a packet and the kernel's description of it.
 const FRAME_BYTES: usize = 512;
-/// The ring is made of such blocks.
+/// The ring consists of blocks of this size.
 const BLOCK_BYTES: usize = 64 * 1024;
-/// The ring: some 0.1 s of a server at 50,000 requests/s, with their answers.
+/// Size of the ring: about 0.1 s of a server at 50,000 requests/s, with their answers.
 const RING_BYTES: usize = 8 << 20;
 const FRAMES: usize = RING_BYTES / FRAME_BYTES;
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(FRAME_BYTES) && RING_BYTES.is_multiple_of(BLOCK_BYTES));
@@ -36,10 +36,10 @@ const PACKET_RX_RING: libc::c_int = 5;
 const PACKET_STATISTICS: libc::c_int = 6;
 const PACKET_VERSION: libc::c_int = 10;
 const TPACKET_V2: libc::c_int = 1;
-/// The frame is the reader's.
+/// The frame belongs to the reader.
 const STATUS_USER: u32 = 1;
 const STATUS_KERNEL: u32 = 0;
-/// Where the kinds of packets stand in a frame: `sockaddr_ll` follows the header.
+/// Offset of the packet's kind in a frame: `sockaddr_ll` follows the header.
 const KIND_AT: usize = size_of::<Header>() + std::mem::offset_of!(libc::sockaddr_ll, sll_pkttype);
 
 /// `struct tpacket2_hdr`
@@ -80,18 +80,18 @@ struct Statistics {
 pub struct Packet<'a> {
     /// When it came or left, on `CLOCK_MONOTONIC`.
     pub time_ns: u64,
-    /// It leaves this machine, or goes from here to here and is on its way out.
+    /// It leaves this machine or, if it stays on this machine, is on its way out.
     pub is_outgoing: bool,
-    /// From the header of IP on; cut short.
+    /// The bytes from the IP header on, cut short.
     pub bytes: &'a [u8],
 }
 
-/// All interfaces of a network namespace, listened at.
+/// Captures on all interfaces of a network namespace.
 #[derive(Debug)]
 pub struct Packets {
     fd: OwnedFd,
     ring: NonNull<libc::c_void>,
-    /// The frame that comes next.
+    /// The next frame.
     next: usize,
     lost: u64,
 }
@@ -100,13 +100,13 @@ pub struct Packets {
 unsafe impl Send for Packets {}
 
 impl Packets {
-    /// Listens in the network namespace of this process, or in `namespace` (`/proc/PID/ns/net`).
+    /// Captures in the network namespace of this process, or in `namespace` (`/proc/PID/ns/net`).
     ///
-    /// Errors: `EPERM` without `CAP_NET_RAW`, and for another namespace `CAP_SYS_ADMIN`; `ENOMEM`; `EAFNOSUPPORT`
-    /// where the kernel has no packet sockets.
+    /// Errors: `EPERM` without `CAP_NET_RAW` or, for another namespace, `CAP_SYS_ADMIN`; `ENOMEM`;
+    /// `EAFNOSUPPORT` if the kernel has no packet sockets.
     pub fn open(namespace: Option<&File>) -> io::Result<Self> {
         let Some(namespace) = namespace else { return Self::open_here() };
-        // A namespace is a thread's, and a socket stays in the one that it was made in.
+        // A namespace belongs to a thread, and a socket stays in the namespace in which it was made.
         let there = || {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
             Self::open_here()
@@ -118,16 +118,14 @@ impl Packets {
     }
 
     fn open_here() -> io::Result<Self> {
-        // Without a protocol nothing comes in until there is a filter.
-        // SAFETY: a call without pointers; the descriptor is owned by nobody else.
+        // Without a protocol, no packet arrives until there is a filter.
+        // SAFETY: a call without pointers; no other code owns the descriptor.
         let fd = unsafe {
             let fd = libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
             check(fd)?;
             OwnedFd::from_raw_fd(fd)
         };
-        let mut filter = filter();
-        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-        set(&fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
+        attach(&fd, &[])?;
         set(&fd, libc::SOL_PACKET, PACKET_VERSION, &TPACKET_V2)?;
         let request = RingRequest {
             block_bytes: BLOCK_BYTES as u32,
@@ -136,7 +134,7 @@ impl Packets {
             frames: FRAMES as u32,
         };
         set(&fd, libc::SOL_PACKET, PACKET_RX_RING, &request)?;
-        // SAFETY: the kernel chooses where, so nothing that is in use is replaced.
+        // SAFETY: the kernel chooses the address, so no mapping in use is replaced.
         let ring = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -153,9 +151,9 @@ impl Packets {
         Ok(packets)
     }
 
-    /// From now on packets come, of all interfaces and both directions.
+    /// Begins to receive packets of all interfaces in both directions.
     fn bind(&self) -> io::Result<()> {
-        // SAFETY: all zero is such an address; the kernel reads it, and it outlives the call.
+        // SAFETY: all zeros is a valid address; the kernel reads it, and it outlives the call.
         check(unsafe {
             let mut address: libc::sockaddr_ll = std::mem::zeroed();
             address.sll_family = libc::AF_PACKET as u16;
@@ -165,7 +163,15 @@ impl Packets {
         })
     }
 
-    /// Gives `each` the packets that have come, in their order; no more than the ring holds at once.
+    /// From now on captures only packets of servers at these ports, so that other traffic does not fill the
+    /// ring. With more than [`PORTS_MAX`], or none, captures those of all ports.
+    ///
+    /// Errors: `ENOMEM`; the filter before it stays.
+    pub fn keep_ports(&self, ports: &[u16]) -> io::Result<()> {
+        attach(&self.fd, if ports.len() > PORTS_MAX { &[] } else { ports })
+    }
+
+    /// Passes the packets that have come to `each`, in order; at most as many as the ring holds.
     pub fn take(&mut self, mut each: impl FnMut(Packet<'_>)) {
         let nanoseconds = |clock| {
             let now = clock_gettime(clock);
@@ -176,13 +182,14 @@ impl Packets {
             // SAFETY: `next` is below FRAMES, so the frame lies in the mapping, which is aligned to pages.
             let frame = unsafe { self.ring.as_ptr().cast::<u8>().add(self.next * FRAME_BYTES) };
             let header = frame.cast::<Header>();
-            // SAFETY: the kernel writes the status as a whole; it lies in the mapping, which outlives the reference.
+            // SAFETY: the kernel writes the status atomically; it lies in the mapping, which outlives the
+            // reference.
             let status = unsafe { &(*header).status };
             if status.load(Ordering::Acquire) & STATUS_USER == 0 {
                 return;
             }
-            // SAFETY: the kernel writes nothing to the frame while it is the reader's, which it is until the
-            // status is stored below; the references are gone by then. No length goes beyond the frame.
+            // SAFETY: the kernel does not write to the frame while it belongs to the reader, until the status
+            // is stored below; the references are gone by then. No length goes beyond the frame.
             let packet = unsafe {
                 let at = usize::from((*header).network_at).min(FRAME_BYTES);
                 let length = ((*header).kept as usize).min(FRAME_BYTES - at);
@@ -199,11 +206,11 @@ impl Packets {
         }
     }
 
-    /// How many packets found no room since it was opened.
+    /// How many packets were lost since it was opened because the ring was full.
     pub fn lost(&mut self) -> u64 {
         let mut found = Statistics::default();
         let mut length = size_of::<Statistics>() as libc::socklen_t;
-        // SAFETY: the kernel writes no more than `length` bytes to `found`; both outlive the call.
+        // SAFETY: the kernel writes at most `length` bytes to `found`; both outlive the call.
         let answer = unsafe {
             libc::getsockopt(
                 self.fd.as_raw_fd(),
@@ -214,7 +221,7 @@ impl Packets {
             )
         };
         if answer == 0 {
-            // The kernel begins anew with each question.
+            // The kernel restarts the count after each call.
             self.lost += u64::from(found.dropped);
         }
         self.lost
@@ -223,14 +230,22 @@ impl Packets {
 
 impl Drop for Packets {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this socket's alone, and nothing refers to it any more.
+        // SAFETY: the mapping belongs only to this socket, and there are no references to it any more.
         let _ = unsafe { munmap(self.ring.as_ptr(), RING_BYTES) };
     }
 }
 
+/// Replaces the socket's filter.
+fn attach(fd: &OwnedFd, ports: &[u16]) -> io::Result<()> {
+    let mut filter = filter(ports);
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
 fn set<T>(fd: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
     let length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel reads `length` bytes at `value`, and what that points to; all of it outlives the call.
+    // SAFETY: the kernel reads `length` bytes at `value`, and the memory that they point to; all of it
+    // outlives the call.
     check(unsafe {
         libc::setsockopt(fd.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), length)
     })
@@ -240,24 +255,53 @@ fn check(answer: libc::c_int) -> io::Result<()> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// How the payload of a request that this machine receives begins, and that of an answer that it sends.
+/// The first bytes of a request that this machine receives, and of an answer that it sends.
 const REQUESTS: [&[u8; 4]; 7] = [b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC"];
 const ANSWER: &[u8; 4] = b"HTTP";
+/// Maximum number of ports in the filter: its jumps reach 255 instructions.
+pub const PORTS_MAX: usize = 64;
 
-/// Where a test goes on.
+/// Where the filter continues after a test.
 #[derive(Clone, Copy)]
 enum To {
     Next,
-    /// So many instructions further.
+    /// Skips this many instructions.
     Skip(u8),
     Keep,
     Drop,
 }
 
-/// The filter, for the kernel's machine (linux/filter.h): TCP over IPv4 or IPv6 without extension headers, by the
-/// first four bytes of the payload. A load from beyond the packet drops it. Each direction has its own: so what
-/// goes from here to here, which passes twice, comes once, and what this machine asks of others does not.
-fn filter() -> Vec<sock_filter> {
+/// An instruction of the filter: its code, its operand, and where it continues if it is true and if not.
+type Instruction = (u32, u32, To, To);
+
+/// Drops packets whose server's port is none of `ports`: of an outgoing packet the source, else the destination.
+fn port_tests(ports: &[u16]) -> Vec<Instruction> {
+    use To::{Drop, Next, Skip};
+    use libc::{BPF_ABS, BPF_H, BPF_IND, BPF_JA, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_W};
+    if ports.is_empty() {
+        return Vec::new();
+    }
+    let is = |value: u32, yes: To, no: To| (BPF_JMP | BPF_JEQ | BPF_K, value, yes, no);
+    let mut program = vec![
+        (BPF_LD | BPF_ABS | BPF_W, (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32, Next, Next),
+        is(libc::PACKET_OUTGOING as u32, Next, Skip(2)),
+        (BPF_LD | BPF_IND | BPF_H, 0, Next, Next),
+        (BPF_JMP | BPF_JA, 1, Next, Next),
+        (BPF_LD | BPF_IND | BPF_H, 2, Next, Next),
+    ];
+    for (port, others) in ports.iter().zip((0..ports.len()).rev()) {
+        let no = if others == 0 { Drop } else { Next };
+        program.push(is(u32::from(*port), Skip(others as u8), no));
+    }
+    program
+}
+
+/// The filter, for the kernel's virtual machine (linux/filter.h): TCP over IPv4 or IPv6 without extension
+/// headers, selected by the first four bytes of the payload. A load beyond the packet drops it. Each
+/// direction has its own tests, so a packet that stays on this machine (and passes twice) is captured once,
+/// and requests that this machine sends are not captured. Unless `ports` is empty, the server's port is one of
+/// them.
+fn filter(ports: &[u16]) -> Vec<sock_filter> {
     use To::{Drop, Keep, Next, Skip};
     use libc::{
         BPF_ABS, BPF_ADD, BPF_ALU, BPF_B, BPF_H, BPF_IMM, BPF_IND, BPF_JA, BPF_JEQ, BPF_JMP, BPF_JSET,
@@ -274,7 +318,7 @@ fn filter() -> Vec<sock_filter> {
     let mut program = vec![
         load(BPF_W, about(libc::SKF_AD_PROTOCOL)),
         is(libc::ETH_P_IP as u32, Next, Skip(6)),
-        // IPv4: the protocol, no later fragment, and the length of the header to X.
+        // IPv4: the protocol, not a later fragment, and the length of the header to X.
         load(BPF_B, 9),
         is(tcp, Next, Drop),
         load(BPF_H, 6),
@@ -286,7 +330,11 @@ fn filter() -> Vec<sock_filter> {
         load(BPF_B, 6),
         is(tcp, Next, Drop),
         (BPF_LDX | BPF_IMM | BPF_W, IP6_HEADER_BYTES, Next, Next),
-        // TCP: its length stands in words in the upper half of a byte. X becomes the begin of the payload.
+    ];
+    program.extend(port_tests(ports));
+    program.extend([
+        // TCP: the length of its header, in words, is in the upper half of a byte. X becomes the start of the
+        // payload.
         (BPF_LD | BPF_IND | BPF_B, 12, Next, Next),
         compute(BPF_RSH, 4),
         compute(BPF_LSH, 2),
@@ -298,7 +346,7 @@ fn filter() -> Vec<sock_filter> {
         is(u32::from_be_bytes(*ANSWER), Keep, Drop),
         is(libc::PACKET_HOST as u32, Next, Drop),
         payload,
-    ];
+    ]);
     for (index, method) in REQUESTS.iter().enumerate() {
         let no = if index + 1 < REQUESTS.len() { Next } else { Drop };
         program.push(is(u32::from_be_bytes(**method), Keep, no));
@@ -306,7 +354,7 @@ fn filter() -> Vec<sock_filter> {
     let keep = program.len();
     let ends = [PACKET_BYTES_MAX, 0].map(|bytes| (BPF_RET | BPF_K, bytes, Next, Next));
     let numbered = program.into_iter().chain(ends).enumerate();
-    let instruction = |(at, (code, k, yes, no)): (usize, (u32, u32, To, To))| {
+    let instruction = |(at, (code, k, yes, no)): (usize, Instruction)| {
         let offset = |to: To| match to {
             Next => 0,
             Skip(over) => over,

@@ -1,4 +1,4 @@
-//! The packet socket, on what really goes over the loopback.
+//! Tests of the packet socket with real packets on the loopback interface.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,23 +8,23 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::perf::now_ns;
 
-/// A socket sees what other tests send, too.
+/// A socket also sees the packets of other tests, so these tests run one at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// A socket that sees the loopback, where this user may have one; else the reason is printed.
+/// Opens a socket that sees the loopback. If this user is not allowed to, prints the reason.
 fn packets() -> Option<(Packets, MutexGuard<'static, ()>)> {
     let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     match Packets::open(None) {
         Ok(packets) => Some((packets, alone)),
         Err(why) => {
             assert_eq!(why.raw_os_error(), Some(libc::EPERM), "{why}");
-            println!("skipped: a packet socket needs CAP_NET_RAW: {why}");
+            crate::skipping::skip(&format!("a packet socket needs CAP_NET_RAW: {why}"));
             None
         }
     }
 }
 
-/// What a packet of TCP has as its ports and payload.
+/// The ports and the payload of a TCP packet.
 fn parts(bytes: &[u8]) -> (u16, u16, Vec<u8>) {
     let ip = if bytes[0] >> 4 == 4 { usize::from(bytes[0] & 15) * 4 } else { 40 };
     let tcp = &bytes[ip..];
@@ -32,7 +32,7 @@ fn parts(bytes: &[u8]) -> (u16, u16, Vec<u8>) {
     (port(0), port(2), tcp[usize::from(tcp[12] >> 4) * 4..].to_vec())
 }
 
-/// What of the traffic of `port` has come: from the server or not, and the payload.
+/// The captured traffic of `port`: whether each packet came from the server, its payload, and its time.
 fn seen(packets: &mut Packets, port: u16, wanted: usize) -> Vec<(bool, Vec<u8>, u64)> {
     let mut found = Vec::new();
     let patience = Instant::now() + Duration::from_secs(10);
@@ -54,11 +54,11 @@ fn seen(packets: &mut Packets, port: u16, wanted: usize) -> Vec<(bool, Vec<u8>, 
 }
 
 #[test]
-fn requests_and_answers_come_once_each_and_nothing_else() {
+fn each_request_and_answer_is_captured_once_and_nothing_else() {
     let Some((mut packets, _alone)) = packets() else { return };
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let Ok(listener) = TcpListener::bind(address) else {
-            println!("skipped: no {address} here");
+            crate::skipping::skip(&format!("in part: no {address} here"));
             continue;
         };
         let port = listener.local_addr().unwrap().port();
@@ -95,7 +95,36 @@ fn requests_and_answers_come_once_each_and_nothing_else() {
 }
 
 #[test]
-fn what_finds_no_room_is_counted() {
+fn other_ports_leave_the_ring_to_these() {
+    let Some((mut packets, _alone)) = packets() else { return };
+    let pair = || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (listener.local_addr().unwrap().port(), client, listener.accept().unwrap().0)
+    };
+    let mut pairs = [pair(), pair(), pair()];
+    let kept = [pairs[0].0, pairs[2].0];
+    packets.keep_ports(&kept).unwrap();
+    for (_, client, server) in &mut pairs {
+        client.write_all(b"GET /").unwrap();
+        server.read_exact(&mut [0; 5]).unwrap();
+        server.write_all(b"HTTP/").unwrap();
+        client.read_exact(&mut [0; 5]).unwrap();
+    }
+    let mut found = Vec::new();
+    packets.take(|packet| found.push((parts(packet.bytes), packet.is_outgoing)));
+    let ports: Vec<u16> =
+        found.iter().map(|((from, to, _), is_outgoing)| if *is_outgoing { *from } else { *to }).collect();
+    assert_eq!(ports, [kept[0], kept[0], kept[1], kept[1]]);
+    let many: Vec<u16> = (1..=PORTS_MAX as u16 + 1).collect();
+    packets.keep_ports(&many[..PORTS_MAX]).unwrap();
+    packets.keep_ports(&many).unwrap();
+    pairs[1].1.write_all(b"GET /").unwrap();
+    assert_eq!(seen(&mut packets, pairs[1].0, 1).len(), 1, "too many ports: all are captured");
+}
+
+#[test]
+fn packets_without_room_are_counted() {
     let Some((mut packets, _alone)) = packets() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -117,11 +146,11 @@ fn what_finds_no_room_is_counted() {
 }
 
 #[test]
-fn another_namespace_is_listened_at_from_a_thread_of_its_own() {
+fn another_namespace_is_captured_from_a_separate_thread() {
     let here = File::open("/proc/self/ns/net").unwrap();
     match Packets::open(Some(&here)) {
         Ok(_) => {}
-        Err(why) => println!("skipped: needs CAP_SYS_ADMIN and CAP_NET_RAW: {why}"),
+        Err(why) => crate::skipping::skip(&format!("needs CAP_SYS_ADMIN and CAP_NET_RAW: {why}")),
     }
     let no_namespace = File::open("/proc/self/stat").unwrap();
     assert!(Packets::open(Some(&no_namespace)).is_err());

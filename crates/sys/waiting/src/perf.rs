@@ -1,11 +1,11 @@
-//! Events of other processes as the kernel records them: perf_event_open(2) and its ring buffers.
+//! Events of other processes, as the kernel records them: perf_event_open(2) and its ring buffers.
 //!
-//! The lab's `trace` uses it: tracepoints, for one thread and what it starts, on one core each, all of a
-//! core into one ring. It decodes nothing: a record is given as its bytes. The kernel closes an event with
-//! its descriptor, so a tracer that is killed leaves nothing behind in whom it traced.
+//! The lab's `trace` uses it: tracepoints for a thread and its children, on one core each, with one ring per
+//! core. It decodes nothing: records are returned as bytes. The kernel closes an event with its descriptor,
+//! so a tracer that is killed leaves no trace in the traced process.
 //!
-//! Ours rather than `perf-event2`: two calls, five ioctls and the reading of a ring are all that is
-//! needed, and that crate has no ring that many events share.
+//! This is our own code and not `perf-event2`, because two calls, five ioctls and reading a ring are enough,
+//! and that crate has no ring shared by many events.
 
 use std::io;
 use std::ptr::NonNull;
@@ -15,10 +15,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use rustix::param::page_size;
 
-/// What a sample holds (`PERF_SAMPLE_*`), in this order in a record: identifier, thread, time, then the stack
-/// where one is asked for, then the fields of the tracepoint.
+/// The contents of a sample (`PERF_SAMPLE_*`), in this order in a record: identifier, thread, time, then the
+/// stack if requested, then the fields of the tracepoint.
 const SAMPLE: u64 = SAMPLE_IDENTIFIER | SAMPLE_TID | SAMPLE_TIME | SAMPLE_RAW;
 const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
@@ -45,16 +46,17 @@ const COMM_EXEC: u64 = 1 << 24;
 const USE_CLOCKID: u64 = 1 << 25;
 const CONTEXT_SWITCH: u64 = 1 << 26;
 
-// ioctl(2) numbers: `_IO('$', n)`, and those that take a pointer, of all machines but mips, powerpc and sparc.
+// ioctl(2) numbers: `_IO('$', n)`, and those that take a pointer, for all machines except mips, powerpc and
+// sparc.
 const IOC_ENABLE: u64 = 0x2400;
 const IOC_SET_OUTPUT: u64 = 0x2405;
 const IOC_SET_FILTER: u64 = 0x4008_2406;
 const IOC_ID: u64 = 0x8008_2407;
 
-/// Kernel frames that a stack has at most; those of the file system and of the disk fit.
+/// Maximum number of kernel frames in a stack; enough for those of the file system and of the disk.
 const STACK_FRAMES_MAX: u16 = 48;
 
-/// `struct perf_event_attr` as of its size `PERF_ATTR_SIZE_VER5` (Linux 4.1).
+/// `struct perf_event_attr` with the size `PERF_ATTR_SIZE_VER5` (Linux 4.1).
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Attributes {
@@ -81,24 +83,25 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 112);
 
-/// Which tracepoint, and what else its event tells.
+/// A tracepoint, and the additional contents of its records.
 #[derive(Clone, Copy, Debug)]
 pub struct Tracepoint<'a> {
     /// The tracepoint's number (`events/GROUP/NAME/id` in tracefs).
     pub id: u64,
-    /// Only records for which this holds, such as `prev_state & 2` (the kernel's trace/events.rst).
+    /// Records only events for which this condition holds, such as `prev_state & 2` (the kernel's
+    /// trace/events.rst).
     pub filter: Option<&'a str>,
-    /// With the kernel's stack.
+    /// Adds the kernel's stack.
     pub stack: bool,
-    /// The reader is woken by each record, not only when the ring fills.
+    /// Wakes the reader after each record, not only when the ring fills up.
     pub wakes: bool,
-    /// It also records context switches, new and ended threads, and names.
+    /// Also records context switches, new and ended threads, and their names.
     pub tasks: bool,
-    /// It begins when the thread executes a program, not when it is enabled.
+    /// Begins when the thread executes a program, not when it is enabled.
     pub from_exec: bool,
 }
 
-/// One tracepoint of one thread, and of the threads and processes that it starts, on one core. Disabled at
+/// One tracepoint of a thread, and of the threads and processes that it starts, on one core. Disabled at
 /// first.
 #[derive(Debug)]
 pub struct Event {
@@ -108,10 +111,11 @@ pub struct Event {
 }
 
 impl Event {
-    /// Opens a tracepoint of the thread `tid` on `core`, recording into `ring`, which is of this core.
+    /// Opens a tracepoint of the thread `tid` on `core`, which records into `ring`. The ring must belong to
+    /// the same core.
     ///
-    /// Errors: `EACCES` or `EPERM` without the right to (`CAP_PERFMON`), `ESRCH` when the thread is gone,
-    /// `EMFILE`, `EINVAL` for a filter that the kernel does not take.
+    /// Errors: `EACCES` or `EPERM` without the right to (`CAP_PERFMON`), `ESRCH` if the thread has ended,
+    /// `EMFILE`, `EINVAL` for a filter that the kernel does not accept.
     pub fn open(tracepoint: Tracepoint<'_>, tid: u32, core: u32, ring: &Ring) -> io::Result<Self> {
         let flag = |wanted, flags| if wanted { flags } else { 0 };
         let mut attributes = Attributes {
@@ -145,7 +149,7 @@ impl Event {
             // SAFETY: the kernel reads the text, which outlives the call.
             check(unsafe { libc::ioctl(fd.as_raw_fd(), IOC_SET_FILTER as _, text.as_ptr()) })?;
         }
-        // SAFETY: both descriptors are open events; nothing is read or written.
+        // SAFETY: both descriptors are open events; no memory is read or written.
         check(unsafe { libc::ioctl(fd.as_raw_fd(), IOC_SET_OUTPUT as _, ring.fd.as_raw_fd()) })?;
         let mut id = 0_u64;
         // SAFETY: the kernel writes the number to `id`, which outlives the call.
@@ -153,19 +157,19 @@ impl Event {
         Ok(Self { fd, id, tells_lost })
     }
 
-    /// What its records, and those of the events that were inherited from it, have as their identifier.
+    /// The identifier in its records, and in those of the events inherited from it.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// From now on it records, and so do those that were inherited from it.
+    /// Begins to record, also for the events inherited from it.
     pub fn enable(&self) -> io::Result<()> {
         // SAFETY: an ioctl on an open event that takes no pointer.
         check(unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_ENABLE as _, 0) })
     }
 
-    /// How many of its records the kernel has dropped since the ring was full; none where it does not tell
-    /// (before Linux 6.0).
+    /// How many of its records the kernel has dropped because the ring was full. None if the kernel does not
+    /// report it (before Linux 6.0).
     pub fn lost(&self) -> Option<u64> {
         let mut answer = [0_u8; 16];
         let whole = matches!(rustix::io::read(&self.fd, &mut answer), Ok(16));
@@ -178,8 +182,8 @@ fn open(mut attributes: Attributes, tid: i32, core: u32) -> io::Result<OwnedFd> 
     attributes.flags |= USE_CLOCKID;
     attributes.clockid = libc::CLOCK_MONOTONIC;
     let (no_group, core) = (-1, core as libc::c_int);
-    // SAFETY: the kernel reads the attributes, which are as long as they say and outlive the call, and the
-    // descriptor that it gives is owned by nobody else.
+    // SAFETY: the kernel reads the attributes, which have the stated length and outlive the call. No other
+    // code owns the descriptor that it returns.
     unsafe {
         let fd = libc::syscall(
             libc::SYS_perf_event_open,
@@ -198,12 +202,12 @@ fn check(answer: libc::c_int) -> io::Result<()> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Where the kernel puts the records of one core until they are read. What finds no room is lost, and counted
-/// by the kernel.
+/// The buffer in which the kernel puts the records of one core until they are read. A record without room is
+/// lost, and the kernel counts it.
 #[derive(Debug)]
 pub struct Ring {
     fd: OwnedFd,
-    /// One page that the kernel and the reader share for their positions, then the records.
+    /// One page with the positions, which the kernel and the reader share, followed by the records.
     address: NonNull<libc::c_void>,
     data_bytes: usize,
 }
@@ -211,14 +215,14 @@ pub struct Ring {
 // SAFETY: the mapping belongs to the process, and only `&mut self` reads records from it.
 unsafe impl Send for Ring {}
 
-/// Places of fields in `struct perf_event_mmap_page`.
+/// Offsets of fields in `struct perf_event_mmap_page`.
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
 impl Ring {
-    /// A ring for `core`, of `bytes`: a power of two, and at least a page.
+    /// Makes a ring for `core` with `bytes` bytes: a power of two, and at least a page.
     ///
-    /// Errors: those of [`Event::open`]; `EPERM` for more memory than may be locked
+    /// Errors: any of [`Event::open`]; `EPERM` for more memory than may be locked
     /// (`/proc/sys/kernel/perf_event_mlock_kb`, `CAP_IPC_LOCK`), `EINVAL` for another size.
     pub fn new(core: u32, bytes: usize) -> io::Result<Self> {
         if !bytes.is_power_of_two() || bytes < page_size() || bytes > 1 << 30 {
@@ -235,7 +239,7 @@ impl Ring {
         };
         let fd = open(attributes, every_thread, core)?;
         let length = page_size() + bytes;
-        // SAFETY: the kernel chooses where, so nothing that is in use is replaced.
+        // SAFETY: the kernel chooses the address, so no mapping in use is replaced.
         let address = unsafe {
             mmap(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &fd, 0)?
         };
@@ -249,12 +253,12 @@ impl Ring {
 
     fn position(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: the first page of the mapping is `struct perf_event_mmap_page`, with an aligned u64 at this
-        // offset, which the kernel writes as a whole; it stays mapped as long as `self`.
+        // offset, which the kernel writes atomically; it stays mapped as long as `self`.
         unsafe { &*self.address.as_ptr().byte_add(offset).cast::<AtomicU64>() }
     }
 
-    /// Moves the records that there are to the end of `into`, as they are (`struct perf_event_header` first),
-    /// and makes room for others.
+    /// Moves the present records to the end of `into` without changes (`struct perf_event_header` first), and
+    /// makes room for new ones.
     pub fn take(&mut self, into: &mut Vec<u8>) {
         let head = self.position(DATA_HEAD).load(Ordering::Acquire);
         let tail = self.position(DATA_TAIL).load(Ordering::Relaxed);
@@ -262,7 +266,7 @@ impl Ring {
         let start = (tail % self.data_bytes as u64) as usize;
         let first = length.min(self.data_bytes - start);
         into.reserve(length);
-        // SAFETY: both parts lie in the mapping and between tail and head, where the kernel writes nothing
+        // SAFETY: both parts lie in the mapping and between tail and head, where the kernel does not write
         // until the tail moves; they are copied before it does.
         unsafe {
             let data = self.address.as_ptr().cast::<u8>().add(page_size());
@@ -276,7 +280,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this ring's alone, and nothing refers to it any more.
+        // SAFETY: the mapping belongs only to this ring, and there are no references to it any more.
         let _ = unsafe { munmap(self.address.as_ptr(), page_size() + self.data_bytes) };
     }
 }
@@ -287,9 +291,9 @@ impl AsFd for Ring {
     }
 }
 
-/// Waits until a ring wants to be read, or for `timeout`.
+/// Waits until a ring must be read, at most for `timeout`.
 ///
-/// Errors: those of ppoll(2), but no interrupting signal.
+/// Errors: any of ppoll(2), except an interruption by a signal.
 pub fn wait<'a>(rings: impl Iterator<Item = &'a Ring>, timeout: Duration) -> io::Result<()> {
     let mut fds: Vec<PollFd<'_>> = rings.map(|ring| PollFd::new(ring, PollFlags::IN)).collect();
     let timeout = Timespec { tv_sec: timeout.as_secs() as _, tv_nsec: timeout.subsec_nanos().into() };
@@ -299,13 +303,28 @@ pub fn wait<'a>(rings: impl Iterator<Item = &'a Ring>, timeout: Duration) -> io:
     }
 }
 
-/// The clock that the times in records are of (clock_gettime(2), `CLOCK_MONOTONIC`), in nanoseconds.
+/// A mount of tracefs, where the kernel describes its tracepoints, that is attached to no folder: no process sees
+/// it, and it is gone when the descriptor is closed (fsopen(2), fsmount(2)). Its files are below
+/// `/proc/self/fd/FD`.
+///
+/// Errors: `EPERM` without `CAP_SYS_ADMIN`, `ENODEV` if the kernel has no tracefs, `ENOSYS` before Linux 5.2.
+pub fn private_tracefs() -> io::Result<OwnedFd> {
+    let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&context)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
+        | MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// The clock of the times in records (clock_gettime(2), `CLOCK_MONOTONIC`), in nanoseconds.
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The name of a system call of this machine, by its number.
+/// The name of a system call of this machine, given its number.
 pub fn call_name(number: u64) -> Option<&'static str> {
     let number = usize::try_from(number).ok()?;
     Some(syscalls::Sysno::new(number)?.name())

@@ -1,73 +1,80 @@
-//! Other programs: started in their place, signalled, and their CPU time read. The lab's work.
+//! Starts other programs on a chosen core and in chosen groups, signals them, and reads their CPU time. For
+//! the lab.
 //!
-//! The server has its own way to start its roles (`process.rs`). Nothing here waits for what it
-//! started.
+//! The server has its own way to start its roles (`process.rs`). Nothing here waits for the started programs.
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{
     Pid, Resource, Rlimit, getppid, getrlimit, kill_process, kill_process_group,
     set_parent_process_death_signal, setrlimit, setsid,
 };
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
 
 use super::signal::unblock_all;
 
+pub use flash_prompt::clock::thread_cpu_ns;
 pub use rustix::process::Signal;
 
-/// Where a program is from its first instruction on; what it starts inherits all but the signal.
+/// The environment of a program from its first instruction on. Its children inherit everything except the
+/// signal.
 #[derive(Debug)]
 pub struct Place {
-    /// The only core that it may use.
+    /// The only core that it can use.
     pub core: Option<usize>,
     /// The `cgroup.procs` files of the groups that it joins, open for writing.
     pub groups: Vec<OwnedFd>,
-    /// How many descriptors it may have, as far as the system's limits allow; never fewer than this
-    /// process.
+    /// How many descriptors it can have, as far as the system's limits allow; never fewer than this process.
     pub descriptors: u64,
-    /// What it gets when the *thread* that started it ends (prctl(2), `PR_SET_PDEATHSIG`). Children
-    /// of the program do not get it, so a signal that it passes on to them serves best.
+    /// The network namespace that it begins in ([`Namespace::entrance`](crate::network::Namespace::entrance)); without
+    /// one, that of the calling thread.
+    pub network: Option<OwnedFd>,
+    /// The signal that it gets when the *thread* that started it ends (prctl(2), `PR_SET_PDEATHSIG`). The
+    /// program's children do not get it, so a signal that it passes on to them works best.
     pub parent_death: Signal,
 }
 
-/// Starts a program in a session and process group of its own, at `place`.
+/// Starts a program in its own session and process group, at `place`.
 ///
-/// Errors: those of `Command::spawn`; `EINVAL` for a core that is not there, those of cgroups(7) for a
-/// group that can't be joined.
+/// Errors: any of `Command::spawn`; `EINVAL` for a core that does not exist, those of cgroups(7) for a
+/// group that cannot be joined; `EPERM` for a network namespace without `CAP_SYS_ADMIN`.
 pub fn start(command: &mut Command, place: Place) -> io::Result<Child> {
     let cores = place.core.map(|core| only(&[core])).transpose()?;
     let parent = rustix::process::getpid();
     let prepare = move || {
         setsid()?;
         set_parent_process_death_signal(Some(place.parent_death))?;
-        // A parent that died before that call sends nothing any more.
+        // If the parent died before that call, no signal comes.
         if getppid() != Some(parent) {
             return Err(io::Error::from(rustix::io::Errno::SRCH));
         }
         if let Some(cores) = &cores {
             sched_setaffinity(None, cores)?;
         }
+        if let Some(network) = &place.network {
+            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+        }
         for group in &place.groups {
-            // 0 is who writes it.
+            // 0 stands for the process that writes it.
             rustix::io::write(group, b"0")?;
         }
         allow_descriptors(place.descriptors);
-        // Who starts it may watch signals itself.
+        // The process that starts it may block signals that it watches.
         unblock_all()
     };
-    // SAFETY: between fork and exec the closure makes nothing but system calls, on memory made
-    // before; it takes no lock and allocates nothing (an error is a number).
+    // SAFETY: between fork and exec the closure makes only system calls, on memory allocated before; it takes
+    // no lock and allocates nothing (an error is a number).
     unsafe { command.pre_exec(prepare) };
     command.spawn()
 }
 
-/// Beyond the hard limit only root may go; without that the hard limit has to do.
+/// Only root can exceed the hard limit; otherwise the hard limit must be enough.
 fn allow_descriptors(wanted: u64) {
     let limit = getrlimit(Resource::Nofile);
-    // None is no limit.
+    // None means no limit.
     let is_enough = |have: Option<u64>| have.is_none_or(|have| have >= wanted);
     if is_enough(limit.current) {
         return;
@@ -89,14 +96,14 @@ fn only(cores: &[usize]) -> io::Result<CpuSet> {
     Ok(set)
 }
 
-/// Keeps the calling thread, and the threads that it starts from now on, to these cores.
+/// Restricts the calling thread, and the threads that it starts later, to these cores.
 ///
-/// Errors: `EINVAL` for cores that are not there or not allowed.
+/// Errors: `EINVAL` for cores that do not exist or are not allowed.
 pub fn pin_thread(cores: &[usize]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &only(cores)?)?)
 }
 
-/// The signal of a name such as "TERM" or "SIGTERM"; only those that end programs.
+/// The signal with a name such as "TERM" or "SIGTERM"; only signals that end programs.
 pub fn signal_named(name: &str) -> Option<Signal> {
     match name.strip_prefix("SIG").unwrap_or(name) {
         "TERM" => Some(Signal::TERM),
@@ -111,26 +118,27 @@ pub fn signal_named(name: &str) -> Option<Signal> {
     }
 }
 
-/// Signals one process. Errors: `ESRCH` when there is none, `EPERM`.
+/// Signals one process. Errors: `ESRCH` if there is none, `EPERM`.
 pub fn signal(pid: u32, signal: Signal) -> io::Result<()> {
     Ok(kill_process(id(pid)?, signal)?)
 }
 
-/// Signals every process of a group. Errors: as [`signal`].
+/// Signals every process of a group. Errors: as for [`signal`].
 pub fn signal_group(group: u32, signal: Signal) -> io::Result<()> {
     Ok(kill_process_group(id(group)?, signal)?)
 }
 
-/// A process that may be signalled: 0, 1 and what kill(2) takes for many processes may not.
+/// Checks that a process id is safe to signal: not 0, not 1, and not a value that kill(2) reads as many
+/// processes.
 fn id(pid: u32) -> io::Result<Pid> {
     let pid = i32::try_from(pid).ok().filter(|pid| *pid > 1).and_then(Pid::from_raw);
     pid.ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-/// CPU time of a process so far in nanoseconds, user and system, of all its threads, those that
-/// ended included; not of its children (clock_getcpuclockid(3)).
+/// The CPU time of a process so far in nanoseconds, user and system, of all its threads including ended ones,
+/// but not of its children (clock_getcpuclockid(3)).
 ///
-/// Errors: `ESRCH` when there is no such process.
+/// Errors: `ESRCH` if there is no such process.
 pub fn process_cpu_ns(pid: u32) -> io::Result<u64> {
     let pid = id(pid)?.as_raw_nonzero().get();
     let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
@@ -141,13 +149,13 @@ pub fn process_cpu_ns(pid: u32) -> io::Result<u64> {
     }
     // SAFETY: as above.
     if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
-        // Gone between the calls.
+        // The process ended between the calls.
         return Err(rustix::io::Errno::SRCH.into());
     }
     Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// The clock ticks in a second, in which /proc/PID/stat counts (sysconf(3), `_SC_CLK_TCK`).
+/// The clock ticks per second that /proc/PID/stat counts in (sysconf(3), `_SC_CLK_TCK`).
 pub fn clock_ticks_per_s() -> u64 {
     rustix::param::clock_ticks_per_second()
 }
@@ -157,7 +165,7 @@ pub fn device_numbers(device: u64) -> (u32, u32) {
     (rustix::fs::major(device), rustix::fs::minor(device))
 }
 
-/// Writes all that is dirty to the disks (sync(2)). May take long.
+/// Writes all dirty pages to the disks (sync(2)). Can take long.
 pub fn write_back() {
     rustix::fs::sync();
 }
@@ -169,11 +177,11 @@ mod tests {
     use super::*;
 
     fn place(core: Option<usize>) -> Place {
-        Place { core, groups: Vec::new(), descriptors: 64, parent_death: Signal::KILL }
+        Place { core, groups: Vec::new(), descriptors: 64, network: None, parent_death: Signal::KILL }
     }
 
     #[test]
-    fn a_program_begins_in_its_place() {
+    fn a_program_begins_at_its_place() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "cat /proc/self/stat; grep Cpus_allowed_list /proc/self/status"]);
         let core = std::fs::read_to_string("/proc/self/status").expect("status");
@@ -184,13 +192,13 @@ mod tests {
         let output = child.wait_with_output().expect("ended");
         let text = String::from_utf8(output.stdout).expect("text");
         let fields: Vec<&str> = text.rsplit_once(')').expect("stat").1.split_ascii_whitespace().collect();
-        // Process group and session (proc(5)): its own, though cat's parent is the shell.
+        // Process group and session (proc(5)): its own, although the parent of cat is the shell.
         assert_eq!((fields[2], fields[3]), (pid.to_string().as_str(), pid.to_string().as_str()), "{text}");
         assert!(text.ends_with(&format!("Cpus_allowed_list:\t{core}\n")), "{text}");
     }
 
     #[test]
-    fn a_core_that_is_not_there_is_refused() {
+    fn a_missing_core_is_refused() {
         for core in [CpuSet::MAX_CPU - 1, CpuSet::MAX_CPU, usize::MAX] {
             start(&mut Command::new("/bin/true"), place(Some(core))).expect_err("no such core");
         }
@@ -205,22 +213,22 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_counts_what_was_worked() {
+    fn cpu_time_counts_work() {
         let me = std::process::id();
         let before = process_cpu_ns(me).expect("a time");
         let mut sum = 0_u64;
         while process_cpu_ns(me).expect("a time") < before + 20_000_000 {
             sum = std::hint::black_box(sum.wrapping_mul(3) + 1);
         }
-        // The kernel gives out smaller ids only (proc(5), pid_max).
+        // The kernel never uses an id this large (proc(5), pid_max).
         assert!(process_cpu_ns(1 << 22).is_err());
     }
 
     #[test]
-    fn nobody_signals_everybody() {
+    fn dangerous_process_ids_are_refused() {
         for pid in [0, 1, u32::MAX] {
-            signal(pid, Signal::KILL).expect_err("not one process of ours");
-            signal_group(pid, Signal::KILL).expect_err("not one group of ours");
+            signal(pid, Signal::KILL).expect_err("an id that stands for many processes");
+            signal_group(pid, Signal::KILL).expect_err("an id that stands for many groups");
         }
     }
 }

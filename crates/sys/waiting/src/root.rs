@@ -1,8 +1,8 @@
-//! Opening sites' roots, and telling whether their file systems may wait for somebody else.
+//! Opens the sites' roots, and finds out whether their file systems can depend on another process or host.
 //!
-//! A server or a FUSE daemon that hangs keeps whoever opens a path there for as long as it likes,
-//! beyond any signal. So each root is opened by a child process, which alone hangs then. The
-//! supervisor and the check of the settings use it; the other roles get open roots.
+//! A network server or FUSE daemon that hangs blocks every process that opens a path there, for any time and
+//! beyond any signal. So a child process opens each root, and only that child hangs. Called by the supervisor
+//! and by the check of the settings; other roles get open roots.
 
 use std::ffi::{CString, c_uint};
 use std::io::{self, IoSlice};
@@ -18,8 +18,9 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use flash_prompt::channel;
 
-/// Magic numbers (linux/magic.h, and the sources of the last three) of file systems on block devices
-/// or in memory, on which calls for what is cached wait for nobody. What is not listed may wait.
+/// Magic numbers (linux/magic.h, and the sources of the last three) of file systems on block devices or in
+/// memory, where calls for cached data never wait for another process or host. File systems that are not
+/// listed may wait.
 const LOCAL: [u64; 19] = [
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // xfs
@@ -42,14 +43,14 @@ const LOCAL: [u64; 19] = [
     0xca45_1a4e, // bcachefs
 ];
 
-/// Whether a file lies on a file system that waits for nobody else. The question itself may wait.
+/// Whether a file is on a local file system. This call itself can block.
 pub fn is_local(file: impl AsFd) -> io::Result<bool> {
     let kind = fs::fstatfs(file)?.f_type;
     // The type is signed on some machines; the numbers have 32 bits.
     Ok(LOCAL.contains(&(kind as u64 & 0xffff_ffff)))
 }
 
-/// Whether both are the same folder. For those on local file systems, which are asked.
+/// Whether both are the same directory. Only for local file systems, because this call asks them.
 pub fn is_same(one: impl AsFd, other: impl AsFd) -> io::Result<bool> {
     let (one, other) = (fs::fstat(one)?, fs::fstat(other)?);
     Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
@@ -58,22 +59,22 @@ pub fn is_same(one: impl AsFd, other: impl AsFd) -> io::Result<bool> {
 /// A site's root.
 #[derive(Debug)]
 pub struct Root {
-    /// The folder, for look-ups only (`O_PATH`).
+    /// The directory, for look-ups only (`O_PATH`).
     pub folder: OwnedFd,
     /// See [`is_local`].
     pub is_local: bool,
 }
 
-/// Why there is no root (yet).
+/// Why a root is not open.
 #[derive(Debug)]
 pub enum Unopened {
-    /// It did not answer so far.
+    /// It has not answered so far.
     Hangs(Opening),
     /// It cannot be opened.
     Failed(io::Error),
 }
 
-/// Opens roots, many at once; what does not answer within `patience` stays under way.
+/// Opens roots, many at once. Those that do not answer within `patience` stay under way.
 pub fn open_roots(paths: &[&Path], patience: Duration) -> Vec<Result<Root, Unopened>> {
     let open = |paths: &[&Path]| {
         let deadline = Instant::now() + patience;
@@ -83,7 +84,7 @@ pub fn open_roots(paths: &[&Path], patience: Duration) -> Vec<Result<Root, Unope
     paths.chunks(AT_ONCE).flat_map(open).collect()
 }
 
-/// Roots opened at once; the next ones have their own time.
+/// Maximum number of roots opened at once; the following ones have their own time.
 const AT_ONCE: usize = 64;
 
 fn finish(opening: io::Result<Opening>, deadline: Instant) -> Result<Root, Unopened> {
@@ -98,7 +99,7 @@ fn finish(opening: io::Result<Opening>, deadline: Instant) -> Result<Root, Unope
 
 const ROOT_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// A child that opens a root. Its descriptor is readable once it has an answer.
+/// A child process that opens a root. Its descriptor is readable once it has a result.
 #[derive(Debug)]
 pub struct Opening {
     child: Pid,
@@ -107,13 +108,13 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Starts to open a folder.
+    /// Starts to open a directory.
     pub fn start(path: &Path) -> io::Result<Self> {
         let path = CString::new(path.as_os_str().as_bytes())?;
         let (ours, theirs) = channel::pair(4096)?;
         channel::set_nonblocking(&ours)?;
-        // SAFETY: the child makes nothing but system calls on memory made before, and ends without
-        // unwinding or running any destructor, so no lock that another thread held matters to it.
+        // SAFETY: the child makes only system calls on memory allocated before, and ends without unwinding or
+        // running destructors, so locks that other threads held do not matter.
         let child = unsafe { libc::fork() };
         if child < 0 {
             return Err(io::Error::last_os_error());
@@ -122,18 +123,18 @@ impl Opening {
             Some(child) => Ok(Self { child, channel: ours, answered: false }),
             None => {
                 open_and_send(&path, &theirs);
-                // SAFETY: ends the child at once, which owns nothing that would have to be kept.
+                // SAFETY: ends the child at once; it owns nothing that must be kept.
                 unsafe { libc::_exit(0) }
             }
         }
     }
 
-    /// The child, which is waited for when this is dropped.
+    /// The id of the child, which is waited for when this is dropped.
     pub fn pid(&self) -> u32 {
         self.child.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Waits for an answer, until `deadline`.
+    /// Waits for a result, until `deadline`.
     fn wait(&self, deadline: Instant) -> io::Result<()> {
         loop {
             let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))
@@ -145,9 +146,9 @@ impl Opening {
         }
     }
 
-    /// Takes the answer.
+    /// Takes the result.
     ///
-    /// Errors: `WouldBlock` as long as there is none; those of openat(2).
+    /// Errors: `WouldBlock` while there is none; any of openat(2).
     pub fn take(&mut self) -> io::Result<Root> {
         let (mut answer, mut descriptors) = ([0; 5], Vec::new());
         channel::recv(&self.channel, &mut answer, &mut descriptors)?;
@@ -155,7 +156,7 @@ impl Opening {
         let [is_local, number @ ..] = answer;
         match (i32::from_le_bytes(number), descriptors.pop()) {
             (0, Some(folder)) => Ok(Root { folder, is_local: is_local != 0 }),
-            // It died without a word.
+            // The child died without a result.
             (0, None) => Err(io::ErrorKind::UnexpectedEof.into()),
             (number, _) => Err(io::Error::from_raw_os_error(number)),
         }
@@ -170,19 +171,20 @@ impl AsFd for Opening {
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        // One that hangs ends when its file system lets it, and is reaped then as one that was let go.
+        // A child that hangs ends when its file system lets it, and is reaped later.
         let _ = kill_process(self.child, Signal::KILL);
         let options = if self.answered { WaitOptions::empty() } else { WaitOptions::NOHANG };
         let _ = waitpid(Some(self.child), options);
     }
 }
 
-/// The child's work. It may not allocate.
+/// The child's work. It must not allocate.
 fn open_and_send(path: &CString, channel: &OwnedFd) {
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-    // A child that hangs must not hold its parent's sockets and pipes: it keeps the channel alone.
-    // SAFETY: the descriptors closed and replaced belong to this child alone, which uses none of them
-    // any more and runs no destructor; 0 is then open until it ends.
+    // A child that hangs must not hold its parent's sockets and pipes, so it keeps only the channel.
+    //
+    // SAFETY: the closed and replaced descriptors belong only to this child, which no longer uses them and
+    // runs no destructors; 0 stays open until it ends.
     let channel = unsafe {
         libc::dup2(channel.as_raw_fd(), 0);
         libc::syscall(libc::SYS_close_range, 1 as c_uint, c_uint::MAX, 0 as c_uint);
@@ -196,7 +198,7 @@ fn open_and_send(path: &CString, channel: &OwnedFd) {
         );
     };
     match fs::openat(fs::CWD, path.as_c_str(), ROOT_FLAGS, Mode::empty()) {
-        // A file system that does not even tell what it is is not one to rely on.
+        // A file system that does not even report its type is not considered local.
         Ok(folder) => send(is_local(&folder).unwrap_or(false), 0, &[folder.as_fd()]),
         Err(e) => send(false, e.raw_os_error(), &[]),
     }
@@ -207,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roots_are_opened_and_told_apart() {
+    fn roots_are_opened_and_local_ones_recognized() {
         let here = std::env::temp_dir();
         let paths = [&here, Path::new("/proc"), &here.join("not-there"), Path::new("/proc/version")];
         let opened = open_roots(&paths, Duration::from_secs(60));
@@ -215,7 +217,7 @@ mod tests {
         else {
             panic!("{opened:?}")
         };
-        assert!(!proc.is_local, "what is not listed may wait");
+        assert!(!proc.is_local, "a file system that is not listed may wait");
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
         assert_eq!(file.kind(), io::ErrorKind::NotADirectory);
     }
@@ -223,6 +225,6 @@ mod tests {
     #[test]
     fn memory_is_local() {
         let file = crate::file::memory_file(b"").expect("a memory file");
-        assert!(is_local(file).expect("its file system"));
+        assert!(is_local(file).expect("its type"));
     }
 }

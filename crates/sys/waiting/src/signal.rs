@@ -1,4 +1,4 @@
-//! Signals: as descriptors for the supervisor, ignored in the other roles.
+//! Signals: the supervisor reads them from a descriptor, the other roles ignore them.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -6,17 +6,17 @@ use std::mem::MaybeUninit;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// The signals that Flash acts on.
+/// The signals that Flash handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// TERM, INT or QUIT: end gracefully. INT is told apart because a second one ends at once.
+    /// TERM, INT or QUIT: end gracefully. INT is distinguished, because a second one ends at once.
     Stop {
-        /// It came from the keyboard.
+        /// Whether it came from the keyboard.
         interrupt: bool,
     },
     /// HUP: read the configuration again.
     Reload,
-    /// USR1: open the log files again.
+    /// USR1: reopen the log files.
     ReopenLogs,
     /// CHLD: a child has ended.
     Child,
@@ -25,12 +25,14 @@ pub enum Signal {
 const WATCHED: [libc::c_int; 6] =
     [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGUSR1, libc::SIGCHLD];
 
-/// A descriptor that is readable when a watched signal is pending; non-blocking.
-/// The signals no longer interrupt the process.
+/// Makes a non-blocking descriptor that is readable when a watched signal is pending. The signals no longer
+/// interrupt the process. From now on, a write beyond the process's file size limit (RLIMIT_FSIZE) is an
+/// error of the call and does not end the process.
 pub fn watch() -> io::Result<OwnedFd> {
+    ignore(&[libc::SIGXFSZ]);
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `set` is initialised by sigemptyset before any other use, each pointer is valid
-    // for its call, and the descriptor that signalfd returns is owned by nobody else.
+    // SAFETY: `set` is initialised by sigemptyset before any other use, each pointer is valid for its call,
+    // and no other code owns the descriptor that signalfd returns.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for signal in WATCHED {
@@ -47,11 +49,12 @@ pub fn watch() -> io::Result<OwnedFd> {
     }
 }
 
-/// Blocks no signal in the calling thread any more. For a process that is about to execute a program that is not
-/// ours: it would inherit what [`watch`] blocks, and never hear of it.
+/// Unblocks all signals in the calling thread. For a process that is about to execute another program, which
+/// would inherit the signals blocked by [`watch`] and never receive them.
 pub(super) fn unblock_all() -> io::Result<()> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `set` is initialised by sigemptyset before its other use, and each pointer is valid for its call.
+    // SAFETY: `set` is initialised by sigemptyset before its other use, and each pointer is valid for its
+    // call.
     let answer = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut())
@@ -89,12 +92,18 @@ pub fn take(fd: &OwnedFd) -> Option<Signal> {
     })
 }
 
-/// Ignores the signals that a terminal or a service manager sends to the whole group: the
-/// supervisor hears them and tells the other roles what to do.
+/// Ignores the signals that a terminal or a service manager sends to the whole process group: the supervisor
+/// receives them and gives orders to the other roles. Also ignores signals that duplicate the error of a
+/// call.
 pub fn leave_to_supervisor() {
-    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGUSR1, libc::SIGPIPE] {
-        // SAFETY: SIG_IGN is a valid disposition for these signals, and no handler is replaced
-        // that other code relies on.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    ignore(&[libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGUSR1]);
+    ignore(&[libc::SIGPIPE, libc::SIGXFSZ]);
+}
+
+fn ignore(signals: &[libc::c_int]) {
+    for signal in signals {
+        // SAFETY: SIG_IGN is a valid disposition for the signals above, and no handler is replaced on which
+        // other code relies.
+        unsafe { libc::signal(*signal, libc::SIG_IGN) };
     }
 }

@@ -1,6 +1,6 @@
-//! How long calls took, in the form that it has outside.
+//! The times of calls, as they are reported.
 //!
-//! `calls.rs` of this crate counts by these buckets; from there on it is a figure like the others.
+//! [`calls`](crate::calls) counts with these buckets. From there on, the times are figures like the others.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::figures::Figures;
 
-/// A call of the loop that takes this long or longer is a stall, in nanoseconds.
+/// A call of the event loop that takes at least this long is a stall, in nanoseconds.
 pub const STALL_NS: u64 = 1_000_000;
-/// The first bucket holds what is shorter than two to this power, in nanoseconds.
+/// The first bucket has times below two to this power, in nanoseconds.
 const LEAST_BITS: u32 = 8;
-/// The last bucket holds what is at least as long as two to this power.
+/// The last bucket has times of at least two to this power.
 const TOP_BITS: u32 = 33;
-/// Two for each doubling. Coarser than the histograms of the engine, since there is one for each call and all
-/// of them go into one message.
+/// Two buckets for each power of two. This is coarser than the engine's histograms, because the times of all
+/// calls must fit in one message.
 pub const BUCKETS: usize = 2 * (TOP_BITS - LEAST_BITS) as usize + 2;
 
 /// The bucket of a time.
@@ -37,23 +37,23 @@ fn first_ns(bucket: usize) -> u64 {
     }
 }
 
-/// The longest time of a bucket, where `max_ns` is the longest of all.
+/// The longest time of a bucket, where `max_ns` is the longest of all times.
 fn last_ns(bucket: usize, max_ns: u64) -> u64 {
     if bucket == BUCKETS - 1 { max_ns.max(first_ns(bucket)) } else { first_ns(bucket + 1) - 1 }
 }
 
-/// The times of a call.
+/// The times of one kind of call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallTimes {
-    /// All of them together, in nanoseconds.
+    /// The sum of the times, in nanoseconds.
     pub sum_ns: u64,
-    /// The longest, in nanoseconds.
+    /// The longest time, in nanoseconds.
     pub max_ns: u64,
     /// How many were stalls.
     pub stalls: u64,
-    /// How many were seen to cost a voluntary context switch: the call waited for something.
+    /// How many calls cost a voluntary context switch, which means that they waited.
     pub waited: u64,
-    /// How many there were in each bucket.
+    /// The number of calls in each bucket.
     pub counts: [u64; BUCKETS],
 }
 
@@ -64,20 +64,20 @@ impl Default for CallTimes {
 }
 
 impl CallTimes {
-    /// How many calls there were.
+    /// The number of calls.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Their mean, in nanoseconds; None when there was none.
+    /// The mean time, in nanoseconds; None if there were no calls.
     #[must_use]
     pub fn mean_ns(&self) -> Option<u64> {
         self.sum_ns.checked_div(self.count())
     }
 
-    /// The time that a share `part`, from 0 to 1, of them does not exceed: the end of its bucket, in
-    /// nanoseconds. None when there was none.
+    /// The percentile for a share `part`, from 0 to 1: the end of the bucket that reaches it, in nanoseconds.
+    /// None if there were no calls.
     #[must_use]
     pub fn percentile_ns(&self, part: f64) -> Option<u64> {
         let all = self.count() as f64;
@@ -101,7 +101,7 @@ impl Figures for CallTimes {
         }
     }
 
-    /// The longest is known to its bucket only.
+    /// The maximum is exact only to its bucket.
     fn since(&self, before: &Self) -> Self {
         let mut new = Self {
             sum_ns: self.sum_ns.saturating_sub(before.sum_ns),
@@ -119,7 +119,7 @@ impl Figures for CallTimes {
     }
 }
 
-/// The form: what was counted, and the figures that follow from it, for readers alone.
+/// The JSON form: the counts, and figures computed from them, which are written but not read back.
 #[derive(Serialize, Deserialize)]
 struct Form {
     #[serde(skip_deserializing)]
@@ -134,7 +134,7 @@ struct Form {
     p99_ns: Option<u64>,
     #[serde(skip_deserializing)]
     p999_ns: Option<u64>,
-    /// From, to, and how many.
+    /// Start, end and count of each bucket.
     buckets: Vec<(u64, u64, u64)>,
 }
 
@@ -168,7 +168,7 @@ impl<'de> Deserialize<'de> for CallTimes {
     }
 }
 
-/// The times of each call that was made, by its name.
+/// The times of each kind of call that was made, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Calls(pub BTreeMap<String, CallTimes>);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_are_halves_of_doublings() {
+    fn there_are_two_buckets_for_each_power_of_two() {
         let bounds = |ns| (first_ns(bucket_of(ns)), last_ns(bucket_of(ns), u64::MAX));
         assert_eq!([0, 255].map(bounds), [(0, 255); 2]);
         assert_eq!([256, 383].map(bounds), [(256, 383); 2]);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_those_worked_out_by_hand() {
+    fn figures_match_those_worked_out_by_hand() {
         let times = of(&[300, 300, 300, 2_000, 9_000_000]);
         assert_eq!((times.count(), times.mean_ns()), (5, Some(1_800_580)));
         assert_eq!(
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_since_leaves_out_calls_that_were_not_made() {
+    fn a_difference_leaves_out_calls_that_were_not_made() {
         let calls = |sends: &[u64]| {
             let pairs = [("read", of(&[500])), ("send", of(sends))];
             Calls(pairs.into_iter().map(|(name, times)| (name.to_owned(), times)).collect())
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn each_time_lies_in_its_bucket_and_the_form_arrives() {
+    fn each_time_lies_in_its_bucket_and_json_is_restored() {
         let near = |bits: u32| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1, 3 << (bits - 1)];
         let all: Vec<u64> = (1..63).flat_map(near).chain([0, u64::MAX]).collect();
         for ns in &all {

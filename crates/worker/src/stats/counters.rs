@@ -1,13 +1,14 @@
-//! What a worker has counted, in the form that it has outside: in the message to the supervisor and in
-//! the answer to a client.
+//! A worker's counters as they are reported: in the message to the supervisor, and in the answer to a client
+//! of the control socket.
 
-use flash_engine::JobKind;
+use flash_engine::{JobKind, LinkCounters};
 
+use super::backend::Backend;
 use super::calls::Calls;
-use super::figures::{Figures, Gauge, Histogram, figures};
+use super::figures::{Cutoffs, Figures, Gauge, Histogram, figures};
 
 figures! {
-    /// What a worker, or several together, have counted since their start.
+    /// The counters of a worker, or of several workers together, since their start.
     Counters {
         /// Requests begun.
         requests: u64,
@@ -17,24 +18,107 @@ figures! {
         connections: Connections,
         /// Look-ups in the caches.
         caches: Caches,
-        /// Response heads made for an answer; all others were kept.
+        /// Bytes of bodies sent from the store.
+        stored_bytes: u64,
+        /// Response heads that were encoded. Every other head was stored with its content.
         heads_made: u64,
-        /// Jobs for helpers, by what they do.
+        /// Jobs for helpers, by kind.
         jobs: Jobs,
+        /// The time spent in each state.
+        times: Times,
         /// The queue of jobs.
         queue: Queue,
-        /// The processes or threads that do them.
+        /// The processes or threads that do the jobs.
         helpers: Helpers,
-        /// Parts of files that were loaded, and were gone again when they were to be sent.
+        /// Parts of files that were loaded and were evicted before they were sent.
         loads_in_vain: u64,
-        /// Panics caught.
+        /// The schedule: which connection's bytes go first.
+        schedule: Schedule,
+        /// The uplink of known rate.
+        egress: Egress,
+        /// Connections to the servers of routes.
+        upstreams: Upstreams,
+        /// Panics that were caught.
         panics: u64,
+        /// The requests of other servers; only for a backend.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        backend: Option<Backend>,
         /// Events of each dispatch.
         dispatches: Histogram,
         /// Bytes of each send to a client.
         sends: Histogram,
-        /// The time of each call of the loop that could wait.
+        /// The times of each call of the event loop that could block.
         calls: Calls,
+    }
+}
+
+figures! {
+    /// The schedule: which connection's bytes go first. Empty if the schedule is fair.
+    Schedule {
+        /// The cutoffs in use.
+        cutoffs: Cutoffs,
+        /// The bands, most urgent first.
+        bands: Bands,
+        /// How often a connection got another band.
+        changes: u64,
+    }
+}
+
+figures! {
+    /// Connections at an uplink of known rate.
+    Egress {
+        /// Connections that wait for their turn now.
+        waiting: Gauge,
+    }
+}
+
+figures! {
+    /// Connections to the servers of routes.
+    Upstreams {
+        /// Connections asked for.
+        connects: u64,
+        /// Connections that could not be made.
+        refused: u64,
+        /// Requests that an idle connection served.
+        reused: u64,
+        /// Requests that waited for a connection.
+        queued: u64,
+        /// Failures of servers: connections not made, and answers that failed or did not come in time.
+        failures: u64,
+        /// Connections now.
+        connections: Gauge,
+        /// Requests that wait for a connection now.
+        waiting: Gauge,
+    }
+}
+
+figures! {
+    /// The work of one band.
+    Band {
+        /// Answers that began in it.
+        answers: u64,
+        /// Bytes sent while the connection was in it.
+        bytes: u64,
+    }
+}
+
+/// The bands, most urgent first; none if the schedule is fair.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct Bands(pub Vec<Band>);
+
+impl Figures for Bands {
+    fn add(&mut self, other: &Self) {
+        if self.0.len() < other.0.len() {
+            self.0.resize_with(other.0.len(), Band::default);
+        }
+        self.0.iter_mut().zip(&other.0).for_each(|(ours, theirs)| ours.add(theirs));
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        let none = Band::default();
+        let before = before.0.iter().chain(std::iter::repeat(&none));
+        Self(self.0.iter().zip(before).map(|(now, before)| now.since(before)).collect())
     }
 }
 
@@ -53,7 +137,7 @@ figures! {
         /// Status 500 to 599.
         #[serde(rename = "5xx")]
         of_5xx: u64,
-        /// Those among them of which only a part was sent.
+        /// Answers of which only a part was sent.
         cut: u64,
     }
 }
@@ -63,14 +147,32 @@ figures! {
     Connections {
         /// Open now.
         open: Gauge,
-        /// The most that were open at once; of several workers, the sum of theirs.
+        /// The most that were open at once. For several workers, the sum of their maxima.
         most: Gauge,
         /// Accepted.
         accepted: u64,
         /// Refused at a limit.
         refused: u64,
-        /// Closed, being idle, to make room for another.
+        /// Idle connections closed to make room for new ones.
         evicted: u64,
+        /// Client addresses that have connections now. For several workers, the sum of their numbers.
+        clients: Gauge,
+        /// The refused connections, by reason.
+        refused_by: RefusedBy,
+    }
+}
+
+figures! {
+    /// Refused connections, by reason.
+    RefusedBy {
+        /// The limit of connections.
+        limit: u64,
+        /// The share of one client address.
+        client: u64,
+        /// New connections that waited too long.
+        overload: u64,
+        /// No more descriptors or memory.
+        descriptors: u64,
     }
 }
 
@@ -79,31 +181,33 @@ figures! {
     Caches {
         /// Request heads known by their bytes.
         known: Known,
-        /// What paths lead to.
+        /// Path look-ups in the name cache.
         names: Names,
-        /// Contents of small files, with their response heads.
-        contents: Contents,
+        /// One-block files in the store, with their response heads.
+        contents: Names,
+        /// Blocks of larger files in the store.
+        blocks: Known,
         /// Files kept open.
         files: Names,
     }
 }
 
 figures! {
-    /// Look-ups of request heads.
+    /// Look-ups in a cache whose entries are not counted.
     Known {
         /// Look-ups.
         lookups: u64,
-        /// Those that found it.
+        /// Look-ups that found an entry.
         hits: u64,
     }
 }
 
 figures! {
-    /// Look-ups in a cache of which the entries are counted.
+    /// Look-ups in a cache whose entries are counted.
     Names {
         /// Look-ups.
         lookups: u64,
-        /// Those that found it.
+        /// Look-ups that found an entry.
         hits: u64,
         /// Entries now.
         entries: Gauge,
@@ -111,27 +215,17 @@ figures! {
 }
 
 figures! {
-    /// Look-ups in a cache of which the bytes are counted.
-    Contents {
-        /// Look-ups.
-        lookups: u64,
-        /// Those that found it.
-        hits: u64,
-        /// Bytes now.
-        bytes: Gauge,
-    }
-}
-
-figures! {
-    /// Jobs by what they do.
+    /// Jobs by kind.
     Jobs {
-        /// Find what a path leads to.
+        /// Look up a path.
         find: Job,
         /// List a directory.
         list: Job,
-        /// Bring a part of a file into memory.
+        /// Bring a block of a file into the store.
+        fill: Job,
+        /// Bring a part of a file into the page cache.
         load: Job,
-        /// Hand a part of a file over.
+        /// Read a part of a file and hand it over.
         read: Job,
         /// Close a deleted file.
         close: Job,
@@ -139,23 +233,41 @@ figures! {
 }
 
 figures! {
-    /// What became of jobs of a kind.
+    /// How the jobs of one kind ended.
     Job {
-        /// Handed to helpers.
+        /// Jobs handed to helpers.
         started: u64,
         /// Requests refused because the queue was full.
         refused: u64,
-        /// Without a result.
+        /// Requests refused because their expected wait was too long.
+        refused_wait: u64,
+        /// Jobs without a result.
         lost: u64,
+    }
+}
+
+figures! {
+    /// The time spent in each state, summed over all that were in it, in milliseconds.
+    Times {
+        /// Time for which connections were open.
+        connections_ms: u64,
+        /// Time for which requests waited for a job, or had their answers sent piece by piece.
+        requests_ms: u64,
+        /// Time for which jobs waited for a helper.
+        queue_ms: u64,
+        /// Time for which helpers worked on jobs.
+        helpers_ms: u64,
+        /// Time for which connections waited for the uplink.
+        uplink_ms: u64,
     }
 }
 
 figures! {
     /// The queue of jobs.
     Queue {
-        /// Waiting now.
+        /// Jobs waiting now.
         now: Gauge,
-        /// Waiting whenever one was added, that one included.
+        /// Length of the queue whenever a job was added, including that job.
         lengths: Histogram,
     }
 }
@@ -163,25 +275,53 @@ figures! {
 figures! {
     /// The processes or threads that do jobs.
     Helpers {
-        /// There now.
+        /// Helpers that exist now.
         now: Gauge,
-        /// At work now.
+        /// Helpers that have a job now.
         busy: Gauge,
-        /// Given up and not gone yet.
+        /// Helpers that were given up and have not ended.
         given_up: Gauge,
     }
 }
 
+impl Job {
+    pub(super) fn of(counters: flash_engine::JobCounters) -> Self {
+        let flash_engine::JobCounters { started, refused, refused_wait, lost } = counters;
+        Self { started, refused, refused_wait, lost }
+    }
+}
+
+fn upstreams(links: &LinkCounters) -> Upstreams {
+    Upstreams {
+        connects: links.asked,
+        refused: links.refused,
+        reused: links.reused,
+        queued: links.queued,
+        failures: links.failures,
+        connections: Gauge(links.links as u64),
+        waiting: Gauge(links.waiting as u64),
+    }
+}
+
+fn schedule(schedule: &flash_engine::ScheduleCounters) -> Schedule {
+    let Some(cutoffs) = schedule.cutoffs else { return Schedule::default() };
+    let band = |band: &flash_engine::BandCounters| Band { answers: band.answers, bytes: band.bytes };
+    Schedule {
+        cutoffs: Cutoffs(cutoffs.iter().collect()),
+        bands: Bands(schedule.bands.iter().map(band).collect()),
+        changes: schedule.changes,
+    }
+}
+
 impl Counters {
-    /// Those of an engine, how many helpers it has and how many of them are at work, and its calls.
+    /// Combines the counters of an engine, the numbers of helpers and of busy helpers, and the times of its
+    /// calls.
     #[must_use]
     pub fn of(engine: &flash_engine::Counters, (helpers, busy): (usize, usize), calls: Calls) -> Self {
         let gauge = |number: usize| Gauge(number as u64);
+        let [limit, client, overload, descriptors] = engine.refused;
         let [_, of_2xx, of_3xx, of_4xx, of_5xx] = engine.responses;
-        let job = |kind: JobKind| {
-            let flash_engine::JobCounters { started, refused, lost } = engine.jobs[kind as usize];
-            Job { started, refused, lost }
-        };
+        let job = |kind: JobKind| Job::of(engine.jobs[kind as usize]);
         Self {
             requests: engine.requests,
             responses: Responses { of_2xx, of_3xx, of_4xx, of_5xx, cut: engine.responses_cut },
@@ -189,8 +329,10 @@ impl Counters {
                 open: gauge(engine.connections),
                 most: gauge(engine.connections_most),
                 accepted: engine.accepted,
-                refused: engine.refused,
+                refused: engine.refused_all(),
                 evicted: engine.evicted,
+                clients: gauge(engine.clients),
+                refused_by: RefusedBy { limit, client, overload, descriptors },
             },
             caches: Caches {
                 known: Known { lookups: engine.known_hits + engine.known_misses, hits: engine.known_hits },
@@ -199,24 +341,34 @@ impl Counters {
                     hits: engine.name_hits,
                     entries: gauge(engine.names),
                 },
-                contents: Contents {
+                contents: Names {
                     lookups: engine.content_hits + engine.content_misses,
                     hits: engine.content_hits,
-                    bytes: Gauge(engine.content_bytes),
+                    entries: gauge(engine.contents),
                 },
+                blocks: Known { lookups: engine.block_hits + engine.block_misses, hits: engine.block_hits },
                 files: Names {
                     lookups: engine.file_hits + engine.file_misses,
                     hits: engine.file_hits,
                     entries: gauge(engine.files),
                 },
             },
+            stored_bytes: engine.stored_bytes,
             heads_made: engine.heads_made,
             jobs: Jobs {
                 find: job(JobKind::Find),
                 list: job(JobKind::List),
+                fill: job(JobKind::Fill),
                 load: job(JobKind::Load),
                 read: job(JobKind::Read),
                 close: job(JobKind::Close),
+            },
+            times: Times {
+                connections_ms: engine.times.connections_ms,
+                requests_ms: engine.times.exchanges_ms,
+                queue_ms: engine.times.jobs_queued_ms,
+                helpers_ms: engine.times.jobs_running_ms,
+                uplink_ms: engine.times.egress_waiting_ms,
             },
             queue: Queue { now: gauge(engine.jobs_queued), lengths: Histogram(engine.queue_lengths) },
             helpers: Helpers {
@@ -225,7 +377,11 @@ impl Counters {
                 given_up: gauge(engine.jobs_given_up),
             },
             loads_in_vain: engine.loads_in_vain,
+            schedule: schedule(&engine.schedule),
+            egress: Egress { waiting: gauge(engine.egress_waiting) },
+            upstreams: upstreams(&engine.links),
             panics: engine.panics,
+            backend: None,
             dispatches: Histogram(engine.dispatches),
             sends: Histogram(engine.sends),
             calls,
@@ -235,16 +391,16 @@ impl Counters {
     /// As JSON, for the supervisor.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
-        // Numbers in structs always have a form.
+        // A struct of numbers always has a JSON form, so this cannot fail.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Adds what another worker has counted.
+    /// Adds the counters of another worker.
     pub fn merge(&mut self, other: &Counters) {
         Figures::add(self, other);
     }
 
-    /// What was counted since `before`; of what there is, what there is now.
+    /// The counts since `before`. A gauge keeps its present value.
     #[must_use]
     pub fn after(&self, before: &Counters) -> Self {
         Figures::since(self, before)

@@ -1,15 +1,17 @@
-//! What figures have in common, whatever they count: they add up over workers, and have a difference
-//! over time. And the form of a histogram in JSON.
+//! The traits common to all figures: they can be added over workers and subtracted over time. Also the JSON
+//! form of a histogram.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use flash_engine::Bucket;
 
-/// A figure or a group of them.
+/// A figure or a group of figures.
 pub(super) trait Figures {
-    /// Adds that of another worker.
+    /// Adds the figure of another worker.
     fn add(&mut self, other: &Self);
-    /// What came to it since `before`; of what is held, what is held now.
+    /// The increase since `before`. A gauge keeps its present value.
     fn since(&self, before: &Self) -> Self;
 }
 
@@ -23,7 +25,45 @@ impl Figures for u64 {
     }
 }
 
-/// How much of something there is now.
+/// A group that only some servers have.
+impl<T: Figures + Clone> Figures for Option<T> {
+    fn add(&mut self, other: &Self) {
+        match (self.as_mut(), other) {
+            (Some(sum), Some(other)) => sum.add(other),
+            (None, Some(other)) => *self = Some(other.clone()),
+            (_, None) => {}
+        }
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        match (self, before) {
+            (Some(now), Some(before)) => Some(now.since(before)),
+            (now, _) => now.clone(),
+        }
+    }
+}
+
+/// Groups by name.
+impl<T: Figures + Clone> Figures for BTreeMap<String, T> {
+    fn add(&mut self, other: &Self) {
+        for (name, group) in other {
+            match self.get_mut(name) {
+                Some(sum) => sum.add(group),
+                None => drop(self.insert(name.clone(), group.clone())),
+            }
+        }
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        let changed = |(name, now): (&String, &T)| {
+            let since = before.get(name).map_or_else(|| now.clone(), |before| now.since(before));
+            (name.clone(), since)
+        };
+        self.iter().map(changed).collect()
+    }
+}
+
+/// An amount that exists now, as opposed to a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Gauge(pub u64);
@@ -38,8 +78,26 @@ impl Figures for Gauge {
     }
 }
 
-/// A group of figures: a struct of which each field is one, or a group of them. What an older server does
-/// not tell counts as nothing.
+/// The cutoffs of a schedule in bytes. Each worker learns its own; those of several workers together are those
+/// of the first that has any.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Cutoffs(pub Vec<u64>);
+
+impl Figures for Cutoffs {
+    fn add(&mut self, other: &Self) {
+        if self.0.is_empty() {
+            self.0.clone_from(&other.0);
+        }
+    }
+
+    fn since(&self, _: &Self) -> Self {
+        self.clone()
+    }
+}
+
+/// Defines a group of figures: a struct whose fields are figures or groups. A field missing in the JSON of an
+/// older server counts as 0.
 macro_rules! figures {
     ($(#[$of:meta])* $name:ident { $($(#[$meta:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$of])*
@@ -62,7 +120,7 @@ macro_rules! figures {
 }
 pub(super) use figures;
 
-/// A histogram of the engine, with a form in JSON.
+/// A histogram of the engine, with a JSON form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram(pub flash_engine::Histogram);
 
@@ -76,12 +134,12 @@ impl Figures for Histogram {
     }
 }
 
-/// The form: what was counted, and the figures that follow from it, for readers alone.
+/// The JSON form: the counts, and figures computed from them, which are written but not read back.
 #[derive(Serialize, Deserialize)]
 struct Form {
     sum: u64,
     max: u64,
-    /// From, to, and how many.
+    /// Start, end and count of each bucket.
     buckets: Vec<(u64, u64, u64)>,
     #[serde(skip_deserializing)]
     count: u64,
@@ -103,7 +161,7 @@ struct Summary {
 impl Summary {
     fn new(mean: Option<f64>, percentile: impl Fn(f64) -> Option<u64>) -> Self {
         let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(percentile);
-        // Nobody needs more digits, and they would fill the message.
+        // Three digits are enough for a reader, and more would fill the message.
         Self { mean: mean.map(|mean| (mean * 1000.0).round() / 1000.0), p50, p90, p99, p999 }
     }
 }

@@ -1,6 +1,7 @@
-//! The figures of a worker in the form that they have outside: in its messages to the supervisor, and in the
-//! supervisor's answers to clients (`docs/stats.md`). Nothing here may be relied on for serving a request.
+//! A worker's figures as they are reported: in its messages to the supervisor, and in the supervisor's
+//! answers to clients (`docs/stats.md`). Serving requests must not depend on anything here.
 
+mod backend;
 mod calls;
 mod counters;
 mod figures;
@@ -8,9 +9,11 @@ mod stalls;
 #[cfg(test)]
 mod tests;
 
+pub use backend::{Backend, Busy, Client};
 pub use calls::{BUCKETS, CallTimes, Calls, STALL_NS, bucket_of};
 pub use counters::{
-    Caches, Connections, Contents, Counters, Helpers, Job, Jobs, Known, Names, Queue, Responses,
+    Band, Bands, Caches, Connections, Counters, Egress, Helpers, Job, Jobs, Known, Names, Queue, RefusedBy,
+    Responses, Schedule, Upstreams,
 };
-pub use figures::{Gauge, Histogram};
+pub use figures::{Cutoffs, Gauge, Histogram};
 pub use stalls::{STALLS_MAX, Stall, Stalls, kept_path};

@@ -1,36 +1,36 @@
-//! The stalls that a worker has met last.
+//! The last stalls of a worker.
 
 use serde::{Deserialize, Serialize};
 
-/// Stalls that a worker keeps: the last ones.
+/// How many stalls a worker keeps.
 pub const STALLS_MAX: usize = 100;
-/// The longest path of a stall, in bytes of JSON; of a longer one the end is kept.
+/// Longest path of a stall, in bytes of JSON; of a longer path only the end is kept.
 const PATH_BYTES_MAX: usize = 320;
 
-/// A call in a worker's loop that took long.
+/// A call of a worker's event loop that took long.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stall {
-    /// Which one it was of its worker's, from 1.
+    /// The number of the stall in its worker, starting at 1.
     pub number: u64,
     /// The name of the call, as in the counters.
     pub call: String,
-    /// The file that it was for; None for calls on sockets.
+    /// The file that the call was for; None for calls on sockets.
     pub path: Option<String>,
     /// When it began, in milliseconds since 1970, UTC.
     pub began_unix_ms: u64,
     /// How long it took, in nanoseconds.
     pub took_ns: u64,
-    /// The voluntary context switches that it cost: 0 means that the thread was kept from its core, or had that
-    /// much to do, and did not wait. None where they are not known.
+    /// The voluntary context switches that the call cost. 0 means that the thread did not wait: it was
+    /// preempted, or busy all the time. None if unknown.
     pub switches: Option<u64>,
 }
 
-/// What a worker tells of its stalls.
+/// A worker's report of its stalls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stalls {
-    /// How many there were since its start.
+    /// The number of stalls since the worker's start.
     pub count: u64,
     /// The last [`STALLS_MAX`] of them, oldest first.
     pub last: Vec<Stall>,
@@ -40,12 +40,12 @@ impl Stalls {
     /// As JSON, for the supervisor.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
-        // Numbers and texts in structs always have a form.
+        // A struct of numbers and texts always has a JSON form, so this cannot fail.
         serde_json::to_vec(self).unwrap_or_default()
     }
 }
 
-/// What of a path is kept: all of it, or its end.
+/// The part of a path that is kept: all of it, or its end.
 #[must_use]
 pub fn kept_path(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(path);
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_that_a_worker_can_tell_fits_a_message() {
+    fn the_longest_report_of_stalls_fits_in_a_message() {
         for path in ["\u{1b}", "\"", "x", "ä", "\u{1f600}"] {
             let path = kept_path(path.repeat(5000).as_bytes());
             assert!(path.starts_with('…'));

@@ -1,9 +1,9 @@
-//! The figures between worker and supervisor.
+//! Tests of the figures between worker and supervisor.
 
 use super::*;
 use crate::control::STATS_BYTES_MAX;
 
-/// One whose histograms use every bucket, with counts of the largest.
+/// Counters whose histograms use every bucket, with the largest counts.
 fn full() -> Counters {
     let mut histogram = flash_engine::Histogram::default();
     (0..1 << 18).for_each(|number| histogram.add(number));
@@ -29,7 +29,7 @@ fn full() -> Counters {
         waited: u64::MAX,
         counts: [u64::MAX; BUCKETS],
     };
-    // As many as there are, with the longest name.
+    // As many calls as exist, all with the longest name.
     let calls = (0..12).map(|n| (format!("close_connect_{n:02}"), times.clone()));
     Counters::of(&engine, (usize::MAX, usize::MAX), Calls(calls.collect()))
 }
@@ -46,7 +46,7 @@ fn from_json(json: &[u8]) -> Option<Counters> {
 }
 
 #[test]
-fn what_a_worker_tells_fits_a_message_and_arrives() {
+fn the_longest_report_fits_in_a_message_and_is_restored() {
     for counters in [full(), Counters::default(), counted(3, 2, &[1, 1, 300])] {
         let json = counters.to_json();
         assert!(json.len() <= STATS_BYTES_MAX, "{} bytes", json.len());
@@ -55,21 +55,21 @@ fn what_a_worker_tells_fits_a_message_and_arrives() {
     for wrong in [&b""[..], b"{", b"7", b"{\"requests\":-1}", b"\xff"] {
         assert_eq!(from_json(wrong), None);
     }
-    // What an older one does not tell.
+    // Fields that an older server does not report.
     assert_eq!(from_json(b"{\"requests\":5,\"new\":1}"), Some(counted(5, 0, &[])));
 }
 
 #[test]
-fn the_figures_of_a_histogram_stand_beside_it() {
+fn a_histogram_has_its_figures_beside_its_buckets() {
     let json = serde_json::to_value(counted(0, 0, &[1, 1, 2, 40]).dispatches).expect("JSON");
     let expected = serde_json::json!({
         "sum": 44, "max": 40, "count": 4, "buckets": [[1, 1, 2], [2, 2, 1], [40, 40, 1]],
         "plain": { "mean": 11.0, "p50": 1, "p90": 40, "p99": 40, "p999": 40 },
-        // (1 + 1 + 2 * 2 + 40.5 * 40.5) / 44.5, from the middle of the last bucket.
+        // (1 + 1 + 2 * 2 + 40.5 * 40.5) / 44.5, with 40.5 as the middle of the last bucket.
         "weighted": { "mean": 36.994, "p50": 40, "p90": 40, "p99": 40, "p999": 40 },
     });
     let mut json = json;
-    // The bucket is two wide.
+    // The bucket is two numbers wide.
     json["buckets"][2][1] = 40.into();
     assert_eq!(json, expected);
     let none = serde_json::to_value(Histogram::default()).expect("JSON");

@@ -1,86 +1,86 @@
-//! The sections of the man pages that no flag describes.
+//! The sections of the man pages that are not made from the options.
 //!
-//! Called by `man` alone. Text only: what stands between backquotes is shown bold.
+//! Called by `man` alone. Holds text only; text in backquotes is shown bold.
 
 /// A section of a page.
 pub(super) struct Section {
-    /// In capitals.
+    /// Written in capitals.
     pub(super) heading: &'static str,
-    /// First the paragraphs.
+    /// Paragraphs, which come first.
     pub(super) paragraphs: &'static [&'static str],
-    /// Then terms with what they mean.
+    /// Terms with their meanings, which come second.
     pub(super) terms: &'static [(&'static str, &'static str)],
-    /// Then what is shown as it is.
+    /// Text that is shown verbatim, at the end.
     pub(super) code: &'static [&'static str],
 }
 
 const EMPTY: Section = Section { heading: "", paragraphs: &[], terms: &[], code: &[] };
 
-/// The sections of the page of this command that stand before its options.
+/// The sections that come before the options on the page of `command`.
 pub(super) fn before_options(command: &str) -> &'static [Section] {
     match command {
         "flash" => &[Section {
             heading: "DESCRIPTION",
             paragraphs: &[
                 "Flash serves files over HTTP. A request whose answer is in memory never waits for the disk, \
-                 whatever the other requests do: each worker process serves what is in memory from one \
-                 loop, and leaves what would wait to helper processes.",
+                 whatever the other requests do: each worker process serves data in memory from one event \
+                 loop, and passes work that may block to helper processes.",
             ],
             ..EMPTY
         }],
         "serve" => &[Section {
             heading: "DESCRIPTION",
             paragraphs: &[
-                "Serves the files below `DIR`. At start it prints a line with the URL, the number of \
-                 workers, and how reads are kept from waiting for the disk. It stays in the foreground.",
+                "Serves the files below `DIR`. At startup it prints one line with the URL, the number of \
+                 workers, and how reads avoid waiting for the disk. It stays in the foreground.",
             ],
             ..EMPTY
         }],
         "check" => &[Section {
             heading: "DESCRIPTION",
             paragraphs: &[
-                "Does all that `flash serve` does to its settings, and no more: reads the config file and \
-                 the environment, checks every value, and looks whether directories are there. It takes \
-                 the same options.",
+                "Checks the settings as `flash serve` does, and starts nothing: reads the config file and \
+                 the environment, checks every value, and checks that directories exist. It takes the options \
+                 of `flash serve`.",
             ],
             ..EMPTY
         }],
         "stats" => &[Section {
             heading: "DESCRIPTION",
             paragraphs: &[
-                "Shows what the workers of a running server have counted: requests and answers, look-ups in \
-                 each cache, events of each dispatch, jobs for helpers, and what its processes are doing. The \
-                 sums come first, then each worker. Without `PID` and `--control` it asks the only server \
-                 that runs. With `--watch` it shows what came since the last look, again and again: as a \
-                 table on a terminal, else a line each time.",
+                "Shows the counters of a running server: requests and answers, look-ups in each cache, events \
+                 per dispatch, jobs for helpers, and the state of its processes. The sums come first, then each \
+                 worker. Without `PID` and `--control` it asks the only running server. With `--watch` it \
+                 repeats and shows the changes: as a table on a terminal, else as one line each time.",
             ],
             ..EMPTY
         }],
         "trace" => &[Section {
             heading: "DESCRIPTION",
             paragraphs: &[
-                "Records, by the kernel's perf events, each system call and each switch between threads of a process \
-                 and of all that it starts, or of a command that it runs. It prints, for each system call, how \
-                 often it was made, how long it was on a core and blocked, what it waited for, and which share of \
-                 an event loop's time that took; then the longest waits, with the file or the peer and the ready \
-                 connections that were held up. Any program can be traced, not only Flash. What is traced is not \
-                 stopped, not even when `flash trace` is killed.",
-                "Requests are seen on the network, where HTTP/1 passes in the clear. It needs root, or `CAP_PERFMON`, \
-                 `CAP_SYS_PTRACE` and `CAP_DAC_READ_SEARCH`; to see requests, `CAP_NET_RAW`.",
+                "Records every system call and context switch of a process and its descendants, or of a command that it \
+                 starts, with perf events of the kernel. For each system call it prints the number of calls, the \
+                 time on a core and blocked, the cause of the wait, and its share of an event loop's time; then the \
+                 longest waits, with the file or peer and the ready connections that each delayed. It can trace any \
+                 program, not only Flash. It never stops the traced process, even if `flash trace` is killed.",
+                "Requests are seen on the network, if they are unencrypted HTTP/1. Tracing needs root, or `CAP_PERFMON`, \
+                 `CAP_SYS_PTRACE` and `CAP_DAC_READ_SEARCH`, and `CAP_NET_RAW` to see requests.",
             ],
             ..EMPTY
         }],
         "doctor" => &[Section {
             heading: "DESCRIPTION",
             paragraphs: &[
-                "Does what `flash trace` does, for ten seconds unless `--duration` says otherwise, and then says in \
-                 words whether the server waits for the disk in its event loop: in which calls, for how long, for \
-                 which files, and which requests paid for that, or which connections, where no request can be seen. \
-                 Threads and processes that are no event loop may wait; they are told of, but do not make the \
-                 verdict, unless the server has no event loop at all. The server must have something to do meanwhile.",
-                "In place of a process it takes a file that `flash trace --json` wrote, maybe on another machine.",
-                "A loop that handles less than a hundredth of the events of the busiest is not judged. It counts as a wait \
-                 when a call is blocked for more than 1 ms, or all of them for more than 1 % of the time.",
+                "Traces a server as `flash trace` does, and then reports whether its requests wait for each other. It \
+                 blames a call that blocks an event loop only if requests of other connections waited behind it, and \
+                 names the call, its duration, its file and these requests (connections, if no request could be \
+                 seen). It blames a thread pool, or a pool of processes, if all its threads waited for the disk while \
+                 more requests waited for an answer, and says how to enlarge it. A thread or process that serves one \
+                 connection at a time may wait. The server must be under load while it is watched.",
+                "Instead of a process it takes a file that `flash trace --json` wrote, also on another machine.",
+                "A request counts as delayed if calls for other connections blocked its event loop for more than 1 ms and \
+                 for at least a tenth of its wait; 1 % of the requests must be delayed. A loop that handles less than a \
+                 hundredth of the events of the busiest loop is not judged unless the disk blocks it.",
             ],
             ..EMPTY
         }],
@@ -88,7 +88,7 @@ pub(super) fn before_options(command: &str) -> &'static [Section] {
     }
 }
 
-/// The sections of the page of this command that stand after its options.
+/// The sections that come after the options on the page of `command`.
 pub(super) fn after_options(command: &str) -> &'static [Section] {
     match command {
         "flash" => PROGRAM,
@@ -122,40 +122,40 @@ static SERVE: &[Section] = &[
         heading: "VALUES",
         paragraphs: &[
             "`TIME` is a whole number and a unit: 250ms, 5s, 2m or 1h. `SIZE` is a whole number of bytes, \
-             or has a unit: 64KiB, 1MiB, 2GiB, or in powers of ten 10kB, 5MB, 3GB. An IPv6 address stands \
-             in brackets: [::1]:8080.",
-            "A flag overrides the environment, the environment overrides the config file, and that \
-             overrides the default. A list from one source replaces the list from another whole.",
+             or has a unit: 64KiB, 1MiB, 2GiB, or in powers of ten 10kB, 5MB, 3GB. Write an IPv6 address in \
+             brackets: [::1]:8080.",
+            "A flag overrides the environment, the environment overrides the config file, and the file \
+             overrides the default. A list replaces the whole list of a weaker source.",
         ],
         ..EMPTY
     },
     Section {
         heading: "SIGNALS",
-        paragraphs: &["They are for the process that was started, the supervisor."],
+        paragraphs: &["Send signals to the supervisor, which is the process that was started."],
         terms: &[
             (
                 "TERM, INT, QUIT",
-                "Accept no more connections, finish open requests, end. After `--shutdown-timeout` what \
-                 is still open is cut. A second INT ends at once.",
+                "Accept no more connections, finish open requests, and exit. After `--shutdown-timeout`, \
+                 close the connections that are still open. A second INT exits at once.",
             ),
             (
                 "HUP",
-                "Load the settings again, with the flags and the environment of the start. Addresses \
-                 stay open, new workers start and old ones finish their requests; `--reload-timeout` limits \
-                 that. Of more than 4 configurations that do, the oldest is ended. If the settings are \
-                 wrong, standard error says why and the old ones hold.",
+                "Reload the settings, with the flags and the environment of the start. Addresses stay open, \
+                 new workers start, and old ones finish their requests within `--reload-timeout`. At most 4 old \
+                 configurations drain at once; one more ends the oldest. If the settings are wrong, standard \
+                 error says why and the old settings stay in force.",
             ),
-            ("USR1", "Open the log file again, after it or its folder was renamed."),
+            ("USR1", "Reopen the log file, after it or its folder was renamed."),
         ],
         ..EMPTY
     },
     Section {
         heading: "FILES",
         paragraphs: &[
-            "There is no config file unless `--config` or FLASH_CONFIG names one. It is TOML; its keys \
-             are the names of the flags with _ in place of -, and `root` for `DIR`. Relative paths in it \
-             start at its own folder. Two things can be set only there: content types, and sites by \
-             name, which take `root`, `index`, `browse`, `precompressed` and `encoded_slash` for themselves:",
+            "Flash reads a config file only if `--config` or FLASH_CONFIG names one. It is TOML; its keys \
+             are the names of the flags with _ instead of -, and `root` for `DIR`. Relative paths in it \
+             start at its folder. Only the file can set content types and named sites; a site can set its own \
+             `root`, `index`, `browse`, `precompressed` and `encoded_slash`:",
         ],
         code: &["root = \"/srv/www\"\n\
                  freshness = \"2s\"\n\
@@ -174,17 +174,18 @@ static SERVE: &[Section] = &[
         terms: &[
             (
                 "FLASH_*",
-                "Each option has the variable named with it above. Lists are separated by commas, \
-                 switches are true or false, an empty variable counts as not set.",
+                "Each option can be set by the variable FLASH_ and its name in capitals with _ instead of -: \
+                 `--cache-memory` by FLASH_CACHE_MEMORY, `DIR` by FLASH_ROOT. Separate the values of a list by \
+                 commas; a switch is true or false; an empty variable counts as not set.",
             ),
-            ("NO_COLOR", "If set and not empty, errors have no colours."),
+            ("NO_COLOR", "If set and not empty, errors are printed without colours."),
         ],
         ..EMPTY
     },
     Section {
         heading: "EXIT STATUS",
         terms: &[
-            ("0", "Stopped by a signal, after open requests were done or cut."),
+            ("0", "Stopped by a signal, after open requests finished or were cut."),
             ("1", "The settings are wrong, an address can't be used, or the system refused something."),
             ("2", "The command line is wrong."),
         ],
@@ -196,10 +197,13 @@ static SERVE: &[Section] = &[
             ("flash serve", "Serve the current directory on http://127.0.0.1:8080/."),
             (
                 "flash serve /srv/www --listen 0.0.0.0:80 --listen [::]:80 --log-file /var/log/flash.log",
-                "Serve a directory to everybody, with an access log.",
+                "Serve a directory on all addresses, with an access log.",
             ),
-            ("flash serve --browse --listen 127.0.0.1:0", "List directories, on any free port."),
-            ("flash serve --config /etc/flash.toml --workers 2", "Use a config file, but two workers."),
+            ("flash serve --browse --listen 127.0.0.1:0", "Serve with directory listings, on any free port."),
+            (
+                "flash serve --config /etc/flash.toml --workers 2",
+                "Use a config file, but override the number of workers.",
+            ),
         ],
         ..EMPTY
     },
@@ -210,8 +214,8 @@ static CHECK: &[Section] = &[
     Section {
         heading: "EXIT STATUS",
         terms: &[
-            ("0", "The settings can be used."),
-            ("1", "They can't; standard error says what is wrong, where, and what to write."),
+            ("0", "The settings are valid."),
+            ("1", "They are not; standard error shows each error, its place and a fix."),
             ("2", "The command line is wrong."),
         ],
         ..EMPTY
@@ -220,7 +224,7 @@ static CHECK: &[Section] = &[
         heading: "EXAMPLES",
         terms: &[
             ("flash check --config /etc/flash.toml", "Check a config file before a reload."),
-            ("flash check --print", "Show what holds if nothing is set."),
+            ("flash check --print", "Print the default settings."),
         ],
         ..EMPTY
     },
@@ -231,8 +235,8 @@ static STATS: &[Section] = &[
     Section {
         heading: "EXIT STATUS",
         terms: &[
-            ("0", "The server has told."),
-            ("1", "It could not be asked; standard error says why."),
+            ("0", "The server answered."),
+            ("1", "The server could not be reached; standard error says why."),
             ("2", "The command line is wrong, or several servers run and none was named."),
         ],
         ..EMPTY
@@ -240,9 +244,9 @@ static STATS: &[Section] = &[
     Section {
         heading: "EXAMPLES",
         terms: &[
-            ("flash stats", "Show the figures of the only server that runs."),
-            ("flash stats --watch=5s", "Show every five seconds what has come."),
-            ("flash stats 4711 --json", "All of it for programs, of the server with this process."),
+            ("flash stats", "Show the counters of the only running server."),
+            ("flash stats --watch=5s", "Show the changes every five seconds."),
+            ("flash stats 4711 --json", "Print the counters of the server with process ID 4711 as JSON."),
         ],
         ..EMPTY
     },
@@ -253,18 +257,24 @@ static TRACE: &[Section] = &[
     Section {
         heading: "EXIT STATUS",
         terms: &[
-            ("0", "It was traced."),
-            ("1", "It could not be; standard error says why."),
+            ("0", "The trace is complete."),
+            ("1", "The process could not be traced; standard error says why."),
             ("2", "The command line is wrong."),
-            ("130", "It was interrupted; what was recorded is shown."),
+            ("130", "Interrupted; the events so far are shown."),
         ],
         ..EMPTY
     },
     Section {
         heading: "EXAMPLES",
         terms: &[
-            ("flash trace 4711 --html loop.html", "What process 4711 and its children do, with a timeline."),
-            ("flash trace --json trace.json -- nginx -g 'daemon off;'", "From the start on, kept for later."),
+            (
+                "flash trace 4711 --html loop.html",
+                "Trace process 4711 and its descendants, and write a timeline.",
+            ),
+            (
+                "flash trace --json trace.json -- nginx -g 'daemon off;'",
+                "Trace nginx from its start, and keep the trace.",
+            ),
         ],
         ..EMPTY
     },
@@ -279,12 +289,12 @@ static DOCTOR: &[Section] = &[
     Section {
         heading: "EXIT STATUS",
         terms: &[
-            ("0", "No event loop waited, or there is none and no thread waited for the disk."),
-            ("1", "It waits."),
+            ("0", "No request waited behind another one, or too few to count."),
+            ("1", "A blocked event loop or an exhausted thread pool makes requests wait."),
             (
                 "2",
-                "It could not be told: the command line is wrong, the process cannot be traced, it had nothing to do, or \
-                   events were lost.",
+                "No verdict: the command line is wrong, the process cannot be traced, it was idle, or events were \
+                   lost.",
             ),
         ],
         ..EMPTY
@@ -292,12 +302,12 @@ static DOCTOR: &[Section] = &[
     Section {
         heading: "EXAMPLES",
         terms: &[
-            ("flash doctor $(cat /run/nginx.pid)", "Does this nginx wait for the disk in its event loop?"),
+            ("flash doctor $(cat /run/nginx.pid)", "Check whether requests to nginx wait for each other."),
             (
                 "flash doctor 4711 --duration 30s --html loop.html",
-                "Half a minute, with a timeline of each loop.",
+                "Watch for 30 s, and write a timeline of each event loop.",
             ),
-            ("flash doctor trace.json --json", "The diagnosis of a kept trace, for programs."),
+            ("flash doctor trace.json --json", "Print the diagnosis of a kept trace as JSON."),
         ],
         ..EMPTY
     },

@@ -1,7 +1,7 @@
-//! Which system calls a thread can make from now on: seccomp(2), by lists of what each role needs.
+//! The system calls that a thread can make from now on: seccomp(2) filters made from a list for each role.
 //!
-//! A call that is not on its role's list ends the process with a message (see the module's
-//! `violation`). The worker's list is the promise: nothing on it waits for a disk.
+//! A call that is not on its role's list ends the process with a message (see the module's `violation`). The
+//! worker's list is Flash's promise: no call on it waits for a disk.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,52 +16,62 @@ use super::violation;
 use flash_prompt::file::SYS_CACHESTAT;
 use flash_prompt::mechanism;
 
-/// Whose calls.
+/// The role whose calls are allowed.
 #[derive(Clone, Copy, Debug)]
 pub enum CallList<'fd> {
-    /// A worker's, which reads from this timer and from no other descriptor by read(2).
+    /// A worker, which uses read(2) only on this timer.
     Worker {
-        /// The timer of its loop.
+        /// The timer of its event loop.
         timer: BorrowedFd<'fd>,
-        /// What it may do besides.
+        /// Additional calls that its settings need.
         more: More,
     },
-    /// Those of a worker that does a helper's work, too, and may be one of several threads.
+    /// A worker that also does a helper's work, and can be one of several threads.
     WaitingWorker {
-        /// The timer of its loop.
+        /// The timer of its event loop.
         timer: BorrowedFd<'fd>,
-        /// What it may do besides.
+        /// Additional calls that its settings need.
         more: More,
     },
-    /// Those of a helper that is a process.
+    /// A helper process.
     Helper,
-    /// Those of a helper that is a thread of its worker.
+    /// A helper thread of a worker.
     HelperThread,
-    /// The log writer's.
+    /// The log writer.
     Log,
+    /// The keeper of the store.
+    Keeper,
+    /// The gateway.
+    Gateway,
 }
 
-/// What the settings of a worker need beyond what it needs by default.
+/// Calls that a worker's settings need in addition to the default ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct More {
     /// sendfile(2).
     pub sendfile: bool,
-    /// To map files for reading, and to ask what of them is in memory (mincore(2)).
+    /// Mapping files for reading, and checking their residency (mincore(2)).
     pub map_files: bool,
-    /// pread(2), which waits.
+    /// pread(2), which can block.
     pub pread: bool,
-    /// What its loop waits by, besides epoll.
+    /// The call by which its loop waits, in addition to epoll.
     pub mechanism: mechanism::MechanismKind,
-    /// The locks of the allocator: it shares its process with helpers.
+    /// The locks of the allocator, because it shares its process with helpers.
     pub has_threads: bool,
+    /// Asking a connection for its user, and a file for its identity: for the loop of `flash backend`.
+    pub has_local_clients: bool,
+    /// Setting the priority of a connection.
+    pub priorities: bool,
+    /// Setting the code point (DSCP) of a connection's packets.
+    pub code_points: bool,
 }
 
-/// Forbids every call but those that the role needs. `who` names the process in the message on a
-/// forbidden call.
+/// Forbids every call that the role does not need. `who` names the process in the message about a forbidden
+/// call.
 ///
-/// It is the calling thread that is held to it: where there are others, each calls this.
+/// This applies to the calling thread only; if there are others, each must call this.
 ///
-/// Errors: `Unsupported` where the kernel or the machine has no seccomp.
+/// Errors: `Unsupported` if the kernel or the machine has no seccomp.
 pub fn restrict(calls: CallList<'_>, who: &str) -> io::Result<()> {
     violation::report_as(who)?;
     let arch = std::env::consts::ARCH.try_into().map_err(unsupported)?;
@@ -69,7 +79,7 @@ pub fn restrict(calls: CallList<'_>, who: &str) -> io::Result<()> {
     let filter = SeccompFilter::new(rules, SeccompAction::Trap, SeccompAction::Allow, arch);
     let program: BpfProgram = filter.and_then(TryInto::try_into).map_err(unsupported)?;
     seccompiler::apply_filter(&program).map_err(|e| match e {
-        // What a kernel without seccomp, or without its filters, says (seccomp(2)).
+        // The errors of a kernel without seccomp, or without its filters (seccomp(2)).
         seccompiler::Error::Seccomp(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL)) => {
             unsupported(e)
         }
@@ -84,7 +94,7 @@ fn unsupported(e: impl std::fmt::Display) -> io::Error {
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 type Compiled<T> = Result<T, seccompiler::BackendError>;
 
-/// Memory, the clock, the end, and what a message of the Rust runtime before an abort needs.
+/// Memory, the clock, the exit, and the calls of the Rust runtime for a message before an abort.
 const COMMON: &[i64] = &[
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -105,8 +115,9 @@ const COMMON: &[i64] = &[
     libc::SYS_exit_group,
 ];
 
-/// Without conditions: the kernel keeps a table of these, so that the calls of a hit cost no filter.
-/// `openat2` is asked with `RESOLVE_CACHED` only; a filter cannot see that, Landlock bounds the rest.
+/// Without conditions: the kernel keeps a table of such calls, so that the calls of a hit do not run the
+/// filter. `openat2` is only called with `RESOLVE_CACHED`. A filter cannot check that; Landlock limits the
+/// rest.
 const WORKER: &[i64] = &[
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_ctl,
@@ -134,13 +145,35 @@ const HELPER: &[i64] = &[
     SYS_CACHESTAT,
     libc::SYS_memfd_create,
     libc::SYS_write,
+    // For filling the store: reading past the page cache, and writing the block.
+    libc::SYS_statx,
+    libc::SYS_preadv2,
+    libc::SYS_pwrite64,
+    libc::SYS_shutdown,
+    // For the place of an open file in /proc.
+    libc::SYS_readlinkat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
 ];
 
-/// By another name. Its type differs between C libraries.
+const KEEPER: &[i64] = &[
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_ctl,
+    libc::SYS_fallocate,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_ftruncate,
+    libc::SYS_write,
+];
+
+const GATEWAY: &[i64] = &[libc::SYS_epoll_pwait, libc::SYS_epoll_ctl, libc::SYS_connect];
+
+/// The same call under another name. Its type differs between C libraries.
 #[allow(clippy::unnecessary_cast)]
 const SIOCOUTQ: u64 = libc::TIOCOUTQ as u64;
 
-/// Of threads that share a lock; the C library asks for the number of cores when it gives one its memory.
+/// For threads that share a lock. The C library asks for the number of cores when it gives a thread its
+/// memory.
 const THREADS: &[i64] = &[libc::SYS_futex, libc::SYS_sched_yield, libc::SYS_sched_getaffinity];
 
 const LOG: &[i64] = &[
@@ -153,7 +186,7 @@ const LOG: &[i64] = &[
 ];
 
 impl More {
-    /// Those without conditions.
+    /// The calls without conditions.
     fn calls(self) -> Vec<i64> {
         use mechanism::MechanismKind;
         let mut calls = match self.mechanism {
@@ -161,7 +194,7 @@ impl More {
             MechanismKind::Poll => vec![libc::SYS_ppoll],
             MechanismKind::Select => vec![libc::SYS_pselect6],
         };
-        // The C library has these as calls of their own where the machine has.
+        // The C library uses separate calls for these on machines that have them.
         #[cfg(target_arch = "x86_64")]
         match self.mechanism {
             MechanismKind::Epoll => {}
@@ -171,25 +204,61 @@ impl More {
         calls.extend(self.sendfile.then_some(libc::SYS_sendfile));
         calls.extend(self.map_files.then_some([libc::SYS_mincore, libc::SYS_munlock]).into_iter().flatten());
         calls.extend(self.pread.then_some(libc::SYS_pread64));
-        calls.extend(self.has_threads.then_some(libc::SYS_futex));
+        // The standard library's channels between threads yield before they wait.
+        let of_threads = [libc::SYS_futex, libc::SYS_sched_yield];
+        calls.extend(self.has_threads.then_some(of_threads).into_iter().flatten());
         calls
+    }
+
+    /// The socket options that may be set: level and name. `SO_LINGER` resets a connection.
+    fn socket_options(self) -> impl Iterator<Item = (libc::c_int, libc::c_int)> {
+        let always = [(libc::SOL_SOCKET, libc::SO_LINGER)];
+        let priority = self.priorities.then_some((libc::SOL_SOCKET, libc::SO_PRIORITY));
+        let code_points = [(libc::IPPROTO_IP, libc::IP_TOS), (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)];
+        let code_points = self.code_points.then_some(code_points);
+        always.into_iter().chain(priority).chain(code_points.into_iter().flatten())
     }
 }
 
-/// Which argument a condition looks at, and how.
+/// A condition: the number of the argument, the comparison, and the value.
 type Argument = (u8, SeccompCmpOp, u64);
 
-fn list(calls: CallList<'_>) -> Compiled<Rules> {
-    use SeccompCmpOp::{Eq, MaskedEq};
-    let own: &[&[i64]] = match calls {
+/// The gateway's calls with conditions.
+fn gateway_calls() -> Vec<(i64, Vec<Argument>)> {
+    use SeccompCmpOp::Eq;
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    let socket = |family| (libc::SYS_socket, vec![(0, Eq, family as u64), (1, Eq, kind as u64)]);
+    let option = |call, level, name| (call, vec![(1, Eq, level as u64), (2, Eq, name as u64)]);
+    vec![
+        socket(libc::AF_UNIX),
+        socket(libc::AF_INET),
+        socket(libc::AF_INET6),
+        option(libc::SYS_setsockopt, libc::IPPROTO_TCP, libc::TCP_NODELAY),
+        option(libc::SYS_getsockopt, libc::SOL_SOCKET, libc::SO_ERROR),
+        (libc::SYS_write, vec![(0, Eq, libc::STDERR_FILENO as u64)]),
+    ]
+}
+
+/// The role's calls without conditions, besides the common ones.
+fn always(calls: CallList<'_>) -> &'static [&'static [i64]] {
+    match calls {
         CallList::Worker { .. } => &[WORKER],
         CallList::WaitingWorker { .. } => &[WORKER, HELPER, THREADS],
         CallList::Helper => &[HELPER],
         CallList::HelperThread => &[HELPER, &[libc::SYS_futex]],
         CallList::Log => &[LOG],
-    };
-    let mut rules: Rules =
-        COMMON.iter().chain(own.iter().copied().flatten()).map(|call| (*call, Vec::new())).collect();
+        CallList::Keeper => &[KEEPER],
+        CallList::Gateway => &[GATEWAY],
+    }
+}
+
+fn list(calls: CallList<'_>) -> Compiled<Rules> {
+    use SeccompCmpOp::{Eq, MaskedEq};
+    let mut rules: Rules = COMMON
+        .iter()
+        .chain(always(calls).iter().copied().flatten())
+        .map(|call| (*call, Vec::new()))
+        .collect();
     #[cfg(target_arch = "x86_64")]
     if !matches!(calls, CallList::Helper | CallList::HelperThread) {
         rules.insert(libc::SYS_epoll_wait, Vec::new());
@@ -204,41 +273,56 @@ fn list(calls: CallList<'_>) -> Compiled<Rules> {
     };
     let not_to_be_executed = (2, MaskedEq(libc::PROT_EXEC as u64), 0);
     let anonymous = (3, MaskedEq(libc::MAP_ANONYMOUS as u64), libc::MAP_ANONYMOUS as u64);
-    // A file that is mapped waits for the disk at any touch.
+    // A mapped file can wait for the disk at any access.
     allow(libc::SYS_mmap, &[not_to_be_executed.clone(), anonymous])?;
     allow(libc::SYS_mprotect, &[not_to_be_executed])?;
     allow(libc::SYS_tgkill, &[(0, Eq, std::process::id().into())])?;
     for command in [libc::F_GETFD, libc::F_GETFL, libc::F_DUPFD_CLOEXEC] {
         allow(libc::SYS_fcntl, &[(1, Eq, command as u64)])?;
     }
-    // Not O_DIRECT, with which a read goes to the disk, nor O_ASYNC or O_APPEND.
+    // Not O_DIRECT, which would make reads go to the disk, nor O_ASYNC or O_APPEND.
     let flags = OFlags::NONBLOCK | OFlags::NOATIME | OFlags::ACCMODE | OFlags::LARGEFILE;
     let others = u64::from(!flags.bits());
     allow(libc::SYS_fcntl, &[(1, Eq, libc::F_SETFL as u64), (2, MaskedEq(others), 0)])?;
-    // For the message on a violation.
+    // For the message about a violation.
     #[cfg(target_arch = "x86_64")]
     allow(libc::SYS_poll, &[(2, Eq, 0)])?;
     #[cfg(not(target_arch = "x86_64"))]
     allow(libc::SYS_ppoll, &[(1, Eq, 1)])?;
     if let CallList::Worker { timer, more } | CallList::WaitingWorker { timer, more } = calls {
         allow(libc::SYS_read, &[(0, Eq, timer.as_raw_fd() as u64)])?;
-        // A connection that is to be closed at once, and how much one holds for its client. That the time to
-        // linger is 0, a filter cannot see: it rests on `flash_prompt::net::reset`.
-        let (level, option) = (libc::SOL_SOCKET as u64, libc::SO_LINGER as u64);
-        allow(libc::SYS_setsockopt, &[(1, Eq, level), (2, Eq, option)])?;
+        // For a connection that must be reset, and for the number of bytes that a connection holds for its
+        // client. A filter cannot check that the linger time is 0; `flash_prompt::net::reset` ensures it.
+        for (level, option) in more.socket_options() {
+            allow(libc::SYS_setsockopt, &[(1, Eq, level as u64), (2, Eq, option as u64)])?;
+        }
         allow(libc::SYS_ioctl, &[(1, Eq, SIOCOUTQ)])?;
-        allow(libc::SYS_preadv2, &[(5, Eq, libc::RWF_NOWAIT as u64)])?;
+        if more.has_local_clients {
+            // A filter cannot check that the path is empty; Landlock forbids opening any.
+            let flags = (libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC) as u64;
+            allow(libc::SYS_statx, &[(2, Eq, flags)])?;
+            let (level, option) = (libc::SOL_SOCKET as u64, libc::SO_PEERCRED as u64);
+            allow(libc::SYS_getsockopt, &[(1, Eq, level), (2, Eq, option)])?;
+        }
         if more.map_files {
             allow(libc::SYS_mmap, &[(2, Eq, libc::PROT_READ as u64), (3, Eq, libc::MAP_SHARED as u64)])?;
         }
     }
     if matches!(calls, CallList::Worker { .. }) {
+        allow(libc::SYS_preadv2, &[(5, Eq, libc::RWF_NOWAIT as u64)])?;
         allow(libc::SYS_write, &[(0, Eq, libc::STDERR_FILENO as u64)])?;
         allow(libc::SYS_fadvise64, &[(3, Eq, libc::POSIX_FADV_RANDOM as u64)])?;
     }
+    if matches!(calls, CallList::Gateway) {
+        for (call, arguments) in gateway_calls() {
+            allow(call, &arguments)?;
+        }
+    }
     let more = match calls {
         CallList::Worker { more, .. } | CallList::WaitingWorker { more, .. } => more.calls(),
-        CallList::Helper | CallList::HelperThread | CallList::Log => Vec::new(),
+        CallList::Helper | CallList::HelperThread | CallList::Log | CallList::Keeper | CallList::Gateway => {
+            Vec::new()
+        }
     };
     rules.extend(more.into_iter().map(|call| (call, Vec::new())));
     Ok(rules)

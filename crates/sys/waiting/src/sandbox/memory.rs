@@ -1,18 +1,18 @@
-//! The process's own memory, kept from being paged out: a worker whose code or tables were would
-//! wait for the disk on a hit.
+//! Keeps a process's own memory from being paged out. If a worker's code or tables were paged out, a hit
+//! would wait for the disk.
 
 use std::io;
 
 use rustix::mm::{MlockAllFlags, MlockFlags, mlock_with, mlockall};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Locks what is mapped now and what will be, each page once it is touched. Where the limit does not
-/// allow that and cannot be raised, only the program's code and constants: those alone are paged out
-/// without swap, and more could make allocations fail at the limit.
+/// Locks everything that is mapped now or later, each page once it is touched. If the limit does not allow
+/// that and cannot be raised, locks only the program's code and constants: without swap, only these can be
+/// paged out, and locking more could make allocations fail at the limit.
 ///
-/// Call it while the process still has its privileges.
+/// Must be called while the process still has its privileges.
 ///
-/// Errors: `ENOMEM` or `EPERM` where not even that is allowed.
+/// Errors: `ENOMEM` or `EPERM` if not even that is allowed.
 pub fn keep_resident() -> io::Result<()> {
     let unlimited = Rlimit { current: None, maximum: None };
     if getrlimit(Resource::Memlock).current.is_none() || setrlimit(Resource::Memlock, unlimited).is_ok() {
@@ -20,19 +20,19 @@ pub fn keep_resident() -> io::Result<()> {
     }
     for line in std::fs::read_to_string("/proc/self/maps")?.lines() {
         let Some((start, length)) = program_text(line) else { continue };
-        // SAFETY: locking changes no memory, and a mapping that is gone by now makes it fail.
+        // SAFETY: locking changes no memory, and it fails for a mapping that no longer exists.
         unsafe { mlock_with(std::ptr::without_provenance_mut(start), length, MlockFlags::ONFAULT)? };
     }
     Ok(())
 }
 
-/// Gives each of so many threads an arena of the allocator for itself, as far as the C library does that
-/// (mallopt(3)): one that waits for another's lock would wait for as long as the other is kept off its core.
+/// Gives each of `threads` threads its own arena of the allocator, as far as the C library allows
+/// (mallopt(3)). A thread that waited for another's lock would wait for as long as the other is not running.
 ///
-/// Call it before they are started.
+/// Must be called before the threads are started.
 pub fn separate_arenas(threads: usize) {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it sets a number; where it is refused, arenas are shared.
+    // SAFETY: it sets a number; if it is refused, arenas are shared.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, i32::try_from(threads).unwrap_or(i32::MAX));
     }
@@ -40,7 +40,7 @@ pub fn separate_arenas(threads: usize) {
     let _ = threads;
 }
 
-/// Start and length of a mapping of a file that cannot be written to (proc_pid_maps(5)).
+/// Start and length of a mapping of a file that cannot be written (proc_pid_maps(5)).
 fn program_text(line: &str) -> Option<(usize, usize)> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_file_backs_and_nobody_writes_is_locked_alone() {
+    fn only_read_only_mappings_of_files_are_locked() {
         let code = "55d0c0000000-55d0c0003000 r-xp 00001000 fd:01 1234   /usr/bin/flash";
         assert_eq!(program_text(code), Some((0x55d0_c000_0000, 0x3000)));
         for other in [

@@ -1,12 +1,12 @@
-//! What a process gives up before it begins its work, so that the kernel, not care, keeps it from
-//! what its role may not do.
+//! The rights that a process gives up before it begins its work, so that the kernel enforces the limits of
+//! its role.
 //!
-//! Called once by each role at its start, in this order: [`limits`], [`memory`],
-//! [`privileges`], [`paths`] (Landlock), [`calls`] (seccomp). Nothing here can be undone by the process itself.
+//! Each role calls these once at its start, in this order: [`limits`], [`memory`], [`privileges`], [`paths`]
+//! (Landlock), [`calls`] (seccomp). The process itself cannot undo any of them.
 //!
-//! The last three hold for the thread that calls them and for those that it starts afterwards. So threads
-//! that are to have rights of their own are started after the privileges are given up, and each closes its
-//! own paths and calls.
+//! The last three apply to the calling thread and to the threads that it starts afterwards. So threads that
+//! need different rights are started after the privileges are given up, and each restricts its own paths and
+//! calls.
 
 pub mod calls;
 pub mod limits;

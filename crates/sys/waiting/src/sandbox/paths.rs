@@ -1,21 +1,21 @@
-//! Which files a process can open from now on: landlock(7).
+//! The files that a process can open from now on: landlock(7).
 //!
-//! By the system calls themselves: the `landlock` crate asks each folder what it is (fstat), which
-//! waits for as long as a folder's file system hangs.
+//! It makes the system calls itself, because the `landlock` crate calls fstat on each directory, which blocks
+//! for as long as a directory's file system hangs.
 
 use std::io;
 
 use libc::{c_int, c_long, c_void, syscall};
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// What is allowed under a folder.
+/// The rights under a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
     /// Reading files.
     Read,
-    /// Reading files and listing folders.
+    /// Reading files and listing directories.
     ReadAndList,
-    /// Making files and writing to them.
+    /// Creating files and writing to them.
     Write,
 }
 
@@ -25,12 +25,14 @@ const ADD_RULE: c_long = 445;
 const RESTRICT_SELF: c_long = 446;
 const ASK_VERSION: c_int = 1;
 const RULE_PATH_BENEATH: c_int = 1;
+const BIND_TCP: u64 = 1 << 0;
+const CONNECT_TCP: u64 = 1 << 1;
 const WRITE_FILE: u64 = 1 << 1;
 const READ_FILE: u64 = 1 << 2;
 const READ_DIR: u64 = 1 << 3;
 const MAKE_REG: u64 = 1 << 8;
 
-/// `struct landlock_ruleset_attr`: what is forbidden but for rules.
+/// `struct landlock_ruleset_attr`: the actions that are forbidden unless a rule allows them.
 #[repr(C)]
 struct Ruleset {
     files: u64,
@@ -39,7 +41,7 @@ struct Ruleset {
 }
 
 impl Ruleset {
-    /// All that this version of Landlock can forbid, as far as Flash knows it. Fields that an old
+    /// Everything that this version of Landlock can forbid, as far as Flash knows it. Fields that an old
     /// kernel does not know must be zero.
     fn all(version: c_long) -> Self {
         let files = match version {
@@ -50,7 +52,7 @@ impl Ruleset {
         };
         Self {
             files: (1 << files) - 1,
-            tcp: if version >= 4 { 0b11 } else { 0 },
+            tcp: if version >= 4 { BIND_TCP | CONNECT_TCP } else { 0 },
             scopes: if version >= 6 { 0b11 } else { 0 },
         }
     }
@@ -73,23 +75,49 @@ impl Rights {
     }
 }
 
-/// Forbids this thread, and those that it starts, to open any file but those under `folders`, to listen or
-/// connect by TCP, and to signal or connect to processes that are not under the same rules, as far as the
-/// kernel's version of Landlock can. What is open already stays so. It must have `no_new_privs`.
+/// Forbids this thread, and the threads that it starts, to open any file except those under `folders`, to
+/// listen or connect by TCP, and to signal or connect to processes that are not under the same rules, as far
+/// as the kernel's version of Landlock can. Files that are already open stay usable. The thread must have
+/// `no_new_privs`.
 ///
-/// Gives the version of Landlock in force, None where the kernel has none.
+/// Returns the version of Landlock in force, None if the kernel has none.
 ///
-/// Errors: those of a kernel that has Landlock and yet refuses.
+/// Errors: any of a kernel that has Landlock but refuses a call.
 pub fn restrict(folders: &[(BorrowedFd<'_>, Rights)]) -> io::Result<Option<u8>> {
-    // SAFETY: asked for its version, the call reads no memory.
+    restrict_to(folders, Free::default())
+}
+
+/// Like [`restrict`], but the thread can read every file and list every directory, also in other mount
+/// namespaces, whose directories no rule can name.
+pub fn restrict_to_reading() -> io::Result<Option<u8>> {
+    restrict_to(&[], Free { files: READ_FILE | READ_DIR, tcp: 0 })
+}
+
+/// Like [`restrict`] without any folder, but the thread can connect by TCP. It can also connect to Unix sockets
+/// at a path, which Landlock does not restrict.
+pub fn restrict_to_connecting() -> io::Result<Option<u8>> {
+    restrict_to(&[], Free { files: 0, tcp: CONNECT_TCP })
+}
+
+/// Rights that are not restricted at all.
+#[derive(Clone, Copy, Default)]
+struct Free {
+    files: u64,
+    tcp: u64,
+}
+
+fn restrict_to(folders: &[(BorrowedFd<'_>, Rights)], free: Free) -> io::Result<Option<u8>> {
+    // SAFETY: when asked for its version, the call reads no memory.
     let version = unsafe { syscall(CREATE_RULESET, std::ptr::null::<c_void>(), 0_usize, ASK_VERSION) };
     if version < 1 {
         return Ok(None);
     }
-    let ruleset = Ruleset::all(version);
+    let mut ruleset = Ruleset::all(version);
+    ruleset.files &= !free.files;
+    ruleset.tcp &= !free.tcp;
     // SAFETY: the call reads one `Ruleset`, which outlives it.
     let fd = checked(unsafe { syscall(CREATE_RULESET, &raw const ruleset, size_of::<Ruleset>(), 0) })?;
-    // SAFETY: the call has made this descriptor, and nobody else has it.
+    // SAFETY: the call has made this descriptor, and no other code owns it.
     let rules = unsafe { OwnedFd::from_raw_fd(fd as c_int) };
     for (folder, rights) in folders {
         let rule = PathBeneath { allowed: rights.bits(), folder: folder.as_raw_fd() };

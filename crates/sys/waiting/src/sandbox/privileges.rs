@@ -6,18 +6,18 @@ use std::io;
 use rustix::process::{Gid, Uid, getegid, geteuid, getgid, getgroups, getuid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
-    remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities, set_no_new_privs,
-    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities,
+    set_keep_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-/// A user to become, with its groups, by their numbers.
+/// A user to become, with its groups, as numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// The user.
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// All groups, the one above among them.
+    /// All groups, including `gid`.
     pub groups: Vec<u32>,
 }
 
@@ -26,14 +26,39 @@ pub fn is_root() -> bool {
     geteuid().is_root()
 }
 
-/// The user that this process acts for.
+/// The user for whom this process acts.
 pub fn user() -> u32 {
     geteuid().as_raw()
 }
 
-/// What a supervisor started by root needs: to bind low ports, to start roles as another user with
-/// limits and locked memory of their own and to end them, to read its configuration and open its log
-/// whoever owns them.
+/// Whether this process has `CAP_FOWNER` and can keep it or pass it on.
+///
+/// Errors: none; if the kernel does not report it, the answer is no.
+pub fn has_fowner() -> bool {
+    capabilities(None).is_ok_and(|have| have.permitted.contains(CapabilitySet::FOWNER))
+}
+
+/// Whether this process can change network devices (`CAP_NET_ADMIN`).
+///
+/// Errors: none; if the kernel does not report it, the answer is no.
+pub fn has_net_admin() -> bool {
+    capabilities(None).is_ok_and(|have| have.effective.contains(CapabilitySet::NET_ADMIN))
+}
+
+/// Whether this kernel can restrict a process to a list of calls (seccomp(2)). A capability that allows more
+/// than Flash needs is kept only if such a list takes the rest away.
+pub fn can_forbid_calls() -> bool {
+    let action: u32 = libc::SECCOMP_RET_TRAP;
+    // SAFETY: the operation reads the four bytes at the pointer and changes nothing.
+    let answer = unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0 as libc::c_uint, &raw const action)
+    };
+    answer == 0
+}
+
+/// The capabilities of a supervisor started by root: to bind low ports, to start roles as another user with
+/// their own limits and locked memory and to end them, and to read its configuration and open its log whoever
+/// owns them.
 const SUPERVISOR: CapabilitySet = CapabilitySet::NET_BIND_SERVICE
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETGID)
@@ -42,29 +67,47 @@ const SUPERVISOR: CapabilitySet = CapabilitySet::NET_BIND_SERVICE
     .union(CapabilitySet::SYS_RESOURCE)
     .union(CapabilitySet::IPC_LOCK)
     .union(CapabilitySet::DAC_OVERRIDE)
-    // Only to pass it on to workers that were configured to have it.
+    // Only to pass it on to workers that keep it.
     .union(CapabilitySet::FOWNER);
 
-/// Gives up what a supervisor does not need, for itself and for all that it starts.
+/// Gives up the capabilities that a supervisor does not need, for itself and for every process that it
+/// starts.
 pub fn narrow_supervisor() -> io::Result<()> {
     set_no_new_privs(true)?;
     narrow_bounding_set(SUPERVISOR);
-    narrow(SUPERVISOR)
+    narrow(SUPERVISOR)?;
+    if !is_root() && has_fowner() {
+        pass_on(CapabilitySet::FOWNER);
+    }
+    Ok(())
 }
 
-/// Whether this process may signal those of other users.
+/// Passes the capability, which this process has, on to the programs that it executes. Programs executed by
+/// root get it anyway.
+///
+/// A file's capabilities would not work, because `no_new_privs` disables them.
+fn pass_on(capability: CapabilitySet) {
+    let Ok(have) = capabilities(None) else { return };
+    let inheritable = have.inheritable | capability;
+    // If the kernel refuses (before 4.3, or because of a securebit), roles begin without it. The start line
+    // then tests the resulting rights.
+    let _ = set_capabilities(None, CapabilitySets { inheritable, ..have });
+    let _ = configure_capability_in_ambient_set(capability, true);
+}
+
+/// Whether this process can signal processes of other users.
 pub fn may_end_others() -> io::Result<bool> {
     Ok(capabilities(None)?.effective.contains(CapabilitySet::KILL))
 }
 
-/// What a role keeps.
+/// The capability that a role keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// Nothing.
+    /// None.
     Nothing,
-    /// `CAP_FOWNER`, if there: the kernel tells then what is in memory of files of other owners.
+    /// `CAP_FOWNER`, if present: with it, the kernel reports the residency of files of other owners.
     Fowner,
-    /// `CAP_DAC_OVERRIDE`, if there: to open the access log whoever owns its folder.
+    /// `CAP_DAC_OVERRIDE`, if present: to open the access log whoever owns its directory.
     DacOverride,
 }
 
@@ -78,13 +121,13 @@ impl Keep {
     }
 }
 
-/// Becomes `account`, or stays who it is for None, and gives up every capability but `keep`, and
-/// the way to any by executing a program.
+/// Becomes `account` (None: stays the same user), and gives up every capability except `keep`, and the
+/// ability to gain any by executing a program.
 ///
-/// It holds for the calling thread and those that it starts: it must be the only one. The parent's death no
-/// longer ends this process after a change of user: ask for it again.
+/// This applies to the calling thread and to the threads that it starts, so it must be the only thread. After
+/// a change of user, the parent's death no longer ends this process, so that must be requested again.
 ///
-/// Errors: `EPERM` when another user is asked for without root's rights.
+/// Errors: `EPERM` if another user is requested without root's rights.
 pub fn become_role(account: Option<&Account>, keep: Keep) -> io::Result<()> {
     set_no_new_privs(true)?;
     narrow_bounding_set(keep.set());
@@ -94,9 +137,9 @@ pub fn become_role(account: Option<&Account>, keep: Keep) -> io::Result<()> {
     narrow(keep.set())
 }
 
-/// Runs `look` with the rights that a role has as `account` and with `keep`, on a thread of its own.
+/// Runs `look` on a separate thread with the rights of a role that is `account` and has `keep`.
 ///
-/// Errors: those of starting a thread and of changing its user.
+/// Errors: any of starting a thread and of changing its user.
 pub fn with_rights_of<T: Send>(
     account: Option<&Account>,
     keep: Keep,
@@ -116,11 +159,11 @@ pub fn with_rights_of<T: Send>(
     })
 }
 
-/// Changes user and groups of the calling thread; its permitted capabilities stay.
+/// Changes user and groups of the calling thread. Its permitted capabilities stay.
 fn take_on(account: &Account) -> io::Result<()> {
     let groups: Vec<Gid> = account.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
     let (uid, gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
-    // In a namespace of its own, root may not change anything, and need not.
+    // In its own namespace, root is not allowed to change anything, and does not need to.
     let all = |groups: &[Gid]| groups.iter().chain([&gid]).map(|gid| gid.as_raw()).collect::<BTreeSet<_>>();
     let is_same = (getuid(), geteuid(), getgid(), getegid()) == (uid, uid, gid, gid);
     if is_same && all(&getgroups()?) == all(&groups) {
@@ -133,27 +176,27 @@ fn take_on(account: &Account) -> io::Result<()> {
     Ok(set_keep_capabilities(false)?)
 }
 
-/// Bounds what programs that are executed could gain.
+/// Limits the capabilities that executed programs could gain.
 fn narrow_bounding_set(keep: CapabilitySet) {
     for bit in 0..u64::BITS {
         let capability = CapabilitySet::from_bits_retain(1 << bit);
         if !keep.contains(capability) {
-            // Refused without CAP_SETPCAP, and for capabilities that this kernel does not have:
-            // `no_new_privs` keeps programs from gaining any all the same.
+            // Refused without CAP_SETPCAP, and for capabilities that this kernel does not have.
+            // `no_new_privs` still keeps programs from gaining any.
             let _ = remove_capability_from_bounding_set(capability);
         }
     }
 }
 
-/// Keeps of the other capability sets no more than `keep`.
+/// Reduces the other capability sets to `keep`.
 fn narrow(keep: CapabilitySet) -> io::Result<()> {
     let have = capabilities(None)?;
-    // First the inheritable set: ambient ones go with it.
+    // The inheritable set comes first, because ambient capabilities are removed with it.
     let inheritable = have.inheritable & keep;
     let permitted = have.permitted & keep;
     set_capabilities(None, CapabilitySets { effective: permitted, permitted, inheritable })?;
     if keep.is_empty() {
-        // Unknown before Linux 4.3, where there are none.
+        // Unknown before Linux 4.3, which has no ambient capabilities.
         let _ = clear_ambient_capability_set();
     }
     Ok(())

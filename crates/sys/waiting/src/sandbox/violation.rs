@@ -1,5 +1,5 @@
-//! What happens on a system call that the role's list does not have: the process says which call it
-//! was, on standard error, and ends. Nobody else is touched.
+//! Handles a system call that is not on the role's list: the process names the call on standard error and
+//! ends. No other process is affected.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -7,12 +7,12 @@ use std::io;
 
 use syscalls::Sysno;
 
-/// The exit code of a process that was ended for a forbidden call: what a shell shows for SIGSYS.
+/// The exit code of a process that was ended for a forbidden call: the code that a shell shows for SIGSYS.
 pub const EXIT_CODE: i32 = 128 + libc::SIGSYS;
 
 thread_local! {
-    /// How the message begins: made ahead, because a signal handler may not allocate, and kept for good. Of
-    /// the thread, since the signal comes to the one that made the call.
+    /// The beginning of the message. It is made ahead, because a signal handler must not allocate, and never
+    /// freed. It belongs to the thread, because the signal goes to the thread that made the call.
     static PREFIX: Cell<&'static str> = const { Cell::new("") };
 }
 
@@ -22,10 +22,10 @@ const SUFFIX: &[u8] = b", which its sandbox forbids: it was ended. This is a bug
 #[cfg(target_pointer_width = "64")]
 const SI_SYSCALL_OFFSET: usize = 24;
 
-/// Has forbidden calls of this thread reported in the name of `who`. Call it once in each.
+/// Makes messages about forbidden calls of this thread name `who`. Must be called once in each thread.
 pub(super) fn report_as(who: &str) -> io::Result<()> {
     PREFIX.set(format!("flash: {who} called ").leak());
-    // SAFETY: all fields are set; the handler calls only what signal-safety(7) allows.
+    // SAFETY: all fields are set; the handler calls only functions that signal-safety(7) allows.
     let answer = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_violation as *const () as usize;
@@ -37,8 +37,8 @@ pub(super) fn report_as(who: &str) -> io::Result<()> {
 }
 
 extern "C" fn on_violation(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
-    // SAFETY: the kernel hands over a whole siginfo_t, whose fields for SIGSYS hold the number of
-    // the call at this offset; it may be unaligned for a byte pointer.
+    // SAFETY: the kernel passes a complete siginfo_t, whose fields for SIGSYS have the number of the call at
+    // this offset; it may be unaligned for a byte pointer.
     let number = unsafe { info.cast::<u8>().add(SI_SYSCALL_OFFSET).cast::<i32>().read_unaligned() };
     let name =
         usize::try_from(number).ok().and_then(Sysno::new).map_or("an unknown system call", |c| c.name());
@@ -52,7 +52,7 @@ extern "C" fn on_violation(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut c
     let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
     // SAFETY: poll, write and _exit are safe in a signal handler; all pointers are to live values.
     unsafe {
-        // Nobody may be reading: to end at once counts for more than to be heard.
+        // If no process reads standard error, ending at once is more important than the message.
         if libc::poll(&raw mut stderr, 1, 0) == 1 {
             libc::write(libc::STDERR_FILENO, message.as_ptr().cast(), length);
         }

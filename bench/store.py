@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""The store by itself: its memory with one worker and with four, a million small files, and the first minute after a
+restart with a saved list and without.
+
+See bench/README.md.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+import time
+
+from common import process, results, servers
+
+SERVER_CORE, LOAD_CORE = 0, 1
+FILES = os.path.join(servers.REPOSITORY, "bench", ".cache", "specweb99")
+WHAT = ["workers", "million", "restart"]
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    default = " (default: %(default)s)"
+    parser.add_argument("--what", default=",".join(WHAT), help="which, by commas" + default)
+    parser.add_argument("--files", default=os.environ.get("FLASH_BENCH_FILES", FILES), help="a set of `flash fileset`")
+    parser.add_argument("--small-files", type=int, default=1_000_000, help="how many" + default)
+    parser.add_argument("--rate", type=int, default=2000, help="requests/s of the restart" + default)
+    parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
+    parser.add_argument("--no-keep", action="store_true", help="do not keep the result under bench/results")
+    return parser.parse_args()
+
+
+def load(url, seconds, out, *more):
+    """One run of the generator; its level."""
+    argv = ["taskset", "-c", str(LOAD_CORE), servers.flash_binary(), "load", url, "--duration", f"{seconds}s",
+            "--warm-up", "0s", "--out", out, *more]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if not os.path.exists(os.path.join(out, "run.json")):
+        raise servers.Unavailable(f"the load generator failed: {done.stdout.strip()[-300:]}")
+    with open(os.path.join(out, "run.json")) as file:
+        return json.load(file)["subjects"][0]["levels"][0]
+
+
+def start(root, folder, ports, *more, testbed=(), **place):
+    """Flash with these options, in a testbed if one is given."""
+    command = lambda root, port, folder: [*testbed, servers.flash_binary(), "serve", root, "--listen", f"127.0.0.1:{port}",
+                                          "--control", f"{folder}/control", *more]
+    server = servers.Server("flash", command, lambda: [servers.flash_binary(), "--version"])
+    return server.start(root, ports.take(), folder, **place)
+
+
+def stats(folder):
+    """What the server tells of itself."""
+    argv = [servers.flash_binary(), "stats", "--control", f"{folder}/control", "--json"]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True)
+    found = json.loads(done.stdout)
+    return found.get("stats", found)
+
+
+def memory_bytes(running):
+    """Pss of all processes of a server, its store included."""
+    total = 0
+    for pid in process.tree(running.process.pid):
+        try:
+            with open(f"/proc/{pid}/smaps_rollup") as file:
+                total += next(int(line.split()[1]) for line in file if line.startswith("Pss:")) * 1024
+        except (OSError, StopIteration):
+            pass
+    return total
+
+
+def workers(arguments, folder, ports, result):
+    """Memory of one worker and of four, for the same contents."""
+    found = {}
+    for count in (1, 4):
+        place = tempfile.mkdtemp(dir=folder)
+        os.chmod(place, 0o755)
+        running = start(arguments.files, place, ports, "--workers", str(count), "--cache-memory", "4GiB")
+        try:
+            # Each file twice over, by connections that all workers have.
+            load(running.url, 40, f"{place}/load", "--workload", "uniform", "--files", arguments.files,
+                 "--clients", "64")
+            load(running.url, 20, f"{place}/more", "--workload", "specweb99", "--files", arguments.files,
+                 "--clients", "64")
+            time.sleep(2)
+            store = stats(place)["store"]
+            found[count] = {"pss_bytes": memory_bytes(running), "held_bytes": store["held_bytes"],
+                            "blocks": store["blocks"], "loads": store["loads"]}
+        finally:
+            running.stop()
+        result.say(f"{count} worker(s): {found[count]['pss_bytes'] / 2**20:.0f} MiB in all processes, "
+                   f"{found[count]['held_bytes'] / 2**20:.0f} MiB in the store, {found[count]['blocks']} blocks, "
+                   f"{found[count]['loads']} loads")
+    a_block = [found[count]["pss_bytes"] / found[count]["held_bytes"] for count in (1, 4)]
+    result.say(f"memory for each byte in the store, four workers to one: {a_block[1] / a_block[0]:.3f}")
+    result.data["workers"] = found
+
+
+def million(arguments, folder, ports, result):
+    """Many small files: hits once they are loaded, memory beyond their contents, latency."""
+    root = os.path.join(folder, "small")
+    size_bytes = 1000
+    for directory in range(arguments.small_files // 1000):
+        at = os.path.join(root, f"{directory:04}")
+        os.makedirs(at)
+        for number in range(1000):
+            with open(f"{at}/{number:03}", "wb") as file:
+                file.write(b"%09d" % (directory * 1000 + number) + b"x" * (size_bytes - 9))
+    found = {}
+    for count in (1000, arguments.small_files):
+        place = tempfile.mkdtemp(dir=folder)
+        os.chmod(place, 0o755)
+        listed = os.path.join(place, "paths")
+        with open(listed, "w") as file:
+            file.writelines(f"/{n // 1000:04}/{n % 1000:03} {size_bytes}\n" for n in range(count))
+        running = start(root, place, ports, "--workers", "1", core=SERVER_CORE)
+        try:
+            idle_bytes = memory_bytes(running)
+            deadline = time.monotonic() + 420
+            while time.monotonic() < deadline:
+                load(running.url, 15, f"{place}/fill", "--workload", "uniform", "--paths", listed, "--clients", "64",
+                     "--seed", str(int(time.monotonic())))
+                if stats(place)["store"]["blocks"] >= 0.99 * count:
+                    break
+            before = stats(place)
+            level = load(running.url, 15, f"{place}/rate", "--workload", "uniform", "--paths", listed,
+                         "--rate", "4000", "--seed", "7")
+            after = stats(place)
+            requests = after["sum"]["requests"] - before["sum"]["requests"]
+            hits = after["sum"]["caches"]["contents"]["hits"] - before["sum"]["caches"]["contents"]["hits"]
+            blocks = after["store"]["blocks"]
+            beyond = (memory_bytes(running) - idle_bytes) / max(1, blocks) - size_bytes
+            found[count] = {"blocks": blocks, "hit_share": hits / max(1, requests), "beyond_bytes": beyond,
+                            "latency": level["latency"]}
+        finally:
+            running.stop()
+        result.say(f"{count} files of {size_bytes} B: {blocks} in the store, {100 * hits / max(1, requests):.2f} % hits, "
+                   f"{beyond:.0f} B of memory a file beyond its content, "
+                   f"p50 {level['latency']['p50_ms']:.3f} ms, p99 {level['latency']['p99_ms']:.3f} ms at 4,000/s")
+    many, few = found[arguments.small_files]["latency"], found[1000]["latency"]
+    result.say(f"p99, {arguments.small_files} files to 1,000: {many['p99_ms'] / few['p99_ms']:.2f}")
+    result.data["million"] = found
+
+
+def restart(arguments, folder, ports, result):
+    """The first minute after a restart on a slow disk, with a saved list and without."""
+    found = {}
+    saved = os.path.join(folder, "hot")
+    for what in ("to save it", "without", "with"):
+        place = tempfile.mkdtemp(dir=folder)
+        os.chmod(place, 0o755)
+        process.drop_page_cache()
+        more = [] if what == "without" else ["--cache-list", saved]
+        # The list is saved on a fast disk, and read with all else on a slow one.
+        reads = [] if what == "to save it" else ["--reads", "1000"]
+        testbed = [servers.flash_binary(), "testbed", "restart", "--memory", "512MiB", *reads, "--files",
+                   arguments.files, "--core", str(SERVER_CORE), "--"]
+        running = start(arguments.files, place, ports, "--workers", "1", *more, testbed=testbed)
+        try:
+            if what == "to save it":
+                load(running.url, 60, f"{place}/load", "--workload", "specweb99", "--files", arguments.files,
+                     "--rate", "3000", "--seed", "3")
+                continue
+            levels = [load(running.url, 15, f"{place}/{number}", "--workload", "specweb99", "--files",
+                           arguments.files, "--rate", str(arguments.rate), "--seed", str(10 + number))
+                      for number in range(4)]
+            found[what] = [{"latency": level["latency"], "counts": level["counts"],
+                            "answered_per_s": level["answered_per_s"]} for level in levels]
+        finally:
+            running.stop()
+        quarters = ", ".join(f"{q['answered_per_s']:.0f}/s p50 {q['latency']['p50_ms']:.2f} p90 "
+                             f"{q['latency']['p90_ms']:.1f} ms" for q in found[what])
+        result.say(f"restart {what} a list, quarters of a minute at {arguments.rate}/s: {quarters}")
+    result.data["restart"] = found
+
+
+def main():
+    """Measures, prints, keeps."""
+    arguments = parse_arguments()
+    servers.prepare(arguments)
+    process.raise_descriptor_limit()
+    settings = {key: value for key, value in vars(arguments).items() if key != "files"}
+    result = results.Result("store", settings)
+    result.hide(arguments.files, "$ROOT")
+    result.hide(servers.flash_binary(), "flash")
+    result.heading("The store")
+    ports = servers.Ports()
+    with tempfile.TemporaryDirectory(prefix="flash-bench-") as folder:
+        os.chmod(folder, 0o755)
+        for name in arguments.what.split(","):
+            try:
+                {"workers": workers, "million": million, "restart": restart}[name](arguments, folder, ports, result)
+            except servers.Unavailable as why:
+                result.data["skipped"][name] = str(why)
+                result.say(f"{name}: skipped: {why}")
+    result.say()
+    if not arguments.no_keep:
+        result.keep()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,281 @@
+//! Response heads of upstreams: `flash_http::answer` agrees with a simple reference, however the bytes arrive.
+
+use flash_http::{
+    Answer, AnswerBody, AnswerHead, AnswerTo, BadAnswer, HandBack, Speech, Status, parse_answer,
+};
+
+use crate::text::{cuts, elements, is_field_value, is_token, split_line, trim_blanks};
+
+/// Limits of a head: the usual one, and one that short inputs reach.
+const LIMITS: [usize; 2] = [32 * 1024, 100];
+/// The limit of fields that `flash_http::answer` documents.
+const FIELDS_MAX: usize = 100;
+/// Limits of the prefixes of one input that are tried: their number, and their bytes in total.
+const PREFIXES_MAX: usize = 48;
+const PREFIX_BYTES_MAX: usize = 64 * 1024;
+
+/// Checks `input`: a line with any of the words `cgi`, `head` and `upgrade`, followed by the bytes received from
+/// an upstream.
+pub fn answer(input: &[u8]) {
+    let (first, bytes) = split_line(input);
+    let says = |wanted: &str| first.split(|&byte| byte == b' ').any(|word| word == wanted.as_bytes());
+    let speech = if says("cgi") { Speech::Cgi } else { Speech::Http };
+    let asked = AnswerTo { is_head: says("head"), upgrades: says("upgrade") };
+    for limit in LIMITS {
+        let whole = parse_answer(bytes, speech, asked, limit);
+        match (&whole, expected(bytes, speech, asked, limit)) {
+            (Ok(AnswerHead::Partial), None) => {
+                assert!(bytes.len() < limit, "the parser waits for more although the head is too large");
+            }
+            (Err(_), None) => {}
+            (Ok(head), Some(expected)) => assert_eq!(*head, expected),
+            (head, expected) => panic!("{head:?} instead of {expected:?}"),
+        }
+        arrivals(bytes, &whole, |bytes| parse_answer(bytes, speech, asked, limit));
+    }
+}
+
+/// No head is accepted before its last byte has come, none is refused that can become valid, and the bytes
+/// after it do not matter.
+fn arrivals(
+    bytes: &[u8],
+    whole: &Result<AnswerHead, BadAnswer>,
+    parse: impl Fn(&[u8]) -> Result<AnswerHead, BadAnswer>,
+) {
+    let head_len = match whole {
+        Ok(AnswerHead::Complete(answer)) => answer.head_len,
+        Ok(AnswerHead::Interim { head_len }) => *head_len,
+        Ok(AnswerHead::Partial) | Err(_) => bytes.len() + 1,
+    };
+    let count = (PREFIX_BYTES_MAX / (bytes.len() + 1)).min(PREFIXES_MAX);
+    let step = bytes.len() / (count + 1) + 1;
+    let around_end = head_len.saturating_sub(8).min(bytes.len())..(head_len + 8).min(bytes.len());
+    let pieces = cuts(bytes).into_iter().take(count);
+    let mut refused_at = None;
+    let mut ends: Vec<usize> = (0..bytes.len()).step_by(step).chain(around_end).chain(pieces).collect();
+    ends.sort_unstable();
+    for end in ends {
+        match parse(&bytes[..end]) {
+            Ok(AnswerHead::Partial) => {
+                assert!(end < head_len, "a complete head was not accepted at {end}");
+                assert_eq!(refused_at, None, "refused, and awaited at {end}");
+            }
+            Ok(head) => {
+                assert!(end >= head_len, "a head was accepted at {end}");
+                assert_eq!(Ok(&head), whole.as_ref());
+            }
+            Err(bad) => {
+                assert!(whole.is_err(), "{bad} at {end}, but then {whole:?}");
+                refused_at = refused_at.or(Some(end));
+            }
+        }
+    }
+}
+
+/// The lines of a head, and its length. Lines end in CRLF, or in LF too for CGI. None if the head is incomplete.
+fn lines(bytes: &[u8], speech: Speech) -> Option<(Vec<&[u8]>, usize)> {
+    let mut lines = Vec::new();
+    let mut at = 0;
+    loop {
+        let end = at + bytes[at..].iter().position(|&byte| byte == b'\n')?;
+        let line = match (bytes[at..end].strip_suffix(b"\r"), speech) {
+            (Some(line), _) => line,
+            (None, Speech::Cgi) => &bytes[at..end],
+            (None, Speech::Http) => return None,
+        };
+        at = end + 1;
+        // The status line of HTTP is never the last line, so that an empty one is refused later.
+        if line.is_empty() && (speech == Speech::Cgi || !lines.is_empty()) {
+            return Some((lines, at));
+        }
+        lines.push(line);
+    }
+}
+
+/// The version and the status of `HTTP/1.1 200 OK`.
+fn status_line(line: &[u8]) -> Option<(bool, u16)> {
+    let rest = line.strip_prefix(b"HTTP/1.")?;
+    let [minor, b' ', rest @ ..] = rest else { return None };
+    Some((minor.is_ascii_digit().then_some(*minor != b'0')?, status(rest)?))
+}
+
+/// A status, alone or followed by a space and text.
+fn status(text: &[u8]) -> Option<u16> {
+    let mut words = text.splitn(2, |&byte| byte == b' ');
+    let digits = words.next().filter(|word| word.len() == 3 && word.iter().all(u8::is_ascii_digit))?;
+    let phrase = words.next().unwrap_or_default();
+    is_field_value(trim_blanks(phrase)).then_some(())?;
+    std::str::from_utf8(digits).ok()?.parse().ok().filter(|code| (100..600).contains(code))
+}
+
+/// Names as sent, with their values, in order.
+type Fields<'b> = Vec<(&'b [u8], &'b [u8])>;
+
+fn field(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let colon = line.iter().position(|&byte| byte == b':')?;
+    let (name, value) = (&line[..colon], trim_blanks(&line[colon + 1..]));
+    (is_token(name) && is_field_value(value)).then_some((name, value))
+}
+
+fn all<'b>(fields: &Fields<'b>, wanted: &str) -> Vec<&'b [u8]> {
+    let found = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(wanted.as_bytes()));
+    found.map(|(_, value)| *value).collect()
+}
+
+/// The value of a field, which must not occur twice.
+fn at_most_once<'b>(fields: &Fields<'b>, name: &str) -> Option<Option<&'b [u8]>> {
+    match all(fields, name)[..] {
+        [] => Some(None),
+        [value] => Some(Some(value)),
+        _ => None,
+    }
+}
+
+/// Whether `Connection` has this option.
+fn connection_says(fields: &Fields<'_>, option: &[u8]) -> bool {
+    all(fields, "connection").into_iter().any(|list| elements(list).any(|e| e.eq_ignore_ascii_case(option)))
+}
+
+/// The result for a complete and valid head; None for others.
+fn expected(bytes: &[u8], speech: Speech, asked: AnswerTo, limit: usize) -> Option<AnswerHead> {
+    let (mut lines, head_len) = lines(bytes, speech).filter(|(_, head_len)| *head_len <= limit)?;
+    let first = match speech {
+        Speech::Http => Some(status_line(lines.remove(0))?),
+        Speech::Cgi => None,
+    };
+    let fields: Fields<'_> = lines.into_iter().map(field).collect::<Option<_>>()?;
+    if fields.len() > FIELDS_MAX {
+        return None;
+    }
+    let length: Option<u64> = match at_most_once(&fields, "content-length")? {
+        Some(digits) if digits.iter().all(u8::is_ascii_digit) => {
+            Some(std::str::from_utf8(digits).ok()?.parse().ok()?)
+        }
+        Some(_) => return None,
+        None => None,
+    };
+    let is_chunked = match at_most_once(&fields, "transfer-encoding")? {
+        None => false,
+        Some(coding) => {
+            let is_valid = coding.eq_ignore_ascii_case(b"chunked")
+                && length.is_none()
+                && first.is_some_and(|(is_11, _)| is_11);
+            is_valid.then_some(true)?
+        }
+    };
+    let code = match first {
+        Some((_, code)) => code,
+        None => cgi_code(&fields)?,
+    };
+    match code {
+        101 if !asked.upgrades || all(&fields, "upgrade").is_empty() => return None,
+        100 | 102..=199 => return Some(AnswerHead::Interim { head_len }),
+        _ => {}
+    }
+    let body = match (code, length) {
+        (101, _) => AnswerBody::Upgraded,
+        (204 | 304, _) => AnswerBody::None,
+        _ if asked.is_head => AnswerBody::None,
+        _ if is_chunked => AnswerBody::Chunked,
+        (_, Some(length)) => AnswerBody::Length(length),
+        (_, None) => AnswerBody::UntilEnd,
+    };
+    let persists = first.is_none_or(|(is_11, _)| {
+        let is_wrong = code == 204 && (is_chunked || !matches!(length, None | Some(0)));
+        let has_end = !is_wrong && !matches!(body, AnswerBody::UntilEnd | AnswerBody::Upgraded);
+        has_end && !connection_says(&fields, b"close") && (is_11 || connection_says(&fields, b"keep-alive"))
+    });
+    Some(AnswerHead::Complete(Box::new(Answer {
+        head_len,
+        status: Status(code),
+        body,
+        length_bytes: if code == 101 || code == 204 { None } else { length },
+        keep_alive: persists,
+        hand_back: hand_back(&fields, code)?,
+        fields: passed_on(&fields, code, speech),
+    })))
+}
+
+/// RFC 3875 section 6.
+fn cgi_code(fields: &Fields<'_>) -> Option<u16> {
+    match at_most_once(fields, "status")? {
+        _ if fields.is_empty() => None,
+        Some(text) => status(text).filter(|code| *code >= 200),
+        None if all(fields, "location").is_empty() => Some(200),
+        None => Some(302),
+    }
+}
+
+fn hand_back(fields: &Fields<'_>, code: u16) -> Option<Option<HandBack>> {
+    if !(200..300).contains(&code) {
+        return Some(None);
+    }
+    match (at_most_once(fields, "x-accel-redirect")?, at_most_once(fields, "x-sendfile")?) {
+        (Some(_), Some(_)) => None,
+        (None, None) => Some(None),
+        (None, Some(file)) => file.starts_with(b"/").then(|| Some(HandBack::File(file.to_vec()))),
+        (Some(target), None) => {
+            let path = target.split(|&byte| byte == b'?').next().unwrap_or_default();
+            is_path(path).then(|| Some(HandBack::Path(path.to_vec())))
+        }
+    }
+}
+
+/// Whether a path is absolute, its escapes are whole, and it neither leaves the root nor has a NUL.
+fn is_path(path: &[u8]) -> bool {
+    let mut pieces = path.split(|&byte| byte == b'%');
+    let mut decoded = pieces.next().unwrap_or_default().to_vec();
+    for piece in pieces {
+        let digits = piece.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) else {
+            return false;
+        };
+        decoded.push(byte);
+        decoded.extend_from_slice(&piece[2..]);
+    }
+    let mut depth = 0;
+    for segment in decoded.split(|&byte| byte == b'/') {
+        match segment {
+            b"" | b"." => {}
+            b".." => depth -= 1,
+            _ => depth += 1,
+        }
+        if depth < 0 {
+            return false;
+        }
+    }
+    path.starts_with(b"/") && !decoded.contains(&0)
+}
+
+/// The lines of the fields that are not meant for Flash or its connection alone.
+fn passed_on(fields: &Fields<'_>, code: u16, speech: Speech) -> Vec<u8> {
+    const DROPPED: &[&str] = &[
+        "connection",
+        "content-length",
+        "date",
+        "keep-alive",
+        "proxy-connection",
+        "server",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "x-sendfile",
+    ];
+    let mut lines = Vec::new();
+    for (name, value) in fields {
+        let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
+        let is_dropped = DROPPED.contains(&lower.as_str())
+            || lower.starts_with("x-accel-")
+            || speech == Speech::Cgi && lower == "status"
+            || connection_says(fields, name);
+        if !is_dropped || code == 101 && lower == "upgrade" {
+            lines.extend_from_slice(&[name, &b": "[..], value, b"\r\n"].concat());
+        }
+    }
+    if code == 101 {
+        lines.extend_from_slice(b"Connection: upgrade\r\n");
+    }
+    lines
+}

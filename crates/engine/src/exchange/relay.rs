@@ -1,0 +1,173 @@
+//! A request that an upstream answers: its talk with a server, its link, and the answer on its way to the
+//! client. Called by [`exchange`](crate::exchange) and the wires.
+
+use flash_http::RequestBuf;
+use flash_http::request::Method;
+use flash_http::response::Status;
+
+use crate::limits::TRIES_MAX;
+use crate::rules::{SiteId, UpstreamId};
+use crate::slab::Key;
+use crate::upstream::{FailedServers, LinkPlace, Seeker, Talk};
+
+/// A request that an upstream answers.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    pub(crate) request: RequestBuf,
+    pub(crate) site: SiteId,
+    pub(crate) upstream: UpstreamId,
+    pub(crate) talk: Talk,
+    pub(crate) place: LinkPlace,
+    /// The servers that have failed this request, and how often one has.
+    failed: FailedServers,
+    tries: u8,
+    /// The answer, once its head is known.
+    pub(crate) reply: Option<RelayReply>,
+    /// Whether the client was told to send the body.
+    pub(crate) said_continue: bool,
+    /// Whether the server still takes the request. One that does not can still answer.
+    pub(crate) is_heard: bool,
+    /// Who is waited for, and since when.
+    pub(crate) awaits: Awaits,
+    pub(crate) since_ms: u64,
+}
+
+/// Who a relayed request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaits {
+    /// A link to a server.
+    Link,
+    /// The client, which sends the body.
+    Body,
+    /// The server.
+    Server,
+    /// The client, which reads the answer.
+    Room,
+}
+
+/// An answer on its way to the client.
+#[derive(Debug)]
+pub(crate) struct RelayReply {
+    pub(crate) status: Status,
+    /// Whether the wire frames the body in chunks.
+    pub(crate) is_chunked: bool,
+    /// Whether it is the last answer of the connection.
+    pub(crate) closes: bool,
+    /// Bytes that were not sent yet.
+    pub(crate) unsent: Vec<u8>,
+    pub(crate) unsent_at: usize,
+    /// Bytes of the body that were passed on.
+    pub(crate) body_bytes: u64,
+    /// Bytes of the body that remain, if it is known.
+    pub(crate) left_bytes: Option<u64>,
+    /// Whether a chunk was framed, whose line end is part of the next frame.
+    pub(crate) has_chunk: bool,
+    /// Whether the end was framed.
+    pub(crate) is_ended: bool,
+}
+
+impl Relay {
+    pub(crate) fn new(
+        request: RequestBuf,
+        (site, upstream): (SiteId, UpstreamId),
+        talk: Talk,
+        now_ms: u64,
+    ) -> Self {
+        Self {
+            request,
+            site,
+            upstream,
+            talk,
+            place: LinkPlace::None,
+            failed: FailedServers::default(),
+            tries: 0,
+            reply: None,
+            said_continue: false,
+            is_heard: true,
+            awaits: Awaits::Link,
+            since_ms: now_ms,
+        }
+    }
+
+    /// Its need for a link.
+    pub(crate) fn seeker(&self, holder: Key) -> Seeker {
+        Seeker { upstream: self.upstream, holder, failed: self.failed }
+    }
+
+    /// Prepares another attempt after this server has failed. False if there is none: the answer has begun, a
+    /// part of the body is gone, or the request may have had an effect that must not happen twice (RFC 9110,
+    /// section 9.2.2).
+    pub(crate) fn try_again(&mut self, failed: u16, now_ms: u64) -> bool {
+        let may_repeat = !self.talk.has_begun() || self.is_idempotent();
+        if self.tries >= TRIES_MAX || !may_repeat || self.reply.is_some() || !self.talk.begin_again() {
+            return false;
+        }
+        self.tries += 1;
+        self.failed.insert(failed);
+        self.since_ms = now_ms;
+        self.is_heard = true;
+        self.place = LinkPlace::None;
+        true
+    }
+
+    /// Prepares another attempt after one of `servers` has accepted no connection. False if there is
+    /// none: each server has failed the request.
+    pub(crate) fn try_other(&mut self, failed: u16, servers: usize, now_ms: u64) -> bool {
+        self.failed.insert(failed);
+        self.failed.len() < servers && self.try_again(failed, now_ms)
+    }
+
+    fn is_idempotent(&self) -> bool {
+        let request = self.request.request();
+        match request.method {
+            Method::Get | Method::Head | Method::Options => true,
+            Method::Known => [&b"PUT "[..], b"DELETE "].iter().any(|method| request.line.starts_with(method)),
+            Method::Unknown => false,
+        }
+    }
+
+    /// Notes who is waited for. The time of a wait begins anew when someone else is waited for, and when there
+    /// was progress.
+    pub(crate) fn await_from(&mut self, awaits: Awaits, has_progressed: bool, now_ms: u64) {
+        if has_progressed || awaits != self.awaits {
+            self.since_ms = now_ms;
+        }
+        self.awaits = awaits;
+    }
+}
+
+impl RelayReply {
+    /// Frames data of the body: returns what the client gets before it.
+    pub(crate) fn frame(&mut self, data_bytes: usize) -> Vec<u8> {
+        self.body_bytes += data_bytes as u64;
+        self.left_bytes = self.left_bytes.map(|left| left.saturating_sub(data_bytes as u64));
+        if !self.is_chunked || data_bytes == 0 {
+            return Vec::new();
+        }
+        let line_end = if std::mem::replace(&mut self.has_chunk, true) { "\r\n" } else { "" };
+        format!("{line_end}{data_bytes:x}\r\n").into_bytes()
+    }
+
+    /// Frames the end of the body.
+    pub(crate) fn end(&mut self) {
+        if std::mem::replace(&mut self.is_ended, true) || !self.is_chunked {
+            return;
+        }
+        let end: &[u8] = if self.has_chunk { b"\r\n0\r\n\r\n" } else { b"0\r\n\r\n" };
+        self.unsent.extend_from_slice(end);
+    }
+
+    /// The bytes that were not sent yet.
+    pub(crate) fn unsent(&self) -> &[u8] {
+        &self.unsent[self.unsent_at..]
+    }
+
+    /// Notes that the client has accepted this many of the unsent bytes.
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        self.unsent_at += bytes;
+        if self.unsent_at == self.unsent.len() {
+            self.unsent = Vec::new();
+            self.unsent_at = 0;
+        }
+    }
+}

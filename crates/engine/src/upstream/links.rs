@@ -1,0 +1,570 @@
+//! The connections of a worker to the servers of its upstreams: who gets which, who waits, and which servers
+//! are in trouble. Called by the wires, for requests that an upstream answers, and by [`Engine`](crate::Engine)
+//! with the events of the connections.
+//!
+//! A request [`seek`](Links::seek)s a link. It gets an idle one, or one that the gateway makes for it, or it
+//! waits in the upstream's queue. New requests do not pass those in the queue.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+
+use crate::counters::LinkCounters;
+use crate::limits::{COMPLAINT_MS, SERVER_DOWN_MS, SERVER_FAILURES_MAX};
+use crate::machine::Machine;
+use crate::rules::{ServerId, UpstreamId, UpstreamRules};
+use crate::slab::{Key, Slab};
+use crate::transport::{Readiness, Received, Transport};
+
+/// A connection to a server.
+#[derive(Debug)]
+struct Link<S> {
+    server: ServerId,
+    /// Whether it was idle, so that its server may be about to close it.
+    was_idle: bool,
+    /// Whether its end was reported. It needs no further events.
+    is_broken: bool,
+    state: LinkState<S>,
+}
+
+#[derive(Debug)]
+enum LinkState<S> {
+    /// The gateway makes it, for the request of this client's connection; None if that no longer needs it.
+    Asked(Option<Key>),
+    /// The gateway could not make it, for this reason; the request of this client's connection does not know yet.
+    Failed(Key, NoLink),
+    /// The request of this client's connection uses it.
+    Held(Key, Transport<S>),
+    /// No request uses it.
+    Idle(Transport<S>),
+}
+
+/// How a request stands with its link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkPlace {
+    /// It has not asked for one.
+    None,
+    /// It waits in the queue, with this ticket.
+    Queued(u64),
+    /// It has this one, which may still be in the making.
+    Has(Key),
+}
+
+/// Why there is no link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoLink {
+    Refused,
+    Late,
+    /// A limit of this machine was reached, or the gateway has ended.
+    OwnFault,
+}
+
+impl NoLink {
+    pub(crate) fn of(why: &io::Error) -> Self {
+        match why.kind() {
+            io::ErrorKind::TimedOut => NoLink::Late,
+            io::ErrorKind::WouldBlock => NoLink::OwnFault,
+            _ if why.raw_os_error().is_none() => NoLink::OwnFault,
+            _ => NoLink::Refused,
+        }
+    }
+}
+
+/// The servers that have failed a request, by their places. Those beyond the first 64 are not remembered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FailedServers(u64);
+
+impl FailedServers {
+    pub(crate) fn insert(&mut self, server: u16) {
+        self.0 |= 1u64.checked_shl(server.into()).unwrap_or(0);
+    }
+
+    /// How many there are.
+    pub(crate) fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    fn contains(self, server: u16) -> bool {
+        1u64.checked_shl(server.into()).is_some_and(|bit| self.0 & bit != 0)
+    }
+}
+
+/// A request that needs a link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seeker {
+    pub(crate) upstream: UpstreamId,
+    /// The client's connection, which is continued when the link is there.
+    pub(crate) holder: Key,
+    /// The servers that have failed this request.
+    pub(crate) failed: FailedServers,
+}
+
+/// The result of [`Links::seek`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sought {
+    /// The link is there. If it `was_idle`, its server may be about to close it.
+    Linked {
+        link: Key,
+        was_idle: bool,
+    },
+    Waits,
+    /// The server accepts no connection.
+    Failed(ServerId, NoLink),
+    /// The queue is full.
+    Full,
+}
+
+/// The state of a server, as far as it is known.
+#[derive(Clone, Copy, Debug, Default)]
+struct ServerHealth {
+    /// All links, also those in the making.
+    links: usize,
+    /// Failures since its last success.
+    failures: u32,
+    down_until_ms: u64,
+    /// When a failure was last reported, and how many were not since.
+    reported_ms: Option<u64>,
+    unreported: u64,
+    /// When the standard error of an application was last reported.
+    said_ms: Option<u64>,
+}
+
+/// The servers of an upstream and the requests that wait for them.
+#[derive(Debug)]
+struct Pool {
+    rules: UpstreamRules,
+    servers: Vec<ServerHealth>,
+    /// The idle links of each server, the one used last at the end.
+    idle: Vec<Vec<Key>>,
+    queue: VecDeque<(u64, Seeker)>,
+}
+
+/// The links of a worker.
+#[derive(Debug)]
+pub(crate) struct Links<S> {
+    links: Slab<Link<S>>,
+    pools: Vec<Pool>,
+    next_ticket: u64,
+    /// Links for requests that waited in a queue, by their tickets.
+    granted: HashMap<u64, Key>,
+    /// Connections of clients that can continue.
+    woken: Vec<Key>,
+    counters: LinkCounters,
+}
+
+impl<S> Links<S> {
+    pub(crate) fn new(rules: &[UpstreamRules]) -> Self {
+        let pools = rules.iter().map(|rules| Pool {
+            servers: vec![ServerHealth::default(); rules.servers.len()],
+            idle: vec![Vec::new(); rules.servers.len()],
+            queue: VecDeque::new(),
+            rules: rules.clone(),
+        });
+        Self {
+            links: Slab::new(),
+            pools: pools.collect(),
+            next_ticket: 0,
+            granted: HashMap::new(),
+            woken: Vec::new(),
+            counters: LinkCounters::default(),
+        }
+    }
+
+    /// Finds out whether a request has its link, and asks for one if it has none.
+    pub(crate) fn seek<M: Machine<Socket = S>>(
+        &mut self,
+        machine: &mut M,
+        seeker: Seeker,
+        place: &mut LinkPlace,
+        now_ms: u64,
+    ) -> Sought {
+        match *place {
+            LinkPlace::None => match self.ask(machine, seeker, now_ms) {
+                Some(new) => *place = new,
+                None => return Sought::Full,
+            },
+            LinkPlace::Queued(ticket) => {
+                let Some(link) = self.granted.remove(&ticket) else { return Sought::Waits };
+                *place = LinkPlace::Has(link);
+            }
+            LinkPlace::Has(_) => {}
+        }
+        let LinkPlace::Has(key) = *place else { return Sought::Waits };
+        match self.links.get(key) {
+            Some(Link { state: LinkState::Held(..), was_idle, .. }) => {
+                Sought::Linked { link: key, was_idle: *was_idle }
+            }
+            Some(Link { state: LinkState::Failed(_, why), server, .. }) => {
+                let (server, why) = (*server, *why);
+                *place = LinkPlace::None;
+                self.remove(key);
+                self.serve_queue(machine, server.upstream, now_ms);
+                Sought::Failed(server, why)
+            }
+            _ => Sought::Waits,
+        }
+    }
+
+    /// Gets a link or a place in the queue; None if the queue is full.
+    fn ask<M: Machine<Socket = S>>(
+        &mut self,
+        machine: &mut M,
+        seeker: Seeker,
+        now_ms: u64,
+    ) -> Option<LinkPlace> {
+        let pool = &mut self.pools[usize::from(seeker.upstream.0)];
+        let server = if pool.queue.is_empty() { pool.choose(seeker.failed, now_ms) } else { None };
+        if let Some(server) = server {
+            return Some(LinkPlace::Has(self.link_to(machine, server, seeker)));
+        }
+        if pool.queue.len() >= pool.rules.queue_max {
+            return None;
+        }
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        pool.queue.push_back((ticket, seeker));
+        self.counters.queued += 1;
+        Some(LinkPlace::Queued(ticket))
+    }
+
+    /// An idle link to the server, or a new one.
+    fn link_to<M: Machine<Socket = S>>(&mut self, machine: &mut M, server: u16, seeker: Seeker) -> Key {
+        let pool = &mut self.pools[usize::from(seeker.upstream.0)];
+        if let Some(key) = pool.idle[usize::from(server)].pop() {
+            self.counters.reused += 1;
+            self.hand_over(key, seeker.holder);
+            return key;
+        }
+        pool.servers[usize::from(server)].links += 1;
+        let server = ServerId { upstream: seeker.upstream, server };
+        let state = LinkState::Asked(Some(seeker.holder));
+        let key = self.links.insert(Link { server, was_idle: false, is_broken: false, state });
+        self.counters.asked += 1;
+        machine.connect(key, server);
+        key
+    }
+
+    /// Makes an idle link that of a request.
+    fn hand_over(&mut self, key: Key, holder: Key) {
+        let Some(link) = self.links.get_mut(key) else { return };
+        link.state = match std::mem::replace(&mut link.state, LinkState::Asked(None)) {
+            LinkState::Idle(transport) => LinkState::Held(holder, transport),
+            state => state,
+        };
+    }
+
+    /// The socket of a link that a request has.
+    pub(crate) fn transport(&mut self, key: Key) -> Option<&mut Transport<S>> {
+        match &mut self.links.get_mut(key)?.state {
+            LinkState::Held(_, transport) => Some(transport),
+            _ => None,
+        }
+    }
+
+    /// The server of a link.
+    pub(crate) fn server_of(&self, key: Key) -> Option<ServerId> {
+        self.links.get(key).map(|link| link.server)
+    }
+
+    /// The name of a server, for messages.
+    pub(crate) fn name(&self, server: ServerId) -> &str {
+        &self.pools[usize::from(server.upstream.0)].rules.servers[usize::from(server.server)]
+    }
+
+    /// Leaves a link after a complete answer, so that another request can use it.
+    pub(crate) fn release<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key, now_ms: u64) {
+        let Some(server) = self.server_of(key) else { return };
+        self.make_idle(machine, key, server);
+        self.serve_queue(machine, server.upstream, now_ms);
+        self.trim(server);
+    }
+
+    /// Makes a link idle. One that has ended, or on which more has come than was asked for, is closed.
+    fn make_idle<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key, server: ServerId) {
+        let Some(link) = self.links.get_mut(key) else { return };
+        link.was_idle = true;
+        let LinkState::Held(_, mut transport) = std::mem::replace(&mut link.state, LinkState::Asked(None))
+        else {
+            return self.remove(key);
+        };
+        if transport.receive(machine, &mut [0]) != Received::Nothing {
+            return self.remove(key);
+        }
+        link.state = LinkState::Idle(transport);
+        self.pools[usize::from(server.upstream.0)].idle[usize::from(server.server)].push(key);
+    }
+
+    /// Closes the idle link that was used longest ago, if there are too many.
+    fn trim(&mut self, server: ServerId) {
+        let pool = &mut self.pools[usize::from(server.upstream.0)];
+        let idle = &mut pool.idle[usize::from(server.server)];
+        if idle.len() > pool.rules.idle_max {
+            let oldest = idle.remove(0);
+            self.remove(oldest);
+        }
+    }
+
+    /// Leaves the place of a request whose link is of no further use, or that has ended early.
+    pub(crate) fn leave<M: Machine<Socket = S>>(
+        &mut self,
+        machine: &mut M,
+        upstream: UpstreamId,
+        place: LinkPlace,
+        now_ms: u64,
+    ) {
+        let key = match place {
+            LinkPlace::None => return,
+            LinkPlace::Queued(ticket) => {
+                self.pools[usize::from(upstream.0)].queue.retain(|(other, _)| *other != ticket);
+                match self.granted.remove(&ticket) {
+                    Some(key) => key,
+                    None => return,
+                }
+            }
+            LinkPlace::Has(key) => key,
+        };
+        let Some(link) = self.links.get_mut(key) else { return };
+        match &mut link.state {
+            // It will be idle once it is made.
+            LinkState::Asked(holder) => *holder = None,
+            LinkState::Held(_, transport) if !link.was_idle && !transport.has_sent() => {
+                let server = link.server;
+                self.make_idle(machine, key, server);
+                self.serve_queue(machine, upstream, now_ms);
+                self.trim(server);
+            }
+            _ => {
+                self.remove(key);
+                self.serve_queue(machine, upstream, now_ms);
+            }
+        }
+    }
+
+    /// Closes a link that has failed its request.
+    pub(crate) fn discard<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key, now_ms: u64) {
+        let Some(server) = self.server_of(key) else { return };
+        self.remove(key);
+        self.serve_queue(machine, server.upstream, now_ms);
+    }
+
+    /// Leaves all places of a connection whose turn has panicked.
+    pub(crate) fn leave_all<M: Machine<Socket = S>>(&mut self, machine: &mut M, holder: Key, now_ms: u64) {
+        let held: Vec<Key> = self.links.keys().filter(|key| self.is_held_by(*key, holder)).collect();
+        for pool in &mut self.pools {
+            pool.queue.retain(|(_, seeker)| seeker.holder != holder);
+        }
+        for key in held {
+            self.granted.retain(|_, granted| *granted != key);
+            let Some(server) = self.server_of(key) else { continue };
+            self.leave(machine, server.upstream, LinkPlace::Has(key), now_ms);
+        }
+    }
+
+    fn is_held_by(&self, key: Key, holder: Key) -> bool {
+        self.links.get(key).is_some_and(|link| match &link.state {
+            LinkState::Asked(other) => *other == Some(holder),
+            LinkState::Failed(other, _) | LinkState::Held(other, _) => *other == holder,
+            LinkState::Idle(_) => false,
+        })
+    }
+
+    /// Closes a link.
+    fn remove(&mut self, key: Key) {
+        let Some(link) = self.links.remove(key) else { return };
+        self.pools[usize::from(link.server.upstream.0)].servers[usize::from(link.server.server)].links -= 1;
+    }
+
+    /// Gives free places to the requests in the queue, in their order.
+    fn serve_queue<M: Machine<Socket = S>>(&mut self, machine: &mut M, upstream: UpstreamId, now_ms: u64) {
+        loop {
+            let pool = &mut self.pools[usize::from(upstream.0)];
+            let Some((_, seeker)) = pool.queue.front() else { return };
+            let Some(server) = pool.choose(seeker.failed, now_ms) else { return };
+            let Some((ticket, seeker)) = pool.queue.pop_front() else { return };
+            let key = self.link_to(machine, server, seeker);
+            self.granted.insert(ticket, key);
+            self.woken.push(seeker.holder);
+        }
+    }
+
+    /// Takes a connection that the gateway has made.
+    pub(crate) fn connected<M: Machine<Socket = S>>(
+        &mut self,
+        machine: &mut M,
+        key: Key,
+        socket: S,
+        now_ms: u64,
+    ) {
+        let Some(link) = self.links.get_mut(key) else { return };
+        let LinkState::Asked(holder) = link.state else { return };
+        let server = link.server;
+        match holder {
+            Some(holder) => {
+                link.state = LinkState::Held(holder, Transport::new(socket));
+                self.woken.push(holder);
+            }
+            None => {
+                link.state = LinkState::Idle(Transport::new(socket));
+                self.pools[usize::from(server.upstream.0)].idle[usize::from(server.server)].push(key);
+                self.serve_queue(machine, server.upstream, now_ms);
+                self.trim(server);
+            }
+        }
+    }
+
+    /// Hears that the gateway could not make a connection. Returns its server if that is at fault.
+    pub(crate) fn not_connected<M: Machine<Socket = S>>(
+        &mut self,
+        machine: &mut M,
+        key: Key,
+        why: NoLink,
+        now_ms: u64,
+    ) -> Option<ServerId> {
+        let link = self.links.get_mut(key)?;
+        let LinkState::Asked(holder) = link.state else { return None };
+        let server = link.server;
+        self.counters.refused += 1;
+        match holder {
+            Some(holder) => {
+                link.state = LinkState::Failed(holder, why);
+                self.woken.push(holder);
+            }
+            None => self.remove(key),
+        }
+        let is_of_server = why != NoLink::OwnFault;
+        if is_of_server {
+            self.note_failure(server, now_ms);
+        }
+        if holder.is_none() {
+            self.serve_queue(machine, server.upstream, now_ms);
+        }
+        is_of_server.then_some(server)
+    }
+
+    /// Notes that a link is ready. An idle one that has ended, or on which there is an answer that nobody asked for,
+    /// is closed.
+    pub(crate) fn ready<M: Machine<Socket = S>>(
+        &mut self,
+        machine: &mut M,
+        key: Key,
+        ready: Readiness,
+        now_ms: u64,
+    ) {
+        let Some(link) = self.links.get_mut(key) else { return };
+        let server = link.server;
+        link.is_broken |= ready.broken;
+        // A receive finds out how a broken one has ended; until then its last bytes are not lost.
+        let ready = Readiness { readable: ready.readable | ready.broken, ..ready };
+        match &mut link.state {
+            LinkState::Held(holder, transport) => {
+                transport.note(ready);
+                self.woken.push(*holder);
+            }
+            LinkState::Idle(transport) => {
+                transport.note(ready);
+                // The event can be that of bytes that were received already.
+                if transport.receive(machine, &mut [0]) != Received::Nothing {
+                    let idle = &mut self.pools[usize::from(server.upstream.0)].idle;
+                    idle[usize::from(server.server)].retain(|other| *other != key);
+                    self.remove(key);
+                    self.serve_queue(machine, server.upstream, now_ms);
+                }
+            }
+            LinkState::Asked(_) | LinkState::Failed(..) => {}
+        }
+    }
+
+    /// Notes that a server failed to answer. One that fails several times in a row gets no requests for a
+    /// while, unless all of its upstream do.
+    pub(crate) fn note_failure(&mut self, server: ServerId, now_ms: u64) {
+        self.counters.failures += 1;
+        let health = &mut self.pools[usize::from(server.upstream.0)].servers[usize::from(server.server)];
+        health.failures = health.failures.saturating_add(1);
+        if health.failures >= SERVER_FAILURES_MAX {
+            health.down_until_ms = now_ms + SERVER_DOWN_MS;
+        }
+    }
+
+    /// Notes that a server has answered.
+    pub(crate) fn note_success(&mut self, server: ServerId) {
+        let health = &mut self.pools[usize::from(server.upstream.0)].servers[usize::from(server.server)];
+        health.failures = 0;
+        health.down_until_ms = 0;
+    }
+
+    /// The report of a failure, unless there was one not long ago.
+    pub(crate) fn complaint(
+        &mut self,
+        server: ServerId,
+        why: &str,
+        request_line: Option<&[u8]>,
+        now_ms: u64,
+    ) -> Option<String> {
+        let health = &mut self.pools[usize::from(server.upstream.0)].servers[usize::from(server.server)];
+        if health.reported_ms.is_some_and(|before_ms| now_ms < before_ms + COMPLAINT_MS) {
+            health.unreported += 1;
+            return None;
+        }
+        health.reported_ms = Some(now_ms);
+        let more = match std::mem::take(&mut health.unreported) {
+            0 => String::new(),
+            more => format!("; {more} more failures since the last report"),
+        };
+        let at =
+            request_line.map_or(String::new(), |line| format!(", at {:?}", String::from_utf8_lossy(line)));
+        Some(format!("upstream {}: {why}{at}{more}", self.name(server)))
+    }
+
+    /// The report of an application's standard error, unless there was one not long ago.
+    pub(crate) fn report_said(&mut self, server: ServerId, said: &[u8], now_ms: u64) -> Option<String> {
+        let health = &mut self.pools[usize::from(server.upstream.0)].servers[usize::from(server.server)];
+        if health.said_ms.is_some_and(|before_ms| now_ms < before_ms + COMPLAINT_MS) {
+            return None;
+        }
+        health.said_ms = Some(now_ms);
+        let said = String::from_utf8_lossy(said);
+        Some(format!("upstream {}: the application says {:?}", self.name(server), said.trim_end()))
+    }
+
+    /// The next connection of a client that can continue.
+    #[inline]
+    pub(crate) fn next_woken(&mut self) -> Option<Key> {
+        self.woken.pop()
+    }
+
+    /// The events that a link waits for.
+    pub(crate) fn awaited(&self, key: Key) -> Option<Readiness> {
+        let link = self.links.get(key)?;
+        match &link.state {
+            // poll reports the end again and again.
+            _ if link.is_broken => None,
+            LinkState::Held(_, transport) | LinkState::Idle(transport) => Some(transport.awaited()),
+            LinkState::Asked(_) | LinkState::Failed(..) => None,
+        }
+    }
+
+    /// The rules of an upstream.
+    pub(crate) fn rules(&self, upstream: UpstreamId) -> &UpstreamRules {
+        &self.pools[usize::from(upstream.0)].rules
+    }
+
+    pub(crate) fn counters(&self) -> LinkCounters {
+        let waiting = self.pools.iter().map(|pool| pool.queue.len()).sum();
+        LinkCounters { links: self.links.len(), waiting, ..self.counters }
+    }
+}
+
+impl Pool {
+    /// The server with the fewest requests that has room for another one, if possible one that has not failed
+    /// this request. A server in trouble gets requests only if all are.
+    fn choose(&self, failed: FailedServers, now_ms: u64) -> Option<u16> {
+        let is_down = |place: usize| self.servers[place].down_until_ms > now_ms;
+        let all_down = (0..self.servers.len()).all(is_down);
+        let in_use = |place: usize| self.servers[place].links - self.idle[place].len();
+        let has_room =
+            |place: &usize| in_use(*place) < self.rules.connections_max && (all_down || !is_down(*place));
+        let best = (0..self.servers.len())
+            .filter(has_room)
+            .min_by_key(|place| (failed.contains(*place as u16), in_use(*place)));
+        best.map(|place| place as u16)
+    }
+}

@@ -1,0 +1,297 @@
+//! One request and its answer on a link, without the link: bytes of the client and of the server in, bytes for the
+//! server, a head and data out. Called by the wires; pure, so that tests can cut the bytes anywhere.
+
+use flash_http::answer::{Answer, AnswerBody, AnswerHead, AnswerTo, Speech, parse_answer};
+use flash_http::body::Chunked;
+
+use super::upload::{BodyRefusal, Upload};
+use crate::fastcgi::client::{RequestEnd, ResponseReader};
+use crate::limits::ANSWER_HEAD_BYTES_MAX;
+use crate::rules::UpstreamProtocol;
+
+/// Why an answer is not passed on, in words for the operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TalkFailure(pub(crate) &'static str);
+
+/// The result of [`Talk::hear`].
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    /// The head of the answer, if it has become complete.
+    pub(crate) head: Option<Box<Answer>>,
+    /// How many bytes of the body are now at the front of the buffer.
+    pub(crate) data_bytes: usize,
+}
+
+/// One request and its answer.
+#[derive(Debug)]
+pub(crate) struct Talk {
+    protocol: UpstreamProtocol,
+    asking: AnswerTo,
+    upload: Upload,
+    /// Whether any of the body was taken from the client.
+    has_taken: bool,
+    /// The bytes with which the request begins, and how many of them were sent.
+    opening: (Vec<u8>, usize),
+    /// Bytes of the body for the server, and how many of them were sent.
+    out: (Vec<u8>, usize),
+    records: ResponseReader,
+    stage: Stage,
+    /// Whether another request can follow on the link.
+    is_reusable: bool,
+    /// The standard error of a FastCGI application.
+    pub(crate) said: Vec<u8>,
+}
+
+/// How far the answer has come.
+#[derive(Debug)]
+enum Stage {
+    /// These bytes of its head.
+    Head(Vec<u8>),
+    /// This many bytes of the body remain.
+    Length(u64),
+    Chunked(Chunked),
+    /// The body ends with the stream.
+    UntilEnd,
+    /// It is complete.
+    Over,
+}
+
+impl Talk {
+    /// Begins a request with these bytes.
+    pub(crate) fn new(
+        protocol: UpstreamProtocol,
+        asking: AnswerTo,
+        upload: Upload,
+        opening: Vec<u8>,
+    ) -> Self {
+        Self {
+            protocol,
+            asking,
+            upload,
+            has_taken: false,
+            opening: (opening, 0),
+            out: (Vec::new(), 0),
+            records: ResponseReader::new(),
+            stage: Stage::Head(Vec::new()),
+            is_reusable: true,
+            said: Vec::new(),
+        }
+    }
+
+    /// Begins again, on another link. False if that cannot be done, because a part of the body is gone.
+    pub(crate) fn begin_again(&mut self) -> bool {
+        let can = !self.has_taken && matches!(&self.stage, Stage::Head(_));
+        if can {
+            self.opening.1 = 0;
+            self.records = ResponseReader::new();
+            self.stage = Stage::Head(Vec::new());
+        }
+        can
+    }
+
+    /// Whether any of the request was sent.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.opening.1 > 0
+    }
+
+    /// The bytes for the server that were not sent yet, in two parts.
+    pub(crate) fn unsent(&self) -> (&[u8], &[u8]) {
+        (&self.opening.0[self.opening.1..], &self.out.0[self.out.1..])
+    }
+
+    /// Whether all bytes for the server, as far as they are known, were sent.
+    pub(crate) fn is_all_sent(&self) -> bool {
+        self.opening.1 == self.opening.0.len() && self.out.1 == self.out.0.len()
+    }
+
+    /// Notes that the server has accepted this many bytes.
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        let of_opening = bytes.min(self.opening.0.len() - self.opening.1);
+        self.opening.1 += of_opening;
+        self.out.1 += bytes - of_opening;
+        if self.out.1 == self.out.0.len() {
+            self.out = (Vec::new(), 0);
+        }
+    }
+
+    /// Whether bytes of the client belong to this request.
+    pub(crate) fn wants_body(&self) -> bool {
+        !matches!(self.upload, Upload::Done)
+    }
+
+    /// Takes received bytes of the client. Returns how many belonged to the request.
+    ///
+    /// # Errors
+    /// The body is malformed or too long.
+    pub(crate) fn take_body(&mut self, bytes: &mut [u8]) -> Result<usize, BodyRefusal> {
+        self.has_taken = true;
+        self.upload.take(bytes, self.protocol, &mut self.out.0)
+    }
+
+    /// Whether the server has not said anything yet.
+    pub(crate) fn has_heard_nothing(&self) -> bool {
+        matches!(&self.stage, Stage::Head(head) if head.is_empty())
+    }
+
+    /// Whether the connection has changed its protocol.
+    pub(crate) fn is_upgraded(&self) -> bool {
+        matches!(self.upload, Upload::Raw)
+    }
+
+    /// Whether the answer is complete.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Over)
+    }
+
+    /// Whether the link can carry another request.
+    pub(crate) fn leaves_link_usable(&self) -> bool {
+        self.is_over() && self.is_reusable && !self.wants_body() && self.is_all_sent()
+    }
+
+    /// Takes received bytes of the server. The data of the body among them is moved to the front.
+    ///
+    /// # Errors
+    /// It is no valid answer, or the application refuses the request.
+    pub(crate) fn hear(&mut self, bytes: &mut [u8]) -> Result<Heard, TalkFailure> {
+        let mut length = bytes.len();
+        let mut ending = None;
+        if self.protocol == UpstreamProtocol::FastCgi {
+            let taken = self.records.take(bytes, &mut self.said).map_err(|bad| TalkFailure(bad.reason()))?;
+            length = taken.data_bytes;
+            ending = taken.ended;
+        }
+        let mut heard = Heard::default();
+        if let Stage::Head(head) = &mut self.stage {
+            let before = head.len();
+            head.extend_from_slice(&bytes[..length]);
+            heard.head = self.find_head()?;
+            length = match &heard.head {
+                Some(answer) => {
+                    // The head was not complete before, so what follows it came with these bytes.
+                    let from = answer.head_len.saturating_sub(before);
+                    bytes.copy_within(from..length, 0);
+                    length - from
+                }
+                None => 0,
+            };
+        }
+        heard.data_bytes = self.take_data(&mut bytes[..length])?;
+        if let Some(ending) = ending {
+            self.end_request(ending)?;
+        }
+        Ok(heard)
+    }
+
+    /// Parses the head. Interim answers are left out (RFC 9110, section 15.2).
+    fn find_head(&mut self) -> Result<Option<Box<Answer>>, TalkFailure> {
+        let Stage::Head(head) = &mut self.stage else { return Ok(None) };
+        let speech = match self.protocol {
+            UpstreamProtocol::Http => Speech::Http,
+            UpstreamProtocol::FastCgi => Speech::Cgi,
+        };
+        let mut interim_bytes = 0;
+        loop {
+            let parsed = parse_answer(&head[interim_bytes..], speech, self.asking, ANSWER_HEAD_BYTES_MAX)
+                .map_err(|bad| TalkFailure(bad.reason()))?;
+            match parsed {
+                AnswerHead::Interim { head_len } => interim_bytes += head_len,
+                AnswerHead::Partial => {
+                    head.drain(..interim_bytes);
+                    return Ok(None);
+                }
+                AnswerHead::Complete(mut answer) => {
+                    answer.head_len += interim_bytes;
+                    self.begin_body(&answer);
+                    return Ok(Some(answer));
+                }
+            }
+        }
+    }
+
+    fn begin_body(&mut self, answer: &Answer) {
+        self.is_reusable = answer.keep_alive;
+        self.stage = match answer.body {
+            // The end of the records still follows.
+            AnswerBody::None | AnswerBody::Length(0) if self.protocol == UpstreamProtocol::FastCgi => {
+                Stage::Length(0)
+            }
+            AnswerBody::None | AnswerBody::Length(0) => Stage::Over,
+            AnswerBody::Length(bytes) => Stage::Length(bytes),
+            AnswerBody::Chunked => Stage::Chunked(Chunked::new()),
+            AnswerBody::UntilEnd => Stage::UntilEnd,
+            AnswerBody::Upgraded => {
+                self.upload = Upload::Raw;
+                Stage::UntilEnd
+            }
+        };
+        // The answer to a request that was not read to its end is the last one.
+        self.is_reusable &= self.opening.1 == self.opening.0.len();
+    }
+
+    /// Takes bytes of the body. Returns how many bytes of data are now at the front.
+    fn take_data(&mut self, bytes: &mut [u8]) -> Result<usize, TalkFailure> {
+        match &mut self.stage {
+            Stage::Head(_) => Ok(0),
+            Stage::UntilEnd => Ok(bytes.len()),
+            Stage::Length(left) => {
+                let taken = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= taken as u64;
+                // More bytes are no answer to this request. An application may well answer HEAD with a body.
+                self.is_reusable &= taken == bytes.len() || self.protocol == UpstreamProtocol::FastCgi;
+                if *left == 0 && self.protocol == UpstreamProtocol::Http {
+                    self.stage = Stage::Over;
+                }
+                Ok(taken)
+            }
+            Stage::Chunked(chunks) => {
+                let progress = chunks.decode(bytes).map_err(|bad| TalkFailure(bad.reason()))?;
+                if progress.done {
+                    self.is_reusable &= progress.consumed == bytes.len();
+                    self.stage = Stage::Over;
+                }
+                Ok(progress.data_bytes)
+            }
+            Stage::Over => {
+                self.is_reusable &= bytes.is_empty();
+                Ok(0)
+            }
+        }
+    }
+
+    /// Hears the end of a FastCGI request.
+    fn end_request(&mut self, ending: RequestEnd) -> Result<(), TalkFailure> {
+        match (ending, &self.stage) {
+            (RequestEnd::Refused(_), _) => Err(TalkFailure("The application refuses the request")),
+            (_, Stage::Head(_)) => Err(TalkFailure("The application ended before the head of its answer")),
+            (_, Stage::Length(left)) if *left > 0 => Err(CUT),
+            _ => {
+                self.stage = Stage::Over;
+                Ok(())
+            }
+        }
+    }
+
+    /// Hears that the server sends nothing more.
+    ///
+    /// # Errors
+    /// The answer is not complete.
+    pub(crate) fn hear_end(&mut self) -> Result<(), TalkFailure> {
+        self.is_reusable = false;
+        match (&self.stage, self.protocol) {
+            (Stage::Over, _) => Ok(()),
+            (Stage::UntilEnd, UpstreamProtocol::Http) => {
+                self.stage = Stage::Over;
+                Ok(())
+            }
+            (Stage::Head(head), _) if head.is_empty() => {
+                Err(TalkFailure("The server closed the connection without an answer"))
+            }
+            (Stage::Head(_), _) => {
+                Err(TalkFailure("The server closed the connection within the head of its answer"))
+            }
+            _ => Err(CUT),
+        }
+    }
+}
+
+const CUT: TalkFailure = TalkFailure("The answer ended early");

@@ -1,0 +1,341 @@
+//! Moves the bytes of a request that an upstream answers, in both directions, until nothing more can be moved. At
+//! most one piece of each direction is held, so a slow reader slows its sender down. Called by
+//! [`h1_relay`](super::h1_relay).
+
+use flash_http::RequestBuf;
+
+use super::conn::{Conn, Turn};
+use super::h1_answer::{begin_reply, deliver, hand_over, pass_on};
+use crate::exchange::{Awaits, Relay, RelayReply};
+use crate::handler::{BAD_ANSWER, EXHAUSTED, NO_ANSWER, NO_LINK, Refusal, UPSTREAM_BUSY};
+use crate::machine::Machine;
+use crate::slab::Key;
+use crate::transport::{Gone, Readiness, Received};
+use crate::upstream::{LinkPlace, NoLink, Sought, TalkFailure};
+
+/// How the work on a relayed request ended for now.
+pub(super) enum Pumped {
+    Blocked,
+    Yield,
+    /// All of the answer was sent.
+    Done,
+    /// The client gets no more of the answer, and notices by the close.
+    Cut,
+    Refused(Refusal),
+    /// The upstream wants this request to be answered with a file.
+    HandBack(Box<RequestBuf>),
+}
+
+/// Why a step could not be made.
+enum Stop {
+    Pumped(Pumped),
+    /// The server, or what it said, is at fault.
+    Failed(TalkFailure),
+}
+
+impl From<TalkFailure> for Stop {
+    fn from(failure: TalkFailure) -> Self {
+        Stop::Failed(failure)
+    }
+}
+
+impl From<Gone> for Stop {
+    fn from(_: Gone) -> Self {
+        CUT
+    }
+}
+
+const CUT: Stop = Stop::Pumped(Pumped::Cut);
+
+/// Moves bytes until nothing more can be moved, or the turn is over.
+pub(super) fn pump<M: Machine>(
+    conn: &mut Conn<M::Socket>,
+    turn: &mut Turn<'_, M>,
+    buffer: &mut [u8],
+    relay: &mut Relay,
+) -> Pumped {
+    let mut has_progressed = false;
+    loop {
+        let (link, was_idle) = match find_link(conn, turn, relay) {
+            Ok(found) => found,
+            Err(pumped) => return pumped,
+        };
+        match step(conn, turn, buffer, relay, link) {
+            Ok(true) => has_progressed = true,
+            Ok(false) => return settle(conn, turn, relay, link, has_progressed),
+            Err(Stop::Pumped(pumped)) => return pumped,
+            Err(Stop::Failed(failure)) => match fail(turn, relay, (link, was_idle), failure) {
+                Some(pumped) => return pumped,
+                None => continue,
+            },
+        }
+        if relay.talk.is_over() && relay.reply.as_ref().is_some_and(|reply| reply.unsent().is_empty()) {
+            return Pumped::Done;
+        }
+        if turn.budget.bytes == 0 {
+            return Pumped::Yield;
+        }
+    }
+}
+
+/// The link of a request, and whether it was idle before.
+fn find_link<M: Machine>(
+    conn: &mut Conn<M::Socket>,
+    turn: &mut Turn<'_, M>,
+    relay: &mut Relay,
+) -> Result<(Key, bool), Pumped> {
+    let now_ms = turn.desk.core.clock.ms();
+    loop {
+        let seeker = relay.seeker(conn.opener.connection);
+        match turn.links.seek(turn.desk.machine, seeker, &mut relay.place, now_ms) {
+            Sought::Linked { link, was_idle } => return Ok((link, was_idle)),
+            Sought::Full => return Err(Pumped::Refused(UPSTREAM_BUSY)),
+            Sought::Failed(server, why) => {
+                let servers = turn.links.rules(relay.upstream).servers.len();
+                if !relay.try_other(server.server, servers, now_ms) {
+                    let refusal = match why {
+                        NoLink::Refused => NO_LINK,
+                        NoLink::Late => NO_ANSWER,
+                        NoLink::OwnFault => EXHAUSTED,
+                    };
+                    return Err(Pumped::Refused(refusal));
+                }
+            }
+            Sought::Waits if conn.transport.is_hung_up() && !relay.talk.wants_body() => {
+                return Err(Pumped::Cut);
+            }
+            Sought::Waits => {
+                relay.await_from(Awaits::Link, false, now_ms);
+                let connect_ms = turn.links.rules(relay.upstream).connect_ms;
+                // The gateway has its own deadline for each server.
+                let is_asked = matches!(relay.place, LinkPlace::Has(_));
+                conn.await_server();
+                conn.deadline_ms = relay.since_ms + if is_asked { 2 * connect_ms } else { connect_ms };
+                return Err(Pumped::Blocked);
+            }
+        }
+    }
+}
+
+/// Moves one piece in each direction. Returns whether anything was moved.
+fn step<M: Machine>(
+    conn: &mut Conn<M::Socket>,
+    turn: &mut Turn<'_, M>,
+    buffer: &mut [u8],
+    relay: &mut Relay,
+    link: Key,
+) -> Result<bool, Stop> {
+    let has_taken = take_body(conn, turn, buffer, relay, link)?;
+    let has_said = say(turn, relay, link);
+    let has_heard = hear(conn, turn, buffer, relay, link)?;
+    let has_passed = pass_on(conn, turn, relay)?;
+    Ok(has_taken | has_said | has_heard | has_passed)
+}
+
+/// Sends the request to the server.
+fn say<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key) -> bool {
+    let Some(transport) = turn.links.transport(link) else { return false };
+    if !relay.is_heard || relay.talk.is_all_sent() || !transport.is_writable() {
+        return false;
+    }
+    let (first, second) = relay.talk.unsent();
+    match transport.send(turn.desk.machine, first, second) {
+        Ok(sent) => {
+            relay.talk.sent(sent);
+            sent > 0
+        }
+        // Its answer can be there already.
+        Err(Gone) => {
+            relay.is_heard = false;
+            transport.suspect(Readiness { readable: true, ..Readiness::default() });
+            true
+        }
+    }
+}
+
+/// Takes a piece of the request body from the client, once the piece before it was sent.
+fn take_body<M: Machine>(
+    conn: &mut Conn<M::Socket>,
+    turn: &mut Turn<'_, M>,
+    buffer: &mut [u8],
+    relay: &mut Relay,
+    link: Key,
+) -> Result<bool, Stop> {
+    if !relay.talk.wants_body() || !relay.talk.is_all_sent() || !relay.is_heard {
+        return Ok(false);
+    }
+    say_continue(conn, turn, relay)?;
+    let mut filled = conn.input.len();
+    if filled > 0 {
+        buffer[..filled].copy_from_slice(&conn.take_input(turn.inputs));
+    } else {
+        filled = match conn.transport.receive(turn.desk.machine, buffer) {
+            Received::Bytes(bytes) => bytes,
+            Received::Nothing => return Ok(false),
+            // After an upgrade, either side can end first.
+            Received::End if relay.talk.is_upgraded() => {
+                relay.is_heard = false;
+                if let Some(transport) = turn.links.transport(link) {
+                    transport.end_sending(turn.desk.machine);
+                }
+                return Ok(true);
+            }
+            // There was no room for what had come of it.
+            Received::End if !conn.transport.is_hung_up() && relay.reply.is_none() => {
+                return Err(Stop::Pumped(Pumped::Refused(EXHAUSTED)));
+            }
+            Received::End | Received::Failed => return Err(CUT),
+        };
+    }
+    turn.budget.bytes = turn.budget.bytes.saturating_sub(filled);
+    let taken = relay.talk.take_body(&mut buffer[..filled]).map_err(|refusal| {
+        let has_begun = relay.reply.is_some();
+        Stop::Pumped(if has_begun { Pumped::Cut } else { Pumped::Refused(refusal) })
+    })?;
+    if !conn.keep_input(turn.inputs, &buffer[taken..filled]) {
+        conn.transport.stop_receiving();
+    }
+    Ok(true)
+}
+
+/// Tells a client that waits for it to send the body (RFC 9110, section 10.1.1).
+fn say_continue<M: Machine>(
+    conn: &mut Conn<M::Socket>,
+    turn: &mut Turn<'_, M>,
+    relay: &mut Relay,
+) -> Result<(), Stop> {
+    if std::mem::replace(&mut relay.said_continue, true) || !relay.request.request().expect_continue {
+        return Ok(());
+    }
+    let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
+    // An answer that has begun says as much.
+    if relay.reply.is_some() || !conn.input.is_empty() {
+        return Ok(());
+    }
+    match conn.transport.send(turn.desk.machine, interim, &[]) {
+        // The client continues without it after a while.
+        Ok(sent) if sent == interim.len() || sent == 0 => {
+            turn.desk.core.counters.sends.add(sent as u64);
+            Ok(())
+        }
+        _ => Err(CUT),
+    }
+}
+
+/// Receives a piece of the answer, once the piece before it was sent.
+fn hear<M: Machine>(
+    conn: &mut Conn<M::Socket>,
+    turn: &mut Turn<'_, M>,
+    buffer: &mut [u8],
+    relay: &mut Relay,
+    link: Key,
+) -> Result<bool, Stop> {
+    let holds_piece = relay.reply.as_ref().is_some_and(|reply| !reply.unsent().is_empty());
+    if holds_piece || relay.talk.is_over() {
+        return Ok(false);
+    }
+    let Some(transport) = turn.links.transport(link) else { return Ok(false) };
+    let filled = match transport.receive(turn.desk.machine, buffer) {
+        Received::Bytes(bytes) => bytes,
+        Received::Nothing => return Ok(false),
+        Received::End => {
+            relay.talk.hear_end()?;
+            relay.reply.iter_mut().for_each(RelayReply::end);
+            return Ok(true);
+        }
+        Received::Failed => return Err(TalkFailure("The server reset the connection").into()),
+    };
+    turn.budget.bytes = turn.budget.bytes.saturating_sub(filled);
+    let heard = relay.talk.hear(&mut buffer[..filled])?;
+    if let Some(answer) = heard.head {
+        if let Some(server) = turn.links.server_of(link) {
+            turn.links.note_success(server);
+        }
+        if let Some(hand_back) = &answer.hand_back {
+            let request = hand_over(turn, relay, hand_back)?;
+            return Err(Stop::Pumped(Pumped::HandBack(Box::new(request))));
+        }
+        relay.reply = Some(begin_reply(conn, turn, relay, &answer));
+    }
+    deliver(conn, turn, relay, &buffer[..heard.data_bytes])?;
+    Ok(true)
+}
+
+/// Decides whom the request waits for, and until when.
+fn settle<M: Machine>(
+    conn: &mut Conn<M::Socket>,
+    turn: &mut Turn<'_, M>,
+    relay: &mut Relay,
+    link: Key,
+    has_progressed: bool,
+) -> Pumped {
+    let now_ms = turn.desk.core.clock.ms();
+    if relay.reply.as_ref().is_some_and(|reply| !reply.unsent().is_empty()) {
+        relay.await_from(Awaits::Room, has_progressed, now_ms);
+        // Otherwise it waits for its turn at the uplink.
+        if !conn.transport.is_writable() {
+            let _ = conn.await_room(turn.desk.machine, now_ms);
+        }
+        return Pumped::Blocked;
+    }
+    if relay.reply.is_none() && conn.transport.is_hung_up() && !relay.talk.wants_body() {
+        return Pumped::Cut;
+    }
+    let server_is_slow = turn.links.transport(link).is_some_and(|transport| !transport.is_writable());
+    let is_heard_out = relay.talk.is_all_sent() || !server_is_slow;
+    let awaits_body = relay.talk.wants_body() && relay.is_heard && !relay.talk.is_upgraded() && is_heard_out;
+    conn.await_server();
+    let limit_ms = if awaits_body {
+        relay.await_from(Awaits::Body, has_progressed, now_ms);
+        turn.desk.core.rules.timeouts.head_ms
+    } else {
+        relay.await_from(Awaits::Server, has_progressed, now_ms);
+        turn.links.rules(relay.upstream).answer_ms
+    };
+    conn.deadline_ms = relay.since_ms + limit_ms;
+    Pumped::Blocked
+}
+
+/// Handles a failure of the server. Returns None if the request is tried again.
+fn fail<M: Machine>(
+    turn: &mut Turn<'_, M>,
+    relay: &mut Relay,
+    (link, was_idle): (Key, bool),
+    failure: TalkFailure,
+) -> Option<Pumped> {
+    // A server closes an idle connection when it likes, also while the next request is on its way.
+    let is_stale = was_idle && relay.talk.has_heard_nothing();
+    if !is_stale {
+        blame(turn, relay, link, failure);
+    }
+    let server = turn.links.server_of(link);
+    let now_ms = turn.desk.core.clock.ms();
+    relay.is_heard = false;
+    report_said(turn, relay, link);
+    relay.place = LinkPlace::None;
+    turn.links.discard(turn.desk.machine, link, now_ms);
+    if server.is_some_and(|server| relay.try_again(server.server, now_ms)) {
+        return None;
+    }
+    Some(if relay.reply.is_some() { Pumped::Cut } else { Pumped::Refused(BAD_ANSWER) })
+}
+
+/// Counts a failure of the server of a link, and reports it.
+pub(super) fn blame<M: Machine>(turn: &mut Turn<'_, M>, relay: &Relay, link: Key, failure: TalkFailure) {
+    let Some(server) = turn.links.server_of(link) else { return };
+    let now_ms = turn.desk.core.clock.ms();
+    turn.links.note_failure(server, now_ms);
+    let request = relay.request.request();
+    if let Some(report) = turn.links.complaint(server, failure.0, Some(request.line), now_ms) {
+        turn.desk.machine.report(&report);
+    }
+}
+
+/// Reports the standard error of a FastCGI application.
+pub(super) fn report_said<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key) {
+    let said = std::mem::take(&mut relay.talk.said);
+    let Some(server) = turn.links.server_of(link).filter(|_| !said.is_empty()) else { return };
+    if let Some(report) = turn.links.report_said(server, &said, turn.desk.core.clock.ms()) {
+        turn.desk.machine.report(&report);
+    }
+}

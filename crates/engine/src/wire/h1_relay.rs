@@ -1,0 +1,169 @@
+//! Requests that an upstream answers: their begin, their deadlines and their end. Called by [`h1`](super::h1);
+//! [`h1_pump`](super::h1_pump) moves their bytes.
+
+use flash_http::request::Request;
+use flash_http::response::Status;
+
+use super::conn::{Blamed, Conn, Turn, Verdict};
+use super::h1::{Flow, H1, Phase, record};
+use super::h1_open::open;
+use super::h1_pump::{Pumped, blame, pump, report_said};
+use super::h1_send::Answering;
+use crate::exchange::{Awaits, Exchange, Parked, Record, Relay, State, Wake};
+use crate::handler::{NO_ANSWER, REQUEST_LATE, Routed, UPSTREAM_BUSY, error_page};
+use crate::machine::Machine;
+use crate::slab::ExchangeKey;
+use crate::upstream::{LinkPlace, TalkFailure};
+
+impl H1 {
+    /// Begins a request that an upstream answers. `head` are its bytes.
+    pub(super) fn begin_relay<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        (request, head): (&Request<'_>, &[u8]),
+        routed: &Routed,
+    ) -> Flow {
+        let relay = match open(&mut turn.desk, conn.peer, (request, head), routed) {
+            Ok(relay) => relay,
+            Err(refusal) => {
+                let answering = Answering::fresh(request, turn);
+                return self.reply(conn, turn, answering, error_page(request, refusal));
+            }
+        };
+        let record = record(turn, request);
+        let state = State::Relaying(Box::new(relay));
+        let key = turn.exchanges.insert(Exchange { opener: conn.opener, record, state });
+        conn.await_server();
+        self.phase = Phase::Relaying(key);
+        Flow::Again
+    }
+
+    /// Continues a request that an upstream answers.
+    pub(super) fn relay_on<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        buffer: &mut [u8],
+        key: ExchangeKey,
+    ) -> Flow {
+        let (record, mut relay) = self.lend_relay(turn, key);
+        let pumped = pump(conn, turn, buffer, &mut relay);
+        self.after_pump(conn, turn, (key, record, relay), pumped)
+    }
+
+    fn lend_relay<M: Machine>(&mut self, turn: &mut Turn<'_, M>, key: ExchangeKey) -> (Record, Box<Relay>) {
+        self.lent = Some(key);
+        let Exchange { record, state, .. } = turn.exchanges.lend(key);
+        let State::Relaying(relay) = state else {
+            unreachable!("the Relaying phase has an exchange in the Relaying state")
+        };
+        *turn.blamed = Blamed::Line(relay.request.request().line.to_vec());
+        (record, relay)
+    }
+
+    /// Handles the deadline of a relayed request.
+    pub(super) fn relay_late<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        key: ExchangeKey,
+    ) -> Flow {
+        self.phase = Phase::Idle;
+        let (record, mut relay) = self.lend_relay(turn, key);
+        let refusal = match (relay.awaits, relay.place) {
+            (Awaits::Link, LinkPlace::Has(link)) => {
+                blame(turn, &relay, link, TalkFailure("The connection was not made in time"));
+                NO_ANSWER
+            }
+            (Awaits::Link, _) => UPSTREAM_BUSY,
+            (Awaits::Body, _) => REQUEST_LATE,
+            (_, place) => {
+                if let LinkPlace::Has(link) = place {
+                    blame(turn, &relay, link, TalkFailure("The server said nothing for too long"));
+                }
+                NO_ANSWER
+            }
+        };
+        // Nothing of it is of use any more.
+        relay.is_heard = false;
+        let pumped = if relay.reply.is_some() { Pumped::Cut } else { Pumped::Refused(refusal) };
+        self.after_pump(conn, turn, (key, record, relay), pumped)
+    }
+
+    fn after_pump<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        (key, record, mut relay): (ExchangeKey, Record, Box<Relay>),
+        pumped: Pumped,
+    ) -> Flow {
+        let verdict = match pumped {
+            Pumped::Blocked => Some(Verdict::Blocked),
+            Pumped::Yield => Some(Verdict::Yield),
+            _ => None,
+        };
+        if let Some(verdict) = verdict {
+            let state = State::Relaying(relay);
+            turn.exchanges.put_back(key, Exchange { opener: conn.opener, record, state });
+            self.phase = Phase::Relaying(key);
+            return Flow::Over(verdict);
+        }
+        leave_link(turn, &mut relay);
+        conn.pace = None;
+        match pumped {
+            Pumped::Refused(refusal) => {
+                let page = error_page(&relay.request.request(), refusal);
+                let is_last = relay.talk.wants_body();
+                let answering = Answering::kept(key, record, relay.request, turn);
+                let answering = if is_last { answering.closing() } else { answering };
+                self.reply(conn, turn, answering, page)
+            }
+            Pumped::HandBack(request) => {
+                let state = State::Woken(Parked::new(*request), Wake::LookAgain);
+                turn.exchanges.put_back(key, Exchange { opener: conn.opener, record, state });
+                self.phase = Phase::Pending(key);
+                Flow::Again
+            }
+            pumped => {
+                turn.exchanges.end_lent(key);
+                conn.leave_uplink(&mut turn.desk.core.egress);
+                let Some(reply) = relay.reply else { return Flow::Over(Verdict::Close) };
+                let is_whole = matches!(pumped, Pumped::Done);
+                record.note_end(&mut turn.desk, &conn.peer, (reply.status, reply.body_bytes, is_whole));
+                if !is_whole {
+                    // A client that takes the end of the connection for that of the body gets a reset instead.
+                    let ends_with_close = !reply.is_chunked && reply.left_bytes.is_none();
+                    return Flow::Over(if ends_with_close { Verdict::Reset } else { Verdict::Close });
+                }
+                self.after_answer(conn, turn, reply.status, reply.closes)
+            }
+        }
+    }
+
+    /// Leaves the link of a request whose connection is being dropped. Returns what the client got of the answer.
+    pub(super) fn leave_relay<M: Machine>(turn: &mut Turn<'_, M>, key: ExchangeKey) -> Option<(Status, u64)> {
+        let mut exchange = turn.exchanges.lend(key);
+        let mut sent = None;
+        if let State::Relaying(relay) = &mut exchange.state {
+            leave_link(turn, relay);
+            sent = relay.reply.as_ref().map(|reply| (reply.status, reply.body_bytes));
+        }
+        turn.exchanges.put_back(key, exchange);
+        sent
+    }
+}
+
+/// Leaves the link, for the next request if it is in order.
+fn leave_link<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
+    let now_ms = turn.desk.core.clock.ms();
+    if let LinkPlace::Has(link) = relay.place {
+        report_said(turn, relay, link);
+    }
+    match std::mem::replace(&mut relay.place, LinkPlace::None) {
+        LinkPlace::Has(link) if relay.is_heard && relay.talk.leaves_link_usable() => {
+            turn.links.release(turn.desk.machine, link, now_ms);
+        }
+        place => turn.links.leave(turn.desk.machine, relay.upstream, place, now_ms),
+    }
+}

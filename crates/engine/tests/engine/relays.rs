@@ -1,0 +1,911 @@
+//! Requests that an upstream answers: what its servers get, what clients get, whatever either of them does.
+
+use flash_engine::limits::{
+    ANSWER_HEAD_BYTES_MAX, PASSED_ON_BYTES, RECEIVE_BYTES, SERVER_DOWN_MS, SERVER_FAILURES_MAX,
+};
+use flash_engine::{Route, RoutePaths, Rules, UpstreamId, UpstreamProtocol, UpstreamRules};
+use flash_http::body::Chunked;
+use proptest::prelude::*;
+
+use crate::machine::client::request;
+use crate::machine::response::parse_head;
+use crate::machine::world::{HEAD_MS, LEAST_RATE, Told, rules};
+use crate::machine::{Client, World};
+
+const CONNECT_MS: u64 = 5_000;
+const ANSWER_MS: u64 = 60_000;
+const BODY_BYTES_MAX: u64 = 1 << 20;
+
+fn upstream(protocol: UpstreamProtocol, servers: usize) -> UpstreamRules {
+    UpstreamRules {
+        protocol,
+        servers: (0..servers).map(|number| format!("server {number}")).collect(),
+        connections_max: 4,
+        idle_max: 2,
+        queue_max: 2,
+        connect_ms: CONNECT_MS,
+        answer_ms: ANSWER_MS,
+    }
+}
+
+/// `/p/` leads to two HTTP servers, `/one/` to one, and `.php` to a FastCGI application.
+fn proxying() -> Rules {
+    let mut rules = rules();
+    rules.upstreams = vec![
+        upstream(UpstreamProtocol::Http, 2),
+        upstream(UpstreamProtocol::Http, 1),
+        upstream(UpstreamProtocol::FastCgi, 1),
+    ];
+    let route = |paths, number| Route { paths, upstream: UpstreamId(number), body_bytes_max: BODY_BYTES_MAX };
+    rules.sites[0].routes = vec![
+        route(RoutePaths::Prefix(b"/p/".to_vec()), 0),
+        route(RoutePaths::Prefix(b"/one/".to_vec()), 1),
+        route(RoutePaths::Extension(b"php".to_vec()), 2),
+    ];
+    rules
+}
+
+fn world() -> World {
+    World::with(proxying())
+}
+
+/// Sends a request and lets the gateway connect. Returns the client and the server.
+fn ask(world: &mut World, request: impl AsRef<[u8]>) -> (Client, Client) {
+    let client = world.connect();
+    client.send(request);
+    world.run();
+    let server = world.link();
+    world.run();
+    (client, server)
+}
+
+fn get(path: &str) -> String {
+    request("GET", path, "")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The head and the body of the one answer in these bytes, which a client that knows chunks has received.
+fn whole(bytes: &[u8]) -> (String, Vec<u8>) {
+    let (response, at) = parse_head(bytes).expect("a head");
+    let mut body = bytes[at..].to_vec();
+    if response.field("Transfer-Encoding") == Some("chunked") {
+        let progress = Chunked::new().decode(&mut body).expect("chunks");
+        assert!(progress.done, "the body ends: {}", text(bytes));
+        assert_eq!(progress.consumed, body.len(), "nothing follows");
+        body.truncate(progress.data_bytes);
+    } else if let Some(length) = response.length() {
+        assert_eq!(body.len(), length, "{}", text(bytes));
+    }
+    (response.head, body)
+}
+
+fn status(client: &Client) -> u16 {
+    parse_head(&client.take_bytes()).expect("a head").0.status
+}
+
+#[test]
+fn a_request_is_forwarded_and_answered_and_the_link_is_used_again() {
+    let mut world = world();
+    let (client, server) =
+        ask(&mut world, request("GET", "/p/a%20b?c=d", "X-A: 1\r\nConnection: X-B\r\nX-B: 2\r\n"));
+    let forwarded = text(&server.take_bytes());
+    assert!(forwarded.starts_with("GET /p/a%20b?c=d HTTP/1.1\r\nHost: h\r\nX-A: 1\r\n"), "{forwarded}");
+    assert!(forwarded.contains("\r\nX-Forwarded-For: 127.0.0.") && !forwarded.contains("X-B"), "{forwarded}");
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nServer: x\r\nX-C: 3\r\n\r\nhello");
+    world.run();
+    let (head, body) = whole(&client.take_bytes());
+    assert!(head.contains("Server: flash\r\n") && head.contains("X-C: 3\r\n"), "{head}");
+    assert_eq!(body, b"hello");
+    client.send(get("/p/second"));
+    world.run();
+    assert!(text(&server.take_bytes()).starts_with("GET /p/second "));
+    server.send("HTTP/1.1 204 No Content\r\n\r\n");
+    world.run();
+    assert_eq!(status(&client), 204);
+    let counters = world.engine.counters().links;
+    assert_eq!((counters.asked, counters.reused, counters.links), (1, 1, 1));
+    // A path without a route is a file's.
+    world.machine.files.add("f", "file");
+    client.get("/f");
+    world.run();
+    assert_eq!(client.take_one().body, b"file");
+    world.end();
+}
+
+#[test]
+fn bodies_of_every_framing_arrive() {
+    for (answer, ends, body) in [
+        ("Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x\r\nde\r\n0\r\nT: 1\r\n\r\n", false, "abcde"),
+        ("Content-Length: 5\r\n\r\nabcde", false, "abcde"),
+        ("Content-Length: 0\r\n\r\n", false, ""),
+        ("X: 1\r\n\r\nabcde", true, "abcde"),
+        ("\r\n", true, ""),
+    ] {
+        for version in ["1.1", "1.0"] {
+            let mut world = world();
+            let request = format!("GET /p/ HTTP/{version}\r\nHost: h\r\n\r\n");
+            let (client, server) = ask(&mut world, request);
+            server.send_pieces(format!("HTTP/1.1 200 OK\r\n{answer}").bytes().map(|byte| vec![byte]));
+            if ends {
+                server.end();
+            }
+            world.run();
+            let (head, got) = whole(&client.take_bytes());
+            assert_eq!(text(&got), body, "{answer:?} {version}");
+            let is_unbounded = !answer.contains("Content-Length");
+            assert_eq!(head.contains("chunked"), is_unbounded && version == "1.1", "{head}");
+            assert_eq!(client.is_ended(), version == "1.0");
+            world.end();
+        }
+    }
+}
+
+#[test]
+fn interim_answers_are_left_out_and_head_has_no_body() {
+    let mut world = world();
+    let (client, server) = ask(&mut world, request("HEAD", "/p/", ""));
+    server.send("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n");
+    world.run();
+    let (response, at) = parse_head(&client.received()).expect("a head");
+    assert_eq!((response.status, response.length(), at), (200, Some(9), client.received_len()));
+    client.take_bytes();
+    client.send(get("/p/"));
+    world.run();
+    assert!(text(&server.take_bytes()).contains("GET /p/ "), "the link is used again");
+    world.end();
+}
+
+#[test]
+fn a_body_follows_its_head_and_is_framed_as_it_came() {
+    for (fields, sent, expected) in [
+        ("Content-Length: 5\r\n", "hello", "Content-Length: 5\r\n"),
+        (
+            "Transfer-Encoding: chunked\r\n",
+            "3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n",
+            "Transfer-Encoding: chunked\r\n",
+        ),
+    ] {
+        let mut world = world();
+        let (client, server) =
+            ask(&mut world, request("POST", "/p/", &format!("{fields}Expect: 100-continue\r\n")));
+        let head = text(&server.take_bytes());
+        assert!(head.contains(expected) && head.ends_with("\r\n\r\n") && !head.contains("Expect"), "{head}");
+        assert_eq!(text(&client.take_bytes()), "HTTP/1.1 100 Continue\r\n\r\n");
+        client.send_pieces(sent.bytes().map(|byte| vec![byte]));
+        client.send(get("/p/next"));
+        world.run();
+        let mut body = server.take_bytes();
+        if expected.starts_with("Transfer") {
+            let progress = Chunked::new().decode(&mut body).expect("chunks");
+            assert!(progress.done);
+            body.truncate(progress.data_bytes);
+        }
+        assert_eq!(text(&body), "hello");
+        server.send("HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n");
+        world.run();
+        assert_eq!(status(&client), 201);
+        assert!(
+            text(&server.take_bytes()).starts_with("GET /p/next "),
+            "the next request is not part of the body"
+        );
+        world.end();
+    }
+}
+
+#[test]
+fn a_slow_reader_slows_its_sender_down() {
+    let mut world = world();
+    let (client, server) = ask(&mut world, get("/p/"));
+    client.set_room(1000);
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n");
+    server.send_pieces((0..100).map(|_| vec![b'x'; 100_000]));
+    world.run();
+    let received = world.machine.calls.recvs;
+    world.advance(1_000);
+    assert_eq!(world.machine.calls.recvs, received, "nothing is received while the client does not read");
+    for _ in 0..10_100 {
+        client.add_room(1000);
+        world.run();
+    }
+    assert_eq!(whole(&client.take_bytes()).1.len(), 10_000_000);
+    // The other way round.
+    let (client, server) = ask(&mut world, request("POST", "/one/", "Content-Length: 1000000\r\n"));
+    server.take_bytes();
+    server.set_room(10);
+    client.send_pieces((0..10).map(|_| vec![b'y'; 100_000]));
+    world.run();
+    assert_eq!(server.received_len(), 10);
+    server.set_room(usize::MAX);
+    world.run();
+    assert_eq!(server.received_len(), 1_000_000);
+    world.end();
+}
+
+#[test]
+fn a_client_that_reads_too_slowly_is_cut_off() {
+    let mut world = world();
+    let (client, server) = ask(&mut world, get("/p/"));
+    client.set_room(300);
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n");
+    server.send(vec![b'x'; 100_000]);
+    world.run();
+    const { assert!(LEAST_RATE > 0) };
+    client.wire().unacknowledged = 300;
+    world.advance(60_000);
+    assert!(client.is_closed() && server.is_closed());
+    world.end();
+}
+
+#[test]
+fn another_server_is_tried_when_one_accepts_no_connection() {
+    let mut world = world();
+    let client = world.connect();
+    client.send(request("POST", "/p/", "Content-Length: 2\r\n"));
+    client.send("ab");
+    world.run();
+    let first = world.machine.asked[0].1;
+    world.refuse_link();
+    world.run();
+    let second = world.machine.asked[0].1;
+    assert_ne!(first.server, second.server);
+    let server = world.link();
+    world.run();
+    assert!(text(&server.take_bytes()).ends_with("\r\n\r\nab"));
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    world.run();
+    assert_eq!(status(&client), 200);
+    assert!(world.machine.reports[0].contains("server 0: cannot connect"), "{:?}", world.machine.reports);
+    world.end();
+}
+
+#[test]
+fn a_request_is_repeated_only_if_that_does_no_harm() {
+    for (method, is_repeated) in [("GET", true), ("PUT", true), ("POST", false), ("PATCH", false)] {
+        let mut world = world();
+        let (client, server) = ask(&mut world, request(method, "/p/", ""));
+        server.end();
+        world.run();
+        assert_eq!(world.machine.asked.len(), usize::from(is_repeated), "{method}");
+        if is_repeated {
+            let server = world.link();
+            world.run();
+            server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+            world.run();
+            assert_eq!(status(&client), 200);
+        } else {
+            assert_eq!(status(&client), 502);
+        }
+        world.end();
+    }
+}
+
+#[test]
+fn a_link_that_its_server_has_just_closed_costs_no_answer() {
+    let mut world = world();
+    let (client, server) = ask(&mut world, get("/one/"));
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    world.run();
+    client.take_bytes();
+    client.send(get("/one/again"));
+    // The request and the close meet.
+    world.turn();
+    server.end();
+    world.run();
+    let server = world.link();
+    world.run();
+    assert!(text(&server.take_bytes()).starts_with("GET /one/again "));
+    assert_eq!(world.engine.counters().links.failures, 0);
+    assert!(world.machine.reports.is_empty());
+    world.end();
+}
+
+#[test]
+fn a_link_that_ended_with_its_answer_is_not_used_again() {
+    let mut world = world();
+    let (client, server) = ask(&mut world, get("/one/"));
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    server.end();
+    world.run();
+    assert_eq!(client.take_one().body, b"ok");
+    assert!(server.is_closed());
+    // A POST on it would be lost.
+    client.send(request("POST", "/one/", ""));
+    world.run();
+    assert_eq!(world.machine.asked.len(), 1);
+    let server = world.link();
+    world.run();
+    server.send("HTTP/1.1 204 No Content\r\n\r\n");
+    world.run();
+    assert_eq!(status(&client), 204);
+    world.end();
+}
+
+#[test]
+fn a_link_that_fails_before_its_first_byte_is_not_used_again() {
+    let mut world = world();
+    let client = world.connect();
+    client.send(request("POST", "/one/", ""));
+    world.run();
+    let first = world.link();
+    first.reset();
+    world.run();
+    assert!(first.is_closed());
+    let second = world.link();
+    world.run();
+    second.send("HTTP/1.1 204 No Content\r\n\r\n");
+    world.run();
+    assert_eq!(status(&client), 204);
+    world.end();
+}
+
+#[test]
+fn every_server_is_tried_once() {
+    let mut rules = proxying();
+    rules.upstreams[0].servers.push("server 2".into());
+    let mut world = World::with(rules);
+    let client = world.connect();
+    client.send(get("/p/"));
+    world.run();
+    let mut tried = Vec::new();
+    for _ in 0..3 {
+        tried.push(world.machine.asked[0].1.server);
+        // Each has its own time.
+        world.advance(CONNECT_MS);
+        world.refuse_link();
+        world.run();
+    }
+    tried.sort_unstable();
+    assert_eq!(tried, [0, 1, 2]);
+    assert_eq!((status(&client), world.machine.asked.len()), (502, 0));
+    world.end();
+}
+
+#[test]
+fn a_link_that_a_leaving_client_gives_back_wakes_the_next() {
+    let mut world = world();
+    let mut clients: Vec<Client> = (0..5)
+        .map(|_| {
+            let client = world.connect();
+            client.send(get("/one/"));
+            world.run();
+            client
+        })
+        .collect();
+    // The link is made, and before the request is sent, its client is gone.
+    let server = world.link();
+    clients.remove(0).reset();
+    world.run();
+    assert!(text(&server.take_bytes()).starts_with("GET /one/ "), "the one that waited has it");
+    world.end();
+}
+
+#[test]
+fn a_server_that_keeps_failing_is_left_alone_for_a_while() {
+    let mut world = world();
+    let fail = |world: &mut World| {
+        let (client, server) = ask(world, request("POST", "/p/", ""));
+        let number = server.key;
+        server.reset();
+        world.run();
+        assert_eq!(status(&client), 502);
+        client.end();
+        world.run();
+        number
+    };
+    let server_of = |world: &mut World| {
+        let client = world.connect();
+        client.send(request("POST", "/p/", ""));
+        world.run();
+        let server = world.machine.asked[0].1.server;
+        client.reset();
+        world.run();
+        let link = world.link();
+        world.run();
+        link.reset();
+        world.run();
+        server
+    };
+    for _ in 0..SERVER_FAILURES_MAX {
+        fail(&mut world);
+    }
+    let other = server_of(&mut world);
+    assert_eq!(other, 1, "the first server is left alone");
+    world.advance(SERVER_DOWN_MS);
+    assert_eq!(server_of(&mut world), 0);
+    world.end();
+}
+
+#[test]
+fn bad_answers_are_502() {
+    let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(ANSWER_HEAD_BYTES_MAX));
+    for answer in [
+        "garbage\r\n\r\n",
+        "",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+        "HTTP/1.1 200 OK\r\n folded: x\r\n\r\n",
+        "HTTP/1.1 200 OK\nX: y\n\n",
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Le",
+        endless.as_str(),
+    ] {
+        let mut world = world();
+        let (client, server) = ask(&mut world, request("POST", "/p/", ""));
+        server.send(answer);
+        server.end();
+        world.run();
+        assert_eq!(status(&client), 502, "{answer:.60}");
+        assert_eq!(world.machine.reports.len(), 1, "{:?}", world.machine.reports);
+        assert!(server.is_closed());
+        world.end();
+    }
+}
+
+#[test]
+fn an_answer_that_breaks_off_breaks_off_for_the_client() {
+    for answer in [
+        "Content-Length: 5\r\n\r\nabc",
+        "Transfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n5\r\nabcdeX",
+        "Transfer-Encoding: chunked\r\n\r\nx\r\n",
+    ] {
+        let mut world = world();
+        let (client, server) = ask(&mut world, get("/p/"));
+        server.send("HTTP/1.1 200 OK\r\n");
+        server.send(&answer[..answer.find("\r\n\r\n").expect("a head") + 4]);
+        world.run();
+        server.send(&answer[answer.find("\r\n\r\n").expect("a head") + 4..]);
+        server.end();
+        world.run();
+        assert!(client.is_closed(), "{answer:?}");
+        assert!(!text(&client.received()).ends_with("0\r\n\r\n"), "{answer:?}");
+        world.end();
+    }
+    // A reset is no end of a body that ends with its connection.
+    let mut world = world();
+    let (client, server) = ask(&mut world, request("GET", "/p/", ""));
+    server.send("HTTP/1.1 200 OK\r\n\r\nabc");
+    world.run();
+    server.reset();
+    world.run();
+    assert!(client.is_closed() && !text(&client.received()).ends_with("0\r\n\r\n"));
+    world.end();
+}
+
+#[test]
+fn what_follows_an_answer_is_never_an_answer() {
+    for answer in [
+        "Content-Length: 1\r\n\r\nxHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison",
+        "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison",
+    ] {
+        let mut world = world();
+        let (client, server) = ask(&mut world, get("/one/"));
+        server.send(format!("HTTP/1.1 200 OK\r\n{answer}"));
+        world.run();
+        assert!(!text(&client.take_bytes()).contains("poison"));
+        assert!(server.is_closed(), "the link is not used again");
+        world.end();
+    }
+    // An answer that nobody asked for closes its link.
+    let mut world = world();
+    let (client, server) = ask(&mut world, get("/one/"));
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    world.run();
+    client.take_bytes();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison");
+    world.run();
+    assert!(server.is_closed());
+    world.end();
+}
+
+#[test]
+fn a_server_that_says_nothing_is_504() {
+    let mut world = world();
+    let (client, server) = ask(&mut world, get("/p/"));
+    world.advance(ANSWER_MS - 1_000);
+    assert_eq!(client.received_len(), 0);
+    world.advance(2_000);
+    assert_eq!(status(&client), 504);
+    assert!(server.is_closed());
+    // One that stops within its answer is cut off.
+    let (client, server) = ask(&mut world, get("/one/"));
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab");
+    world.advance(ANSWER_MS + 2_000);
+    assert!(client.is_closed() && server.is_closed());
+    world.end();
+}
+
+#[test]
+fn the_queue_is_bounded_in_length_and_time_and_keeps_its_order() {
+    let mut world = world();
+    let clients: Vec<Client> = (0..7)
+        .map(|number| {
+            let client = world.connect();
+            client.send(get(&format!("/one/{number}")));
+            world.run();
+            client
+        })
+        .collect();
+    assert_eq!(world.machine.asked.len(), 4);
+    assert_eq!(status(&clients[6]), 503, "two wait, the third does not fit");
+    let servers: Vec<Client> = (0..4).map(|_| world.link()).collect();
+    world.run();
+    servers[2].send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    world.run();
+    assert!(text(&servers[2].take_bytes()).contains("GET /one/4 "), "the one that waited first");
+    // The next one leaves, so nobody gets its place.
+    clients[5].reset();
+    world.run();
+    servers[1].send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    world.run();
+    assert!(!text(&servers[1].take_bytes()).contains("GET /one/5 "));
+    let (late, _) = (world.connect(), ());
+    let _fills: Vec<Client> = (0..2)
+        .map(|_| {
+            let client = world.connect();
+            client.send(get("/one/fill"));
+            world.run();
+            client
+        })
+        .collect();
+    late.send(get("/one/late"));
+    world.run();
+    world.advance(CONNECT_MS + 1_000);
+    assert_eq!(status(&late), 503);
+    world.end();
+}
+
+#[test]
+fn a_link_that_comes_too_late_serves_the_next_request() {
+    let mut world = world();
+    let client = world.connect();
+    client.send(get("/one/"));
+    world.advance(2 * CONNECT_MS + 1_000);
+    assert_eq!(status(&client), 504);
+    let server = world.link();
+    world.run();
+    client.send(get("/one/next"));
+    world.run();
+    assert!(text(&server.take_bytes()).starts_with("GET /one/next "));
+    world.end();
+}
+
+#[test]
+fn bodies_that_are_late_or_too_long_are_refused() {
+    let mut world = world();
+    let (client, server) = ask(&mut world, request("POST", "/p/", "Content-Length: 5\r\n"));
+    client.send("ab");
+    world.advance(HEAD_MS + 1_000);
+    assert_eq!(status(&client), 408);
+    assert!(server.is_closed() && client.is_ended());
+    let client = world.connect();
+    client.send(request("POST", "/p/", &format!("Content-Length: {}\r\n", BODY_BYTES_MAX + 1)));
+    world.run();
+    assert_eq!(status(&client), 413);
+    let (client, server) = ask(&mut world, request("POST", "/p/", "Transfer-Encoding: chunked\r\n"));
+    client.send(format!("{:x}\r\n", 2 * BODY_BYTES_MAX));
+    client.send_pieces((0..40).map(|_| vec![b'x'; 30_000]));
+    world.run();
+    assert_eq!(status(&client), 413);
+    assert!(server.is_closed());
+    let (client, _server) = ask(&mut world, request("POST", "/p/", "Transfer-Encoding: chunked\r\n"));
+    client.send("nonsense\r\n");
+    world.run();
+    assert_eq!(status(&client), 400);
+    world.end();
+}
+
+#[test]
+fn an_answer_before_the_end_of_the_body_is_the_last_one() {
+    let mut world = world();
+    let (client, server) = ask(&mut world, request("POST", "/p/", "Content-Length: 100\r\n"));
+    server.send("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno");
+    world.run();
+    let (head, body) = whole(&client.take_bytes());
+    assert!(head.contains("Connection: close"), "{head}");
+    assert_eq!(body, b"no");
+    assert!(client.is_ended() && server.is_closed());
+    world.end();
+}
+
+#[test]
+fn the_application_notices_when_its_client_leaves() {
+    for leaves in [Client::end, Client::reset] {
+        let mut world = world();
+        let (client, server) = ask(&mut world, get("/p/"));
+        leaves(&client);
+        world.run();
+        assert!(client.is_closed() && server.is_closed());
+        // Also while it waits for a link: the link then is for others.
+        let client = world.connect();
+        client.send(get("/p/"));
+        world.run();
+        leaves(&client);
+        world.run();
+        assert!(client.is_closed());
+        let server = world.link();
+        world.run();
+        assert!(!server.is_closed());
+        world.end();
+    }
+}
+
+#[test]
+fn a_connection_that_changes_its_protocol_carries_anything_both_ways() {
+    let mut world = world();
+    let fields = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+    let (client, server) = ask(&mut world, request("GET", "/p/ws", fields));
+    let head = text(&server.take_bytes());
+    assert!(head.contains("Upgrade: websocket\r\n") && head.contains("Connection: upgrade\r\n"), "{head}");
+    server.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nfirst");
+    world.run();
+    let bytes = text(&client.take_bytes());
+    assert!(bytes.contains("Upgrade: websocket\r\n") && bytes.contains("Connection: upgrade\r\n"), "{bytes}");
+    assert!(bytes.ends_with("\r\n\r\nfirst") && !bytes.contains("chunked"), "{bytes}");
+    for _ in 0..3 {
+        client.send("ping");
+        world.run();
+        assert_eq!(server.take_bytes(), b"ping");
+        server.send("pong");
+        world.run();
+        assert_eq!(client.take_bytes(), b"pong");
+    }
+    client.end();
+    world.run();
+    assert!(server.is_ended() && !client.is_closed());
+    server.send("bye");
+    server.end();
+    world.run();
+    assert_eq!(client.take_bytes(), b"bye");
+    assert!(client.is_ended());
+    world.end();
+}
+
+#[test]
+fn no_request_passes_by_the_rules_of_the_server() {
+    let mut world = world();
+    for protocol in ["h2c", "HTTP/2.0", "websocket, h2c"] {
+        let fields =
+            format!("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: {protocol}\r\nHTTP2-Settings: x\r\n");
+        let client = world.connect();
+        client.send(request("POST", "/p/", &fields));
+        world.run();
+        let server = world.link();
+        world.run();
+        let head = text(&server.take_bytes());
+        assert!(!head.contains("Upgrade") && !head.contains("HTTP2-Settings"), "{head}");
+        server.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n");
+        world.run();
+        assert_eq!(status(&client), 502);
+    }
+    for method in ["CONNECT h:80", "TRACE /p/"] {
+        let client = world.connect();
+        client.send(format!("{method} HTTP/1.1\r\nHost: h\r\n\r\n"));
+        world.run();
+        assert_eq!(status(&client), 405, "{method}");
+    }
+    assert!(world.machine.asked.is_empty());
+    world.end();
+}
+
+#[test]
+fn an_upstream_can_hand_a_request_back_for_a_file() {
+    for field in ["X-Accel-Redirect: /private%20file?x", "X-Sendfile: /private file"] {
+        let mut world = world();
+        world.machine.files.add("private file", "content");
+        let (client, server) = ask(&mut world, get("/p/x"));
+        server.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{field}\r\n\r\n"));
+        world.run();
+        assert_eq!(client.take_one().body, b"content", "{field}");
+        client.get("/private%20file");
+        world.run();
+        assert_eq!(client.take_one().body, b"content");
+        world.end();
+    }
+}
+
+#[test]
+fn draining_lets_requests_end() {
+    let mut world = world();
+    let (client, server) = ask(&mut world, get("/p/"));
+    world.engine.handle_drain(&mut world.machine);
+    world.run();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    world.run();
+    let (head, body) = whole(&client.take_bytes());
+    assert!(head.contains("Connection: close"));
+    assert_eq!(body, b"ok");
+    assert!(world.engine.is_drained() || client.is_ended());
+    world.end();
+}
+
+/// A FastCGI record.
+fn fcgi(kind: u8, content: &[u8]) -> Vec<u8> {
+    let [high, low] = (content.len() as u16).to_be_bytes();
+    [&[1, kind, 0, 1, high, low, 0, 0], content].concat()
+}
+
+#[test]
+fn a_fastcgi_application_answers() {
+    let mut world = world();
+    let (client, server) = ask(&mut world, request("POST", "/d/a.php/info?q=1", "Content-Length: 3\r\n"));
+    client.send("abc");
+    world.run();
+    let records = server.take_bytes();
+    for variable in
+        ["SCRIPT_NAME/d/a.php", "PATH_INFO/info", "QUERY_STRINGq=1", "CONTENT_LENGTH3", "REQUEST_METHODPOST"]
+    {
+        assert!(text(&records).contains(variable), "{variable} in {}", records.escape_ascii());
+    }
+    assert!(records.ends_with(&fcgi(5, b"")), "the body ends");
+    server.send_pieces(
+        [
+            fcgi(6, b"Status: 404 Not Found\r\nContent-Type: text/x\r\n\r\nhel"),
+            fcgi(7, b"a warning"),
+            fcgi(6, b"lo"),
+            fcgi(6, b""),
+            fcgi(3, &[0; 8]),
+        ]
+        .concat()
+        .chunks(3)
+        .map(<[u8]>::to_vec),
+    );
+    world.run();
+    let (head, body) = whole(&client.take_bytes());
+    assert!(head.starts_with("HTTP/1.1 404 Not Found\r\n") && head.contains("text/x"), "{head}");
+    assert_eq!(body, b"hello");
+    assert!(world.machine.reports[0].contains("a warning"), "{:?}", world.machine.reports);
+    client.send(get("/b.php"));
+    world.run();
+    assert!(!server.take_bytes().is_empty(), "the link is used again");
+    server.send([fcgi(6, b"Content-Length: 2\n\nok"), fcgi(3, &[0; 8])].concat());
+    world.run();
+    assert_eq!(client.take_one().body, b"ok");
+    // Chunks have no length that CGI could tell.
+    client.send(request("POST", "/a.php", "Transfer-Encoding: chunked\r\n"));
+    world.run();
+    assert_eq!(status(&client), 411);
+    world.end();
+}
+
+#[test]
+fn bad_fastcgi_answers_are_502() {
+    for records in [
+        fcgi(3, &[0; 8]),
+        fcgi(3, &[0, 0, 0, 0, 2, 0, 0, 0]),
+        fcgi(9, b"x"),
+        vec![2, 6, 0, 1, 0, 0, 0, 0],
+        vec![1, 6, 0, 9, 0, 0, 0, 0],
+        [fcgi(6, b"\n\n"), fcgi(3, &[0; 8])].concat(),
+        fcgi(6, b"Status: x\n\n"),
+    ] {
+        let mut world = world();
+        let (client, server) = ask(&mut world, request("POST", "/a.php", ""));
+        server.send(&records);
+        server.end();
+        world.run();
+        assert_eq!(status(&client), 502, "{}", records.escape_ascii());
+        world.end();
+    }
+}
+
+/// Something that happens while an answer of a known body is under way.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    ClientRoom(usize),
+    ServerRoom(usize),
+    ClientSends(usize),
+    ServerSends(usize),
+    Wait(u64),
+    Turn,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (1usize..200_000).prop_map(Step::ClientRoom),
+        (1usize..100_000).prop_map(Step::ServerRoom),
+        (1usize..80_000).prop_map(Step::ClientSends),
+        (1usize..80_000).prop_map(Step::ServerSends),
+        (1u64..500).prop_map(Step::Wait),
+        Just(Step::Turn),
+    ]
+}
+
+/// The bytes of a message with this body, framed in chunks or by its length.
+fn framed(head: &str, body: &[u8], is_chunked: bool, chunk_bytes: usize) -> Vec<u8> {
+    let mut bytes = head.as_bytes().to_vec();
+    if !is_chunked {
+        bytes.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
+        bytes.extend_from_slice(body);
+        return bytes;
+    }
+    bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
+    for chunk in body.chunks(chunk_bytes) {
+        bytes.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+        bytes.extend_from_slice(chunk);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes.extend_from_slice(b"0\r\n\r\n");
+    bytes
+}
+
+fn pattern(bytes: usize, seed: u8) -> Vec<u8> {
+    (0..bytes)
+        .map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed).wrapping_add((at >> 8) as u8))
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn both_bodies_arrive_whatever_the_pace(
+        steps in prop::collection::vec(step(), 1..120),
+        (body_bytes, answer_bytes) in (0usize..300_000, 0usize..400_000),
+        (is_chunked, answers_chunked, chunk_bytes) in (any::<bool>(), any::<bool>(), 1usize..70_000),
+        told in prop_oneof![Just(Told::Edges), Just(Told::Levels), Just(Told::LevelsOfTwoKinds)],
+    ) {
+        let mut world = world();
+        world.told = told;
+        let (body, answer) = (pattern(body_bytes, 1), pattern(answer_bytes, 2));
+        let asks = framed("POST /one/x HTTP/1.1\r\nHost: h\r\n", &body, is_chunked, chunk_bytes);
+        let says = framed("HTTP/1.1 200 OK\r\n", &answer, answers_chunked, chunk_bytes);
+        let client = world.connect();
+        client.set_room(0);
+        let (mut asked, mut said) = (0, 0);
+        let mut server: Option<Client> = None;
+        let patience = steps.iter().copied().chain((0..40).flat_map(|_| {
+            [Step::ClientSends(1 << 20), Step::ServerRoom(1 << 20), Step::ServerSends(1 << 20), Step::ClientRoom(1 << 20), Step::Turn]
+        }));
+        for step in patience {
+            if server.is_none() && !world.machine.asked.is_empty() {
+                let link = world.link();
+                link.set_room(0);
+                server = Some(link);
+            }
+            match (step, &server) {
+                (Step::ClientRoom(bytes), _) => client.add_room(bytes),
+                (Step::ServerRoom(bytes), Some(server)) => server.add_room(bytes),
+                (Step::ClientSends(bytes), _) => {
+                    let end = asks.len().min(asked + bytes);
+                    client.send(&asks[asked..end]);
+                    asked = end;
+                }
+                // The server answers when it has everything, so that no answer is the last one.
+                (Step::ServerSends(bytes), Some(server)) if asked == asks.len() => {
+                    let has_all = server.received().windows(5).any(|end| end == b"0\r\n\r\n")
+                        || !is_chunked && server.received_len() >= body.len() + 100;
+                    if has_all {
+                        let end = says.len().min(said + bytes);
+                        server.send(&says[said..end]);
+                        said = end;
+                    }
+                }
+                (Step::Wait(ms), _) => world.advance(ms),
+                _ => world.turn(),
+            }
+        }
+        world.run();
+        let server = server.expect("a link");
+        let received = server.take_bytes();
+        let head_end = received.windows(4).position(|end| end == b"\r\n\r\n").expect("a head") + 4;
+        let mut got = received[head_end..].to_vec();
+        if is_chunked {
+            let progress = Chunked::new().decode(&mut got).expect("chunks");
+            prop_assert!(progress.done && progress.consumed == got.len());
+            got.truncate(progress.data_bytes);
+        }
+        prop_assert!(got == body, "{} bytes of {}", got.len(), body.len());
+        let (_, got) = whole(&client.take_bytes());
+        prop_assert!(got == answer, "{} bytes of {}", got.len(), answer.len());
+        prop_assert_eq!((client.is_ended(), world.engine.counters().links.links), (false, 1));
+        world.end();
+    }
+}
+
+// Some pieces are sent from the buffer.
+const _: () = assert!(PASSED_ON_BYTES < RECEIVE_BYTES);

@@ -1,0 +1,105 @@
+//! The commands of the documents: `flash` takes every one of them.
+//!
+//! Each command line in Markdown, in a code block or between backquotes, is run with `--help` behind its options. The
+//! command then does nothing, but it refuses an unknown subcommand, option or value.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The Markdown files of the project.
+fn documents() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut folders = ["", "docs", "bench", "modules"].map(|name| root.join(name)).to_vec();
+    folders.extend(fs::read_dir(root.join("modules")).unwrap().map(|entry| entry.unwrap().path()));
+    let entries =
+        folders.iter().filter(|path| path.is_dir()).flat_map(|folder| fs::read_dir(folder).unwrap());
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|end| end == "md"));
+    files.sort();
+    files
+}
+
+/// The command lines of a document. A line that ends with a backslash continues; two spaces begin a remark.
+fn commands(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut is_code = false;
+    let text = text.split("\\\n").map(str::trim).collect::<Vec<_>>().join(" ");
+    for paragraph in text.split("\n\n").flat_map(|text| text.split_inclusive("```")) {
+        for line in paragraph.lines().filter(|line| is_code || line.starts_with("    ")) {
+            let line = line.trim_start();
+            let line = ["# ", "$ ", "sudo "]
+                .iter()
+                .fold(line, |rest, prompt| rest.strip_prefix(prompt).unwrap_or(rest));
+            found.push(line.to_owned());
+        }
+        if !is_code {
+            // A span may go on in the next line of its paragraph.
+            let spans = paragraph.split('`').skip(1).step_by(2);
+            found.extend(spans.map(|span| span.split_whitespace().collect::<Vec<_>>().join(" ")));
+        }
+        is_code ^= paragraph.ends_with("```");
+    }
+    found.retain(|line| {
+        line.strip_prefix("flash ").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()))
+    });
+    found
+}
+
+/// The words of a command line up to a remark, a pipe or the words of another command. `a|b` is one of both: the first.
+/// `PID` and the output of a command are a number.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let (mut quote, mut last) = (None, ' ');
+    for c in line.replace("$(", "(").chars() {
+        match (c, quote) {
+            ('\'' | '"', None) => quote = Some(c),
+            ('(', None) => quote = Some(')'),
+            (')', Some(')')) => {
+                quote = None;
+                words.last_mut().unwrap().push('1');
+            }
+            (_, Some(open)) if c == open => quote = None,
+            (_, Some(')')) => {}
+            (' ', None) if last == ' ' => break,
+            (' ', None) => words.push(String::new()),
+            _ => words.last_mut().unwrap().push(c),
+        }
+        last = c;
+    }
+    let is_own = |word: &String| !["|", "#", "--", "&", "&&"].contains(&word.as_str());
+    let first =
+        |word: String| word.split('|').next().unwrap_or_default().trim_end_matches("...").replace("PID", "1");
+    words.into_iter().skip(1).take_while(is_own).map(first).filter(|word| !word.is_empty()).collect()
+}
+
+#[test]
+fn flash_takes_every_command_of_the_documents() {
+    let mut complaints = String::new();
+    let mut count = 0;
+    for path in documents() {
+        for line in commands(&fs::read_to_string(&path).unwrap()) {
+            count += 1;
+            let mut command = Command::new(env!("CARGO_BIN_EXE_flash"));
+            let output = command.args(words(&line)).arg("--help").output().unwrap();
+            if !output.status.success() {
+                let why = String::from_utf8_lossy(&output.stderr);
+                let name = path.file_name().unwrap_or_default().display();
+                complaints += &format!("{name}: {line}\n  {}\n", why.lines().next().unwrap_or_default());
+            }
+        }
+    }
+    assert!(count > 50, "the commands were not found: {count}");
+    assert!(complaints.is_empty(), "flash refuses these commands:\n{complaints}");
+}
+
+#[test]
+fn commands_are_found() {
+    let text = "Run `flash\nload URL`.\n\n```\n# flash stats --json   a remark\nflash 12: no\nsudo flash load \\\n  URL --require 'p99<5ms'\n```\n\
+                `flash man DIR`\n\n    flash check | less\n    flash doctor $(pgrep -o x) --json\n";
+    let found: Vec<String> = commands(text).iter().map(|line| words(line).join(" ")).collect();
+    assert_eq!(
+        found,
+        ["load URL", "stats --json", "load URL --require p99<5ms", "man DIR", "check", "doctor 1 --json"]
+    );
+}

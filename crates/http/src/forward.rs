@@ -1,0 +1,343 @@
+//! Writes requests to upstream servers: an HTTP/1.1 head (RFC 9112 section 3), or the CGI meta-variables (RFC
+//! 3875 section 4.1) for FastCGI.
+//!
+//! Called by the engine. Flash frames the message to the upstream itself, and describes the client itself: no
+//! field of the client can change either. It must not decide which requests are forwarded, and never gets a
+//! CONNECT.
+
+use std::net::{IpAddr, SocketAddr};
+
+use memchr::memchr;
+
+use crate::hop::{Field, Named, is_hop_by_hop};
+use crate::request::{Body, FIELDS_MAX, Request, Version};
+use crate::request_line::{is_token_byte, split_authority};
+use crate::response::push_number;
+
+/// The facts about a request that are not in its head.
+#[derive(Clone, Copy, Debug)]
+pub struct Forwarding<'a> {
+    /// The client's address. An IPv4-mapped IPv6 address is written as IPv4.
+    pub peer: SocketAddr,
+    /// The scheme of the client's connection: `http` or `https`.
+    pub scheme: &'a str,
+    /// The address that the client connected to, if it is known. Only for CGI.
+    pub server: Option<SocketAddr>,
+    /// A new request identifier, for a client that sent no valid one: [`request_id`].
+    pub request_id: &'a str,
+    /// The framing of the body to the upstream. It can differ from the client's.
+    pub body: Body,
+    /// Whether to pass on the client's `Upgrade` (RFC 9110 section 7.8). Flash must then relay bytes unread
+    /// after a 101. Only for HTTP/1.1 clients whose `Connection` has `upgrade`. Has no effect if the client
+    /// sent no `Upgrade`, nor for CGI.
+    pub upgrade: bool,
+}
+
+/// The script that answers a request. All paths are decoded.
+#[derive(Clone, Copy, Debug)]
+pub struct Script<'a> {
+    /// The absolute name of the root folder.
+    pub document_root: &'a [u8],
+    /// The part of the request's path that leads to the script; begins with `/`.
+    pub script_name: &'a [u8],
+    /// The rest of the request's path; empty, or begins with `/`.
+    pub path_info: &'a [u8],
+}
+
+/// Calls `field` with the name and value of each field of `head`, in order. `head` is a request head that
+/// [`crate::parse_head`] has accepted. Does nothing for any other bytes that have no valid fields.
+pub fn each_field<'b>(head: &'b [u8], mut field: impl FnMut(&'b [u8], &'b [u8])) {
+    let leading = head.iter().take_while(|&&byte| byte == b'\r' || byte == b'\n').count();
+    let Some(line_feed) = memchr(b'\n', &head[leading..]) else {
+        return;
+    };
+    let mut table = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let parsed = httparse::parse_headers(&head[leading + line_feed + 1..], &mut table);
+    if let Ok(httparse::Status::Complete((_, headers))) = parsed {
+        headers.iter().for_each(|header| field(header.name.as_bytes(), header.value));
+    }
+}
+
+/// The identifier of a request: the first `X-Request-Id` of the client that has 1 to 128 letters, digits, and
+/// `_.:-`, otherwise `new`.
+pub fn request_id<'b>(head: &'b [u8], new: &'b str) -> &'b [u8] {
+    let mut sent = None;
+    each_field(head, |name, value| {
+        if name.eq_ignore_ascii_case(b"x-request-id") && is_request_id(value) {
+            sent = sent.or(Some(value));
+        }
+    });
+    sent.unwrap_or(new.as_bytes())
+}
+
+fn is_request_id(value: &[u8]) -> bool {
+    (1..=128).contains(&value.len())
+        && value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(byte))
+}
+
+/// Appends the HTTP/1.1 head of a request to an upstream. `head` is the head that `request` was parsed from.
+///
+/// The target is in origin-form, with path and query as the client sent them. `Host` is empty if an HTTP/1.0
+/// client sent none (RFC 9112 section 3.2). The client's fields are passed on, except those that concern only
+/// its connection or only Flash, and those that only a proxy before the upstream can know (`X-Forwarded-*`).
+pub fn write_proxy_head(out: &mut Vec<u8>, request: &Request<'_>, head: &[u8], forwarding: &Forwarding<'_>) {
+    let sent = Sent::new(request, head, forwarding);
+    out.extend_from_slice(sent.method);
+    out.push(b' ');
+    push_target(out, request);
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    push_field(out, b"Host", sent.authority);
+    for (name, value) in sent.passed_on() {
+        push_field(out, name, value);
+    }
+    match forwarding.body {
+        Body::None => {}
+        Body::Length(bytes) => push_field(out, b"Content-Length", &decimal(bytes)),
+        Body::Chunked => push_field(out, b"Transfer-Encoding", b"chunked"),
+    }
+    push_field(out, b"Forwarded", &sent.forwarded());
+    push_field(out, b"X-Forwarded-For", sent.peer.to_string().as_bytes());
+    push_field(out, b"X-Forwarded-Proto", forwarding.scheme.as_bytes());
+    if !sent.authority.is_empty() {
+        push_field(out, b"X-Forwarded-Host", sent.authority);
+    }
+    push_field(out, b"X-Request-Id", sent.request_id);
+    let protocols = sent.joined(b"upgrade", b", ");
+    if forwarding.upgrade && !protocols.is_empty() {
+        push_field(out, b"Connection", b"upgrade");
+        push_field(out, b"Upgrade", &protocols);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Calls `param` with the name and value of each CGI meta-variable of a request. `head` is the head that
+/// `request` was parsed from.
+///
+/// `REQUEST_URI` is path and query as sent, without the scheme and host of an absolute-form target, as nginx
+/// has it. A client's field becomes `HTTP_*` if its name has only letters, digits and `-`: another character
+/// could become `_` too, and then two fields would be one. The exceptions of [`write_proxy_head`] apply too, and
+/// `Proxy` is left out.
+pub fn each_cgi_variable(
+    request: &Request<'_>,
+    head: &[u8],
+    forwarding: &Forwarding<'_>,
+    script: &Script<'_>,
+    mut param: impl FnMut(&[u8], &[u8]),
+) {
+    let sent = Sent::new(request, head, forwarding);
+    server_variables(&sent, &mut param);
+    script_variables(script, &mut param);
+    param(b"REQUEST_METHOD", sent.method);
+    let mut target = Vec::with_capacity(request.line.len());
+    push_target(&mut target, request);
+    param(b"REQUEST_URI", &target);
+    param(b"QUERY_STRING", request.query.unwrap_or_default());
+    param(
+        b"SERVER_PROTOCOL",
+        match request.version {
+            Version::Http10 => b"HTTP/1.0",
+            Version::Http11 => b"HTTP/1.1",
+        },
+    );
+    if let Body::Length(bytes) = forwarding.body {
+        param(b"CONTENT_LENGTH", &decimal(bytes));
+    }
+    if let (Some(content_type), true) = (sent.first(b"content-type"), forwarding.body != Body::None) {
+        param(b"CONTENT_TYPE", content_type);
+    }
+    field_variables(&sent, &mut param);
+}
+
+/// The variables about the connection.
+fn server_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
+    let Forwarding { server, scheme, peer, .. } = sent.forwarding;
+    param(b"GATEWAY_INTERFACE", b"CGI/1.1");
+    param(b"SERVER_SOFTWARE", b"flash");
+    let server = server.map(|server| server.ip().to_canonical());
+    // RFC 3875 section 4.1.14: not empty, and in brackets if it is IPv6.
+    match server {
+        _ if !sent.host.is_empty() => param(b"SERVER_NAME", sent.host),
+        Some(IpAddr::V4(server)) => param(b"SERVER_NAME", server.to_string().as_bytes()),
+        Some(IpAddr::V6(server)) => param(b"SERVER_NAME", format!("[{server}]").as_bytes()),
+        None => param(b"SERVER_NAME", b"localhost"),
+    }
+    let port = sent.authority.get(sent.host.len() + 1..).unwrap_or_default();
+    let port = std::str::from_utf8(port).ok().and_then(|port| port.parse::<u16>().ok());
+    let usual = if *scheme == "https" { 443 } else { 80 };
+    param(b"SERVER_PORT", &decimal(port.unwrap_or(usual).into()));
+    if let Some(server) = server {
+        param(b"SERVER_ADDR", server.to_string().as_bytes());
+    }
+    param(b"REMOTE_ADDR", sent.peer.to_string().as_bytes());
+    param(b"REMOTE_PORT", &decimal(peer.port().into()));
+    param(b"REQUEST_SCHEME", scheme.as_bytes());
+}
+
+/// The variables about the script.
+fn script_variables(script: &Script<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
+    let Script { document_root, script_name, path_info } = *script;
+    let root = document_root.strip_suffix(b"/").unwrap_or(document_root);
+    param(b"DOCUMENT_ROOT", document_root);
+    param(b"SCRIPT_NAME", script_name);
+    param(b"SCRIPT_FILENAME", &[root, script_name].concat());
+    if !path_info.is_empty() {
+        param(b"PATH_INFO", path_info);
+        param(b"PATH_TRANSLATED", &[root, path_info].concat());
+    }
+    // The CGI form of PHP refuses to run without it.
+    param(b"REDIRECT_STATUS", b"200");
+}
+
+/// The variables `HTTP_*` (RFC 3875 section 4.1.18).
+fn field_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
+    if !sent.authority.is_empty() {
+        param(b"HTTP_HOST", sent.authority);
+        param(b"HTTP_X_FORWARDED_HOST", sent.authority);
+    }
+    param(b"HTTP_X_FORWARDED_FOR", sent.peer.to_string().as_bytes());
+    param(b"HTTP_X_FORWARDED_PROTO", sent.forwarding.scheme.as_bytes());
+    param(b"HTTP_X_REQUEST_ID", sent.request_id);
+    let is_plain = |name: &[u8]| name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-');
+    // `Proxy` would become HTTP_PROXY, by which many libraries choose a proxy.
+    let is_other =
+        |name: &[u8]| name.eq_ignore_ascii_case(b"proxy") || name.eq_ignore_ascii_case(b"content-type");
+    let mut names: Vec<&[u8]> = Vec::new();
+    for (name, _) in sent.passed_on().filter(|(name, _)| is_plain(name) && !is_other(name)) {
+        if names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            continue;
+        }
+        names.push(name);
+        let upper = name.iter().map(|byte| if *byte == b'-' { b'_' } else { byte.to_ascii_uppercase() });
+        let variable: Vec<u8> = b"HTTP_".iter().copied().chain(upper).collect();
+        let separator: &[u8] = if name.eq_ignore_ascii_case(b"cookie") { b"; " } else { b", " };
+        param(&variable, &sent.joined(name, separator));
+    }
+}
+
+/// A request with its fields, taken apart.
+struct Sent<'a> {
+    forwarding: &'a Forwarding<'a>,
+    method: &'a [u8],
+    /// The host without its port.
+    host: &'a [u8],
+    /// The host with its port, if it has one.
+    authority: &'a [u8],
+    peer: IpAddr,
+    request_id: &'a [u8],
+    fields: Vec<Field<'a>>,
+    named: Named<'a>,
+}
+
+impl<'a> Sent<'a> {
+    fn new(request: &'a Request<'_>, head: &'a [u8], forwarding: &'a Forwarding<'_>) -> Self {
+        let mut fields = Vec::new();
+        each_field(head, |name, value| fields.push((name, value)));
+        let mut words = request.line.split(|&byte| byte == b' ');
+        let method = words.next().unwrap_or_default();
+        let of_target = words.next().and_then(split_authority).map(|(authority, _)| authority);
+        let of_field = || fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(b"host"));
+        // RFC 9112 section 3.2.2: the host in the target wins.
+        let authority = of_target.or_else(|| of_field().map(|(_, value)| *value)).unwrap_or_default();
+        Self {
+            forwarding,
+            method,
+            host: request.host,
+            authority: if request.host.is_empty() { b"" } else { authority },
+            peer: forwarding.peer.ip().to_canonical(),
+            request_id: request_id(head, forwarding.request_id),
+            named: Named::new(&fields),
+            fields,
+        }
+    }
+
+    /// The fields of the client that the upstream gets as they are.
+    fn passed_on(&self) -> impl Iterator<Item = Field<'a>> {
+        self.fields.iter().copied().filter(|(name, _)| !is_left_out(name) && !self.named.contains(name))
+    }
+
+    /// The first value of a field.
+    fn first(&self, wanted: &[u8]) -> Option<&'a [u8]> {
+        self.fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| *value)
+    }
+
+    /// All values of a field; empty if there is none.
+    fn joined(&self, wanted: &[u8], separator: &[u8]) -> Vec<u8> {
+        let values = self.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
+        values.map(|(_, value)| *value).collect::<Vec<_>>().join(separator)
+    }
+
+    /// The value of `Forwarded` (RFC 7239 section 4).
+    fn forwarded(&self) -> Vec<u8> {
+        let mut value = match self.peer {
+            IpAddr::V4(peer) => format!("for={peer}"),
+            IpAddr::V6(peer) => format!("for=\"[{peer}]\""),
+        }
+        .into_bytes();
+        // A host has no byte that must be escaped between quotes.
+        match self.authority {
+            [] => {}
+            host if host.iter().all(|&byte| is_token_byte(byte)) => {
+                value.extend_from_slice(&[b";host=", host].concat());
+            }
+            host => value.extend_from_slice(&[b";host=\"", host, b"\""].concat()),
+        }
+        value.extend_from_slice(b";proto=");
+        value.extend_from_slice(self.forwarding.scheme.as_bytes());
+        value
+    }
+}
+
+/// The fields that Flash writes itself or has obeyed itself, and all by which a proxy describes the client.
+const LEFT_OUT: &[&[u8]] = &[
+    b"host",
+    b"content-length",
+    b"expect",
+    b"forwarded",
+    b"proxy-authorization",
+    b"x-real-ip",
+    b"x-request-id",
+];
+
+/// Beginnings of such names. An upstream obeys `X-Accel-Mapping` and `X-Sendfile-Type` when it chooses the file
+/// that Flash is to send, so a client must not set them.
+const LEFT_OUT_BEGINNINGS: &[&[u8]] = &[b"x-forwarded-", b"x-accel-", b"x-sendfile"];
+
+/// Whether a field of the client is never passed on. Names count as equal if they differ only in case and in
+/// the characters between words, because CGI and its successors make `_` of all of them: `X_Forwarded-For`.
+fn is_left_out(name: &[u8]) -> bool {
+    // Longer than all names that are compared.
+    let mut plain = [0; 24];
+    for (plain, byte) in plain.iter_mut().zip(name) {
+        *plain = if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' };
+    }
+    let plain = &plain[..name.len().min(plain.len())];
+    is_hop_by_hop(plain)
+        || LEFT_OUT.contains(&plain)
+        || LEFT_OUT_BEGINNINGS.iter().any(|beginning| plain.starts_with(beginning))
+}
+
+fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The target in origin-form, or `*` (RFC 9112 sections 3.2.1 and 3.2.4).
+fn push_target(out: &mut Vec<u8>, request: &Request<'_>) {
+    out.extend_from_slice(request.path);
+    if let Some(query) = request.query {
+        out.push(b'?');
+        out.extend_from_slice(query);
+    }
+}
+
+fn decimal(number: u64) -> Vec<u8> {
+    let mut digits = Vec::new();
+    push_number(&mut digits, number);
+    digits
+}
+
+#[cfg(test)]
+#[path = "forward_tests.rs"]
+mod tests;

@@ -1,0 +1,76 @@
+//! The keeper's interface as data: links, places in the memory file, its actions, and its counters.
+
+/// The number of a worker's link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId(pub u32);
+
+/// The number of a helper's link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HelperId(pub u32);
+
+/// A range of the memory file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Offset of the first byte.
+    pub offset: u64,
+    /// Length in bytes.
+    pub length_bytes: u32,
+}
+
+/// An action for the process around the keeper. Actions must be carried out in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action<K> {
+    /// Answer a helper.
+    Answer(HelperId, Answer),
+    /// Write this entry to the table, from which a later keeper resumes.
+    Note(u32, Entry<K>),
+    /// Tell a worker to forget the block in this slot and to release it.
+    Forget(WorkerId, u32),
+    /// Return this range of the memory file (offset and length, whole pages) to the system.
+    GiveBack(u64, u64),
+}
+
+/// The answer to a helper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The block is in the store.
+    There,
+    /// Load the block to this place, and report when it is done.
+    Fill(Place),
+    /// The store has no room for the block.
+    Refused,
+}
+
+/// A slot's entry in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry<K> {
+    /// An empty slot.
+    Empty,
+    /// A helper is loading a block to this place.
+    Loading(Place),
+    /// All workers can find the block.
+    Ready(K, Place),
+    /// The block can no longer be found, but workers may still send from it.
+    Leaving(Place),
+}
+
+/// Counters of the keeper, and the amounts that it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Blocks loaded.
+    pub loads: u64,
+    /// Requests for a block that was in the store or already being loaded.
+    pub joined: u64,
+    /// Requests that were refused for lack of room.
+    pub refused: u64,
+    /// Blocks evicted.
+    pub evictions: u64,
+    /// Blocks in the store.
+    pub blocks: u64,
+    /// Bytes of memory in use, in whole pages.
+    pub held_bytes: u64,
+    /// Bytes of evicted blocks from which transfers still send.
+    pub pinned_bytes: u64,
+    /// Maximum number of bytes of memory that can be in use.
+    pub bytes_max: u64,
+}

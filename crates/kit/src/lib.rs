@@ -1,0 +1,22 @@
+//! The common parts of the lab's crates: errors and endings of commands, numbers and durations in text, tables, charts,
+//! pages, signals, and processes as /proc shows them. `flash-load`, `flash-trace` and `flash-lab` depend on it; it
+//! depends on none of them.
+
+pub mod bars;
+pub mod chart;
+pub mod duration;
+pub mod ending;
+pub mod error;
+pub mod interrupt;
+pub mod number;
+pub mod page;
+pub mod part;
+pub mod processes;
+pub mod scale;
+pub mod sheet;
+pub mod style;
+pub mod text;
+
+pub use ending::Ending;
+pub use error::{Error, Result};
+pub use interrupt::Stop;

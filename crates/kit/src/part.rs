@@ -1,0 +1,202 @@
+//! A part of a report: its text, its charts, its tables. The page shows parts to people, `report.json` has the same
+//! tables for programs.
+//!
+//! `report`, `sheet` and the page of `flash trace` build parts and tables. Pure.
+
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+use crate::number;
+
+/// A table with more rows is folded on a screen; on paper it is open.
+const OPEN_ROWS_MAX: usize = 24;
+/// No table shows more rows; the number of the others is below it, and the JSON has them.
+const ROWS_MAX: usize = 1200;
+
+/// A part of the report.
+#[derive(Clone, Debug, Default)]
+pub struct Part {
+    /// Its name in links and in JSON.
+    pub id: &'static str,
+    /// Its heading.
+    pub title: String,
+    /// One or two sentences on how to read it.
+    pub lead: String,
+    /// Charts as SVG.
+    pub charts: Vec<Markup>,
+    /// The numbers of the charts.
+    pub tables: Vec<Table>,
+}
+
+/// A table of figures.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// The contents in a few words.
+    pub title: String,
+    /// With units.
+    pub columns: Vec<String>,
+    /// Each as long as there are columns.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// Names of columns.
+pub fn columns(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// A head that can be broken, except between a number and its unit.
+fn glued(column: &str) -> String {
+    ["B", "kB", "MB", "GB", "TB"]
+        .iter()
+        .fold(column.to_owned(), |text, unit| text.replace(&format!(" {unit}"), &format!("\u{a0}{unit}")))
+}
+
+/// A cell of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// Words.
+    Text(String),
+    /// The value and its text.
+    Number(f64, String),
+    /// No value.
+    None,
+}
+
+impl Cell {
+    /// Words, with control characters replaced.
+    pub fn text(text: &str) -> Self {
+        Self::Text(number::plain(text))
+    }
+
+    /// Milliseconds, rates and the like.
+    pub fn figure(value: f64) -> Self {
+        Self::of(value, number::figure)
+    }
+
+    /// A share from 0 to 1, as a percentage.
+    pub fn share(value: f64) -> Self {
+        Self::of(value, number::percent)
+    }
+
+    /// A count, in full.
+    pub fn count(value: u64) -> Self {
+        Self::Number(value as f64, number::count(value))
+    }
+
+    /// A size in bytes.
+    pub fn bytes(value: u64) -> Self {
+        Self::Number(value as f64, number::size(value as f64))
+    }
+
+    /// A factor, as in 2.00×.
+    pub fn factor(value: f64) -> Self {
+        Self::of(value, |value| format!("{}×", number::figure(value)))
+    }
+
+    /// The cell of a value; empty without one.
+    pub fn maybe<T>(value: Option<T>, cell: impl Fn(T) -> Self) -> Self {
+        value.map_or(Self::None, cell)
+    }
+
+    fn of(value: f64, write: impl Fn(f64) -> String) -> Self {
+        if value.is_finite() { Self::Number(value, write(value)) } else { Self::None }
+    }
+
+    /// Its text.
+    pub fn shown(&self) -> &str {
+        match self {
+            Self::Text(text) | Self::Number(_, text) => text,
+            Self::None => number::NONE,
+        }
+    }
+
+    fn json(&self) -> Value {
+        match self {
+            Self::Text(text) => json!(text),
+            Self::Number(value, _) => json!(value),
+            Self::None => Value::Null,
+        }
+    }
+}
+
+impl Part {
+    /// Whether it has no chart and no row.
+    pub fn is_empty(&self) -> bool {
+        self.charts.is_empty() && self.tables.iter().all(|table| table.rows.is_empty())
+    }
+
+    /// The part of the page.
+    pub fn draw(&self) -> Markup {
+        html! {
+            section id=(self.id) {
+                h2 { (self.title) }
+                @if !self.lead.is_empty() { p class="lead" { (self.lead) } }
+                div class="body" {
+                    @if !self.charts.is_empty() {
+                        div class="charts" { @for chart in &self.charts { (chart) } }
+                    }
+                    div class="tables" { @for table in &self.tables { (table.draw()) } }
+                }
+            }
+        }
+    }
+
+    /// The part of `report.json`.
+    pub fn json(&self) -> Value {
+        let tables: Vec<Value> =
+            self.tables.iter().filter(|table| !table.rows.is_empty()).map(Table::json).collect();
+        json!({ "id": self.id, "title": self.title, "tables": tables })
+    }
+}
+
+impl Table {
+    /// The table, folded when it is long; nothing without rows.
+    pub fn draw(&self) -> Markup {
+        let is_open = self.rows.len() <= OPEN_ROWS_MAX;
+        html! {
+            @if self.rows.is_empty() {}
+            @else if is_open {
+                div {
+                    p class="table-title" { (self.title) }
+                    (self.body())
+                }
+            } @else {
+                details {
+                    summary { (self.title) " (" (self.rows.len()) " rows)" }
+                    (self.body())
+                }
+            }
+        }
+    }
+
+    fn body(&self) -> Markup {
+        let left_out = self.rows.len().saturating_sub(ROWS_MAX);
+        html! {
+            div class="scroll" {
+                table {
+                    thead { tr { @for (index, column) in self.columns.iter().enumerate() {
+                        th scope="col" class=[self.is_number(index).then_some("n")] { (glued(column)) }
+                    } } }
+                    tbody { @for row in self.rows.iter().take(ROWS_MAX) {
+                        tr { @for (index, cell) in row.iter().enumerate() {
+                            td class=[self.is_number(index).then_some("n")] { (cell.shown()) }
+                        } }
+                    } }
+                }
+            }
+            @if left_out > 0 { p class="note" { (left_out) " more rows are in the JSON." } }
+        }
+    }
+
+    /// Whether a column has only numbers; these are aligned right.
+    fn is_number(&self, column: usize) -> bool {
+        self.rows.iter().all(|row| !matches!(row.get(column), Some(Cell::Text(_))))
+    }
+
+    /// The table in `report.json`.
+    pub fn json(&self) -> Value {
+        let rows: Vec<Vec<Value>> =
+            self.rows.iter().map(|row| row.iter().map(Cell::json).collect()).collect();
+        json!({ "title": self.title, "columns": self.columns, "rows": rows })
+    }
+}

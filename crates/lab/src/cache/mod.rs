@@ -1,0 +1,204 @@
+//! How much memory a site needs: `flash cache simulate`.
+//!
+//! The command line calls [`run`]. It replays the requests of a log or a workload against replacement policies with several
+//! sizes of memory and counts disk reads. It involves no server and no clock: only the order of the requests matters.
+
+mod answer;
+mod policies;
+mod requests;
+mod simulate;
+mod view;
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::report::REPORT_FILE;
+use crate::results::folder::write_whole;
+use flash_kit::{Error, Result};
+use flash_load::files::layout::directories_for;
+use flash_load::workload::{self, Arrivals, Catalogue, Spec, Workload};
+
+pub use policies::Name as Policy;
+pub use requests::BLOCK_BYTES;
+pub use simulate::Outcome;
+
+use answer::Answer;
+use requests::Requests;
+
+/// The most requests that are simulated.
+pub const REQUESTS_MAX: u64 = 64 << 20;
+/// The set that a workload draws from when none is given: the one of `bench/`.
+const SET_BYTES: u64 = 3_000_000_000;
+/// By default the memory doubles this many times, up to the size of all requested files.
+const DOUBLINGS: u32 = 6;
+
+/// The options of `flash cache simulate`.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the requests come from.
+    pub source: Spec,
+    /// The files; without any, the SPECweb99 set of 3 GB.
+    pub files: workload::Options,
+    /// The number of requests to draw; a log has its own number.
+    pub requests: u64,
+    /// The seed of the choices.
+    pub seed: u64,
+    /// The share of the requests, from the first, that warms the cache and is not counted: 0 to less than 1.
+    pub warm_up_share: f64,
+    /// Sizes of memory; empty for a doubling series up to the size of all requested files.
+    pub memory_bytes: Vec<u64>,
+    /// Policies; empty for all.
+    pub policies: Vec<Policy>,
+    /// The folder for the page, made when missing.
+    pub out: Option<PathBuf>,
+    /// Print JSON, not a table.
+    pub is_json: bool,
+    /// The whole command line.
+    pub command_line: Vec<String>,
+}
+
+/// The input of a simulation and its results.
+#[derive(Clone, Debug)]
+struct Simulated {
+    /// The requests in words.
+    workload: String,
+    warnings: Vec<String>,
+    requests: usize,
+    warm_up: usize,
+    files: usize,
+    set_bytes: u64,
+    /// The results, by memory, then by policy.
+    outcomes: Vec<Outcome>,
+    answer: Answer,
+}
+
+/// Runs the simulation and returns the text to print. Warnings go to standard error; a page goes to the folder.
+///
+/// Errors: usage, for options that do not go together; run, for files that cannot be read or written.
+pub fn run(options: &Options) -> Result<String> {
+    if !(0.0..1.0).contains(&options.warm_up_share) {
+        return Err(Error::usage("the warm-up must be a share from 0 to less than 1, such as 0.5"));
+    }
+    if options.memory_bytes.contains(&0) || options.requests == 0 || options.requests > REQUESTS_MAX {
+        return Err(Error::usage(format!(
+            "memory must be more than 0, and requests from 1 to {REQUESTS_MAX}"
+        )));
+    }
+    let simulated = simulated(options)?;
+    for warning in &simulated.warnings {
+        eprintln!("warning: {warning}");
+    }
+    if let Some(folder) = &options.out {
+        fs::create_dir_all(folder).map_err(|why| Error::file("make", folder, &why))?;
+        let path = folder.join(REPORT_FILE);
+        write_whole(&path, &view::sheet(&simulated, &options.command_line).html())?;
+        write_whole(&path.with_extension("json"), &view::json(&simulated))?;
+    }
+    Ok(if options.is_json { view::json(&simulated) } else { view::table(&simulated) })
+}
+
+fn simulated(options: &Options) -> Result<Simulated> {
+    let mut files = options.files.clone();
+    let has_files = files.manifest.is_some() || files.paths.is_some() || files.directories.is_some();
+    if !has_files && !matches!(options.source, Spec::Log { .. }) {
+        files.directories = Some(directories_for(SET_BYTES) as u32);
+    }
+    let workload = Workload::open(&options.source, &files)?;
+    let requests = drawn(&workload, options)?;
+    let mut warnings = workload.warnings().to_vec();
+    let set_bytes = requests.asked_bytes();
+    if set_bytes == 0 {
+        return Err(Error::usage(format!(
+            "{}: no file is longer than 0 bytes, so no memory is needed: give lengths, or a log with status 200",
+            workload.describe()
+        )));
+    }
+    if let Some(small) = options.memory_bytes.iter().find(|bytes| **bytes < BLOCK_BYTES) {
+        warnings
+            .push(format!("{small} bytes of memory are less than a block of a large file, {BLOCK_BYTES}"));
+    }
+    let mut memory_bytes = options.memory_bytes.clone();
+    if memory_bytes.is_empty() {
+        memory_bytes = (0..=DOUBLINGS).rev().map(|halvings| set_bytes.div_ceil(1 << halvings)).collect();
+    }
+    memory_bytes.sort_unstable();
+    memory_bytes.dedup();
+    let mut policies = options.policies.clone();
+    if policies.is_empty() {
+        policies = Policy::ALL.to_vec();
+    }
+    // In the order of the table, each once.
+    policies.sort_unstable_by_key(|policy| Policy::ALL.iter().position(|other| other == policy));
+    policies.dedup();
+    let warm_up = (requests.len() as f64 * options.warm_up_share) as usize;
+    let of = |policy, bytes| simulate::simulate(policy, bytes, &requests, warm_up);
+    let outcomes: Vec<Outcome> =
+        memory_bytes.iter().flat_map(|bytes| policies.iter().map(|policy| of(*policy, *bytes))).collect();
+    // The operator runs Flash; without it in the list, the first of the list is meant.
+    let policy = policies.iter().copied().find(|policy| *policy == Policy::Flash).unwrap_or(policies[0]);
+    let answer = Answer::of(policy, &outcomes, |bytes| of(policy, bytes));
+    Ok(Simulated {
+        workload: workload.describe(),
+        warnings,
+        requests: requests.len(),
+        warm_up,
+        files: requests.asked_files(),
+        set_bytes,
+        outcomes,
+        answer,
+    })
+}
+
+/// The requests of a workload: all requests of a log, otherwise the number in the options.
+fn drawn(workload: &Workload, options: &Options) -> Result<Requests> {
+    let catalogue = workload.catalogue();
+    let mut asked = Vec::new();
+    let requests_max = match options.source {
+        Spec::Log { .. } => REQUESTS_MAX,
+        _ => options.requests,
+    };
+    for mut demand in workload.demands(&Arrivals::Closed, options.seed, 1) {
+        while let Some(file) = demand.next_path().filter(|_| (asked.len() as u64) < requests_max) {
+            asked.push(file);
+        }
+    }
+    let merged = files_of(catalogue);
+    let mut lengths = vec![0; catalogue.len() as usize];
+    let mut unknown = None;
+    for (path_id, file) in (0..catalogue.len()).zip(&merged) {
+        let bytes = catalogue.file_bytes(path_id);
+        if bytes.is_none() && !matches!(options.source, Spec::Log { .. }) {
+            unknown = Some(path_id);
+        }
+        let length: &mut u64 = &mut lengths[*file as usize];
+        *length = (*length).max(bytes.unwrap_or(0));
+    }
+    if let Some(path_id) = unknown {
+        return Err(Error::usage(format!(
+            "the length of {} is not known: write it behind each path of the list",
+            catalogue.listed_path(path_id)
+        )));
+    }
+    asked.iter_mut().for_each(|file| *file = merged[*file as usize]);
+    Requests::new(lengths.into_iter(), asked).ok_or_else(|| {
+        Error::run(format!("the files have more than {} blocks of {BLOCK_BYTES} bytes", u32::MAX))
+    })
+}
+
+/// The file of each path: paths that differ only in their query are one file.
+fn files_of(catalogue: &Catalogue) -> Vec<u32> {
+    let mut firsts = std::collections::HashMap::new();
+    (0..catalogue.len())
+        .map(|path_id| {
+            let path = catalogue.listed_path(path_id);
+            match path.split_once('?') {
+                None if path.is_empty() => path_id,
+                None => *firsts.entry(path).or_insert(path_id),
+                Some((path, _)) => *firsts.entry(path).or_insert(path_id),
+            }
+        })
+        .collect()
+}
+#[cfg(test)]
+#[path = "cache_tests.rs"]
+mod tests;

@@ -1,0 +1,236 @@
+//! Runs measurements: the only module that starts servers, warms them up, throttles their disk, drives them and stops
+//! them.
+//!
+//! `compare`, `interfere` and the experiments say which server gets which load, and judge the results. In each round
+//! every server gets its turn, and each round begins with another server, so that a noisy machine affects all of them alike.
+//! Servers that the lab starts run one at a time: two that ran at once would share the page cache.
+
+mod choice;
+mod pool;
+mod streams;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::bootstrap::Blocks;
+use crate::drive::{Driven, Driver, Level, Served, target};
+use crate::link::Link;
+use crate::results::Subject;
+use crate::testbed::{self, Peer, Place, Running};
+use flash_kit::{Error, Result};
+use flash_load::target::Target;
+
+pub(crate) use choice::HotFiles;
+pub use choice::HotMix;
+use pool::Phase;
+pub(crate) use streams::Streams;
+
+/// The most servers.
+const SERVERS_MAX: usize = 32;
+
+/// The servers of a run, and the results so far. A server is identified by its index.
+pub(crate) struct Executor {
+    pub(crate) driver: Driver,
+    /// How each server is started; none for a server that cannot be started here.
+    pub(crate) peers: Vec<Option<Peer>>,
+    /// In the order of the servers.
+    pub(crate) subjects: Vec<Subject>,
+    /// The phases of each server whose records are kept.
+    phases: Vec<Vec<Phase>>,
+}
+
+/// Where a server runs, and how it is warmed up.
+pub(crate) struct Start<'a> {
+    pub(crate) place: &'a Place,
+    pub(crate) warm_up: WarmUp<'a>,
+    /// The link that the server is put behind, if it is.
+    pub(crate) link: Option<Arc<Link>>,
+}
+
+/// The requests to a server before it is measured, with the disk at its full speed.
+pub(crate) enum WarmUp<'a> {
+    /// This load, without measuring it; nothing where it lasts 0 s.
+    Load(&'a Level),
+    /// Each of these files once. All of them must be answered properly.
+    Files {
+        path_ids: &'a [u32],
+        /// How long all of them may take.
+        patience_ns: u64,
+    },
+}
+
+/// A server in its turn. Dropped, a server that the lab started is stopped.
+pub(crate) struct Turn {
+    pub(crate) served: Served,
+    pub(crate) running: Running,
+}
+
+impl Executor {
+    /// An executor for these servers.
+    pub(crate) fn new(driver: Driver, peers: Vec<Option<Peer>>, subjects: Vec<Subject>) -> Self {
+        let phases = subjects.iter().map(|_| Vec::new()).collect();
+        Self { driver, peers, subjects, phases }
+    }
+
+    /// An executor for servers that all run in one place and must all be available.
+    ///
+    /// Errors: usage, for an invalid URL or root; run, for a program that is not installed, or bounds that
+    /// this machine does not allow.
+    pub(crate) fn of_servers(driver: Driver, servers: &[Peer], place: &Place) -> Result<Self> {
+        if servers.iter().any(|peer| peer.url().is_none()) {
+            place.check()?;
+        }
+        let dataset_bytes = driver.workload().catalogue().dataset_bytes();
+        let subject = |peer: &Peer| {
+            if let Some(url) = peer.url() {
+                target(driver.options(), url)?;
+            }
+            peer.check()?;
+            Ok(Subject { dataset_bytes, ..Subject::of(&peer.name, peer.url().unwrap_or_default()) })
+        };
+        let subjects = servers.iter().map(subject).collect::<Result<_>>()?;
+        Ok(Self::new(driver, servers.iter().cloned().map(Some).collect(), subjects))
+    }
+
+    /// The servers in the order of their turns in a round, counted from 1.
+    pub(crate) fn order(&self, round: u32) -> impl Iterator<Item = usize> + use<> {
+        let count = self.subjects.len();
+        (0..count).map(move |place| (place + round as usize - 1) % count)
+    }
+
+    /// Gives every server its turn in every round. A server that fails is out of the rest of the run, with the reason;
+    /// the others go on.
+    ///
+    /// Errors: run, when no server is left.
+    pub(crate) fn rounds(
+        &mut self,
+        rounds: u32,
+        start: &Start<'_>,
+        mut measure: impl FnMut(&mut Self, usize, u32, &Turn) -> Result<()>,
+    ) -> Result<()> {
+        for round in 1..=rounds {
+            for index in self.order(round) {
+                let is_out = self.subjects[index].missing.is_some() || self.driver.is_interrupted();
+                let (false, Some(peer)) = (is_out, self.peers[index].clone()) else { continue };
+                let taken = self.begin(index, &peer, start).and_then(|turn| {
+                    measure(self, index, round, &turn)?;
+                    self.end(turn)
+                });
+                if let Err(why) = taken {
+                    let why = format!("round {round}: {why}");
+                    eprintln!("warning: {} is out: {why}", self.subjects[index].name);
+                    self.subjects[index].missing = Some(why);
+                }
+                self.driver.save(&self.subjects);
+            }
+        }
+        if self.subjects.iter().all(|subject| subject.missing.is_some()) {
+            let first = self.subjects.first().and_then(|subject| subject.missing.clone()).unwrap_or_default();
+            return Err(Error::run(format!("no server could be measured; the first: {first}")));
+        }
+        Ok(())
+    }
+
+    /// Begins a server's turn: starts it if the lab is to start it, warms it up, and throttles its disk.
+    ///
+    /// Errors: run, for a server that cannot be started or does not answer properly.
+    pub(crate) fn begin(&mut self, index: usize, peer: &Peer, start: &Start<'_>) -> Result<Turn> {
+        if is_fresh(peer, start.place) {
+            testbed::drop_page_cache()?;
+        }
+        let running = match &start.link {
+            Some(link) => peer.start_behind(start.place, link.server())?,
+            None => peer.start(start.place)?,
+        };
+        let subject = &mut self.subjects[index];
+        running.url().clone_into(&mut subject.url);
+        subject.version = running.version().map(str::to_owned);
+        subject.command = running.command().map(str::to_owned);
+        let target = match &start.link {
+            // Its address is of this machine, and yet not of its loopback device.
+            Some(_) => Target::parse(running.url(), true)?,
+            None => target(self.driver.options(), running.url())?,
+        };
+        let link = start.link.clone();
+        let served = Served { name: subject.name.clone(), target, pids: running.pids(), link };
+        match start.warm_up {
+            WarmUp::Files { path_ids, patience_ns } => {
+                self.driver.preflight_all(&served, path_ids.to_vec(), patience_ns)?;
+            }
+            WarmUp::Load(level) => {
+                self.driver.preflight(&served)?;
+                if level.duration_s > 0.0 && !self.driver.is_interrupted() {
+                    self.driver.level(&served, level)?;
+                }
+            }
+        }
+        running.throttle(true)?;
+        Ok(Turn { served, running })
+    }
+
+    /// Ends a server's turn: stops it if the lab started it.
+    ///
+    /// Errors: run, for a server that exited by itself, or cannot be stopped.
+    pub(crate) fn end(&mut self, turn: Turn) -> Result<()> {
+        let Turn { served, running } = turn;
+        if let Some(why) = running.ended() {
+            return Err(Error::run(why));
+        }
+        let killed = running.killed_for_memory();
+        if killed > 0 {
+            let name = &served.name;
+            self.driver
+                .note(format!("{name}: the kernel killed {killed} of its processes: too little memory"));
+        }
+        running.stop()
+    }
+
+    /// Drives a server at a level, and keeps the results.
+    ///
+    /// Errors: run, for a server that has exited, or when the load generator cannot work.
+    pub(crate) fn measure(&mut self, index: usize, turn: &Turn, level: &Level) -> Result<()> {
+        if let Some(why) = turn.running.ended() {
+            return Err(Error::run(why));
+        }
+        let driven = self.driver.level(&turn.served, level)?;
+        self.keep(index, driven);
+        Ok(())
+    }
+
+    /// Adds the results of a phase to those of its server.
+    pub(crate) fn keep(&mut self, index: usize, driven: Driven) {
+        if let Some(file) = driven.measures.records.as_deref().and_then(|name| self.driver.kept(name)) {
+            self.phases[index].push(Phase { file, facts: driven.facts });
+        }
+        self.subjects[index].rounds.push(driven.measures);
+    }
+
+    /// Pools the rounds of each level of each server. Gives for each server and level the blocks of its rounds.
+    ///
+    /// Errors: run, when records cannot be read back or are too many.
+    pub(crate) fn pool(&mut self) -> Result<Vec<BTreeMap<String, Vec<Blocks>>>> {
+        let each = self.subjects.iter_mut().zip(&self.phases);
+        each.map(|(subject, phases)| pool::together(subject, phases)).collect()
+    }
+}
+
+/// Whether the page cache is dropped before this server starts in this place.
+pub(crate) fn is_fresh(peer: &Peer, place: &Place) -> bool {
+    peer.url().is_none() && (place.memory_bytes.is_some() || place.reads_per_s.is_some())
+}
+
+/// Rejects an empty list of servers, too many servers, and two servers with one name.
+pub(crate) fn check_servers(servers: &[Peer]) -> Result<()> {
+    if servers.is_empty() || servers.len() > SERVERS_MAX {
+        return Err(Error::usage(format!("{} servers: 1 to {SERVERS_MAX} can be compared", servers.len())));
+    }
+    for (index, peer) in servers.iter().enumerate() {
+        if servers[..index].iter().any(|other| other.name == peer.name) {
+            return Err(Error::usage(format!(
+                "two servers are named '{}': give each its own name",
+                peer.name
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! The theory of a point: overload-and-srpt, Appendix A, for the sizes and periods of the experiment. Pure.
+
+use super::behind;
+use crate::experiment::plan::{Line, Load, Plan, Point};
+use crate::theory::fair::Fair;
+use crate::theory::sizes::Sizes;
+use crate::theory::srpt::Srpt;
+use crate::theory::{BySize, Cycle, Period};
+use flash_load::files::heavy_tail::TRACE_LIKE;
+use flash_load::fileset::PARETO_BYTES;
+
+/// The share of the requests that are "the largest".
+const LARGEST_SHARE: f64 = 0.01;
+
+/// FAIR and SRPT at a point of the baseline.
+pub(super) struct Model {
+    sizes: Sizes,
+    cycle: Cycle,
+    pub(super) fair: Fair,
+    pub(super) srpt: Srpt,
+}
+
+impl Model {
+    /// The model of a point; none for one without periods of overload and low load.
+    pub(super) fn of(plan: &Plan, point: &Point) -> Option<Self> {
+        let is_of = |at: &Point| at.name == point.name;
+        let line = plan.scenes.iter().find(|scene| scene.points.iter().any(is_of))?.line?;
+        let Load::Phases(phases) = &point.load else { return None };
+        let loads = behind::loads(phases, point.duration_s).ok()?;
+        let [high, low] = loads.as_slice() else { return None };
+        let period = |rate: &flash_load::workload::PhaseRate| Period {
+            duration_s: rate.duration_ns as f64 / 1e9,
+            load: rate.rate_per_s,
+        };
+        let cycle = Cycle { high: period(high), low: period(low) };
+        let sizes = sizes(&line, point.requests_per_connection)?;
+        let (fair, srpt) = (Fair::new(&sizes, cycle).ok()?, Srpt::new(&sizes, cycle).ok()?);
+        Some(Self { sizes, cycle, fair, srpt })
+    }
+
+    /// How long a cycle lasts, seconds.
+    pub(super) fn cycle_s(&self) -> f64 {
+        self.cycle.high.duration_s + self.cycle.low.duration_s
+    }
+
+    /// The mean of the largest requests, seconds.
+    pub(super) fn largest_s(&self, by_size: &[BySize]) -> f64 {
+        let (mut left, mut sum) = (LARGEST_SHARE, 0.0);
+        for (atom, size) in self.sizes.atoms().iter().zip(by_size).rev() {
+            let share = atom.share.min(left);
+            sum += share * size.response_s;
+            left -= share;
+        }
+        sum / (LARGEST_SHARE - left)
+    }
+
+    /// The response time against the share of the requests that are no larger.
+    pub(super) fn by_share(&self, by_size: &[BySize]) -> Vec<(f64, f64)> {
+        let mut share = 0.0;
+        let place = |(atom, size): (&crate::theory::sizes::Atom, &BySize)| {
+            share += atom.share;
+            (share, size.response_s)
+        };
+        self.sizes.atoms().iter().zip(by_size).map(place).collect()
+    }
+}
+
+/// The bytes that the line carries for each file of the set.
+fn sizes(line: &Line, requests_per_connection: u32) -> Option<Sizes> {
+    let count = (PARETO_BYTES as f64 / TRACE_LIKE.mean_bytes()).round() as u32;
+    let link = behind::capacity(line);
+    let carried = |bytes: u64| (link.response_bytes(bytes, requests_per_connection), 1.0);
+    let sizes: Vec<(f64, f64)> = TRACE_LIKE.lengths_bytes(count).into_iter().map(carried).collect();
+    Sizes::new(&sizes, line.rate_bits_per_s as f64 / 8.0).ok()
+}

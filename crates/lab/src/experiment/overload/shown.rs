@@ -1,0 +1,160 @@
+//! The plots and the table of `overload`: measurements, and the theory beside them. Pure.
+
+use super::model::Model;
+use super::{REALISTIC, W1, planned, workloads};
+use crate::experiment::data::{Data, Measure};
+use crate::experiment::plan::{Plan, Point};
+use crate::experiment::plots;
+use crate::experiment::variants::{FAIR, SRPT};
+use flash_kit::sheet::{Axis, Division, Entry, Grid, Plot, Unit};
+use flash_load::measure::Overload;
+
+/// The theory in legends.
+const THEORY: [&str; 2] = ["FAIR, theory", "SRPT, theory"];
+/// Points of a line of theory over time.
+const MOMENTS: u32 = 200;
+
+pub(in crate::experiment) fn plots(data: Data<'_>, plan: &Plan) -> Vec<Plot> {
+    let points = workloads(plan);
+    let models: Vec<Option<Model>> = points.iter().map(|point| Model::of(plan, point)).collect();
+    let by_workload = |title: &str, measure, theory: &dyn Fn(&Model) -> [f64; 2]| {
+        let axis = Axis::new("workload, W1 to W9", Unit::Number, Division::Values);
+        let mut plot = plots::against(data, &points, measure, title, (axis, plots::latency("response time")));
+        for (number, name) in THEORY.iter().enumerate() {
+            let spot = |(point, model): (&&Point, &Option<Model>)| {
+                Some((point.x, theory(model.as_ref()?)[number] * 1000.0))
+            };
+            plot.lines.push(((*name).to_owned(), points.iter().zip(&models).filter_map(spot).collect()));
+        }
+        plot
+    };
+    let mean = |model: &Model| [model.fair.mean_s(), model.srpt.mean_s()];
+    let largest =
+        |model: &Model| [model.largest_s(model.fair.by_size()), model.largest_s(model.srpt.by_size())];
+    let mut plots = vec![
+        by_workload("Mean response time", Measure::Response, &mean),
+        by_workload("Largest 1 % of the requests", Measure::Largest, &largest),
+    ];
+    let first = points.iter().position(|point| point.name == W1);
+    let model = first.and_then(|number| models[number].as_ref());
+    plots.extend([
+        over_time(data, W1),
+        connections(data, W1, model),
+        by_size(data, W1, model),
+        over_time(data, REALISTIC.name),
+        by_size(data, REALISTIC.name, None),
+    ]);
+    plots
+}
+
+/// A line for each server with the figures of overload at a point, all rounds together.
+fn lines(
+    data: Data<'_>,
+    point: &str,
+    figures: impl Fn(&Overload) -> Vec<(f64, f64)>,
+) -> Vec<(String, Vec<(f64, f64)>)> {
+    let line = |subject: &crate::results::Subject| {
+        let level = subject.levels.iter().find(|level| level.name == point)?;
+        Some((subject.name.clone(), figures(level.overload.as_ref()?)))
+    };
+    data.run.subjects.iter().filter_map(line).collect()
+}
+
+/// A plot without a table of its own: its points are many.
+fn plot(title: &str, axes: (Axis, Axis), lines: Vec<(String, Vec<(f64, f64)>)>) -> Plot {
+    Plot { title: title.to_owned(), x: axes.0, y: axes.1, lines, grid: None }
+}
+
+fn seconds() -> Axis {
+    Axis::new("seconds from the beginning of the overload", Unit::Number, Division::Linear)
+}
+
+/// Figs 6 and 8.
+fn over_time(data: Data<'_>, point: &str) -> Plot {
+    let figures = |overload: &Overload| {
+        let spot = |(step, at): (usize, &flash_load::measure::TimePoint)| {
+            Some(((step as f64 + 0.5) * overload.step_s, at.mean_ms?))
+        };
+        overload.over_time.iter().enumerate().filter_map(spot).collect()
+    };
+    let axes = (seconds(), plots::latency("mean response time of the requests that began then"));
+    plot(&format!("Response time over time, {point}"), axes, lines(data, point, figures))
+}
+
+/// Fig 5 for a transient overload, and Fig 10 (left).
+fn connections(data: Data<'_>, point: &str, model: Option<&Model>) -> Plot {
+    let figures = |overload: &Overload| {
+        let spot = |(step, at): (usize, &flash_load::measure::OpenPoint)| {
+            ((step as f64 + 0.5) * overload.step_s, at.established + at.connecting)
+        };
+        overload.open.iter().enumerate().map(spot).collect()
+    };
+    let mut all = lines(data, point, figures);
+    if let Some(model) = model {
+        let moment = |number: u32| model.cycle_s() * f64::from(number) / f64::from(MOMENTS);
+        let of = |at: &dyn Fn(f64) -> f64| (0..=MOMENTS).map(|n| (moment(n), at(moment(n)))).collect();
+        all.push((THEORY[0].to_owned(), of(&|at_s| model.fair.number_at(at_s))));
+        all.push((THEORY[1].to_owned(), of(&|at_s| model.srpt.number_at(at_s))));
+    }
+    let axis = Axis::new("connections of the clients", Unit::Number, Division::Linear);
+    plot(&format!("Connections over time, {point}"), (seconds(), axis), all)
+}
+
+/// Figs 7 and 10 (right).
+fn by_size(data: Data<'_>, point: &str, model: Option<&Model>) -> Plot {
+    let figures = |overload: &Overload| {
+        let spot = |band: &flash_load::measure::SizeBand| {
+            Some(((band.from_share + band.to_share) / 2.0, band.latency?.mean_ms))
+        };
+        overload.by_size.iter().filter_map(spot).collect()
+    };
+    let mut all = lines(data, point, figures);
+    if let Some(model) = model {
+        let in_ms = |line: Vec<(f64, f64)>| line.into_iter().map(|(x, s)| (x, s * 1000.0)).collect();
+        all.push((THEORY[0].to_owned(), in_ms(model.by_share(model.fair.by_size()))));
+        all.push((THEORY[1].to_owned(), in_ms(model.by_share(model.srpt.by_size()))));
+    }
+    let axis = Axis::new("requests, the smallest first", Unit::Number, Division::Share);
+    plot(&format!("Response time by size, {point}"), (axis, plots::latency("mean response time")), all)
+}
+
+/// Table 2 with its results: Figs 6 and 8.
+pub(in crate::experiment) fn setups(data: Data<'_>, plan: &Plan) -> Grid {
+    let names = [W1].into_iter().chain(planned(plan).iter().map(|setup| setup.name)).collect::<Vec<_>>();
+    let row = |name: &&str| {
+        let of = |variant, measure| plots::entry(data.measured(variant, name, measure));
+        let gain = data
+            .measured(FAIR, name, Measure::Response)
+            .zip(data.measured(SRPT, name, Measure::Response))
+            .map(|(fair, srpt)| fair.over(&srpt));
+        vec![
+            Entry::Text(if **name == *W1 { "A: baseline".to_owned() } else { (*name).to_owned() }),
+            of(FAIR, Measure::Response),
+            of(SRPT, Measure::Response),
+            plots::entry(gain),
+            of(FAIR, Measure::Largest),
+            of(SRPT, Measure::Largest),
+            of(FAIR, Measure::Incomplete),
+            of(SRPT, Measure::Incomplete),
+            of(FAIR, Measure::OpenMax),
+            of(SRPT, Measure::OpenMax),
+        ]
+    };
+    let columns = [
+        "setup",
+        "FAIR, mean ms",
+        "SRPT, mean ms",
+        "FAIR over SRPT",
+        "FAIR, largest 1 %, ms",
+        "SRPT, largest 1 %, ms",
+        "FAIR, incomplete",
+        "SRPT, incomplete",
+        "FAIR, most connections",
+        "SRPT, most connections",
+    ];
+    Grid {
+        title: "The setups of Table 2 on W1".to_owned(),
+        columns: columns.map(str::to_owned).to_vec(),
+        rows: names.iter().map(row).collect(),
+    }
+}

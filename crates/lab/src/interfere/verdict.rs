@@ -1,0 +1,364 @@
+//! The verdict on one server: whether its hot requests waited for the disk, or why that cannot be told.
+//!
+//! [`super::run`] calls it with the rounds of a server. A verdict rests on ratios paired by round: the same hot requests
+//! with cold ones and alone, seconds apart, on the same server process. Pure.
+
+use flash_kit::number::{figure, percent, time};
+use flash_load::measure::validity::{ACHIEVED_SHARE_MIN, BUSY_SHARE_MAX, FAILED_SHARE_MAX, LATE_LEAST_MS};
+use flash_load::measure::{Generator, Latency, Measures, per};
+
+use crate::interval::{Interval, ROUNDS_MIN};
+
+/// Failures that only mean that a request waited too long. Their latency counts, so they spoil no verdict.
+const WAITED: [&str; 2] = ["aborted", "unanswered"];
+/// A generator that took requests up later than this share of a percentile, at the same percentile, blurs it.
+const LATE_SHARE_MAX: f64 = 0.1;
+/// The most reasons that are printed.
+const REASONS_MAX: usize = 2;
+
+/// The most that cold requests may cost hot ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounds {
+    /// The p50 with cold requests over the p50 alone.
+    pub p50_ratio_max: f64,
+    /// The same for the p99.
+    pub p99_ratio_max: f64,
+}
+
+/// The phases of one round of one server.
+pub(super) struct Round<'a> {
+    pub(super) alone: &'a Measures,
+    pub(super) with_cold: &'a Measures,
+    pub(super) cold: &'a Measures,
+}
+
+/// The verdict on a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Cold requests cost the hot ones no more than the bounds allow.
+    Calm,
+    /// They cost more.
+    Waited,
+    /// The data are not good enough.
+    CannotTell,
+}
+
+/// A ratio of one percentile: with cold requests over alone.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Paired {
+    /// "p50" or "p99".
+    pub(super) name: &'static str,
+    /// The median of the rounds' ratios.
+    pub(super) ratio: f64,
+    /// The 95 % interval of the mean of their logarithms.
+    pub(super) interval: [f64; 2],
+    /// Alone and with cold requests, milliseconds, in the round that has the median ratio.
+    pub(super) pair_ms: [f64; 2],
+    max: f64,
+}
+
+/// A verdict and its reasons.
+pub(super) struct Judged {
+    pub(super) verdict: Verdict,
+    pub(super) words: String,
+    /// Empty where too few rounds are good.
+    pub(super) ratios: Vec<Paired>,
+}
+
+/// A percentile that is compared: its name, its value, the generator's lateness at the same percentile, and the bound.
+struct Point {
+    name: &'static str,
+    of: fn(&Latency) -> f64,
+    late: fn(&Generator) -> f64,
+    max: f64,
+}
+
+/// Judges the rounds of a server.
+pub(super) fn judge(rounds: &[Round<'_>], bounds: &Bounds) -> Judged {
+    let mut spoiled: Vec<String> = Vec::new();
+    let mut good = Vec::new();
+    for (number, round) in (1..).zip(rounds) {
+        match fault(round) {
+            Some(why) => spoiled.push(format!("round {number}: {why}")),
+            None => good.push(round),
+        }
+    }
+    if good.len() < ROUNDS_MIN {
+        let reasons = if spoiled.is_empty() { String::new() } else { format!(" ({})", shown(&spoiled)) };
+        let words = format!(
+            "cannot be told: {} of {} rounds are good, and a verdict needs {ROUNDS_MIN}{reasons}",
+            good.len(),
+            rounds.len()
+        );
+        return Judged { verdict: Verdict::CannotTell, words, ratios: Vec::new() };
+    }
+    let points = [
+        Point { name: "p50", of: |of| of.p50_ms, late: |of| of.late_p50_ms, max: bounds.p50_ratio_max },
+        Point { name: "p99", of: |of| of.p99_ms, late: |of| of.late_p99_ms, max: bounds.p99_ratio_max },
+    ];
+    let (mut ratios, mut untold) = (Vec::new(), Vec::new());
+    for point in &points {
+        // Each percentile stands on its own: a generator that one request in 100 waits for does not move the median. A
+        // late generator does not spoil a wait far longer than its lateness: the verdict would be the same without it.
+        let is_late = |round: &&&Round<'_>| point.late_ms(round).is_some();
+        let is_excused = good.iter().filter(is_late).all(|round| point.is_clear(round));
+        let in_time: Vec<&Round<'_>> =
+            good.iter().filter(|round| is_excused || point.late_ms(round).is_none()).copied().collect();
+        if in_time.len() < ROUNDS_MIN {
+            let late_ms = good.iter().filter_map(|round| point.late_ms(round)).fold(0.0, f64::max);
+            let (late, of) = (good.len() - in_time.len(), good.len());
+            untold.push(format!(
+                "{}: the load generator was late in {late} of {of} rounds, by up to {} at its {}",
+                point.name,
+                time(late_ms),
+                point.name
+            ));
+        } else {
+            ratios.push(paired(point, &in_time));
+        }
+    }
+    let left_out = match spoiled.len() {
+        0 => String::new(),
+        count => format!("; {count} of {} rounds left out ({})", rounds.len(), shown(&spoiled)),
+    };
+    let (verdict, words) = said(&ratios, &untold);
+    Judged { verdict, words: words + &left_out, ratios }
+}
+
+impl Point {
+    /// How late the generator was at this percentile, if that blurs the percentile of a phase; milliseconds.
+    fn late_ms(&self, round: &Round<'_>) -> Option<f64> {
+        [round.alone, round.with_cold].into_iter().find_map(|hot| {
+            let late_ms = (self.late)(&hot.generator);
+            let late_max_ms = ((self.of)(&hot.latency) * LATE_SHARE_MAX).max(LATE_LEAST_MS);
+            (late_ms > late_max_ms).then_some(late_ms)
+        })
+    }
+
+    /// Whether the hot requests of a round waited longer than the bound allows, however late the generator was.
+    fn is_clear(&self, round: &Round<'_>) -> bool {
+        let Round { alone, with_cold, .. } = round;
+        let least_ms = (self.of)(&with_cold.latency) - (self.late)(&with_cold.generator);
+        least_ms > (self.of)(&alone.latency) * self.max
+    }
+}
+
+/// The first reasons, and how many more there are.
+fn shown(reasons: &[String]) -> String {
+    let more = reasons.len().saturating_sub(REASONS_MAX);
+    let list = reasons[..reasons.len() - more].join("; ");
+    if more == 0 { list } else { format!("{list}; and {more} more") }
+}
+
+/// The verdict of these ratios and of the percentiles that cannot be told, in words.
+fn said(ratios: &[Paired], untold: &[String]) -> (Verdict, String) {
+    let list = |chosen: Vec<&Paired>| chosen.into_iter().map(Paired::words).collect::<Vec<_>>().join(", ");
+    let above: Vec<&Paired> = ratios.iter().filter(|ratio| ratio.interval[0] > ratio.max).collect();
+    if !above.is_empty() {
+        return (Verdict::Waited, format!("hot requests waited for the disk: {}", list(above)));
+    }
+    let (unclear, calm): (Vec<&Paired>, Vec<&Paired>) =
+        ratios.iter().partition(|ratio| ratio.interval[1] > ratio.max);
+    if unclear.is_empty() && untold.is_empty() {
+        return (Verdict::Calm, format!("hot requests did not wait for the disk: {}", list(calm)));
+    }
+    let mut reasons = untold.to_vec();
+    if !unclear.is_empty() {
+        reasons.push(format!("the rounds differ too much: {}", list(unclear)));
+    }
+    let kept =
+        if calm.is_empty() { String::new() } else { format!("; they did not wait by their {}", list(calm)) };
+    let words = format!(
+        "cannot be told: {}{kept}; use more or longer rounds, or a quieter machine",
+        reasons.join("; ")
+    );
+    (Verdict::CannotTell, words)
+}
+
+impl Paired {
+    /// "p99 1.4 ms alone, 2,259 ms with cold requests (1,600 times, 1,400 to 1,800; at most 1.50 allowed)".
+    fn words(&self) -> String {
+        let [alone_ms, with_cold_ms] = self.pair_ms;
+        let [low, high] = self.interval;
+        format!(
+            "{} {} alone, {} with cold requests ({} times, 95 % interval {} to {}; at most {} allowed)",
+            self.name,
+            time(alone_ms),
+            time(with_cold_ms),
+            figure(self.ratio),
+            figure(low),
+            figure(high),
+            figure(self.max)
+        )
+    }
+}
+
+/// Why a round is no ground for a verdict, apart from a late generator; none for a good one.
+fn fault(round: &Round<'_>) -> Option<String> {
+    let Round { alone, with_cold, cold } = round;
+    let achieved = per(alone.answered_per_s, alone.asked_per_s.unwrap_or(0.0));
+    // Arrivals are random: answers are compared with actual arrivals, not with the plan.
+    let arrived_per_s = per(alone.counts.asked as f64, alone.duration_s);
+    let kept_up = per(alone.answered_per_s, arrived_per_s).max(achieved);
+    if kept_up < ACHIEVED_SHARE_MIN {
+        return Some(format!(
+            "overloaded: of the hot requests alone {} were answered in time, ask for fewer",
+            percent(kept_up)
+        ));
+    }
+    if let Some(why) = [alone, with_cold].into_iter().find_map(|hot| failures(hot).or_else(|| busy(hot))) {
+        return Some(why);
+    }
+    if cold.counts.answered == 0 {
+        return Some("no cold request was answered".to_owned());
+    }
+    [alone, with_cold]
+        .into_iter()
+        .find_map(|hot| hot.ended_early.as_ref())
+        .map(|early| format!("ended early: {early}"))
+}
+
+fn failures(hot: &Measures) -> Option<String> {
+    let counted = hot.counts.failed.iter().filter(|(kind, _)| !WAITED.contains(&kind.as_str()));
+    let kinds: Vec<(&String, &u64)> = counted.collect();
+    let share = per(kinds.iter().map(|(_, count)| **count).sum::<u64>() as f64, hot.counts.asked as f64);
+    let list = || kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect::<Vec<_>>().join(", ");
+    (share > FAILED_SHARE_MAX).then(|| format!("{} of the hot requests failed: {}", percent(share), list()))
+}
+
+/// A generator without a reserve for the next burst.
+fn busy(hot: &Measures) -> Option<String> {
+    let share = hot.generator.busy_share;
+    (share > BUSY_SHARE_MAX).then(|| format!("the load generator was busy {} of the time", percent(share)))
+}
+
+/// The ratios of a percentile over these rounds.
+fn paired(point: &Point, rounds: &[&Round<'_>]) -> Paired {
+    let &Point { name, of, max, .. } = point;
+    let mut pairs: Vec<[f64; 2]> =
+        rounds.iter().map(|round| [of(&round.alone.latency), of(&round.with_cold.latency)]).collect();
+    let ratio = |pair: &[f64; 2]| per(pair[1], pair[0]);
+    pairs.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+    let pair_ms = pairs[(pairs.len() - 1) / 2];
+    let ratios: Vec<f64> = pairs.iter().map(ratio).collect();
+    // Without an interval, as for a latency of 0, any ratio is possible.
+    let interval = Interval::of_ratios(&ratios).map_or([0.0, f64::INFINITY], |found| [found.low, found.high]);
+    Paired { name, ratio: ratio(&pair_ms), interval, pair_ms, max }
+}
+
+#[cfg(test)]
+mod tests {
+    use flash_load::measure::{PhaseFacts, measures};
+    use flash_load::record::{Outcome, Record};
+
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { p50_ratio_max: 1.1, p99_ratio_max: 1.5 };
+
+    /// A phase of 100 requests in a second, each answered after this many microseconds.
+    fn phase(latency_us: u64) -> Measures {
+        let record = |number: u64| Record {
+            intended_ns: number * 9_000_000,
+            begun_ns: number * 9_000_000,
+            connected_ns: number * 9_000_000,
+            first_byte_ns: number * 9_000_000,
+            last_byte_ns: number * 9_000_000 + latency_us * 1000,
+            body_bytes: 1,
+            path_id: 0,
+            status: 200,
+            outcome: Outcome::Answered,
+            flags: 0,
+            tries: 1,
+            thread: 0,
+        };
+        let facts =
+            PhaseFacts { duration_ns: 1_000_000_000, asked_per_s: Some(100.0), ..PhaseFacts::default() };
+        measures(&(0..100).map(record).collect::<Vec<_>>(), &facts)
+    }
+
+    /// The verdict on rounds with these latencies, alone and with cold requests.
+    fn judged(rounds: &[(u64, u64)], spoil: fn(&mut [Measures; 3])) -> Judged {
+        let mut phases: Vec<[Measures; 3]> =
+            rounds.iter().map(|(alone, with_cold)| [phase(*alone), phase(*with_cold), phase(9)]).collect();
+        phases.iter_mut().take(1).for_each(spoil);
+        let rounds: Vec<Round<'_>> =
+            phases.iter().map(|[alone, with_cold, cold]| Round { alone, with_cold, cold }).collect();
+        judge(&rounds, &BOUNDS)
+    }
+
+    #[test]
+    fn equal_rounds_are_calm_and_blocked_ones_waited() {
+        let calm = judged(&[(1000, 1010), (1000, 990), (1010, 1000), (1000, 1000), (1000, 1020)], |_| ());
+        assert_eq!(calm.verdict, Verdict::Calm, "{}", calm.words);
+        assert!(
+            calm.words.starts_with("hot requests did not wait for the disk: p50 1.00 ms alone"),
+            "{}",
+            calm.words
+        );
+        let waited = judged(&[(1400, 2_259_000); 5], |_| ());
+        assert_eq!(waited.verdict, Verdict::Waited);
+        assert!(
+            waited.words.contains("p99 1.40 ms alone, 2.26 s with cold requests (1,614 times"),
+            "{}",
+            waited.words
+        );
+        assert_eq!(waited.ratios[1].pair_ms, [1.4, 2259.0]);
+    }
+
+    #[test]
+    fn rounds_that_differ_too_much_allow_no_verdict() {
+        let found = judged(&[(1000, 1000), (1000, 3000), (1000, 900), (1000, 800), (1000, 2500)], |_| ());
+        assert_eq!(found.verdict, Verdict::CannotTell);
+        assert!(found.words.contains("differ too much"), "{}", found.words);
+    }
+
+    #[test]
+    fn a_spoiled_round_does_not_count() {
+        type Spoil = fn(&mut [Measures; 3]);
+        let spoils: [(Spoil, &str); 5] = [
+            (|phases| phases[0].answered_per_s = 90.0, "overloaded"),
+            (|phases| _ = phases[1].counts.failed.insert("reset".to_owned(), 1), "1 reset"),
+            (|phases| phases[2].counts.answered = 0, "no cold request was answered"),
+            (|phases| phases[0].generator.busy_share = 0.96, "busy"),
+            (|phases| phases[0].ended_early = Some("signal".to_owned()), "ended early"),
+        ];
+        for (spoil, word) in spoils {
+            let found = judged(&[(1000, 1000); 5], spoil);
+            assert_eq!(found.verdict, Verdict::CannotTell, "{word}");
+            assert!(
+                found.words.contains("4 of 5 rounds are good") && found.words.contains(word),
+                "{}",
+                found.words
+            );
+            let found = judged(&[(1000, 1000); 6], spoil);
+            assert_eq!(found.verdict, Verdict::Calm, "{word}");
+            assert!(found.words.contains("1 of 6 rounds left out (round 1:"), "{}", found.words);
+        }
+    }
+
+    #[test]
+    fn a_late_generator_spoils_the_percentile_that_it_was_late_at() {
+        let found = judged(&[(1000, 1000); 5], |phases| phases[1].generator.late_p99_ms = 0.2);
+        assert_eq!(found.verdict, Verdict::CannotTell);
+        let words = "p99: the load generator was late in 1 of 5 rounds, by up to 0.200 ms at its p99; they did not wait by \
+                     their p50";
+        assert!(found.words.contains(words), "{}", found.words);
+        assert_eq!(found.ratios.iter().map(|ratio| ratio.name).collect::<Vec<_>>(), ["p50"]);
+        let found = judged(&[(1000, 1000); 6], |phases| phases[1].generator.late_p99_ms = 0.2);
+        assert_eq!(found.verdict, Verdict::Calm, "{}", found.words);
+        let found = judged(&[(1000, 1000); 5], |phases| phases[1].generator.late_p50_ms = 0.2);
+        assert!(found.words.contains("p50: the load generator was late"), "{}", found.words);
+        // Lateness that cannot have made the wait does not spoil it.
+        let late: fn(&mut [Measures; 3]) = |phases| {
+            let generator = &mut phases[1].generator;
+            (generator.late_p50_ms, generator.late_p99_ms) = (100.0, 100.0);
+        };
+        assert_eq!(judged(&[(1000, 900_000); 5], late).verdict, Verdict::Waited);
+        assert_eq!(judged(&[(1000, 100_000); 5], late).verdict, Verdict::CannotTell);
+        // A request that waits until the end of the run is the finding, and no fault of the data.
+        let found = judged(&[(1000, 900_000); 5], |phases| {
+            phases[1].counts.failed.insert("unanswered".to_owned(), 50);
+        });
+        assert_eq!(found.verdict, Verdict::Waited);
+    }
+}

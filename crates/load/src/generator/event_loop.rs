@@ -1,0 +1,269 @@
+//! The loop of one thread that starts requests on time and takes their answers.
+//!
+//! [`super::run`] makes one for each thread. While arrivals of an open loop are near it polls without
+//! sleeping, since a sleeping thread wakes late by more than a hot answer takes: give it a core of
+//! its own. After each receive of at most [`BUFFER_BYTES`] it looks at the clock again, so a long
+//! answer does not delay an arrival.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use flash_prompt::clock;
+use flash_prompt::epoll::{Epoll, Ready};
+
+use super::collect::{Outbox, Shared};
+use super::loop_io::Io;
+use super::pool::Pool;
+use super::stream::Flow;
+use super::timers::Timers;
+use super::{STOPPED_DRAIN_NS, Stream, StreamRan};
+use crate::record::OPEN_STEP_NS;
+
+/// Descriptors taken from one epoll call.
+const EVENTS_MAX: usize = 512;
+/// Bytes of one receive: some 15 µs of copying.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// It polls when an arrival is nearer than this, or when something happened so lately.
+const POLL_NS: u64 = 1_000_000;
+/// The longest sleep: so soon it learns that it is to stop.
+const SLEEP_MAX_NS: u64 = 20_000_000;
+
+/// So long after the end of the phase what was due before it is still started, if the drain allows less.
+const LATE_START_MAX_NS: u64 = 1_000_000_000;
+/// The most looks at the open connections: a day of them.
+const OPEN_MAX: u64 = 86_400_000_000_000 / OPEN_STEP_NS;
+/// Waiting for events that takes longer than this was sleeping.
+const CALL_NS: u64 = 5_000;
+
+/// The loop, its flows, and its buffers.
+pub(crate) struct Generator<'a> {
+    io: Io<'a>,
+    flows: Vec<Flow>,
+    events: Vec<Ready>,
+    /// Tokens of connections that have something to receive.
+    ready: VecDeque<u64>,
+    /// How many of them get a turn before new events are taken.
+    turns_left: usize,
+    buffer: Vec<u8>,
+    /// The time of the last look at the clock at the head of the loop, and whether nothing was to
+    /// do since; all such time together.
+    looked_ns: u64,
+    in_vain: bool,
+    idle_ns: u64,
+    /// When something was last done.
+    done_ns: u64,
+    /// Looks at the open connections so far.
+    open_looks: u64,
+}
+
+/// The results of a generator.
+pub(crate) struct Ended {
+    pub(crate) streams: Vec<StreamRan>,
+    pub(crate) duration_ns: u64,
+    pub(crate) drain_ns: u64,
+    /// How long there was something to do while requests were started.
+    pub(crate) busy_ns: u64,
+}
+
+impl<'a> Generator<'a> {
+    /// Makes a flow for each stream.
+    ///
+    /// Errors: those of `epoll_create`.
+    pub(crate) fn new(
+        thread: u8,
+        streams: Vec<Stream>,
+        shared: &'a Shared,
+        outbox: Outbox,
+    ) -> io::Result<Self> {
+        let flows =
+            streams.into_iter().enumerate().map(|(number, stream)| Flow::new(number as u8, stream)).collect();
+        Ok(Self {
+            io: Io { epoll: Epoll::new(EVENTS_MAX)?, timers: Timers::new(), outbox, shared, thread },
+            flows,
+            events: Vec::with_capacity(EVENTS_MAX),
+            ready: VecDeque::new(),
+            turns_left: 0,
+            buffer: vec![0; BUFFER_BYTES],
+            looked_ns: 0,
+            in_vain: false,
+            idle_ns: 0,
+            done_ns: 0,
+            open_looks: 0,
+        })
+    }
+
+    /// Lets the phase run to its end, waits for the last answers and gives up on the rest.
+    ///
+    /// Errors: those of `epoll_pwait2`.
+    pub(crate) fn run(mut self) -> io::Result<Ended> {
+        let early_ns = self.io.shared.start_ns.saturating_sub(clock::monotonic_ns());
+        std::thread::sleep(Duration::from_nanos(early_ns));
+        for flow in &mut self.flows {
+            flow.start(&mut self.io);
+        }
+        let duration_ns = self.start_all()?;
+        let busy_ns = duration_ns.saturating_sub(self.idle_ns);
+        for flow in &mut self.flows {
+            flow.close();
+        }
+        let end_ns = self.drain(duration_ns)?;
+        let streams = self.flows.iter_mut().map(|flow| flow.finish_all(&mut self.io, end_ns)).collect();
+        self.io.outbox.flush();
+        Ok(Ended { streams, duration_ns, drain_ns: end_ns - duration_ns, busy_ns })
+    }
+
+    /// Starts requests until the end of the phase; gives when that was.
+    fn start_all(&mut self) -> io::Result<u64> {
+        let shared = self.io.shared;
+        let phase = shared.phase;
+        loop {
+            let now_ns = self.look();
+            if self.is_stopped() {
+                return Ok(now_ns);
+            }
+            let woken = self.wake_due(now_ns);
+            let mut started = 0;
+            for flow in &mut self.flows {
+                started += flow.start_due(&mut self.io, now_ns);
+            }
+            // A request due before the end starts even if the end has passed, unless that takes too long.
+            if started == 0 && (now_ns >= phase.duration_ns || self.flows.iter().all(Flow::is_over)) {
+                return Ok(now_ns);
+            }
+            if now_ns >= phase.duration_ns.saturating_add(phase.drain_max_ns.max(LATE_START_MAX_NS)) {
+                shared.end_early(|| {
+                    "the generator was too slow to start all requests: lower the rate or use more threads"
+                        .into()
+                });
+                return Ok(now_ns);
+            }
+            self.receive_some(phase.duration_ns, started > 0, woken)?;
+        }
+    }
+
+    /// Waits for the last answers; gives when that ended.
+    fn drain(&mut self, begin_ns: u64) -> io::Result<u64> {
+        let mut end_ns = begin_ns.saturating_add(self.io.shared.phase.drain_max_ns);
+        let mut stopped = false;
+        loop {
+            let now_ns = self.look();
+            if !stopped && self.is_stopped() {
+                stopped = true;
+                end_ns = end_ns.min(now_ns.saturating_add(STOPPED_DRAIN_NS));
+            }
+            if now_ns >= end_ns || self.flows.iter().all(|flow| flow.outstanding() == 0) {
+                return Ok(now_ns);
+            }
+            let woken = self.wake_due(now_ns);
+            for flow in &mut self.flows {
+                flow.start_due(&mut self.io, now_ns);
+            }
+            self.receive_some(end_ns, false, woken)?;
+        }
+    }
+
+    /// Reads the clock, and counts the time since the last look as idle if that was in vain.
+    fn look(&mut self) -> u64 {
+        let now_ns = self.io.now_ns();
+        if self.in_vain {
+            self.idle_ns += now_ns - self.looked_ns;
+        }
+        self.looked_ns = now_ns;
+        // Those that were missed have the connections of now.
+        while self.open_looks * OPEN_STEP_NS <= now_ns && self.open_looks < OPEN_MAX {
+            self.open_looks += 1;
+            self.flows.iter_mut().for_each(Flow::note_open);
+        }
+        now_ns
+    }
+
+    fn is_stopped(&self) -> bool {
+        let shared = self.io.shared;
+        if shared.stop.is_set() {
+            shared.end_early(|| "stopped".to_owned());
+        }
+        shared.ending.load(Ordering::Relaxed)
+    }
+
+    /// Deals with the timers that are due; gives whether there were any.
+    fn wake_due(&mut self, now_ns: u64) -> bool {
+        let mut woken = false;
+        while let Some(timer) = self.io.timers.take_due(now_ns) {
+            woken = true;
+            if self.flows[Pool::number_of(timer.token)].wake(timer, &mut self.io, now_ns) {
+                self.ready.push_back(timer.token);
+            }
+        }
+        let flows = &mut self.flows;
+        self.io.timers.tidy(|timer| flows[Pool::number_of(timer.token)].concerns(timer));
+        woken
+    }
+
+    /// Takes new events when the earlier ones had their turn, then receives once. Sleeps for events
+    /// unless something has `begun`.
+    fn receive_some(&mut self, end_ns: u64, begun: bool, woken: bool) -> io::Result<()> {
+        let busy = begun || !self.ready.is_empty();
+        let (mut came, mut slept) = (false, false);
+        if self.turns_left == 0 {
+            (came, slept) = self.take_events(end_ns, !busy)?;
+            self.turns_left = self.ready.len();
+        }
+        if let Some(token) = self.ready.pop_front() {
+            self.turns_left = self.turns_left.saturating_sub(1);
+            let flow = &mut self.flows[Pool::number_of(token)];
+            if flow.turn(token, &mut self.buffer, &mut self.io) {
+                self.ready.push_back(token);
+            }
+        }
+        let busy = busy || came || woken;
+        self.in_vain = !busy && !slept;
+        if busy {
+            self.done_ns = self.looked_ns;
+        }
+        Ok(())
+    }
+
+    /// Takes the events that are there, or sleeps for them if it may and nothing is near. Gives
+    /// whether there were any, and whether the time was counted as idle here.
+    fn take_events(&mut self, end_ns: u64, may_sleep: bool) -> io::Result<(bool, bool)> {
+        let before_ns = self.io.now_ns();
+        let sleep_ns = if may_sleep { self.sleep_ns(before_ns, end_ns) } else { 0 };
+        self.events.clear();
+        self.events.extend(self.io.epoll.wait_ns(sleep_ns)?);
+        if self.events.is_empty() && sleep_ns == 0 {
+            return Ok((false, false));
+        }
+        let now_ns = self.io.now_ns();
+        let slept = sleep_ns > 0 && now_ns - before_ns > CALL_NS;
+        if slept {
+            self.idle_ns += now_ns - before_ns;
+        }
+        for &event in &self.events {
+            if self.flows[Pool::number_of(event.token)].note(event, &mut self.io, now_ns) {
+                self.ready.push_back(event.token);
+            }
+        }
+        Ok((!self.events.is_empty(), slept))
+    }
+
+    /// How long nothing will have to be done, if no answer comes.
+    fn sleep_ns(&self, now_ns: u64, end_ns: u64) -> u64 {
+        let arrival_ns = self.flows.iter().filter_map(|flow| flow.next_due_ns(end_ns)).min();
+        let timer_ns = self.io.timers.next_due_ns();
+        let mut until_ns = end_ns.min(now_ns + SLEEP_MAX_NS).min(timer_ns.unwrap_or(u64::MAX));
+        if self.flows.iter().any(Flow::is_open_loop) {
+            // A fast answer is not to be measured by how long waking takes.
+            let lately = now_ns - self.done_ns < POLL_NS;
+            if lately && self.flows.iter().any(|flow| flow.outstanding() > 0) {
+                return 0;
+            }
+            until_ns = until_ns.min(arrival_ns.unwrap_or(u64::MAX).saturating_sub(POLL_NS));
+            if let (true, Some(timer_ns)) = (self.flows.iter().any(Flow::has_thinking_users), timer_ns) {
+                until_ns = until_ns.min(timer_ns.saturating_sub(POLL_NS));
+            }
+        }
+        until_ns.saturating_sub(now_ns)
+    }
+}

@@ -1,0 +1,27 @@
+//! The state that a generator's flows share: the poller, the timers, the way out for records, the clock.
+//!
+//! The event loop owns it and lends it to a flow with each call.
+
+use flash_prompt::clock;
+use flash_prompt::epoll::Epoll;
+
+use super::collect::{Outbox, Shared};
+use super::timers::Timers;
+
+/// The state that all flows of a generator share.
+pub(crate) struct Io<'a> {
+    pub(crate) epoll: Epoll,
+    pub(crate) timers: Timers,
+    pub(crate) outbox: Outbox,
+    pub(crate) shared: &'a Shared,
+    /// The generator's number.
+    pub(crate) thread: u8,
+}
+
+impl Io<'_> {
+    /// Nanoseconds since the start of the phase.
+    #[inline]
+    pub(crate) fn now_ns(&self) -> u64 {
+        clock::monotonic_ns().saturating_sub(self.shared.start_ns)
+    }
+}

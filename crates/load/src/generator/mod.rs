@@ -1,0 +1,280 @@
+//! Driving a server: streams of requests in open and closed loops, and a record of each request.
+//!
+//! The commands that generate load call [`run`] with streams and get records, which other modules evaluate. In an open loop an arrival never waits for a reply and its latency counts
+//! from when it was meant to start, so a server that stalls can't hide it by slowing its own clients.
+//! System calls only through `flash_prompt` and `flash_waiting`.
+//!
+//! A run has threads, a thread has a generator with a flow for each stream. Failures are counted like this:
+//!
+//! * A request that a user gives up (`abort_after_ns`) is tried again `retries_max` times, over another connection; its
+//!   record is that of the last try, its latency counts from the first intended start.
+//! * A request on a connection that the server had closed while it was idle is sent again unseen:
+//!   neither a failure nor a try, but counted.
+//! * A request for which no connection can be made fails at once: refused, or a local limit.
+//! * A request without a whole answer at the end of the run is unanswered, with the time that it waited.
+//!
+//! A client that closes a connection first leaves its port in TIME-WAIT for a minute. Loads of
+//! loopback spread their connections over [`SOURCES`] addresses of it, so that Linux finds free ports
+//! without a search; other targets have the ports
+//! of one address, and `EADDRNOTAVAIL` shows as a local limit.
+
+mod chunked;
+mod client;
+mod collect;
+mod connection;
+mod event_loop;
+mod loop_io;
+mod pool;
+mod request;
+mod response;
+mod slow_reader;
+mod stream;
+mod timers;
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+
+use flash_prompt::clock;
+
+use crate::record::{OpenConnections, Record};
+use crate::target::Target;
+use crate::workload::{Catalogue, Demand};
+use collect::{Outbox, Shared, collect};
+use event_loop::Generator;
+use flash_kit::{Error, Result, Stop};
+
+/// The most requests of a run: they are kept in memory, 64 bytes each.
+pub const RECORDS_MAX: u64 = 32_000_000;
+/// The most requests of a stream that wait for a connection, on one thread. A server that is so far
+/// behind does not catch up, and the run ends early.
+pub const WAITING_MAX: usize = 1_000_000;
+/// The most threads: records have a byte for the number.
+pub const THREADS_MAX: usize = 256;
+/// The most streams of a thread.
+pub const STREAMS_MAX: usize = 256;
+/// The most clients of a closed loop on one thread.
+pub const CLIENTS_MAX: u32 = 1_000_000;
+/// Addresses of loopback that connections come from: 127.0.0.1 and those that follow.
+pub const SOURCES: u8 = 16;
+/// How long the last answers are waited for when a run was stopped.
+pub const STOPPED_DRAIN_NS: u64 = 1_000_000_000;
+/// From making the threads to the start of the phase.
+const START_NS_PER_THREAD: u64 = 1_000_000;
+
+/// How the requests of a stream are paced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// They start when the demand says, whatever the answers do; users of a partly-open demand come back when it says.
+    Open,
+    /// Clients, each on a connection of its own: each asks `think_ns` after its answer. One
+    /// whose request failed waits 10 ms, doubled with each failure in a row up to 1.28 s.
+    Closed {
+        /// Clients on this thread.
+        clients: u32,
+        /// Nanoseconds from an answer to the next request.
+        think_ns: u64,
+    },
+}
+
+/// The settings of a stream of requests.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The server.
+    pub target: Target,
+    /// The files that the demand's numbers stand for.
+    pub catalogue: Arc<Catalogue>,
+    /// Compare every byte with [`Catalogue::content_matches`].
+    pub verify: bool,
+    /// The most connections at once in an open loop, per thread and stream. An arrival that finds
+    /// none waits with its clock running.
+    pub connections_max: usize,
+    /// After this many requests the client closes the connection; 1 opens a connection for each request.
+    pub requests_per_connection: Option<u32>,
+    /// How long a user waits for each try.
+    pub abort_after_ns: Option<u64>,
+    /// How often it tries again.
+    pub retries_max: u8,
+    /// A slow reader: from the first byte of an answer on, a body of n bytes takes n over this.
+    pub read_bytes_per_s: Option<u64>,
+}
+
+/// A stream of requests of one thread.
+pub struct Stream {
+    /// Its settings.
+    pub setup: Setup,
+    /// Which files are requested, and in an open loop when.
+    pub demand: Box<dyn Demand>,
+    /// How it is paced.
+    pub pace: Pace,
+}
+
+/// How long a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// How long requests start; less if all demands end.
+    pub duration_ns: u64,
+    /// How long to wait for the last answers then, at most.
+    pub drain_max_ns: u64,
+}
+
+/// Receives the records while a run goes on.
+pub trait Keep: Send + Sync {
+    /// Takes some records of a stream. Called by one thread at a time, which is none of the
+    /// generator's: it may wait for a disk.
+    fn keep(&self, stream: usize, records: &[Record]);
+}
+
+/// The results of a run.
+#[derive(Debug)]
+pub struct Ran {
+    /// In the order of each thread's streams.
+    pub streams: Vec<StreamRan>,
+    /// How long requests started, really.
+    pub duration_ns: u64,
+    /// How long the last answers then took, or were waited for.
+    pub drain_ns: u64,
+    /// The share of the time in which requests started, in which the busiest thread had something to do.
+    pub busy_share: f64,
+    /// Threads.
+    pub threads: u32,
+    /// Why it ended before its time, if it did.
+    pub ended_early: Option<String>,
+    /// Why the first connection failed that this machine's limits did not allow, if any.
+    pub local_limit: Option<String>,
+}
+
+/// The results of one stream on all threads.
+#[derive(Debug, Default)]
+pub struct StreamRan {
+    /// Every request once, in the order in which they ended, roughly.
+    pub records: Vec<Record>,
+    /// Connections established.
+    pub connections: u64,
+    /// Requests sent again, after an abort or on a connection that the server had closed.
+    pub retried: u64,
+    /// The totals of each client of a closed loop.
+    pub clients: Vec<ClientTotals>,
+    /// The open connections of all threads, every [`crate::record::OPEN_STEP_NS`] from the start of the phase to the end of
+    /// the drain.
+    pub open: Vec<OpenConnections>,
+}
+
+/// The totals of one client of a closed loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientTotals {
+    /// Bytes of the bodies of proper answers.
+    pub body_bytes: u64,
+    /// Proper answers.
+    pub answered: u64,
+    /// The rest.
+    pub failed: u64,
+    /// How long it had a request under way.
+    pub active_ns: u64,
+}
+
+/// Runs the streams: `threads[i]` are those of thread i, stream k of all threads belong together.
+///
+/// Errors: usage, for streams beyond the bounds above or unlike on threads; run, when the system gives
+/// no thread or no epoll. Nothing that a server does is an error.
+pub fn run(threads: Vec<Vec<Stream>>, phase: &Phase, stop: &Stop, keep: Option<&dyn Keep>) -> Result<Ran> {
+    let streams = threads.first().map_or(0, Vec::len);
+    check(&threads, streams)?;
+    // A descriptor short shows as a local limit.
+    let _ = flash_waiting::process::raise_descriptor_limit();
+    let count = threads.len() as u32;
+    let shared = Shared {
+        start_ns: clock::monotonic_ns() + START_NS_PER_THREAD * u64::from(count),
+        phase: *phase,
+        stop: stop.clone(),
+        asked: AtomicU64::new(0),
+        ending: AtomicBool::new(false),
+        ended_early: Mutex::new(None),
+        local_limit: Mutex::new(None),
+    };
+    let (sender, receiver) = mpsc::channel();
+    let (ended, records) = thread::scope(|scope| {
+        let collector = scope.spawn(move || collect(&receiver, streams, keep));
+        let mut handles = Vec::new();
+        for (number, streams) in threads.into_iter().enumerate() {
+            let (shared, outbox) = (&shared, Outbox::new(sender.clone()));
+            let work = move || Generator::new(number as u8, streams, shared, outbox)?.run();
+            match thread::Builder::new().spawn_scoped(scope, work) {
+                Ok(handle) => handles.push(handle),
+                Err(why) => {
+                    drop(sender);
+                    shared.ending.store(true, Ordering::Relaxed);
+                    return Err(Error::run(format!("cannot start a thread: {why}; use fewer")));
+                }
+            }
+        }
+        drop(sender);
+        let ended: Vec<_> = handles.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        Ok((ended, collector.join()))
+    })?;
+    let broken = |_| Error::run("a thread of the load broke off: a fault of Flash, please report it");
+    let mut streams: Vec<StreamRan> = (records.map_err(broken)?.into_iter())
+        .map(|records| StreamRan { records, ..StreamRan::default() })
+        .collect();
+    let (mut duration_ns, mut drain_ns, mut busy_ns) = (0, 0, 0);
+    for ended in ended {
+        let ended = ended.map_err(broken)?.map_err(|why| wait_failed(&why))?;
+        duration_ns = duration_ns.max(ended.duration_ns);
+        drain_ns = drain_ns.max(ended.drain_ns);
+        busy_ns = busy_ns.max(ended.busy_ns);
+        for (all, one) in streams.iter_mut().zip(ended.streams) {
+            all.connections += one.connections;
+            all.retried += one.retried;
+            all.clients.extend(one.clients);
+            if all.open.len() < one.open.len() {
+                all.open.resize(one.open.len(), OpenConnections::default());
+            }
+            for (all, one) in all.open.iter_mut().zip(one.open) {
+                all.established += one.established;
+                all.connecting += one.connecting;
+            }
+        }
+    }
+    let busy_share = busy_ns as f64 / duration_ns.max(1) as f64;
+    let said = |text: Mutex<_>| text.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (ended_early, local_limit) = (said(shared.ended_early), said(shared.local_limit));
+    Ok(Ran { streams, duration_ns, drain_ns, busy_share, threads: count, ended_early, local_limit })
+}
+
+fn wait_failed(why: &io::Error) -> Error {
+    Error::run(format!("cannot wait for answers by epoll: {why}; the load needs Linux 5.11 or later"))
+}
+
+/// Refuses what a run has no room for.
+fn check(threads: &[Vec<Stream>], streams: usize) -> Result<()> {
+    let refuse = |text: String| Err(Error::usage(text));
+    if threads.is_empty() || threads.len() > THREADS_MAX {
+        return refuse(format!("{} threads: there must be 1 to {THREADS_MAX}", threads.len()));
+    }
+    if streams == 0 || streams > STREAMS_MAX || threads.iter().any(|thread| thread.len() != streams) {
+        return refuse(format!("every thread must have the same streams, 1 to {STREAMS_MAX}"));
+    }
+    for stream in threads.iter().flatten() {
+        if matches!(stream.pace, Pace::Closed { clients, .. } if clients > CLIENTS_MAX) {
+            return refuse(format!("more than {CLIENTS_MAX} clients on a thread: use fewer"));
+        }
+        let setup = &stream.setup;
+        let zero = [
+            setup.read_bytes_per_s == Some(0),
+            setup.requests_per_connection == Some(0),
+            setup.abort_after_ns == Some(0),
+            setup.connections_max == 0,
+        ];
+        if zero.contains(&true) {
+            return refuse(
+                "a pace, patience, number of connections or of requests on one of 0: give more".to_owned(),
+            );
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "generator_tests.rs"]
+mod tests;

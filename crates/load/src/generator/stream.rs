@@ -1,0 +1,469 @@
+//! The requests of one stream on one thread, from their start to their record.
+//!
+//! The generator tells it the time, events and timers. In an open loop an arrival that finds no
+//! free connection opens another; when none may be opened it waits here, with its clock running. A user who comes back
+//! ([`Demand::returns_ns`]) is an arrival like any other. In a closed loop each client has a connection of its own.
+
+mod ends;
+
+use std::collections::VecDeque;
+use std::io;
+
+use flash_prompt::epoll::Ready;
+
+use super::client::Client;
+use super::connection::Step;
+use super::loop_io::Io;
+use super::pool::Pool;
+use super::request::{NOBODY, Request, Wire};
+use super::slow_reader::{piece_bytes, time_ns};
+use super::timers::{Timer, Wake};
+use super::{Pace, Setup, Stream, StreamRan, WAITING_MAX};
+use crate::record::{NEVER_NS, OpenConnections, Outcome, QUEUED, REUSED};
+use crate::workload::{Ask, Demand};
+
+/// Arrivals taken before answers are looked at again.
+const ARRIVALS_PER_TURN: usize = 32;
+/// From the start of one client to that of the next: all at once would overflow the server's backlog.
+const CLIENT_START_GAP_NS: u64 = 20_000;
+
+/// A stream at work.
+pub(crate) struct Flow {
+    number: u8,
+    setup: Setup,
+    demand: Box<dyn Demand>,
+    pace: Pace,
+    wire: Wire,
+    pool: Pool,
+    /// Requests for which a connection is to be found.
+    waiting: VecDeque<Request>,
+    clients: Vec<Client>,
+    /// Clients that ask next, and since when.
+    ready: VecDeque<(u32, u64)>,
+    clients_left: u32,
+    outstanding: usize,
+    retried: u64,
+    /// Users of an open loop who will come back.
+    thinking: u64,
+    /// The connections at each look (see [`crate::record::OPEN_STEP_NS`]).
+    open: Vec<OpenConnections>,
+    /// No more requests are to start.
+    closed: bool,
+}
+
+impl Flow {
+    pub(crate) fn new(number: u8, stream: Stream) -> Self {
+        let Stream { setup, demand, pace } = stream;
+        let clients = match pace {
+            Pace::Open => 0,
+            Pace::Closed { clients, .. } => clients,
+        };
+        let receive_buffer_bytes = setup.read_bytes_per_s.map(|rate| 2 * piece_bytes(rate));
+        Self {
+            number,
+            wire: Wire::new(&setup.target.host, &setup.target.base),
+            pool: Pool::new(number, setup.target.address, clients, receive_buffer_bytes),
+            setup,
+            demand,
+            pace,
+            waiting: VecDeque::new(),
+            clients: vec![Client::default(); clients as usize],
+            ready: VecDeque::new(),
+            clients_left: clients,
+            outstanding: 0,
+            retried: 0,
+            thinking: 0,
+            open: Vec::new(),
+            closed: false,
+        }
+    }
+
+    /// Whether arrivals come by themselves.
+    pub(crate) fn is_open_loop(&self) -> bool {
+        self.pace == Pace::Open
+    }
+
+    /// Whether users of an open loop will come back.
+    pub(crate) fn has_thinking_users(&self) -> bool {
+        self.thinking > 0 && !self.closed
+    }
+
+    /// Notes how many connections there are now.
+    pub(crate) fn note_open(&mut self) {
+        self.open.push(self.pool.count());
+    }
+
+    /// Requests that are not answered yet.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// Whether no request will start any more.
+    pub(crate) fn is_over(&self) -> bool {
+        match self.pace {
+            Pace::Open => {
+                let may_return = self.outstanding > 0 && self.demand.has_returning_users();
+                self.demand.next_due_ns().is_none() && self.thinking == 0 && !may_return
+            }
+            Pace::Closed { .. } => self.clients_left == 0,
+        }
+    }
+
+    /// Sets the clients to work.
+    pub(crate) fn start(&mut self, io: &mut Io<'_>) {
+        for client in 0..self.clients.len() as u64 {
+            self.wake_client(client as u32, client * CLIENT_START_GAP_NS, io);
+        }
+    }
+
+    /// When the next arrival before `end_ns` is due, or a waiting user gives up.
+    pub(crate) fn next_due_ns(&self, end_ns: u64) -> Option<u64> {
+        let arrival = if self.closed || !self.is_open_loop() { None } else { self.demand.next_due_ns() };
+        let abort = self.waiting.front().and_then(|request| self.deadline_ns(request));
+        arrival.filter(|&due_ns| due_ns < end_ns).into_iter().chain(abort).min()
+    }
+
+    /// Starts arrivals that are due, up to a bound; gives how many.
+    pub(crate) fn start_due(&mut self, io: &mut Io<'_>, now_ns: u64) -> usize {
+        while self
+            .waiting
+            .front()
+            .is_some_and(|request| self.deadline_ns(request).is_some_and(|due_ns| due_ns <= now_ns))
+        {
+            if let Some(request) = self.waiting.pop_front() {
+                // The user's attempt to connect ends with it, and a reload sends a SYN of its own.
+                if let Some(token) = self.pool.oldest_attempt() {
+                    self.discard(token);
+                }
+                self.give_up(request, io, now_ns);
+            }
+        }
+        if !self.is_open_loop() || self.closed {
+            return 0;
+        }
+        let due_max_ns = now_ns.min(io.shared.phase.duration_ns.saturating_sub(1));
+        let mut now_ns = now_ns;
+        for started in 0..ARRIVALS_PER_TURN {
+            if started > 0 {
+                // The requests before it took time to send: one that many were due with is late by that much.
+                now_ns = io.now_ns();
+            }
+            if self.demand.next_due_ns().is_none_or(|due_ns| due_ns > due_max_ns) {
+                return started;
+            }
+            let Some(ask) = self.demand.take() else {
+                return started;
+            };
+            self.arrive(ask, io, now_ns);
+        }
+        ARRIVALS_PER_TURN
+    }
+
+    /// Starts a request of an open loop.
+    fn arrive(&mut self, ask: Ask, io: &mut Io<'_>, now_ns: u64) {
+        self.outstanding += 1;
+        self.waiting.push_back(Request::new(ask.path_id, NOBODY, ask.intended_ns, now_ns, io.thread));
+        self.advance(io, now_ns);
+        if self.waiting.len() > self.pool.connecting
+            && let Some(request) = self.waiting.back_mut()
+        {
+            request.record.flags |= QUEUED;
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            io.shared.end_early(|| {
+                format!(
+                    "{WAITING_MAX} requests wait for a connection: the server is too far behind to catch up"
+                )
+            });
+        }
+    }
+
+    /// A user comes back, unless the phase is over.
+    fn come_back(&mut self, due_ns: u64, io: &mut Io<'_>, now_ns: u64) {
+        self.thinking -= 1;
+        if self.closed || due_ns >= io.shared.phase.duration_ns {
+            return;
+        }
+        if let Some(path_id) = self.demand.next_path() {
+            self.arrive(Ask { path_id, intended_ns: due_ns }, io, now_ns);
+        }
+    }
+
+    /// Takes an event; gives whether [`Flow::turn`] is to be called for its token.
+    pub(crate) fn note(&mut self, ready: Ready, io: &mut Io<'_>, now_ns: u64) -> bool {
+        let token = ready.token;
+        let Some(connection) = self.pool.connection(token) else {
+            return false;
+        };
+        connection.hang_up |= ready.hung_up || ready.broken;
+        if connection.connecting {
+            if !(ready.writable || ready.hung_up || ready.broken) {
+                return false;
+            }
+            let result = connection.connected();
+            self.finish_connecting(token, result, io, now_ns);
+            self.advance(io, now_ns);
+        } else if ready.writable && connection.flush().is_err() {
+            self.end(token, Outcome::Reset, io, now_ns);
+            self.advance(io, now_ns);
+        }
+        (ready.readable || ready.broken) && self.list(token)
+    }
+
+    /// Marks a connection as one to receive from; gives whether it was not yet.
+    fn list(&mut self, token: u64) -> bool {
+        let connection = self.pool.connection(token);
+        connection.is_some_and(|connection| !std::mem::replace(&mut connection.listed, true))
+    }
+
+    /// Receives once on a connection; gives whether it is to be called again for it.
+    pub(crate) fn turn(&mut self, token: u64, buffer: &mut [u8], io: &mut Io<'_>) -> bool {
+        let rate = self.setup.read_bytes_per_s;
+        let Some(connection) = self.pool.connection(token) else {
+            return false;
+        };
+        connection.listed = false;
+        if connection.held.is_some() {
+            return false;
+        }
+        let mut length = buffer.len();
+        if let Some(rate) = rate {
+            length = length.min(piece_bytes(rate));
+            if connection.request.is_some() && io.now_ns() < connection.pace_ns {
+                self.set_pace_timer(token, io);
+                return false;
+            }
+        }
+        let had_bytes = connection.request.map_or(0, |request| request.record.body_bytes);
+        let step = connection.receive(&mut buffer[..length], &self.setup.catalogue, self.setup.verify);
+        let now_ns = io.now_ns();
+        let begun = connection.answer_has_begun();
+        let mut ahead = false;
+        if let Some(request) = &mut connection.request {
+            if begun && request.record.first_byte_ns == NEVER_NS {
+                request.record.first_byte_ns = now_ns;
+                connection.pace_ns = now_ns;
+            }
+            if let Some(rate) = rate {
+                let came_bytes = request.record.body_bytes - had_bytes;
+                // Late by less than a piece it catches up, so that sleeping badly costs it nothing.
+                let from_ns =
+                    connection.pace_ns.max(now_ns.saturating_sub(time_ns(piece_bytes(rate) as u64, rate)));
+                connection.pace_ns = from_ns + time_ns(came_bytes, rate);
+                ahead = connection.pace_ns > now_ns;
+            }
+        }
+        match step {
+            Step::Wait => return false,
+            Step::Again if ahead => self.set_pace_timer(token, io),
+            Step::Again => return self.list(token),
+            Step::Answered { .. } if ahead => {
+                connection.held = Some(step);
+                self.set_pace_timer(token, io);
+            }
+            Step::Answered { outcome, reusable } => self.answered(token, outcome, reusable, io, now_ns),
+            Step::Ended(outcome) => self.end(token, outcome, io, now_ns),
+        }
+        self.advance(io, now_ns);
+        false
+    }
+
+    /// A timer has expired; returns whether [`Flow::turn`] is to be called for its token.
+    pub(crate) fn wake(&mut self, timer: Timer, io: &mut Io<'_>, now_ns: u64) -> bool {
+        let token = timer.token;
+        match timer.wake {
+            Wake::Client => self.ready.push_back((token as u32, timer.due_ns)),
+            Wake::User => self.come_back(timer.due_ns, io, now_ns),
+            Wake::Abort => {
+                let Some(connection) = self.pool.connection(token) else {
+                    return false;
+                };
+                connection.abort_timer = false;
+                let request = connection.request;
+                match request.and_then(|request| Some((request, self.deadline_ns(&request)?))) {
+                    Some((request, due_ns)) if due_ns <= now_ns => {
+                        self.discard(token);
+                        self.give_up(request, io, now_ns);
+                    }
+                    Some(_) => self.set_abort_timer(token, io),
+                    None => {}
+                }
+            }
+            Wake::Pace => {
+                let Some(connection) = self.pool.connection(token) else {
+                    return false;
+                };
+                connection.pace_timer = false;
+                if connection.pace_ns > now_ns {
+                    self.set_pace_timer(token, io);
+                } else if let Some(Step::Answered { outcome, reusable }) = connection.held.take() {
+                    self.answered(token, outcome, reusable, io, now_ns);
+                } else {
+                    return self.list(token);
+                }
+            }
+        }
+        self.advance(io, now_ns);
+        false
+    }
+
+    /// Whether the connection or client of a timer still exists.
+    pub(crate) fn concerns(&mut self, timer: &Timer) -> bool {
+        matches!(timer.wake, Wake::Client | Wake::User) || self.pool.connection(timer.token).is_some()
+    }
+
+    /// Starts no more requests.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+        self.ready.clear();
+    }
+
+    /// Gives up on every request that is not answered, and tells what came of all.
+    pub(crate) fn finish_all(&mut self, io: &mut Io<'_>, now_ns: u64) -> StreamRan {
+        self.close();
+        let waiting: Vec<_> = self.waiting.drain(..).collect();
+        let mut left = waiting;
+        for token in self.pool.tokens() {
+            left.extend(self.pool.connection(token).and_then(|connection| connection.request.take()));
+            self.discard(token);
+        }
+        for request in left {
+            self.finish(request, Outcome::Unanswered, io, now_ns);
+        }
+        StreamRan {
+            records: Vec::new(),
+            connections: self.pool.established,
+            retried: self.retried,
+            clients: self.clients.iter().map(|client| client.totals).collect(),
+            open: std::mem::take(&mut self.open),
+        }
+    }
+
+    /// Finds connections for the requests that wait.
+    fn advance(&mut self, io: &mut Io<'_>, now_ns: u64) {
+        if self.is_open_loop() {
+            while !self.waiting.is_empty() {
+                let Some(token) = self.pool.take_idle() else { break };
+                if let Some(request) = self.waiting.pop_front() {
+                    self.send(token, request, io, now_ns);
+                }
+            }
+            while self.pool.connecting < self.waiting.len() && self.pool.open < self.setup.connections_max {
+                if let Err(why) = self.pool.open(&io.epoll) {
+                    self.fail_first_waiting(&why, io, now_ns);
+                }
+            }
+            return;
+        }
+        loop {
+            while let Some((client, since_ns)) = self.ready.pop_front() {
+                self.ask_next(client, since_ns, io, now_ns);
+            }
+            let Some(request) = self.waiting.pop_front() else {
+                break;
+            };
+            self.send_for_client(request, io, now_ns);
+        }
+    }
+
+    /// A client asks for its next file, if there is one.
+    fn ask_next(&mut self, client: u32, since_ns: u64, io: &Io<'_>, now_ns: u64) {
+        match if self.closed { None } else { self.demand.next_path() } {
+            Some(path_id) => {
+                self.outstanding += 1;
+                self.waiting.push_back(Request::new(path_id, client, since_ns, now_ns, io.thread));
+            }
+            None => self.clients_left -= 1,
+        }
+    }
+
+    /// Sends a client's request on its connection, or makes one for it.
+    fn send_for_client(&mut self, request: Request, io: &mut Io<'_>, now_ns: u64) {
+        let token = self.pool.token(request.client);
+        if self.pool.connection(token).is_some_and(|connection| connection.is_idle()) {
+            return self.send(token, request, io, now_ns);
+        }
+        self.discard(token);
+        match self.pool.open_at(request.client, &io.epoll) {
+            Ok(token) => {
+                if let Some(connection) = self.pool.connection(token) {
+                    connection.request = Some(request);
+                }
+                self.set_abort_timer(token, io);
+            }
+            Err(why) => self.fail_to_connect(request, &why, io, now_ns),
+        }
+    }
+
+    fn send(&mut self, token: u64, mut request: Request, io: &mut Io<'_>, now_ns: u64) {
+        let Some(connection) = self.pool.connection(token) else {
+            return self.waiting.push_front(request);
+        };
+        let record = &mut request.record;
+        record.connected_ns = now_ns;
+        record.flags = record.flags & !REUSED | if connection.asked > 0 { REUSED } else { 0 };
+        let bytes = self.wire.get(|into| self.setup.catalogue.write_path(record.path_id, into));
+        connection.pace_ns = 0;
+        if connection.ask(request, bytes).is_err() {
+            self.end(token, Outcome::Reset, io, now_ns);
+        } else {
+            self.set_abort_timer(token, io);
+        }
+    }
+
+    fn finish_connecting(&mut self, token: u64, result: io::Result<()>, io: &mut Io<'_>, now_ns: u64) {
+        let why = match result {
+            Ok(()) => {
+                let request = self.pool.establish(token).and_then(|connection| connection.request.take());
+                match request {
+                    Some(request) => self.send(token, request, io, now_ns),
+                    None => self.pool.put_idle(token),
+                }
+                return;
+            }
+            Err(why) => why,
+        };
+        let request = self.pool.connection(token).and_then(|connection| connection.request.take());
+        self.discard(token);
+        match request {
+            Some(request) => self.fail_to_connect(request, &why, io, now_ns),
+            None => self.fail_first_waiting(&why, io, now_ns),
+        }
+    }
+
+    fn discard(&mut self, token: u64) {
+        let reserved = !self.is_open_loop();
+        self.pool.discard(token, reserved);
+    }
+
+    /// When the user of a request gives its present try up.
+    fn deadline_ns(&self, request: &Request) -> Option<u64> {
+        Some(request.tried_ns.saturating_add(self.setup.abort_after_ns?))
+    }
+
+    fn wake_client(&self, client: u32, due_ns: u64, io: &mut Io<'_>) {
+        io.timers.set(Timer { due_ns, token: self.pool.token(client), wake: Wake::Client });
+    }
+
+    fn set_pace_timer(&mut self, token: u64, io: &mut Io<'_>) {
+        if let Some(connection) = self.pool.connection(token)
+            && !std::mem::replace(&mut connection.pace_timer, true)
+        {
+            io.timers.set(Timer { due_ns: connection.pace_ns, token, wake: Wake::Pace });
+        }
+    }
+
+    /// One at a time for each connection: when it runs down early, it is set again.
+    fn set_abort_timer(&mut self, token: u64, io: &mut Io<'_>) {
+        let Some(abort_after_ns) = self.setup.abort_after_ns else {
+            return;
+        };
+        if let Some(connection) = self.pool.connection(token)
+            && let Some(request) = &connection.request
+            && !std::mem::replace(&mut connection.abort_timer, true)
+        {
+            let due_ns = request.tried_ns.saturating_add(abort_after_ns);
+            io.timers.set(Timer { due_ns, token, wake: Wake::Abort });
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! How the requests of a stream end: with an answer, without one, or with another try.
+
+use std::io;
+
+use super::Flow;
+use crate::generator::Pace;
+use crate::generator::loop_io::Io;
+use crate::generator::request::Request;
+use crate::generator::timers::{Timer, Wake};
+use crate::record::Outcome;
+
+impl Flow {
+    /// A connection could not be made: one request fails for it, so that trying comes to an end.
+    pub(super) fn fail_first_waiting(&mut self, why: &io::Error, io: &mut Io<'_>, now_ns: u64) {
+        if let Some(request) = self.waiting.pop_front() {
+            self.fail_to_connect(request, why, io, now_ns);
+        }
+    }
+
+    pub(super) fn fail_to_connect(
+        &mut self,
+        request: Request,
+        why: &io::Error,
+        io: &mut Io<'_>,
+        now_ns: u64,
+    ) {
+        use io::ErrorKind as Kind;
+        let by_server = matches!(
+            why.kind(),
+            Kind::ConnectionRefused
+                | Kind::ConnectionReset
+                | Kind::TimedOut
+                | Kind::HostUnreachable
+                | Kind::NetworkUnreachable
+        );
+        if !by_server {
+            io.shared.note_local_limit(|| {
+                format!(
+                    "this machine did not allow a connection: {why}; raise `ulimit -n` or net.ipv4.ip_local_port_range"
+                )
+            });
+        }
+        let outcome = if by_server { Outcome::Refused } else { Outcome::LocalLimit };
+        self.finish(request, outcome, io, now_ns);
+    }
+
+    /// An answer is complete: its connection is free for the next request, or closed.
+    pub(super) fn answered(
+        &mut self,
+        token: u64,
+        outcome: Outcome,
+        reusable: bool,
+        io: &mut Io<'_>,
+        now_ns: u64,
+    ) {
+        let Some(connection) = self.pool.connection(token) else {
+            return;
+        };
+        let used_up = self.setup.requests_per_connection.is_some_and(|max| connection.asked >= max);
+        let reusable = reusable && !connection.hang_up && !used_up;
+        let request = connection.request.take();
+        if !reusable {
+            self.discard(token);
+        } else if self.is_open_loop() {
+            self.pool.put_idle(token);
+        }
+        if let Some(request) = request {
+            self.finish(request, outcome, io, now_ns);
+        }
+    }
+
+    /// A connection that ended by itself, with the request that was on it.
+    pub(super) fn end(&mut self, token: u64, outcome: Outcome, io: &mut Io<'_>, now_ns: u64) {
+        let Some(connection) = self.pool.connection(token) else {
+            return;
+        };
+        let (request, stale) = (connection.request.take(), connection.was_stale());
+        self.discard(token);
+        let Some(mut request) = request else {
+            return;
+        };
+        // Comes to an end: each try costs a used connection, and a new one is never stale.
+        if stale && matches!(outcome, Outcome::Reset | Outcome::ClosedEarly) {
+            self.retried += 1;
+            request.start_over();
+            self.waiting.push_front(request);
+        } else {
+            self.finish(request, outcome, io, now_ns);
+        }
+    }
+
+    /// A user has waited long enough, and tries again if it may.
+    pub(super) fn give_up(&mut self, mut request: Request, io: &mut Io<'_>, now_ns: u64) {
+        let tries = request.record.tries;
+        if tries > self.setup.retries_max || tries == u8::MAX {
+            return self.finish(request, Outcome::Aborted, io, now_ns);
+        }
+        self.retried += 1;
+        request.start_over();
+        request.record.tries += 1;
+        request.tried_ns = now_ns;
+        self.waiting.push_back(request);
+        self.advance(io, now_ns);
+    }
+
+    /// Passes the record on and lets the client go on.
+    pub(super) fn finish(&mut self, request: Request, outcome: Outcome, io: &mut Io<'_>, now_ns: u64) {
+        let mut record = request.record;
+        record.outcome = outcome;
+        record.last_byte_ns = now_ns;
+        self.outstanding -= 1;
+        io.outbox.put(self.number, record, io.shared);
+        let Pace::Closed { think_ns, .. } = self.pace else {
+            return self.think_of_next(outcome, io, now_ns);
+        };
+        let Some(client) = self.clients.get_mut(request.client as usize) else {
+            return;
+        };
+        let wait_ns = client.finish(&record, think_ns);
+        if wait_ns == 0 {
+            self.ready.push_back((request.client, now_ns));
+        } else {
+            self.wake_client(request.client, now_ns + wait_ns, io);
+        }
+    }
+
+    /// A user of an open loop comes back or leaves; one without an answer leaves.
+    fn think_of_next(&mut self, outcome: Outcome, io: &mut Io<'_>, now_ns: u64) {
+        if outcome == Outcome::Answered
+            && !self.closed
+            && let Some(due_ns) = self.demand.returns_ns(now_ns)
+        {
+            self.thinking += 1;
+            io.timers.set(Timer { due_ns, token: self.pool.token(0), wake: Wake::User });
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The figures of one level of load, as results keep them and reports draw them.
+//!
+//! [`super::measures`] computes them. Plain data: times are milliseconds, rates per second, sizes bytes, Mb/s 10⁶ bits
+//! of bodies per second, shares 0 to 1.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The measures of one level of load on one subject.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Measures {
+    /// "0.80", "closed", "hot alone".
+    pub name: String,
+    /// The fraction of the capacity that was asked for.
+    pub load_level: Option<f64>,
+    /// From 1; none for all rounds together.
+    pub round: Option<u32>,
+    /// Requests per second that were asked for, in an open loop.
+    pub asked_per_s: Option<f64>,
+    /// How long requests were started.
+    pub duration_s: f64,
+    /// How long the last answers then took.
+    pub drain_s: f64,
+    /// Counts of requests.
+    pub counts: Counts,
+    /// Proper answers while requests were started.
+    pub answered_per_s: f64,
+    /// Bits of their bodies.
+    pub megabits_per_s: f64,
+    /// From the intended start to the last byte.
+    pub latency: Latency,
+    /// From being taken up to having a new connection; of requests that opened one.
+    pub connect: Option<Latency>,
+    /// From having a connection to the first byte.
+    pub first_byte: Option<Latency>,
+    /// From the first byte to the last.
+    pub transfer: Option<Latency>,
+    /// Service inversion, 0 to 1; of two answers or more.
+    pub inversion: Option<f64>,
+    /// The distribution of latency, in growing order.
+    pub cdf: Vec<CdfPoint>,
+    /// The size series, smallest first.
+    pub series: Vec<SizeSeries>,
+    /// The ten tenths of the answers by latency, fastest first.
+    pub deciles: Vec<Decile>,
+    /// The course of time.
+    pub timeline: Timeline,
+    /// The figures of overload, where they were asked for.
+    #[serde(default)]
+    pub overload: Option<Overload>,
+    /// The generator's report on itself.
+    pub generator: Generator,
+    /// The server's use of CPU and memory meanwhile, when its process is known.
+    pub server: Option<Usage>,
+    /// The share of the hot files' bytes that was in memory at the end, where that was looked at: the least of the rounds.
+    #[serde(default)]
+    pub in_memory_share: Option<f64>,
+    /// The file of records, relative to `run.json`.
+    pub records: Option<String>,
+    /// Records that are not in the file, and why.
+    pub records_lost: u64,
+    /// Why it ended before its time, if it did.
+    pub ended_early: Option<String>,
+}
+
+/// Counts of requests.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Counts {
+    /// Requests started.
+    pub asked: u64,
+    /// Proper answers.
+    pub answered: u64,
+    /// The rest, by the name of their outcome; statuses as "status 404".
+    pub failed: BTreeMap<String, u64>,
+    /// Arrivals that found every connection in use and none left to open.
+    pub queued: u64,
+    /// Arrivals that the generator itself sent late by more than a millisecond.
+    pub late: u64,
+    /// Requests sent again, after an abort or on a connection that the server had closed.
+    pub retried: u64,
+    /// Connections opened.
+    pub connections: u64,
+}
+
+impl Counts {
+    /// Requests that got no proper answer.
+    pub fn failures(&self) -> u64 {
+        self.failed.values().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+}
+
+/// A summary of times; milliseconds.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Latency {
+    /// The mean.
+    pub mean_ms: f64,
+    /// The percentiles: the smallest time that at least this many of 100 do not exceed.
+    pub p5_ms: f64,
+    /// The median.
+    pub p50_ms: f64,
+    /// See `p5_ms`.
+    pub p90_ms: f64,
+    /// See `p5_ms`.
+    pub p95_ms: f64,
+    /// See `p5_ms`.
+    pub p99_ms: f64,
+    /// See `p5_ms`.
+    pub p999_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+}
+
+/// A point of a distribution.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct CdfPoint {
+    /// At most this long ...
+    pub latency_ms: f64,
+    /// ... took this share.
+    pub share: f64,
+}
+
+/// A series of response sizes (blocking-induced-latency, Table 3).
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct SizeSeries {
+    /// The smallest that was answered.
+    pub bytes_min: u64,
+    /// The largest.
+    pub bytes_max: u64,
+    /// Its share of the answers.
+    pub share: f64,
+}
+
+/// A tenth of the answers by latency.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Decile {
+    /// The longest latency in it.
+    pub latency_max_ms: f64,
+    /// The share of each size series in it, in the order of [`Measures::series`].
+    pub shares: Vec<f64>,
+}
+
+/// The course of time, by the intended start.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Timeline {
+    /// The length of a step.
+    pub step_s: f64,
+    /// Step by step.
+    pub points: Vec<TimelinePoint>,
+}
+
+/// One step of a timeline: the requests that were meant to start in it.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct TimelinePoint {
+    /// Requests started.
+    pub asked: u64,
+    /// Proper answers to them.
+    pub answered: u64,
+    /// Their median latency; none without one.
+    pub p50_ms: Option<f64>,
+    /// Their 99th percentile.
+    pub p99_ms: Option<f64>,
+    /// Their longest.
+    pub max_ms: Option<f64>,
+}
+
+/// The figures of overload (overload-and-srpt, section 4). Response times are those of completed requests, from the
+/// intended start of the first try to the last byte.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Overload {
+    /// Response times of all completed requests.
+    pub complete: Option<Latency>,
+    /// Their variance, square seconds.
+    pub variance_s2: Option<f64>,
+    /// Response times of the requests that were completed before the last one started: those to compare under persistent
+    /// overload, since the load ends then.
+    pub complete_in_time: Option<Latency>,
+    /// Requests that were not completed.
+    pub incomplete: Incomplete,
+    /// Response times by the length of the requested file, shortest first: ten tenths of the requests, of which the last is
+    /// divided further.
+    pub by_size: Vec<SizeBand>,
+    /// The longest 1 % of the requests.
+    pub largest: Option<SizeBand>,
+    /// The length of a step of `over_time` and `open`.
+    pub step_s: f64,
+    /// Step by step, by the intended start; of all rounds together.
+    pub over_time: Vec<TimePoint>,
+    /// Connections that the clients had open while requests were started: the mean.
+    pub open_mean: f64,
+    /// The most at once, those not established yet included.
+    pub open_max: u64,
+    /// Step by step, the mean of all rounds.
+    pub open: Vec<OpenPoint>,
+}
+
+/// Requests that were not completed, by the reason.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Incomplete {
+    /// The user gave up, after the last retry.
+    pub aborted: u64,
+    /// No whole answer until the generator stopped waiting, at the end of the run.
+    pub timed_out: u64,
+    /// The connection was reset, or ended before the answer did.
+    pub reset: u64,
+    /// The server did not take the connection.
+    pub refused: u64,
+    /// A whole response with another status than 200, such as 503 from a server that sheds load.
+    pub status: u64,
+    /// A limit of the generator's machine, or a wrong answer.
+    pub other: u64,
+}
+
+impl Incomplete {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        let Self { aborted, timed_out, reset, refused, status, other } = *self;
+        aborted + timed_out + reset + refused + status + other
+    }
+}
+
+/// The requests for files of some lengths.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct SizeBand {
+    /// From this share of the requests, in the order of their lengths ...
+    pub from_share: f64,
+    /// ... to this one.
+    pub to_share: f64,
+    /// The length of the shortest file.
+    pub bytes_min: u64,
+    /// The length of the longest file.
+    pub bytes_max: u64,
+    /// Requests.
+    pub asked: u64,
+    /// Requests that were not completed.
+    pub incomplete: u64,
+    /// Response times of the others.
+    pub latency: Option<Latency>,
+}
+
+/// The requests that were meant to start in a step of time.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct TimePoint {
+    /// Requests.
+    pub asked: u64,
+    /// Requests that were completed, if later.
+    pub complete: u64,
+    /// The mean of their response times.
+    pub mean_ms: Option<f64>,
+}
+
+/// The connections that the clients had open in a step of time, on average.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct OpenPoint {
+    /// Established, also without a request on them.
+    pub established: f64,
+    /// Not established yet.
+    pub connecting: f64,
+}
+
+/// The generator's report on itself.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Generator {
+    /// Its threads.
+    pub threads: u32,
+    /// How much later than intended it took requests up: mean.
+    #[serde(default)]
+    pub late_mean_ms: f64,
+    /// The same, median.
+    #[serde(default)]
+    pub late_p50_ms: f64,
+    /// The same, 99th percentile.
+    pub late_p99_ms: f64,
+    /// At most.
+    pub late_max_ms: f64,
+    /// The share of the time in which its busiest thread had something to do.
+    pub busy_share: f64,
+    /// Why the figures are of the generator rather than of the server, if they are.
+    pub limit: Option<String>,
+}
+
+/// The CPU and memory that a process and its children used in a phase.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub struct Usage {
+    /// CPU time, user and system.
+    pub cpu_s: f64,
+    /// CPU time for each proper answer, microseconds.
+    pub cpu_us_per_answer: f64,
+    /// The most memory of its own at a sample: resident, without files (`RssAnon` and `RssShmem`).
+    pub memory_max_bytes: u64,
+}

@@ -1,0 +1,141 @@
+//! The generator's report on itself: how late it was, how busy, and whether it was the limit.
+//!
+//! [`crate::measure`] calls it. Pure.
+
+use super::{Round, Times, records};
+use crate::measure::{Counts, Generator, Latency};
+use crate::record::Outcome;
+
+/// One request in a hundred may be sent late by a tenth of the median latency: less than that no
+/// table shows.
+const LATE_SHARE_OF_P50: f64 = 0.1;
+/// But a lateness below this is what any system call costs, and blurs no latency that goes over
+/// a network.
+pub const LATE_LEAST_MS: f64 = 0.1;
+/// And one above this makes bursts of what should have been spread, however slow the server is.
+const LATE_P99_MOST_MS: f64 = 1.0;
+/// Under overload the mean of a phase is the figure, and a few slow requests dominate it. A request that is sent late is
+/// complete at most as much later, so the mean lateness bounds what it does to the mean: no verdict depends on a twentieth.
+const LATE_SHARE_OF_MEAN: f64 = 0.05;
+/// Once late by so much: the machine did not let it run.
+const LATE_MAX_MS: f64 = 10.0;
+/// And then the longest latency is the generator's if that is more than this share of it.
+const LATE_SHARE_OF_MAX: f64 = 0.5;
+/// A closed loop busier than this asks as fast as the generator can, not as the server.
+pub const BUSY_SHARE_MAX: f64 = 0.95;
+
+/// Whether lateness, its mean and its 99th percentile in milliseconds, makes these latencies the generator's own.
+pub(super) fn is_too_late((mean_ms, p99_ms): (f64, f64), latency: &Latency, is_overload: bool) -> bool {
+    if is_overload {
+        return mean_ms > latency.mean_ms * LATE_SHARE_OF_MEAN;
+    }
+    p99_ms > (latency.p50_ms * LATE_SHARE_OF_P50).clamp(LATE_LEAST_MS, LATE_P99_MOST_MS)
+}
+
+/// The lateness of all rounds, and a judgement of it.
+pub(super) fn judge(
+    rounds: &[Round<'_>],
+    counts: &Counts,
+    latency: &Latency,
+    times: &mut Times,
+) -> Generator {
+    let late = times
+        .summary(records(rounds).map(|record| record.begun_ns.saturating_sub(record.intended_ns)))
+        .unwrap_or_default();
+    let facts = || rounds.iter().map(|(_, facts)| facts);
+    let busy_share = facts().map(|facts| facts.busy_share).fold(0.0, f64::max);
+    let closed = facts().any(|facts| facts.asked_per_s.is_none());
+    let local = counts.failed.get(Outcome::LocalLimit.name()).copied().unwrap_or(0);
+    let mut reasons = Vec::new();
+    let is_overload = facts().any(|facts| facts.overload.is_some());
+    let is_late = is_too_late((late.mean_ms, late.p99_ms), latency, is_overload);
+    if is_late && is_overload {
+        reasons.push(format!(
+            "it sent requests late by {:.3} ms on average, beside a mean latency of {:.3} ms: give it a core of its own, \
+             more threads or a lower rate",
+            late.mean_ms, latency.mean_ms
+        ));
+    } else if is_late {
+        reasons.push(format!(
+            "it sent one request in 100 late by {:.3} ms or more, beside a median latency of {:.3} ms: give \
+             it a core of its own, more threads or a lower rate",
+            late.p99_ms, latency.p50_ms
+        ));
+    } else if late.max_ms > LATE_MAX_MS && late.max_ms > latency.max_ms * LATE_SHARE_OF_MAX {
+        reasons.push(format!(
+            "it was held up once for {:.1} ms, so the longest latency, {:.1} ms, is of its making: give it a \
+             core of its own",
+            late.max_ms, latency.max_ms
+        ));
+    }
+    if closed && busy_share > BUSY_SHARE_MAX {
+        reasons.push(format!(
+            "it was busy {:.1} % of the time, so the server may be able to do more: give it more threads or \
+             faster cores",
+            busy_share * 100.0
+        ));
+    }
+    if local > 0 {
+        reasons.push(format!(
+            "this machine did not allow {local} connections: raise its limit of descriptors (ulimit -n) or \
+             its range of ports (net.ipv4.ip_local_port_range), or use fewer connections"
+        ));
+    }
+    Generator {
+        threads: facts().map(|facts| facts.threads).max().unwrap_or(0),
+        late_mean_ms: late.mean_ms,
+        late_p50_ms: late.p50_ms,
+        late_p99_ms: late.p99_ms,
+        late_max_ms: late.max_ms,
+        busy_share,
+        limit: (!reasons.is_empty()).then(|| reasons.join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::answered;
+    use super::super::{PhaseFacts, measures};
+    use super::*;
+    use crate::record::Record;
+
+    const MS_NS: u64 = 1_000_000;
+
+    /// A thousand requests that took `latency_ms`, `late` of them started `late_us` late.
+    fn phase(latency_ms: u64, late: usize, late_us: u64) -> Vec<Record> {
+        let mut records = vec![answered(0, latency_ms * MS_NS, 1); 1000];
+        records[..late].iter_mut().for_each(|record| record.begun_ns = late_us * 1000);
+        records
+    }
+
+    fn limit(records: &[Record], asked_per_s: Option<f64>, busy_share: f64) -> Option<String> {
+        let facts = PhaseFacts { asked_per_s, busy_share, ..PhaseFacts::default() };
+        measures(records, &facts).generator.limit
+    }
+
+    #[test]
+    fn lateness_is_judged_beside_the_latency() {
+        let open = |latency_ms, late, late_us| limit(&phase(latency_ms, late, late_us), Some(1.0), 1.0);
+        assert_eq!(open(5, 0, 0), None);
+        assert_eq!(open(5, 1000, 500), None, "a tenth of the median");
+        let text = open(5, 11, 501).unwrap();
+        assert!(text.contains("late by 0.501 ms or more, beside a median latency of 5.000 ms"), "{text}");
+        assert_eq!(open(5, 10, 501), None, "exactly one in a hundred is not above the percentile");
+        assert_eq!(open(1, 1000, 100), None);
+        assert!(open(1, 1000, 101).is_some());
+        assert_eq!(open(500, 1000, 1000), None);
+        assert!(open(500, 1000, 1001).is_some(), "a millisecond is too much in any case");
+        assert!(open(15, 1, 10_001).unwrap().contains("held up once for 10.0 ms"));
+        assert_eq!(open(30, 1, 10_001), None);
+    }
+
+    #[test]
+    fn a_busy_closed_loop_and_limits_of_the_machine_are_told() {
+        let mut records = phase(5, 0, 0);
+        assert_eq!(limit(&records, None, 0.95), None);
+        assert!(limit(&records, None, 0.96).unwrap().contains("96.0 %"));
+        assert_eq!(limit(&records, Some(1.0), 0.96), None, "in an open loop lateness tells it");
+        records[7].outcome = Outcome::LocalLimit;
+        assert!(limit(&records, Some(1.0), 0.1).unwrap().contains("did not allow 1 connections"));
+    }
+}

@@ -1,0 +1,119 @@
+//! The files that a workload draws from, numbered from 0.
+//!
+//! Workloads choose numbers, the load turns them into requests and checks answers by them.
+
+use crate::files::content::part_matches;
+use crate::files::layout::{DIRECTORY_BYTES, FILES_PER_DIRECTORY, File};
+
+/// A list of files: their paths and what is known of their contents.
+#[derive(Clone, Debug)]
+pub struct Catalogue {
+    files: Files,
+    /// The seed of the contents, when they are those of `flash fileset`.
+    content_seed: Option<u64>,
+    /// The number that the first of these files has in the set that was made.
+    first_content: u32,
+}
+
+#[derive(Clone, Debug)]
+enum Files {
+    /// The SPECweb99 set with this many directories: nothing is stored for each file.
+    Specweb99 { directories: u32 },
+    /// Any other list.
+    Listed(Vec<Listed>),
+}
+
+/// A file of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// As it stands in a request, with a slash in front.
+    pub path: Box<str>,
+    /// Its length, when known.
+    pub file_bytes: Option<u64>,
+}
+
+impl Catalogue {
+    /// The set of `flash fileset specweb99` with this many directories, made with `content_seed`.
+    pub fn specweb99(directories: u32, content_seed: Option<u64>) -> Self {
+        Self { files: Files::Specweb99 { directories }, content_seed, first_content: 0 }
+    }
+
+    /// These files.
+    pub fn listed(files: Vec<Listed>) -> Self {
+        Self { files: Files::Listed(files), content_seed: None, first_content: 0 }
+    }
+
+    /// These files with the contents of `flash fileset`, whose set was made with `seed` and has them
+    /// from number `first` on.
+    pub fn with_contents(self, seed: Option<u64>, first: u32) -> Self {
+        Self { content_seed: seed, first_content: first, ..self }
+    }
+
+    /// The seed of the contents, when they are known.
+    pub fn content_seed(&self) -> Option<u64> {
+        self.content_seed
+    }
+
+    /// How many files there are.
+    pub fn len(&self) -> u32 {
+        match &self.files {
+            Files::Specweb99 { directories } => directories * FILES_PER_DIRECTORY,
+            Files::Listed(files) => files.len() as u32,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends the path of file `path_id`, with a slash in front.
+    pub fn write_path(&self, path_id: u32, into: &mut Vec<u8>) {
+        use std::io::Write;
+        match &self.files {
+            Files::Specweb99 { .. } => {
+                let File { directory, class, number } = File::from_path_id(path_id);
+                // Writing to memory does not fail.
+                let _ = write!(into, "/dir{directory:05}/class{class}_{number}");
+            }
+            Files::Listed(files) => into.extend_from_slice(files[path_id as usize].path.as_bytes()),
+        }
+    }
+
+    /// The path of file `path_id` of a list; empty for SPECweb99's, which are not stored.
+    pub fn listed_path(&self, path_id: u32) -> &str {
+        match &self.files {
+            Files::Specweb99 { .. } => "",
+            Files::Listed(files) => &files[path_id as usize].path,
+        }
+    }
+
+    /// The length of file `path_id`, when known.
+    pub fn file_bytes(&self, path_id: u32) -> Option<u64> {
+        match &self.files {
+            Files::Specweb99 { .. } => Some(File::from_path_id(path_id).file_bytes()),
+            Files::Listed(files) => files[path_id as usize].file_bytes,
+        }
+    }
+
+    /// The length of all files, when all are known.
+    pub fn dataset_bytes(&self) -> Option<u64> {
+        match &self.files {
+            Files::Specweb99 { directories } => Some(u64::from(*directories) * DIRECTORY_BYTES),
+            Files::Listed(files) => files.iter().map(|file| file.file_bytes).sum(),
+        }
+    }
+
+    /// Whether contents can be checked.
+    pub fn knows_contents(&self) -> bool {
+        self.content_seed.is_some()
+    }
+
+    /// Whether `bytes` are what stands at `offset_bytes` of file `path_id`; true when unknown.
+    pub fn content_matches(&self, path_id: u32, offset_bytes: u64, bytes: &[u8]) -> bool {
+        let (Some(seed), Some(file_bytes)) = (self.content_seed, self.file_bytes(path_id)) else {
+            return true;
+        };
+        part_matches(seed, path_id + self.first_content, file_bytes, offset_bytes, bytes)
+    }
+}

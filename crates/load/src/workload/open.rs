@@ -1,0 +1,342 @@
+//! A workload, made from its name and the files that it is to draw from.
+//!
+//! The commands open one and give its demands to the load. Reads lists and logs, asks no server.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Demand;
+use super::access_log::{AccessLog, Replay};
+use super::catalogue::{Catalogue, Listed};
+use super::choice::Choice;
+use super::demand::{Arrivals, Source, stream};
+use super::list::{Kind, List, Made, escaped};
+use super::sessions::{Sessions, partly_open};
+use super::spec::Spec;
+use crate::files::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
+use flash_kit::{Error, Result};
+
+/// Requests on a connection where SPECweb99 is meant (blocking-induced-latency, section 2.3).
+const SPECWEB99_REQUESTS_PER_CONNECTION: u32 = 5;
+
+/// Which files a workload draws from, and how a log is cut. All may be left out, except files
+/// to draw from.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Draw from this many directories of `flash fileset specweb99`, from the first on.
+    pub directories: Option<u32>,
+    /// The manifest of `flash fileset`, or a list like it.
+    pub manifest: Option<PathBuf>,
+    /// A list of paths: one on a line, perhaps with its length in bytes behind it.
+    pub paths: Option<PathBuf>,
+    /// The seed of the contents; a manifest of `flash fileset` knows it.
+    pub content_seed: Option<u64>,
+    /// Only the first requests of a log, until their files add up to this many bytes.
+    pub dataset_bytes: Option<u64>,
+    /// At the end of a log, begin it again.
+    pub log_loop: bool,
+    /// Read at most this many lines or records of a log.
+    pub log_lines_max: Option<u64>,
+}
+
+/// A set of files, and a way to choose among them.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    catalogue: Arc<Catalogue>,
+    source: Source,
+    requests_per_connection: Option<u32>,
+    description: String,
+    warnings: Vec<String>,
+}
+
+impl Workload {
+    /// Makes a workload; reads what the options name.
+    ///
+    /// Errors: usage, for options that do not go together or lists that are none; run, for files that
+    /// cannot be read.
+    pub fn open(spec: &Spec, options: &Options) -> Result<Self> {
+        if !matches!(spec, Spec::Log { .. })
+            && (options.dataset_bytes.is_some() || options.log_loop || options.log_lines_max.is_some())
+        {
+            return Err(Error::usage("only a log can be cut to a data set size or looped: use log:FILE"));
+        }
+        let set = Set::open(options)?;
+        match spec {
+            Spec::Log { file } => Self::open_log(file, options, set),
+            Spec::Single { path } => Self::open_single(path, set),
+            Spec::Specweb99 => Self::open_specweb99(set),
+            Spec::Pareto => Self::open_pareto(set),
+            Spec::Uniform => Self::open_drawn(set, "each file equally often", Choice::uniform),
+            Spec::Zipf { alpha } => {
+                let how = format!("files by Zipf's law with alpha {alpha}, in the order of the list");
+                Self::open_drawn(set, &how, |files| Choice::zipf(files, *alpha))
+            }
+        }
+    }
+
+    fn open_specweb99(set: Option<Set>) -> Result<Self> {
+        let needs = || {
+            Error::usage(
+                "the workload specweb99 needs a number of directories or the manifest of `flash fileset specweb99`",
+            )
+        };
+        let set = set.filter(|set| set.directories.is_some()).ok_or_else(needs)?;
+        let directories = set.directories.unwrap_or_default();
+        let source = Source::Drawn(Choice::specweb99(directories).ok_or_else(needs)?);
+        let description = format!("SPECweb99, {}", set.words);
+        let requests_per_connection = Some(SPECWEB99_REQUESTS_PER_CONNECTION);
+        Ok(Self { requests_per_connection, ..Self::new(set.catalogue, source, description) })
+    }
+
+    fn open_pareto(set: Option<Set>) -> Result<Self> {
+        let set = set.filter(|set| set.is_pareto).ok_or_else(|| {
+            Error::usage("the workload pareto needs the manifest of `flash fileset pareto`: give --files DIR")
+        })?;
+        Self::open_drawn(Some(set), "lengths with a heavy tail", Choice::deck)
+    }
+
+    fn open_drawn(set: Option<Set>, how: &str, choice: impl Fn(u32) -> Option<Choice>) -> Result<Self> {
+        let needs = || {
+            Error::usage(
+                "there are no files to draw from: give a manifest, a list of paths or a number of directories",
+            )
+        };
+        let set = set.ok_or_else(needs)?;
+        let source = Source::Drawn(choice(set.catalogue.len()).ok_or_else(needs)?);
+        let description = format!("{how}, {}", set.words);
+        Ok(Self::new(set.catalogue, source, description))
+    }
+
+    fn open_single(path: &str, set: Option<Set>) -> Result<Self> {
+        let path = escaped(path.as_bytes());
+        let description = format!("the one path {path}");
+        let found = set.and_then(|set| {
+            let mut written = Vec::new();
+            let path_id = (0..set.catalogue.len()).find(|&path_id| {
+                written.clear();
+                set.catalogue.write_path(path_id, &mut written);
+                written == path.as_bytes()
+            })?;
+            Some((path_id, set.catalogue.file_bytes(path_id), set.catalogue.content_seed()))
+        });
+        let (first, file_bytes, seed) = found.unwrap_or_default();
+        let catalogue = Catalogue::listed(vec![Listed { path, file_bytes }]).with_contents(seed, first);
+        Ok(Self::new(catalogue, Source::Drawn(Choice::Uniform(1)), description))
+    }
+
+    fn open_log(file: &Path, options: &Options, set: Option<Set>) -> Result<Self> {
+        let mut log = AccessLog::read(file, options.log_lines_max)?;
+        if let Some(dataset_bytes) = options.dataset_bytes {
+            log.truncate(dataset_bytes)?;
+        }
+        let catalogue = match set {
+            Some(set) => {
+                set.map(&mut log)?;
+                set.catalogue
+            }
+            None => Catalogue::listed(log.files().to_vec()),
+        };
+        let replay = Replay::new(&log);
+        let description = format!(
+            "log {}: {} requests in {} s, {} files in the catalogue{}{}",
+            file.file_name().unwrap_or_default().to_string_lossy(),
+            replay.len(),
+            replay.duration_ns() / 1_000_000_000,
+            catalogue.len(),
+            bytes_words(&catalogue),
+            if options.log_loop { ", looped" } else { "" },
+        );
+        let source = Source::Log { replay: Arc::new(replay), is_loop: options.log_loop };
+        let warnings = log.warnings().to_vec();
+        Ok(Self { warnings, ..Self::new(catalogue, source, description) })
+    }
+
+    fn new(catalogue: Catalogue, source: Source, description: String) -> Self {
+        let catalogue = Arc::new(catalogue);
+        Self { catalogue, source, requests_per_connection: None, description, warnings: Vec::new() }
+    }
+
+    /// The files.
+    pub fn catalogue(&self) -> &Arc<Catalogue> {
+        &self.catalogue
+    }
+
+    /// A description in words.
+    pub fn describe(&self) -> String {
+        self.description.clone()
+    }
+
+    /// Warnings about lines that were left out or odd, in words.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// How many requests a connection carries, where the workload says so.
+    pub fn requests_per_connection(&self) -> Option<u32> {
+        self.requests_per_connection
+    }
+
+    /// The requests per second of a log at its own speed; none for other workloads.
+    pub fn log_mean_rate_per_s(&self) -> Option<f64> {
+        match &self.source {
+            Source::Log { replay, .. } => Some(replay.mean_rate_per_s()),
+            Source::Drawn(_) => None,
+        }
+    }
+
+    /// The same over its first seconds, over as many of them as it has unless it is looped.
+    pub fn log_rate_per_s(&self, duration_s: f64) -> Option<f64> {
+        match &self.source {
+            Source::Log { replay, is_loop: false } => Some(replay.rate_per_s(duration_s)),
+            _ => self.log_mean_rate_per_s(),
+        }
+    }
+
+    /// The mean of `value` over the lengths of the requested files, bytes, each as often as it is requested; none where a
+    /// length is not known.
+    pub fn mean_of(&self, value: impl Fn(u64) -> f64) -> Option<f64> {
+        let of_file = |path_id| self.catalogue.file_bytes(path_id).map(&value);
+        match &self.source {
+            Source::Drawn(choice) => choice.mean(of_file),
+            Source::Log { replay, .. } => replay.mean(of_file),
+        }
+    }
+
+    /// How long a log takes at its own speed, once; none for other workloads.
+    pub fn log_duration_s(&self) -> Option<f64> {
+        match &self.source {
+            Source::Log { replay, .. } => Some(replay.duration_ns() as f64 / 1e9),
+            Source::Drawn(_) => None,
+        }
+    }
+
+    /// The request sequence of each thread; together they are the whole. A seed repeats them for the same
+    /// number of threads.
+    pub fn demands(&self, arrivals: &Arrivals, seed: u64, threads: u32) -> Vec<Box<dyn Demand>> {
+        let row =
+            |thread| -> Box<dyn Demand> { Box::new(stream(&self.source, arrivals, seed, (thread, threads))) };
+        (0..threads).map(row).collect()
+    }
+
+    /// The same of partly-open users, whose arrivals are a part of the requests: as many requests start as `arrivals` say, on
+    /// average.
+    ///
+    /// Errors: usage, for users who make less than one request, or arrivals of a closed loop or of a log, whose requests are
+    /// all given.
+    pub fn partly_open(
+        &self,
+        arrivals: &Arrivals,
+        sessions: Sessions,
+        seed: u64,
+        threads: u32,
+    ) -> Result<Vec<Box<dyn Demand>>> {
+        sessions.check()?;
+        let users = arrivals.thinned(sessions.requests_mean).ok_or_else(|| {
+            Error::usage(
+                "users come back only in an open loop of drawn files: leave --session out, or give a rate",
+            )
+        })?;
+        if self.log_duration_s().is_some() {
+            return Err(Error::usage("a log has all requests of its users: leave --session out"));
+        }
+        let demands = (0..).zip(self.demands(&users, seed, threads));
+        Ok(demands.map(|(thread, users)| partly_open(users, sessions, seed, thread)).collect())
+    }
+}
+
+fn bytes_words(catalogue: &Catalogue) -> String {
+    catalogue.dataset_bytes().map(|bytes| format!(", {bytes} bytes")).unwrap_or_default()
+}
+
+/// The files that the options name.
+struct Set {
+    catalogue: Catalogue,
+    /// The files are those of SPECweb99 with this many directories.
+    directories: Option<u32>,
+    /// The files are those of `flash fileset pareto`.
+    is_pareto: bool,
+    /// The list that they are from, with the names that a log has for them.
+    list: Option<(PathBuf, Vec<Option<Box<str>>>)>,
+    words: String,
+}
+
+impl Set {
+    fn open(options: &Options) -> Result<Option<Self>> {
+        let (path, list) = match (&options.manifest, &options.paths) {
+            (Some(_), Some(_)) => {
+                return Err(Error::usage("both a manifest and a list of paths are given: give one"));
+            }
+            (Some(path), None) | (None, Some(path)) => (path, List::read(path)?),
+            (None, None) => return Self::of_directories(options.directories, None, options.content_seed),
+        };
+        let seed = content_seed(options.content_seed, list.made, path)?;
+        if list.made.is_some_and(|made| made.kind == Kind::Specweb99) {
+            let listed = list.files.len() as u32 / FILES_PER_DIRECTORY;
+            return Self::of_directories(options.directories, Some(listed), seed);
+        }
+        if options.directories.is_some() {
+            return Err(Error::usage(format!(
+                "a number of directories is given, but {} is no manifest of `flash fileset specweb99`",
+                path.display()
+            )));
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is_pareto = list.made.is_some_and(|made| made.kind == Kind::Pareto);
+        let words = format!("{} files of {name}", list.files.len());
+        let catalogue = Catalogue::listed(list.files).with_contents(seed, 0);
+        let words = words + &bytes_words(&catalogue);
+        let list = Some((path.clone(), list.originals));
+        Ok(Some(Self { catalogue, directories: None, is_pareto, list, words }))
+    }
+
+    /// The layout of the requested directories, or of those that exist.
+    fn of_directories(asked: Option<u32>, made: Option<u32>, seed: Option<u64>) -> Result<Option<Self>> {
+        let Some(directories) = asked.or(made) else { return Ok(None) };
+        let most = made.unwrap_or(DIRECTORIES_MAX);
+        if directories == 0 || directories > most {
+            return Err(Error::usage(format!(
+                "the set cannot have {directories} directories: 1 to {most} are possible"
+            )));
+        }
+        let catalogue = Catalogue::specweb99(directories, seed);
+        let words =
+            format!("{directories} directories of {FILES_PER_DIRECTORY} files{}", bytes_words(&catalogue));
+        Ok(Some(Self { catalogue, directories: Some(directories), is_pareto: false, list: None, words }))
+    }
+
+    /// Gives the requests of a log the numbers of this set's files.
+    fn map(&self, log: &mut AccessLog) -> Result<()> {
+        let Some((path, originals)) = &self.list else {
+            return Err(Error::usage(
+                "a log needs no directories, and its files are none of SPECweb99's: give the manifest of \
+                 `flash fileset log:FILE`, a list of paths, or neither",
+            ));
+        };
+        let mut paths = Vec::with_capacity(self.catalogue.len() as usize);
+        for path_id in 0..self.catalogue.len() {
+            let original = originals.get(path_id as usize).and_then(Option::as_deref);
+            paths.push(original.unwrap_or(self.catalogue.listed_path(path_id)));
+        }
+        log.map(paths.into_iter(), path)
+    }
+}
+
+/// The seed of the contents of a list's files, when they have one.
+fn content_seed(asked: Option<u64>, made: Option<Made>, path: &Path) -> Result<Option<u64>> {
+    match (asked, made) {
+        (Some(seed), Some(made)) if seed != made.seed => Err(Error::usage(format!(
+            "the contents are to have seed {seed}, but {} says {}",
+            path.display(),
+            made.seed
+        ))),
+        (Some(_), None) => Err(Error::usage(format!(
+            "the contents of the files of {} are not known: only manifests of `flash fileset` have a seed",
+            path.display()
+        ))),
+        (_, made) => Ok(made.map(|made| made.seed)),
+    }
+}
+
+#[cfg(test)]
+#[path = "open_tests.rs"]
+mod tests;

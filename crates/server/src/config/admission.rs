@@ -1,0 +1,146 @@
+//! Who gets a connection when there is not room for all: the settings of admission (docs/overload.md).
+//!
+//! `config::resolve` fills them, `config::combinations` checks them, and `convert` passes them to the engine and the worker.
+
+use std::ffi::OsStr;
+use std::fmt;
+
+use flash_engine::{Network, WrongNetwork};
+use serde::{Deserialize, Serialize};
+
+use super::options::Overrides;
+use super::values::{FromText, Kind, ListItem, Refusal, utf8};
+
+/// The settings of admission.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Admission {
+    /// Maximum connections per worker of one client address; 0 for no maximum.
+    pub client_connections_max: usize,
+    /// Clients without this maximum.
+    pub client_exempt: Vec<Clients>,
+    /// Maximum time that new connections wait to be accepted, in milliseconds; 0 for no maximum.
+    pub accept_wait_ms: u64,
+}
+
+/// Some clients: this machine, or a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Clients {
+    /// The addresses of the loopback interface.
+    Loopback,
+    /// The addresses of a network.
+    Network(Network),
+}
+
+/// The word for the loopback addresses.
+const LOOPBACK: &str = "loopback";
+
+/// The loopback addresses (RFC 6890 section 2.2).
+const LOOPBACK_NETWORKS: [&str; 2] = ["127.0.0.0/8", "::1/128"];
+
+impl Clients {
+    /// The networks of these clients.
+    pub(crate) fn networks(self) -> Vec<Network> {
+        match self {
+            Clients::Loopback => LOOPBACK_NETWORKS.iter().filter_map(|text| text.parse().ok()).collect(),
+            Clients::Network(network) => vec![network],
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, WrongNetwork> {
+        if text == LOOPBACK { Ok(Clients::Loopback) } else { text.parse().map(Clients::Network) }
+    }
+}
+
+impl fmt::Display for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Clients::Loopback => f.write_str(LOOPBACK),
+            Clients::Network(network) => network.fmt(f),
+        }
+    }
+}
+
+impl From<Clients> for String {
+    fn from(clients: Clients) -> String {
+        clients.to_string()
+    }
+}
+
+impl TryFrom<String> for Clients {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Clients::parse(&text).map_err(|_| format!("`{text}` is not a network"))
+    }
+}
+
+impl FromText for Clients {
+    fn from_text(text: &OsStr, _: Kind) -> Result<Self, Refusal> {
+        Clients::parse(utf8(text)?).map_err(|wrong| {
+            let form = "must be a network, such as 10.0.0.0/8, 192.0.2.7 or 2001:db8::/32, or `loopback`";
+            let refusal = |why: &str, help| Refusal { item: 0, why: why.to_owned(), help };
+            match wrong {
+                WrongNetwork::Form => refusal(form, None),
+                WrongNetwork::BitsBeyondPrefix(meant) => {
+                    let why = "the address has bits beyond the prefix";
+                    refusal(why, Some(format!("did you mean `{meant}`?")))
+                }
+            }
+        })
+    }
+}
+
+impl ListItem for Clients {
+    const COUNT_MAX: usize = 64;
+    const NONE_REFUSED: Option<&'static str> = None;
+
+    fn may_repeat(&self) -> bool {
+        false
+    }
+}
+
+impl Admission {
+    /// The settings of `given`, in which every option with a default has a value, for this many connections.
+    pub(super) fn of(given: &Overrides, connections_max: usize) -> Self {
+        let half = (connections_max / 2).max(1);
+        let asked = given.client_connections.as_ref();
+        Self {
+            client_connections_max: asked
+                .map_or(half, |given| usize::try_from(given.value).unwrap_or(usize::MAX)),
+            client_exempt: given.client_exempt.as_ref().map_or_else(Vec::new, |given| given.value.clone()),
+            accept_wait_ms: given.accept_wait.as_ref().map_or(0, |given| given.value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::values::FromItems;
+    use super::*;
+
+    #[test]
+    fn clients_are_networks_or_loopback() {
+        let read = |texts: &[&str]| {
+            let items: Vec<&OsStr> = texts.iter().map(OsStr::new).collect();
+            Vec::<Clients>::from_items(&items, Kind::Networks)
+        };
+        let clients = read(&["loopback", "10.0.0.0/8", "2001:db8::1"]).expect("three");
+        assert_eq!(
+            clients.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["loopback", "10.0.0.0/8", "2001:db8::1/128"]
+        );
+        assert!(clients.iter().all(|clients| Clients::parse(&clients.to_string()) == Ok(*clients)));
+        let networks = Clients::Loopback.networks();
+        for address in ["127.0.0.1", "127.3.2.1", "::1", "::ffff:127.0.0.1"] {
+            let address = address.parse().expect("an address");
+            assert!(networks.iter().any(|network| network.contains(address)), "{address}");
+        }
+        assert_eq!(read(&[]), Ok(vec![]));
+        let refused =
+            read(&["10.0.0.1/8", "10.0.0.0/8", "10.0.0.0/8", "proxy"]).expect_err("three are wrong");
+        assert_eq!(refused.iter().map(|refusal| refusal.item).collect::<Vec<_>>(), [0, 2, 3]);
+        assert_eq!(refused[0].help.as_deref(), Some("did you mean `10.0.0.0/8`?"));
+    }
+}

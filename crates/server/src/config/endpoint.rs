@@ -1,0 +1,153 @@
+//! The settings of the warm endpoint of `flash backend`: where it listens, and for which files.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::error::Problem;
+use super::settings::path;
+
+/// The protocol of a socket of the warm endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Speech {
+    /// HTTP/1.
+    Http,
+    /// FastCGI.
+    FastCgi,
+}
+
+/// A Unix socket of the warm endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EndpointSocket {
+    /// Its protocol.
+    pub speech: Speech,
+    /// Its absolute path.
+    #[serde(with = "path")]
+    pub path: PathBuf,
+}
+
+/// A directory whose files can be asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarmRoot(
+    /// Its absolute path.
+    #[serde(with = "path")]
+    pub PathBuf,
+);
+
+/// The settings of the warm endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EndpointSettings {
+    /// Its Unix sockets.
+    pub sockets: Vec<EndpointSocket>,
+    /// The directories whose files can be asked for.
+    pub roots: Vec<WarmRoot>,
+}
+
+/// The options of the warm endpoint, as given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointOptions {
+    /// Addresses for HTTP: `HOST:PORT` or `unix:PATH`.
+    pub http: Vec<String>,
+    /// Sockets for FastCGI: `unix:PATH`.
+    pub fastcgi: Vec<String>,
+    /// Directories whose files can be asked for.
+    pub roots: Vec<PathBuf>,
+}
+
+impl EndpointOptions {
+    /// The settings, and the addresses for HTTP over TCP.
+    pub(super) fn resolve(&self, cwd: &Path) -> Result<(EndpointSettings, Vec<SocketAddr>), Vec<Problem>> {
+        let (mut settings, mut addresses, mut problems) =
+            (EndpointSettings::default(), Vec::new(), Vec::new());
+        let mut refuse = |what: String, why: &str| problems.push(Problem::plain(what, why.to_owned()));
+        for (speech, flag, text) in (self.http.iter().map(|text| (Speech::Http, "--warm", text)))
+            .chain(self.fastcgi.iter().map(|text| (Speech::FastCgi, "--fastcgi", text)))
+        {
+            match (text.strip_prefix("unix:"), speech) {
+                (Some(""), _) => refuse(format!("`{flag} {text}`"), "a path must follow unix:"),
+                (Some(path), _) => settings.sockets.push(EndpointSocket { speech, path: cwd.join(path) }),
+                (None, Speech::FastCgi) => refuse(format!("`{flag} {text}`"), "give unix:PATH"),
+                (None, Speech::Http) => match text.parse() {
+                    Ok(address) => addresses.push(address),
+                    Err(_) => refuse(
+                        format!("`{flag} {text}`"),
+                        "give unix:PATH, or an IP address with a port such as 127.0.0.1:8081",
+                    ),
+                },
+            }
+        }
+        let has_endpoint = !(self.http.is_empty() && self.fastcgi.is_empty());
+        match (has_endpoint, self.roots.is_empty()) {
+            (true, true) => refuse(
+                "--warm and --fastcgi need --warm-root".to_owned(),
+                "name the directories that the server serves; only files beneath them can be asked for",
+            ),
+            (false, false) => refuse(
+                "--warm-root has no effect".to_owned(),
+                "give --warm or --fastcgi too, or leave it out",
+            ),
+            _ => {}
+        }
+        settings.roots = self.roots.iter().map(|root| WarmRoot(cwd.join(root))).collect();
+        if problems.is_empty() { Ok((settings, addresses)) } else { Err(problems) }
+    }
+}
+
+#[cfg(test)]
+impl EndpointSettings {
+    /// Settings with every field filled.
+    pub(super) fn sample() -> Self {
+        use std::ffi::OsString;
+        use std::os::unix::ffi::OsStringExt;
+
+        let odd = PathBuf::from(OsString::from_vec(b"/srv/\xff".to_vec()));
+        let sockets = vec![EndpointSocket { speech: Speech::FastCgi, path: odd.clone() }];
+        Self { sockets, roots: vec![WarmRoot(odd), WarmRoot("/srv/www".into())] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(http: &[&str], fastcgi: &[&str], roots: &[&str]) -> EndpointOptions {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        EndpointOptions {
+            http: texts(http),
+            fastcgi: texts(fastcgi),
+            roots: roots.iter().map(PathBuf::from).collect(),
+        }
+    }
+
+    #[test]
+    fn addresses_and_paths() {
+        let given =
+            options(&["127.0.0.1:8081", "unix:w.sock", "[::1]:0"], &["unix:/run/f"], &["www", "/srv"]);
+        let (settings, addresses) = given.resolve(Path::new("/cwd")).expect("right");
+        assert_eq!(addresses, ["127.0.0.1:8081", "[::1]:0"].map(|text| text.parse().expect("an address")));
+        let sockets: Vec<_> =
+            settings.sockets.iter().map(|socket| (socket.speech, socket.path.to_str())).collect();
+        assert_eq!(sockets, [(Speech::Http, Some("/cwd/w.sock")), (Speech::FastCgi, Some("/run/f"))]);
+        let roots: Vec<_> = settings.roots.iter().map(|root| root.0.to_str()).collect();
+        assert_eq!(roots, [Some("/cwd/www"), Some("/srv")]);
+        assert!(options(&[], &[], &[]).resolve(Path::new("/")).is_ok());
+    }
+
+    #[test]
+    fn wrong_options_are_refused() {
+        for wrong in [
+            options(&["unix:"], &[], &["/"]),
+            options(&["localhost"], &[], &["/"]),
+            options(&[], &["127.0.0.1:9000"], &["/"]),
+            options(&["unix:/a"], &[], &[]),
+            options(&[], &["unix:/a"], &[]),
+            options(&[], &[], &["/"]),
+        ] {
+            assert_eq!(wrong.resolve(Path::new("/")).expect_err("wrong").len(), 1, "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Reads `[[site.route]]` and `[[route]]`.
+
+use std::ffi::OsStr;
+use std::ops::Range;
+
+use toml::de::DeTable;
+
+use super::super::error::{ConfigErrorKind, Problem};
+use super::super::options;
+use super::super::routes::{self, Protocol, ROUTES_MAX, Route, RouteDraft, RoutePaths, ServerAddress};
+use super::super::suggest;
+use super::super::values::{self, FromItems, FromText, Kind};
+use super::{Key, Reader, Value, items, refused};
+
+/// The keys for the paths of a route.
+const PATHS: [&str; 2] = ["prefix", "extension"];
+/// The keys for its servers.
+const SERVERS: [&str; 2] = ["proxy", "fastcgi"];
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// A number of a route that has a default.
+struct Number {
+    key: &'static str,
+    kind: Kind,
+    default: u64,
+    field: fn(&mut Route) -> &mut u64,
+}
+
+const NUMBERS: [Number; 6] = [
+    Number {
+        key: "body_max",
+        kind: Kind::Size { least_bytes: 0, most_bytes: 1 << 40 },
+        default: 10_000_000,
+        field: |route| &mut route.body_bytes_max,
+    },
+    Number {
+        key: "connect_timeout",
+        kind: Kind::Duration { least_ms: 1, most_ms: HOUR_MS },
+        default: 5_000,
+        field: |route| &mut route.connect_timeout_ms,
+    },
+    Number {
+        key: "answer_timeout",
+        kind: Kind::Duration { least_ms: 1, most_ms: 24 * HOUR_MS },
+        default: 60_000,
+        field: |route| &mut route.answer_timeout_ms,
+    },
+    Number {
+        key: "connections_max",
+        kind: Kind::Count { least: 1, most: 4_096 },
+        default: 128,
+        field: |route| &mut route.connections_max,
+    },
+    Number {
+        key: "idle_max",
+        kind: Kind::Count { least: 0, most: 4_096 },
+        default: 16,
+        field: |route| &mut route.idle_max,
+    },
+    Number {
+        key: "queue_max",
+        kind: Kind::Count { least: 0, most: 65_536 },
+        default: 512,
+        field: |route| &mut route.queue_max,
+    },
+];
+
+impl Reader {
+    pub(super) fn routes(&mut self, value: &Value<'_>) -> Vec<RouteDraft> {
+        let tables = self.tables("route", value, ROUTES_MAX);
+        tables.into_iter().filter_map(|(span, table)| self.route(span, table)).collect()
+    }
+
+    fn route(&mut self, span: Range<usize>, table: &DeTable<'_>) -> Option<RouteDraft> {
+        let paths = self.one_of(&span, table, PATHS, "prefix = \"/api/\"");
+        let servers = self.one_of(&span, table, SERVERS, "proxy = \"127.0.0.1:3000\"");
+        let paths = paths.and_then(|(key, value)| self.paths(key, value));
+        let servers = servers.and_then(|(key, value)| self.servers(key, value));
+        let mut route = Route {
+            protocol: Protocol::Http,
+            servers: Vec::new(),
+            body_bytes_max: 0,
+            connect_timeout_ms: 0,
+            answer_timeout_ms: 0,
+            connections_max: 0,
+            idle_max: 0,
+            queue_max: 0,
+            paths: RoutePaths::Prefix(String::new()),
+        };
+        for number in &NUMBERS {
+            *(number.field)(&mut route) = number.default;
+        }
+        if table.get("fastcgi").is_some() {
+            // A process of PHP-FPM and the like serves no other connection while it has one, idle or not.
+            route.idle_max = 0;
+        }
+        for (key, value) in table {
+            let name = key.get_ref().as_ref();
+            match NUMBERS.iter().find(|number| number.key == name) {
+                Some(number) => self.number(number, &mut route, value),
+                None if PATHS.contains(&name) || SERVERS.contains(&name) => {}
+                None => self.problems.push(unknown_route_key(key)),
+            }
+        }
+        (route.paths, (route.protocol, route.servers)) = (paths?, servers?);
+        Some(RouteDraft { route, span })
+    }
+
+    /// The value of the one key among these two that a route has.
+    fn one_of<'t, 'i>(
+        &mut self,
+        span: &Range<usize>,
+        table: &'t DeTable<'i>,
+        names: [&'static str; 2],
+        example: &str,
+    ) -> Option<(&'static str, &'t Value<'i>)> {
+        let find = |name: &'static str| Some((name, table.iter().find(|(key, _)| key.get_ref() == name)?));
+        match names.map(find) {
+            [Some((name, (_, value))), None] | [None, Some((name, (_, value)))] => Some((name, value)),
+            [Some((_, (first, _))), Some((name, (second, _)))] => {
+                let title = format!("a route has `{}` or `{name}`, not both", names[0]);
+                let problem = Problem::at(second.span(), title, "given here");
+                let problem = problem.with_other(first.span(), "given here").helped("write two routes");
+                self.problems.push(problem.of(ConfigErrorKind::Key));
+                None
+            }
+            [None, None] => {
+                let why = format!("`{}` or `{}` is missing", names[0], names[1]);
+                let problem = Problem::at(span.clone(), "incomplete route", why);
+                let problem = problem.helped(format!("add a line such as `{example}`"));
+                self.problems.push(problem.of(ConfigErrorKind::Key));
+                None
+            }
+        }
+    }
+
+    fn paths(&mut self, key: &str, value: &Value<'_>) -> Option<RoutePaths> {
+        let Some(text) = value.get_ref().as_str() else {
+            self.wrong(key, value.span(), "must be a text in quotes");
+            return None;
+        };
+        let paths = match key {
+            "prefix" => routes::prefix(text).map(RoutePaths::Prefix),
+            _ => values::extension(text).map(RoutePaths::Extension),
+        };
+        paths.map_err(|refusal| self.problems.push(refused(key, value.span(), refusal))).ok()
+    }
+
+    fn servers(&mut self, key: &str, value: &Value<'_>) -> Option<(Protocol, Vec<ServerAddress>)> {
+        let protocol = if key == "proxy" { Protocol::Http } else { Protocol::FastCgi };
+        let items = match value.get_ref().as_str() {
+            Some(text) => vec![(text.to_owned(), value.span())],
+            None => match items(Kind::Addresses, value) {
+                Ok(items) => items,
+                Err(form) => {
+                    self.problems.push(form.titled(key));
+                    return None;
+                }
+            },
+        };
+        let texts: Vec<&OsStr> = items.iter().map(|(text, _)| OsStr::new(text)).collect();
+        let servers = Vec::from_items(&texts, Kind::Addresses).map_err(|refusals| {
+            for refusal in refusals {
+                let span = items.get(refusal.item).map_or_else(|| value.span(), |(_, span)| span.clone());
+                self.problems.push(refused(key, span, refusal));
+            }
+        });
+        Some((protocol, servers.ok()?))
+    }
+
+    fn number(&mut self, number: &Number, route: &mut Route, value: &Value<'_>) {
+        let items = match items(number.kind, value) {
+            Ok(items) => items,
+            Err(form) => return self.problems.push(form.titled(number.key)),
+        };
+        for (text, span) in items {
+            match u64::from_text(OsStr::new(&text), number.kind) {
+                Ok(given) => *(number.field)(route) = given,
+                Err(refusal) => self.problems.push(refused(number.key, span, refusal)),
+            }
+        }
+    }
+}
+
+/// An unknown key of a route. Usually it is a key of the site or of the whole file below a route.
+fn unknown_route_key(key: &Key<'_>) -> Problem {
+    let name = key.get_ref().as_ref();
+    let spec = options::find(name).filter(|spec| spec.is_in_file());
+    let (why, help) = match spec {
+        _ if name == "hosts" || spec.is_some_and(|spec| spec.is_of_site()) => {
+            let help = format!("move `{name}` above the first route of its site");
+            ("applies to a site, not to a route", Some(help))
+        }
+        Some(_) => ("applies to the whole server, not to a route", Some(super::to_the_top(name))),
+        None => {
+            let numbers = NUMBERS.iter().map(|number| number.key);
+            let help = suggest::did_you_mean(name, PATHS.into_iter().chain(SERVERS).chain(numbers));
+            ("not a setting of a route", help)
+        }
+    };
+    Problem::at(key.span(), format!("unknown key `{name}` in a route"), why)
+        .of(ConfigErrorKind::Key)
+        .maybe_helped(help)
+}

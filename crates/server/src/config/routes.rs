@@ -1,0 +1,238 @@
+//! Routes: the requests of a site that other servers answer, through a reverse proxy or by FastCGI.
+//!
+//! `config::file` reads them, `convert` passes them to the engine, and the gateway connects to their servers.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::combinations;
+use super::error::Problem;
+use super::options::{Origin, Overrides};
+use super::settings::Architecture;
+use super::values::{FromText, Kind, ListItem, Refusal, address_guess, utf8};
+
+/// Maximum routes of all sites.
+pub(super) const ROUTES_MAX: usize = 256;
+/// Maximum length of a prefix in bytes.
+const PREFIX_BYTES_MAX: usize = 1_024;
+/// Maximum length of the path of a Unix socket in bytes (unix(7), without the final NUL).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// Begins the address of a Unix socket.
+const UNIX: &str = "unix:";
+
+/// The requests of a site that an upstream answers, and the upstream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// The protocol of the servers.
+    pub protocol: Protocol,
+    /// The servers, at least one.
+    pub servers: Vec<ServerAddress>,
+    /// Maximum length of a request body in bytes.
+    pub body_bytes_max: u64,
+    /// Maximum time to get a connection, in milliseconds.
+    pub connect_timeout_ms: u64,
+    /// Maximum time without a byte from a server that must answer, in milliseconds.
+    pub answer_timeout_ms: u64,
+    /// Maximum connections of a worker to each server, at least one.
+    pub connections_max: u64,
+    /// Maximum idle connections of a worker to each server.
+    pub idle_max: u64,
+    /// Maximum requests of a worker that wait for a connection.
+    pub queue_max: u64,
+    /// The paths of the requests.
+    pub paths: RoutePaths,
+}
+
+/// The protocol of the servers of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http,
+    /// FastCGI.
+    FastCgi,
+}
+
+/// The paths of a route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RoutePaths {
+    /// Paths that begin with this text.
+    Prefix(String),
+    /// Paths to files with this extension.
+    Extension(String),
+}
+
+/// The address of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum ServerAddress {
+    /// An address and a port.
+    Tcp(SocketAddr),
+    /// The absolute path of a Unix socket.
+    Unix(PathBuf),
+}
+
+/// A route, and its place in the file.
+#[derive(Debug)]
+pub(super) struct RouteDraft {
+    pub(super) route: Route,
+    pub(super) span: Range<usize>,
+}
+
+impl Route {
+    /// The connections to its servers that a worker can have open.
+    pub(crate) fn connections_of_worker(&self) -> u64 {
+        self.servers.len() as u64 * self.connections_max.saturating_add(self.idle_max)
+    }
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServerAddress::Tcp(address) => address.fmt(f),
+            ServerAddress::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+        }
+    }
+}
+
+impl From<ServerAddress> for String {
+    fn from(address: ServerAddress) -> String {
+        address.to_string()
+    }
+}
+
+impl TryFrom<String> for ServerAddress {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        ServerAddress::parse(&text).map_err(|refusal| format!("`{text}`: {}", refusal.why))
+    }
+}
+
+fn refusal(why: impl Into<String>, help: Option<String>) -> Refusal {
+    Refusal { item: 0, why: why.into(), help }
+}
+
+impl ServerAddress {
+    fn parse(text: &str) -> Result<Self, Refusal> {
+        if let Some(path) = text.strip_prefix(UNIX) {
+            return match path {
+                _ if !path.starts_with('/') => {
+                    Err(refusal("must be an absolute path after `unix:`, such as unix:/run/app.sock", None))
+                }
+                _ if path.len() > SOCKET_PATH_BYTES_MAX || path.contains('\0') => {
+                    let why = format!(
+                        "must be a path of at most {SOCKET_PATH_BYTES_MAX} bytes, without a NUL byte"
+                    );
+                    Err(refusal(why, None))
+                }
+                _ => Ok(ServerAddress::Unix(path.into())),
+            };
+        }
+        match text.parse::<SocketAddr>() {
+            Ok(address) if address.port() == 0 => Err(refusal("the port must not be 0", None)),
+            Ok(address) => Ok(ServerAddress::Tcp(address)),
+            Err(_) => {
+                let why = "must be an address and a port, such as 127.0.0.1:3000 or [::1]:3000, or unix:/run/app.sock";
+                Err(refusal(why, Some(address_help(text))))
+            }
+        }
+    }
+}
+
+/// The address that was meant instead of `text`.
+fn address_help(text: &str) -> String {
+    let url = text.strip_prefix("http://").or_else(|| text.strip_prefix("fcgi://"));
+    let bare = url.map_or(text, |rest| rest.split('/').next().unwrap_or(rest));
+    if text.starts_with('/') {
+        format!("write `{UNIX}{text}`")
+    } else if bare.parse::<std::net::IpAddr>().is_ok() {
+        "add the port".to_owned()
+    } else if let Some(guess) = bare.parse().ok().or_else(|| address_guess(bare)) {
+        format!("did you mean `{guess}`?")
+    } else {
+        "write an address instead of a host name: Flash does not resolve names".to_owned()
+    }
+}
+
+impl FromText for ServerAddress {
+    fn from_text(text: &OsStr, _: Kind) -> Result<Self, Refusal> {
+        ServerAddress::parse(utf8(text)?)
+    }
+}
+
+impl ListItem for ServerAddress {
+    const COUNT_MAX: usize = 64;
+    const NONE_REFUSED: Option<&'static str> = Some("name at least one server");
+
+    fn may_repeat(&self) -> bool {
+        false
+    }
+}
+
+/// A prefix of paths, in decoded form.
+pub(super) fn prefix(text: &str) -> Result<String, Refusal> {
+    if !text.starts_with('/') {
+        return Err(refusal("must begin with `/`", Some(format!("write `/{text}`"))));
+    }
+    if text.len() > PREFIX_BYTES_MAX || text.contains('\0') {
+        let why = format!("must have at most {PREFIX_BYTES_MAX} bytes and no NUL byte");
+        return Err(refusal(why, None));
+    }
+    Ok(text.to_owned())
+}
+
+/// Checks that no directory of a site with these routes is answered with the source of a script. A route answers for
+/// the first index file; a later one would be found as a file.
+pub(super) fn check_index(index: &[String], routes: &[RouteDraft]) -> Option<Problem> {
+    let later = index.get(1..).unwrap_or_default();
+    routes.iter().find_map(|draft| {
+        let RoutePaths::Extension(extension) = &draft.route.paths else { return None };
+        let is_script = |name: &&String| {
+            name.rsplit_once('.').is_some_and(|(_, ending)| ending.eq_ignore_ascii_case(extension))
+        };
+        let name = later.iter().find(is_script)?;
+        let why =
+            format!("the source of `{name}` could be sent, because it is not the first name of `index`");
+        let help = format!("write `index = [\"{name}\"]`, or remove it from `index`");
+        Some(Problem::at(draft.span.clone(), "`route` does not fit `index`", why).helped(help))
+    })
+}
+
+/// Checks that the server can have routes, and has no more of them than allowed. `of_top` are those of the default
+/// site, which is there or not.
+pub(super) fn check<'d>(
+    given: &Overrides,
+    of_top: &'d [RouteDraft],
+    of_sites: impl Iterator<Item = &'d RouteDraft>,
+    has_sites: bool,
+) -> Vec<Problem> {
+    let at = |draft: &RouteDraft| Origin::File(draft.span.clone());
+    let mut problems = Vec::new();
+    if let Some(first) = of_top.first().filter(|_| has_sites && given.root.is_none()) {
+        let why = "there is no default site, because the file has sites and no `root`";
+        let help = "write it as a `[[site.route]]` below its site, or give the default site a `root`";
+        problems.push(combinations::senseless("route", &at(first), why).helped(help));
+    }
+    let routes: Vec<&RouteDraft> = of_top.iter().chain(of_sites).collect();
+    let architecture = given.architecture.as_ref().map_or(Architecture::Amped, |given| given.value);
+    if let Some(first) = routes.first()
+        && !matches!(architecture, Architecture::Amped | Architecture::Sped)
+    {
+        let why = "only `amped` and `sped` have an event loop for many connections, and routes need one";
+        let help = "remove it, or choose another architecture";
+        problems.push(combinations::senseless("route", &at(first), why).helped(help));
+    }
+    if let Some(over) = routes.get(ROUTES_MAX) {
+        let why = format!("too many routes in the whole file: at most {ROUTES_MAX}");
+        problems.push(Problem::at(over.span.clone(), "wrong value for `route`", why));
+    }
+    problems
+}

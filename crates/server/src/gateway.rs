@@ -1,0 +1,284 @@
+//! The gateway process: it connects to the servers of routes for the workers, which are not allowed to, and passes them the
+//! connected sockets. It sends and receives no byte of a request.
+//!
+//! A worker that does not read its answers is not read either, so each link has a bound, and none holds up the others.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, IoSlice};
+
+use flash_engine::ServerId;
+use flash_prompt::epoll::{Epoll, Ready, Watch};
+use flash_prompt::{AsFd, OwnedFd, channel, clock, net};
+use flash_waiting::local;
+use flash_waiting::sandbox::calls::CallList;
+use flash_worker::control::{Notice, Order, receive_order, send_notice};
+use flash_worker::gateway_protocol::{
+    Answer, Connect, GATEWAY_MESSAGE_BYTES_MAX, decode_connect, encode_answer,
+};
+
+use crate::config::{ServerAddress, Settings};
+use crate::sandbox::{self, Role};
+
+const CONTROL: u64 = u64::MAX;
+/// The first epoll token of attempts; those of links are below.
+const ATTEMPTS: u64 = 1 << 32;
+/// Maximum attempts under way, and those for the servers of one route.
+const ATTEMPTS_MAX: usize = 1_024;
+const ATTEMPTS_OF_ROUTE_MAX: usize = ATTEMPTS_MAX / 4;
+/// Messages taken from one worker before the next has its turn.
+const MESSAGES_PER_TURN_MAX: usize = 64;
+/// Time after which a Unix socket with a full backlog is tried again: no event announces room there.
+const RETRY_MS: u64 = 50;
+
+/// The servers of a route.
+struct Upstream {
+    servers: Vec<ServerAddress>,
+    connect_timeout_ms: u64,
+}
+
+/// The channel to a worker.
+struct Link {
+    channel: OwnedFd,
+    /// Answers for which the channel had no room.
+    unsent: VecDeque<(Answer, Option<OwnedFd>)>,
+    /// How epoll watches the channel.
+    watched: Watch,
+}
+
+/// An attempt to connect.
+struct Attempt {
+    /// The number of the link to the worker that wants the connection.
+    worker: u32,
+    wanted: Connect,
+    /// None while the server's backlog is full.
+    socket: Option<OwnedFd>,
+    /// When to continue without an event: the deadline, or the next try.
+    due_ms: u64,
+    deadline_ms: u64,
+}
+
+struct Gateway {
+    control: OwnedFd,
+    epoll: Epoll,
+    upstreams: Vec<Upstream>,
+    /// By their numbers, which are their epoll tokens.
+    links: BTreeMap<u32, Link>,
+    links_made: u32,
+    /// By their epoll tokens.
+    attempts: BTreeMap<u64, Attempt>,
+    attempts_made: u64,
+    /// Whether it ends with its last link.
+    draining: bool,
+}
+
+/// Connects for the workers until the supervisor is gone, or until it is told to drain and every worker's channel has
+/// ended.
+pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
+    let gateway = Gateway::new(control, settings)?;
+    let in_force = sandbox::close(Role::Gateway, settings, &[], CallList::Gateway)?;
+    send_notice(&gateway.control, &Notice::Ready(in_force))?;
+    gateway.run()
+}
+
+impl Gateway {
+    fn new(control: OwnedFd, settings: &Settings) -> io::Result<Self> {
+        let upstreams = settings.routes().map(|route| Upstream {
+            servers: route.servers.clone(),
+            connect_timeout_ms: route.connect_timeout_ms,
+        });
+        let epoll = Epoll::new(64)?;
+        channel::set_nonblocking(&control)?;
+        epoll.add(&control, CONTROL, Watch::Input)?;
+        Ok(Self {
+            control,
+            epoll,
+            upstreams: upstreams.collect(),
+            links: BTreeMap::new(),
+            links_made: 0,
+            attempts: BTreeMap::new(),
+            attempts_made: ATTEMPTS,
+            draining: false,
+        })
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        let mut batch: Vec<Ready> = Vec::new();
+        while !self.draining || !self.links.is_empty() {
+            let due_ms = self.attempts.values().map(|attempt| attempt.due_ms).min();
+            let timeout_ms = due_ms.map(|ms| ms.saturating_sub(clock::monotonic_ms()));
+            batch.clear();
+            batch.extend(self.epoll.wait(timeout_ms)?);
+            for ready in &batch {
+                match ready.token {
+                    CONTROL => self.hear_supervisor()?,
+                    token @ ATTEMPTS.. => self.hear_server(token, *ready),
+                    link => self.serve(link as u32),
+                }
+            }
+            self.go_on(clock::monotonic_ms());
+        }
+        Ok(())
+    }
+
+    fn hear_supervisor(&mut self) -> io::Result<()> {
+        loop {
+            match receive_order(&self.control) {
+                Ok(Order::Gateway(channel)) => {
+                    if let Err(e) = self.link(channel) {
+                        let text = format!("a worker has no connections to servers of routes: {e}");
+                        // Without its supervisor this process ends anyway.
+                        let _ = send_notice(&self.control, &Notice::Report(text));
+                    }
+                }
+                Ok(Order::Drain) => self.draining = true,
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn link(&mut self, channel: OwnedFd) -> io::Result<()> {
+        channel::set_nonblocking(&channel)?;
+        self.links_made += 1;
+        self.epoll.add(&channel, self.links_made.into(), Watch::Input)?;
+        self.links.insert(self.links_made, Link { channel, unsent: VecDeque::new(), watched: Watch::Input });
+        Ok(())
+    }
+
+    /// Sends a worker its answers and reads its requests. A link that ends takes its attempts with it.
+    fn serve(&mut self, worker: u32) {
+        if self.send_unsent(worker).and_then(|()| self.hear_worker(worker)).is_err() {
+            self.links.remove(&worker);
+            self.attempts.retain(|_, attempt| attempt.worker != worker);
+        }
+    }
+
+    /// Errors: the worker is gone, or does not follow the protocol.
+    fn hear_worker(&mut self, worker: u32) -> io::Result<()> {
+        let mut bytes = [0; GATEWAY_MESSAGE_BYTES_MAX];
+        for _ in 0..MESSAGES_PER_TURN_MAX {
+            let Some(link) = self.links.get(&worker).filter(|link| link.unsent.is_empty()) else { break };
+            let received = match channel::recv(&link.channel, &mut bytes, &mut Vec::new()) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                received => received?,
+            };
+            let wanted = decode_connect(&bytes[..received]).ok_or(io::ErrorKind::InvalidData)?;
+            let upstream = self.upstreams.get(usize::from(wanted.server.upstream.0));
+            let upstream = upstream.filter(|known| usize::from(wanted.server.server) < known.servers.len());
+            let timeout_ms = upstream.ok_or(io::ErrorKind::InvalidData)?.connect_timeout_ms;
+            let of_route = |attempt: &&Attempt| attempt.wanted.server.upstream == wanted.server.upstream;
+            if self.attempts.len() >= ATTEMPTS_MAX
+                || self.attempts.values().filter(of_route).count() >= ATTEMPTS_OF_ROUTE_MAX
+            {
+                self.answer(worker, wanted.link, Err(io::ErrorKind::WouldBlock.into()));
+                continue;
+            }
+            let deadline_ms = clock::monotonic_ms() + timeout_ms;
+            self.try_to_connect(Attempt { worker, wanted, socket: None, due_ms: 0, deadline_ms });
+        }
+        Ok(())
+    }
+
+    /// Begins to connect, or tries again.
+    fn try_to_connect(&mut self, mut attempt: Attempt) {
+        let (worker, link) = (attempt.worker, attempt.wanted.link);
+        self.attempts_made += 1;
+        match self.address(attempt.wanted.server) {
+            ServerAddress::Tcp(address) => {
+                let begun = net::connect(*address).and_then(|socket| {
+                    self.epoll.add(&socket, self.attempts_made, Watch::Output).map(|()| socket)
+                });
+                match begun {
+                    Ok(socket) => attempt.socket = Some(socket),
+                    Err(e) => return self.answer(worker, link, Err(e)),
+                }
+                attempt.due_ms = attempt.deadline_ms;
+            }
+            ServerAddress::Unix(path) => match local::connect_prompt(path) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    attempt.due_ms = attempt.deadline_ms.min(clock::monotonic_ms() + RETRY_MS);
+                }
+                connected => return self.answer(worker, link, connected),
+            },
+        }
+        self.attempts.insert(self.attempts_made, attempt);
+    }
+
+    /// The address of a server, which must be known.
+    fn address(&self, server: ServerId) -> &ServerAddress {
+        &self.upstreams[usize::from(server.upstream.0)].servers[usize::from(server.server)]
+    }
+
+    /// The attempt has succeeded or failed.
+    fn hear_server(&mut self, token: u64, ready: Ready) {
+        if !ready.writable && !ready.broken {
+            return;
+        }
+        let Some(Attempt { worker, wanted, socket: Some(socket), .. }) = self.attempts.remove(&token) else {
+            return;
+        };
+        // The worker's copy would otherwise keep it in this process's epoll.
+        let connected = net::take_error(&socket).and_then(|()| self.epoll.remove(&socket));
+        self.answer(worker, wanted.link, connected.map(|()| socket));
+    }
+
+    /// Ends attempts at their deadlines, and tries full servers again.
+    fn go_on(&mut self, now_ms: u64) {
+        let due = self.attempts.iter().filter(|(_, attempt)| attempt.due_ms <= now_ms);
+        let due: Vec<u64> = due.map(|(token, _)| *token).collect();
+        for attempt in due.into_iter().filter_map(|token| self.attempts.remove(&token)).collect::<Vec<_>>() {
+            if attempt.deadline_ms <= now_ms {
+                self.answer(attempt.worker, attempt.wanted.link, Err(io::ErrorKind::TimedOut.into()));
+            } else {
+                self.try_to_connect(attempt);
+            }
+        }
+    }
+
+    /// Answers a worker, now or when its channel has room.
+    fn answer(&mut self, worker: u32, link: u64, connected: io::Result<OwnedFd>) {
+        let answer = match connected {
+            Ok(socket) => (Answer::Connected { link }, Some(socket)),
+            Err(e) => (Answer::NotConnected { link, errno: net::error_number(&e) }, None),
+        };
+        let Some(to) = self.links.get_mut(&worker) else { return };
+        to.unsent.push_back(answer);
+        // A link that has ended is noticed by its event.
+        let _ = self.send_unsent(worker);
+    }
+
+    /// Sends as many answers as the channel has room for. While some wait, only room is watched for.
+    ///
+    /// Errors: the worker is gone.
+    fn send_unsent(&mut self, worker: u32) -> io::Result<()> {
+        let Some(link) = self.links.get_mut(&worker) else { return Ok(()) };
+        while let Some((answer, socket)) = link.unsent.pop_front() {
+            let (Answer::Connected { link: number } | Answer::NotConnected { link: number, .. }) = answer;
+            let descriptors: Vec<_> = socket.iter().map(AsFd::as_fd).collect();
+            match channel::send(&link.channel, &[IoSlice::new(&encode_answer(&answer))], &descriptors) {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    link.unsent.push_front((answer, socket));
+                    break;
+                }
+                // The user has too many descriptors in messages (unix(7), ETOOMANYREFS).
+                Err(e) if socket.is_some() && e.kind() != io::ErrorKind::BrokenPipe => {
+                    let errno = net::error_number(&e);
+                    link.unsent.push_front((Answer::NotConnected { link: number, errno }, None));
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        let watch = if link.unsent.is_empty() { Watch::Input } else { Watch::Output };
+        if watch != link.watched {
+            self.epoll.change(&link.channel, worker.into(), watch)?;
+            link.watched = watch;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "gateway_tests.rs"]
+mod tests;

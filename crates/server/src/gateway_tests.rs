@@ -1,0 +1,280 @@
+//! Tests of the gateway with real sockets: this test is the supervisor, a worker and the servers.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::{self, JoinHandle};
+
+use super::*;
+use crate::config::{Overrides, Protocol, Route, RoutePaths, Sources};
+use flash_engine::UpstreamId;
+use flash_worker::control::{CHANNEL_BYTES, send_order};
+use flash_worker::gateway_protocol::{decode_answer, encode_connect};
+
+/// Far beyond any wait that a test needs.
+const PATIENCE_MS: u64 = 60_000;
+
+/// A new folder, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("flash-gateway-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("socket")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A gateway in a thread, and the supervisor's end of its control channel.
+struct Running {
+    control: OwnedFd,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+impl Running {
+    /// Starts a gateway with a route to each of these servers.
+    fn start(servers: &[&ServerAddress], connect_timeout_ms: u64) -> Self {
+        let route = |server: &&ServerAddress| Route {
+            protocol: Protocol::Http,
+            servers: vec![(*server).clone()],
+            body_bytes_max: 0,
+            connect_timeout_ms,
+            answer_timeout_ms: 1,
+            connections_max: 1,
+            idle_max: 0,
+            queue_max: 0,
+            paths: RoutePaths::Prefix("/".to_owned()),
+        };
+        let sources = Sources { cli: Overrides::default(), env: Vec::new(), cwd: std::env::temp_dir() };
+        let mut settings = sources.load().expect("the defaults");
+        settings.sites[0].routes = servers.iter().map(route).collect();
+        let (control, theirs) = channel::pair(CHANNEL_BYTES).expect("a pair");
+        let gateway = Gateway::new(theirs, &settings).expect("a gateway");
+        Self { control, thread: thread::spawn(|| gateway.run()) }
+    }
+
+    /// Links a worker.
+    fn worker(&self, buffer_bytes: usize) -> OwnedFd {
+        let (ours, theirs) = channel::pair(buffer_bytes).expect("a pair");
+        send_order(&self.control, &Order::Gateway(theirs)).expect("sent");
+        ours
+    }
+
+    /// Tells it to drain and waits for its end.
+    fn drain(self) {
+        send_order(&self.control, &Order::Drain).expect("sent");
+        self.thread.join().expect("no panic").expect("no error");
+    }
+}
+
+fn ask(worker: &OwnedFd, link: u64, upstream: u16) {
+    let server = ServerId { upstream: UpstreamId(upstream), server: 0 };
+    let message = encode_connect(&Connect { link, server });
+    channel::send(worker, &[IoSlice::new(&message)], &[]).expect("sent");
+}
+
+/// Waits for a message; None at the end of the channel.
+#[track_caller]
+fn hear(worker: &OwnedFd) -> Option<(Answer, Vec<OwnedFd>)> {
+    let mut epoll = Epoll::new(1).expect("an epoll");
+    epoll.add(worker, 0, Watch::Input).expect("watched");
+    assert_eq!(epoll.wait(Some(PATIENCE_MS)).expect("a wait").count(), 1, "no answer");
+    let (mut bytes, mut sockets) = ([0; GATEWAY_MESSAGE_BYTES_MAX], Vec::new());
+    match channel::recv(worker, &mut bytes, &mut sockets) {
+        Ok(length) if length > 0 => Some((decode_answer(&bytes[..length]).expect("an answer"), sockets)),
+        Ok(_) => None,
+        Err(e) if e.kind() == io::ErrorKind::ConnectionReset => None,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+/// Waits for the connection with this number.
+#[track_caller]
+fn connected(worker: &OwnedFd, link: u64) -> OwnedFd {
+    let (answer, mut sockets) = hear(worker).expect("an answer");
+    assert_eq!((answer, sockets.len()), (Answer::Connected { link }, 1));
+    sockets.pop().expect("a socket")
+}
+
+/// Waits for the refusal of the connection with this number, and returns its kind.
+#[track_caller]
+fn refused(worker: &OwnedFd, link: u64) -> io::ErrorKind {
+    match hear(worker) {
+        Some((Answer::NotConnected { link: number, errno }, sockets)) => {
+            assert_eq!((number, sockets.len()), (link, 0));
+            io::Error::from_raw_os_error(errno).kind()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Accepts a connection and compares what arrives with what `socket` sends.
+fn carries_bytes(socket: &OwnedFd, mut accepted: impl io::Read) {
+    assert_eq!(net::send(socket, b"hello").expect("sent"), 5);
+    net::end_sending(socket).expect("ended");
+    let mut received = String::new();
+    accepted.read_to_string(&mut received).expect("received");
+    assert_eq!(received, "hello");
+}
+
+fn unix(path: &Path) -> ServerAddress {
+    ServerAddress::Unix(path.to_owned())
+}
+
+#[test]
+fn a_worker_gets_connections_to_its_servers() {
+    let folder = Folder::new();
+    let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bound");
+    let local = UnixListener::bind(folder.socket()).expect("bound");
+    let servers = [&ServerAddress::Tcp(tcp.local_addr().expect("an address")), &unix(&folder.socket())];
+    let gateway = Running::start(&servers, PATIENCE_MS);
+    let workers = [gateway.worker(CHANNEL_BYTES), gateway.worker(CHANNEL_BYTES)];
+    for (number, worker) in (0..).zip(&workers) {
+        ask(worker, number, 0);
+        carries_bytes(&connected(worker, number), tcp.accept().expect("accepted").0);
+        ask(worker, u64::MAX, 1);
+        carries_bytes(&connected(worker, u64::MAX), local.accept().expect("accepted").0);
+    }
+    drop(workers);
+    gateway.drain();
+}
+
+#[test]
+fn a_server_that_is_not_there_is_reported() {
+    let folder = Folder::new();
+    let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bound");
+    let address = ServerAddress::Tcp(tcp.local_addr().expect("an address"));
+    drop(tcp);
+    drop(UnixListener::bind(folder.socket()).expect("bound"));
+    let servers = [&address, &unix(&folder.socket()), &unix(&folder.0.join("gone"))];
+    let gateway = Running::start(&servers, PATIENCE_MS);
+    let worker = gateway.worker(CHANNEL_BYTES);
+    for (upstream, kind) in [
+        (0, io::ErrorKind::ConnectionRefused),
+        (1, io::ErrorKind::ConnectionRefused),
+        (2, io::ErrorKind::NotFound),
+    ] {
+        ask(&worker, 7, upstream);
+        assert_eq!(refused(&worker, 7), kind, "{:?}", servers[usize::from(upstream)]);
+    }
+    drop(worker);
+    gateway.drain();
+}
+
+/// Fills the backlog of the listener at `path`. Returns the connections.
+fn fill(path: &Path) -> Vec<OwnedFd> {
+    let mut connections = Vec::new();
+    loop {
+        match local::connect_prompt(path) {
+            Ok(connection) => connections.push(connection),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return connections,
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+#[test]
+fn an_attempt_ends_at_its_deadline() {
+    let folder = Folder::new();
+    let _local = UnixListener::bind(folder.socket()).expect("bound");
+    let _full = fill(&folder.socket());
+    // Beyond the backlog, the kernel does not answer.
+    let tcp = net::listen(SocketAddr::from(([127, 0, 0, 1], 0)), 1).expect("listens");
+    let address = net::local_address(&tcp).expect("an address");
+    let _others: Vec<_> = (0..8).map(|_| net::connect(address).expect("begun")).collect();
+    let gateway = Running::start(&[&unix(&folder.socket()), &ServerAddress::Tcp(address)], 100);
+    let worker = gateway.worker(CHANNEL_BYTES);
+    for upstream in 0..2 {
+        ask(&worker, 1, upstream);
+        assert_eq!(refused(&worker, 1), io::ErrorKind::TimedOut, "of server {upstream}");
+    }
+    drop(worker);
+    gateway.drain();
+}
+
+#[test]
+fn a_full_backlog_is_waited_for() {
+    let folder = Folder::new();
+    let local = UnixListener::bind(folder.socket()).expect("bound");
+    let full = fill(&folder.socket());
+    let gateway = Running::start(&[&unix(&folder.socket())], PATIENCE_MS);
+    let worker = gateway.worker(CHANNEL_BYTES);
+    ask(&worker, 1, 0);
+    for _ in &full {
+        local.accept().expect("accepted");
+    }
+    connected(&worker, 1);
+    drop(worker);
+    gateway.drain();
+}
+
+#[test]
+fn a_wrong_message_ends_the_link_alone() {
+    let folder = Folder::new();
+    let _local = UnixListener::bind(folder.socket()).expect("bound");
+    let gateway = Running::start(&[&unix(&folder.socket())], PATIENCE_MS);
+    let good = gateway.worker(CHANNEL_BYTES);
+    let server = |upstream, server| ServerId { upstream: UpstreamId(upstream), server };
+    let message = |server| encode_connect(&Connect { link: 1, server });
+    let cut = message(server(0, 0))[..5].to_vec();
+    for wrong in [cut, vec![0; 100], message(server(1, 0)), message(server(0, 1))] {
+        let worker = gateway.worker(CHANNEL_BYTES);
+        channel::send(&worker, &[IoSlice::new(&wrong)], &[]).expect("sent");
+        assert!(hear(&worker).is_none(), "{wrong:?}");
+    }
+    ask(&good, 1, 0);
+    connected(&good, 1);
+    drop(good);
+    gateway.drain();
+}
+
+#[test]
+fn a_worker_that_does_not_read_holds_up_nobody() {
+    let folder = Folder::new();
+    let local = UnixListener::bind(folder.socket()).expect("bound");
+    thread::spawn(move || while local.accept().is_ok() {});
+    let gateway = Running::start(&[&unix(&folder.socket())], PATIENCE_MS);
+    let (lazy, good) = (gateway.worker(4096), gateway.worker(CHANNEL_BYTES));
+    channel::set_nonblocking(&lazy).expect("set");
+    let message =
+        |link| encode_connect(&Connect { link, server: ServerId { upstream: UpstreamId(0), server: 0 } });
+    // Until neither direction has room: then the gateway does not read either.
+    let (mut asked, mut refused) = (0, 0);
+    while refused < 100 {
+        if channel::send(&lazy, &[IoSlice::new(&message(asked))], &[]).is_ok() {
+            (asked, refused) = (asked + 1, 0);
+        } else {
+            refused += 1;
+            ask(&good, refused, 0);
+            connected(&good, refused);
+        }
+    }
+    for link in 0..asked {
+        connected(&lazy, link);
+    }
+    drop((lazy, good));
+    gateway.drain();
+}
+
+#[test]
+fn it_ends_with_its_supervisor() {
+    let folder = Folder::new();
+    let gateway = Running::start(&[&unix(&folder.socket())], PATIENCE_MS);
+    let _worker = gateway.worker(CHANNEL_BYTES);
+    drop(gateway.control);
+    let end = gateway.thread.join().expect("no panic").expect_err("the supervisor is gone");
+    assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
+}

@@ -1,0 +1,150 @@
+//! Fills the store: reads a block of a file past the page cache and writes it to the place that the keeper allocates. Without
+//! a keeper, or without space, it fills nothing, and the caller serves the file another way.
+
+use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use flash_engine::limits::{LOAD_BYTES, RACY_NS};
+use flash_prompt::file::{FileKind, Stat};
+use flash_prompt::table::{BlockKey, Place};
+use flash_prompt::{AsFd, OwnedFd, channel, clock};
+use flash_waiting::past_cache::Reader;
+use flash_waiting::{file, store_file};
+use flash_worker::Fills;
+use flash_worker::store_protocol::{Answer, Request, STORE_MESSAGE_BYTES_MAX, decode_answer, encode_request};
+
+/// The means to fill the store. Threads may share it.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    memory: OwnedFd,
+    /// One channel for each block that can be filled at once; a thread takes one for a block.
+    idle: Mutex<Vec<Filler>>,
+    /// Whether a keeper is gone.
+    lost_keeper: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Filler {
+    channel: OwnedFd,
+    reader: Reader,
+}
+
+impl Fill {
+    /// Fills `memory`, with these channels to the keeper.
+    pub(crate) fn new(memory: OwnedFd, channels: Vec<OwnedFd>) -> Self {
+        let lost_keeper = AtomicBool::new(channels.is_empty());
+        Self { memory, idle: Mutex::new(channels.into_iter().map(Filler::new).collect()), lost_keeper }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Filler>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a newer process may have a keeper while this one has none.
+    pub(super) fn has_lost_keeper(&self) -> bool {
+        self.lost_keeper.load(Ordering::Relaxed)
+    }
+
+    /// Brings a block of a file into the store, if there is a keeper and space for it.
+    ///
+    /// Errors: those of reading the file.
+    pub(super) fn fill(&self, source: impl AsFd, block: u64) -> io::Result<()> {
+        let filler = self.idle().pop();
+        let Some(mut filler) = filler else { return Ok(()) };
+        match filler.fill(&self.memory, source, block) {
+            Ok(read) => {
+                self.idle().push(filler);
+                read
+            }
+            Err(NoKeeper) => {
+                self.lost_keeper.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Fills for Fill {
+    fn forget_keeper(&self) {
+        self.idle().clear();
+    }
+
+    fn take_channel(&self, keeper: OwnedFd) {
+        self.idle().push(Filler::new(keeper));
+    }
+}
+
+/// The keeper is gone, or broke the protocol.
+#[derive(Debug)]
+struct NoKeeper;
+
+impl Filler {
+    fn new(channel: OwnedFd) -> Self {
+        Self { channel, reader: Reader::new(LOAD_BYTES as usize) }
+    }
+
+    fn fill(&mut self, memory: &OwnedFd, source: impl AsFd, block: u64) -> Result<io::Result<()>, NoKeeper> {
+        let before = match file::stat(&source) {
+            Ok(stat) => stat,
+            Err(e) => return Ok(Err(e)),
+        };
+        let Some((key, length)) = identify(&before, block) else { return Ok(Ok(())) };
+        let Answer::Fill(place) = self.ask(&Request::Want(key, length))? else { return Ok(Ok(())) };
+        if place.length != length {
+            return Err(NoKeeper);
+        }
+        let (result, read) = match self.read(memory, &source, block, place) {
+            // After the read: a change during the read shows in the state.
+            Ok(true) if file::stat(&source).is_ok_and(|after| after == before) => (Request::Filled, Ok(())),
+            Ok(_) => (Request::Failed, Ok(())),
+            Err(Wrong::NoMemory) => (Request::NoMemory, Ok(())),
+            Err(Wrong::Unreadable(e)) => (Request::Failed, Err(e)),
+        };
+        self.ask(&result)?;
+        Ok(read)
+    }
+
+    /// Reads a block and writes it to its place. False if the file ends early.
+    fn read(&mut self, memory: &OwnedFd, source: impl AsFd, block: u64, place: Place) -> Result<bool, Wrong> {
+        let read = self.reader.read(source, block * LOAD_BYTES, place.length as usize);
+        let bytes = read.map_err(Wrong::Unreadable)?.bytes;
+        if bytes.len() != place.length as usize {
+            return Ok(false);
+        }
+        store_file::write(memory, place.offset, bytes).map_err(|_| Wrong::NoMemory)?;
+        Ok(true)
+    }
+
+    fn ask(&self, request: &Request) -> Result<Answer, NoKeeper> {
+        let sent = channel::send(&self.channel, &[IoSlice::new(&encode_request(request))], &[]);
+        sent.map_err(|_| NoKeeper)?;
+        let mut bytes = [0; STORE_MESSAGE_BYTES_MAX];
+        let length = channel::recv(&self.channel, &mut bytes, &mut Vec::new()).map_err(|_| NoKeeper)?;
+        decode_answer(&bytes[..length]).ok_or(NoKeeper)
+    }
+}
+
+/// The reason why a block was not filled.
+enum Wrong {
+    Unreadable(io::Error),
+    NoMemory,
+}
+
+/// The key and the length of a block. None for a block that is not stored: not of a regular file, beyond the end, or
+/// of a file that changed so recently that another change could go unnoticed.
+fn identify(stat: &Stat, block: u64) -> Option<(BlockKey, u32)> {
+    let left = stat.size_bytes.checked_sub(block.checked_mul(LOAD_BYTES)?).filter(|left| *left > 0)?;
+    if stat.kind != FileKind::File || (clock::wall_ns() - stat.changed_ns).abs() < RACY_NS {
+        return None;
+    }
+    let key = BlockKey {
+        device: stat.device,
+        inode: stat.inode,
+        size_bytes: stat.size_bytes,
+        modified_ns: stat.modified_ns.try_into().ok()?,
+        changed_ns: stat.changed_ns.try_into().ok()?,
+        block: block.try_into().ok()?,
+    };
+    Some((key, left.min(LOAD_BYTES).try_into().ok()?))
+}

@@ -1,0 +1,444 @@
+//! The keeper process: it alone owns the store's space and policy ([`flash_keeper::Keeper`]) and writes the table. Workers
+//! report the blocks that they use and release; helpers ask for space. It does no request work and reads no file, and no hit
+//! waits for it.
+//!
+//! The supervisor keeps the memory file and the table open, so both outlive the keeper, and a new keeper takes over the blocks.
+
+mod size;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+
+use flash_keeper::{Action, Answer, Entry, HelperId, Keeper, Place, WorkerId};
+use flash_prompt::epoll::{Epoll, Watch};
+use flash_prompt::table::{self, BlockKey, TableWriter};
+use flash_prompt::{OwnedFd, channel, clock};
+use flash_waiting::pressure::PressureFiles;
+use flash_waiting::sandbox::calls::CallList;
+use flash_waiting::store_file;
+use flash_worker::control::{Notice as ToSupervisor, Order, receive_order, send_notice};
+use flash_worker::store_protocol::{
+    self as protocol, FromWorker, Named, Notice, Request, STORE_MESSAGE_BYTES_MAX, decode_from_worker,
+    decode_request,
+};
+
+use crate::config::{CacheMemory, Settings};
+use crate::hot_list::{self, Hot};
+use crate::sandbox::{self, Role};
+use crate::stats::StoreStats;
+
+const CONTROL: u64 = u64::MAX;
+/// Messages taken from one link before the next has its turn.
+const MESSAGES_PER_TURN_MAX: usize = 64;
+/// Messages taken from one link at the end: its channel holds fewer.
+const LAST_MESSAGES_MAX: usize = 1 << 16;
+/// Time after which a worker with a full channel is sent its messages again.
+const TELL_AGAIN_MS: u64 = 10;
+/// No file has this device: for table entries of places that no worker must find.
+const NO_DEVICE: u64 = u64::MAX;
+/// Replaces the inode while a helper loads a block.
+const LOADING: u64 = 1;
+/// Replaces the inode while a block leaves.
+const LEAVING: u64 = 2;
+
+/// The process at the other end of a link.
+enum Link {
+    /// A worker, and the slots that it must be told to forget.
+    Worker(OwnedFd, Vec<u32>),
+    /// A process that fills the store.
+    Filler(OwnedFd),
+}
+
+impl Link {
+    fn channel(&self) -> &OwnedFd {
+        match self {
+            Link::Worker(channel, _) | Link::Filler(channel) => channel,
+        }
+    }
+}
+
+struct Process {
+    control: OwnedFd,
+    epoll: Epoll,
+    keeper: Keeper<BlockKey>,
+    table: TableWriter,
+    memory: OwnedFd,
+    /// By their numbers, which are the epoll tokens.
+    links: BTreeMap<u32, Link>,
+    links_made: u32,
+    /// The file for the list of hot files.
+    hot_list: Option<File>,
+    /// The names of blocks for that list, by slot.
+    names: HashMap<u32, Hot>,
+    /// The size that the settings want.
+    most_bytes: u64,
+    /// None if the size is fixed.
+    pressure: Option<PressureFiles>,
+    next_look_ms: u64,
+    /// The last figures sent to the supervisor.
+    told: StoreStats,
+    /// Shutdown: the keeper saves the list and ends.
+    draining: bool,
+    /// The system had no memory for a block, and the supervisor was told.
+    said_no_memory: bool,
+}
+
+/// Keeps the store until the supervisor is gone.
+pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
+    let mut process = Process::begin(control, settings)?;
+    let in_force = sandbox::close(Role::Keeper, settings, &[], CallList::Keeper)?;
+    send_notice(&process.control, &ToSupervisor::Ready(in_force))?;
+    loop {
+        let now_ms = clock::monotonic_ms();
+        process.keeper.settle(now_ms);
+        process.act()?;
+        if process.draining {
+            return process.save();
+        }
+        process.look(now_ms);
+        let again_ms = (!process.tell_workers()).then_some(TELL_AGAIN_MS);
+        let settles_ms = process.keeper.next_ms().map(|ms| ms.saturating_sub(now_ms));
+        let looks_ms = process.next_look_ms.saturating_sub(now_ms);
+        let timeout_ms = again_ms.into_iter().chain(settles_ms).chain([looks_ms]).min();
+        let ready: Vec<u64> = process.epoll.wait(timeout_ms)?.map(|ready| ready.token).collect();
+        // First of all: the keeper must know new workers before it reuses space that others have released.
+        process.hear_supervisor()?;
+        for token in ready {
+            if token == CONTROL {
+                continue;
+            }
+            if !process.hear(token as u32)? {
+                process.lose(token as u32);
+            }
+        }
+    }
+}
+
+impl Process {
+    /// Reads the orders from `control` up to `Begin`.
+    fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Self> {
+        let (mut memory, mut table, mut links) = (None, None, Vec::new());
+        let mut hot_list = None;
+        let mut bytes_max = settings.cache_memory.bytes_max();
+        loop {
+            match receive_order(&control)? {
+                Order::StoreMemory { length_bytes, file } => memory = Some((length_bytes, file)),
+                Order::StoreTable(file) => table = Some(TableWriter::open(file)?),
+                Order::Keeper(channel) => links.push(Link::Worker(channel, Vec::new())),
+                Order::Filler(channel) => links.push(Link::Filler(channel)),
+                Order::BytesMax(bytes) => bytes_max = bytes,
+                Order::HotList(file) => hot_list = Some(File::from(file)),
+                Order::Begin => break,
+                other => {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, format!("unexpected {other:?}")));
+                }
+            }
+        }
+        let (Some((length_bytes, memory)), Some(table)) = (memory, table) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a keeper without a store"));
+        };
+        let epoll = Epoll::new(64)?;
+        channel::set_nonblocking(&control)?;
+        epoll.add(&control, CONTROL, Watch::Input)?;
+        let mut process = Self {
+            control,
+            epoll,
+            keeper: Keeper::new(length_bytes, table.slots_max(), bytes_max),
+            table,
+            memory,
+            links: BTreeMap::new(),
+            links_made: 0,
+            hot_list,
+            names: HashMap::new(),
+            most_bytes: bytes_max,
+            pressure: matches!(settings.cache_memory, CacheMemory::Auto { .. }).then(PressureFiles::open),
+            next_look_ms: 0,
+            told: StoreStats::default(),
+            draining: false,
+            said_no_memory: false,
+        };
+        links.into_iter().try_for_each(|link| process.link(link))?;
+        process.resume();
+        Ok(process)
+    }
+
+    /// Takes over the contents of the table. Current workers may know them.
+    fn resume(&mut self) {
+        let is_worker =
+            |(number, link): (&u32, &Link)| matches!(link, Link::Worker(..)).then_some(WorkerId(*number));
+        let workers: Vec<_> = self.links.iter().filter_map(is_worker).collect();
+        for slot in 0..self.table.slots_used() {
+            let entry = match self.table.get(slot) {
+                None => Entry::Empty,
+                Some((BlockKey { device: NO_DEVICE, inode: LOADING, .. }, at)) => Entry::Loading(place(at)),
+                Some((BlockKey { device: NO_DEVICE, .. }, at)) => Entry::Leaving(place(at)),
+                Some((key, at)) => Entry::Ready(key, place(at)),
+            };
+            self.keeper.resume(slot, &entry, &workers);
+        }
+    }
+
+    fn link(&mut self, link: Link) -> io::Result<()> {
+        channel::set_nonblocking(link.channel())?;
+        self.links_made += 1;
+        self.epoll.add(link.channel(), self.links_made.into(), Watch::Input)?;
+        if matches!(link, Link::Worker(..)) {
+            self.keeper.handle_worker(WorkerId(self.links_made));
+        }
+        self.links.insert(self.links_made, link);
+        Ok(())
+    }
+
+    fn hear_supervisor(&mut self) -> io::Result<()> {
+        loop {
+            let linked = match receive_order(&self.control) {
+                Ok(Order::Keeper(channel)) => self.link(Link::Worker(channel, Vec::new())),
+                Ok(Order::Filler(channel)) => self.link(Link::Filler(channel)),
+                Ok(Order::BytesMax(bytes)) => {
+                    self.most_bytes = bytes;
+                    self.keeper.handle_bytes_max(bytes);
+                    Ok(())
+                }
+                Ok(Order::Settled) => {
+                    self.keeper.handle_settled();
+                    Ok(())
+                }
+                Ok(Order::Drain) => {
+                    self.hear_last_words();
+                    self.draining = true;
+                    Ok(())
+                }
+                Ok(_) => Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) => return Err(e),
+            };
+            if let Err(e) = linked {
+                self.report(&format!("a process runs without the store: {e}"));
+            }
+        }
+    }
+
+    /// Reads messages of a worker or a filler; false if it is gone.
+    ///
+    /// Errors: if it may still live, but its messages cannot be read or understood. It could still use a place that is
+    /// freed when it has gone, so this keeper ends, and the next one asks all processes anew.
+    fn hear(&mut self, number: u32) -> io::Result<bool> {
+        self.hear_some(number, MESSAGES_PER_TURN_MAX)
+    }
+
+    /// Reads up to `messages_max` messages. Errors as in [`Process::hear`].
+    fn hear_some(&mut self, number: u32, messages_max: usize) -> io::Result<bool> {
+        let mut bytes = [0; STORE_MESSAGE_BYTES_MAX];
+        for _ in 0..messages_max {
+            let Some(link) = self.links.get(&number) else { return Ok(true) };
+            let message = match channel::recv(link.channel(), &mut bytes, &mut Vec::new()) {
+                Ok(0) => return Ok(false),
+                Ok(length) => &bytes[..length],
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
+                Err(e) => return Err(e),
+            };
+            let is_understood = match link {
+                Link::Worker(..) => self.hear_worker(WorkerId(number), message),
+                Link::Filler(_) => self.hear_filler(HelperId(number), message),
+            };
+            if !is_understood {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "a process sent a message that is none",
+                ));
+            }
+        }
+        Ok(true)
+    }
+
+    fn hear_worker(&mut self, worker: WorkerId, message: &[u8]) -> bool {
+        let notices = match decode_from_worker(message) {
+            Some(FromWorker::Notices(notices)) => notices,
+            Some(FromWorker::Named(Named { slot, block, root, path })) => {
+                if self.hot_list.is_some() && slot < self.table.slots_max() {
+                    self.names.insert(slot, Hot { root, path, block });
+                }
+                return true;
+            }
+            None => return false,
+        };
+        for notice in notices {
+            match notice {
+                Notice::Used(slot, uses) => self.keeper.handle_used(slot, uses),
+                Notice::Released(slot) => self.keeper.handle_released(worker, slot),
+            }
+        }
+        true
+    }
+
+    fn hear_filler(&mut self, helper: HelperId, message: &[u8]) -> bool {
+        match decode_request(message) {
+            // No worker would look for it.
+            Some(Request::Want(key, 1..)) if key.device != NO_DEVICE => {
+                let Some(Request::Want(_, length_bytes)) = decode_request(message) else { return false };
+                self.keeper.handle_want(helper, key, length_bytes, clock::monotonic_ms());
+            }
+            Some(Request::Want(..)) | None => return false,
+            Some(Request::Filled) => self.keeper.handle_filled(helper, true),
+            Some(Request::Failed) => self.keeper.handle_filled(helper, false),
+            Some(Request::NoMemory) => {
+                self.keeper.handle_filled(helper, false);
+                self.shrink();
+            }
+        }
+        true
+    }
+
+    /// Periodically adapts the size to the memory, and reports figures to the supervisor.
+    fn look(&mut self, now_ms: u64) {
+        if now_ms < self.next_look_ms {
+            return;
+        }
+        self.next_look_ms = now_ms + size::LOOK_MS;
+        let totals = self.keeper.totals();
+        if let Some(files) = &mut self.pressure {
+            let pressure = files.look();
+            let bytes = size::next_bytes(&pressure, totals.bytes_max, totals.held_bytes, self.most_bytes);
+            self.keeper.handle_bytes_max(bytes);
+        }
+        let stats = StoreStats::of(&totals);
+        if stats != self.told
+            && let Ok(json) = serde_json::to_vec(&stats)
+        {
+            // A lost report is sent again when the figures change.
+            let _ = send_notice(&self.control, &ToSupervisor::Stats(0, json));
+            self.told = stats;
+        }
+    }
+
+    /// Reads the last messages of workers that are gone.
+    fn hear_last_words(&mut self) {
+        let all: Vec<u32> = self.links.keys().copied().collect();
+        for number in all {
+            // The others still have theirs.
+            let _ = self.hear_some(number, LAST_MESSAGES_MAX);
+        }
+    }
+
+    /// Saves the list of the most valuable blocks, if a list is configured.
+    fn save(&self) -> io::Result<()> {
+        let Some(file) = &self.hot_list else { return Ok(()) };
+        let valued = |(slot, hot): (&u32, _)| self.keeper.value(*slot).map(|value| (value, hot));
+        let mut blocks: Vec<(f64, &Hot)> = self.names.iter().filter_map(valued).collect();
+        blocks.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        // The file is truncated last: on a full disk, lines of the old list remain after those of the new one.
+        let text = hot_list::write(blocks.into_iter().map(|(_, hot)| hot));
+        let saved = file.write_all_at(&text, 0).and_then(|()| file.set_len(text.len() as u64));
+        saved.inspect_err(|e| self.report(&format!("cannot save the list of hot files: {e}")))
+    }
+
+    /// The system has no memory for a larger store.
+    fn shrink(&mut self) {
+        // One failed write is no reason to do without the store.
+        let held_bytes = self.keeper.totals().held_bytes.max(size::LEAST_BYTES).min(self.most_bytes);
+        self.keeper.handle_bytes_max(held_bytes);
+        self.most_bytes = held_bytes;
+        if !std::mem::replace(&mut self.said_no_memory, true) {
+            self.report(&format!(
+                "the system has no memory for a store larger than {} MiB; it stays at this size",
+                held_bytes >> 20
+            ));
+        }
+    }
+
+    fn lose(&mut self, number: u32) {
+        // The link is closed with it, and so no longer watched.
+        match self.links.remove(&number) {
+            Some(Link::Worker(..)) => self.keeper.handle_worker_gone(WorkerId(number)),
+            Some(Link::Filler(_)) => self.keeper.handle_helper_gone(HelperId(number)),
+            None => {}
+        }
+    }
+
+    /// Carries out the keeper's outputs.
+    fn act(&mut self) -> io::Result<()> {
+        while let Some(action) = self.keeper.poll() {
+            match action {
+                Action::Note(slot, entry) => self.note(slot, &entry),
+                Action::Forget(WorkerId(number), slot) => {
+                    if let Some(Link::Worker(_, slots)) = self.links.get_mut(&number) {
+                        slots.push(slot);
+                    }
+                }
+                Action::GiveBack(offset, length_bytes) => {
+                    store_file::give_back(&self.memory, offset, length_bytes)?;
+                }
+                Action::Answer(HelperId(number), answer) => {
+                    let answer = protocol::encode_answer(&match answer {
+                        Answer::There => protocol::Answer::There,
+                        Answer::Fill(at) => protocol::Answer::Fill(table_place(at)),
+                        Answer::Refused => protocol::Answer::Refused,
+                    });
+                    let link = self.links.get(&number);
+                    let sent = link.map(|link| channel::send(link.channel(), &[IoSlice::new(&answer)], &[]));
+                    if sent.is_some_and(|sent| sent.is_err()) {
+                        // The helper does not read its answers: it is gone, or is not one of Flash's.
+                        self.lose(number);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, slot: u32, entry: &Entry<BlockKey>) {
+        // The next block in this slot has another name.
+        self.names.remove(&slot);
+        let hidden = |inode| BlockKey {
+            device: NO_DEVICE,
+            inode,
+            size_bytes: slot.into(),
+            modified_ns: 0,
+            changed_ns: 0,
+            block: 0,
+        };
+        match entry {
+            Entry::Empty => self.table.remove(slot),
+            Entry::Loading(at) => self.table.put(slot, &hidden(LOADING), table_place(*at)),
+            Entry::Ready(key, at) => self.table.put(slot, key, table_place(*at)),
+            Entry::Leaving(at) => self.table.put(slot, &hidden(LEAVING), table_place(*at)),
+        }
+    }
+
+    /// Tells workers which blocks leave; false if a channel has no room for all messages now.
+    fn tell_workers(&mut self) -> bool {
+        let mut told = true;
+        for link in self.links.values_mut() {
+            let Link::Worker(channel, slots) = link else { continue };
+            while !slots.is_empty() {
+                let batch = &slots[..slots.len().min(STORE_MESSAGE_BYTES_MAX / 4)];
+                let message = protocol::encode_leaving(batch);
+                match channel::send(&*channel, &[IoSlice::new(&message)], &[]) {
+                    Ok(()) => drop(slots.drain(..batch.len())),
+                    Err(e) => {
+                        // The channel reports a worker that is gone.
+                        told &= e.kind() != io::ErrorKind::WouldBlock;
+                        break;
+                    }
+                }
+            }
+        }
+        told
+    }
+
+    fn report(&self, message: &str) {
+        // Without its supervisor this process ends anyway.
+        let _ = send_notice(&self.control, &ToSupervisor::Report(message.to_owned()));
+    }
+}
+
+fn place(at: table::Place) -> Place {
+    Place { offset: at.offset, length_bytes: at.length }
+}
+
+fn table_place(at: Place) -> table::Place {
+    table::Place { offset: at.offset, length: at.length_bytes }
+}

@@ -1,0 +1,214 @@
+//! The timeline of one thread, in bounded memory: what is short is put together as the trace grows.
+//!
+//! `thread` appends to it. It computes nothing but where time went.
+
+use crate::calls;
+use crate::model::{Reason, STALL_NS, Segment, Shares, State};
+
+/// Stretches that a timeline has at most.
+const PIECES_MAX: usize = 16_384;
+/// The finest resolution, once there is one.
+const RESOLUTION_LEAST_NS: u64 = 1_000;
+/// Up to this resolution, what was blocked for long is never put together with anything.
+const RESOLUTION_OF_STALLS_NS: u64 = 64_000_000;
+
+/// The state of a stretch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kind {
+    pub(super) state: State,
+    /// The number of the call, in `Call`, `Blocked` and `Waiting`.
+    pub(super) call: Option<u64>,
+    /// In `Blocked`.
+    pub(super) reason: Option<Reason>,
+    /// When the call began, in `Blocked`.
+    pub(super) call_start_ns: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Piece {
+    start_ns: u64,
+    end_ns: u64,
+    kind: Kind,
+    /// The sums of merged stretches.
+    shares: Option<Shares>,
+}
+
+impl Piece {
+    fn length_ns(&self) -> u64 {
+        self.end_ns - self.start_ns
+    }
+
+    fn shares(&self) -> Shares {
+        self.shares.unwrap_or_else(|| {
+            let mut shares = Shares::default();
+            *share(&mut shares, self.kind.state) = self.length_ns();
+            shares
+        })
+    }
+
+    fn is_stall(&self) -> bool {
+        self.kind.state == State::Blocked && self.shares.is_none() && self.length_ns() > STALL_NS
+    }
+
+    /// Takes in what follows it.
+    fn absorb(&mut self, next: &Piece) {
+        let (own, others) = (self.shares(), next.shares());
+        let sum = Shares {
+            waiting_ns: own.waiting_ns + others.waiting_ns,
+            user_ns: own.user_ns + others.user_ns,
+            call_ns: own.call_ns + others.call_ns,
+            blocked_ns: own.blocked_ns + others.blocked_ns,
+            runnable_ns: own.runnable_ns + others.runnable_ns,
+        };
+        let state = most(&sum);
+        if state != self.kind.state || next.kind.state == state && next.length_ns() > self.length_ns() {
+            let same = if next.kind.state == state { next.kind } else { self.kind };
+            let is_same = same.state == state;
+            self.kind = Kind {
+                state,
+                call: same.call.filter(|_| is_same),
+                reason: same.reason.filter(|_| is_same),
+                call_start_ns: same.call_start_ns,
+            };
+        }
+        self.shares = Some(sum);
+        self.end_ns = next.end_ns;
+    }
+}
+
+/// The place of a state in shares of time.
+pub(super) fn share(shares: &mut Shares, state: State) -> &mut u64 {
+    match state {
+        State::Waiting => &mut shares.waiting_ns,
+        State::User => &mut shares.user_ns,
+        State::Call => &mut shares.call_ns,
+        State::Blocked => &mut shares.blocked_ns,
+        State::Runnable => &mut shares.runnable_ns,
+    }
+}
+
+fn most(shares: &Shares) -> State {
+    let all = [
+        (shares.blocked_ns, State::Blocked),
+        (shares.call_ns, State::Call),
+        (shares.user_ns, State::User),
+        (shares.waiting_ns, State::Waiting),
+        (shares.runnable_ns, State::Runnable),
+    ];
+    all.into_iter().max_by_key(|(ns, _)| *ns).map_or(State::Waiting, |(_, state)| state)
+}
+
+/// Stretches, by start and without overlaps.
+#[derive(Debug, Default)]
+pub(super) struct Timeline {
+    pieces: Vec<Piece>,
+    resolution_ns: u64,
+}
+
+impl Timeline {
+    /// Appends a stretch; it begins where the last one ended, or later.
+    pub(super) fn push(&mut self, start_ns: u64, end_ns: u64, kind: Kind) {
+        if end_ns <= start_ns {
+            return;
+        }
+        let piece = Piece { start_ns, end_ns, kind, shares: None };
+        Self::append(&mut self.pieces, piece, self.resolution_ns);
+        while self.pieces.len() > PIECES_MAX {
+            self.resolution_ns = (2 * self.resolution_ns).max(RESOLUTION_LEAST_NS);
+            let mut coarser = Vec::with_capacity(PIECES_MAX);
+            for piece in self.pieces.drain(..) {
+                Self::append(&mut coarser, piece, self.resolution_ns);
+            }
+            self.pieces = coarser;
+        }
+    }
+
+    fn append(pieces: &mut Vec<Piece>, piece: Piece, resolution_ns: u64) {
+        let Some(last) = pieces.last_mut().filter(|last| last.end_ns == piece.start_ns) else {
+            pieces.push(piece);
+            return;
+        };
+        let is_plain = last.shares.is_none() && piece.shares.is_none();
+        if is_plain && last.kind == piece.kind {
+            last.end_ns = piece.end_ns;
+            return;
+        }
+        let keeps_stalls = resolution_ns <= RESOLUTION_OF_STALLS_NS && (last.is_stall() || piece.is_stall());
+        if last.length_ns() + piece.length_ns() <= resolution_ns && !keeps_stalls {
+            last.absorb(&piece);
+        } else {
+            pieces.push(piece);
+        }
+    }
+
+    pub(super) fn resolution_ns(&self) -> u64 {
+        self.resolution_ns
+    }
+
+    /// As data, with times from `start_ns` on; `blocked` says where the blocked call is that began then.
+    pub(super) fn segments(&self, start_ns: u64, blocked: impl Fn(u64) -> Option<u32>) -> Vec<Segment> {
+        let segment = |piece: &Piece| Segment {
+            start_ns: piece.start_ns.saturating_sub(start_ns),
+            duration_ns: piece.length_ns(),
+            state: piece.kind.state,
+            call: piece.kind.call.map(calls::name),
+            reason: piece.kind.reason,
+            blocked: match piece.kind.state {
+                State::Blocked if piece.shares.is_none() => blocked(piece.kind.call_start_ns),
+                _ => None,
+            },
+            shares: piece.shares,
+        };
+        self.pieces.iter().map(segment).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(state: State) -> Kind {
+        Kind { state, call: None, reason: None, call_start_ns: 0 }
+    }
+
+    #[test]
+    fn equal_neighbours_are_one() {
+        let mut timeline = Timeline::default();
+        timeline.push(10, 20, kind(State::User));
+        timeline.push(20, 20, kind(State::Call));
+        timeline.push(20, 30, kind(State::User));
+        timeline.push(40, 50, kind(State::User));
+        let segments = timeline.segments(10, |_| None);
+        let ends: Vec<_> = segments.iter().map(|s| (s.start_ns, s.duration_ns)).collect();
+        assert_eq!(ends, [(0, 20), (30, 10)], "the gap stays");
+    }
+
+    #[test]
+    fn a_long_timeline_stays_bounded_and_keeps_its_time_and_its_stalls() {
+        let mut timeline = Timeline::default();
+        let (mut at, mut stalls, mut blocked_ns) = (0, 0, 0);
+        for round in 0..200_000_u64 {
+            timeline.push(at, at + 3_000, kind(State::User));
+            timeline.push(at + 3_000, at + 5_000, kind(State::Call));
+            at += 5_000;
+            if round % 1000 == 0 {
+                timeline.push(at, at + 2_000_000, kind(State::Blocked));
+                (at, stalls, blocked_ns) = (at + 2_000_000, stalls + 1, blocked_ns + 2_000_000);
+            }
+        }
+        let segments = timeline.segments(0, |_| None);
+        assert!(segments.len() <= PIECES_MAX);
+        assert!(timeline.resolution_ns() > 0);
+        let whole: Vec<_> = segments.iter().filter(|s| s.state == State::Blocked).collect();
+        assert_eq!(whole.len(), stalls);
+        assert!(whole.iter().all(|s| s.duration_ns == 2_000_000 && s.shares.is_none()));
+        assert_eq!(segments.iter().map(|s| s.duration_ns).sum::<u64>(), at);
+        let user: u64 = segments
+            .iter()
+            .map(|s| s.shares.map_or(if s.state == State::User { s.duration_ns } else { 0 }, |s| s.user_ns))
+            .sum();
+        assert_eq!(user, 200_000 * 3_000);
+        assert_eq!(at, 200_000 * 5_000 + blocked_ns);
+        assert!(segments.windows(2).all(|two| two[0].start_ns + two[0].duration_ns <= two[1].start_ns));
+    }
+}

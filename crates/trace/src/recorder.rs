@@ -1,0 +1,297 @@
+//! Records processes and analyses their events while they run: [`record`].
+//!
+//! It uses one thread, the caller's: it sleeps until a ring fills or a thread waits for a disk, takes the events that are
+//! there, and passes them on in the order of time. It waits for files of /proc, never for a traced process.
+
+use std::collections::HashSet;
+use std::process::{Child, Command};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use flash_waiting::held::{Held, Parent};
+use flash_waiting::perf;
+use flash_waiting::program::{Signal, signal};
+
+use crate::analysis::Analysis;
+use crate::attach::{Attached, RINGS_BYTES_MAX, ring_bytes};
+use crate::event::Event;
+use crate::model::{Ending, Trace};
+use crate::roles;
+use crate::roll_call::RollCall;
+use crate::tap::Tap;
+use crate::world::{Machine, in_call, is_hidden};
+use flash_kit::Stop;
+use flash_kit::interrupt;
+use flash_kit::{Error, Result};
+
+/// How often rings are read at least.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// Younger events wait for the next turn: another core can still write an older one.
+const SETTLING_NS: u64 = 300_000;
+/// After a wake-up it waits so long, so that what woke it is old enough.
+const SETTLING: Duration = Duration::from_micros(400);
+/// The longest trace.
+const DURATION_MAX_S: f64 = 3600.0;
+/// The sizes of a ring.
+const BUFFER_BYTES_MIN: u64 = 4096;
+const BUFFER_BYTES_MAX: u64 = 256 << 20;
+/// How long a command that was started here has to end after TERM.
+const COMMAND_END_MAX: Duration = Duration::from_secs(5);
+
+/// The processes to record.
+#[derive(Clone, Debug)]
+pub enum Subject {
+    /// A process that runs, and all that descends from it.
+    Process(u32),
+    /// A command that is started for it: the program and its arguments.
+    Command(Vec<String>),
+}
+
+/// How it is recorded.
+#[derive(Clone, Debug)]
+pub struct RecordOptions {
+    /// What.
+    pub subject: Subject,
+    /// How long, in seconds; none is until the command ends.
+    pub duration_s: Option<f64>,
+    /// The buffer of each core between the kernel and this process, in bytes; rounded up to a power of two.
+    pub buffer_bytes: u64,
+    /// The command line, for the results.
+    pub command_line: Vec<String>,
+}
+
+/// The buffer of a core, when nothing else is asked for.
+pub const BUFFER: &str = "8MiB";
+
+/// Records, and says what it means. A signal ends it early, with what there is.
+///
+/// Errors: usage, for options that make no sense; run, without the right to trace (the message says what is
+/// needed), without the process, or for a command that can't be started.
+pub fn record(options: &RecordOptions) -> Result<Trace> {
+    check(options)?;
+    let buffer_bytes = options.buffer_bytes as usize;
+    // Before any thread is started.
+    let stop = interrupt::watch()?;
+    let mut machine = Machine::new();
+    let started = match &options.subject {
+        Subject::Process(pid) => Started { pid: *pid, held: None },
+        Subject::Command(words) => Started::held(words)?,
+    };
+    let attached = Attached::new(started.pid, buffer_bytes, started.held.is_some())?;
+    let mut recorder = Recorder::new(attached, Tap::open(started.pid));
+    let pids: HashSet<u32> = recorder.attached.threads.iter().map(|(pid, ..)| *pid).collect();
+    for pid in pids {
+        recorder.tap.look(pid);
+    }
+    // One that is held has yet to begin. The trace of others begins when all of it records, soon after they were
+    // looked at.
+    let threads = &recorder.attached.threads;
+    let in_call = |pid, tid| if started.held.is_some() { None } else { in_call(pid, tid) };
+    let in_calls: Vec<_> = threads.iter().map(|(pid, tid, _)| in_call(*pid, *tid)).collect();
+    if started.held.is_none() {
+        recorder.attached.enable()?;
+    }
+    let start_ns = perf::now_ns();
+    let started_unix_ms =
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let mut analysis = Analysis::new(start_ns);
+    for ((pid, tid, name), in_call) in threads.iter().zip(in_calls) {
+        analysis.add_thread(*pid, *tid, name, in_call);
+    }
+    let running = started.go()?;
+    let until_ns = options.duration_s.map(|seconds| start_ns + (seconds * 1e9) as u64);
+    let ending = recorder.run(&mut analysis, &mut machine, until_ns, &stop)?;
+    let end_ns = until_ns.map_or_else(perf::now_ns, |until_ns| until_ns.min(perf::now_ns()));
+    let lost = recorder.attached.lost();
+    let mut trace = analysis.finish(end_ns, ending, lost, &mut machine);
+    trace.command_line.clone_from(&options.command_line);
+    trace.kernel =
+        std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+    trace.started_unix_ms = started_unix_ms;
+    trace.events = recorder.events;
+    roles::settle(&mut trace);
+    note(&mut trace, &mut recorder, &machine, options);
+    // Nothing is recorded of its end.
+    drop(recorder);
+    if let Some((child, _parent)) = running {
+        end(child);
+    }
+    Ok(trace)
+}
+
+fn check(options: &RecordOptions) -> Result<()> {
+    if let Some(seconds) = options.duration_s
+        && !(seconds > 0.0 && seconds <= DURATION_MAX_S)
+    {
+        let text = format!("a duration of {seconds} s: it must be above 0 and at most {DURATION_MAX_S} s");
+        return Err(Error::usage(text));
+    }
+    if !(BUFFER_BYTES_MIN..=BUFFER_BYTES_MAX).contains(&options.buffer_bytes) {
+        return Err(Error::usage(format!(
+            "a buffer of {} bytes: it must be of {BUFFER_BYTES_MIN} to {BUFFER_BYTES_MAX}",
+            options.buffer_bytes
+        )));
+    }
+    match &options.subject {
+        Subject::Process(pid) if *pid == std::process::id() => Err(Error::usage("flash cannot trace itself")),
+        Subject::Command(words) if words.is_empty() => Err(Error::usage("name a command after --")),
+        _ => Ok(()),
+    }
+}
+
+/// Adds notes that the numbers do not show.
+fn note(trace: &mut Trace, recorder: &mut Recorder, machine: &Machine, options: &RecordOptions) {
+    let missing = &mut trace.missing;
+    missing.threads_dropped += recorder.attached.threads_dropped;
+    missing.packets_lost = recorder.tap.lost();
+    missing.notes.extend(recorder.tap.note());
+    if trace.processes.iter().any(|process| is_hidden(process.pid)) {
+        let note = "reading /proc/PID/fd is not permitted: files, connections and requests are unknown; this needs \
+                    root or CAP_SYS_PTRACE";
+        missing.notes.push(note.to_owned());
+    }
+    let held_up = trace.threads.iter().any(|thread| thread.held_up > 0);
+    if held_up && trace.requests.seen == 0 && recorder.tap.has_listeners() {
+        let note = "no request was seen on the network (TLS, HTTP/2, a UNIX socket?): delays are reported by \
+                    connection";
+        missing.notes.push(note.to_owned());
+    }
+    if machine.hides_symbols() {
+        let note = "the kernel hides its symbols (kptr_restrict): reasons are guessed from calls";
+        missing.notes.push(note.to_owned());
+    }
+    let (wanted, got) = (options.buffer_bytes, recorder.attached.ring_bytes as u64);
+    if got < wanted {
+        let is_shared = got == ring_bytes(wanted as usize, recorder.attached.rings.len()) as u64;
+        let why = if is_shared {
+            format!("all cores share {RINGS_BYTES_MAX} bytes at most")
+        } else {
+            "the kernel refused more (perf_event_mlock_kb)".to_owned()
+        };
+        let note = format!("the buffer per core has {got} bytes instead of {wanted}: {why}");
+        missing.notes.push(note);
+    }
+    if recorder.attached.decoder.broken > 0 {
+        missing.notes.push(format!("{} records could not be decoded", recorder.attached.decoder.broken));
+    }
+}
+
+/// The process to record, and whether it is held before its first instruction.
+struct Started {
+    pid: u32,
+    held: Option<(Held, String)>,
+}
+
+impl Started {
+    fn held(words: &[String]) -> Result<Self> {
+        let Some((program, arguments)) = words.split_first() else {
+            return Err(Error::usage("name a command after --"));
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let held = Held::new(command).map_err(|why| Error::run(format!("cannot start {program}: {why}")))?;
+        Ok(Self { pid: held.pid(), held: Some((held, program.clone())) })
+    }
+
+    /// One that was held begins, and its events with it.
+    fn go(self) -> Result<Option<(Child, Parent)>> {
+        let Some((held, program)) = self.held else { return Ok(None) };
+        held.go().map(Some).map_err(|why| Error::run(format!("cannot start {program}: {why}")))
+    }
+}
+
+/// A command that outlives its trace is asked to end, as it was started for the trace. It is never killed.
+fn end(mut child: Child) {
+    if matches!(child.try_wait(), Ok(Some(_))) {
+        return;
+    }
+    let pid = child.id();
+    let _ = signal(pid, Signal::TERM);
+    let step = Duration::from_millis(20);
+    let mut waited = Duration::ZERO;
+    while waited < COMMAND_END_MAX {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(step);
+        waited += step;
+    }
+    eprintln!("warning: process {pid} was sent TERM when the trace was over, and still runs");
+}
+
+struct Recorder {
+    attached: Attached,
+    tap: Tap,
+    bytes: Vec<u8>,
+    /// Events that are not handed over yet, by time.
+    waiting: Vec<Event>,
+    /// How many were handed over.
+    events: u64,
+}
+
+impl Recorder {
+    fn new(attached: Attached, tap: Tap) -> Self {
+        Self { attached, tap, bytes: Vec::new(), waiting: Vec::new(), events: 0 }
+    }
+
+    fn run(
+        &mut self,
+        analysis: &mut Analysis,
+        machine: &mut Machine,
+        until_ns: Option<u64>,
+        stop: &Stop,
+    ) -> Result<Ending> {
+        let mut roll_call = RollCall::new();
+        loop {
+            let left_ns = until_ns.map_or(u64::MAX, |until_ns| until_ns.saturating_sub(perf::now_ns()));
+            let timeout = if self.waiting.is_empty() { INTERVAL } else { SETTLING };
+            let rings = self.attached.rings.iter().map(|(_, ring)| ring);
+            perf::wait(rings, timeout.min(Duration::from_nanos(left_ns)))
+                .map_err(|why| Error::run(format!("cannot wait for events: {why}")))?;
+            let ending = if until_ns.is_some_and(|until_ns| perf::now_ns() >= until_ns) {
+                Some(Ending::Duration)
+            } else if stop.is_set() {
+                Some(Ending::Interrupted)
+            } else {
+                None
+            };
+            let settled_ns =
+                self.take(analysis, machine, if ending.is_some() { 0 } else { SETTLING_NS }, until_ns);
+            analysis.look(machine);
+            if let Some(ending) = ending {
+                return Ok(ending);
+            }
+            roll_call.go_on(analysis, &mut self.tap, settled_ns);
+            if self.waiting.is_empty() && !analysis.is_anybody_left() {
+                return Ok(Ending::TargetEnded);
+            }
+        }
+    }
+
+    /// Hands over what there is and is at least `settling_ns` old, and not of after the end: gives from when on
+    /// there may be more.
+    fn take(
+        &mut self,
+        analysis: &mut Analysis,
+        machine: &Machine,
+        settling_ns: u64,
+        until_ns: Option<u64>,
+    ) -> u64 {
+        // Older events were written before the rings are read.
+        let settled_ns = perf::now_ns().saturating_sub(settling_ns);
+        for (core, ring) in &mut self.attached.rings {
+            self.bytes.clear();
+            ring.take(&mut self.bytes);
+            self.attached.decoder.decode(*core, &self.bytes, &mut self.waiting);
+        }
+        self.tap.take(&mut self.waiting);
+        self.waiting.sort_by_key(|event| event.time_ns);
+        let ready = self.waiting.partition_point(|event| event.time_ns <= settled_ns);
+        self.events += ready as u64;
+        for event in self.waiting.drain(..ready) {
+            if until_ns.is_none_or(|until_ns| event.time_ns <= until_ns) {
+                analysis.feed(event, machine);
+            }
+        }
+        settled_ns
+    }
+}

@@ -1,0 +1,423 @@
+//! The warm endpoint of `flash backend`: connections that speak HTTP or FastCGI. Their questions go to the
+//! engine's [`Backend`] as requests of one client, and its replies come back as answers.
+//!
+//! Called by the loop of [`backend`](super). A connection has one question at a time. It ends when its peer
+//! closes or half-closes it, which withdraws its question.
+
+use std::collections::HashMap;
+use std::io;
+
+use flash_engine::Key;
+use flash_engine::SiteId;
+use flash_engine::backend::fastcgi::FastCgi;
+use flash_engine::backend::http::Http;
+use flash_engine::backend::protocol::{Reply, Request};
+use flash_engine::backend::warm::{Answer, Ask, Next};
+use flash_engine::backend::{Backend, CONNECTIONS_MAX, answer_of};
+use flash_prompt::epoll::{Ready, Watch};
+use flash_prompt::mechanism::Mechanism;
+use flash_prompt::{OwnedFd, channel, net};
+
+use super::roots::WarmRoot;
+use crate::calls::{Call, lap};
+use crate::site_file::{Returned, SiteFile};
+use crate::worker::{kind, token};
+
+/// Maximum number of connections accepted from one listener in one turn.
+const ACCEPTS_PER_TURN_MAX: usize = 32;
+/// Maximum bytes received from a connection in one turn.
+const RECEIVED_PER_TURN_BYTES_MAX: usize = 64 * 1024;
+/// Maximum number of questions of a connection answered at once in one turn.
+const ANSWERS_PER_TURN_MAX: usize = 32;
+const BUFFER_BYTES: usize = 16 * 1024;
+/// How long a connection may be without a question. nginx closes its own after a minute.
+const IDLE_MS: u64 = 75_000;
+
+/// The protocol of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speech {
+    /// HTTP/1.
+    Http,
+    /// FastCGI.
+    FastCgi,
+}
+
+/// A listener of the endpoint.
+#[derive(Debug)]
+pub struct Door {
+    /// The socket.
+    pub listener: OwnedFd,
+    /// Its protocol.
+    pub speech: Speech,
+    /// Whether the users of connections are known and checked: a Unix socket.
+    pub is_local: bool,
+}
+
+/// Everything that the endpoint gets at its start.
+#[derive(Debug)]
+pub struct EndpointGiven {
+    /// The listeners.
+    pub doors: Vec<Door>,
+    /// The directories whose files can be asked for.
+    pub roots: Vec<WarmRoot>,
+    /// The root directory of this process.
+    pub own_root: OwnedFd,
+}
+
+/// The parser of a connection.
+#[derive(Debug)]
+enum Wire {
+    Http(Http),
+    FastCgi(Box<FastCgi>),
+}
+
+impl Wire {
+    fn new(speech: Speech) -> Self {
+        match speech {
+            Speech::Http => Wire::Http(Http::default()),
+            Speech::FastCgi => Wire::FastCgi(Box::default()),
+        }
+    }
+
+    fn room_bytes(&self) -> usize {
+        match self {
+            Wire::Http(http) => http.room_bytes(),
+            Wire::FastCgi(_) => BUFFER_BYTES,
+        }
+    }
+
+    fn handle_bytes(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        match self {
+            Wire::Http(http) => http.handle_bytes(bytes),
+            Wire::FastCgi(fastcgi) => fastcgi.handle_bytes(bytes, out),
+        }
+    }
+
+    fn poll(&mut self, out: &mut Vec<u8>) -> Next {
+        match self {
+            Wire::Http(http) => http.poll(out),
+            Wire::FastCgi(fastcgi) => fastcgi.poll(),
+        }
+    }
+
+    fn handle_answer(&mut self, answer: Answer, out: &mut Vec<u8>) {
+        match self {
+            Wire::Http(http) => http.handle_answer(answer, out),
+            Wire::FastCgi(fastcgi) => fastcgi.handle_answer(answer, out),
+        }
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+struct Visitor {
+    socket: OwnedFd,
+    wire: Wire,
+    /// Bytes to send.
+    out: Vec<u8>,
+    /// The number of its unanswered question.
+    asked: Option<u32>,
+    since_ms: u64,
+}
+
+/// Whether a connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    /// It waits for an event.
+    Waits,
+    /// It has more input than it may receive in one turn.
+    HasMore,
+    /// It ends.
+    Ends,
+}
+
+/// The endpoint.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    /// The engine's client for all connections.
+    client: Key,
+    doors: Vec<Door>,
+    roots: Vec<WarmRoot>,
+    /// Where files go that must be closed elsewhere.
+    returned: Returned,
+    visitors: HashMap<u64, Visitor>,
+    visitors_ever: u64,
+    /// The connections of unanswered questions.
+    asked: HashMap<u32, u64>,
+    asks_ever: u32,
+    /// Connections with input that was left for the next turn.
+    unread: Vec<u64>,
+    swept_ms: u64,
+    now_ms: u64,
+    buffer: Vec<u8>,
+    /// A spare descriptor, closed for a moment when no other descriptor is left.
+    spare: Option<OwnedFd>,
+}
+
+impl Endpoint {
+    /// Watches the listeners.
+    ///
+    /// # Errors
+    ///
+    /// Any of fcntl(2) and epoll_ctl(2).
+    pub(super) fn new(
+        client: Key,
+        doors: Vec<Door>,
+        (roots, returned): (Vec<WarmRoot>, Returned),
+        mechanism: &mut Mechanism,
+    ) -> io::Result<Self> {
+        for (number, door) in doors.iter().enumerate() {
+            channel::set_nonblocking(&door.listener)?;
+            mechanism.add(&door.listener, token(kind::DOOR, number as u64), Watch::Input)?;
+        }
+        let spare = doors.first().and_then(|door| door.listener.try_clone().ok());
+        Ok(Self {
+            client,
+            doors,
+            roots,
+            returned,
+            visitors: HashMap::new(),
+            visitors_ever: 0,
+            asked: HashMap::new(),
+            asks_ever: 0,
+            unread: Vec::new(),
+            swept_ms: 0,
+            now_ms: 0,
+            buffer: vec![0; BUFFER_BYTES],
+            spare,
+        })
+    }
+
+    /// The engine's client.
+    pub(super) fn client(&self) -> Key {
+        self.client
+    }
+
+    /// Whether no connection is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.visitors.is_empty()
+    }
+
+    /// Whether it has work that no event announces.
+    pub(super) fn has_more(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
+    /// Begins a turn at this time of the monotonic clock.
+    pub(super) fn handle_turn(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+    }
+
+    /// Accepts connections. At a limit they are closed at once, and their servers go on without the backend.
+    pub(super) fn accept(&mut self, number: u64, users: &[u32], (mechanism, now_ms): (&mut Mechanism, u64)) {
+        for _ in 0..ACCEPTS_PER_TURN_MAX {
+            let Some(door) = self.doors.get(number as usize) else { return };
+            let accepted = match door.is_local {
+                true => channel::accept(&door.listener).map(|(socket, user)| (socket, users.contains(&user))),
+                false => net::accept(&door.listener).map(|(socket, _)| (socket, true)),
+            };
+            let speech = door.speech;
+            lap(Call::Accept);
+            let (socket, is_allowed) = match accepted {
+                Ok(accepted) => accepted,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => return self.accept_at_limit(number),
+            };
+            if !is_allowed || self.visitors.len() >= CONNECTIONS_MAX {
+                continue;
+            }
+            self.visitors_ever += 1;
+            let visitor = self.visitors_ever;
+            if mechanism.add(&socket, token(kind::VISITOR, visitor), Watch::Connection).is_ok() {
+                let wire = Wire::new(speech);
+                let out = Vec::new();
+                self.visitors.insert(visitor, Visitor { socket, wire, out, asked: None, since_ms: now_ms });
+            }
+            lap(Call::Watch);
+        }
+    }
+
+    /// Without a free descriptor the listener would stay ready forever, so one connection is closed with the spare
+    /// descriptor.
+    fn accept_at_limit(&mut self, number: u64) {
+        self.spare = None;
+        let Some(door) = self.doors.get(number as usize) else { return };
+        let _ = net::accept(&door.listener);
+        lap(Call::Accept);
+        self.spare = door.listener.try_clone().ok();
+    }
+
+    /// Handles an event of a connection.
+    pub(super) fn hear(&mut self, number: u64, ready: Ready, backend: &mut Backend<SiteFile>) {
+        if ready.broken {
+            return self.end(number, backend);
+        }
+        self.go_on(number, backend);
+    }
+
+    /// Continues connections whose input was left for this turn.
+    pub(super) fn continue_unread(&mut self, backend: &mut Backend<SiteFile>) {
+        for number in std::mem::take(&mut self.unread) {
+            self.go_on(number, backend);
+        }
+    }
+
+    /// Passes an answer of the engine on.
+    pub(super) fn handle_reply(&mut self, reply: Reply, backend: &mut Backend<SiteFile>, now_ms: u64) {
+        let (Reply::Ready { id } | Reply::Errno { id, .. } | Reply::Busy { id, .. }) = reply else { return };
+        let Some(number) = self.asked.remove(&id) else { return };
+        let Some(visitor) = self.visitors.get_mut(&number) else { return };
+        visitor.asked = None;
+        visitor.since_ms = now_ms;
+        visitor.wire.handle_answer(answer_of(reply), &mut visitor.out);
+        self.go_on(number, backend);
+    }
+
+    /// Ends connections that have been idle for too long, once a second.
+    pub(super) fn keep_house(&mut self, now_ms: u64, backend: &mut Backend<SiteFile>) {
+        if now_ms < self.swept_ms + 1000 {
+            return;
+        }
+        self.swept_ms = now_ms;
+        let is_late = |visitor: &Visitor| visitor.asked.is_none() && now_ms > visitor.since_ms + IDLE_MS;
+        self.end_where(is_late, backend);
+    }
+
+    /// Stops accepting, and ends all connections without a question.
+    pub(super) fn drain(&mut self, mechanism: &mut Mechanism, backend: &mut Backend<SiteFile>) {
+        for door in self.doors.drain(..) {
+            let _ = mechanism.remove(&door.listener);
+        }
+        self.end_where(|visitor| visitor.asked.is_none() && visitor.out.is_empty(), backend);
+    }
+
+    fn end_where(&mut self, is_over: impl Fn(&Visitor) -> bool, backend: &mut Backend<SiteFile>) {
+        let over: Vec<u64> =
+            self.visitors.iter().filter(|(_, visitor)| is_over(visitor)).map(|(number, _)| *number).collect();
+        over.into_iter().for_each(|number| self.end(number, backend));
+    }
+
+    fn end(&mut self, number: u64, backend: &mut Backend<SiteFile>) {
+        let Some(visitor) = self.visitors.remove(&number) else { return };
+        if let Some(id) = visitor.asked {
+            self.asked.remove(&id);
+            // A withdrawal always continues the engine's client.
+            let _ = backend.handle_message(self.client, Request::Cancel { id }, None);
+        }
+        drop(visitor);
+        lap(Call::CloseConnection);
+    }
+
+    fn go_on(&mut self, number: u64, backend: &mut Backend<SiteFile>) {
+        match self.flow(number, backend) {
+            Flow::Waits => {}
+            Flow::HasMore => self.unread.push(number),
+            Flow::Ends => self.end(number, backend),
+        }
+    }
+
+    /// Sends, parses and receives until the connection has to wait.
+    fn flow(&mut self, number: u64, backend: &mut Backend<SiteFile>) -> Flow {
+        let mut received_bytes = 0;
+        let mut answered = 0;
+        let mut ends = false;
+        loop {
+            let Some(visitor) = self.visitors.get_mut(&number) else { return Flow::Waits };
+            match send(visitor) {
+                Sent::All => {}
+                Sent::Some => return Flow::Waits,
+                Sent::Failed => return Flow::Ends,
+            }
+            match visitor.wire.poll(&mut visitor.out) {
+                Next::Ask(ask) => {
+                    self.ask(number, ask, backend);
+                    answered += 1;
+                    if answered >= ANSWERS_PER_TURN_MAX {
+                        return Flow::HasMore;
+                    }
+                    continue;
+                }
+                Next::End => ends = true,
+                Next::Input => {}
+            }
+            if !visitor.out.is_empty() {
+                continue;
+            }
+            // A connection that ends receives the rest first: a close with unread bytes would drop the answer.
+            if self.doors.is_empty() && visitor.asked.is_none() {
+                return Flow::Ends;
+            }
+            if received_bytes >= RECEIVED_PER_TURN_BYTES_MAX {
+                return if ends { Flow::Ends } else { Flow::HasMore };
+            }
+            let room = if ends { BUFFER_BYTES } else { visitor.wire.room_bytes().min(BUFFER_BYTES) };
+            if room == 0 {
+                return Flow::Waits;
+            }
+            let received = net::recv(&visitor.socket, &mut self.buffer[..room]);
+            lap(Call::Receive);
+            match received {
+                Ok(0) => return Flow::Ends,
+                Ok(count) => {
+                    received_bytes += count;
+                    if !ends {
+                        visitor.wire.handle_bytes(&self.buffer[..count], &mut visitor.out);
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    return if ends { Flow::Ends } else { Flow::Waits };
+                }
+                Err(_) => return Flow::Ends,
+            }
+        }
+    }
+
+    /// Passes a question on, or answers it at once.
+    fn ask(&mut self, number: u64, ask: Ask, backend: &mut Backend<SiteFile>) {
+        let Some(visitor) = self.visitors.get_mut(&number) else { return };
+        let Some(root) = self.roots.iter_mut().find(|root| root.holds(&ask.path)) else {
+            return visitor.wire.handle_answer(Answer::Refused, &mut visitor.out);
+        };
+        let (now_ms, returned) = (self.now_ms, &self.returned);
+        let look = || {
+            let (residency, deleted) = root.look(&ask, now_ms);
+            if let Some(file) = deleted {
+                SiteFile::from(file).found_at(SiteId(0), b"", returned);
+            }
+            residency
+        };
+        if backend.answers_at_once(&ask, look) {
+            visitor.since_ms = now_ms;
+            return visitor.wire.handle_answer(Answer::Done, &mut visitor.out);
+        }
+        self.asks_ever = self.asks_ever.wrapping_add(1);
+        let id = self.asks_ever;
+        visitor.asked = Some(id);
+        self.asked.insert(id, number);
+        // Questions have numbers of their own, so the engine's client always continues.
+        let _ = backend.handle_ask(self.client, id, ask);
+    }
+}
+
+/// The result of sending.
+enum Sent {
+    All,
+    Some,
+    Failed,
+}
+
+fn send(visitor: &mut Visitor) -> Sent {
+    while !visitor.out.is_empty() {
+        let sent = net::send(&visitor.socket, &visitor.out);
+        lap(Call::Send);
+        match sent {
+            Ok(count) => drop(visitor.out.drain(..count)),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Sent::Some,
+            Err(_) => return Sent::Failed,
+        }
+    }
+    Sent::All
+}

@@ -1,0 +1,200 @@
+//! A worker's end of the channel to the gateway, which connects to the servers of routes for it. Called by
+//! [`system`](crate::system) and the worker's loop. It must not wait for the gateway.
+
+use std::collections::BTreeSet;
+use std::io::{self, IoSlice};
+
+use flash_engine::{Key, ServerId};
+use flash_prompt::epoll::Watch;
+use flash_prompt::mechanism::Mechanism;
+use flash_prompt::{OwnedFd, channel};
+
+use super::calls::{Call, lap};
+use crate::gateway_protocol::{Answer, Connect, GATEWAY_MESSAGE_BYTES_MAX, decode_answer, encode_connect};
+
+/// Answers taken from the gateway before other events have their turn.
+const ANSWERS_PER_TURN_MAX: usize = 64;
+
+/// A connection that was asked for, or the reason why it was not made.
+pub(super) type Made = (Key, io::Result<OwnedFd>);
+
+/// The channel to the gateway, and the connections asked for.
+#[derive(Debug, Default)]
+pub(super) struct GatewayChannel {
+    channel: Option<OwnedFd>,
+    /// How many channels there have been.
+    channels: u64,
+    /// The numbers of the connections that the gateway has not answered for.
+    asked: BTreeSet<u64>,
+    /// Connections that were not made, for the end of the turn.
+    failed: Vec<Made>,
+}
+
+impl GatewayChannel {
+    /// The end of `channel`, if there is a gateway.
+    pub(super) fn to(channel: Option<OwnedFd>, events: &mut Mechanism, token: fn(u64) -> u64) -> Self {
+        let mut gateway = Self::default();
+        if let Some(channel) = channel {
+            gateway.connect(events, token, channel);
+        }
+        gateway
+    }
+
+    /// Takes the channel to a gateway. An earlier one, which has gone, no longer answers. `token` makes an event
+    /// token from the channel's number.
+    pub(super) fn connect(&mut self, events: &mut Mechanism, token: fn(u64) -> u64, channel: OwnedFd) {
+        self.lose();
+        self.channels += 1;
+        let watched = channel::set_nonblocking(&channel)
+            .and_then(|()| events.add(&channel, token(self.channels), Watch::Input));
+        self.channel = watched.is_ok().then_some(channel);
+    }
+
+    /// Whether the channel with this number is open.
+    pub(super) fn hears(&self, number: u64) -> bool {
+        self.channel.is_some() && number == self.channels
+    }
+
+    /// Asks for a connection.
+    pub(super) fn ask(&mut self, link: Key, server: ServerId) {
+        let message = encode_connect(&Connect { link: link.to_u64(), server });
+        let sent = match &self.channel {
+            Some(channel) => channel::send(channel, &[IoSlice::new(&message)], &[]),
+            None => {
+                Err(io::Error::new(io::ErrorKind::NotConnected, "the gateway has ended; another one starts"))
+            }
+        };
+        lap(Call::Message);
+        match sent {
+            Ok(()) => drop(self.asked.insert(link.to_u64())),
+            Err(e) => self.failed.push((link, Err(e))),
+        }
+    }
+
+    /// Receives answers.
+    pub(super) fn hear(&mut self) -> Vec<Made> {
+        let mut made = Vec::new();
+        while let Some(channel) = &self.channel
+            && made.len() < ANSWERS_PER_TURN_MAX
+        {
+            let (mut bytes, mut descriptors) = ([0; GATEWAY_MESSAGE_BYTES_MAX], Vec::new());
+            let received = channel::recv_reported(channel, &mut bytes, &mut descriptors);
+            lap(Call::Message);
+            let answer = match received {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => None,
+                Ok(received) => decode_answer(&bytes[..received.bytes]),
+            };
+            let (link, result) = match answer {
+                None => {
+                    // The gateway has gone, and another one will come.
+                    self.lose();
+                    break;
+                }
+                Some(Answer::Connected { link }) => {
+                    (link, descriptors.pop().ok_or_else(|| io::Error::other("no descriptor is left")))
+                }
+                Some(Answer::NotConnected { link, errno }) => {
+                    (link, Err(io::Error::from_raw_os_error(errno)))
+                }
+            };
+            if self.asked.remove(&link) {
+                made.push((Key::from_u64(link), result));
+            }
+        }
+        made
+    }
+
+    /// Whether connections were not made.
+    #[inline]
+    pub(super) fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    /// Takes the connections that were not made.
+    pub(super) fn take_failed(&mut self) -> Vec<Made> {
+        std::mem::take(&mut self.failed)
+    }
+
+    /// Closes the channel, over which no further answer comes.
+    fn lose(&mut self) {
+        self.channel = None;
+        let lost = std::mem::take(&mut self.asked).into_iter();
+        self.failed
+            .extend(lost.map(|link| (Key::from_u64(link), Err(io::ErrorKind::ConnectionReset.into()))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flash_engine::UpstreamId;
+    use flash_prompt::mechanism::MechanismKind;
+
+    use super::*;
+    use crate::gateway_protocol::{decode_connect, encode_answer};
+
+    const BYTES: usize = 8 * 1024;
+    const SERVER: ServerId = ServerId { upstream: UpstreamId(3), server: 4 };
+
+    fn connected() -> (GatewayChannel, Mechanism, OwnedFd) {
+        let mut events = Mechanism::new(MechanismKind::Epoll, 4).expect("an epoll");
+        let (ours, theirs) = channel::pair(BYTES).expect("a pair");
+        channel::set_nonblocking(&theirs).expect("set");
+        let gateway = GatewayChannel::to(Some(ours), &mut events, |number| number);
+        (gateway, events, theirs)
+    }
+
+    fn kinds(made: Vec<Made>) -> Vec<(u64, Option<io::ErrorKind>)> {
+        made.into_iter().map(|(link, result)| (link.to_u64(), result.err().map(|e| e.kind()))).collect()
+    }
+
+    fn answer(theirs: &OwnedFd, answer: Answer, descriptor: Option<&OwnedFd>) {
+        let descriptors: Vec<_> = descriptor.into_iter().map(flash_prompt::AsFd::as_fd).collect();
+        channel::send(theirs, &[IoSlice::new(&encode_answer(&answer))], &descriptors).expect("sent");
+    }
+
+    #[test]
+    fn each_connection_asked_for_has_one_answer() {
+        let (mut gateway, _events, theirs) = connected();
+        (1..=3).for_each(|link| gateway.ask(Key::from_u64(link), SERVER));
+        let mut bytes = [0; GATEWAY_MESSAGE_BYTES_MAX];
+        let length = channel::recv(&theirs, &mut bytes, &mut Vec::new()).expect("a message");
+        assert_eq!(decode_connect(&bytes[..length]), Some(Connect { link: 1, server: SERVER }));
+        // ECONNREFUSED.
+        answer(&theirs, Answer::NotConnected { link: 1, errno: 111 }, None);
+        answer(&theirs, Answer::Connected { link: 2 }, Some(&theirs));
+        answer(&theirs, Answer::Connected { link: 3 }, None);
+        for never_asked in [2, 9] {
+            answer(&theirs, Answer::Connected { link: never_asked }, Some(&theirs));
+        }
+        let expected =
+            [(1, Some(io::ErrorKind::ConnectionRefused)), (2, None), (3, Some(io::ErrorKind::Other))];
+        assert_eq!(kinds(gateway.hear()), expected);
+        assert!(!gateway.has_failed());
+    }
+
+    #[test]
+    fn a_gateway_that_is_gone_or_takes_nothing_fails_the_connections() {
+        let (mut gateway, mut events, theirs) = connected();
+        let full = (0..).find(|link| {
+            gateway.ask(Key::from_u64(*link), SERVER);
+            gateway.has_failed()
+        });
+        let full = full.expect("a bounded channel");
+        assert_eq!(kinds(gateway.take_failed()), [(full, Some(io::ErrorKind::WouldBlock))]);
+        drop(theirs);
+        assert!(gateway.hears(1) && gateway.hear().is_empty() && !gateway.hears(1));
+        let lost = kinds(gateway.take_failed());
+        assert_eq!(lost, (0..full).map(|n| (n, Some(io::ErrorKind::ConnectionReset))).collect::<Vec<_>>());
+        gateway.ask(Key::from_u64(5), SERVER);
+        assert_eq!(kinds(gateway.take_failed()), [(5, Some(io::ErrorKind::NotConnected))]);
+        let (ours, theirs) = channel::pair(BYTES).expect("a pair");
+        gateway.connect(&mut events, |number| number, ours);
+        assert!(gateway.hears(2) && !gateway.hears(1));
+        gateway.ask(Key::from_u64(6), SERVER);
+        // A message that is none.
+        channel::send(&theirs, &[IoSlice::new(&[7])], &[]).expect("sent");
+        assert!(gateway.hear().is_empty() && !gateway.hears(2));
+        assert_eq!(kinds(gateway.take_failed()), [(6, Some(io::ErrorKind::ConnectionReset))]);
+    }
+}

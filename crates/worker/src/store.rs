@@ -1,0 +1,310 @@
+//! A worker's view of the store. Blocks are found in the keeper's table and sent from its memory file; a hit
+//! needs no message to the keeper. The worker reports which blocks it used, and releases blocks when the
+//! keeper evicts them. Called by [`system`](crate::system) and the worker's loop.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use flash_engine::limits::LOAD_BYTES;
+use flash_engine::{Block, BlockBytes, FileStat, SiteId};
+use flash_prompt::channel;
+use flash_prompt::epoll::Watch;
+use flash_prompt::mechanism::Mechanism;
+use flash_prompt::store_memory::StoreMemory;
+use flash_prompt::table::{BlockKey, Place, TableReader};
+use flash_prompt::{AsFd, OwnedFd};
+
+use super::calls::{Call, lap};
+use crate::setup::{Fills, GivenStore};
+use crate::store_protocol::{
+    NOTICES_MAX, Named, Notice, STORE_MESSAGE_BYTES_MAX, decode_leaving, encode_named, encode_notices,
+};
+
+/// Slots checked for uses at each housekeeping.
+const SLOTS_CHECKED_AT_ONCE: usize = 4096;
+
+/// Maximum number of blocks of one file that are named at the end.
+const BLOCKS_NAMED_MAX: u64 = 4096;
+
+/// A block that this worker has found in the table.
+#[derive(Debug)]
+struct StoredBlock {
+    memory: Arc<StoreMemory>,
+    slot: u32,
+    place: Place,
+    /// Uses since the last report to the keeper.
+    uses: AtomicU32,
+}
+
+impl BlockBytes for StoredBlock {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.memory.bytes(self.place).unwrap_or_default()
+    }
+
+    fn number(&self) -> u64 {
+        self.slot.into()
+    }
+
+    #[inline]
+    fn note_use(&self) {
+        self.uses.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// An evicted block that a transfer still sends.
+#[derive(Debug)]
+struct Leaving {
+    block: Arc<StoredBlock>,
+    /// Whether the present keeper has asked for it. A block that only an earlier keeper asked for is released
+    /// once the present keeper asks too. Releasing it twice would release the next block in the slot.
+    is_asked: bool,
+}
+
+/// The store as one worker sees it.
+#[derive(Debug)]
+pub(super) struct Store {
+    table: TableReader,
+    memory: Arc<StoreMemory>,
+    /// The channel to the keeper, if there is one.
+    keeper: Option<OwnedFd>,
+    /// How many channels to keepers there have been.
+    links: u64,
+    /// The blocks that were found, by slot.
+    known: Vec<Option<Arc<StoredBlock>>>,
+    /// The slot at which the next check for uses begins.
+    check_from: usize,
+    /// Evicted blocks that transfers still send.
+    leaving: Vec<Leaving>,
+    /// Messages for the keeper.
+    notices: Vec<Notice>,
+    /// Names for the keeper at the end, as encoded messages.
+    names: Vec<Vec<u8>>,
+    /// Blocks to load without a request, last one first.
+    warm: Vec<(SiteId, Box<[u8]>, u64)>,
+    tells_names: bool,
+    /// Fills the store in this process, in architectures without helper processes.
+    fills: Option<Arc<dyn Fills>>,
+}
+
+impl Store {
+    /// Makes the view. Returns the channel to the keeper, for [`Store::connect`].
+    pub(super) fn new(given: GivenStore) -> (Self, Option<OwnedFd>) {
+        let GivenStore { memory, table, keeper, mut warm, tells_names, fills } = given;
+        warm.reverse();
+        let store = Self {
+            table,
+            memory: Arc::new(memory),
+            keeper: None,
+            links: 0,
+            known: Vec::new(),
+            check_from: 0,
+            leaving: Vec::new(),
+            notices: Vec::new(),
+            names: Vec::new(),
+            warm,
+            tells_names,
+            fills,
+        };
+        (store, keeper)
+    }
+
+    /// Takes the channel to a keeper. Pending messages for an earlier keeper are dropped, because this one
+    /// asks again. `token` makes an event token from the channel's number.
+    pub(super) fn connect(&mut self, events: &mut Mechanism, token: fn(u64) -> u64, channel: OwnedFd) {
+        self.notices.clear();
+        self.leaving.iter_mut().for_each(|leaving| leaving.is_asked = false);
+        self.links += 1;
+        let watched = channel::set_nonblocking(&channel)
+            .and_then(|()| events.add(&channel, token(self.links), Watch::Input));
+        self.keeper = watched.is_ok().then_some(channel);
+    }
+
+    /// Another keeper takes over. If this process fills the store, new channels for that follow.
+    pub(super) fn reconnect(&mut self, events: &mut Mechanism, token: fn(u64) -> u64, channel: OwnedFd) {
+        if let Some(fills) = &self.fills {
+            fills.forget_keeper();
+        }
+        self.connect(events, token, channel);
+    }
+
+    /// Takes a channel to the keeper for filling the store.
+    pub(super) fn take_filler(&self, channel: OwnedFd) {
+        if let Some(fills) = &self.fills {
+            fills.take_channel(channel);
+        }
+    }
+
+    /// Whether there is a keeper.
+    fn has_keeper(&self) -> bool {
+        self.keeper.is_some()
+    }
+
+    /// Whether the channel with this number is open.
+    pub(super) fn hears(&self, number: u64) -> bool {
+        self.has_keeper() && number == self.links
+    }
+
+    /// A block of a file in exactly this state.
+    pub(super) fn block(&mut self, stat: &FileStat, number: u64) -> Option<Block> {
+        let (slot, place) = self.table.find(&key(stat, number)?)?;
+        let at = slot as usize;
+        if let Some(Some(block)) = self.known.get(at) {
+            return (block.place == place).then(|| Arc::clone(block) as Block);
+        }
+        let whole = (stat.size_bytes - number * LOAD_BYTES).min(LOAD_BYTES);
+        // A shorter block is a bug of its filler; it would be sent as if it were complete.
+        if u64::from(place.length) != whole {
+            return None;
+        }
+        let block = StoredBlock { memory: Arc::clone(&self.memory), slot, place, uses: AtomicU32::new(0) };
+        self.memory.bytes(place)?;
+        if self.known.len() <= at {
+            self.known.resize_with(at + 1, || None);
+        }
+        let block = Arc::new(block);
+        self.known[at] = Some(Arc::clone(&block));
+        Some(block)
+    }
+
+    /// Receives a message of the keeper and returns the slots whose blocks must leave. Each is released once
+    /// [`Store::release`] finds that no transfer sends it.
+    pub(super) fn hear(&mut self) -> Vec<u32> {
+        let mut bytes = [0; STORE_MESSAGE_BYTES_MAX];
+        let Some(keeper) = &self.keeper else { return Vec::new() };
+        let received = channel::recv(keeper, &mut bytes, &mut Vec::new());
+        lap(Call::Message);
+        let slots: Option<Vec<u32>> = match received {
+            Ok(length) if length > 0 => decode_leaving(&bytes[..length]).map(Iterator::collect),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Vec::new(),
+            Ok(_) | Err(_) => None,
+        };
+        let Some(slots) = slots else {
+            // The keeper has gone, and another one will come. Until then the known blocks stay valid.
+            self.keeper = None;
+            return Vec::new();
+        };
+        for slot in &slots {
+            let known = self.known.get_mut(*slot as usize).and_then(Option::take);
+            let leaving = self.leaving.iter_mut().find(|leaving| leaving.block.slot == *slot);
+            match (known, leaving) {
+                (Some(block), _) => self.leaving.push(Leaving { block, is_asked: true }),
+                // A new keeper asks for a block that is still being sent.
+                (None, Some(leaving)) => leaving.is_asked = true,
+                // This worker never found the block.
+                (None, None) => self.notices.push(Notice::Released(*slot)),
+            }
+        }
+        slots
+    }
+
+    /// Releases evicted blocks that no transfer sends any more. Must be called after every turn.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        if self.leaving.is_empty() && self.notices.is_empty() && self.names.is_empty() {
+            return;
+        }
+        let notices = &mut self.notices;
+        self.leaving.retain(|Leaving { block, is_asked }| {
+            let is_held = Arc::strong_count(block) > 1;
+            if !is_held && *is_asked {
+                notices.push(Notice::Released(block.slot));
+            }
+            is_held
+        });
+        self.send();
+    }
+
+    /// Reports uses to the keeper, and drops unused blocks.
+    pub(super) fn keep_house(&mut self) {
+        if self.notices.len() < NOTICES_MAX {
+            self.note_uses();
+        }
+        self.send();
+    }
+
+    fn note_uses(&mut self) {
+        let end = self.known.len().min(self.check_from + SLOTS_CHECKED_AT_ONCE);
+        for place in &mut self.known[self.check_from.min(end)..end] {
+            let Some(block) = place else { continue };
+            let uses = block.uses.swap(0, Ordering::Relaxed);
+            if uses > 0 {
+                self.notices.push(Notice::Used(block.slot, uses));
+            } else if Arc::strong_count(block) == 1 {
+                *place = None;
+            }
+        }
+        self.check_from = if end == self.known.len() { 0 } else { end };
+    }
+
+    /// The next block to load without a request.
+    pub(super) fn next_warm(&mut self) -> Option<(SiteId, Box<[u8]>, u64)> {
+        self.warm.pop()
+    }
+
+    /// Whether there are such blocks left.
+    #[inline]
+    pub(super) fn is_warming(&self) -> bool {
+        !self.warm.is_empty()
+    }
+
+    /// Whether there is work that no event announces: blocks to load, or messages for which the keeper's
+    /// channel had no room.
+    pub(super) fn has_work(&self) -> bool {
+        let has_words = !self.notices.is_empty() || !self.names.is_empty();
+        self.is_warming() || (has_words && self.has_keeper())
+    }
+
+    /// Puts a block back that could not be queued.
+    pub(super) fn put_warm_back(&mut self, block: (SiteId, Box<[u8]>, u64)) {
+        self.warm.push(block);
+    }
+
+    /// Whether the worker reports names to the keeper at its end.
+    pub(super) fn tells_names(&self) -> bool {
+        self.tells_names
+    }
+
+    /// Reports the name of a file whose blocks are in the store to the keeper.
+    pub(super) fn name(&mut self, root: &[u8], path: &[u8], stat: &FileStat) {
+        for number in 0..stat.size_bytes.div_ceil(LOAD_BYTES).min(BLOCKS_NAMED_MAX) {
+            let found = key(stat, number).and_then(|key| self.table.find(&key));
+            let Some((slot, _)) = found else { continue };
+            let named = Named { slot, block: number as u32, root: root.to_vec(), path: path.to_vec() };
+            self.names.extend(encode_named(&named));
+        }
+    }
+
+    /// Whether all names were sent to the keeper.
+    pub(super) fn has_told_names(&self) -> bool {
+        self.names.is_empty() || self.keeper.is_none()
+    }
+
+    fn send(&mut self) {
+        let Some(keeper) = &self.keeper else { return self.notices.clear() };
+        while let Some(name) = self.names.pop() {
+            if channel::send(keeper.as_fd(), &[IoSlice::new(&name)], &[]).is_err() {
+                self.names.push(name);
+                return;
+            }
+        }
+        while !self.notices.is_empty() {
+            let batch = &self.notices[..self.notices.len().min(NOTICES_MAX)];
+            let sent = channel::send(keeper.as_fd(), &[IoSlice::new(&encode_notices(batch))], &[]);
+            lap(Call::Message);
+            match sent {
+                Ok(()) => drop(self.notices.drain(..batch.len())),
+                // Try again later. If the keeper has gone, this never succeeds, and that does no harm.
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// The key of a block; None if the table cannot represent it.
+fn key(stat: &FileStat, number: u64) -> Option<BlockKey> {
+    let FileStat { device, inode, size_bytes, modified_ns, changed_ns, .. } = *stat;
+    let (modified_ns, changed_ns) = (modified_ns.try_into().ok()?, changed_ns.try_into().ok()?);
+    Some(BlockKey { device, inode, size_bytes, modified_ns, changed_ns, block: number.try_into().ok()? })
+}

@@ -1,0 +1,118 @@
+//! New connections: accepting, refusing and watching them. Called by the event loop and the architectures.
+
+use std::io;
+use std::net::SocketAddr;
+
+use flash_engine::{AcceptBatch, Key, Readiness, WhyRefused};
+use flash_prompt::epoll::{Epoll, Watch};
+use flash_prompt::{AsFd, net};
+
+use super::{Worker, kind, token};
+use crate::calls::{Call, lap};
+use crate::refusals::refuse;
+use crate::setup::Accepts;
+use crate::socket::Socket;
+
+impl Worker {
+    /// Accepts a batch of connections.
+    pub(super) fn accept(&mut self, listener: usize) {
+        let Some(queue) = self.queues.get_mut(listener) else { return };
+        let batch = queue.poll_batch(self.now_ms, self.is_full);
+        let has_emptied = self.accept_batch(listener, batch);
+        self.queues[listener].handle_batch(self.now_ms, has_emptied);
+    }
+
+    /// Returns whether no connection is left in the queue.
+    fn accept_batch(&mut self, listener: usize, batch: AcceptBatch) -> bool {
+        for count in 0..batch.admitted_max + batch.refused_max {
+            let Some(fd) = self.listeners.get(listener) else { return true };
+            if self.accepts == Accepts::OneAtATime && !self.engine.is_drained() {
+                return false;
+            }
+            let accepted = net::accept(fd);
+            lap(Call::Accept);
+            match accepted {
+                Ok((socket, _)) if count >= batch.admitted_max => self.refuse(&socket, WhyRefused::Overload),
+                Ok((socket, peer)) => drop(self.welcome(Socket::own(socket), peer, None)),
+                Err(e) => match e.kind() {
+                    io::ErrorKind::WouldBlock => return true,
+                    io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
+                    _ => {
+                        let listeners = std::mem::take(&mut self.listeners);
+                        self.accept_at_limit(&listeners[listener]);
+                        self.listeners = listeners;
+                        return false;
+                    }
+                },
+            }
+        }
+        false
+    }
+
+    /// Takes a new connection and watches it, in `elsewhere` if given. None if it was refused.
+    pub fn welcome(&mut self, socket: Socket, peer: SocketAddr, elsewhere: Option<&Epoll>) -> Option<Key> {
+        match self.engine.handle_accept(&mut self.sys, socket, peer) {
+            Ok(key) => {
+                let socket = self.engine.connection(key)?;
+                let token = token(kind::CONNECTION, key.to_u64());
+                let watched = match elsewhere {
+                    Some(epoll) => epoll.add(socket, token, Watch::Connection),
+                    None => self.mechanism.add(socket, token, Watch::Connection),
+                };
+                lap(Call::Watch);
+                if watched.is_ok() {
+                    return Some(key);
+                }
+                // The kernel has no memory to watch the socket; nothing was received or sent yet.
+                self.cut(key);
+                self.count_refused(WhyRefused::Descriptors);
+            }
+            Err((socket, why)) => self.refuse(&socket, why),
+        }
+        None
+    }
+
+    /// Closes a connection that cannot continue.
+    pub fn cut(&mut self, key: Key) {
+        let broken = Readiness { broken: true, ..Readiness::default() };
+        self.engine.handle_ready(&mut self.sys, key, broken);
+    }
+
+    /// Watches the listeners, or stops watching them so that other processes accept.
+    pub fn listen(&mut self, on: bool) -> io::Result<()> {
+        if self.listening != on {
+            for (number, listener) in self.listeners.iter().enumerate() {
+                if on {
+                    let watch = if self.accepts == Accepts::All { Watch::Input } else { Watch::Shared };
+                    self.mechanism.add(listener, token(kind::LISTENER, number as u64), watch)?;
+                } else {
+                    self.mechanism.remove(listener)?;
+                }
+            }
+            self.listening = on;
+        }
+        Ok(())
+    }
+
+    /// Refuses one client at the limit of descriptors. Without a free descriptor, no connection can be
+    /// accepted and the listener would stay ready forever, so the spare descriptor is used.
+    pub fn accept_at_limit(&mut self, listener: impl AsFd) {
+        self.spare = None;
+        let accepted = net::accept(listener);
+        lap(Call::Accept);
+        if let Ok((socket, _)) = accepted {
+            self.refuse(&socket, WhyRefused::Descriptors);
+        }
+        self.spare = self.control.try_clone().ok();
+    }
+
+    fn refuse(&mut self, socket: impl AsFd, why: WhyRefused) {
+        refuse(socket);
+        self.count_refused(why);
+    }
+
+    fn count_refused(&mut self, why: WhyRefused) {
+        self.engine.count_refused(why);
+        self.refusals.add(why);
+    }
+}

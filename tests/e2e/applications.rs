@@ -1,0 +1,166 @@
+//! Real applications behind routes: PHP by FastCGI, and Node by HTTP over a Unix socket.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::harness::upstream::{Peer, Program, framed, post_head, start};
+use crate::harness::{Folder, Server, is_root, pattern, skip};
+
+/// PHP-FPM as Debian and others install it: with its version in its name.
+fn php_fpm() -> Option<PathBuf> {
+    let found = ["/usr/sbin", "/usr/local/sbin", "/usr/bin"].into_iter().flat_map(fs::read_dir).flatten();
+    let programs = found.flatten().map(|entry| entry.path());
+    let mut programs: Vec<_> = programs
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("php-fpm")))
+        .collect();
+    programs.sort();
+    programs.pop()
+}
+
+/// A server that passes `.php` to PHP-FPM, which runs as the user of this test. None if it is not installed.
+fn with_php(folder: &Folder) -> Option<(Program, Server)> {
+    let Some(program) = php_fpm() else {
+        skip("needs php-fpm");
+        return None;
+    };
+    let socket = folder.path("fpm.sock");
+    let user = if is_root() { "user = root\ngroup = root\n" } else { "" };
+    let pool = format!(
+        "[global]\ndaemonize = no\nerror_log = {}\n[www]\n{user}listen = {}\nlisten.mode = 0666\npm = static\n\
+         pm.max_children = 3\n",
+        folder.path("fpm-errors.log").display(),
+        socket.display()
+    );
+    let mut command = Command::new(program);
+    // Without the machine's php.ini.
+    command.args(["-n", "-F", "-y"]).arg(folder.write("fpm.conf", pool));
+    if is_root() {
+        command.arg("-R");
+    }
+    let php = Program::start(command, &socket, &folder.path("fpm.log"));
+    let route = format!("[[route]]\nextension = \"php\"\nfastcgi = \"unix:{}\"\n", socket.display());
+    let server = start(folder, &format!("index = [\"index.php\"]\n{route}"));
+    Some((php, server))
+}
+
+#[test]
+fn php_answers_by_fastcgi() {
+    let folder = Folder::with_hello();
+    folder.www("hello.php", "<?php echo \"Hello from PHP, \", $_GET[\"name\"] ?? \"you\", \"\\n\";");
+    folder.www("length.php", "<?php header(\"Content-Length: 5\"); http_response_code(201); echo \"12345\";");
+    folder.www("index.php", "<?php echo \"index of \", $_SERVER[\"SCRIPT_NAME\"];");
+    folder.www("d/index.php", "<?php echo \"index of \", $_SERVER[\"SCRIPT_NAME\"];");
+    let info = "<?php foreach ([\"SCRIPT_NAME\", \"PATH_INFO\", \"QUERY_STRING\", \"REQUEST_URI\", \"REMOTE_ADDR\", \
+                \"HTTP_X_TEST\", \"HTTP_HOST\"] as $name) echo $name, \"=\", $_SERVER[$name] ?? \"unset\", \"\\n\";";
+    folder.www("info.php", info);
+    folder.www("old/info.php.bak", "a copy");
+    let Some((_php, server)) = with_php(&folder) else { return };
+    let mut client = Peer::client(&server);
+    let hello = client.get("/hello.php");
+    assert_eq!(hello.brief(), (200, "Hello from PHP, you\n".into()));
+    assert!(hello.field("Content-Type").unwrap().starts_with("text/html"), "{hello:?}");
+    assert_eq!(client.get("/hello.php?name=A%26da").text(), "Hello from PHP, A&da\n");
+    let length = client.get("/length.php");
+    assert_eq!((length.brief(), length.is_chunked()), ((201, "12345".into()), false));
+    // The client's connection continues after each answer.
+    assert_eq!(client.get("/").brief(), (200, "index of /index.php".into()));
+    assert_eq!(client.get("/d/?x").brief(), (200, "index of /d/index.php".into()));
+    let info = client.get_with("/info.php/a%20b/c?q=1&r", &["X-Test: 7"]);
+    let expected = "SCRIPT_NAME=/info.php\nPATH_INFO=/a b/c\nQUERY_STRING=q=1&r\n\
+                    REQUEST_URI=/info.php/a%20b/c?q=1&r\nREMOTE_ADDR=127.0.0.1\nHTTP_X_TEST=7\nHTTP_HOST=e2e.test\n";
+    assert_eq!(info.brief(), (200, expected.into()));
+    assert!(client.get("/info.php").text().contains("\nPATH_INFO=unset\n"));
+    // The folder without an index script, and files beside scripts.
+    assert_eq!(client.get("/hello.txt").brief(), (200, "hello\n".into()));
+    assert_eq!(client.get("/old/info.php.bak").text(), "a copy");
+    assert_eq!(server.stderr(), "");
+    // PHP-FPM reports this one on the standard error of FastCGI.
+    let missing = client.get("/missing.php");
+    assert_eq!(missing.status(), 404, "{missing:?}");
+    server.wait_for_stderr("the application says \"Primary script unknown\"");
+}
+
+#[test]
+fn php_gets_bodies_and_long_answers_arrive() {
+    let folder = Folder::with_hello();
+    folder.www(
+        "count.php",
+        "<?php echo strlen(file_get_contents(\"php://input\")), \" \", $_SERVER[\"CONTENT_LENGTH\"];",
+    );
+    folder.www("echo.php", "<?php readfile(\"php://input\");");
+    folder.www("form.php", "<?php echo $_SERVER[\"REQUEST_METHOD\"], \" \", $_POST[\"a\"];");
+    let Some((_php, server)) = with_php(&folder) else { return };
+    let mut client = Peer::client(&server);
+    // Around the length of a record's content, and beyond.
+    for bytes in [0, 1, 65_534, 65_535, 65_536, 1_000_000] {
+        let body = pattern(bytes, 1);
+        assert_eq!(client.post("/count.php", &body).brief(), (200, format!("{bytes} {bytes}")));
+        let echo = client.post("/echo.php", &body);
+        assert!(echo.status() == 200 && echo.body == body, "{} of {bytes} bytes", echo.body.len());
+    }
+    let head = post_head("/form.php") + "Content-Type: application/x-www-form-urlencoded\r\n";
+    client.send(framed(&head, b"b=2&a=%2B1", None));
+    assert_eq!(client.message().brief(), (200, "POST +1".into()));
+    // A length is necessary.
+    let mut client = Peer::client(&server);
+    client.send(framed(&post_head("/echo.php"), b"hello", Some(5)));
+    assert_eq!(client.message().status(), 411);
+    assert_eq!(server.stderr(), "");
+}
+
+const NODE: &str = r#"
+const http = require("http"), fs = require("fs"), socket = process.argv[2];
+http.createServer((request, response) => {
+    if (request.url == "/api/echo") return request.pipe(response);
+    let bytes = 0;
+    request.on("data", data => bytes += data.length);
+    request.on("end", () => {
+        response.setHeader("X-Address", request.headers["x-forwarded-for"]);
+        response.end(`${request.method} ${request.url} ${request.headers.host} ${bytes}\n`);
+    });
+}).on("upgrade", (request, socket) => {
+    socket.write("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
+    socket.pipe(socket);
+}).listen(socket, () => fs.chmodSync(socket, 0o666));
+"#;
+
+#[test]
+fn node_answers_over_a_unix_socket() {
+    if !Command::new("node").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        return skip("needs node");
+    }
+    let folder = Folder::with_hello();
+    let socket = folder.path("node.sock");
+    let mut command = Command::new("node");
+    command.arg(folder.write("server.js", NODE)).arg(&socket);
+    let _node = Program::start(command, &socket, &folder.path("node.log"));
+    let route = format!("[[route]]\nprefix = \"/api/\"\nproxy = \"unix:{}\"\n", socket.display());
+    let server = start(&folder, &route);
+    let mut client = Peer::client(&server);
+    let answer = client.get("/api/a%20b?c");
+    assert_eq!(answer.brief(), (200, "GET /api/a%20b?c e2e.test 0\n".into()));
+    assert_eq!(answer.field("X-Address"), Some("127.0.0.1"));
+    let body = pattern(2_000_000, 1);
+    for chunk_bytes in [None, Some(70_000)] {
+        client.send(framed(&post_head("/api/x"), &body, chunk_bytes));
+        assert_eq!(client.message().brief(), (200, "POST /api/x e2e.test 2000000\n".into()));
+        // An answer that begins before the end of the body is the last one of its connection.
+        let mut client = Peer::client(&server);
+        let mut sender = client.sender();
+        let request = framed(&post_head("/api/echo"), &body, chunk_bytes);
+        let sends = std::thread::spawn(move || std::io::Write::write_all(&mut sender, &request));
+        let echo = client.message();
+        assert!(echo.status() == 200 && echo.body == body, "{} bytes", echo.body.len());
+        sends.join().unwrap().unwrap();
+    }
+    assert_eq!(client.get("/hello.txt").brief(), (200, "hello\n".into()));
+    let upgrade = client.get_with("/api/ws", &["Connection: Upgrade", "Upgrade: echo"]);
+    assert_eq!(upgrade.status(), 101);
+    for round in 0..10 {
+        let sent = pattern(1_000, round);
+        client.send(&sent);
+        assert!(client.exactly(1_000) == sent);
+    }
+    assert_eq!(server.stderr(), "");
+}

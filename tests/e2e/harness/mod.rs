@@ -1,0 +1,97 @@
+//! Shared by all tests: a private server, strict clients, and temporary folders.
+//!
+//! Nothing here waits without a bound, and nothing here knows the right answers beyond the rules of HTTP.
+
+mod client;
+pub(crate) mod disk;
+mod files;
+pub(crate) mod server;
+#[path = "../../skip.rs"]
+mod skipping;
+pub(crate) mod upstream;
+
+use std::time::{Duration, Instant};
+
+pub(crate) use client::{Answer, Broken, Client, Page};
+pub(crate) use files::{Folder, evict, film, film_bytes, pattern, unlike_before, write_aside};
+pub(crate) use server::{Launch, Server, kill, stats_at};
+pub(crate) use skipping::skip;
+
+/// Maximum time for an event that should happen at once. A test that succeeds never waits this long, so it is far beyond what
+/// a busy machine needs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Repeats `check` until it returns a value.
+#[track_caller]
+pub(crate) fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = check() {
+            return found;
+        }
+        assert!(started.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Repeats `check` until it is true.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
+    wait_for(what, || check().then_some(()));
+}
+
+/// Whether the tests run as root.
+pub(crate) fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|found| std::os::unix::fs::MetadataExt::uid(&found) == 0)
+}
+
+/// Raises this process's descriptor limit; false if that is not allowed.
+pub(crate) fn raise_own_descriptor_limit(wanted: u64) -> bool {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let mut numbers = line.split_whitespace().skip(3).map(|n| n.parse().unwrap_or(u64::MAX));
+    let (soft, hard) = (numbers.next().unwrap(), numbers.next().unwrap());
+    if soft >= wanted {
+        return true;
+    }
+    if hard < wanted {
+        return false;
+    }
+    let pid = std::process::id().to_string();
+    let words = ["--pid", &pid, &format!("--nofile={wanted}:")];
+    std::process::Command::new("prlimit").args(words).status().is_ok_and(|status| status.success())
+}
+
+/// Whether the servers of this suite have one of these architectures.
+pub(crate) fn is(architectures: &[&str]) -> bool {
+    architectures.contains(&crate::ARCHITECTURE)
+}
+
+/// Whether a test does not apply to these architectures; prints the reason.
+pub(crate) fn skips(architectures: &[&str], why: &str) -> bool {
+    let skipped = is(architectures);
+    if skipped {
+        skip(&format!("not for {}: {why}", crate::ARCHITECTURE));
+    }
+    skipped
+}
+
+/// Processes that replace one worker where each has one connection at a time: enough for the clients of a test.
+const PROCESSES_OF_WORKER: usize = 12;
+
+/// The number of processes for a test that wants this many workers.
+pub(crate) fn workers(wanted: usize) -> usize {
+    if is(&["mp"]) { wanted * PROCESSES_OF_WORKER } else { wanted }
+}
+
+/// A config file for the suite's architecture: with its number of processes, and without helpers if it has none.
+pub(crate) fn adapted(config: &str) -> String {
+    let adapt = |line: &str| match line.strip_prefix("workers = ").map(str::parse) {
+        Some(Ok(wanted)) if is(&["mp"]) => format!("processes = {}\n", workers(wanted)),
+        _ if line.starts_with("helper") && !is(&["amped"]) => String::new(),
+        // A process that waits for the disk itself cannot stop waiting.
+        _ if line.starts_with("job_deadline") && is(&["sped", "mp"]) => String::new(),
+        _ => format!("{line}\n"),
+    };
+    config.lines().map(adapt).collect()
+}
