@@ -1,0 +1,432 @@
+/*
+ * Client of `flash backend`: the tests whether something is in memory.  The
+ * callers and the rules are in flash_client.h.
+ *
+ * Both servers accept kernels and C libraries that lack openat2(2) and
+ * cachestat(2): these are called by number, with definitions of our own.
+ */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#ifndef _FILE_OFFSET_BITS
+#define _FILE_OFFSET_BITS  64
+#endif
+
+#include "flash_client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+
+/* System calls.  These architectures number theirs in another way. */
+
+#if defined(__alpha__) || defined(__mips__)                                   \
+    || (defined(__x86_64__) && defined(__ILP32__))
+#define FLASH_OWN_NUMBERS  0
+#else
+#define FLASH_OWN_NUMBERS  1
+#endif
+
+#if !defined(SYS_openat2) && FLASH_OWN_NUMBERS
+#define SYS_openat2    437
+#endif
+#if !defined(SYS_cachestat) && FLASH_OWN_NUMBERS
+#define SYS_cachestat  451
+#endif
+
+#ifndef RWF_NOWAIT
+#define RWF_NOWAIT  0x00000008
+#endif
+
+#define FLASH_RESOLVE_CACHED    0x20
+#define FLASH_TMPFS_MAGIC       0x01021994
+#define FLASH_OVERLAYFS_MAGIC   0x794c7630
+
+typedef struct {
+    uint64_t  flags;
+    uint64_t  mode;
+    uint64_t  resolve;
+} flash_open_how_t;
+
+typedef struct {
+    uint64_t  offset;
+    uint64_t  length;
+} flash_cachestat_range_t;
+
+typedef struct {
+    uint64_t  cached;
+    uint64_t  dirty;
+    uint64_t  writeback;
+    uint64_t  evicted;
+    uint64_t  recently_evicted;
+} flash_cachestat_t;
+
+
+/* A power of two; no more than the kernel's readahead, 128 KB by default. */
+#define FLASH_ARRIVED_STEP     65536
+
+/*
+ * The memory of a test by reading.  All parts of a call read into the same
+ * memory, which stays in the processor's first cache.
+ */
+#define FLASH_SCRATCH          16384
+#define FLASH_SCRATCH_PARTS    16
+
+
+static int flash_cachestat(int fd, uint64_t offset, uint64_t length,
+    flash_cachestat_t *stat);
+static ssize_t flash_read_byte(int fd, uint64_t offset);
+static flash_residency_t flash_test_closely(int fd, uint64_t offset,
+    uint64_t length);
+static int flash_clip(int fd, uint64_t offset, uint64_t *length,
+    uint64_t *size);
+static uint64_t flash_pages(uint64_t offset, uint64_t length);
+static int flash_arrived(int fd, uint64_t offset, uint64_t length);
+static flash_residency_t flash_test_missing(int fd, uint64_t size,
+    const flash_cachestat_t *stat);
+static flash_residency_t flash_test_by_reading(int fd, uint64_t offset,
+    uint64_t length);
+static uint64_t flash_file_system(int fd);
+
+
+flash_residency_t
+flash_test_name(const char *path, int *pin)
+{
+#ifdef SYS_openat2
+    flash_open_how_t  how;
+
+    memset(&how, 0, sizeof(how));
+    how.flags = O_PATH|O_CLOEXEC;
+    how.resolve = FLASH_RESOLVE_CACHED;
+
+    *pin = (int) syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+
+    if (*pin >= 0) {
+        return FLASH_RESIDENT;
+    }
+
+    switch (errno) {
+
+    /* Not in the cache; a rename or an automount is also a matter for the
+     * backend. */
+    case EAGAIN:
+        return FLASH_COLD;
+
+    /* No openat2 (before Linux 5.6), none with RESOLVE_CACHED (before 5.12),
+     * a seccomp filter.  An O_PATH open has no such errors of its own. */
+    case ENOSYS:
+    case EINVAL:
+    case EPERM:
+        return FLASH_UNTESTABLE;
+
+    default:
+        return FLASH_RESIDENT;
+    }
+#else
+    (void) path;
+    *pin = -1;
+    errno = ENOSYS;
+    return FLASH_UNTESTABLE;
+#endif
+}
+
+
+static int
+flash_cachestat(int fd, uint64_t offset, uint64_t length,
+    flash_cachestat_t *stat)
+{
+#ifdef SYS_cachestat
+    flash_cachestat_range_t  range;
+
+    range.offset = offset;
+    range.length = length;
+
+    return (int) syscall(SYS_cachestat, fd, &range, stat, 0);
+#else
+    (void) fd;
+    (void) offset;
+    (void) length;
+    (void) stat;
+    errno = ENOSYS;
+    return -1;
+#endif
+}
+
+
+/*
+ * Usually the range is in the file and in memory: this costs two calls.  All
+ * else is sorted out by flash_test_closely().
+ */
+
+flash_residency_t
+flash_test_range(int fd, uint64_t offset, uint64_t length)
+{
+    flash_cachestat_t  stat;
+
+    if (length == 0 || offset >= INT64_MAX) {
+        return FLASH_RESIDENT;
+    }
+
+    if (length > INT64_MAX - offset) {
+        length = INT64_MAX - offset;
+    }
+
+    if (flash_cachestat(fd, offset, length, &stat) == -1) {
+
+        if (errno == EPERM || errno == EACCES || errno == ENOSYS) {
+            return flash_test_by_reading(fd, offset, length);
+        }
+
+        /* An error here or later is one that the server's own read finds. */
+
+        return FLASH_UNTESTABLE;
+    }
+
+    if (stat.cached >= flash_pages(offset, length)
+        && flash_arrived(fd, offset, length) == 1)
+    {
+        return FLASH_RESIDENT;
+    }
+
+    return flash_test_closely(fd, offset, length);
+}
+
+
+static flash_residency_t
+flash_test_closely(int fd, uint64_t offset, uint64_t length)
+{
+    uint64_t           size;
+    flash_cachestat_t  stat;
+
+    if (flash_clip(fd, offset, &length, &size) == -1) {
+        return FLASH_UNTESTABLE;
+    }
+
+    if (length == 0) {
+        return FLASH_RESIDENT;
+    }
+
+    if (flash_cachestat(fd, offset, length, &stat) == -1) {
+        return FLASH_UNTESTABLE;
+    }
+
+    if (stat.cached < flash_pages(offset, length)) {
+        return flash_test_missing(fd, size, &stat);
+    }
+
+    if (flash_arrived(fd, offset, length) != -1) {
+        return FLASH_RESIDENT;
+    }
+
+    if (errno == EAGAIN) {
+        return FLASH_COLD;
+    }
+
+    /* tmpfs has no RWF_NOWAIT, and no reads under way. */
+
+    return flash_file_system(fd) == FLASH_TMPFS_MAGIC ? FLASH_RESIDENT
+                                                      : FLASH_UNTESTABLE;
+}
+
+
+/* Shortens a range to the part that is in the file, 0 if there is none. */
+
+static int
+flash_clip(int fd, uint64_t offset, uint64_t *length, uint64_t *size)
+{
+    struct stat  st;
+
+    if (fstat(fd, &st) == -1 || !S_ISREG(st.st_mode) || st.st_size < 0) {
+        return -1;
+    }
+
+    *size = (uint64_t) st.st_size;
+
+    if (offset >= *size) {
+        *length = 0;
+
+    } else if (*length > *size - offset) {
+        *length = *size - offset;
+    }
+
+    return 0;
+}
+
+
+static uint64_t
+flash_pages(uint64_t offset, uint64_t length)
+{
+    uint64_t  page;
+
+    page = (uint64_t) sysconf(_SC_PAGESIZE);
+
+    return (offset + length - 1) / page - offset / page + 1;
+}
+
+
+/*
+ * cachestat also counts pages whose read is still under way, so one byte is
+ * read at the end of each step and of the range.  The end of the range alone
+ * is not enough: the parts of a range can arrive in any order.  Returns 1, 0
+ * if the file ends before the range does, -1 with EAGAIN if a page is missing.
+ */
+
+static int
+flash_arrived(int fd, uint64_t offset, uint64_t length)
+{
+    ssize_t   n;
+    uint64_t  last, end;
+
+    last = offset + length - 1;
+
+    do {
+        end = offset | (FLASH_ARRIVED_STEP - 1);
+
+        if (end > last) {
+            end = last;
+        }
+
+        n = flash_read_byte(fd, end);
+
+        if (n != 1) {
+            return (int) n;
+        }
+
+        offset = end + 1;
+
+    } while (end < last);
+
+    return 1;
+}
+
+
+/* Reads one byte if this needs no waiting: 1, 0 at the end of the file, -1. */
+
+static ssize_t
+flash_read_byte(int fd, uint64_t offset)
+{
+    char          byte;
+    ssize_t       n;
+    struct iovec  iov;
+
+    iov.iov_base = &byte;
+    iov.iov_len = 1;
+
+    do {
+        n = preadv2(fd, &iov, 1, (off_t) offset, RWF_NOWAIT);
+    } while (n == -1 && errno == EINTR);
+
+    return n;
+}
+
+
+/*
+ * Pages are missing by cachestat: cold, unless the file system keeps its pages
+ * elsewhere.  A read at the end of the file does no I/O, and fails where
+ * RWF_NOWAIT is not supported: on NFS and FUSE, but also on tmpfs, whose
+ * missing pages are holes or, if the kernel counts them as evicted, swapped
+ * out.  overlayfs keeps nothing under its own inode.
+ */
+
+static flash_residency_t
+flash_test_missing(int fd, uint64_t size, const flash_cachestat_t *stat)
+{
+    int       supported;
+    uint64_t  type;
+
+    supported = flash_read_byte(fd, size) != -1 || errno == EAGAIN;
+    type = flash_file_system(fd);
+
+    if (type == FLASH_TMPFS_MAGIC) {
+        return stat->evicted > 0 ? FLASH_COLD : FLASH_RESIDENT;
+    }
+
+    if (!supported || type == FLASH_OVERLAYFS_MAGIC) {
+        return FLASH_UNTESTABLE;
+    }
+
+    return FLASH_COLD;
+}
+
+
+/*
+ * Reads the whole range if this needs no waiting.  On a miss the kernel starts
+ * readahead, and this can wait for room in the device's queue: the price
+ * where cachestat is refused.  A short read is a miss, as the range ends with
+ * the file; if the file has become shorter, the next test sees it.
+ */
+
+static flash_residency_t
+flash_test_by_reading(int fd, uint64_t offset, uint64_t length)
+{
+    int            parts;
+    size_t         step, sum;
+    ssize_t        n;
+    uint64_t       size;
+    unsigned char  scratch[FLASH_SCRATCH];
+    struct iovec   iov[FLASH_SCRATCH_PARTS];
+
+    if (flash_clip(fd, offset, &length, &size) == -1) {
+        return FLASH_UNTESTABLE;
+    }
+
+    while (length > 0) {
+        sum = 0;
+
+        for (parts = 0; parts < FLASH_SCRATCH_PARTS && sum < length; parts++) {
+            step = FLASH_SCRATCH;
+
+            if (step > length - sum) {
+                step = (size_t) (length - sum);
+            }
+
+            iov[parts].iov_base = scratch;
+            iov[parts].iov_len = step;
+            sum += step;
+        }
+
+        do {
+            n = preadv2(fd, iov, parts, (off_t) offset, RWF_NOWAIT);
+        } while (n == -1 && errno == EINTR);
+
+        if (n == -1 && errno != EAGAIN) {
+            return FLASH_UNTESTABLE;
+        }
+
+        if (n == -1 || (size_t) n < sum) {
+            return FLASH_COLD;
+        }
+
+        offset += sum;
+        length -= sum;
+    }
+
+    return FLASH_RESIDENT;
+}
+
+
+static uint64_t
+flash_file_system(int fd)
+{
+    struct statfs  fs;
+
+    if (fstatfs(fd, &fs) == -1) {
+        return 0;
+    }
+
+    return (uint64_t) fs.f_type & 0xffffffff;
+}
+
+
+void
+flash_prepare(int fd)
+{
+    (void) posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+}
