@@ -6,8 +6,8 @@ use std::io;
 use std::sync::Arc;
 
 use flash_prompt::OwnedFd;
-use flash_prompt::channel;
 use flash_prompt::epoll::{Epoll, Watch};
+use flash_prompt::{channel, net};
 
 use flash_worker::control::{Order, encode_order, send_order};
 
@@ -84,7 +84,7 @@ impl Outbox {
         while let Some(order) = self.waiting.front() {
             match encode_order(order).send(&self.channel) {
                 Ok(()) => drop(self.waiting.pop_front()),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if has_no_room(&e) => return Ok(()),
                 Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
                     self.waiting.clear();
                 }
@@ -131,6 +131,12 @@ impl Outbox {
         self.unwatch(epoll);
         self.channel
     }
+}
+
+/// Whether a message can be sent later: the channel is full, or the user has as many descriptors in messages as a process can
+/// have open (unix(7), `ETOOMANYREFS`). The latter counts those of all its processes, and ends as they are received.
+fn has_no_room(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock || net::error_number(error) == net::TOO_MANY_IN_TRANSIT
 }
 
 /// Connects two roles by a channel of this buffer size. Each gets its end by this order.

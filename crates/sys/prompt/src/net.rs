@@ -121,6 +121,9 @@ pub fn connect_from(
     }
 }
 
+/// The number of the error of a message whose descriptors the user's limit forbids (unix(7), `ETOOMANYREFS`).
+pub const TOO_MANY_IN_TRANSIT: i32 = libc::ETOOMANYREFS;
+
 /// The number of an error (errno(3)), for another process; `EIO` if it has none.
 #[must_use]
 pub fn error_number(error: &io::Error) -> i32 {
