@@ -26,6 +26,7 @@ mod negotiation;
 mod optimizations;
 mod paths;
 mod processes;
+mod programs;
 mod qdisc;
 mod ranges;
 mod residency;

@@ -40,10 +40,6 @@ mod counters;
 mod desk;
 mod engine;
 mod exchange;
-#[cfg(not(feature = "fuzzing"))]
-mod fastcgi;
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
 pub mod fastcgi;
 mod handed_over;
 mod handler;

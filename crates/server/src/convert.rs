@@ -223,12 +223,20 @@ fn upstream_rules(route: &config::Route) -> UpstreamRules {
             config::Protocol::Http => UpstreamProtocol::Http,
             config::Protocol::FastCgi => UpstreamProtocol::FastCgi,
         },
-        servers: route.servers.iter().map(ToString::to_string).collect(),
+        servers: route.servers.iter().map(|server| server_name(route, server)).collect(),
         connections_max: count(route.connections_max),
         idle_max: count(route.idle_max),
         queue_max: count(route.queue_max),
         connect_ms: route.connect_timeout_ms,
         answer_ms: route.answer_timeout_ms,
+    }
+}
+
+/// A server of a route in messages.
+fn server_name(route: &config::Route, server: &config::ServerAddress) -> String {
+    match (server, &route.program) {
+        (config::ServerAddress::Process(number), Some(program)) => program.name(*number),
+        _ => server.to_string(),
     }
 }
 
@@ -282,6 +290,7 @@ mod tests {
             idle_max: 5,
             queue_max: 6,
             paths: config::RoutePaths::Prefix(prefix.to_owned()),
+            program: None,
         };
         let cwd = std::env::temp_dir();
         let sources = config::Sources { cli: config::Overrides::default(), env: Vec::new(), cwd };

@@ -33,6 +33,8 @@ const RETRY_MS: u64 = 50;
 /// The servers of a route.
 struct Upstream {
     servers: Vec<ServerAddress>,
+    /// Where the processes among the servers listen, once they do.
+    places: Vec<Option<OwnedFd>>,
     connect_timeout_ms: u64,
 }
 
@@ -84,6 +86,7 @@ impl Gateway {
     fn new(control: OwnedFd, settings: &Settings) -> io::Result<Self> {
         let upstreams = settings.routes().map(|route| Upstream {
             servers: route.servers.clone(),
+            places: route.servers.iter().map(|_| None).collect(),
             connect_timeout_ms: route.connect_timeout_ms,
         });
         let epoll = Epoll::new(64)?;
@@ -128,6 +131,12 @@ impl Gateway {
                         let text = format!("a worker has no connections to servers of routes: {e}");
                         // Without its supervisor this process ends anyway.
                         let _ = send_notice(&self.control, &Notice::Report(text));
+                    }
+                }
+                Ok(Order::Program(ServerId { upstream, server }, place)) => {
+                    let of_route = self.upstreams.get_mut(usize::from(upstream.0));
+                    if let Some(known) = of_route.and_then(|it| it.places.get_mut(usize::from(server))) {
+                        *known = Some(place);
                     }
                 }
                 Ok(Order::Drain) => self.draining = true,
@@ -184,7 +193,9 @@ impl Gateway {
     fn try_to_connect(&mut self, mut attempt: Attempt) {
         let (worker, link) = (attempt.worker, attempt.wanted.link);
         self.attempts_made += 1;
-        match self.address(attempt.wanted.server) {
+        let upstream = &self.upstreams[usize::from(attempt.wanted.server.upstream.0)];
+        let server = usize::from(attempt.wanted.server.server);
+        let connected = match &upstream.servers[server] {
             ServerAddress::Tcp(address) => {
                 let begun = net::connect(*address).and_then(|socket| {
                     self.epoll.add(&socket, self.attempts_made, Watch::Output).map(|()| socket)
@@ -194,20 +205,22 @@ impl Gateway {
                     Err(e) => return self.answer(worker, link, Err(e)),
                 }
                 attempt.due_ms = attempt.deadline_ms;
+                self.attempts.insert(self.attempts_made, attempt);
+                return;
             }
-            ServerAddress::Unix(path) => match local::connect_prompt(path) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    attempt.due_ms = attempt.deadline_ms.min(clock::monotonic_ms() + RETRY_MS);
-                }
-                connected => return self.answer(worker, link, connected),
+            ServerAddress::Unix(path) => local::connect_prompt(path),
+            ServerAddress::Process(_) => match &upstream.places[server] {
+                Some(place) => local::connect_to(place),
+                None => Err(io::ErrorKind::ConnectionRefused.into()),
             },
+        };
+        match connected {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                attempt.due_ms = attempt.deadline_ms.min(clock::monotonic_ms() + RETRY_MS);
+                self.attempts.insert(self.attempts_made, attempt);
+            }
+            connected => self.answer(worker, link, connected),
         }
-        self.attempts.insert(self.attempts_made, attempt);
-    }
-
-    /// The address of a server, which must be known.
-    fn address(&self, server: ServerId) -> &ServerAddress {
-        &self.upstreams[usize::from(server.upstream.0)].servers[usize::from(server.server)]
     }
 
     /// The attempt has succeeded or failed.

@@ -57,6 +57,7 @@ impl Running {
             idle_max: 0,
             queue_max: 0,
             paths: RoutePaths::Prefix("/".to_owned()),
+            program: None,
         };
         let sources = Sources { cli: Overrides::default(), env: Vec::new(), cwd: std::env::temp_dir() };
         let mut settings = sources.load().expect("the defaults");

@@ -31,6 +31,7 @@ pub mod hot_list;
 mod keeper;
 mod log_writer;
 mod names;
+mod program;
 pub mod qdisc;
 mod role;
 mod sandbox;

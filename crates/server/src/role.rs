@@ -12,7 +12,7 @@ use flash_waiting::{process, signal};
 
 use crate::config::{Service, Settings};
 use crate::sandbox::{self, Role};
-use crate::{architecture, backend, gateway, helper, keeper, log_writer};
+use crate::{architecture, backend, gateway, helper, keeper, log_writer, program};
 use flash_worker::control::{Order, receive_order};
 
 /// The exit code of a helper that needed a root that it does not have, or that is gone.
@@ -20,11 +20,15 @@ pub(crate) const STALE_ROOT: u8 = 75;
 
 /// Runs the role of this name.
 pub(crate) fn run(name: &str) -> ExitCode {
-    let Some(role) = Role::named(name) else {
-        eprintln!("flash role: unknown role {name:?}; only flash itself runs this command");
-        return ExitCode::from(2);
+    let result = match Role::named(name) {
+        Some(role) => run_role(role),
+        None if name == program::ROLE => run_program(),
+        None => {
+            eprintln!("flash role: unknown role {name:?}; only flash itself runs this command");
+            return ExitCode::from(2);
+        }
     };
-    match run_role(role) {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         // The supervisor has ended, or no longer wants this process.
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => ExitCode::SUCCESS,
@@ -36,7 +40,14 @@ pub(crate) fn run(name: &str) -> ExitCode {
     }
 }
 
+/// Runs a program of a route, which is not ours to make ignore signals.
+fn run_program() -> io::Result<()> {
+    let (channel, settings) = begin()?;
+    program::run(&channel, &settings)
+}
+
 fn run_role(role: Role) -> io::Result<()> {
+    signal::leave_to_supervisor();
     let (channel, settings) = begin()?;
     // It only affects the kernel's choice of a victim: without /proc nothing changes.
     let _ = process::shift_oom_score(role.oom_score_shift());
@@ -54,7 +65,6 @@ fn run_role(role: Role) -> io::Result<()> {
 }
 
 fn begin() -> io::Result<(OwnedFd, Settings)> {
-    signal::leave_to_supervisor();
     process::die_with_parent()?;
     let channel = io::stdin().as_fd().try_clone_to_owned()?;
     match receive_order(&channel)? {

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 
+use flash_engine::{ServerId, UpstreamId};
 use flash_prompt::channel;
 use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
 
@@ -56,6 +57,9 @@ pub enum Order<Fd = OwnedFd> {
     Filler(Fd),
     /// For a worker: the channel to the gateway. For the gateway: the channel to a worker.
     Gateway(Fd),
+    /// For a process of a program: the server of a route that it is, and the socket on which it listens. For the
+    /// gateway: the place of that socket.
+    Program(ServerId, Fd),
     /// For the keeper: every process that filled the store for an earlier keeper has ended.
     Settled,
     /// For the keeper: the most bytes of memory that can be in use.
@@ -140,6 +144,7 @@ mod tag {
     pub(super) const HOT_LIST: u8 = 19;
     pub(super) const UPLINK: u8 = 27;
     pub(super) const GATEWAY: u8 = 28;
+    pub(super) const PROGRAM: u8 = 29;
 
     pub(super) const READY: u8 = 20;
     pub(super) const WANT_HELPER: u8 = 21;
@@ -184,6 +189,9 @@ pub fn encode_order<Fd: AsFd>(order: &Order<Fd>) -> Encoded<'_> {
         Order::Keeper(fd) => (tag::KEEPER, 0, Some(fd.as_fd())),
         Order::Filler(fd) => (tag::FILLER, 0, Some(fd.as_fd())),
         Order::Gateway(fd) => (tag::GATEWAY, 0, Some(fd.as_fd())),
+        Order::Program(ServerId { upstream, server }, fd) => {
+            (tag::PROGRAM, u64::from(upstream.0) << 16 | u64::from(*server), Some(fd.as_fd()))
+        }
         Order::Settled => (tag::SETTLED, 0, None),
         Order::BytesMax(bytes) => (tag::BYTES_MAX, *bytes, None),
         Order::Uplink(place, fd) => (tag::UPLINK, *place, Some(fd.as_fd())),
@@ -232,6 +240,10 @@ pub fn decode_order(bytes: &[u8], mut descriptors: Vec<OwnedFd>) -> io::Result<O
         tag::KEEPER => Order::Keeper(descriptor()?),
         tag::FILLER => Order::Filler(descriptor()?),
         tag::GATEWAY => Order::Gateway(descriptor()?),
+        tag::PROGRAM => {
+            let upstream = UpstreamId(u16::try_from(number >> 16).map_err(|_| invalid())?);
+            Order::Program(ServerId { upstream, server: number as u16 }, descriptor()?)
+        }
         tag::SETTLED => Order::Settled,
         tag::BYTES_MAX => Order::BytesMax(number),
         tag::UPLINK => Order::Uplink(number, descriptor()?),

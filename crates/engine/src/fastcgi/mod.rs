@@ -1,14 +1,14 @@
 //! The records of FastCGI (specification 1.0), as both sides of a connection send and read them.
 //!
-//! Pure. [`backend`](crate::backend) is the side of an application; `client` is the side of a web server. Neither
-//! the order of records nor their meaning is decided here.
+//! Pure. [`backend`](crate::backend), and the server's programs of `cgi`, are the side of an application; `client` is the side
+//! of a web server. Neither the order of records nor their meaning is decided here.
 
 pub(crate) mod client;
 
 /// Bytes of the header of a record.
-pub(crate) const HEADER_BYTES: usize = 8;
+pub const HEADER_BYTES: usize = 8;
 /// Maximum bytes of the content of a record.
-pub(crate) const CONTENT_BYTES_MAX: usize = u16::MAX as usize;
+pub const CONTENT_BYTES_MAX: usize = u16::MAX as usize;
 /// Maximum bytes of a name or a value.
 const TEXT_BYTES_MAX: usize = 0x7fff_ffff;
 
@@ -16,39 +16,43 @@ const TEXT_BYTES_MAX: usize = 0x7fff_ffff;
 const VERSION: u8 = 1;
 
 /// The role that answers requests (section 6.2).
-pub(crate) const RESPONDER: u16 = 1;
+pub const RESPONDER: u16 = 1;
 /// The flag of a request after which the application leaves the connection open (section 5.1).
-pub(crate) const KEEP_CONNECTION: u8 = 1;
+pub const KEEP_CONNECTION: u8 = 1;
 /// The `protocolStatus` of a request that was not refused (section 5.5).
-pub(crate) const COMPLETE: u8 = 0;
+pub const COMPLETE: u8 = 0;
 
 /// Record types (section 8).
-pub(crate) mod kind {
-    pub(crate) const BEGIN_REQUEST: u8 = 1;
-    pub(crate) const ABORT_REQUEST: u8 = 2;
-    pub(crate) const END_REQUEST: u8 = 3;
-    pub(crate) const PARAMS: u8 = 4;
-    pub(crate) const STDIN: u8 = 5;
-    pub(crate) const STDOUT: u8 = 6;
-    pub(crate) const STDERR: u8 = 7;
-    pub(crate) const GET_VALUES: u8 = 9;
-    pub(crate) const GET_VALUES_RESULT: u8 = 10;
-    pub(crate) const UNKNOWN_TYPE: u8 = 11;
+#[allow(missing_docs, reason = "the names are those of the specification")]
+pub mod kind {
+    pub const BEGIN_REQUEST: u8 = 1;
+    pub const ABORT_REQUEST: u8 = 2;
+    pub const END_REQUEST: u8 = 3;
+    pub const PARAMS: u8 = 4;
+    pub const STDIN: u8 = 5;
+    pub const STDOUT: u8 = 6;
+    pub const STDERR: u8 = 7;
+    pub const GET_VALUES: u8 = 9;
+    pub const GET_VALUES_RESULT: u8 = 10;
+    pub const UNKNOWN_TYPE: u8 = 11;
 }
 
 /// The header of a record (section 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
-    pub(crate) kind: u8,
+pub struct Header {
+    /// Its type: one of [`kind`].
+    pub kind: u8,
     /// The request that the record belongs to; 0 if it is about the application itself.
-    pub(crate) id: u16,
-    pub(crate) content_bytes: usize,
-    pub(crate) padding_bytes: usize,
+    pub id: u16,
+    /// Bytes of its content, which follows the header.
+    pub content_bytes: usize,
+    /// Bytes without meaning after the content.
+    pub padding_bytes: usize,
 }
 
 impl Header {
     /// None if the record is of another version.
-    pub(crate) fn parse(bytes: [u8; HEADER_BYTES]) -> Option<Self> {
+    pub fn parse(bytes: [u8; HEADER_BYTES]) -> Option<Self> {
         let [version, kind, id_high, id_low, high, low, padding, _] = bytes;
         (version == VERSION).then_some(Self {
             kind,
@@ -60,7 +64,7 @@ impl Header {
 }
 
 /// Appends a record without padding. The content is cut at [`CONTENT_BYTES_MAX`].
-pub(crate) fn push_record(out: &mut Vec<u8>, kind: u8, id: u16, content: &[u8]) {
+pub fn push_record(out: &mut Vec<u8>, kind: u8, id: u16, content: &[u8]) {
     push_padded(out, kind, id, content, 0);
 }
 
@@ -75,7 +79,7 @@ fn push_padded(out: &mut Vec<u8>, kind: u8, id: u16, content: &[u8], padding_byt
 }
 
 /// Appends a name and its value (section 3.4). A pair with a text of 2 GiB or more has no encoding, and is left out.
-pub(crate) fn push_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+pub fn push_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     if name.len().max(value.len()) > TEXT_BYTES_MAX {
         return;
     }
@@ -91,7 +95,7 @@ pub(crate) fn push_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 
 /// Names and values (section 3.4). Ends at the first one that is not whole.
 #[derive(Clone, Debug)]
-pub(crate) struct Pairs<'b>(pub(crate) &'b [u8]);
+pub struct Pairs<'b>(pub &'b [u8]);
 
 impl<'b> Pairs<'b> {
     fn length(&mut self) -> Option<usize> {
@@ -126,6 +130,7 @@ impl<'b> Iterator for Pairs<'b> {
 
 /// A response that was read, for the checks.
 #[cfg(feature = "fuzzing")]
+#[doc(hidden)]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseRead {
     /// The data of the response.
@@ -142,6 +147,7 @@ pub struct ResponseRead {
 ///
 /// The reason for which a record was refused.
 #[cfg(feature = "fuzzing")]
+#[doc(hidden)]
 pub fn read_response<'b>(pieces: impl Iterator<Item = &'b [u8]>) -> Result<ResponseRead, &'static str> {
     let mut reader = client::ResponseReader::new();
     let mut read = ResponseRead::default();

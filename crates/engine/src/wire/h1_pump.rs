@@ -278,7 +278,8 @@ fn settle<M: Machine>(
         }
         return Pumped::Blocked;
     }
-    if relay.reply.is_none() && conn.transport.is_hung_up() && !relay.talk.wants_body() {
+    // A client that closes its sending side while the server is slow has left: one that does only that is very rare.
+    if conn.transport.is_hung_up() && !relay.talk.wants_body() && !relay.talk.is_upgraded() {
         return Pumped::Cut;
     }
     let server_is_slow = turn.links.transport(link).is_some_and(|transport| !transport.is_writable());

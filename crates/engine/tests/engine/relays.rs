@@ -620,6 +620,14 @@ fn the_application_notices_when_its_client_leaves() {
         leaves(&client);
         world.run();
         assert!(client.is_closed() && server.is_closed());
+        // Also in mid-answer.
+        let (client, server) = ask(&mut world, get("/p/"));
+        server.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
+        world.run();
+        assert!(text(&client.received()).ends_with("half"));
+        leaves(&client);
+        world.run();
+        assert!(client.is_closed() && server.is_closed());
         // Also while it waits for a link: the link then is for others.
         let client = world.connect();
         client.send(get("/p/"));

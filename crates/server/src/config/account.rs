@@ -28,9 +28,14 @@ impl RunAs {
 
 /// The user that roles run as; None for the current user.
 pub(super) fn run_as(given: &Overrides, problems: &mut Vec<Problem>) -> Option<RunAs> {
-    let Some(named) = &given.user else {
-        return privileges::is_root().then(by_default);
-    };
+    match &given.user {
+        Some(user) => named(user, problems),
+        None => privileges::is_root().then(by_default),
+    }
+}
+
+/// The user of this name; None for the current user.
+pub(super) fn named(named: &Given<UserName>, problems: &mut Vec<Problem>) -> Option<RunAs> {
     let UserName { user, group } = &named.value;
     let title = format!("cannot run as `{user}`");
     match account::find(user, group.as_deref()) {

@@ -17,6 +17,7 @@ mod file;
 mod memory;
 mod optimizations;
 pub mod options;
+mod programs;
 mod resolve;
 mod routes;
 mod schedule;
@@ -40,6 +41,7 @@ pub use memory::CacheMemory;
 pub(crate) use memory::rounded_text;
 pub use optimizations::{Optimizations, SendBy};
 pub use options::{Given, Origin, Overrides};
+pub use programs::{Program, Runs};
 pub use routes::{Protocol, Route, RoutePaths, ServerAddress};
 pub use schedule::{Cutoffs, Schedule, SchedulePolicy};
 pub use settings::{
@@ -146,8 +148,10 @@ impl Sources {
 fn rebased(mut draft: Draft, file: &Path) -> Draft {
     let folder = file.parent().unwrap_or(Path::new("/"));
     draft.overrides.rebase(folder);
+    draft.routes.iter_mut().for_each(|route| route.rebase(folder));
     for site in &mut draft.sites {
         site.overrides.rebase(folder);
+        site.routes.iter_mut().for_each(|route| route.rebase(folder));
     }
     draft
 }

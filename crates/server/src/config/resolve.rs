@@ -21,7 +21,7 @@ use super::file::{Draft, SiteDraft};
 use super::memory::CacheMemory;
 use super::optimizations::Optimizations;
 use super::options::{self, Given, NO_SOCKET, Origin, Overrides, STANDARD_OUTPUT};
-use super::routes::{self, RouteDraft};
+use super::routes::{self, Route, RouteDraft};
 use super::schedule::{self, Schedule};
 use super::settings::{Architecture, ControlSocket, LogFormat, LogSettings, RunAs, Service, Settings, Site};
 use super::values::SavedList;
@@ -127,7 +127,8 @@ fn sites(
     let root = given.root.clone().or_else(|| drafts.is_empty().then_some(current));
     let mut roots = Vec::with_capacity(drafts.len() + 1);
     if let Some(root) = root {
-        sites.push(site((Vec::new(), root.value.clone()), given.clone(), routes, problems));
+        let routes = self::routes(routes, run_as, given, problems);
+        sites.push(site((Vec::new(), root.value.clone()), given.clone(), routes));
         roots.push(root);
     }
     for draft in drafts {
@@ -137,29 +138,35 @@ fn sites(
         };
         let hosts = draft.hosts.into_iter().map(|(host, _)| host).collect();
         let given = draft.overrides.or(given.clone());
-        sites.push(site((hosts, root.value.clone()), given, draft.routes, problems));
+        let routes = self::routes(draft.routes, run_as, &given, problems);
+        sites.push(site((hosts, root.value.clone()), given, routes));
         roots.push(root);
     }
     check_roots(&roots, run_as, problems);
     sites
 }
 
-fn site(
-    (hosts, root): (Vec<String>, PathBuf),
-    given: Overrides,
-    routes: Vec<RouteDraft>,
+/// The routes of a site with these settings.
+fn routes(
+    drafts: Vec<RouteDraft>,
+    run_as: Option<&RunAs>,
+    given: &Overrides,
     problems: &mut Vec<Problem>,
-) -> Site {
-    let index: Vec<String> = value(given.index);
-    problems.extend(routes::check_index(&index, &routes));
+) -> Vec<Route> {
+    let index = given.index.as_ref().map_or(&[][..], |given| &given.value);
+    problems.extend(routes::check_index(index, &drafts));
+    drafts.into_iter().map(|draft| draft.resolve(run_as, problems)).collect()
+}
+
+fn site((hosts, root): (Vec<String>, PathBuf), given: Overrides, routes: Vec<Route>) -> Site {
     Site {
         hosts,
         root,
-        index,
+        index: value(given.index),
         browse: value(given.browse),
         precompressed: value(given.precompressed),
         encoded_slash: value(given.encoded_slash),
-        routes: routes.into_iter().map(|draft| draft.route).collect(),
+        routes,
     }
 }
 

@@ -6,14 +6,15 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::combinations;
 use super::error::Problem;
 use super::options::{Origin, Overrides};
-use super::settings::Architecture;
+use super::programs::{Program, ProgramDraft, Runs};
+use super::settings::{Architecture, RunAs};
 use super::values::{FromText, Kind, ListItem, Refusal, address_guess, utf8};
 
 /// Maximum routes of all sites.
@@ -24,6 +25,8 @@ const PREFIX_BYTES_MAX: usize = 1_024;
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Begins the address of a Unix socket.
 const UNIX: &str = "unix:";
+/// Begins the number of a process.
+const PROCESS: &str = "process ";
 
 /// The requests of a site that an upstream answers, and the upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +50,9 @@ pub struct Route {
     pub queue_max: u64,
     /// The paths of the requests.
     pub paths: RoutePaths,
+    /// The program that Flash starts, if there is one; the servers are its processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
 }
 
 /// The protocol of the servers of a route.
@@ -77,6 +83,8 @@ pub enum ServerAddress {
     Tcp(SocketAddr),
     /// The absolute path of a Unix socket.
     Unix(PathBuf),
+    /// A process of the route's [`Program`], by its number from 1.
+    Process(u16),
 }
 
 /// A route, and its place in the file.
@@ -84,6 +92,27 @@ pub enum ServerAddress {
 pub(super) struct RouteDraft {
     pub(super) route: Route,
     pub(super) span: Range<usize>,
+    pub(super) program: Option<ProgramDraft>,
+}
+
+impl RouteDraft {
+    /// Makes relative paths absolute, from `folder`.
+    pub(super) fn rebase(&mut self, folder: &Path) {
+        if let Some(ProgramDraft { program: Program { runs: Runs::Cgi(path), .. }, .. }) = &mut self.program {
+            *path = folder.join(&*path);
+        }
+    }
+
+    /// The route, with the user and the program checked; `run_as` is the user of Flash.
+    pub(super) fn resolve(self, run_as: Option<&RunAs>, problems: &mut Vec<Problem>) -> Route {
+        let mut route = self.route;
+        if let Some(draft) = self.program {
+            let program = draft.resolve(run_as, problems);
+            route.servers = (1..=program.processes as u16).map(ServerAddress::Process).collect();
+            route.program = Some(program);
+        }
+        route
+    }
 }
 
 impl Route {
@@ -98,6 +127,7 @@ impl fmt::Display for ServerAddress {
         match self {
             ServerAddress::Tcp(address) => address.fmt(f),
             ServerAddress::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+            ServerAddress::Process(number) => write!(f, "{PROCESS}{number}"),
         }
     }
 }
@@ -112,7 +142,10 @@ impl TryFrom<String> for ServerAddress {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        ServerAddress::parse(&text).map_err(|refusal| format!("`{text}`: {}", refusal.why))
+        match text.strip_prefix(PROCESS).map(str::parse) {
+            Some(Ok(number)) => Ok(ServerAddress::Process(number)),
+            _ => ServerAddress::parse(&text).map_err(|refusal| format!("`{text}`: {}", refusal.why)),
+        }
     }
 }
 

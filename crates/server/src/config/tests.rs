@@ -765,6 +765,7 @@ fn routes_belong_to_their_site_in_their_order() {
         idle_max: 16,
         queue_max: 512,
         paths: RoutePaths::Prefix("/".to_owned()),
+        program: None,
     };
     assert_eq!(of_default.routes, vec![first.clone()]);
     let [php, api] = &of_site.routes[..] else { panic!() };
@@ -792,6 +793,32 @@ fn routes_belong_to_their_site_in_their_order() {
     assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
     let error = folder.error(ROUTES);
     assert!(error.contains("2:1") && error.contains("there is no default site"), "{error}");
+}
+
+#[test]
+fn routes_with_programs() {
+    let folder = Folder::new();
+    let file = "[[route]]\nprefix = \"/cgi-bin/\"\ncgi = \"www\"\nmemory_max = \"64MiB\"\n\
+                [[route]]\nextension = \"php\"\napp = [\"php-cgi\", \"-n\"]\nprocesses = 2\nconnections_max = 3\n";
+    let settings = folder.load(file);
+    let [cgi, app] = &settings.sites[0].routes[..] else { panic!() };
+    let program = Program {
+        processes: 1,
+        memory_bytes_max: 64 << 20,
+        run_as: settings.run_as.clone(),
+        runs: Runs::Cgi(folder.path().join("www")),
+    };
+    assert_eq!((cgi.program.as_ref(), cgi.connections_max, cgi.idle_max), (Some(&program), 16, 0));
+    assert_eq!((cgi.protocol, &cgi.servers[..]), (Protocol::FastCgi, &[ServerAddress::Process(1)][..]));
+    let program = Program {
+        processes: 2,
+        memory_bytes_max: 1 << 30,
+        runs: Runs::App(vec!["php-cgi".to_owned(), "-n".to_owned()]),
+        ..program
+    };
+    assert_eq!((app.program.as_ref(), app.connections_max), (Some(&program), 3));
+    assert_eq!(app.servers, [ServerAddress::Process(1), ServerAddress::Process(2)]);
+    assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
 }
 
 #[test]
@@ -836,7 +863,7 @@ const WRONG_ROUTES: &[(&str, &[&str])] = &[
     ),
     (
         "prefix = \"/\"",
-        &["incomplete route", "`proxy` or `fastcgi` is missing", "proxy = \"127.0.0.1:3000\""],
+        &["incomplete route", "`proxy`, `fastcgi`, `app` or `cgi` is missing", "proxy = \"127.0.0.1:3000\""],
     ),
     (
         "prefix = \"/\"\nextension = \"php\"\nproxy = \"127.0.0.1:1\"",
@@ -878,6 +905,17 @@ const WRONG_ROUTES: &[(&str, &[&str])] = &[
         "prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nbrowse = true",
         &["move `browse` above the first route of its site"],
     ),
+    ("prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nuser = \"x\"", &["applies to a route with `app` or `cgi`"]),
+    ("prefix = \"/\"\ncgi = \"www\"\nprocesses = 2", &["applies to a route with `app`"]),
+    ("prefix = \"/\"\ncgi = \"gone\"", &["cannot start `", "/gone`", "no such file or directory"]),
+    ("prefix = \"/\"\ncgi = 1", &["wrong value for `cgi`"]),
+    ("prefix = \"/\"\ncgi = \"\"", &["must be the directory of the programs"]),
+    ("prefix = \"/\"\napp = \"/\"", &["cannot start `/`", "not a file"]),
+    ("prefix = \"/\"\napp = []", &["must be a program, or a list of a program and its arguments, in quotes"]),
+    ("prefix = \"/\"\napp = \"python3 /x.py\"", &["is one word", "write `[\"python3\", \"/x.py\"]`"]),
+    ("prefix = \"/\"\napp = \"x\"\nprocesses = 0", &["must be from 1 to 64"]),
+    ("prefix = \"/\"\napp = \"x\"\nuser = \"no such user\"", &["must be a user"]),
+    ("prefix = \"/\"\napp = \"x\"\nuser = \"nosuchuser\"", &["cannot run as `nosuchuser`"]),
     ("prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nworkers = 2", &["move `workers` to the top of the file"]),
 ];
 

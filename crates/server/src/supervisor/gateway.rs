@@ -8,6 +8,7 @@ use flash_waiting::process;
 
 use super::crew::{RESTART_PAUSE_MS, Role, Worker, end};
 use super::outbox::{self, Shared};
+use super::programs::Programs;
 use crate::sandbox::Role as Part;
 use flash_worker::control::Order;
 
@@ -35,6 +36,11 @@ impl Gateway {
         outbox::link(&mut role.orders, &mut worker.orders, Order::Gateway, LINK_BYTES)
     }
 
+    /// Gives it an order, if it is there.
+    pub(super) fn give(&mut self, order: Order<Shared>) -> io::Result<()> {
+        self.role.as_mut().map_or(Ok(()), |role| role.orders.give_at_start(order))
+    }
+
     /// Whether it is ready, or not needed.
     pub(super) fn is_ready(&self) -> bool {
         self.role.as_ref().is_none_or(|role| role.ready.is_some())
@@ -48,11 +54,11 @@ impl Gateway {
         Some(status)
     }
 
-    /// Starts another one when its time has come, and connects every worker with it.
+    /// Starts another one when its time has come, connects every worker with it, and tells it of the programs.
     pub(super) fn restart_when_due(
         &mut self,
         now_ms: u64,
-        workers: &mut [Worker],
+        (workers, programs): (&mut [Worker], &Programs),
         settings: &Shared,
         (epoll, numbers): (&Epoll, &mut u64),
     ) -> io::Result<()> {
@@ -62,6 +68,7 @@ impl Gateway {
         self.restart_ms = Some(now_ms + RESTART_PAUSE_MS);
         self.start(settings, epoll, numbers)?;
         let connected = workers.iter_mut().try_for_each(|worker| self.connect(&mut worker.role));
+        let connected = connected.and_then(|()| programs.introduce(self));
         match connected {
             Ok(()) => self.restart_ms = None,
             // A worker would stay without it: the next one starts after a pause.

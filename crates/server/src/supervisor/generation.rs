@@ -14,6 +14,7 @@ use super::crew::{Death, HelperNeeds, RESTART_PAUSE_MS, Role, Worker, connect_lo
 use super::gateway::Gateway;
 use super::logs::{Ended as LogEnd, Logs};
 use super::outbox::{Outbox, Shared};
+use super::programs::Programs;
 use super::roots::Roots;
 use super::sockets::Sockets;
 use super::starter::Starter;
@@ -62,6 +63,7 @@ pub(super) struct Generation {
     restarts: Vec<(usize, u64)>,
     pub(super) logs: Logs,
     pub(super) gateway: Gateway,
+    programs: Programs,
     /// Helpers whose workers are gone, until they end too.
     orphans: Vec<Child>,
     /// Whether every process was killed: then their ends are not reported.
@@ -122,6 +124,7 @@ impl Generation {
             restarts: Vec::new(),
             logs: Logs::default(),
             gateway: Gateway::default(),
+            programs: Programs::default(),
             orphans: Vec::new(),
             killed: false,
         };
@@ -131,6 +134,7 @@ impl Generation {
                 generation.workers.drain(..).for_each(|worker| end(worker.role.child));
                 generation.logs.end();
                 generation.gateway.end();
+                generation.programs.kill();
                 Err(e)
             }
         }
@@ -143,6 +147,7 @@ impl Generation {
         if self.settings.routes().next().is_some() {
             self.gateway.start(&self.settings_file, epoll, numbers)?;
         }
+        self.programs.start(&self.settings, &self.settings_file, &mut self.gateway)?;
         (0..architecture::processes(&self.settings))
             .try_for_each(|place| self.start_worker(place, sockets, epoll, numbers))
     }
@@ -224,7 +229,8 @@ impl Generation {
     /// All processes that it waits for.
     pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
         let others = self.gateway.role.iter().chain(self.logs.roles()).map(Role::pid);
-        self.worker_pids().chain(self.helper_pids()).chain(others).chain(self.roots.pids())
+        let others = others.chain(self.roots.pids()).chain(self.programs.pids());
+        self.worker_pids().chain(self.helper_pids()).chain(others)
     }
 
     pub(super) fn has_role(&self, number: u64) -> bool {
@@ -372,7 +378,21 @@ impl Generation {
         epoll: &Epoll,
         numbers: &mut u64,
     ) -> io::Result<()> {
-        self.gateway.restart_when_due(now_ms, &mut self.workers, &self.settings_file, (epoll, numbers))
+        let known = (&mut self.workers[..], &self.programs);
+        self.gateway.restart_when_due(now_ms, known, &self.settings_file, (epoll, numbers))
+    }
+
+    /// Handles the programs of routes: those that have ended start again while requests can come, and all end when none is
+    /// left. Returns messages for the operator.
+    pub(super) fn settle_programs(&mut self, now_ms: u64) -> Vec<String> {
+        let is_needed = !self.killed && !self.is_over();
+        let mut news = self.programs.reap(is_needed);
+        if is_needed {
+            news.extend(self.programs.go_on(now_ms, &self.settings_file, &mut self.gateway));
+        } else {
+            self.programs.end(now_ms);
+        }
+        news
     }
 
     /// Restarts workers whose time has come.
@@ -406,6 +426,7 @@ impl Generation {
         restarts
             .chain(self.logs.next_ms())
             .chain(self.gateway.next_ms())
+            .chain(self.programs.next_ms())
             .chain(check)
             .chain(self.workers.iter().filter_map(Worker::next_ms))
             .chain(deadline)
@@ -445,6 +466,7 @@ impl Generation {
             self.logs.kill();
         }
         self.gateway.kill();
+        self.programs.kill();
         for worker in &self.workers {
             process::kill(&worker.role.child);
             worker.helpers.values().for_each(process::kill);
@@ -467,8 +489,8 @@ impl Generation {
         self.workers.is_empty() && self.restarts.is_empty()
     }
 
-    /// Whether the gateway has also ended, and the log writer has written its last line and ended.
+    /// Whether the gateway and the programs have also ended, and the log writer has written its last line and ended.
     pub(super) fn is_gone(&self) -> bool {
-        self.is_over() && self.gateway.role.is_none() && self.logs.is_empty()
+        self.is_over() && self.gateway.role.is_none() && self.programs.is_over() && self.logs.is_empty()
     }
 }

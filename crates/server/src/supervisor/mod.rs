@@ -9,6 +9,7 @@ mod local_socket;
 mod logs;
 mod messages;
 mod outbox;
+mod programs;
 mod roots;
 mod sockets;
 mod start_line;
@@ -335,6 +336,8 @@ impl<'m> Supervisor<'m> {
                     .say(&format!("cannot connect a worker to the log writer: {e}; its log lines are lost")),
             }
             self.settle_gateway(place, now_ms);
+            let generation = &mut self.generations[place];
+            generation.settle_programs(now_ms).iter().for_each(|text| self.messages.say(text));
             let generation = &mut self.generations[place];
             if let Err(e) = generation.restart_log_when_due(now_ms, &self.epoll, &mut self.numbers) {
                 self.messages

@@ -130,6 +130,7 @@ pub fn error_number(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(match error.kind() {
         io::ErrorKind::TimedOut => libc::ETIMEDOUT,
         io::ErrorKind::WouldBlock => libc::EAGAIN,
+        io::ErrorKind::ConnectionRefused => libc::ECONNREFUSED,
         _ => libc::EIO,
     })
 }

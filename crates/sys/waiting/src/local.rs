@@ -1,14 +1,16 @@
-//! Unix sockets at a path that only the user of this process can use (unix(7)): the supervisor's control
-//! socket and its clients, and the socket of `flash backend`.
+//! Unix sockets at a path (unix(7)): the supervisor's control socket and its clients, the socket of `flash
+//! backend`, and those of the programs of routes, whose paths are gone.
 
+use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fd::OwnedFd;
-use rustix::fs::Mode;
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -37,6 +39,34 @@ pub fn listen_packets(path: &Path, permissions: u32) -> io::Result<OwnedFd> {
 /// Errors: as in [`listen`].
 pub fn listen_bytes(path: &Path, permissions: u32) -> io::Result<OwnedFd> {
     listen_as(path, SocketType::STREAM, permissions)
+}
+
+/// A listening socket for connections of bytes without a path, and its place in the file system: only processes that have
+/// the place can connect ([`connect_to`]). Calls on the listener block.
+///
+/// Errors: those of making a directory for temporary files, and a socket in it.
+pub fn listen_in_private() -> io::Result<(OwnedFd, OwnedFd)> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("flash-{}-{number}", std::process::id()));
+    // It fails if the name is taken, also by a link.
+    DirBuilder::new().mode(0o700).create(&folder)?;
+    let path = folder.join("socket");
+    let made = listen_bytes(&path, 0o666).and_then(|listener| {
+        rustix::fs::fcntl_setfl(&listener, rustix::fs::fcntl_getfl(&listener)? & !OFlags::NONBLOCK)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok((listener, rustix::fs::open(&path, flags, Mode::empty())?))
+    });
+    let _ = std::fs::remove_file(&path);
+    let removed = std::fs::remove_dir(&folder);
+    made.and_then(|made| removed.map(|()| made))
+}
+
+/// Connects to a socket of [`listen_in_private`] without waiting. Calls on the connection do not block.
+///
+/// Errors: as in [`connect`]; `NotFound` without /proc.
+pub fn connect_to(place: &OwnedFd) -> io::Result<OwnedFd> {
+    connect_prompt(&PathBuf::from(format!("/proc/self/fd/{}", place.as_raw_fd())))
 }
 
 fn listen_as(path: &Path, kind: SocketType, permissions: u32) -> io::Result<OwnedFd> {
@@ -132,6 +162,18 @@ mod tests {
         assert_eq!(listener.accept().expect_err("no client yet").kind(), io::ErrorKind::WouldBlock);
         let _client = connect(&path).expect("connected");
         listener.accept().expect("a client");
+    }
+
+    #[test]
+    fn a_socket_without_a_path_is_reached_by_its_place() {
+        let (listener, place) = listen_in_private().expect("a listener");
+        let _client = connect_to(&place).expect("connected");
+        UnixListener::from(listener).accept().expect("a client");
+        // No other process has a copy of this listener for long.
+        let refused = || connect_to(&place).err().map(|e| e.kind());
+        while refused() != Some(io::ErrorKind::ConnectionRefused) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use rustix::fd::OwnedFd;
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getrlimit, kill_process, kill_process_group, setrlimit,
+};
 
 /// Starts this program again as `flash role NAME`, with `channel` as its standard input, inherited standard
 /// output and error, and a clean environment.
@@ -68,6 +70,30 @@ pub fn keep_descriptors_to_itself() -> io::Result<()> {
     let answer =
         unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Begins a session and a process group of its own, which gets no signals from a terminal.
+///
+/// Errors: `EPERM` if this process leads a group.
+pub fn begin_session() -> io::Result<()> {
+    rustix::process::setsid()?;
+    Ok(())
+}
+
+/// Kills a child that has a process group of its own, and all others of the group.
+pub fn kill_group(child: &Child) {
+    if let Some(group) = Pid::from_raw(child.id() as i32) {
+        // Before it has begun its group, it is alone.
+        let _ = kill_process_group(group, Signal::KILL);
+        kill(child);
+    }
+}
+
+/// Asks a child that has a process group of its own to end, and all others of the group.
+pub fn end_group(child: &Child) {
+    if let Some(group) = Pid::from_raw(child.id() as i32) {
+        let _ = kill_process_group(group, Signal::TERM);
+    }
 }
 
 /// Raises the limit of open descriptors as far as allowed, and returns it.

@@ -1,5 +1,5 @@
 //! Starts other programs on a chosen core and in chosen groups, signals them, and reads their CPU time. For
-//! the lab.
+//! the lab, and for the programs of `cgi`.
 //!
 //! The server has its own way to start its roles (`process.rs`). Nothing here waits for the started programs.
 

@@ -49,6 +49,18 @@ pub fn watch() -> io::Result<OwnedFd> {
     }
 }
 
+/// Makes signals act as when a program starts without a parent that ignores or blocks some. For a process that is about
+/// to execute a program, or to start some. (`Command` does that for SIGPIPE, which must not end the latter.)
+///
+/// Errors: none in practice (sigprocmask(2)).
+pub fn act_as_usual() -> io::Result<()> {
+    for signal in WATCHED.into_iter().chain([libc::SIGXFSZ]) {
+        // SAFETY: SIG_DFL is a valid disposition for these signals, and no handler is replaced on which other code relies.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    unblock_all()
+}
+
 /// Unblocks all signals in the calling thread. For a process that is about to execute another program, which
 /// would inherit the signals blocked by [`watch`] and never receive them.
 pub(super) fn unblock_all() -> io::Result<()> {

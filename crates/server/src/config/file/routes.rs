@@ -10,24 +10,27 @@ use super::super::options;
 use super::super::routes::{self, Protocol, ROUTES_MAX, Route, RouteDraft, RoutePaths, ServerAddress};
 use super::super::suggest;
 use super::super::values::{self, FromItems, FromText, Kind};
-use super::{Key, Reader, Value, items, refused};
+use super::{Key, Reader, Value, items, programs, refused};
 
 /// The keys for the paths of a route.
 const PATHS: [&str; 2] = ["prefix", "extension"];
 /// The keys for its servers.
-const SERVERS: [&str; 2] = ["proxy", "fastcgi"];
+const SERVERS: [&str; 4] = ["proxy", "fastcgi", APP, CGI];
+/// Those whose servers Flash starts.
+const APP: &str = "app";
+const CGI: &str = "cgi";
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// A number of a route that has a default.
-struct Number {
-    key: &'static str,
-    kind: Kind,
-    default: u64,
-    field: fn(&mut Route) -> &mut u64,
+/// A number of a route, or of its program, that has a default.
+pub(super) struct Number<T> {
+    pub(super) key: &'static str,
+    pub(super) kind: Kind,
+    pub(super) default: u64,
+    pub(super) field: fn(&mut T) -> &mut u64,
 }
 
-const NUMBERS: [Number; 6] = [
+const NUMBERS: [Number<Route>; 6] = [
     Number {
         key: "body_max",
         kind: Kind::Size { least_bytes: 0, most_bytes: 1 << 40 },
@@ -73,10 +76,9 @@ impl Reader {
     }
 
     fn route(&mut self, span: Range<usize>, table: &DeTable<'_>) -> Option<RouteDraft> {
-        let paths = self.one_of(&span, table, PATHS, "prefix = \"/api/\"");
-        let servers = self.one_of(&span, table, SERVERS, "proxy = \"127.0.0.1:3000\"");
+        let paths = self.one_of(&span, table, &PATHS, "prefix = \"/api/\"");
+        let servers = self.one_of(&span, table, &SERVERS, "proxy = \"127.0.0.1:3000\"");
         let paths = paths.and_then(|(key, value)| self.paths(key, value));
-        let servers = servers.and_then(|(key, value)| self.servers(key, value));
         let mut route = Route {
             protocol: Protocol::Http,
             servers: Vec::new(),
@@ -87,46 +89,58 @@ impl Reader {
             idle_max: 0,
             queue_max: 0,
             paths: RoutePaths::Prefix(String::new()),
+            program: None,
         };
         for number in &NUMBERS {
             *(number.field)(&mut route) = number.default;
         }
-        if table.get("fastcgi").is_some() {
+        if servers.is_some_and(|(key, _)| key != "proxy") {
             // A process of PHP-FPM and the like serves no other connection while it has one, idle or not.
-            route.idle_max = 0;
+            (route.protocol, route.idle_max) = (Protocol::FastCgi, 0);
         }
+        let by = servers.map_or("", |(key, _)| key);
+        let mut program = None;
+        let servers = match servers {
+            Some(given @ (APP | CGI, _)) => {
+                program = self.program(given, table, &mut route);
+                program.as_ref().map(|_| Vec::new())
+            }
+            given => given.and_then(|(key, value)| self.servers(key, value)),
+        };
         for (key, value) in table {
             let name = key.get_ref().as_ref();
             match NUMBERS.iter().find(|number| number.key == name) {
                 Some(number) => self.number(number, &mut route, value),
                 None if PATHS.contains(&name) || SERVERS.contains(&name) => {}
+                None if programs::owners(name).contains(&by) => {}
                 None => self.problems.push(unknown_route_key(key)),
             }
         }
-        (route.paths, (route.protocol, route.servers)) = (paths?, servers?);
-        Some(RouteDraft { route, span })
+        (route.paths, route.servers) = (paths?, servers?);
+        Some(RouteDraft { route, span, program })
     }
 
-    /// The value of the one key among these two that a route has.
+    /// The value of the one key among these that a route has.
     fn one_of<'t, 'i>(
         &mut self,
         span: &Range<usize>,
         table: &'t DeTable<'i>,
-        names: [&'static str; 2],
+        names: &[&'static str],
         example: &str,
     ) -> Option<(&'static str, &'t Value<'i>)> {
-        let find = |name: &'static str| Some((name, table.iter().find(|(key, _)| key.get_ref() == name)?));
-        match names.map(find) {
-            [Some((name, (_, value))), None] | [None, Some((name, (_, value)))] => Some((name, value)),
-            [Some((_, (first, _))), Some((name, (second, _)))] => {
-                let title = format!("a route has `{}` or `{name}`, not both", names[0]);
+        let find = |name: &&'static str| Some((*name, table.iter().find(|(key, _)| key.get_ref() == *name)?));
+        match names.iter().filter_map(find).collect::<Vec<_>>()[..] {
+            [(name, (_, value))] => Some((name, value)),
+            [(other, (first, _)), (name, (second, _)), ..] => {
+                let title = format!("a route has `{other}` or `{name}`, not both");
                 let problem = Problem::at(second.span(), title, "given here");
                 let problem = problem.with_other(first.span(), "given here").helped("write two routes");
                 self.problems.push(problem.of(ConfigErrorKind::Key));
                 None
             }
-            [None, None] => {
-                let why = format!("`{}` or `{}` is missing", names[0], names[1]);
+            [] => {
+                let (last, others) = names.split_last().expect("names");
+                let why = format!("`{}` or `{last}` is missing", others.join("`, `"));
                 let problem = Problem::at(span.clone(), "incomplete route", why);
                 let problem = problem.helped(format!("add a line such as `{example}`"));
                 self.problems.push(problem.of(ConfigErrorKind::Key));
@@ -147,8 +161,7 @@ impl Reader {
         paths.map_err(|refusal| self.problems.push(refused(key, value.span(), refusal))).ok()
     }
 
-    fn servers(&mut self, key: &str, value: &Value<'_>) -> Option<(Protocol, Vec<ServerAddress>)> {
-        let protocol = if key == "proxy" { Protocol::Http } else { Protocol::FastCgi };
+    fn servers(&mut self, key: &str, value: &Value<'_>) -> Option<Vec<ServerAddress>> {
         let items = match value.get_ref().as_str() {
             Some(text) => vec![(text.to_owned(), value.span())],
             None => match items(Kind::Addresses, value) {
@@ -166,17 +179,18 @@ impl Reader {
                 self.problems.push(refused(key, span, refusal));
             }
         });
-        Some((protocol, servers.ok()?))
+        servers.ok()
     }
 
-    fn number(&mut self, number: &Number, route: &mut Route, value: &Value<'_>) {
+    /// Reads a number of a route or of a program.
+    pub(super) fn number<T>(&mut self, number: &Number<T>, of: &mut T, value: &Value<'_>) {
         let items = match items(number.kind, value) {
             Ok(items) => items,
             Err(form) => return self.problems.push(form.titled(number.key)),
         };
         for (text, span) in items {
             match u64::from_text(OsStr::new(&text), number.kind) {
-                Ok(given) => *(number.field)(route) = given,
+                Ok(given) => *(number.field)(of) = given,
                 Err(refusal) => self.problems.push(refused(number.key, span, refusal)),
             }
         }
@@ -187,7 +201,13 @@ impl Reader {
 fn unknown_route_key(key: &Key<'_>) -> Problem {
     let name = key.get_ref().as_ref();
     let spec = options::find(name).filter(|spec| spec.is_in_file());
+    let owners = programs::owners(name);
     let (why, help) = match spec {
+        _ if !owners.is_empty() => {
+            let title = format!("wrong key `{name}` in a route");
+            let why = format!("applies to a route with `{}`", owners.join("` or `"));
+            return Problem::at(key.span(), title, why).of(ConfigErrorKind::Key);
+        }
         _ if name == "hosts" || spec.is_some_and(|spec| spec.is_of_site()) => {
             let help = format!("move `{name}` above the first route of its site");
             ("applies to a site, not to a route", Some(help))
@@ -195,7 +215,8 @@ fn unknown_route_key(key: &Key<'_>) -> Problem {
         Some(_) => ("applies to the whole server, not to a route", Some(super::to_the_top(name))),
         None => {
             let numbers = NUMBERS.iter().map(|number| number.key);
-            let help = suggest::did_you_mean(name, PATHS.into_iter().chain(SERVERS).chain(numbers));
+            let words = PATHS.into_iter().chain(SERVERS).chain(numbers).chain(programs::KEYS);
+            let help = suggest::did_you_mean(name, words);
             ("not a setting of a route", help)
         }
     };

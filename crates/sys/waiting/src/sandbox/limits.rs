@@ -12,6 +12,19 @@ pub fn descriptors(wanted: Option<u64>) -> io::Result<u64> {
     Ok(lower(Resource::Nofile, wanted)?.unwrap_or(DESCRIPTORS_MAX))
 }
 
+/// Lowers the number of descriptors that this process has without asking for more to that of most systems: programs that call
+/// select(2), or close all descriptors that could be open, rely on a small number.
+///
+/// Errors: any of setrlimit(2).
+pub fn few_descriptors() -> io::Result<()> {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let current = Some(maximum.map_or(USUAL_DESCRIPTORS, |maximum| maximum.min(USUAL_DESCRIPTORS)));
+    Ok(setrlimit(Resource::Nofile, Rlimit { current, maximum })?)
+}
+
+/// The soft limit of most systems.
+const USUAL_DESCRIPTORS: u64 = 1024;
+
 /// Permanently limits the private writable memory in bytes (`RLIMIT_DATA`), and turns off core dumps. A lower
 /// limit that is already in force stays.
 ///

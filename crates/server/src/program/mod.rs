@@ -1,0 +1,71 @@
+//! The process of a program that answers requests of a route in FastCGI, which the supervisor starts: with its own user,
+//! without capabilities, in a session of its own, with bounded memory. Its standard input becomes a listening socket (FastCGI
+//! specification 1.0, section 2.2).
+//!
+//! An `app` is executed in place of Flash. For `cgi` this process stays, and starts one program per request.
+
+mod cgi;
+mod records;
+mod script;
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use flash_prompt::{AsFd, OwnedFd};
+use flash_waiting::sandbox::limits;
+use flash_waiting::sandbox::privileges::{self, Keep};
+use flash_waiting::{process, signal};
+use flash_worker::control::{Order, receive_order};
+
+use crate::architecture;
+use crate::config::{RunAs, Runs, Settings};
+
+/// The name of this role on the command line.
+pub(crate) const ROLE: &str = "program";
+
+/// The whole environment of an `app`, and of a program of `cgi` besides the variables of its request.
+const ENVIRONMENT: [(&str, &str); 2] =
+    [("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), ("LANG", "C.UTF-8")];
+
+/// Becomes the program that the next order names.
+///
+/// Errors: it cannot be started; the supervisor is gone.
+pub(crate) fn run(channel: &OwnedFd, settings: &Settings) -> io::Result<()> {
+    let Order::Program(server, listener) = receive_order(channel)? else {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "expected the socket of a program"));
+    };
+    let route = settings.routes().nth(server.upstream.0.into());
+    let (Some(route), Some(program)) = (route, route.and_then(|route| route.program.as_ref())) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the settings have no such program"));
+    };
+    process::begin_session()?;
+    limits::memory(program.memory_bytes_max)?;
+    limits::few_descriptors()?;
+    let account = program.run_as.as_ref().map(RunAs::account);
+    privileges::become_role(account.as_ref(), Keep::Nothing)?;
+    // The kernel forgets this at a change of user.
+    process::die_with_parent()?;
+    signal::act_as_usual()?;
+    match &program.runs {
+        Runs::App(words) => Err(execute(words, listener)?),
+        Runs::Cgi(folder) => {
+            let programs_max = route.connections_max.saturating_mul(architecture::processes(settings) as u64);
+            cgi::run(listener, (folder, &route.paths), programs_max)
+        }
+    }
+}
+
+/// Executes a command with a listening socket as its standard input. It returns only the reason for which it cannot.
+fn execute(words: &[String], listener: OwnedFd) -> io::Result<io::Error> {
+    let why = command(&words[0])?.args(&words[1..]).current_dir("/").stdin(listener).exec();
+    Ok(io::Error::new(why.kind(), format!("cannot execute `{}`: {why}", words[0])))
+}
+
+/// A command that writes to the standard error of Flash.
+fn command(program: impl AsRef<std::ffi::OsStr>) -> io::Result<Command> {
+    let mut command = Command::new(program);
+    let errors = io::stderr().as_fd().try_clone_to_owned()?;
+    command.env_clear().envs(ENVIRONMENT).stdout(Stdio::from(errors));
+    Ok(command)
+}

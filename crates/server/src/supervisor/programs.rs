@@ -1,0 +1,202 @@
+//! The processes of a generation that answer requests of its routes (`app`, `cgi`).
+//!
+//! Each has a listening socket, which outlives it: requests that arrive while another process starts wait. A process that ends
+//! soon after its start loses its socket, so that its requests fail at once, and starts again after a pause that doubles.
+
+use std::io;
+use std::process::{Child, ExitStatus};
+use std::sync::Arc;
+
+use flash_engine::{ServerId, UpstreamId};
+use flash_prompt::{channel, clock};
+use flash_waiting::{local, process};
+
+use super::crew::{RESTART_PAUSE_MS, STEADY_MS};
+use super::gateway::Gateway;
+use super::how_it_ended;
+use super::outbox::Shared;
+use crate::config::Settings;
+use crate::program;
+use flash_worker::control::{CHANNEL_BYTES, Order, encode_order};
+
+/// The longest pause before a process starts again.
+const PAUSE_MS_MAX: u64 = 30_000;
+/// Time of the processes to end once no request is left.
+const END_MS: u64 = 2_000;
+
+/// The processes of all programs.
+#[derive(Debug, Default)]
+pub(super) struct Programs {
+    processes: Vec<Process>,
+    /// When the processes are killed that were asked to end.
+    kill_ms: Option<u64>,
+}
+
+/// A process of a program.
+#[derive(Debug)]
+struct Process {
+    server: ServerId,
+    /// For messages.
+    name: String,
+    socket: Option<Socket>,
+    child: Option<Child>,
+    started_ms: u64,
+    /// When it starts again, and the pause before that.
+    restart_ms: Option<u64>,
+    pause_ms: u64,
+}
+
+/// A listening socket, and its place for the gateway.
+#[derive(Debug)]
+struct Socket {
+    listener: Shared,
+    place: Shared,
+}
+
+impl Programs {
+    /// Starts every process of the settings.
+    ///
+    /// Errors: a socket or a process cannot be made.
+    pub(super) fn start(
+        &mut self,
+        settings: &Settings,
+        settings_file: &Shared,
+        gateway: &mut Gateway,
+    ) -> io::Result<()> {
+        for (upstream, route) in (0..).map(UpstreamId).zip(settings.routes()) {
+            let Some(program) = &route.program else { continue };
+            for server in 0..program.processes as u16 {
+                let mut process = Process {
+                    server: ServerId { upstream, server },
+                    name: program.name(server + 1),
+                    socket: None,
+                    child: None,
+                    started_ms: 0,
+                    restart_ms: None,
+                    pause_ms: RESTART_PAUSE_MS,
+                };
+                let started = process.start(settings_file, gateway);
+                self.processes.push(process);
+                started?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells another gateway where the processes listen.
+    pub(super) fn introduce(&self, gateway: &mut Gateway) -> io::Result<()> {
+        self.processes.iter().try_for_each(|process| process.introduce(gateway))
+    }
+
+    /// Starts processes again whose time has come. Returns messages for the operator.
+    pub(super) fn go_on(
+        &mut self,
+        now_ms: u64,
+        settings_file: &Shared,
+        gateway: &mut Gateway,
+    ) -> Vec<String> {
+        let is_due = |process: &&mut Process| process.restart_ms.is_some_and(|ms| ms <= now_ms);
+        let mut news = Vec::new();
+        for process in self.processes.iter_mut().filter(is_due) {
+            if let Err(e) = process.start(settings_file, gateway) {
+                process.wait_longer(now_ms);
+                news.push(format!("{}: {e}", process.name));
+            }
+        }
+        news
+    }
+
+    /// Reaps processes that have ended. Those that are `needed` start again. Returns messages for the operator.
+    pub(super) fn reap(&mut self, needed: bool) -> Vec<String> {
+        let now_ms = clock::monotonic_ms();
+        self.processes.iter_mut().filter_map(|process| process.reap(needed, now_ms)).collect()
+    }
+
+    /// Asks all processes to end, and kills them when they have had time to.
+    pub(super) fn end(&mut self, now_ms: u64) {
+        match self.kill_ms {
+            None => self.children().for_each(process::end_group),
+            Some(ms) if ms <= now_ms => self.kill(),
+            Some(_) => return,
+        }
+        self.kill_ms = Some(now_ms + END_MS);
+    }
+
+    /// Kills every process.
+    pub(super) fn kill(&self) {
+        self.children().for_each(process::kill_group);
+    }
+
+    fn children(&self) -> impl Iterator<Item = &Child> {
+        self.processes.iter().filter_map(|process| process.child.as_ref())
+    }
+
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.children().map(Child::id)
+    }
+
+    /// Whether every process has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.processes.iter().all(|process| process.child.is_none())
+    }
+
+    /// The next deadline.
+    pub(super) fn next_ms(&self) -> Option<u64> {
+        let kill_ms = self.kill_ms.filter(|_| !self.is_over());
+        self.processes.iter().filter_map(|process| process.restart_ms).chain(kill_ms).min()
+    }
+}
+
+impl Process {
+    fn start(&mut self, settings_file: &Shared, gateway: &mut Gateway) -> io::Result<()> {
+        self.restart_ms = None;
+        self.started_ms = clock::monotonic_ms();
+        let listener = match &self.socket {
+            Some(socket) => Arc::clone(&socket.listener),
+            None => {
+                let (listener, place) = local::listen_in_private()
+                    .map_err(|e| io::Error::new(e.kind(), format!("cannot make a socket for it: {e}")))?;
+                let socket = Socket { listener: Arc::new(listener), place: Arc::new(place) };
+                Arc::clone(&self.socket.insert(socket).listener)
+            }
+        };
+        let (ours, theirs) = channel::pair(CHANNEL_BYTES)?;
+        for order in [Order::Settings(Arc::clone(settings_file)), Order::Program(self.server, listener)] {
+            encode_order(&order).send(&ours)?;
+        }
+        let child = process::start_role(program::ROLE, theirs)
+            .map_err(|e| io::Error::new(e.kind(), format!("cannot start it: {e}")))?;
+        self.child = Some(child);
+        self.introduce(gateway)
+    }
+
+    fn introduce(&self, gateway: &mut Gateway) -> io::Result<()> {
+        let Some(socket) = &self.socket else { return Ok(()) };
+        gateway.give(Order::Program(self.server, Arc::clone(&socket.place)))
+    }
+
+    fn reap(&mut self, needed: bool, now_ms: u64) -> Option<String> {
+        let status = self.child.as_mut()?.try_wait().ok()??;
+        self.child = None;
+        if !needed {
+            return None;
+        }
+        if now_ms >= self.started_ms + STEADY_MS {
+            (self.pause_ms, self.restart_ms) = (RESTART_PAUSE_MS, Some(now_ms));
+            return (!status.success()).then(|| self.ended(status, "starting another"));
+        }
+        self.socket = None;
+        let again = format!("starting another in {} s", self.pause_ms / 1_000);
+        self.wait_longer(now_ms);
+        Some(self.ended(status, &again))
+    }
+
+    fn wait_longer(&mut self, now_ms: u64) {
+        self.restart_ms = Some(now_ms + self.pause_ms);
+        self.pause_ms = (2 * self.pause_ms).min(PAUSE_MS_MAX);
+    }
+
+    fn ended(&self, status: ExitStatus, then: &str) -> String {
+        format!("{} ended ({}); {then}", self.name, how_it_ended(status))
+    }
+}
