@@ -66,7 +66,7 @@ pub use machine::{
     UplinkShare, Want,
 };
 pub use rules::{
-    Optimizations, Route, RoutePaths, Rules, ServerId, SiteId, SiteRules, Timeouts, UpstreamId,
+    Optimizations, Route, RoutePaths, Rules, ServerId, ServerRules, SiteId, SiteRules, Timeouts, UpstreamId,
     UpstreamProtocol, UpstreamRules,
 };
 pub use schedule::{BANDS, Band, BandCounters, CUTOFFS_MAX, Cutoffs, EgressRules, Policy, ScheduleCounters};

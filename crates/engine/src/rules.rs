@@ -43,8 +43,8 @@ pub enum UpstreamProtocol {
 pub struct UpstreamRules {
     /// Its protocol.
     pub protocol: UpstreamProtocol,
-    /// Its servers, for messages: their addresses.
-    pub servers: Vec<String>,
+    /// Its servers.
+    pub servers: Vec<ServerRules>,
     /// Maximum number of connections of this worker to each server; at least 1.
     pub connections_max: usize,
     /// Maximum number of idle connections of this worker that are kept for each server.
@@ -55,6 +55,15 @@ pub struct UpstreamRules {
     pub connect_ms: u64,
     /// Maximum time between two bytes from the server, and until the first one.
     pub answer_ms: u64,
+}
+
+/// A server of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerRules {
+    /// Its address, for messages.
+    pub name: String,
+    /// Its share of the requests, in proportion to those of the other servers; at least 1.
+    pub weight: u32,
 }
 
 /// A route: the requests of a site that an upstream answers.

@@ -3,7 +3,7 @@
 use flash_engine::limits::{NAMES_BYTES, OPEN_FILES_MAX};
 use flash_engine::{
     AdmissionRules, Cutoffs, EgressRules, LogFormat, Optimizations, Policy, Route, RoutePaths, Rules,
-    SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
+    ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
 };
 use flash_http::types::TypeTable;
 use flash_prompt::mechanism;
@@ -223,7 +223,7 @@ fn upstream_rules(route: &config::Route) -> UpstreamRules {
             config::Protocol::Http => UpstreamProtocol::Http,
             config::Protocol::FastCgi => UpstreamProtocol::FastCgi,
         },
-        servers: route.servers.iter().map(|server| server_name(route, server)).collect(),
+        servers: servers(route),
         connections_max: count(route.connections_max),
         idle_max: count(route.idle_max),
         queue_max: count(route.queue_max),
@@ -232,12 +232,18 @@ fn upstream_rules(route: &config::Route) -> UpstreamRules {
     }
 }
 
-/// A server of a route in messages.
-fn server_name(route: &config::Route, server: &config::ServerAddress) -> String {
-    match (server, &route.program) {
+fn servers(route: &config::Route) -> Vec<ServerRules> {
+    let name = |server: &config::ServerAddress| match (server, &route.program) {
         (config::ServerAddress::Process(number), Some(program)) => program.name(*number),
         _ => server.to_string(),
-    }
+    };
+    let weights = route.weights.iter().copied().chain(std::iter::repeat(1));
+    route
+        .servers
+        .iter()
+        .zip(weights)
+        .map(|(server, weight)| ServerRules { name: name(server), weight })
+        .collect()
 }
 
 /// The rules of a site, without its routes.
@@ -290,6 +296,7 @@ mod tests {
             idle_max: 5,
             queue_max: 6,
             paths: config::RoutePaths::Prefix(prefix.to_owned()),
+            weights: vec![7],
             program: None,
         };
         let cwd = std::env::temp_dir();
@@ -311,7 +318,8 @@ mod tests {
         let UpstreamRules { connections_max, idle_max, queue_max, connect_ms, answer_ms, .. } =
             rules.upstreams[1];
         assert_eq!((connect_ms, answer_ms, connections_max, idle_max, queue_max), (2, 3, 4, 5, 6));
-        assert_eq!(rules.upstreams[1].servers, ["127.0.0.1:2", "127.0.0.1:3"]);
+        let server = |port, weight| ServerRules { name: format!("127.0.0.1:{port}"), weight };
+        assert_eq!(rules.upstreams[1].servers, [server(2, 7), server(3, 1)]);
         let roots = 2 * ROOTS_OF_SITE;
         assert_eq!(connections_that_fit(&settings, 4096), without - 4 * (4 + 5) - roots);
         settings.sites[0].routes[0].connections_max = 4096;

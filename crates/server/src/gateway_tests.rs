@@ -57,6 +57,7 @@ impl Running {
             idle_max: 0,
             queue_max: 0,
             paths: RoutePaths::Prefix("/".to_owned()),
+            weights: Vec::new(),
             program: None,
         };
         let sources = Sources { cli: Overrides::default(), env: Vec::new(), cwd: std::env::temp_dir() };

@@ -15,6 +15,9 @@ use crate::rules::{ServerId, UpstreamId, UpstreamRules};
 use crate::slab::{Key, Slab};
 use crate::transport::{Readiness, Received, Transport};
 
+/// The load that one request is to a server of weight 1. Weights are smaller.
+const LOAD_OF_REQUEST: u64 = 1 << 20;
+
 /// A connection to a server.
 #[derive(Debug)]
 struct Link<S> {
@@ -267,7 +270,7 @@ impl<S> Links<S> {
 
     /// The name of a server, for messages.
     pub(crate) fn name(&self, server: ServerId) -> &str {
-        &self.pools[usize::from(server.upstream.0)].rules.servers[usize::from(server.server)]
+        &self.pools[usize::from(server.upstream.0)].rules.servers[usize::from(server.server)].name
     }
 
     /// Leaves a link after a complete answer, so that another request can use it.
@@ -554,7 +557,7 @@ impl<S> Links<S> {
 }
 
 impl Pool {
-    /// The server with the fewest requests that has room for another one, if possible one that has not failed
+    /// The server with the fewest requests for its weight that has room for another one, if possible one that has not failed
     /// this request. A server in trouble gets requests only if all are.
     fn choose(&self, failed: FailedServers, now_ms: u64) -> Option<u16> {
         let is_down = |place: usize| self.servers[place].down_until_ms > now_ms;
@@ -562,9 +565,13 @@ impl Pool {
         let in_use = |place: usize| self.servers[place].links - self.idle[place].len();
         let has_room =
             |place: &usize| in_use(*place) < self.rules.connections_max && (all_down || !is_down(*place));
+        // With one more request: otherwise of two idle servers the first would be chosen, whatever the weights.
+        let load_with_one_more = |place: usize| {
+            (in_use(place) as u64 + 1) * LOAD_OF_REQUEST / u64::from(self.rules.servers[place].weight)
+        };
         let best = (0..self.servers.len())
             .filter(has_room)
-            .min_by_key(|place| (failed.contains(*place as u16), in_use(*place)));
+            .min_by_key(|place| (failed.contains(*place as u16), load_with_one_more(*place)));
         best.map(|place| place as u16)
     }
 }

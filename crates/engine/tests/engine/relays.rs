@@ -3,7 +3,7 @@
 use flash_engine::limits::{
     ANSWER_HEAD_BYTES_MAX, PASSED_ON_BYTES, RECEIVE_BYTES, SERVER_DOWN_MS, SERVER_FAILURES_MAX,
 };
-use flash_engine::{Route, RoutePaths, Rules, UpstreamId, UpstreamProtocol, UpstreamRules};
+use flash_engine::{Route, RoutePaths, Rules, ServerRules, UpstreamId, UpstreamProtocol, UpstreamRules};
 use flash_http::body::Chunked;
 use proptest::prelude::*;
 
@@ -16,10 +16,14 @@ const CONNECT_MS: u64 = 5_000;
 const ANSWER_MS: u64 = 60_000;
 const BODY_BYTES_MAX: u64 = 1 << 20;
 
+fn server(number: usize, weight: u32) -> ServerRules {
+    ServerRules { name: format!("server {number}"), weight }
+}
+
 fn upstream(protocol: UpstreamProtocol, servers: usize) -> UpstreamRules {
     UpstreamRules {
         protocol,
-        servers: (0..servers).map(|number| format!("server {number}")).collect(),
+        servers: (0..servers).map(|number| server(number, 1)).collect(),
         connections_max: 4,
         idle_max: 2,
         queue_max: 2,
@@ -342,9 +346,28 @@ fn a_link_that_fails_before_its_first_byte_is_not_used_again() {
 }
 
 #[test]
+fn requests_are_shared_by_weight() {
+    let mut rules = proxying();
+    rules.upstreams[0].servers = vec![server(0, 1), server(1, 3)];
+    let mut world = World::with(rules);
+    let mut clients = Vec::new();
+    let mut asked = Vec::new();
+    for _ in 0..8 {
+        let client = world.connect();
+        client.send(get("/p/"));
+        world.run();
+        asked.push(world.machine.asked.last().map(|(_, server)| server.server));
+        clients.push(client);
+    }
+    // At most four connections to each, so the last two have to go to the first server.
+    assert_eq!(asked.into_iter().flatten().collect::<Vec<_>>(), [1, 1, 0, 1, 1, 0, 0, 0]);
+    world.end();
+}
+
+#[test]
 fn every_server_is_tried_once() {
     let mut rules = proxying();
-    rules.upstreams[0].servers.push("server 2".into());
+    rules.upstreams[0].servers.push(server(2, 1));
     let mut world = World::with(rules);
     let client = world.connect();
     client.send(get("/p/"));

@@ -36,6 +36,9 @@ pub struct Route {
     pub protocol: Protocol,
     /// The servers, at least one.
     pub servers: Vec<ServerAddress>,
+    /// The weight of each server, from 1; none if all are equal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weights: Vec<u32>,
     /// Maximum length of a request body in bytes.
     pub body_bytes_max: u64,
     /// Maximum time to get a connection, in milliseconds.
@@ -74,6 +77,9 @@ pub enum RoutePaths {
     /// Paths to files with this extension.
     Extension(String),
 }
+
+/// The largest weight of a server.
+pub(super) const WEIGHT_MAX: i64 = 1_000;
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

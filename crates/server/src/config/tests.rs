@@ -742,6 +742,7 @@ answer_timeout = "5m"
 [[site.route]]
 prefix = "/api/"
 proxy = ["10.0.0.1:3000", "unix:/run/app.sock"]
+weights = [1, 1000]
 connect_timeout = "250ms"
 connections_max = 8
 idle_max = 0
@@ -758,6 +759,7 @@ fn routes_belong_to_their_site_in_their_order() {
     let first = Route {
         protocol: Protocol::Http,
         servers: vec![ServerAddress::Tcp("[::1]:80".parse().unwrap())],
+        weights: Vec::new(),
         body_bytes_max: 10_000_000,
         connect_timeout_ms: 5_000,
         answer_timeout_ms: 60_000,
@@ -782,6 +784,7 @@ fn routes_belong_to_their_site_in_their_order() {
     let app = ServerAddress::Unix("/run/app.sock".into());
     let expected = Route {
         servers: vec![ServerAddress::Tcp("10.0.0.1:3000".parse().unwrap()), app],
+        weights: vec![1, 1000],
         connect_timeout_ms: 250,
         connections_max: 8,
         idle_max: 0,
@@ -907,6 +910,12 @@ const WRONG_ROUTES: &[(&str, &[&str])] = &[
     ),
     ("prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nuser = \"x\"", &["applies to a route with `app` or `cgi`"]),
     ("prefix = \"/\"\ncgi = \"www\"\nprocesses = 2", &["applies to a route with `app`"]),
+    (
+        "prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nweights = [1, 2]",
+        &["wrong value for `weights`", "must be a list with a number from 1 to 1000 for each server"],
+    ),
+    ("prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nweights = [0]", &["wrong value for `weights`"]),
+    ("prefix = \"/\"\ncgi = \"www\"\nweights = [1]", &["applies to a route with `proxy` or `fastcgi`"]),
     ("prefix = \"/\"\ncgi = \"gone\"", &["cannot start `", "/gone`", "no such file or directory"]),
     ("prefix = \"/\"\ncgi = 1", &["wrong value for `cgi`"]),
     ("prefix = \"/\"\ncgi = \"\"", &["must be the directory of the programs"]),

@@ -8,7 +8,7 @@ use toml::de::DeTable;
 use super::super::programs::{Program, ProgramDraft, Runs, WORDS_MAX};
 use super::super::routes::Route;
 use super::super::values::{FromText, Kind, UserName};
-use super::routes::Number;
+use super::routes::{Number, owners};
 use super::{Reader, Value, refused, scalar};
 
 /// Requests that a worker gives each process of an `app` at once, and programs that it runs at once by `cgi`.
@@ -16,19 +16,7 @@ const CONNECTIONS_OF_APP: u64 = 1;
 const CONNECTIONS_OF_CGI: u64 = 16;
 
 /// The key for its user.
-const USER: &str = "user";
-/// The keys that only routes with a program have.
-pub(super) const KEYS: [&str; 3] = ["processes", "memory_max", USER];
-
-/// The keys of which a route must have one to have the key `name`; none if it is not a key of programs.
-pub(super) fn owners(name: &str) -> &'static [&'static str] {
-    match name {
-        // The one process of `cgi` starts all programs.
-        "processes" => &["app"],
-        "memory_max" | USER => &["app", "cgi"],
-        _ => &[],
-    }
-}
+pub(super) const USER: &str = "user";
 
 /// The numbers of a program.
 const NUMBERS: [Number<Program>; 2] = [

@@ -7,7 +7,9 @@ use toml::de::DeTable;
 
 use super::super::error::{ConfigErrorKind, Problem};
 use super::super::options;
-use super::super::routes::{self, Protocol, ROUTES_MAX, Route, RouteDraft, RoutePaths, ServerAddress};
+use super::super::routes::{
+    self, Protocol, ROUTES_MAX, Route, RouteDraft, RoutePaths, ServerAddress, WEIGHT_MAX,
+};
 use super::super::suggest;
 use super::super::values::{self, FromItems, FromText, Kind};
 use super::{Key, Reader, Value, items, programs, refused};
@@ -19,6 +21,20 @@ const SERVERS: [&str; 4] = ["proxy", "fastcgi", APP, CGI];
 /// Those whose servers Flash starts.
 const APP: &str = "app";
 const CGI: &str = "cgi";
+const WEIGHTS: &str = "weights";
+/// The keys that only some routes have.
+const OWNED: [&str; 4] = [WEIGHTS, "processes", "memory_max", programs::USER];
+
+/// The keys of which a route must have one to have the key `name`; none if any route can have it.
+pub(super) fn owners(name: &str) -> &'static [&'static str] {
+    match name {
+        WEIGHTS => &["proxy", "fastcgi"],
+        // The one process of `cgi` starts all programs.
+        "processes" => &[APP],
+        "memory_max" | programs::USER => &[APP, CGI],
+        _ => &[],
+    }
+}
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -82,6 +98,7 @@ impl Reader {
         let mut route = Route {
             protocol: Protocol::Http,
             servers: Vec::new(),
+            weights: Vec::new(),
             body_bytes_max: 0,
             connect_timeout_ms: 0,
             answer_timeout_ms: 0,
@@ -112,7 +129,11 @@ impl Reader {
             match NUMBERS.iter().find(|number| number.key == name) {
                 Some(number) => self.number(number, &mut route, value),
                 None if PATHS.contains(&name) || SERVERS.contains(&name) => {}
-                None if programs::owners(name).contains(&by) => {}
+                None if owners(name).contains(&by) => {
+                    if name == WEIGHTS {
+                        route.weights = self.weights(value, servers.as_ref().map_or(0, Vec::len));
+                    }
+                }
                 None => self.problems.push(unknown_route_key(key)),
             }
         }
@@ -161,6 +182,23 @@ impl Reader {
         paths.map_err(|refusal| self.problems.push(refused(key, value.span(), refusal))).ok()
     }
 
+    /// The weights of this many servers.
+    fn weights(&mut self, value: &Value<'_>, servers: usize) -> Vec<u32> {
+        let weight = |item: &Value<'_>| {
+            let number = item.get_ref().as_integer()?;
+            let number = i64::from_str_radix(number.as_str(), number.radix()).ok()?;
+            (1..=WEIGHT_MAX).contains(&number).then_some(number as u32)
+        };
+        let weights = value.get_ref().as_array().and_then(|items| items.iter().map(weight).collect());
+        let weights: Vec<u32> = weights.unwrap_or_default();
+        // Servers that are wrong were reported.
+        if weights.len() != servers && servers > 0 {
+            let why = format!("must be a list with a number from 1 to {WEIGHT_MAX} for each server");
+            self.wrong(WEIGHTS, value.span(), why);
+        }
+        weights
+    }
+
     fn servers(&mut self, key: &str, value: &Value<'_>) -> Option<Vec<ServerAddress>> {
         let items = match value.get_ref().as_str() {
             Some(text) => vec![(text.to_owned(), value.span())],
@@ -201,7 +239,7 @@ impl Reader {
 fn unknown_route_key(key: &Key<'_>) -> Problem {
     let name = key.get_ref().as_ref();
     let spec = options::find(name).filter(|spec| spec.is_in_file());
-    let owners = programs::owners(name);
+    let owners = owners(name);
     let (why, help) = match spec {
         _ if !owners.is_empty() => {
             let title = format!("wrong key `{name}` in a route");
@@ -215,7 +253,7 @@ fn unknown_route_key(key: &Key<'_>) -> Problem {
         Some(_) => ("applies to the whole server, not to a route", Some(super::to_the_top(name))),
         None => {
             let numbers = NUMBERS.iter().map(|number| number.key);
-            let words = PATHS.into_iter().chain(SERVERS).chain(numbers).chain(programs::KEYS);
+            let words = PATHS.into_iter().chain(SERVERS).chain(numbers).chain(OWNED);
             let help = suggest::did_you_mean(name, words);
             ("not a setting of a route", help)
         }
