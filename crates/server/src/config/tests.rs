@@ -898,7 +898,7 @@ const WRONG_ROUTES: &[(&str, &[&str])] = &[
         &["wrong value for `body_max`", "not a size"],
     ),
     ("prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nconnect_timeout = 5", &["must be a duration in quotes"]),
-    ("prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nconnections_max = 0", &["must be from 1 to 4096"]),
+    ("prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nconnections_max = 0", &["must be from 1 to 65536"]),
     (
         "prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nqueue = 1",
         &["unknown key `queue` in a route", "not a setting of a route"],

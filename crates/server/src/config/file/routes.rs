@@ -67,13 +67,13 @@ const NUMBERS: [Number<Route>; 6] = [
     },
     Number {
         key: "connections_max",
-        kind: Kind::Count { least: 1, most: 4_096 },
+        kind: Kind::Count { least: 1, most: 65_536 },
         default: 128,
         field: |route| &mut route.connections_max,
     },
     Number {
         key: "idle_max",
-        kind: Kind::Count { least: 0, most: 4_096 },
+        kind: Kind::Count { least: 0, most: 65_536 },
         default: 16,
         field: |route| &mut route.idle_max,
     },
