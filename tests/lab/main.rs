@@ -5,6 +5,7 @@ mod bad_servers;
 mod cache;
 mod commands;
 mod doctor;
+mod dynamic;
 mod experiment;
 mod gated;
 mod harness;

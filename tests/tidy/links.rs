@@ -10,6 +10,7 @@ const FOLDERS: &[&str] = &[
     "bench/",
     "crates/",
     "docs/",
+    "examples/",
     "tests/",
     "fuzz/",
     ".ci/",

@@ -117,6 +117,7 @@ fn measures(server: &Server, name: &str, load: Option<f64>, seed: u64) -> Measur
             .iter()
             .map(|&(bytes_min, bytes_max, share)| SizeSeries { bytes_min, bytes_max, share })
             .collect(),
+        kinds: Vec::new(),
         deciles: deciles(&samples),
         timeline: timeline(&latency, answered_per_s, &mut random),
         generator: Generator {

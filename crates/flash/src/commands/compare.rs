@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use flash_kit::{Error, Result};
 use flash_lab::compare::{self, Compare as Options, RelativeTo};
-use flash_lab::testbed::{Peer, Peers, read_peers, ready_made, ready_made_names};
+use flash_lab::testbed::{Application, Peer, Peers, Place, read_peers, ready_made, ready_made_names};
 use flash_load::workload::Spec;
 use flash_server::config::units::parse_size_bytes;
 
@@ -56,6 +56,11 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "N", help_heading = "Testbed")]
     server_core: Option<usize>,
 
+    /// Core of the application that answers dynamic requests of started servers [default: the last core of the load
+    /// generator]
+    #[arg(long, value_name = "N", help_heading = "Testbed")]
+    application_core: Option<usize>,
+
     #[command(flatten)]
     drive: DriveArgs,
 }
@@ -79,7 +84,7 @@ impl Compare {
     fn options(self) -> Result<Options> {
         let file = self.file.as_deref().map(read_peers).transpose()?.unwrap_or_default();
         let servers = choose(&self.servers, &file)?;
-        let mut options = self.drive.options("compare", self.workload).with_endless_log();
+        let mut options = self.drive.options("compare", self.workload)?.with_endless_log();
         let mut wishes = file.wishes;
         wishes.memory_bytes = self.memory.or(wishes.memory_bytes);
         wishes.reads_per_s = self.reads.or(wishes.reads_per_s);
@@ -100,10 +105,14 @@ impl Compare {
                 return Err(Error::usage("started servers need files to serve: give --files DIR"));
             }
         };
+        let application = options.files.dynamic.as_ref().map(|dynamic| Application {
+            prefix: dynamic.prefix().to_owned(),
+            core: self.application_core.or(options.cores.last().copied()),
+        });
         Ok(Options {
+            place: Place { application, ..wishes.place(root) },
             options,
             servers,
-            place: wishes.place(root),
             levels: self.levels,
             relative_to: self.relative_to,
             rounds: self.rounds,

@@ -4,10 +4,11 @@
 
 use std::path::PathBuf;
 
+use flash_kit::Result;
 use flash_lab::drive::{Options, Users, default_folder};
 use flash_load::fileset::MANIFEST;
 use flash_load::measure::Threshold;
-use flash_load::workload::{self, Spec};
+use flash_load::workload::{self, DYNAMIC_PREFIX, Dynamic, Spec};
 use flash_server::config::units::parse_size_bytes;
 
 pub(crate) use flash_kit::duration::seconds;
@@ -26,7 +27,7 @@ kept).";
 pub(crate) const LEVELS_TEXT: &str = "0.2,0.4,0.6,0.8,0.9,0.95";
 
 /// Refuses an option that has another name today.
-pub(super) fn renamed(today: &str) -> Result<String, String> {
+pub(super) fn renamed(today: &str) -> std::result::Result<String, String> {
     Err(format!("it is named {today}"))
 }
 
@@ -56,6 +57,14 @@ pub(crate) struct DriveArgs {
     #[arg(long = "trace-loop", hide = true, num_args = 0..=1, default_missing_value = "",
           value_parser = |_: &str| renamed("--log-loop"))]
     _trace_loop: Option<String>,
+
+    /// Share of the requests that an application answers, such as 30%: each for a file, below --dynamic-prefix
+    #[arg(long, value_name = "SHARE", help_heading = "Workload")]
+    dynamic: Option<String>,
+
+    /// Path prefix of dynamic requests
+    #[arg(long, value_name = "PREFIX", default_value = DYNAMIC_PREFIX, help_heading = "Workload")]
+    dynamic_prefix: String,
 
     /// Check every received byte against the file set
     #[arg(long, help_heading = "Workload")]
@@ -123,7 +132,7 @@ pub(crate) struct DriveArgs {
 }
 
 /// Reads the number of requests after which a connection is closed.
-fn per_connection(text: &str) -> Result<u32, String> {
+fn per_connection(text: &str) -> std::result::Result<u32, String> {
     match text {
         "unlimited" => Ok(u32::MAX),
         _ => text.parse().map_err(|_| "write a whole number, or unlimited".to_owned()),
@@ -132,14 +141,18 @@ fn per_connection(text: &str) -> Result<u32, String> {
 
 impl DriveArgs {
     /// The options of the lab for `command`, with `workload`.
-    pub(crate) fn options(self, command: &str, workload: Spec) -> Options {
-        Options {
+    ///
+    /// Errors: usage, for a dynamic share or prefix that makes no sense.
+    pub(crate) fn options(self, command: &str, workload: Spec) -> Result<Options> {
+        let dynamic = self.dynamic.map(|share| Dynamic::new(&share, &self.dynamic_prefix)).transpose()?;
+        Ok(Options {
             files: workload::Options {
                 directories: self.directories,
                 manifest: self.files.map(|folder| folder.join(MANIFEST)),
                 paths: self.paths,
                 dataset_bytes: self.data_set,
                 log_loop: self.log_loop,
+                dynamic,
                 ..workload::Options::default()
             },
             workload,
@@ -162,7 +175,7 @@ impl DriveArgs {
             out: (!self.discard).then(|| self.out.unwrap_or_else(|| default_folder(command))),
             require: self.require,
             command_line: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-        }
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! `flash interfere`: measures whether requests for files in memory wait for the disk.
+//! `flash interfere`: measures whether requests for files in memory wait for the disk, or for a slow application.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -6,9 +6,10 @@ use std::process::ExitCode;
 
 use flash_kit::{Error, Result};
 use flash_lab::drive::default_folder;
-use flash_lab::interfere::{self, Bounds, HotMix, Options};
-use flash_lab::testbed::{Peer, read_peers};
+use flash_lab::interfere::{self, Beside, Bounds, HotMix, Options};
+use flash_lab::testbed::{Application, Peer, Place, read_peers};
 use flash_load::measure::Threshold;
+use flash_load::workload::check_prefix;
 use flash_server::config::units::parse_size_bytes;
 
 use super::compare::{choose, keep_apart};
@@ -18,6 +19,10 @@ Each server must serve a folder made by `flash fileset specweb99`. In each round
 for the same hot files beside cold ones. With --files, the hot files are locked in memory while this runs. The page \
 cache is dropped before a started server begins if --memory or --reads is given; for a running server, make sure that \
 the cold files are not in memory.
+
+With --slow-application, --waiting requests wait for an application instead. A started server passes the requests below the \
+folder of the path to an application that the lab starts (examples/application.rs, which answers sleep?ms=N after N \
+milliseconds); a running server must pass them itself.
 
 The verdict compares the two latencies within each round: hot requests waited for the disk if the ratio, with its 95 % \
 interval over the rounds, is above --p50-times or --p99-times. It cannot be told if fewer than 5 rounds are good (a \
@@ -87,6 +92,21 @@ pub(crate) struct Interfere {
     #[arg(long, value_name = "N", default_value_t = 60.0, help_heading = "Workload")]
     cold_rate: f64,
 
+    /// Path that an application answers late, such as /dynamic/sleep?ms=5000: requested instead of cold files
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["cold_dirs", "cold_rate", "known_names"],
+          help_heading = "Workload")]
+    slow_application: Option<String>,
+
+    /// Requests that wait for the slow application at any time
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 500,
+        requires = "slow_application",
+        help_heading = "Workload"
+    )]
+    waiting: u32,
+
     /// Check every received byte against the file set
     #[arg(long, help_heading = "Workload")]
     verify: bool,
@@ -103,7 +123,7 @@ pub(crate) struct Interfere {
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Run")]
     connections: u32,
 
-    /// Number of times to measure each server, alone and with cold requests; a verdict needs 5
+    /// Number of times to measure each server, alone and beside other requests; a verdict needs 5
     #[arg(long, value_name = "N", default_value_t = 5, help_heading = "Run")]
     rounds: u32,
 
@@ -139,7 +159,11 @@ pub(crate) struct Interfere {
     #[arg(long, value_name = "N", help_heading = "Testbed")]
     server_core: Option<usize>,
 
-    /// Most that the p50 of hot requests may grow by cold ones, as a multiple of the p50 alone
+    /// Core of the slow application of a started server [default: the last core of the load generator]
+    #[arg(long, value_name = "N", help_heading = "Testbed")]
+    application_core: Option<usize>,
+
+    /// Most that the p50 of hot requests may grow by the others, as a multiple of the p50 alone
     #[arg(long, value_name = "N", default_value_t = 1.1, help_heading = "Verdict")]
     p50_times: f64,
 
@@ -160,6 +184,13 @@ pub(crate) struct Interfere {
 fn range(text: &str) -> std::result::Result<Range<u32>, String> {
     let ends = text.split_once("..").and_then(|(a, b)| Some(a.parse().ok()?..b.parse().ok()?));
     ends.ok_or_else(|| "write two whole numbers, as in 20..586".to_owned())
+}
+
+/// The prefix of the paths that a started server passes to the application: the folder of a path.
+fn prefix(path: &str) -> Result<String> {
+    let path = path.split('?').next().unwrap_or_default();
+    let prefix = &path[..path.rfind('/').map_or(0, |slash| slash + 1)];
+    check_prefix(prefix).map(|()| prefix.to_owned())
 }
 
 impl Interfere {
@@ -194,19 +225,29 @@ impl Interfere {
         if is_started && root.is_none() {
             return Err(Error::usage("started servers need files to serve: give --files DIR"));
         }
+        let prefix = self.slow_application.as_deref().filter(|_| is_started).map(prefix).transpose()?;
+        let core = self.application_core.or(cores.last().copied());
+        let beside = match self.slow_application {
+            Some(path) => Beside::Waiting { path, requests: self.waiting },
+            None => Beside::Cold {
+                directories: self.cold_dirs,
+                rate_per_s: self.cold_rate,
+                looks_up_names: self.known_names,
+            },
+        };
+        let has_files = root.is_some();
+        let place = wishes.place(root.unwrap_or_default());
         Ok(Options {
             servers,
-            has_files: root.is_some(),
-            place: wishes.place(root.unwrap_or_default()),
+            has_files,
+            place: Place { application: prefix.map(|prefix| Application { prefix, core }), ..place },
             hot_directories: self.hot_dirs,
-            cold_directories: self.cold_dirs,
-            looks_up_names: self.known_names,
+            beside,
             hot_mix: match self.hot_mix {
                 Mix::Specweb99 => HotMix::Specweb99,
                 Mix::Small => HotMix::Small,
             },
             hot_rate_per_s: self.hot_rate,
-            cold_rate_per_s: self.cold_rate,
             phase_s: self.seconds,
             drain_s: self.drain_seconds,
             rounds: self.rounds,

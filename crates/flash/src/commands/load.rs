@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use flash_kit::Result;
 use flash_lab::drive::once::{self, Arrive, CLIENTS, Load as Options, LoadOne, Rate, Spacing};
 use flash_load::workload::{Link, PhasePlan, Sessions, Spec};
 use flash_server::config::units::parse_rate_bits;
@@ -79,6 +80,10 @@ pub(crate) struct Load {
 
 impl Load {
     pub(crate) fn run(self) -> ExitCode {
+        crate::lab::finish_run(self.options().and_then(once::run))
+    }
+
+    fn options(self) -> Result<Options> {
         let (url, workload) = match self.workload {
             Some(workload) => (self.url, workload),
             None => split_path(&self.url),
@@ -100,11 +105,10 @@ impl Load {
             (None, Some(rate_bits_per_s)) => LoadOne::Link(Link::new(rate_bits_per_s)),
             (None, None) => LoadOne::Searched,
         };
-        let mut options = self.drive.options("load", workload);
+        let mut options = self.drive.options("load", workload)?;
         options.users.sessions =
             self.session.map(|requests_mean| Sessions { requests_mean, think_mean_s: self.think });
-        let load = Options { options, url, pid: self.pid, arrive, capacity };
-        crate::lab::finish_run(once::run(load))
+        Ok(Options { options, url, pid: self.pid, arrive, capacity })
     }
 }
 

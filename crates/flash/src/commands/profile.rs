@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use flash_kit::Result;
 use flash_lab::profile::{self, Profile as Options, Sweep};
 use flash_load::workload::Spec;
 
@@ -45,15 +46,18 @@ pub(crate) struct Profile {
 
 impl Profile {
     pub(crate) fn run(self) -> ExitCode {
-        let options = Options {
-            options: self.drive.options("profile", self.workload).with_endless_log(),
+        crate::lab::finish_run(self.options().and_then(|options| profile::run(&options)))
+    }
+
+    fn options(self) -> Result<Options> {
+        Ok(Options {
+            options: self.drive.options("profile", self.workload)?.with_endless_log(),
             url: self.url,
             pid: self.pid,
             levels: self.levels,
             capacity_per_s: self.capacity,
             score: self.score,
             sweep: self.sweep,
-        };
-        crate::lab::finish_run(profile::run(&options))
+        })
     }
 }

@@ -170,6 +170,7 @@ impl Driver {
             // How long it is meant to last.
             duration_ns: self.scheduled_ns(level),
             series: self.series(),
+            first_dynamic: self.workload.catalogue().first_dynamic(),
             overload: level.overload.then(|| Arc::clone(self.workload.catalogue())),
             ..PhaseFacts::default()
         };

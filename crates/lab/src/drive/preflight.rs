@@ -21,6 +21,21 @@ const SAMPLE: u32 = 20;
 /// How long all of them may take, nanoseconds.
 const PATIENCE_NS: u64 = 10_000_000_000;
 
+/// The words for a sample of requests.
+#[derive(Clone, Copy)]
+struct Asked {
+    paths: &'static str,
+    /// The question to the user when they are not answered properly.
+    question: &'static str,
+}
+
+const FILES: Asked =
+    Asked { paths: "files", question: "does it serve the files of the workload, at that URL?" };
+const DYNAMIC: Asked = Asked {
+    paths: "dynamic requests",
+    question: "does it pass the requests below --dynamic-prefix to an application?",
+};
+
 /// A sequence of files, each once.
 struct Row(std::vec::IntoIter<u32>);
 
@@ -43,22 +58,33 @@ impl Driver {
     ///
     /// Errors: run, when none is answered properly, or the folder can't be made.
     pub fn preflight(&mut self, served: &Served) -> Result<()> {
+        self.sample(served, 0, FILES)?;
+        if let Some(first) = self.workload.catalogue().first_dynamic() {
+            self.sample(served, first, DYNAMIC)?;
+        }
+        self.make_out()
+    }
+
+    /// Asks for a few of as many paths as there are files, beginning with number `first`.
+    fn sample(&mut self, served: &Served, first: u32, asked: Asked) -> Result<()> {
+        let Asked { paths, question } = asked;
         let files = self.workload.catalogue().len();
         let count = files.min(SAMPLE);
-        let spread = |i: u32| (u64::from(i) * u64::from(files) / u64::from(count)) as u32;
+        let spread = |i: u32| first + (u64::from(i) * u64::from(files) / u64::from(count)) as u32;
         let wrong = self.ask_each(served, (0..count).map(spread).collect(), PATIENCE_NS)?;
         if !wrong.is_empty() && wrong.len() == count as usize {
-            return Err(self.refusal(served, &format!("none of {count} sampled files"), &wrong));
+            let none = format!("none of {count} sampled {paths}");
+            return Err(self.refusal(served, &none, &wrong, question));
         }
         if !wrong.is_empty() {
             self.note(format!(
-                "{}: {} of {count} sampled files are not answered properly ({}); does it serve the files of the workload?",
+                "{}: {} of {count} sampled {paths} are not answered properly ({}); {question}",
                 served.name,
                 wrong.len(),
                 describe(&wrong, self.workload.catalogue())
             ));
         }
-        self.make_out()
+        Ok(())
     }
 
     /// Asks a server for each of these files, so that its caches hold them, then makes the folder of
@@ -70,7 +96,7 @@ impl Driver {
         let wrong = self.ask_each(served, files, patience_ns)?;
         if !wrong.is_empty() {
             let files = format!("only {} of {count} files, and all are needed,", count - wrong.len());
-            return Err(self.refusal(served, &files, &wrong));
+            return Err(self.refusal(served, &files, &wrong, FILES.question));
         }
         self.make_out()
     }
@@ -100,11 +126,14 @@ impl Driver {
         Ok(wrong)
     }
 
-    fn refusal(&self, served: &Served, files: &str, wrong: &[Record]) -> Error {
+    fn refusal(&self, served: &Served, files: &str, wrong: &[Record], question: &str) -> Error {
         let Target { host, base, .. } = &served.target;
         let found = describe(wrong, self.workload.catalogue());
         let name = &served.name;
-        Error::run(format!("{name} at {host}{base} answers {files} properly ({found}); {}", advice(wrong)))
+        Error::run(format!(
+            "{name} at {host}{base} answers {files} properly ({found}); {}",
+            advice(wrong, question)
+        ))
     }
 
     /// Makes the folder of results, once.
@@ -134,15 +163,13 @@ fn describe(wrong: &[Record], catalogue: &Catalogue) -> String {
     kinds.iter().map(say).collect::<Vec<_>>().join("; ")
 }
 
-/// Advice on the failures.
-fn advice(wrong: &[Record]) -> &'static str {
+/// Advice on the failures; `question` is for whole answers that are not the right ones.
+fn advice<'q>(wrong: &[Record], question: &'q str) -> &'q str {
     match wrong.first().map(|record| record.outcome) {
         Some(Outcome::Refused) => "is the server running?",
         Some(Outcome::Unanswered) => "does it hang?",
         Some(Outcome::WrongContent) => "was the file set made with that seed?",
-        Some(Outcome::WrongLength | Outcome::Status) => {
-            "does it serve the files of the workload, at that URL?"
-        }
+        Some(Outcome::WrongLength | Outcome::Status) => question,
         Some(Outcome::Garbage) => "is it an HTTP server?",
         _ => "every sampled file failed",
     }

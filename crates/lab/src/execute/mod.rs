@@ -23,7 +23,7 @@ use flash_load::target::Target;
 pub(crate) use choice::HotFiles;
 pub use choice::HotMix;
 use pool::Phase;
-pub(crate) use streams::Streams;
+pub(crate) use streams::{Beside, Streams};
 
 /// The most servers.
 const SERVERS_MAX: usize = 32;

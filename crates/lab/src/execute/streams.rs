@@ -1,15 +1,16 @@
-//! The two streams of a phase: hot requests, and cold requests beside them.
+//! The two streams of a phase: hot requests, and other requests beside them.
 //!
 //! `interfere` and the experiment that compares architectures drive servers with them.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::choice::{ColdFiles, HotFiles, HotMix};
 use crate::drive::{Driven, Driver, Served, Users, nanoseconds};
 use flash_kit::Result;
-use flash_load::generator::{Pace, Stream};
+use flash_load::generator::{Pace, Setup, Stream};
 use flash_load::measure::{PhaseFacts, SeriesBounds};
-use flash_load::workload::{PhaseRate, StreamId, poisson};
+use flash_load::workload::{self, Arrivals, PhaseRate, Spec, StreamId, Workload, poisson};
 
 /// The random sequences of a phase, by their numbers.
 const HOT_ARRIVALS: StreamId = StreamId { phase: 0, round: 0, stream: 0 };
@@ -23,14 +24,8 @@ pub(crate) struct Streams {
     /// The number of directories, from the first, that hold the hot files.
     pub(crate) hot_directories: u32,
     pub(crate) hot_rate_per_s: f64,
-    /// The directories of the cold files; each file is requested once.
-    pub(crate) cold_directories: Range<u32>,
-    /// The seed of the order of the cold files.
-    pub(crate) cold_order_seed: u64,
-    /// The number of cold files that earlier phases with the same order requested.
-    pub(crate) cold_taken: u32,
     /// None for hot requests alone.
-    pub(crate) cold_rate_per_s: Option<f64>,
+    pub(crate) beside: Option<Beside>,
     pub(crate) duration_s: f64,
     /// The most connections of each stream.
     pub(crate) connections_max: u32,
@@ -40,8 +35,23 @@ pub(crate) struct Streams {
     pub(crate) seed: u64,
 }
 
+/// The requests beside hot ones.
+pub(crate) enum Beside {
+    /// Poisson arrivals for cold files, each of which is requested once.
+    Cold {
+        directories: Range<u32>,
+        /// The seed of their order.
+        order_seed: u64,
+        /// The number of files that earlier phases with the same order requested.
+        taken: u32,
+        rate_per_s: f64,
+    },
+    /// Clients that request one path again and again, and wait for its answer most of the time.
+    Waiting { path: String, clients: u32 },
+}
+
 impl Streams {
-    /// Drives a server with both streams. Returns the results of the hot requests, then those of the cold requests.
+    /// Drives a server with both streams. Returns the results of the hot requests, then those of the others.
     ///
     /// Errors: run, when the generator cannot run.
     pub(crate) fn drive(
@@ -49,7 +59,7 @@ impl Streams {
         driver: &mut Driver,
         served: &Served,
         users: &Users,
-        (hot_name, cold_name): (&str, &str),
+        (hot_name, beside_name): (&str, &str),
         round: Option<u32>,
     ) -> Result<Vec<Driven>> {
         let setup = driver.setup(served, users, self.connections_max);
@@ -61,19 +71,32 @@ impl Streams {
         let facts = |name: &str, rate_per_s, series| PhaseFacts {
             name: name.to_owned(),
             round,
-            asked_per_s: Some(rate_per_s),
+            asked_per_s: rate_per_s,
             series,
             duration_ns: nanoseconds(self.duration_s),
             ..PhaseFacts::default()
         };
-        let hot = facts(hot_name, self.hot_rate_per_s, self.hot_mix.series());
+        let hot = facts(hot_name, Some(self.hot_rate_per_s), self.hot_mix.series());
         let mut parts = vec![PhaseFacts { in_memory_share: self.in_memory_share, ..hot }];
-        if let Some(cold_rate_per_s) = self.cold_rate_per_s {
-            let seed = COLD_ARRIVALS.seed(self.seed);
-            let order = COLD_CHOICES.seed(self.cold_order_seed);
-            let mut cold = ColdFiles::new(order, self.cold_directories.clone()).skip(self.cold_taken);
-            streams.push(stream(poisson(seed, rate(cold_rate_per_s), move || cold.next())));
-            parts.push(facts(cold_name, cold_rate_per_s, SeriesBounds::Quartiles));
+        match &self.beside {
+            Some(Beside::Cold { directories, order_seed, taken, rate_per_s }) => {
+                let seed = COLD_ARRIVALS.seed(self.seed);
+                let order = COLD_CHOICES.seed(*order_seed);
+                let mut cold = ColdFiles::new(order, directories.clone()).skip(*taken);
+                streams.push(stream(poisson(seed, rate(*rate_per_s), move || cold.next())));
+                parts.push(facts(beside_name, Some(*rate_per_s), SeriesBounds::Quartiles));
+            }
+            Some(Beside::Waiting { path, clients }) => {
+                let workload =
+                    Workload::open(&Spec::Single { path: path.clone() }, &workload::Options::default())?;
+                let demand = workload.demands(&Arrivals::Closed, self.seed, 1).remove(0);
+                let setup =
+                    Setup { catalogue: Arc::clone(workload.catalogue()), verify: false, ..setup.clone() };
+                let pace = Pace::Closed { clients: *clients, think_ns: 0 };
+                streams.push(Stream { setup, demand, pace });
+                parts.push(facts(beside_name, None, SeriesBounds::Quartiles));
+            }
+            None => {}
         }
         driver.phase(served, vec![streams], self.duration_s, true, parts)
     }

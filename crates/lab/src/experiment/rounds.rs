@@ -14,7 +14,7 @@ use super::inside::{Control, Inside, output};
 use super::plan::{Beside, Kind, Load, Plan, Point, Scene, Variant};
 use super::sets::Ready;
 use crate::drive::{self, Driver, Level, Served, Users, nanoseconds};
-use crate::execute::{Executor, HotFiles, HotMix, Start, Streams, Turn, WarmUp};
+use crate::execute::{self, Executor, HotFiles, HotMix, Start, Streams, Turn, WarmUp};
 use crate::results::{Run, Subject};
 use crate::testbed::{self, Peer, Place, States, ready_made};
 use flash_kit::{Error, Result};
@@ -200,6 +200,7 @@ impl<'a> Rounds<'a> {
             memory_bytes: scene.is_bounded.then_some(memory_bytes),
             reads_per_s: scene.is_bounded.then_some(reads_per_s),
             cpu_percent: cpu.map(|cpu| cpu.percent),
+            application: None,
         }
     }
 
@@ -341,11 +342,13 @@ impl<'a> Rounds<'a> {
             hot_mix: HotMix::Small,
             hot_directories: beside.hot_directories,
             hot_rate_per_s: beside.hot_rate_per_s,
-            cold_directories: beside.cold_directories.clone(),
-            // The page cache was dropped before this turn.
-            cold_order_seed: self.options.seed.wrapping_add(u64::from(round)),
-            cold_taken: 0,
-            cold_rate_per_s: beside.cold_rate_per_s,
+            beside: beside.cold_rate_per_s.map(|rate_per_s| execute::Beside::Cold {
+                directories: beside.cold_directories.clone(),
+                // The page cache was dropped before this turn.
+                order_seed: self.options.seed.wrapping_add(u64::from(round)),
+                taken: 0,
+                rate_per_s,
+            }),
             duration_s: point.duration_s,
             connections_max: CONNECTIONS,
             // The experiments do not lock the hot files.

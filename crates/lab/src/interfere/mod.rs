@@ -1,9 +1,11 @@
-//! `flash interfere`: whether requests for files in memory wait for requests for files on the disk.
+//! `flash interfere`: whether requests for files in memory wait for other requests, which wait for the disk or for an
+//! application.
 //!
 //! Each round asks a server for hot files (in memory) at a steady rate, first alone and then beside requests for cold
-//! files (on the disk only). The verdict is on the ratios of the two latencies, paired by round. The hot files are
+//! files (on the disk only), or beside requests that wait for a slow application. The verdict is on the ratios of the two latencies, paired by round. The hot files are
 //! locked in memory while it runs, where this machine has them. Several servers take turns.
 
+mod beside;
 mod verdict;
 
 use std::collections::BTreeSet;
@@ -20,15 +22,13 @@ use flash_load::measure::{Measures, Threshold};
 use flash_load::workload::{self, Spec};
 
 pub use crate::execute::HotMix;
+pub use beside::Beside;
+use beside::Words;
 pub use verdict::Bounds;
 use verdict::{Judged, Round, Verdict, judge};
 
 /// The phase of hot requests only.
 const ALONE: &str = "hot alone";
-/// The hot requests of the phase with cold ones.
-const WITH_COLD: &str = "hot with cold";
-/// The cold requests of that phase.
-const COLD: &str = "cold";
 /// The hot files may take this long before the measurement, seconds; longer with a longer drain.
 const WARM_UP_S: f64 = 10.0;
 /// The highest rates, requests per second.
@@ -47,24 +47,19 @@ pub struct Options {
     pub has_files: bool,
     /// The number of directories, from the first, that hold the hot files.
     pub hot_directories: u32,
-    /// The directories that cold files are taken from.
-    pub cold_directories: Range<u32>,
-    /// Whether the names of the cold files are looked up before each server's turn. Otherwise a file's first request
-    /// reads its name and attributes from the disk too: 30 and more reads on ext4, which reads ahead inodes.
-    pub looks_up_names: bool,
+    /// The requests beside the hot ones.
+    pub beside: Beside,
     /// Which of the hot files are asked for.
     pub hot_mix: HotMix,
     /// Hot requests per second.
     pub hot_rate_per_s: f64,
-    /// Cold requests per second.
-    pub cold_rate_per_s: f64,
     /// How long arrivals come in each phase, seconds.
     pub phase_s: f64,
     /// How long to wait for answers after that, seconds.
     pub drain_s: f64,
-    /// The number of times that each server is measured alone and with cold requests.
+    /// The number of times that each server is measured with hot requests alone and with the others.
     pub rounds: u32,
-    /// The most that cold requests may cost hot ones.
+    /// The most that the others may cost hot requests.
     pub bounds: Bounds,
     /// The most connections at once, for hot and for cold requests each.
     pub connections_max: u32,
@@ -87,7 +82,7 @@ pub struct Options {
 /// Measures, prints a table and the verdict on each server, keeps the results.
 ///
 /// Errors: usage, for options that make no sense; run, for a server that does not answer every hot file properly, for
-/// one that answered no cold request, or results that cannot be written.
+/// one that answered none of the requests beside the hot ones, or results that cannot be written.
 pub fn run(options: &Options) -> Result<Ending> {
     check(options)?;
     let driver = Driver::new("interfere", drive_options(options))?;
@@ -101,8 +96,8 @@ pub fn run(options: &Options) -> Result<Ending> {
         Start { place: &options.place, warm_up: WarmUp::Files { path_ids: &hot, patience_ns }, link: None };
     let mut cold_taken = 0;
     executor.rounds(options.rounds, &start, |executor, index, round, turn| {
-        if options.looks_up_names {
-            look_up_names(options)?;
+        if let Beside::Cold { directories, looks_up_names: true, .. } = &options.beside {
+            look_up_names(directories.clone(), &options.place)?;
         }
         let is_fresh = is_fresh(&options.servers[index], &options.place);
         let skip = if is_fresh { 0 } else { cold_taken };
@@ -126,48 +121,46 @@ fn lock(options: &Options, hot: &[u32]) -> std::result::Result<Locked, String> {
 
 /// Brings the names and attributes of the cold files into the kernel's caches. This process has none of the server's
 /// bounds, so that is quick, and the memory is not the server's.
-fn look_up_names(options: &Options) -> Result<()> {
-    for directory in options.cold_directories.clone() {
+fn look_up_names(directories: Range<u32>, place: &Place) -> Result<()> {
+    for directory in directories {
         let files = directory * FILES_PER_DIRECTORY..(directory + 1) * FILES_PER_DIRECTORY;
         for path_id in files {
-            let path = options.place.root.join(File::from_path_id(path_id).path());
+            let path = place.root.join(File::from_path_id(path_id).path());
             std::fs::metadata(&path).map_err(|why| Error::file("look up", &path, &why))?;
         }
     }
     Ok(())
 }
 
-/// The two phases of a round. Returns the number of cold requests.
+/// The two phases of a round. Returns the number of requests beside the hot ones.
 fn measure(
     executor: &mut Executor,
     options: &Options,
-    (index, round, cold_taken): (usize, u32, u32),
+    (index, round, taken): (usize, u32, u32),
     (turn, in_memory_share): (&Turn, Option<f64>),
 ) -> Result<u32> {
     let mut asked = 0;
-    for cold_rate_per_s in [None, Some(options.cold_rate_per_s)] {
+    let words = options.beside.words();
+    for (name, is_alone) in [(ALONE.to_owned(), true), (words.hot_phase(), false)] {
         if executor.driver.is_interrupted() {
             break;
         }
-        let name = if cold_rate_per_s.is_none() { ALONE } else { WITH_COLD };
         let (server, rate, phase_s) = (&turn.served.name, options.hot_rate_per_s, options.phase_s);
         eprintln!("{server}, round {round}: {name}: {rate} requests/s for {phase_s:.0} s");
         let streams = Streams {
             hot_mix: options.hot_mix,
             hot_directories: options.hot_directories,
             hot_rate_per_s: options.hot_rate_per_s,
-            cold_directories: options.cold_directories.clone(),
-            cold_order_seed: options.seed,
-            cold_taken,
-            cold_rate_per_s,
+            beside: (!is_alone).then(|| options.beside.stream(options.seed, taken)),
             duration_s: options.phase_s,
             connections_max: options.connections_max,
             in_memory_share,
             seed: options.seed.wrapping_add(u64::from(round)),
         };
         let users = executor.driver.options().users.clone();
-        for driven in streams.drive(&mut executor.driver, &turn.served, &users, (name, COLD), Some(round))? {
-            if driven.measures.name == COLD {
+        let names = (name.as_str(), words.others);
+        for driven in streams.drive(&mut executor.driver, &turn.served, &users, names, Some(round))? {
+            if driven.measures.name == words.others {
                 asked = driven.measures.counts.asked as u32;
             }
             executor.keep(index, driven);
@@ -181,10 +174,11 @@ fn finish(mut executor: Executor, options: &Options, are_locked: bool) -> Result
     let mut said = Vec::new();
     let mut verdicts = BTreeSet::new();
     let mut untested = None;
+    let phases = options.beside.words();
     for index in 0..executor.subjects.len() {
         let subject = &executor.subjects[index];
-        let judged = judge(&rounds_of(subject), &options.bounds);
-        if no_cold_answers(subject) {
+        let judged = judge(&rounds_of(subject, phases), &options.bounds, phases);
+        if no_answers(subject, phases.others) {
             untested = Some(subject.name.clone());
         }
         let mut words = format!("{}: {}", subject.name, judged.words);
@@ -193,7 +187,7 @@ fn finish(mut executor: Executor, options: &Options, are_locked: bool) -> Result
                 "; the hot files were not locked in memory, so the server may have had to read them anew";
         }
         verdicts.insert(judged.verdict as u8);
-        let ratios = ratios(subject, &judged);
+        let ratios = ratios(subject, &judged, phases);
         let run = executor.driver.run_mut();
         run.ratios.extend(ratios);
         run.settings.insert(format!("verdict on {}", executor.subjects[index].name), judged.words);
@@ -202,12 +196,12 @@ fn finish(mut executor: Executor, options: &Options, are_locked: bool) -> Result
     let subjects = std::mem::take(&mut executor.subjects);
     executor.driver.run_mut().subjects = subjects;
     let is_interrupted = executor.driver.is_interrupted();
-    let ending = executor.driver.finish_with(|level| level.name != COLD)?;
+    let ending = executor.driver.finish_with(|level| level.name != phases.others)?;
     said.iter().for_each(|words| println!("{words}"));
     if let (Some(name), false) = (untested, is_interrupted) {
         return Err(Error::run(format!(
-            "{name} answered no cold request properly, so nothing was tested: does it serve the directories of \
-             --cold-dirs?"
+            "{name} answered no {} request properly, so nothing was tested: {}",
+            phases.others, phases.question
         )));
     }
     let has = |verdict: Verdict| verdicts.contains(&(verdict as u8));
@@ -219,29 +213,32 @@ fn finish(mut executor: Executor, options: &Options, are_locked: bool) -> Result
 }
 
 /// The rounds of a server that have all their phases.
-fn rounds_of(subject: &Subject) -> Vec<Round<'_>> {
+fn rounds_of<'s>(subject: &'s Subject, words: Words) -> Vec<Round<'s>> {
     let of = |name: &str, round: Option<u32>| {
         subject.rounds.iter().find(|phase| phase.name == name && phase.round == round)
     };
     let alone = subject.rounds.iter().filter(|phase| phase.name == ALONE);
-    let whole = |alone: &'_ Measures| Some((of(WITH_COLD, alone.round)?, of(COLD, alone.round)?));
-    alone.filter_map(|alone| whole(alone).map(|(with_cold, cold)| Round { alone, with_cold, cold })).collect()
+    let whole = |alone: &'s Measures| {
+        let (beside, others) = (of(&words.hot_phase(), alone.round)?, of(words.others, alone.round)?);
+        Some(Round { alone, beside, others })
+    };
+    alone.filter_map(whole).collect()
 }
 
-/// Whether cold requests were sent to a server, and none was answered properly.
-fn no_cold_answers(subject: &Subject) -> bool {
-    let cold = || subject.rounds.iter().filter(|phase| phase.name == COLD);
-    let sum = |of: fn(&Measures) -> u64| cold().map(of).sum::<u64>();
+/// Whether requests of this name were sent to a server, and none was answered properly.
+fn no_answers(subject: &Subject, others: &str) -> bool {
+    let sent = || subject.rounds.iter().filter(|phase| phase.name == others);
+    let sum = |of: fn(&Measures) -> u64| sent().map(of).sum::<u64>();
     sum(|phase| phase.counts.asked) > 0 && sum(|phase| phase.counts.answered) == 0
 }
 
 /// The ratios of a server as results keep them.
-fn ratios(subject: &Subject, judged: &Judged) -> Vec<Ratio> {
+fn ratios(subject: &Subject, judged: &Judged, words: Words) -> Vec<Ratio> {
     let name = |phase: &str| format!("{}, {phase}", subject.name);
     let ratio = |paired: &verdict::Paired| Ratio {
         measure: paired.name.to_owned(),
         level: None,
-        subject: name(WITH_COLD),
+        subject: name(&words.hot_phase()),
         base: name(ALONE),
         ratio: paired.ratio,
         interval: Some(paired.interval),
@@ -255,7 +252,7 @@ fn drive_options(options: &Options) -> drive::Options {
     drive::Options {
         workload: Spec::Specweb99,
         files: workload::Options {
-            directories: Some(options.hot_directories.max(options.cold_directories.end)),
+            directories: Some(options.hot_directories.max(options.beside.directories_end())),
             content_seed: options.verify_seed,
             ..workload::Options::default()
         },
@@ -283,21 +280,17 @@ fn drive_options(options: &Options) -> drive::Options {
 
 /// Writes the head of the results.
 fn describe(executor: &mut Executor, options: &Options, locked: &std::result::Result<Locked, String>) {
-    let Range { start, end } = options.cold_directories;
+    let (others, arrivals) = options.beside.describe();
     if let Err(why) = locked {
         executor.driver.note(format!("the hot files are not locked in memory: {why}"));
     }
     let run = executor.driver.run_mut();
     run.workload = format!(
-        "hot files: {} of {} directories; cold files: directories {start} to {}, each file once",
+        "hot files: {} of {} directories; {others}",
         options.hot_mix.words(),
-        options.hot_directories,
-        end - 1
+        options.hot_directories
     );
-    run.arrivals = format!(
-        "Poisson: {} hot requests/s, alone and beside {} cold requests/s",
-        options.hot_rate_per_s, options.cold_rate_per_s
-    );
+    run.arrivals = format!("Poisson: {} hot requests/s, alone and beside {arrivals}", options.hot_rate_per_s);
     let mut set = |name: &str, value: String| run.settings.insert(name.to_owned(), value);
     set("warm-up", "each hot file once".to_owned());
     set("connections at most", format!("{}, for hot and for cold requests each", options.connections_max));
@@ -311,26 +304,25 @@ fn describe(executor: &mut Executor, options: &Options, locked: &std::result::Re
             Err(why) => format!("no: {why}"),
         },
     );
-    set(
-        "names of the cold files",
-        if options.looks_up_names { "in memory" } else { "on the disk" }.to_owned(),
-    );
+    if let Beside::Cold { looks_up_names, .. } = options.beside {
+        let names = if looks_up_names { "in memory" } else { "on the disk" };
+        set("names of the cold files", names.to_owned());
+    }
     options.place.describe(&mut |name, value| drop(set(name, value)));
+}
+
+fn usage(text: String) -> Result<()> {
+    Err(Error::usage(text))
 }
 
 /// Refuses options that make no sense.
 fn check(options: &Options) -> Result<()> {
-    let Range { start, end } = options.cold_directories;
-    let usage = |text: String| Err(Error::usage(text));
-    if options.hot_directories == 0 || options.hot_directories > DIRECTORIES_MAX || end > DIRECTORIES_MAX {
+    if options.hot_directories == 0 || options.hot_directories > DIRECTORIES_MAX {
         return usage(format!("directories are numbered below {DIRECTORIES_MAX}, and one must be hot"));
     }
-    for (name, rate) in [("hot", options.hot_rate_per_s), ("cold", options.cold_rate_per_s)] {
-        if !(rate > 0.0 && rate <= RATE_MAX_PER_S) {
-            return usage(format!(
-                "the {name} rate is {rate}: it must be above 0 and at most {RATE_MAX_PER_S}"
-            ));
-        }
+    let rate = options.hot_rate_per_s;
+    if !(rate > 0.0 && rate <= RATE_MAX_PER_S) {
+        return usage(format!("the hot rate is {rate}: it must be above 0 and at most {RATE_MAX_PER_S}"));
     }
     let Bounds { p50_ratio_max, p99_ratio_max } = options.bounds;
     if !(p50_ratio_max >= 1.0 && p99_ratio_max >= 1.0) {
@@ -342,31 +334,15 @@ fn check(options: &Options) -> Result<()> {
         return usage(format!("{} rounds: 1 to {ROUNDS_MAX} are possible", options.rounds));
     }
     check_servers(&options.servers)?;
-    if options.looks_up_names && !options.has_files {
+    if options.beside.looks_up_names() && !options.has_files {
         return usage(
             "names can be looked up only where this machine has the files: give --files DIR".to_owned(),
         );
     }
-    if start < options.hot_directories || start >= end {
-        return usage(format!(
-            "cold directories {start}..{end}: they must begin at {} or above, after the hot ones, and not be empty",
-            options.hot_directories
-        ));
-    }
     // A server whose page cache is dropped before each turn can be asked for the same cold files again.
     let reused = options.servers.iter().filter(|peer| !is_fresh(peer, &options.place)).count();
     let phases = (reused as f64 * f64::from(options.rounds)).max(1.0);
-    // A Poisson count is below its mean plus six deviations in all but one of 10^9 runs.
-    let mean = options.cold_rate_per_s * options.phase_s * phases;
-    let (needed, files) =
-        (mean + 6.0 * mean.sqrt() + 10.0, f64::from(end - start) * f64::from(FILES_PER_DIRECTORY));
-    if needed > files {
-        return usage(format!(
-            "{needed:.0} cold files may be asked for, each once, but the cold directories have {files:.0}: \
-             take more directories, a lower rate, shorter phases or fewer rounds"
-        ));
-    }
-    Ok(())
+    options.beside.check(options.hot_directories, options.phase_s, phases)
 }
 
 #[cfg(test)]
@@ -374,17 +350,23 @@ mod tests {
     use super::*;
     use crate::testbed::Wishes;
 
+    fn cold(directories: Range<u32>, rate_per_s: f64) -> Beside {
+        Beside::Cold { directories, rate_per_s, looks_up_names: false }
+    }
+
+    fn waiting(path: &str, requests: u32) -> Beside {
+        Beside::Waiting { path: path.to_owned(), requests }
+    }
+
     fn options() -> Options {
         Options {
             servers: vec![Peer::elsewhere("server", "http://127.0.0.1:1", None)],
             place: Wishes::default().place(PathBuf::new()),
             has_files: false,
             hot_directories: 2,
-            cold_directories: 2..20,
-            looks_up_names: false,
+            beside: cold(2..20, 10.0),
             hot_mix: HotMix::Specweb99,
             hot_rate_per_s: 100.0,
-            cold_rate_per_s: 10.0,
             phase_s: 1.0,
             drain_s: 1.0,
             rounds: 5,
@@ -403,18 +385,25 @@ mod tests {
     #[test]
     fn refuses_options_that_make_no_sense() {
         assert!(check(&options()).is_ok());
+        assert!(check(&Options { beside: waiting("/dynamic/sleep?ms=1000", 500), ..options() }).is_ok());
         let bad = [
             Options { hot_directories: 0, ..options() },
-            Options { cold_directories: 1..20, ..options() },
-            Options { cold_directories: 5..5, ..options() },
-            Options { cold_directories: 5..DIRECTORIES_MAX + 1, ..options() },
+            Options { beside: cold(1..20, 10.0), ..options() },
+            Options { beside: cold(5..5, 10.0), ..options() },
+            Options { beside: cold(5..DIRECTORIES_MAX + 1, 10.0), ..options() },
             Options { hot_rate_per_s: 0.0, ..options() },
-            Options { cold_rate_per_s: f64::NAN, ..options() },
-            Options { cold_rate_per_s: 648.0, ..options() },
+            Options { beside: cold(2..20, f64::NAN), ..options() },
+            Options { beside: cold(2..20, 648.0), ..options() },
             Options { rounds: 0, ..options() },
             Options { rounds: 60, ..options() },
             Options { servers: Vec::new(), ..options() },
-            Options { looks_up_names: true, ..options() },
+            Options {
+                beside: Beside::Cold { directories: 2..20, rate_per_s: 10.0, looks_up_names: true },
+                ..options()
+            },
+            Options { beside: waiting("/dynamic/sleep", 0), ..options() },
+            Options { beside: waiting("/dynamic/sleep", 1_000_000), ..options() },
+            Options { beside: waiting("dynamic/sleep", 500), ..options() },
             Options { bounds: Bounds { p50_ratio_max: 0.9, p99_ratio_max: 1.5 }, ..options() },
         ];
         for case in bad {

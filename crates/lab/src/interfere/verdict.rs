@@ -1,12 +1,14 @@
-//! The verdict on one server: whether its hot requests waited for the disk, or why that cannot be told.
+//! The verdict on one server: whether its hot requests waited for the disk or the application, or why that cannot be
+//! told.
 //!
 //! [`super::run`] calls it with the rounds of a server. A verdict rests on ratios paired by round: the same hot requests
-//! with cold ones and alone, seconds apart, on the same server process. Pure.
+//! beside other ones and alone, seconds apart, on the same server process. Pure.
 
 use flash_kit::number::{figure, percent, time};
 use flash_load::measure::validity::{ACHIEVED_SHARE_MIN, BUSY_SHARE_MAX, FAILED_SHARE_MAX, LATE_LEAST_MS};
 use flash_load::measure::{Generator, Latency, Measures, per};
 
+use super::beside::Words;
 use crate::interval::{Interval, ROUNDS_MIN};
 
 /// Failures that only mean that a request waited too long. Their latency counts, so they spoil no verdict.
@@ -16,10 +18,10 @@ const LATE_SHARE_MAX: f64 = 0.1;
 /// The most reasons that are printed.
 const REASONS_MAX: usize = 2;
 
-/// The most that cold requests may cost hot ones.
+/// The most that other requests may cost hot ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
-    /// The p50 with cold requests over the p50 alone.
+    /// The p50 beside other requests over the p50 alone.
     pub p50_ratio_max: f64,
     /// The same for the p99.
     pub p99_ratio_max: f64,
@@ -28,14 +30,14 @@ pub struct Bounds {
 /// The phases of one round of one server.
 pub(super) struct Round<'a> {
     pub(super) alone: &'a Measures,
-    pub(super) with_cold: &'a Measures,
-    pub(super) cold: &'a Measures,
+    pub(super) beside: &'a Measures,
+    pub(super) others: &'a Measures,
 }
 
 /// The verdict on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Cold requests cost the hot ones no more than the bounds allow.
+    /// The others cost the hot requests no more than the bounds allow.
     Calm,
     /// They cost more.
     Waited,
@@ -43,7 +45,7 @@ pub(super) enum Verdict {
     CannotTell,
 }
 
-/// A ratio of one percentile: with cold requests over alone.
+/// A ratio of one percentile: beside other requests over alone.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Paired {
     /// "p50" or "p99".
@@ -52,7 +54,7 @@ pub(super) struct Paired {
     pub(super) ratio: f64,
     /// The 95 % interval of the mean of their logarithms.
     pub(super) interval: [f64; 2],
-    /// Alone and with cold requests, milliseconds, in the round that has the median ratio.
+    /// Alone and beside other requests, milliseconds, in the round that has the median ratio.
     pub(super) pair_ms: [f64; 2],
     max: f64,
 }
@@ -74,11 +76,11 @@ struct Point {
 }
 
 /// Judges the rounds of a server.
-pub(super) fn judge(rounds: &[Round<'_>], bounds: &Bounds) -> Judged {
+pub(super) fn judge(rounds: &[Round<'_>], bounds: &Bounds, words: Words) -> Judged {
     let mut spoiled: Vec<String> = Vec::new();
     let mut good = Vec::new();
     for (number, round) in (1..).zip(rounds) {
-        match fault(round) {
+        match fault(round, words) {
             Some(why) => spoiled.push(format!("round {number}: {why}")),
             None => good.push(round),
         }
@@ -121,14 +123,14 @@ pub(super) fn judge(rounds: &[Round<'_>], bounds: &Bounds) -> Judged {
         0 => String::new(),
         count => format!("; {count} of {} rounds left out ({})", rounds.len(), shown(&spoiled)),
     };
-    let (verdict, words) = said(&ratios, &untold);
-    Judged { verdict, words: words + &left_out, ratios }
+    let (verdict, said) = said(&ratios, &untold, words);
+    Judged { verdict, words: said + &left_out, ratios }
 }
 
 impl Point {
     /// How late the generator was at this percentile, if that blurs the percentile of a phase; milliseconds.
     fn late_ms(&self, round: &Round<'_>) -> Option<f64> {
-        [round.alone, round.with_cold].into_iter().find_map(|hot| {
+        [round.alone, round.beside].into_iter().find_map(|hot| {
             let late_ms = (self.late)(&hot.generator);
             let late_max_ms = ((self.of)(&hot.latency) * LATE_SHARE_MAX).max(LATE_LEAST_MS);
             (late_ms > late_max_ms).then_some(late_ms)
@@ -137,8 +139,8 @@ impl Point {
 
     /// Whether the hot requests of a round waited longer than the bound allows, however late the generator was.
     fn is_clear(&self, round: &Round<'_>) -> bool {
-        let Round { alone, with_cold, .. } = round;
-        let least_ms = (self.of)(&with_cold.latency) - (self.late)(&with_cold.generator);
+        let Round { alone, beside, .. } = round;
+        let least_ms = (self.of)(&beside.latency) - (self.late)(&beside.generator);
         least_ms > (self.of)(&alone.latency) * self.max
     }
 }
@@ -151,16 +153,19 @@ fn shown(reasons: &[String]) -> String {
 }
 
 /// The verdict of these ratios and of the percentiles that cannot be told, in words.
-fn said(ratios: &[Paired], untold: &[String]) -> (Verdict, String) {
-    let list = |chosen: Vec<&Paired>| chosen.into_iter().map(Paired::words).collect::<Vec<_>>().join(", ");
+fn said(ratios: &[Paired], untold: &[String], words: Words) -> (Verdict, String) {
+    let Words { cause, others, .. } = words;
+    let list = |chosen: Vec<&Paired>| {
+        chosen.into_iter().map(|ratio| ratio.words(others)).collect::<Vec<_>>().join(", ")
+    };
     let above: Vec<&Paired> = ratios.iter().filter(|ratio| ratio.interval[0] > ratio.max).collect();
     if !above.is_empty() {
-        return (Verdict::Waited, format!("hot requests waited for the disk: {}", list(above)));
+        return (Verdict::Waited, format!("hot requests waited for {cause}: {}", list(above)));
     }
     let (unclear, calm): (Vec<&Paired>, Vec<&Paired>) =
         ratios.iter().partition(|ratio| ratio.interval[1] > ratio.max);
     if unclear.is_empty() && untold.is_empty() {
-        return (Verdict::Calm, format!("hot requests did not wait for the disk: {}", list(calm)));
+        return (Verdict::Calm, format!("hot requests did not wait for {cause}: {}", list(calm)));
     }
     let mut reasons = untold.to_vec();
     if !unclear.is_empty() {
@@ -177,14 +182,14 @@ fn said(ratios: &[Paired], untold: &[String]) -> (Verdict, String) {
 
 impl Paired {
     /// "p99 1.4 ms alone, 2,259 ms with cold requests (1,600 times, 1,400 to 1,800; at most 1.50 allowed)".
-    fn words(&self) -> String {
-        let [alone_ms, with_cold_ms] = self.pair_ms;
+    fn words(&self, others: &str) -> String {
+        let [alone_ms, beside_ms] = self.pair_ms;
         let [low, high] = self.interval;
         format!(
-            "{} {} alone, {} with cold requests ({} times, 95 % interval {} to {}; at most {} allowed)",
+            "{} {} alone, {} with {others} requests ({} times, 95 % interval {} to {}; at most {} allowed)",
             self.name,
             time(alone_ms),
-            time(with_cold_ms),
+            time(beside_ms),
             figure(self.ratio),
             figure(low),
             figure(high),
@@ -194,8 +199,8 @@ impl Paired {
 }
 
 /// Why a round is no ground for a verdict, apart from a late generator; none for a good one.
-fn fault(round: &Round<'_>) -> Option<String> {
-    let Round { alone, with_cold, cold } = round;
+fn fault(round: &Round<'_>, words: Words) -> Option<String> {
+    let Round { alone, beside, others } = round;
     let achieved = per(alone.answered_per_s, alone.asked_per_s.unwrap_or(0.0));
     // Arrivals are random: answers are compared with actual arrivals, not with the plan.
     let arrived_per_s = per(alone.counts.asked as f64, alone.duration_s);
@@ -206,24 +211,29 @@ fn fault(round: &Round<'_>) -> Option<String> {
             percent(kept_up)
         ));
     }
-    if let Some(why) = [alone, with_cold].into_iter().find_map(|hot| failures(hot).or_else(|| busy(hot))) {
+    if let Some(why) = [alone, beside].into_iter().find_map(|hot| failures(hot, "hot").or_else(|| busy(hot)))
+    {
         return Some(why);
     }
-    if cold.counts.answered == 0 {
-        return Some("no cold request was answered".to_owned());
+    if others.counts.answered == 0 {
+        return Some(format!("no {} request was answered", words.others));
     }
-    [alone, with_cold]
+    if let Some(why) = failures(others, words.others).filter(|_| words.must_succeed) {
+        return Some(why);
+    }
+    [alone, beside]
         .into_iter()
         .find_map(|hot| hot.ended_early.as_ref())
         .map(|early| format!("ended early: {early}"))
 }
 
-fn failures(hot: &Measures) -> Option<String> {
-    let counted = hot.counts.failed.iter().filter(|(kind, _)| !WAITED.contains(&kind.as_str()));
+fn failures(phase: &Measures, name: &str) -> Option<String> {
+    let counted = phase.counts.failed.iter().filter(|(kind, _)| !WAITED.contains(&kind.as_str()));
     let kinds: Vec<(&String, &u64)> = counted.collect();
-    let share = per(kinds.iter().map(|(_, count)| **count).sum::<u64>() as f64, hot.counts.asked as f64);
+    let share = per(kinds.iter().map(|(_, count)| **count).sum::<u64>() as f64, phase.counts.asked as f64);
     let list = || kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect::<Vec<_>>().join(", ");
-    (share > FAILED_SHARE_MAX).then(|| format!("{} of the hot requests failed: {}", percent(share), list()))
+    (share > FAILED_SHARE_MAX)
+        .then(|| format!("{} of the {name} requests failed: {}", percent(share), list()))
 }
 
 /// A generator without a reserve for the next burst.
@@ -236,7 +246,7 @@ fn busy(hot: &Measures) -> Option<String> {
 fn paired(point: &Point, rounds: &[&Round<'_>]) -> Paired {
     let &Point { name, of, max, .. } = point;
     let mut pairs: Vec<[f64; 2]> =
-        rounds.iter().map(|round| [of(&round.alone.latency), of(&round.with_cold.latency)]).collect();
+        rounds.iter().map(|round| [of(&round.alone.latency), of(&round.beside.latency)]).collect();
     let ratio = |pair: &[f64; 2]| per(pair[1], pair[0]);
     pairs.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
     let pair_ms = pairs[(pairs.len() - 1) / 2];
@@ -251,6 +261,7 @@ mod tests {
     use flash_load::measure::{PhaseFacts, measures};
     use flash_load::record::{Outcome, Record};
 
+    use super::super::Beside;
     use super::*;
 
     const BOUNDS: Bounds = Bounds { p50_ratio_max: 1.1, p99_ratio_max: 1.5 };
@@ -278,12 +289,18 @@ mod tests {
 
     /// The verdict on rounds with these latencies, alone and with cold requests.
     fn judged(rounds: &[(u64, u64)], spoil: fn(&mut [Measures; 3])) -> Judged {
+        let cold = Beside::Cold { directories: 2..3, rate_per_s: 1.0, looks_up_names: false };
+        judged_beside(&cold, rounds, spoil)
+    }
+
+    /// The same beside these requests.
+    fn judged_beside(other: &Beside, rounds: &[(u64, u64)], spoil: fn(&mut [Measures; 3])) -> Judged {
         let mut phases: Vec<[Measures; 3]> =
-            rounds.iter().map(|(alone, with_cold)| [phase(*alone), phase(*with_cold), phase(9)]).collect();
+            rounds.iter().map(|(alone, beside)| [phase(*alone), phase(*beside), phase(9)]).collect();
         phases.iter_mut().take(1).for_each(spoil);
         let rounds: Vec<Round<'_>> =
-            phases.iter().map(|[alone, with_cold, cold]| Round { alone, with_cold, cold }).collect();
-        judge(&rounds, &BOUNDS)
+            phases.iter().map(|[alone, beside, others]| Round { alone, beside, others }).collect();
+        judge(&rounds, &BOUNDS, other.words())
     }
 
     #[test]
@@ -334,6 +351,22 @@ mod tests {
             assert_eq!(found.verdict, Verdict::Calm, "{word}");
             assert!(found.words.contains("1 of 6 rounds left out (round 1:"), "{}", found.words);
         }
+    }
+
+    #[test]
+    fn all_requests_for_an_application_have_to_wait() {
+        let waiting = Beside::Waiting { path: "/dynamic/sleep".to_owned(), requests: 500 };
+        let judged = |spoil| judged_beside(&waiting, &[(1000, 1000); 5], spoil);
+        let found = judged(|_| ());
+        assert_eq!(found.verdict, Verdict::Calm);
+        assert!(found.words.starts_with("hot requests did not wait for the application"), "{}", found.words);
+        assert!(found.words.contains("1.00 ms with waiting requests"), "{}", found.words);
+        let found = judged(|phases| _ = phases[2].counts.failed.insert("status 503".to_owned(), 1));
+        assert_eq!(found.verdict, Verdict::CannotTell);
+        assert!(found.words.contains("of the waiting requests failed: 1 status 503"), "{}", found.words);
+        // A request that still waits at the end of the run has waited.
+        let found = judged(|phases| _ = phases[2].counts.failed.insert("unanswered".to_owned(), 50));
+        assert_eq!(found.verdict, Verdict::Calm);
     }
 
     #[test]

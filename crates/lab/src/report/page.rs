@@ -24,6 +24,7 @@ pub(super) fn parts(view: &View) -> Vec<Part> {
         shapes::timeline(view),
         rest::score(view),
         rest::ratios(view),
+        rest::kinds(view),
         rest::split(view),
         rest::failures(view),
         rest::server(view),

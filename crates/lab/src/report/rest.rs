@@ -12,7 +12,7 @@ use flash_kit::number;
 use flash_kit::part::{Cell, Part, Table, columns};
 use flash_kit::scale::{Scale, Unit};
 use flash_kit::style::Style;
-use flash_load::measure::{Latency, Measures};
+use flash_load::measure::{Kind, Latency, Measures};
 
 /// The SPECweb99-style score.
 pub(super) fn score(view: &View) -> Part {
@@ -160,6 +160,48 @@ fn ratios_table(ratios: &[&Ratio]) -> Table {
     let mut table = Table { title: "Ratios".to_owned(), columns, rows: ratios.iter().map(row).collect() };
     drop_empty_columns(&mut table);
     table
+}
+
+/// Static and dynamic requests.
+pub(super) fn kinds(view: &View) -> Part {
+    let row = |kind: &Kind| {
+        let latency = kind.latency.as_ref();
+        let time = |of: fn(&Latency) -> f64| Cell::maybe(latency, |latency| Cell::figure(of(latency)));
+        vec![
+            Cell::text(&kind.name),
+            Cell::count(kind.asked),
+            Cell::count(kind.answered),
+            time(|latency| latency.mean_ms),
+            time(|latency| latency.p50_ms),
+            time(|latency| latency.p90_ms),
+            time(|latency| latency.p99_ms),
+            time(|latency| latency.max_ms),
+        ]
+    };
+    let names = [
+        "subject",
+        "level",
+        "requests",
+        "asked, requests",
+        "answered, requests",
+        "mean, ms",
+        "p50, ms",
+        "p90, ms",
+        "p99, ms",
+        "max, ms",
+    ];
+    let rows = each_level(view, |measures| measures.kinds.iter().map(row).collect());
+    Part {
+        id: "kinds",
+        title: "Static and dynamic requests".to_owned(),
+        lead: "Dynamic requests are answered by an application, through the server.".to_owned(),
+        charts: Vec::new(),
+        tables: vec![Table {
+            title: "Latency of static and dynamic requests".to_owned(),
+            columns: columns(&names),
+            rows,
+        }],
+    }
 }
 
 /// Connect, first byte, transfer.

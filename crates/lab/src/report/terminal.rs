@@ -9,7 +9,7 @@ use super::summary;
 use super::view::{Shown, View, has_latency};
 use crate::results::{CPU_PER_ANSWER, Ratio, Run};
 use flash_kit::number::{self, NONE, figure};
-use flash_load::measure::{Latency, Measures};
+use flash_load::measure::{Kind, Latency, Measures};
 
 /// No more lines of one kind below the table; the report has all.
 const LINES_MAX: usize = 20;
@@ -40,9 +40,9 @@ pub(super) fn table(run: &Run) -> String {
     let warnings =
         summary::warnings(&view).into_iter().map(|warning| format!("warning: {warning}")).collect();
     let notes = run.notes.iter().map(|note| format!("note: {note}")).collect();
-    let of_overload = overload(&view);
+    let (kinds, of_overload) = (kinds(&view), overload(&view));
     for lines in
-        [capacities(&view), faults(&view), of_overload, ratios(run), warnings, generator(&view), notes]
+        [capacities(&view), faults(&view), kinds, of_overload, ratios(run), warnings, generator(&view), notes]
     {
         let more = lines.len().saturating_sub(LINES_MAX);
         for line in lines.into_iter().take(LINES_MAX) {
@@ -113,6 +113,27 @@ fn faults(view: &View) -> Vec<String> {
         }
     }
     lines
+}
+
+/// The latencies of static and of dynamic requests, where there are both.
+fn kinds(view: &View) -> Vec<String> {
+    let words = |kind: &Kind| {
+        let times = match kind.latency {
+            Some(latency) => {
+                format!(", p50 {}, p99 {}", number::time(latency.p50_ms), number::time(latency.p99_ms))
+            }
+            None => String::new(),
+        };
+        let counts = (number::count(kind.answered), number::count(kind.asked));
+        format!("{} {} of {} answered{times}", kind.name, counts.0, counts.1)
+    };
+    let with_kinds = each(view).filter(|(_, measures)| !measures.kinds.is_empty());
+    with_kinds
+        .map(|(shown, measures)| {
+            let kinds: Vec<String> = measures.kinds.iter().map(words).collect();
+            format!("{} {}: {}", shown.label, view.at_name(measures), kinds.join("; "))
+        })
+        .collect()
 }
 
 /// Response times and connections of levels whose figures of overload are there.

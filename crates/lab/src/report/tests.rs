@@ -45,6 +45,7 @@ fn measures(name: &str, p50_ms: f64) -> Measures {
             CdfPoint { latency_ms: p50_ms * 40.0, share: 1.0 },
         ],
         series: vec![half.clone(), SizeSeries { bytes_min: 2048, bytes_max: 921_600, ..half }],
+        kinds: Vec::new(),
         deciles: vec![Decile { latency_max_ms: p50_ms, shares: vec![0.75, 0.25] }; 10],
         timeline: Timeline { step_s: 1.0, points: vec![point; 3] },
         generator: Generator {

@@ -3,6 +3,7 @@
 //! `compare` starts [`Peer`]s one after the other, `profile` and `load` watch the process of a server
 //! that the user started. It ends only processes that it started. It measures no answer.
 
+mod application;
 mod command;
 mod groups;
 mod hot;
@@ -21,6 +22,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use flash_waiting::program;
 
+pub use application::Application;
 pub use command::{InTestbed, run as run_in_testbed};
 pub(crate) use hot::Locked;
 pub use machine::machine;
@@ -53,7 +55,7 @@ impl Wishes {
     /// The place for a server that serves `root`.
     pub fn place(&self, root: PathBuf) -> Place {
         let Self { core, memory_bytes, reads_per_s, cpu_percent, .. } = *self;
-        Place { root, core, memory_bytes, reads_per_s, cpu_percent }
+        Place { root, core, memory_bytes, reads_per_s, cpu_percent, application: None }
     }
 }
 
@@ -70,13 +72,17 @@ pub struct Place {
     pub reads_per_s: Option<u32>,
     /// The share of one core that it may use, percent, from 1.
     pub cpu_percent: Option<u32>,
+    /// The application behind it, if there is one.
+    pub application: Option<Application>,
 }
 
 impl Place {
     /// Whether this machine allows it, without starting anything: for an error before hours of work.
     ///
-    /// Errors: usage, for a root that is not there; run, when memory, disk or CPU can't be bounded.
+    /// Errors: usage, for a root that is not there; run, when memory, disk or CPU can't be bounded, or the application
+    /// is not built.
     pub fn check(&self) -> Result<()> {
+        self.application.as_ref().map_or(Ok(()), Application::check)?;
         let root = self.checked_root()?;
         self.groups(Path::new(&root))?.remove()
     }
@@ -95,6 +101,9 @@ impl Place {
         }
         if let Some(percent) = cpu_percent {
             name("server's CPU", format!("{percent} % of a core"));
+        }
+        if let Some(application) = &self.application {
+            name("application", application.words());
         }
     }
 

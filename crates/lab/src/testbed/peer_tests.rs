@@ -26,11 +26,12 @@ fn every_ready_made_server_is_right_and_has_its_name() {
         // Each knows its folder, its port and that it is for this machine alone, in its command or in a file of its own.
         let commands = || recipe.command.iter().chain(&recipe.backend);
         let texts: String = commands().chain(recipe.files.values()).cloned().collect();
-        for wanted in ["{root}", "{port}", "{address}"] {
+        for wanted in ["{root}", "{port}", "{address}", "{application", "{dynamic}"] {
             assert!(texts.contains(wanted), "{name} lacks {wanted}");
         }
         for file in recipe.files.keys() {
-            assert!(recipe.command.contains(&format!("{{folder}}/{file}")), "{name}");
+            let place = format!("{{folder}}/{file}");
+            assert!(recipe.command.iter().any(|word| word.ends_with(&place)), "{name}");
         }
         // Every word in braces has a meaning, except the braces of the servers' own configuration.
         for text in commands().chain(recipe.files.values()).chain(recipe.set.values()) {

@@ -67,9 +67,9 @@ impl Drop for Folder {
     }
 }
 
-/// The values of placeholders.
+/// The values of placeholders; the server passes dynamic requests to an application at `application`, if there is one.
 ///
-/// Errors: usage, for `{core}` where the place has none; run, for a file that is not found, and for a program that does not
+/// Errors: usage, for `{core}` where the place has none, and for an application that the server does not use; run, for a file that is not found, and for a program that does not
 /// know where it is itself.
 pub(super) fn values(
     name: &str,
@@ -77,7 +77,7 @@ pub(super) fn values(
     place: &Place,
     root: &str,
     folder: &Path,
-    address: SocketAddrV4,
+    (address, application): (SocketAddrV4, Option<SocketAddrV4>),
 ) -> Result<BTreeMap<String, String>> {
     let mut values = BTreeMap::new();
     let mut put = |name: &str, value: String| values.insert(name.to_owned(), value);
@@ -92,6 +92,16 @@ pub(super) fn values(
     }
     let commands = || recipe.command.iter().chain(&recipe.backend).chain(&recipe.version);
     let texts = || commands().chain(recipe.files.values()).chain(recipe.set.values());
+    if let (Some(address), Some(behind)) = (application, &place.application) {
+        if !texts().any(|text| text.contains("{application")) {
+            return Err(Error::usage(format!(
+                "{name} passes no requests to an application: use {{application}} in its command or files (docs/peers.md)"
+            )));
+        }
+        put("application", address.to_string());
+        put("application_port", address.port().to_string());
+        put("dynamic", behind.prefix.clone());
+    }
     match place.core {
         Some(core) => {
             put("core", core.to_string());
@@ -142,16 +152,20 @@ pub(super) fn listens(path: &Path) -> bool {
 ///
 /// Errors: run, when it is in none, with the command that builds it.
 pub(super) fn found(name: &str, find: &Find) -> Result<PathBuf> {
-    let program = std::env::current_exe().unwrap_or_default();
-    let folders = || program.ancestors().skip(1);
-    let places = |path: &String| folders().map(|folder| folder.join(path)).collect::<Vec<_>>();
-    find.paths.iter().flat_map(places).find(|path| path.is_file()).ok_or_else(|| {
+    find.paths.iter().find_map(|path| near_this_program(path)).ok_or_else(|| {
         Error::run(format!(
             "cannot start {name}: there is no {}; build it with `{}`, or name it in a peers.toml by `set`",
             find.paths.join(" and no "),
             find.build
         ))
     })
+}
+
+/// A file below the folder of this program or one above it, or with an absolute path; none where there is none.
+pub(super) fn near_this_program(path: &str) -> Option<PathBuf> {
+    let program = std::env::current_exe().unwrap_or_default();
+    let mut places = program.ancestors().skip(1).map(|folder| folder.join(path));
+    places.find(|path| path.is_file())
 }
 
 /// A command in a clean environment.

@@ -1,6 +1,6 @@
 //! A server that runs: started in its place, asked until it answers, watched, and ended with all that
 //! it started. Its backend, if it has one, runs beside it: started before it, in the same groups, counted with it, and
-//! ended with it.
+//! ended with it. So does its application, whose CPU time and memory are not counted.
 //!
 //! `compare` and the like call it. It ends only what it started, by process id, and removes the groups
 //! and the folder that it made, also when the caller fails or unwinds. When the lab itself is killed,
@@ -22,8 +22,9 @@ use flash_waiting::program::{self, Signal};
 use super::groups::Groups;
 use super::peer::{Kind, LOG, Peer, Recipe, Wait};
 use super::prepare::{self, Folder, LAST_BYTES, LOOK};
+use super::template::{self, Given};
 use super::watch::{UsageReading, Watch};
-use super::{Place, free_port, template};
+use super::{Place, free_port};
 use crate::link::Side;
 use flash_kit::number;
 use flash_kit::processes::{self as tree, Process, Stat};
@@ -54,8 +55,10 @@ pub struct Running {
 /// The processes, groups and folder made for a server. Fields are dropped in this order.
 #[derive(Debug)]
 struct Started {
-    /// The backend, if it has one, then the server.
+    /// The application and the backend, if it has them, then the server.
     programs: Vec<Program>,
+    /// How many of them, from the first, are not counted: the application.
+    uncounted: usize,
     groups: Groups,
     folder: Folder,
     is_over: bool,
@@ -88,7 +91,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Starts it at `place`, on a port of 127.0.0.1, after its backend, and waits until it answers. The disk is not held
+    /// Starts it at `place`, on a port of 127.0.0.1, after its application and its backend, and waits until it answers. The disk is not held
     /// back yet. One that runs already is only waited for: it is in no testbed.
     ///
     /// Errors: usage, for a root that is not there; run, for a missing program, a testbed that this
@@ -108,7 +111,7 @@ impl Peer {
                 };
                 // Whether a remote one may be loaded is for the caller to judge: this only asks.
                 let address = Target::parse(url, true)?.address;
-                running.wait_until_it_answers(address, wait)?;
+                running.wait_until_it_answers(&self.name, address, wait)?;
                 Ok(running)
             }
         }
@@ -130,17 +133,23 @@ impl Peer {
     fn start_recipe(&self, recipe: &Recipe, place: &Place, side: Option<&Side>) -> Result<Running> {
         let name = &self.name;
         let address = SocketAddrV4::new(side.map_or(Ipv4Addr::LOCALHOST, Side::address), free_port()?);
-        let is_root = flash_waiting::sandbox::privileges::is_root();
         let root = place.checked_root()?;
+        let application =
+            place.application.as_ref().map(|behind| Ok((behind, behind.command(&root)?))).transpose()?;
+        let given = Given {
+            is_root: flash_waiting::sandbox::privileges::is_root(),
+            has_application: application.is_some(),
+        };
         let folder = Folder::make()?;
-        let values = prepare::values(name, recipe, place, &root, &folder.0, address)?;
+        let addresses = (address, application.as_ref().map(|(_, (_, address))| *address));
+        let values = prepare::values(name, recipe, place, &root, &folder.0, addresses)?;
         for (file, text) in &recipe.files {
             let path = folder.0.join(file);
-            let text = template::fill(&template::lines_for_user(text, is_root), &values);
+            let text = template::fill(&template::lines_if_given(text, given), &values);
             fs::write(&path, text).map_err(|why| Error::file("write", &path, &why))?;
         }
         let words = |command: &'_ [String]| -> Vec<String> {
-            command.iter().filter_map(|word| template::for_user(word, is_root)).map(str::to_owned).collect()
+            command.iter().filter_map(|word| template::if_given(word, given)).map(str::to_owned).collect()
         };
         let [command, backend] = [&recipe.command, &recipe.backend].map(|command| words(command));
         let version = prepare::version(name, recipe, &values, &folder.0);
@@ -151,22 +160,32 @@ impl Peer {
             version,
             command: Some(prepare::shown(&[&backend, &command], &recipe.set)),
             pid: None,
-            started: Some(Started { programs: Vec::new(), groups, folder, is_over: false }),
+            started: Some(Started { programs: Vec::new(), uncounted: 0, groups, folder, is_over: false }),
         };
-        let start = |running: &mut Running, what: String, words: &[String]| {
+        let start = |running: &mut Running, what: String, words: &[String], core: Option<usize>| {
             let Some(started) = &mut running.started else { return Ok(()) };
             let command = prepare::command(name, recipe, words, &values, &started.folder.0)?;
-            started.start(what, command, &Start { place, side, stop: recipe.stop.unwrap_or(Signal::TERM) })
+            let stop = recipe.stop.unwrap_or(Signal::TERM);
+            started.start(what, command, &Start { core, side, stop })
         };
+        let answers = |running: &Running, what: &str, address: SocketAddrV4, wait: &Wait| {
+            // From its own side: the question does not pass the link.
+            let wait = || running.wait_until_it_answers(what, address.into(), wait);
+            side.map_or_else(wait, |side| side.run(wait)?)
+        };
+        if let Some((behind, (words, address))) = &application {
+            let what = format!("the application behind {name}");
+            start(&mut running, what.clone(), words, behind.core)?;
+            answers(&running, &what, *address, &behind.wait())?;
+            running.started.iter_mut().for_each(|started| started.uncounted = started.programs.len());
+        }
         if !backend.is_empty() {
-            start(&mut running, format!("the backend of {name}"), &backend)?;
+            start(&mut running, format!("the backend of {name}"), &backend, place.core)?;
             running.wait_until_its_backend_listens(recipe.wait.patience)?;
         }
-        start(&mut running, name.clone(), &command)?;
+        start(&mut running, name.clone(), &command, place.core)?;
         running.pid = running.pids().last().copied();
-        // From its own side: the question does not pass the link.
-        let wait = || running.wait_until_it_answers(address.into(), &recipe.wait);
-        side.map_or_else(wait, |side| side.run(wait)?)?;
+        answers(&running, name, address, &recipe.wait)?;
         Ok(running)
     }
 }
@@ -201,7 +220,10 @@ impl Running {
     /// Its process id and that of its backend, if it has one, as far as known: of all that CPU time and memory count for.
     pub fn pids(&self) -> Vec<u32> {
         match &self.started {
-            Some(started) => started.programs.iter().map(|program| program.process.pid).collect(),
+            Some(started) => {
+                let counted = started.programs.iter().skip(started.uncounted);
+                counted.map(|program| program.process.pid).collect()
+            }
             None => self.pid.into_iter().collect(),
         }
     }
@@ -226,7 +248,7 @@ impl Running {
         self.started.as_ref().map_or(Ok(()), |started| started.groups.throttle(on))
     }
 
-    /// Why it or its backend does not run any more, with the end of its log; none while they run, or when its process
+    /// Why it, its backend or its application does not run any more, with the end of its log; none while they run, or when its process
     /// is not known.
     pub fn ended(&self) -> Option<String> {
         let what = match (&self.started, self.pid) {
@@ -242,7 +264,7 @@ impl Running {
         self.started.as_ref().map_or(0, |started| started.groups.killed_for_memory())
     }
 
-    /// Ends it and its backend with all that they started, and removes what was made for it. One that ran already goes
+    /// Ends it, its backend and its application with all that they started, and removes what was made for it. One that ran already goes
     /// on.
     ///
     /// Errors: run, when something can't be ended or removed.
@@ -268,9 +290,9 @@ impl Running {
     }
 
     /// Asks until there is an answer. On an error the caller ends what was started, by dropping it.
-    fn wait_until_it_answers(&self, address: SocketAddr, wait: &Wait) -> Result<()> {
+    fn wait_until_it_answers(&self, what: &str, address: SocketAddr, wait: &Wait) -> Result<()> {
         let words = Words {
-            failed: format!("{} does not answer at {address}", self.name),
+            failed: format!("{what} does not answer at {address}"),
             task: "it answered (it must stay in the foreground and take its port)".to_owned(),
         };
         self.wait_until(wait.patience, &words, || answers(address, wait.path.as_deref()))
@@ -313,7 +335,7 @@ impl Running {
 
 /// How a program of a server is started and ended.
 struct Start<'a> {
-    place: &'a Place,
+    core: Option<usize>,
     side: Option<&'a Side>,
     stop: Signal,
 }
@@ -329,7 +351,7 @@ struct Words {
 impl Started {
     /// Starts one of its programs, which writes into its log.
     fn start(&mut self, what: String, mut command: Command, start: &Start<'_>) -> Result<()> {
-        let Start { place, side, stop } = *start;
+        let Start { core, side, stop } = *start;
         let path = self.folder.0.join(LOG);
         let log = OpenOptions::new().create(true).append(true).open(&path);
         let both = log.and_then(|log| Ok((log.try_clone()?, log)));
@@ -337,14 +359,14 @@ impl Started {
         command.stdout(out).stderr(err);
         let program = command.get_program().display().to_string();
         let apart = program::Place {
-            core: place.core,
+            core,
             groups: self.groups.entrances()?.into_iter().map(Into::into).collect(),
             descriptors: DESCRIPTORS,
             network: side.map(Side::entrance).transpose()?,
             parent_death: stop,
         };
         let (mut child, keeper) = prepare::start_kept(command, apart).map_err(|why| {
-            let core = place.core.map(|core| format!(" on core {core}")).unwrap_or_default();
+            let core = core.map(|core| format!(" on core {core}")).unwrap_or_default();
             Error::run(format!("cannot start {what}{core}: {program}: {why}"))
         })?;
         let pid = child.id();

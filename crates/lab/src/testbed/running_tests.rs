@@ -250,7 +250,8 @@ fn a_file_is_found_where_it_is_or_the_command_that_builds_it_is_named() {
     };
     let place = Wishes::default().place(root.path().to_owned());
     let values =
-        prepare::values("x", recipe, &place, "/", root.path(), "127.0.0.1:80".parse().unwrap()).unwrap();
+        prepare::values("x", recipe, &place, "/", root.path(), ("127.0.0.1:80".parse().unwrap(), None))
+            .unwrap();
     assert_eq!((&*values["load"], &*values["module"]), ("load /own.so", "/own.so"));
     let Kind::Started(recipe) = &of("first.so").kind else { panic!() };
     assert_eq!(prepare::found("x", &recipe.find["module"]).unwrap(), root.path().join("second.so"));
@@ -324,6 +325,7 @@ fn a_server_is_in_its_groups_and_they_go_with_it() {
         memory_bytes: Some(64 << 20),
         reads_per_s: Some(150),
         cpu_percent: None,
+        application: None,
     };
     place.check().unwrap();
     let running = peer(PYTHON).start(&place).unwrap();

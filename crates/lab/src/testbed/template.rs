@@ -1,16 +1,37 @@
 //! Texts with placeholders such as `{port}`: commands, and the files of servers. Pure.
 //!
 //! Braces around anything else stay as they are, since configurations are full of them. An argument
-//! or a line that begins with `{as root}` is only there when the lab runs as root.
+//! or a line that begins with `{as root}` is only there when the lab runs as root, one that begins with
+//! `{with application}` only when dynamic requests are passed to an application.
 
 use std::collections::BTreeMap;
 
 /// The placeholders that every server has.
-pub(super) const BUILT_IN: [&str; 8] =
-    ["root", "address", "port", "folder", "log", "socket", "flash", "core"];
+pub(super) const BUILT_IN: [&str; 11] = [
+    "root",
+    "address",
+    "port",
+    "folder",
+    "log",
+    "socket",
+    "flash",
+    "core",
+    "application",
+    "application_port",
+    "dynamic",
+];
 
 /// The prefix of an argument or line that is only for root.
 const AS_ROOT: &str = "{as root}";
+/// The prefix of one that is only for servers with an application.
+const WITH_APPLICATION: &str = "{with application}";
+
+/// The circumstances that arguments and lines can depend on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Given {
+    pub(super) is_root: bool,
+    pub(super) has_application: bool,
+}
 
 /// Whether this could stand in braces.
 pub(super) fn is_name(text: &str) -> bool {
@@ -54,17 +75,19 @@ fn fill_with(text: &str, mut value: impl FnMut(&str) -> Option<String>) -> Strin
     filled + rest
 }
 
-/// The text without its `{as root}`; none when that is not for this user.
-pub(super) fn for_user(text: &str, is_root: bool) -> Option<&str> {
-    match text.trim_start().strip_prefix(AS_ROOT) {
-        Some(rest) => is_root.then_some(rest),
+/// The text without its `{as root}` or `{with application}`; none when that is not given.
+pub(super) fn if_given(text: &str, given: Given) -> Option<&str> {
+    let conditions = [(AS_ROOT, given.is_root), (WITH_APPLICATION, given.has_application)];
+    let condition = |(prefix, holds)| Some((text.trim_start().strip_prefix(prefix)?, holds));
+    match conditions.into_iter().find_map(condition) {
+        Some((rest, holds)) => holds.then_some(rest),
         None => Some(text),
     }
 }
 
-/// The lines of a text that are for this user.
-pub(super) fn lines_for_user(text: &str, is_root: bool) -> String {
-    text.split_inclusive('\n').filter_map(|line| for_user(line, is_root)).collect()
+/// The lines of a text whose condition is given.
+pub(super) fn lines_if_given(text: &str, given: Given) -> String {
+    text.split_inclusive('\n').filter_map(|line| if_given(line, given)).collect()
 }
 
 #[cfg(test)]
@@ -100,10 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_root_is_for_root() {
-        assert_eq!(lines_for_user("a\n  {as root}b\nc", true), "a\nb\nc");
-        assert_eq!(lines_for_user("a\n  {as root}b\nc", false), "a\nc");
-        assert_eq!(for_user("{as root}--user", false), None);
-        assert_eq!(for_user("{port}", false), Some("{port}"));
+    fn lines_with_a_condition_need_it() {
+        let given = |is_root, has_application| Given { is_root, has_application };
+        let text = "a\n  {as root}b\n{with application}  c\nd";
+        assert_eq!(lines_if_given(text, given(true, true)), "a\nb\n  c\nd");
+        assert_eq!(lines_if_given(text, given(true, false)), "a\nb\nd");
+        assert_eq!(lines_if_given(text, given(false, true)), "a\n  c\nd");
+        assert_eq!(if_given("{as root}--user", given(false, true)), None);
+        assert_eq!(if_given("{port}", given(false, false)), Some("{port}"));
     }
 }

@@ -42,6 +42,9 @@ pub struct Measures {
     pub cdf: Vec<CdfPoint>,
     /// The size series, smallest first.
     pub series: Vec<SizeSeries>,
+    /// The static requests and the dynamic ones, if some were dynamic.
+    #[serde(default)]
+    pub kinds: Vec<Kind>,
     /// The ten tenths of the answers by latency, fastest first.
     pub deciles: Vec<Decile>,
     /// The course of time.
@@ -129,6 +132,19 @@ pub struct SizeSeries {
     pub bytes_max: u64,
     /// Its share of the answers.
     pub share: f64,
+}
+
+/// The static or the dynamic requests of a workload that has both.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Kind {
+    /// "static" or "dynamic".
+    pub name: String,
+    /// Requests started.
+    pub asked: u64,
+    /// Proper answers.
+    pub answered: u64,
+    /// From the intended start to the last byte; none where no latency counts.
+    pub latency: Option<Latency>,
 }
 
 /// A tenth of the answers by latency.

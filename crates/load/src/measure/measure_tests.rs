@@ -43,6 +43,7 @@ fn facts() -> PhaseFacts {
         retried: 1,
         ended_early: None,
         series: SeriesBounds::Quartiles,
+        first_dynamic: None,
         server: Some(ServerUse { cpu_ns: 6 * MS_NS, memory_max_bytes: 4096 }),
         in_memory_share: None,
         open: Vec::new(),
@@ -172,4 +173,22 @@ fn a_stall_of_two_seconds_is_in_every_percentile_that_it_touched() {
     assert_eq!((latency.p50_ms, latency.p90_ms, latency.p95_ms), (1.0, 1001.0, 1501.0));
     assert_eq!((latency.p99_ms, latency.p999_ms, latency.max_ms), (1901.0, 1991.0, 2001.0));
     assert_eq!(latency.mean_ms, (800.0 + 200.0 * 1006.0) / 1000.0);
+}
+
+#[test]
+fn dynamic_requests_are_told_from_static_ones() {
+    let dynamic = |record: Record| Record { path_id: 7, ..record };
+    let records = [
+        answered(0, 4 * MS_NS, 1000),
+        dynamic(answered(0, 8 * MS_NS, 1000)),
+        dynamic(answered(0, 8 * MS_NS, 1000)),
+        dynamic(failed(0, MS_NS, Outcome::Status, 502)),
+    ];
+    assert!(measures(&records, &facts()).kinds.is_empty());
+    let found = measures(&records, &PhaseFacts { first_dynamic: Some(7), ..facts() }).kinds;
+    let kinds: Vec<_> = found.iter().map(|kind| (kind.name.as_str(), kind.asked, kind.answered)).collect();
+    assert_eq!(kinds, [("static", 1, 1), ("dynamic", 3, 2)]);
+    assert_eq!(found.iter().map(|kind| kind.latency.unwrap().p50_ms).collect::<Vec<_>>(), [4.0, 8.0]);
+    let none = measures(&records[..1], &PhaseFacts { first_dynamic: Some(7), ..facts() }).kinds;
+    assert_eq!((none[1].asked, none[1].latency), (0, None));
 }

@@ -21,7 +21,7 @@ use crate::record::{OpenConnections, Outcome, QUEUED, REUSED, Record};
 use crate::workload::Catalogue;
 
 pub use figures::{
-    CdfPoint, Counts, Decile, Generator, Incomplete, Latency, Measures, OpenPoint, Overload, SizeBand,
+    CdfPoint, Counts, Decile, Generator, Incomplete, Kind, Latency, Measures, OpenPoint, Overload, SizeBand,
     SizeSeries, TimePoint, Timeline, TimelinePoint, Usage,
 };
 pub use inversion::inversion;
@@ -60,6 +60,8 @@ pub struct PhaseFacts {
     pub ended_early: Option<String>,
     /// How answers are sorted into series by size.
     pub series: SeriesBounds,
+    /// The number of the first dynamic request, in a workload that has some ([`Catalogue::first_dynamic`]).
+    pub first_dynamic: Option<u32>,
     /// The server's use of CPU and memory, when its process is known.
     pub server: Option<ServerUse>,
     /// The share of the hot files' bytes that was in memory at the end, where that was looked at.
@@ -122,6 +124,7 @@ pub fn pooled(rounds: &[Round<'_>]) -> Measures {
         inversion: answers.inversion(),
         cdf,
         series,
+        kinds: kinds(rounds, first.first_dynamic, &mut times),
         deciles,
         timeline: timeline::timeline(rounds),
         overload: first.overload.as_deref().map(|catalogue| overload::overload(rounds, catalogue)),
@@ -155,6 +158,21 @@ impl Times {
     fn summary(&mut self, times_ns: impl Iterator<Item = u64>) -> Option<Latency> {
         times::summary(self.sorted(times_ns))
     }
+}
+
+/// The static requests and the dynamic ones; empty without dynamic ones.
+fn kinds(rounds: &[Round<'_>], first_dynamic: Option<u32>, times: &mut Times) -> Vec<Kind> {
+    let Some(first_dynamic) = first_dynamic else { return Vec::new() };
+    let kind = |(name, is_dynamic): (&str, bool)| {
+        let of_kind = || records(rounds).filter(move |r| (r.path_id >= first_dynamic) == is_dynamic);
+        Kind {
+            name: name.to_owned(),
+            asked: of_kind().count() as u64,
+            answered: of_kind().filter(|r| r.outcome == Outcome::Answered).count() as u64,
+            latency: times.summary(of_kind().filter(|r| r.counts()).map(Record::latency_ns)),
+        }
+    };
+    [("static", false), ("dynamic", true)].into_iter().map(kind).collect()
 }
 
 // The three stages of a request whose latency counts. One that was given up in a stage counts there

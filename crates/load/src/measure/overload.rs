@@ -96,7 +96,7 @@ impl<'a> Sizes<'a> {
         for (records, _) in rounds {
             for record in *records {
                 let answered_bytes = is_complete(record).then_some(record.body_bytes);
-                let is_listed = record.path_id < catalogue.len();
+                let is_listed = record.path_id < catalogue.path_ids_end();
                 let file_bytes = is_listed.then(|| catalogue.file_bytes(record.path_id)).flatten();
                 requests.extend(file_bytes.or(answered_bytes).map(|bytes| (bytes, record)));
             }

@@ -302,7 +302,7 @@ pub struct PathsSeen(Vec<bool>);
 impl PathsSeen {
     /// None yet of the files of `catalogue`.
     pub fn new(catalogue: &Catalogue) -> Self {
-        Self(vec![false; catalogue.len() as usize])
+        Self(vec![false; catalogue.path_ids_end() as usize])
     }
 
     /// Takes note of the files that these records are of.
@@ -322,7 +322,7 @@ impl PathsSeen {
         let written = || -> io::Result<()> {
             let mut file = BufWriter::new(File::create(path)?);
             let mut line = Vec::new();
-            let seen = (0..catalogue.len()).zip(&self.0).filter(|(_, seen)| **seen);
+            let seen = (0..catalogue.path_ids_end()).zip(&self.0).filter(|(_, seen)| **seen);
             for (id, _) in seen {
                 line.clear();
                 write!(line, "{id} ")?;

@@ -13,6 +13,8 @@ pub struct Catalogue {
     content_seed: Option<u64>,
     /// The number that the first of these files has in the set that was made.
     first_content: u32,
+    /// The beginning of the paths of dynamic requests, without its last slash; none without such requests.
+    dynamic: Option<Box<str>>,
 }
 
 #[derive(Clone, Debug)]
@@ -35,12 +37,18 @@ pub struct Listed {
 impl Catalogue {
     /// The set of `flash fileset specweb99` with this many directories, made with `content_seed`.
     pub fn specweb99(directories: u32, content_seed: Option<u64>) -> Self {
-        Self { files: Files::Specweb99 { directories }, content_seed, first_content: 0 }
+        Self { files: Files::Specweb99 { directories }, content_seed, first_content: 0, dynamic: None }
     }
 
     /// These files.
     pub fn listed(files: Vec<Listed>) -> Self {
-        Self { files: Files::Listed(files), content_seed: None, first_content: 0 }
+        Self { files: Files::Listed(files), content_seed: None, first_content: 0, dynamic: None }
+    }
+
+    /// The same, and as many dynamic requests: that for file N has the number N plus the number of files, and its path is
+    /// the file's behind `prefix`, which ends with a slash. Their answers have no known length or content.
+    pub fn with_dynamic(self, prefix: &str) -> Self {
+        Self { dynamic: Some(prefix.trim_end_matches('/').into()), ..self }
     }
 
     /// These files with the contents of `flash fileset`, whose set was made with `seed` and has them
@@ -62,14 +70,34 @@ impl Catalogue {
         }
     }
 
+    /// The number of the first dynamic request; none without such requests.
+    pub fn first_dynamic(&self) -> Option<u32> {
+        self.dynamic.as_ref().map(|_| self.len())
+    }
+
+    /// The numbers of files and of dynamic requests: those below this one.
+    pub fn path_ids_end(&self) -> u32 {
+        self.len() + self.first_dynamic().unwrap_or(0)
+    }
+
+    /// The number of the file, and the beginning of the path, of path `path_id`.
+    fn file_of(&self, path_id: u32) -> (u32, &str) {
+        match &self.dynamic {
+            Some(prefix) if path_id >= self.len() => (path_id - self.len(), prefix),
+            _ => (path_id, ""),
+        }
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Appends the path of file `path_id`, with a slash in front.
+    /// Appends the path of file `path_id`, or of a dynamic request, with a slash in front.
     pub fn write_path(&self, path_id: u32, into: &mut Vec<u8>) {
         use std::io::Write;
+        let (path_id, prefix) = self.file_of(path_id);
+        into.extend_from_slice(prefix.as_bytes());
         match &self.files {
             Files::Specweb99 { .. } => {
                 let File { directory, class, number } = File::from_path_id(path_id);
@@ -91,6 +119,7 @@ impl Catalogue {
     /// The length of file `path_id`, when known.
     pub fn file_bytes(&self, path_id: u32) -> Option<u64> {
         match &self.files {
+            _ if self.first_dynamic().is_some_and(|first| path_id >= first) => None,
             Files::Specweb99 { .. } => Some(File::from_path_id(path_id).file_bytes()),
             Files::Listed(files) => files[path_id as usize].file_bytes,
         }

@@ -68,6 +68,8 @@ const GAPS: u32 = 0;
 const CHOICES: u32 = 1;
 /// The returns of users: see [`super::Sessions`].
 pub(super) const RETURNS: u32 = 2;
+/// Which requests are dynamic.
+const DYNAMIC: u32 = 3;
 
 /// Where the files of a workload come from.
 #[derive(Clone, Debug)]
@@ -76,6 +78,15 @@ pub(super) enum Source {
     Drawn(Choice),
     /// From a log, in its order.
     Log { replay: Arc<Replay>, is_loop: bool },
+}
+
+/// The dynamic requests of a workload.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chance {
+    /// Their share of all requests, 0 to 1.
+    pub(super) share: f64,
+    /// The number of the one for file 0.
+    pub(super) first: u32,
 }
 
 /// The request sequence of thread `thread` of `threads`. Poisson sequences are independent of each other; fixed ones and
@@ -114,14 +125,23 @@ pub(super) fn stream(
         Arrivals::Log { speed } => Starts::Log { speed: *speed },
         Arrivals::LogPhases { phases } => Starts::LogPhased(Warp::new(phases, source)),
     };
-    Stream { files, starts }
+    Stream { files, dynamic: None, starts }
 }
 
 /// The request sequence of one thread.
 #[derive(Debug)]
 pub(super) struct Stream {
     files: Files,
+    dynamic: Option<(Chance, Xoshiro256PlusPlus)>,
     starts: Starts,
+}
+
+impl Stream {
+    /// The same requests of thread `thread`, of which some are dynamic: for the same files at the same times.
+    pub(super) fn with_dynamic(self, chance: Chance, seed: u64, thread: u32) -> Self {
+        let id = StreamId { phase: thread, round: 0, stream: DYNAMIC };
+        Self { dynamic: Some((chance, Xoshiro256PlusPlus::seed_from_u64(id.seed(seed)))), ..self }
+    }
 }
 
 #[derive(Debug)]
@@ -161,10 +181,14 @@ impl Demand for Stream {
     }
 
     fn next_path(&mut self) -> Option<u32> {
-        match &mut self.files {
-            Files::Drawn { choice, random } => Some(choice.draw(random)),
-            Files::Log(row) => row.take(),
-        }
+        let path_id = match &mut self.files {
+            Files::Drawn { choice, random } => choice.draw(random),
+            Files::Log(row) => row.take()?,
+        };
+        let is_dynamic = |(chance, random): &mut (Chance, Xoshiro256PlusPlus)| {
+            random.random_bool(chance.share).then_some(chance.first)
+        };
+        Some(path_id + self.dynamic.as_mut().and_then(is_dynamic).unwrap_or(0))
     }
 }
 

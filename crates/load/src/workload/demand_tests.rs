@@ -217,3 +217,20 @@ fn closed_loops_ask_for_paths_alone() {
     let mut row = stream(&drawn(), &Arrivals::Log { speed: 1.0 }, 1, (0, 1));
     assert_eq!((row.next_due_ns(), row.take()), (None, None), "only logs have times of their own");
 }
+
+#[test]
+fn dynamic_requests_are_for_the_same_files_at_the_same_times() {
+    let arrivals = Arrivals::Fixed { phases: vec![phase(10.0, 1000.0)] };
+    let chance = Chance { share: 0.3, first: 10 };
+    let all = take_all(stream(&drawn(), &arrivals, 1, (0, 1)));
+    let mixed = take_all(stream(&drawn(), &arrivals, 1, (0, 1)).with_dynamic(chance, 1, 0));
+    let as_static = |ask: &Ask| Ask { path_id: ask.path_id % 10, ..*ask };
+    assert_eq!(mixed.iter().map(as_static).collect::<Vec<_>>(), all);
+    let dynamic = mixed.iter().filter(|ask| ask.path_id >= 10).count() as f64;
+    assert!((dynamic - 3000.0).abs() < 5.0 * 2100_f64.sqrt(), "{dynamic}");
+    let other = take_all(stream(&drawn(), &arrivals, 1, (0, 1)).with_dynamic(chance, 2, 0));
+    assert_ne!(mixed, other, "another seed");
+    let whole = Chance { share: 1.0, ..chance };
+    let dynamic = take_all(stream(&drawn(), &arrivals, 1, (0, 1)).with_dynamic(whole, 1, 0));
+    assert!(dynamic.iter().all(|ask| (10..20).contains(&ask.path_id)));
+}

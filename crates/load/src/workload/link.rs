@@ -57,7 +57,7 @@ impl Link {
         let mean_bytes = workload.mean_of(bytes).ok_or_else(|| {
             Error::usage(
                 "the capacity of a link depends on the mean length of the files, and not all are known: give --files, \
-                 or --paths with lengths",
+                 or --paths with lengths, and no --dynamic",
             )
         })?;
         Ok(self.rate_bits_per_s as f64 / 8.0 / mean_bytes)

@@ -9,7 +9,8 @@ use super::Demand;
 use super::access_log::{AccessLog, Replay};
 use super::catalogue::{Catalogue, Listed};
 use super::choice::Choice;
-use super::demand::{Arrivals, Source, stream};
+use super::demand::{Arrivals, Chance, Source, stream};
+use super::dynamic::Dynamic;
 use super::list::{Kind, List, Made, escaped};
 use super::sessions::{Sessions, partly_open};
 use super::spec::Spec;
@@ -37,6 +38,8 @@ pub struct Options {
     pub log_loop: bool,
     /// Read at most this many lines or records of a log.
     pub log_lines_max: Option<u64>,
+    /// Requests that an application answers, instead of some for files.
+    pub dynamic: Option<Dynamic>,
 }
 
 /// A set of files, and a way to choose among them.
@@ -44,6 +47,7 @@ pub struct Options {
 pub struct Workload {
     catalogue: Arc<Catalogue>,
     source: Source,
+    dynamic: Option<Chance>,
     requests_per_connection: Option<u32>,
     description: String,
     warnings: Vec<String>,
@@ -60,7 +64,22 @@ impl Workload {
         {
             return Err(Error::usage("only a log can be cut to a data set size or looped: use log:FILE"));
         }
+        if matches!(spec, Spec::Log { .. }) && options.dynamic.is_some() {
+            return Err(Error::usage("a log has all its requests: leave --dynamic out"));
+        }
         let set = Set::open(options)?;
+        let workload = Self::open_static(spec, options, set)?;
+        Ok(options.dynamic.iter().fold(workload, Self::with_dynamic))
+    }
+
+    fn with_dynamic(self, dynamic: &Dynamic) -> Self {
+        let catalogue = Catalogue::clone(&self.catalogue).with_dynamic(dynamic.prefix());
+        let chance = Chance { share: dynamic.share(), first: catalogue.len() };
+        let description = format!("{}; {dynamic}", self.description);
+        Self { catalogue: Arc::new(catalogue), dynamic: Some(chance), description, ..self }
+    }
+
+    fn open_static(spec: &Spec, options: &Options, set: Option<Set>) -> Result<Self> {
         match spec {
             Spec::Log { file } => Self::open_log(file, options, set),
             Spec::Single { path } => Self::open_single(path, set),
@@ -153,7 +172,8 @@ impl Workload {
 
     fn new(catalogue: Catalogue, source: Source, description: String) -> Self {
         let catalogue = Arc::new(catalogue);
-        Self { catalogue, source, requests_per_connection: None, description, warnings: Vec::new() }
+        let (dynamic, requests_per_connection, warnings) = (None, None, Vec::new());
+        Self { catalogue, source, dynamic, requests_per_connection, description, warnings }
     }
 
     /// The files.
@@ -193,8 +213,11 @@ impl Workload {
     }
 
     /// The mean of `value` over the lengths of the requested files, bytes, each as often as it is requested; none where a
-    /// length is not known.
+    /// length is not known, as with dynamic requests.
     pub fn mean_of(&self, value: impl Fn(u64) -> f64) -> Option<f64> {
+        if self.dynamic.is_some() {
+            return None;
+        }
         let of_file = |path_id| self.catalogue.file_bytes(path_id).map(&value);
         match &self.source {
             Source::Drawn(choice) => choice.mean(of_file),
@@ -213,8 +236,13 @@ impl Workload {
     /// The request sequence of each thread; together they are the whole. A seed repeats them for the same
     /// number of threads.
     pub fn demands(&self, arrivals: &Arrivals, seed: u64, threads: u32) -> Vec<Box<dyn Demand>> {
-        let row =
-            |thread| -> Box<dyn Demand> { Box::new(stream(&self.source, arrivals, seed, (thread, threads))) };
+        let row = |thread| -> Box<dyn Demand> {
+            let stream = stream(&self.source, arrivals, seed, (thread, threads));
+            match self.dynamic {
+                Some(chance) => Box::new(stream.with_dynamic(chance, seed, thread)),
+                None => Box::new(stream),
+            }
+        };
         (0..threads).map(row).collect()
     }
 

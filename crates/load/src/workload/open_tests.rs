@@ -218,3 +218,27 @@ fn the_mean_length_of_a_log_is_over_its_requests() {
     let refused = log.partly_open(&arrivals, sessions, 1, 1).map(drop).unwrap_err();
     assert!(refused.exit_code() == 2 && refused.to_string().contains("--session"), "{refused}");
 }
+
+#[test]
+fn dynamic_requests_have_paths_of_their_own() {
+    let dynamic = Some(Dynamic::new("30%", "/app/").unwrap());
+    let options = Options { directories: Some(2), content_seed: Some(9), dynamic, ..Options::default() };
+    let workload = open("specweb99", &options).unwrap();
+    assert_eq!(
+        workload.describe(),
+        "SPECweb99, 2 directories of 36 files, 10238940 bytes; 30 % of the requests dynamic, below /app/"
+    );
+    let catalogue = workload.catalogue();
+    assert_eq!((catalogue.len(), catalogue.first_dynamic(), catalogue.path_ids_end()), (72, Some(72), 144));
+    assert_eq!(
+        (path(&workload, 36), path(&workload, 72 + 36)),
+        ("/dir00001/class0_1".to_owned(), "/app/dir00001/class0_1".to_owned())
+    );
+    assert_eq!((catalogue.file_bytes(36), catalogue.file_bytes(72 + 36)), (Some(102), None));
+    assert!(!catalogue.content_matches(36, 0, b"no") && catalogue.content_matches(72 + 36, 0, b"no"));
+    assert_eq!(workload.mean_of(|bytes| bytes as f64), None);
+    let plain = open("specweb99", &Options { dynamic: None, ..options.clone() }).unwrap();
+    assert_eq!((plain.catalogue().first_dynamic(), plain.catalogue().path_ids_end()), (None, 72));
+    let folder = Folder::new();
+    assert_eq!(open(&log_file(&folder), &options).unwrap_err().exit_code(), 2, "a log");
+}

@@ -1,0 +1,157 @@
+//! The requests beside the hot ones: for files on the disk, or for an application that takes long.
+//!
+//! [`super::run`] drives servers with them and takes its words from here. Pure.
+
+use std::ops::Range;
+
+use super::{RATE_MAX_PER_S, usage};
+use crate::execute;
+use flash_kit::Result;
+use flash_load::files::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
+
+/// The most requests that wait at once.
+const WAITING_MAX: u32 = 100_000;
+
+/// The requests beside the hot ones.
+#[derive(Clone, Debug)]
+pub enum Beside {
+    /// For cold files, each of which is requested once.
+    Cold {
+        /// The directories that they are taken from.
+        directories: Range<u32>,
+        /// Requests per second.
+        rate_per_s: f64,
+        /// Whether the names of the files are looked up before each server's turn. Otherwise a file's first request reads its
+        /// name and attributes from the disk too: 30 and more reads on ext4, which reads ahead inodes.
+        looks_up_names: bool,
+    },
+    /// For an application that takes long.
+    Waiting {
+        /// The path of each.
+        path: String,
+        /// How many wait at once.
+        requests: u32,
+    },
+}
+
+/// The words of results for the requests beside the hot ones.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words {
+    /// Their name, which is that of their phase.
+    pub(super) others: &'static str,
+    /// The thing that they wait for.
+    pub(super) cause: &'static str,
+    /// Whether one that fails means that too few waited.
+    pub(super) must_succeed: bool,
+    /// The question to the user when none of them was answered properly.
+    pub(super) question: &'static str,
+}
+
+impl Words {
+    /// The name of the phase of hot requests beside them.
+    pub(super) fn hot_phase(&self) -> String {
+        format!("hot with {}", self.others)
+    }
+}
+
+impl Beside {
+    pub(super) fn words(&self) -> Words {
+        match self {
+            Self::Cold { .. } => Words {
+                others: "cold",
+                cause: "the disk",
+                must_succeed: false,
+                question: "does it serve the directories of --cold-dirs?",
+            },
+            Self::Waiting { .. } => Words {
+                others: "waiting",
+                cause: "the application",
+                must_succeed: true,
+                question: "does it pass the path of --slow-application to an application that answers in time?",
+            },
+        }
+    }
+
+    /// The number of directories that the file set must have.
+    pub(super) fn directories_end(&self) -> u32 {
+        match self {
+            Self::Cold { directories, .. } => directories.end,
+            Self::Waiting { .. } => 0,
+        }
+    }
+
+    pub(super) fn looks_up_names(&self) -> bool {
+        matches!(self, Self::Cold { looks_up_names: true, .. })
+    }
+
+    /// The requests themselves; `taken` is the number of cold files that earlier phases requested.
+    pub(super) fn stream(&self, order_seed: u64, taken: u32) -> execute::Beside {
+        match self {
+            Self::Cold { directories, rate_per_s, .. } => execute::Beside::Cold {
+                directories: directories.clone(),
+                order_seed,
+                taken,
+                rate_per_s: *rate_per_s,
+            },
+            Self::Waiting { path, requests } => {
+                execute::Beside::Waiting { path: path.clone(), clients: *requests }
+            }
+        }
+    }
+
+    /// Their paths and their arrivals, for the head of results.
+    pub(super) fn describe(&self) -> (String, String) {
+        match self {
+            Self::Cold { directories: Range { start, end }, rate_per_s, .. } => (
+                format!("cold files: directories {start} to {}, each file once", end - 1),
+                format!("{rate_per_s} cold requests/s"),
+            ),
+            Self::Waiting { path, requests } => {
+                (format!("waiting requests: {path}"), format!("{requests} requests that wait at any time"))
+            }
+        }
+    }
+
+    /// Refuses what makes no sense beside `hot_directories`, in phases of `phase_s` seconds, `phases` of which share the cold
+    /// files.
+    ///
+    /// Errors: usage.
+    pub(super) fn check(&self, hot_directories: u32, phase_s: f64, phases: f64) -> Result<()> {
+        let (Range { start, end }, rate_per_s) = match self {
+            Self::Cold { directories, rate_per_s, .. } => (directories.clone(), *rate_per_s),
+            Self::Waiting { path, requests } => {
+                if *requests == 0 || *requests > WAITING_MAX {
+                    return usage(format!("{requests} requests that wait: 1 to {WAITING_MAX} are possible"));
+                }
+                if !path.starts_with('/') {
+                    return usage(format!("a slow application at '{path}': its path begins with a slash"));
+                }
+                return Ok(());
+            }
+        };
+        if end > DIRECTORIES_MAX {
+            return usage(format!("directories are numbered below {DIRECTORIES_MAX}"));
+        }
+        if !(rate_per_s > 0.0 && rate_per_s <= RATE_MAX_PER_S) {
+            return usage(format!(
+                "the cold rate is {rate_per_s}: it must be above 0 and at most {RATE_MAX_PER_S}"
+            ));
+        }
+        if start < hot_directories || start >= end {
+            return usage(format!(
+                "cold directories {start}..{end}: they must begin at {hot_directories} or above, after the hot ones, and not be empty"
+            ));
+        }
+        // A Poisson count is below its mean plus six deviations in all but one of 10^9 runs.
+        let mean = rate_per_s * phase_s * phases;
+        let (needed, files) =
+            (mean + 6.0 * mean.sqrt() + 10.0, f64::from(end - start) * f64::from(FILES_PER_DIRECTORY));
+        if needed > files {
+            return usage(format!(
+                "{needed:.0} cold files may be asked for, each once, but the cold directories have {files:.0}: \
+                 take more directories, a lower rate, shorter phases or fewer rounds"
+            ));
+        }
+        Ok(())
+    }
+}
