@@ -111,6 +111,8 @@ const EPERM: i64 = -1;
 const EBADF: i64 = -9;
 const EACCES: i64 = -13;
 const EINPROGRESS: i64 = -115;
+/// The first version of Landlock that knows ports.
+const LANDLOCK_WITH_PORTS: u8 = 4;
 
 /// The reason why these tests cannot run here, if any.
 fn cannot_inject() -> Option<&'static str> {
@@ -353,26 +355,34 @@ fn the_gateway_connects_and_opens_no_file() {
         return skip(why);
     }
     let folder = Folder::with_hello();
-    let route = "[[route]]\nprefix = \"/api/\"\nproxy = \"127.0.0.1:1\"\n";
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = tcp.local_addr().unwrap().port();
+    let route = format!("[[route]]\nprefix = \"/api/\"\nproxy = \"127.0.0.1:{port}\"\n");
     let config = format!("root = {:?}\nlisten = [\"127.0.0.1:0\"]\n{route}", folder.path("www"));
     let server = Launch::configured(&folder, &config).user(BY_ITSELF).start();
     if !is_held(&server) {
         return skip("this kernel has no seccomp");
     }
     let gateway = server.sole("gateway");
-    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let path = folder.path("socket");
     let local = UnixListener::bind(&path).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let port = tcp.local_addr().unwrap().port().to_be_bytes();
-    let to_tcp = [&[2, 0], &port[..], &[127, 0, 0, 1], &[0; 8]].concat();
+    let to_tcp = |port: u16| [&[2, 0], &port.to_be_bytes()[..], &[127, 0, 0, 1], &[0; 8]].concat();
     let to_local = [&[1, 0], path.as_os_str().as_bytes(), &[0]].concat();
-    for (family, address) in [(2, to_tcp), (1, to_local)] {
+    let connect = |family: i32, address: Vec<u8>| {
         let Some(fd) = inject(gateway, &[&format!("41:{family}:0x80801:0")])[0] else { panic!("no socket") };
-        let connect = format!("42:{fd}:x{}:{}", hex(&address), address.len());
-        let connected = inject(gateway, &[&connect])[0];
+        inject(gateway, &[&format!("42:{fd}:x{}:{}", hex(&address), address.len())])[0]
+    };
+    for (family, address) in [(2, to_tcp(port)), (1, to_local)] {
+        let connected = connect(family, address);
         assert!(connected == Some(0) || connected == Some(EINPROGRESS), "{connected:?}");
+    }
+    let started = server.stdout();
+    let version =
+        started.split("Landlock ").nth(1).and_then(|rest| rest.split(',').next()?.parse::<u8>().ok());
+    if version.is_some_and(|version| version >= LANDLOCK_WITH_PORTS) {
+        assert_eq!(connect(2, to_tcp(server.addresses[0].port())), Some(EACCES), "the port of no server");
     }
     tcp.accept().unwrap();
     local.accept().unwrap();

@@ -19,7 +19,7 @@ use flash_waiting::sandbox::privileges::{self, Keep};
 use flash_worker::control::InForce;
 
 use crate::architecture;
-use crate::config::{EventMechanism, SandboxMode, Service, Settings};
+use crate::config::{EventMechanism, SandboxMode, ServerAddress, Service, Settings};
 use crate::convert::{connections_that_fit, names_bytes_max, store_slots_max, upstream_connections_max};
 
 /// A process that serves requests or writes their log.
@@ -197,7 +197,7 @@ pub(crate) fn close(
     let landlock = match (role, &settings.service) {
         // It opens paths beneath its clients' roots.
         (Role::Helper, Service::Backend(_)) => paths::restrict_to_reading()?,
-        (Role::Gateway, _) => paths::restrict_to_connecting()?,
+        (Role::Gateway, _) => paths::restrict_to_connecting(&tcp_ports(settings))?,
         _ => paths::restrict(&folders)?,
     };
     if landlock.is_none() {
@@ -214,6 +214,16 @@ pub(crate) fn close(
         Err(e) => return Err(e),
     };
     Ok(InForce { landlock, seccomp })
+}
+
+/// The ports of the servers of routes.
+fn tcp_ports(settings: &Settings) -> Vec<u16> {
+    let servers = settings.routes().flat_map(|route| &route.servers);
+    let port = |server: &ServerAddress| match server {
+        ServerAddress::Tcp(address) => Some(address.port()),
+        ServerAddress::Unix(_) | ServerAddress::Process(_) => None,
+    };
+    servers.filter_map(port).collect()
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ const ADD_RULE: c_long = 445;
 const RESTRICT_SELF: c_long = 446;
 const ASK_VERSION: c_int = 1;
 const RULE_PATH_BENEATH: c_int = 1;
+const RULE_NET_PORT: c_int = 2;
 const BIND_TCP: u64 = 1 << 0;
 const CONNECT_TCP: u64 = 1 << 1;
 const WRITE_FILE: u64 = 1 << 1;
@@ -65,6 +66,13 @@ struct PathBeneath {
     folder: i32,
 }
 
+/// `struct landlock_net_port_attr`.
+#[repr(C)]
+struct NetPort {
+    allowed: u64,
+    port: u64,
+}
+
 impl Rights {
     fn bits(self) -> u64 {
         match self {
@@ -84,37 +92,30 @@ impl Rights {
 ///
 /// Errors: any of a kernel that has Landlock but refuses a call.
 pub fn restrict(folders: &[(BorrowedFd<'_>, Rights)]) -> io::Result<Option<u8>> {
-    restrict_to(folders, Free::default())
+    restrict_to(folders, &[], 0)
 }
 
 /// Like [`restrict`], but the thread can read every file and list every directory, also in other mount
 /// namespaces, whose directories no rule can name.
 pub fn restrict_to_reading() -> io::Result<Option<u8>> {
-    restrict_to(&[], Free { files: READ_FILE | READ_DIR, tcp: 0 })
+    restrict_to(&[], &[], READ_FILE | READ_DIR)
 }
 
-/// Like [`restrict`] without any folder, but the thread can connect by TCP. It can also connect to Unix sockets
-/// at a path, which Landlock does not restrict.
-pub fn restrict_to_connecting() -> io::Result<Option<u8>> {
-    restrict_to(&[], Free { files: 0, tcp: CONNECT_TCP })
+/// Like [`restrict`] without any folder, but the thread can connect by TCP to these ports of any address. It can also
+/// connect to Unix sockets at a path, which Landlock does not restrict.
+pub fn restrict_to_connecting(ports: &[u16]) -> io::Result<Option<u8>> {
+    restrict_to(&[], ports, 0)
 }
 
-/// Rights that are not restricted at all.
-#[derive(Clone, Copy, Default)]
-struct Free {
-    files: u64,
-    tcp: u64,
-}
-
-fn restrict_to(folders: &[(BorrowedFd<'_>, Rights)], free: Free) -> io::Result<Option<u8>> {
+/// The rights `free` to files are not restricted at all.
+fn restrict_to(folders: &[(BorrowedFd<'_>, Rights)], ports: &[u16], free: u64) -> io::Result<Option<u8>> {
     // SAFETY: when asked for its version, the call reads no memory.
     let version = unsafe { syscall(CREATE_RULESET, std::ptr::null::<c_void>(), 0_usize, ASK_VERSION) };
     if version < 1 {
         return Ok(None);
     }
     let mut ruleset = Ruleset::all(version);
-    ruleset.files &= !free.files;
-    ruleset.tcp &= !free.tcp;
+    ruleset.files &= !free;
     // SAFETY: the call reads one `Ruleset`, which outlives it.
     let fd = checked(unsafe { syscall(CREATE_RULESET, &raw const ruleset, size_of::<Ruleset>(), 0) })?;
     // SAFETY: the call has made this descriptor, and no other code owns it.
@@ -123,6 +124,12 @@ fn restrict_to(folders: &[(BorrowedFd<'_>, Rights)], free: Free) -> io::Result<O
         let rule = PathBeneath { allowed: rights.bits(), folder: folder.as_raw_fd() };
         // SAFETY: the call reads one `PathBeneath`, which outlives it.
         checked(unsafe { syscall(ADD_RULE, rules.as_raw_fd(), RULE_PATH_BENEATH, &raw const rule, 0) })?;
+    }
+    // A kernel that does not restrict TCP refuses rules for it.
+    for port in ports.iter().filter(|_| ruleset.tcp & CONNECT_TCP != 0) {
+        let rule = NetPort { allowed: CONNECT_TCP, port: u64::from(*port) };
+        // SAFETY: the call reads one `NetPort`, which outlives it.
+        checked(unsafe { syscall(ADD_RULE, rules.as_raw_fd(), RULE_NET_PORT, &raw const rule, 0) })?;
     }
     // SAFETY: the call reads no memory.
     checked(unsafe { syscall(RESTRICT_SELF, rules.as_raw_fd(), 0) })?;
