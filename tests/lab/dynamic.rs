@@ -179,7 +179,7 @@ fn hot_requests_beside_a_slow_application() {
     let levels = &run_json(&out)["subjects"][0]["levels"];
     let names: Vec<&str> =
         levels.as_array().unwrap().iter().map(|level| level["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["hot alone", "hot with waiting", "waiting"]);
+    assert_eq!(names, ["hot alone", "hot with slow", "slow"]);
     assert_eq!(levels[2]["counts"]["asked"], 40, "each waits through the whole phase");
     assert_eq!(levels[2]["counts"]["answered"], 40);
     assert!(levels[2]["latency"]["p50_ms"].as_f64().unwrap() >= 2000.0);
@@ -218,7 +218,7 @@ fn bad_usage_and_servers_without_an_application_are_errors() {
             "does it pass the requests below --dynamic-prefix",
         ),
         (&["interfere", nobody, "--slow-application", "x"], &[], 2, "begins with a slash"),
-        (&["interfere", &served.url], &slow, 1, "answered no waiting request"),
+        (&["interfere", &served.url], &slow, 1, "answered no slow request"),
         (
             &["interfere", "plain", "--servers", &peers, "--files", small_set()],
             &slow,

@@ -41,7 +41,7 @@ pub(super) struct Words {
     pub(super) others: &'static str,
     /// The thing that they wait for.
     pub(super) cause: &'static str,
-    /// Whether one that fails means that too few waited.
+    /// Whether a failed request spoils the round, since it did not wait.
     pub(super) must_succeed: bool,
     /// The question to the user when none of them was answered properly.
     pub(super) question: &'static str,
@@ -64,7 +64,7 @@ impl Beside {
                 question: "does it serve the directories of --cold-dirs?",
             },
             Self::Waiting { .. } => Words {
-                others: "waiting",
+                others: "slow",
                 cause: "the application",
                 must_succeed: true,
                 question: "does it pass the path of --slow-application to an application that answers in time?",
@@ -107,7 +107,7 @@ impl Beside {
                 format!("{rate_per_s} cold requests/s"),
             ),
             Self::Waiting { path, requests } => {
-                (format!("waiting requests: {path}"), format!("{requests} requests that wait at any time"))
+                (format!("slow requests: {path}"), format!("{requests} slow requests that wait at any time"))
             }
         }
     }

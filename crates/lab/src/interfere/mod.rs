@@ -2,8 +2,9 @@
 //! application.
 //!
 //! Each round asks a server for hot files (in memory) at a steady rate, first alone and then beside requests for cold
-//! files (on the disk only), or beside requests that wait for a slow application. The verdict is on the ratios of the two latencies, paired by round. The hot files are
-//! locked in memory while it runs, where this machine has them. Several servers take turns.
+//! files (on the disk only), or beside requests that wait for a slow application. The verdict is on the ratios of the two
+//! latencies, paired by round. The hot files are locked in memory while it runs, where this machine has them. Several servers
+//! take turns.
 
 mod beside;
 mod verdict;

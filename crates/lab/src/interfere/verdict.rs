@@ -360,10 +360,10 @@ mod tests {
         let found = judged(|_| ());
         assert_eq!(found.verdict, Verdict::Calm);
         assert!(found.words.starts_with("hot requests did not wait for the application"), "{}", found.words);
-        assert!(found.words.contains("1.00 ms with waiting requests"), "{}", found.words);
+        assert!(found.words.contains("1.00 ms with slow requests"), "{}", found.words);
         let found = judged(|phases| _ = phases[2].counts.failed.insert("status 503".to_owned(), 1));
         assert_eq!(found.verdict, Verdict::CannotTell);
-        assert!(found.words.contains("of the waiting requests failed: 1 status 503"), "{}", found.words);
+        assert!(found.words.contains("of the slow requests failed: 1 status 503"), "{}", found.words);
         // A request that still waits at the end of the run has waited.
         let found = judged(|phases| _ = phases[2].counts.failed.insert("unanswered".to_owned(), 50));
         assert_eq!(found.verdict, Verdict::Calm);
