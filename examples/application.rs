@@ -111,7 +111,7 @@ fn serve(application: Application) -> io::Result<std::convert::Infallible> {
     let application = Arc::new(application);
     if let Some(path) = application.address.strip_prefix("unix:") {
         let listener = UnixListener::from(local::listen_bytes(Path::new(path), 0o666)?);
-        println!("listening on {path}");
+        println!("listening on {}", application.address);
         listener.set_nonblocking(false)?;
         loop {
             let stream = listener.accept().and_then(|(stream, _)| {

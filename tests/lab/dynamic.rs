@@ -130,7 +130,13 @@ fn many_requests_wait_for_the_application_at_once() {
 #[test]
 fn a_share_of_the_requests_is_dynamic() {
     let mut names = vec!["flash"];
-    for (program, name) in [("nginx", "nginx"), ("apache2", "apache-event")] {
+    for (program, name) in [
+        ("nginx", "nginx"),
+        ("apache2", "apache-event"),
+        ("lighttpd", "lighttpd"),
+        ("h2o", "h2o"),
+        ("caddy", "caddy"),
+    ] {
         if is_installed(program) {
             names.push(name);
         } else {

@@ -20,7 +20,7 @@ for the same hot files beside cold ones. With --files, the hot files are locked 
 cache is dropped before a started server begins if --memory or --reads is given; for a running server, make sure that \
 the cold files are not in memory.
 
-With --slow-application, --waiting requests wait for an application instead. A started server passes the requests below the \
+With --slow-application, other requests wait for an application instead, best for longer than a phase. A started server passes the requests below the \
 folder of the path to an application that the lab starts (examples/application.rs, which answers sleep?ms=N after N \
 milliseconds); a running server must pass them itself.
 
@@ -92,12 +92,12 @@ pub(crate) struct Interfere {
     #[arg(long, value_name = "N", default_value_t = 60.0, help_heading = "Workload")]
     cold_rate: f64,
 
-    /// Path that an application answers late, such as /dynamic/sleep?ms=5000: requested instead of cold files
+    /// Path that an application answers late, such as /dynamic/sleep?ms=12000: requested instead of cold files
     #[arg(long, value_name = "PATH", conflicts_with_all = ["cold_dirs", "cold_rate", "known_names"],
           help_heading = "Workload")]
     slow_application: Option<String>,
 
-    /// Requests that wait for the slow application at any time
+    /// Number of requests that wait for the slow application at any time
     #[arg(
         long,
         value_name = "N",
