@@ -521,6 +521,47 @@ fn a_server_that_says_nothing_is_504() {
 }
 
 #[test]
+fn a_server_that_comes_back_serves_those_that_wait() {
+    let mut rules = proxying();
+    rules.upstreams[0].connections_max = 1;
+    let mut world = World::with(rules);
+    // The first server fails until it is left alone, and the second one is in use.
+    let mut held = Vec::new();
+    while world.engine.counters().links.failures < SERVER_FAILURES_MAX.into() {
+        let client = world.connect();
+        client.send(request("POST", "/p/", ""));
+        world.run();
+        let server = world.machine.asked[0].1.server;
+        let link = world.link();
+        world.run();
+        match server {
+            0 => link.reset(),
+            _ => held.push((client, link)),
+        }
+        world.run();
+    }
+    let client = world.connect();
+    client.send(get("/p/held"));
+    world.run();
+    held.push((client, world.link()));
+    world.run();
+    let wait = |world: &mut World| {
+        let client = world.connect();
+        client.send(get("/p/waits"));
+        world.run();
+        client
+    };
+    let _first = wait(&mut world);
+    world.advance(SERVER_DOWN_MS - CONNECT_MS / 2);
+    let _second = wait(&mut world);
+    assert!(world.machine.asked.is_empty());
+    world.advance(CONNECT_MS);
+    let _third = wait(&mut world);
+    assert!(!world.machine.asked.is_empty(), "the first server has room for those that wait");
+    world.end();
+}
+
+#[test]
 fn a_piece_that_uses_up_a_turn_renews_the_deadline() {
     let mut world = world();
     let (client, server) = ask(&mut world, get("/one/"));
