@@ -47,6 +47,8 @@ pub(super) struct Application {
     pub(super) is_over: bool,
     /// Requests that were answered completely on this connection.
     pub(super) answered: Vec<usize>,
+    /// The latest of them, until the next look.
+    recent: Option<usize>,
 }
 
 /// An application that reads little has room for every head.
@@ -77,12 +79,19 @@ impl Application {
             next_ms: 0,
             is_over: false,
             answered: Vec::new(),
+            recent: None,
         }
     }
 
-    /// The request under way.
+    /// The request under way, or that was answered since the last look.
     pub(super) fn ask(&self) -> Option<usize> {
-        self.incoming.as_ref().map(|incoming| incoming.ask)
+        self.incoming.as_ref().map(|incoming| incoming.ask).or(self.recent)
+    }
+
+    /// The request of which it lacks a part, although it reads everything.
+    pub(super) fn lacks(&self) -> Option<usize> {
+        let reads = !self.is_over && self.reads_bytes.is_none();
+        self.incoming.as_ref().filter(|incoming| reads && !incoming.is_complete).map(|incoming| incoming.ask)
     }
 
     /// Whether no request is under way, as far as it knows.
@@ -99,6 +108,7 @@ impl Application {
 
     /// Reads what has come, between these times.
     pub(super) fn read(&mut self, rng: &mut Rng, ledger: &mut Ledger, (from_ms, now_ms): (u64, u64)) {
+        self.recent = None;
         let bytes = self.end.take_bytes();
         if let (Some(room), false) = (self.reads_bytes, self.end.is_closed()) {
             self.end.add_room(room);
@@ -251,6 +261,7 @@ impl Application {
         });
         if is_done && let Some(incoming) = self.incoming.take() {
             self.answered.push(incoming.ask);
+            self.recent = Some(incoming.ask);
         }
     }
 

@@ -39,6 +39,15 @@ impl Relays {
         for visitor in &self.visitors {
             self.judge.check_patience(&self.ledger, visitor);
         }
+        let lacked: Vec<usize> =
+            self.applications.iter().filter_map(super::application::Application::lacks).collect();
+        for visitor in self.visitors.iter().filter(|visitor| visitor.has_sent_all() && !visitor.ended) {
+            let sent = visitor.waits().map(|pending| pending.ask);
+            let lacked = sent.filter(|ask| lacked.contains(ask) && self.ledger.asks[*ask].refusal.is_none());
+            require(lacked.is_none(), "bodies", || {
+                format!("an application lacks a part of request {lacked:?}, all of which was sent")
+            });
+        }
         let counters = self.world.engine.counters();
         let links: usize = self.links().values().sum();
         require(counters.links.links == links, "leaks", || {
