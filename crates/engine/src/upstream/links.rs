@@ -214,6 +214,8 @@ impl<S> Links<S> {
         seeker: Seeker,
         now_ms: u64,
     ) -> Option<LinkPlace> {
+        // A server that was left alone can have come back, and no event has told of it.
+        self.serve_queue(machine, seeker.upstream, now_ms);
         let pool = &mut self.pools[usize::from(seeker.upstream.0)];
         let server = if pool.queue.is_empty() { pool.choose(seeker.failed, now_ms) } else { None };
         if let Some(server) = server {

@@ -73,6 +73,8 @@ pub(super) fn pump<M: Machine>(
             return Pumped::Done;
         }
         if turn.budget.bytes == 0 {
+            // The next turn does not know of this progress.
+            relay.since_ms = turn.desk.core.clock.ms();
             return Pumped::Yield;
         }
     }

@@ -1,7 +1,8 @@
 //! Requests that an upstream answers: what its servers get, what clients get, whatever either of them does.
 
 use flash_engine::limits::{
-    ANSWER_HEAD_BYTES_MAX, PASSED_ON_BYTES, RECEIVE_BYTES, SERVER_DOWN_MS, SERVER_FAILURES_MAX,
+    ANSWER_HEAD_BYTES_MAX, PASSED_ON_BYTES, RECEIVE_BYTES, SEND_BYTES_PER_TURN_MAX, SERVER_DOWN_MS,
+    SERVER_FAILURES_MAX,
 };
 use flash_engine::{Route, RoutePaths, Rules, ServerRules, UpstreamId, UpstreamProtocol, UpstreamRules};
 use flash_http::body::Chunked;
@@ -539,6 +540,62 @@ fn a_server_that_says_nothing_is_504() {
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab");
     world.advance(ANSWER_MS + 2_000);
     assert!(client.is_closed() && server.is_closed());
+    world.end();
+}
+
+#[test]
+fn a_server_that_comes_back_serves_those_that_wait() {
+    let mut rules = proxying();
+    rules.upstreams[0].connections_max = 1;
+    let mut world = World::with(rules);
+    // The first server fails until it is left alone, and the second one is in use.
+    let mut held = Vec::new();
+    while world.engine.counters().links.failures < SERVER_FAILURES_MAX.into() {
+        let client = world.connect();
+        client.send(request("POST", "/p/", ""));
+        world.run();
+        let server = world.machine.asked[0].1.server;
+        let link = world.link();
+        world.run();
+        match server {
+            0 => link.reset(),
+            _ => held.push((client, link)),
+        }
+        world.run();
+    }
+    let client = world.connect();
+    client.send(get("/p/held"));
+    world.run();
+    held.push((client, world.link()));
+    world.run();
+    let wait = |world: &mut World| {
+        let client = world.connect();
+        client.send(get("/p/waits"));
+        world.run();
+        client
+    };
+    let _first = wait(&mut world);
+    world.advance(SERVER_DOWN_MS - CONNECT_MS / 2);
+    let _second = wait(&mut world);
+    assert!(world.machine.asked.is_empty());
+    world.advance(CONNECT_MS);
+    let _third = wait(&mut world);
+    assert!(!world.machine.asked.is_empty(), "the first server has room for those that wait");
+    world.end();
+}
+
+#[test]
+fn a_piece_that_uses_up_a_turn_renews_the_deadline() {
+    let mut world = world();
+    let (client, server) = ask(&mut world, get("/one/"));
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n");
+    world.advance(ANSWER_MS * 3 / 4);
+    const { assert!(SEND_BYTES_PER_TURN_MAX.is_multiple_of(RECEIVE_BYTES)) };
+    server.send_pieces((0..SEND_BYTES_PER_TURN_MAX / RECEIVE_BYTES).map(|_| vec![b'x'; RECEIVE_BYTES]));
+    world.advance(ANSWER_MS * 3 / 4);
+    assert!(!client.is_closed(), "the server was silent for less than its time");
+    world.advance(ANSWER_MS);
+    assert!(client.is_closed());
     world.end();
 }
 

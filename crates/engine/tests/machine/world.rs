@@ -94,8 +94,12 @@ pub(crate) struct World {
     pub(crate) auto: bool,
     pub(crate) told: Told,
     clients: u64,
+    /// Number of all sockets so far.
+    sockets: u64,
     /// The address of all clients, if they share one.
     pub(crate) only_address: Option<std::net::IpAddr>,
+    /// The next turns serve the connections to servers before those of clients.
+    pub(crate) links_first: bool,
     pub(crate) turns: u64,
 }
 
@@ -148,7 +152,9 @@ impl World {
             told: Told::Edges,
             turns: 0,
             clients: 0,
+            sockets: 0,
             only_address: None,
+            links_first: false,
         }
     }
 
@@ -164,7 +170,7 @@ impl World {
     }
 
     pub(crate) fn try_connect_or_why(&mut self) -> Result<Client, WhyRefused> {
-        let (socket, wire) = pair(0, self.machine.sockets_open.up());
+        let (socket, wire) = pair(self.number(), self.machine.sockets_open.up());
         let address = self.address();
         let accepted = self.engine.handle_accept(&mut self.machine, socket, address);
         let key = accepted.map_err(|(_, why)| why)?;
@@ -175,8 +181,13 @@ impl World {
     /// The gateway makes the connection that was asked for first. Returns the end of its server, which sends
     /// and receives as a client does.
     pub(crate) fn link(&mut self) -> Client {
-        let (key, _) = self.machine.asked.remove(0);
-        let (mut socket, wire) = pair(0, self.machine.sockets_open.up());
+        self.link_at(0)
+    }
+
+    /// The gateway makes the connection at this place of those that were asked for.
+    pub(crate) fn link_at(&mut self, place: usize) -> Client {
+        let (key, _) = self.machine.asked.remove(place);
+        let (mut socket, wire) = pair(self.number(), self.machine.sockets_open.up());
         socket.is_link = true;
         self.engine.handle_connected(&mut self.machine, key, socket);
         self.links.push((key, Rc::clone(&wire)));
@@ -185,10 +196,20 @@ impl World {
 
     /// The gateway cannot make the connection that was asked for first.
     pub(crate) fn refuse_link(&mut self) {
-        let (key, _) = self.machine.asked.remove(0);
         // ECONNREFUSED.
-        let why = std::io::Error::from_raw_os_error(111);
-        self.engine.handle_not_connected(&mut self.machine, key, &why);
+        self.refuse_link_at(0, &std::io::Error::from_raw_os_error(111));
+    }
+
+    /// The gateway cannot make the connection at this place of those that were asked for.
+    pub(crate) fn refuse_link_at(&mut self, place: usize, why: &std::io::Error) {
+        let (key, _) = self.machine.asked.remove(place);
+        self.engine.handle_not_connected(&mut self.machine, key, why);
+    }
+
+    /// The number of the next socket in the trace.
+    fn number(&mut self) -> u64 {
+        self.sockets += 1;
+        self.sockets
     }
 
     /// The address of the next client: one of a few hundred, or the one that was set.
@@ -212,21 +233,12 @@ impl World {
         } else {
             Vec::new()
         };
-        self.wires.retain(|(_, wire)| !wire.borrow().is_closed());
-        for (key, wire) in &self.wires {
-            let news = news(self.told, &wire.borrow(), || self.engine.awaited(*key));
-            if let Some(news) = news {
-                wire.borrow_mut().take_edge();
-                self.engine.handle_ready(&mut self.machine, *key, news);
-            }
+        if self.links_first {
+            self.serve_links();
         }
-        self.links.retain(|(_, wire)| !wire.borrow().is_closed());
-        for (key, wire) in &self.links {
-            let news = news(self.told, &wire.borrow(), || self.engine.awaited_of_link(*key));
-            if let Some(news) = news {
-                wire.borrow_mut().take_edge();
-                self.engine.handle_link_ready(&mut self.machine, *key, news);
-            }
+        self.serve_clients();
+        if !self.links_first {
+            self.serve_links();
         }
         let come = std::mem::take(&mut self.machine.helpers.coming);
         if come > 0 {
@@ -243,6 +255,28 @@ impl World {
         self.engine.handle_timeouts(&mut self.machine);
         if let Some(store) = &mut self.machine.store {
             store.release();
+        }
+    }
+
+    fn serve_clients(&mut self) {
+        self.wires.retain(|(_, wire)| !wire.borrow().is_closed());
+        for (key, wire) in &self.wires {
+            let news = news(self.told, &wire.borrow(), || self.engine.awaited(*key));
+            if let Some(news) = news {
+                wire.borrow_mut().take_edge();
+                self.engine.handle_ready(&mut self.machine, *key, news);
+            }
+        }
+    }
+
+    fn serve_links(&mut self) {
+        self.links.retain(|(_, wire)| !wire.borrow().is_closed());
+        for (key, wire) in &self.links {
+            let news = news(self.told, &wire.borrow(), || self.engine.awaited_of_link(*key));
+            if let Some(news) = news {
+                wire.borrow_mut().take_edge();
+                self.engine.handle_link_ready(&mut self.machine, *key, news);
+            }
         }
     }
 

@@ -29,6 +29,7 @@
 //! - **uplink rate**, **work**, **starvation**, **places**, **answers**: of worlds with an uplink of known
 //!   rate ([`uplink`]).
 //! - **admission**, **overload**: of worlds with more connections than there is room for ([`newcomers`]).
+//! - **relay …**: of worlds with routes to applications ([`relays`]).
 //! - **determinism**: a second run has the same events and calls.
 //!
 //! `FLASH_SEEDS=N` runs this many seeds; `FLASH_SEED=S` runs one and prints its trace. `.ci/faults` applies
@@ -44,6 +45,7 @@ mod newcomers;
 mod oracle;
 mod plan;
 mod properties;
+mod relays;
 mod rng;
 mod run;
 mod rush;
@@ -83,6 +85,9 @@ fn run(seed: u64, print: bool) -> Result<Tally, String> {
         }
         if (seed + 1).is_multiple_of(newcomers::ONE_IN) {
             tally.hash ^= newcomers::run(seed);
+        }
+        if seed.is_multiple_of(relays::ONE_IN) {
+            tally.hash ^= relays::run(seed, print);
         }
         tally
     }));

@@ -1,0 +1,105 @@
+//! The bounds and the leaks of a world with routes, after each turn and whenever its loop has nothing to do.
+
+use std::collections::BTreeMap;
+
+use flash_engine::{ServerId, UpstreamId};
+
+use super::Relays;
+use super::ledger::require;
+use super::visitor::Visitor;
+
+impl Relays {
+    /// The connections of each server, in the making or not.
+    pub(super) fn links(&self) -> BTreeMap<(u16, u16), usize> {
+        let mut links = BTreeMap::new();
+        let made = self.applications.iter().filter(|application| !application.end.is_closed());
+        let servers = made.map(|application| application.server);
+        for server in servers.chain(self.world.machine.asked.iter().map(|(_, server)| *server)) {
+            *links.entry(place_of(server)).or_default() += 1;
+        }
+        links
+    }
+
+    pub(super) fn check_bounds(&mut self) {
+        let counters = self.world.engine.counters();
+        require(counters.panics == 0, "no panic", || self.world.machine.reports.join("; "));
+        for ((upstream, server), links) in self.links() {
+            let most = self.judge.upstreams[usize::from(upstream)].connections_max;
+            require(links <= most, "bounds", || {
+                format!("server {server} of upstream {upstream} has {links} connections, of {most}")
+            });
+        }
+        let most: usize = self.judge.upstreams.iter().map(|rules| rules.queue_max).sum();
+        let waiting = counters.links.waiting;
+        require(waiting <= most, "bounds", || format!("{waiting} requests wait, of {most}"));
+    }
+
+    /// Checks what holds while the loop has nothing to do.
+    pub(super) fn check_at_rest(&mut self) {
+        for visitor in &self.visitors {
+            self.judge.check_patience(&self.ledger, visitor);
+        }
+        let lacked: Vec<usize> =
+            self.applications.iter().filter_map(super::application::Application::lacks).collect();
+        for visitor in self.visitors.iter().filter(|visitor| visitor.has_sent_all() && !visitor.ended) {
+            let sent = visitor.waits().map(|pending| pending.ask);
+            let lacked = sent.filter(|ask| lacked.contains(ask) && self.ledger.asks[*ask].refusal.is_none());
+            require(lacked.is_none(), "bodies", || {
+                format!("an application lacks a part of request {lacked:?}, all of which was sent")
+            });
+        }
+        let counters = self.world.engine.counters();
+        let links: usize = self.links().values().sum();
+        require(counters.links.links == links, "leaks", || {
+            format!("the engine has {} connections to servers, the servers {links}", counters.links.links)
+        });
+        let clients = self.visitors.iter().map(|visitor| &visitor.client).chain([&self.hot]);
+        let clients = clients.filter(|client| !client.is_closed()).count();
+        let sockets = self.world.machine.sockets_open.get();
+        require(sockets == clients + self.applications.len(), "leaks", || {
+            format!("{sockets} sockets for {clients} clients and {} servers", self.applications.len())
+        });
+        let waiting = counters.links.waiting;
+        let asking = self.visitors.iter().filter(|visitor| visitor.begun().next().is_some()).count();
+        require(waiting <= asking, "waiting", || format!("{waiting} requests of {asking} clients wait"));
+        self.check_idle(waiting > 0 && counters.links.failures == 0);
+    }
+
+    /// Checks the number of idle connections, and that no request waits while a server has room.
+    fn check_idle(&mut self, waits: bool) {
+        let mut idle: BTreeMap<(u16, u16), usize> = BTreeMap::new();
+        let unanswered: Vec<usize> =
+            self.visitors.iter().filter_map(Visitor::waits).map(|pending| pending.ask).collect();
+        for application in &self.applications {
+            // The client has not necessarily read everything yet.
+            let holds = application.answered.last().is_some_and(|ask| unanswered.contains(ask));
+            if application.is_idle() && !holds && application.end.received_len() == 0 {
+                *idle.entry(place_of(application.server)).or_default() += 1;
+            }
+            require(!application.is_over || !application.is_idle() || holds, "idle", || {
+                "a connection stays although its application has closed it".into()
+            });
+        }
+        for ((upstream, server), idle) in &idle {
+            let most = self.judge.upstreams[usize::from(*upstream)].idle_max;
+            require(*idle <= most, "bounds", || {
+                format!("server {server} of upstream {upstream} has {idle} idle connections, of {most}")
+            });
+        }
+        if let ([rules], true) = (&self.judge.upstreams[..], waits) {
+            let links = self.links();
+            let has_room = (0..rules.servers.len() as u16).find(|server| {
+                let at = |map: &BTreeMap<_, usize>| map.get(&(0, *server)).copied().unwrap_or(0);
+                at(&links) - at(&idle) < rules.connections_max
+            });
+            require(has_room.is_none(), "waiting", || {
+                format!("requests wait although server {has_room:?} has room: {links:?}, idle {idle:?}")
+            });
+        }
+    }
+}
+
+fn place_of(server: ServerId) -> (u16, u16) {
+    let UpstreamId(upstream) = server.upstream;
+    (upstream, server.server)
+}

@@ -1,0 +1,118 @@
+//! Decides whether Flash has a reason for an answer of its own, or to break one off.
+
+use std::cell::RefCell;
+
+use flash_engine::UpstreamRules;
+use flash_engine::limits::TICK_MS;
+
+use super::ledger::{Attempt, Ledger, RETRIES_MAX, require};
+use super::visitor::Visitor;
+use crate::machine::response::Response;
+
+/// The time and the rules.
+#[derive(Debug)]
+pub(super) struct Judge {
+    pub(super) now_ms: u64,
+    /// When everyone looked last before that.
+    pub(super) looked_ms: u64,
+    pub(super) head_ms: u64,
+    pub(super) idle_ms: u64,
+    pub(super) upstreams: Vec<UpstreamRules>,
+    /// Before the latest turn: requests without an answer, and connections in the making, by upstream.
+    pub(super) busy: Vec<usize>,
+    /// The longest time in which the simulation does not look.
+    pub(super) blind_ms: u64,
+    /// Requests that were answered completely since the last look.
+    pub(super) satisfied: RefCell<Vec<usize>>,
+}
+
+impl Judge {
+    pub(super) fn satisfied(&self, ask: usize) {
+        self.satisfied.borrow_mut().push(ask);
+    }
+
+    /// Whether the application was silent for too long.
+    fn is_silent(&self, ledger: &Ledger, attempt: &Attempt) -> bool {
+        let answer_ms = self.upstreams[ledger.asks[attempt.ask].upstream].answer_ms;
+        self.now_ms >= attempt.said_ms + answer_ms
+    }
+
+    /// Whether Flash may break off this answer.
+    pub(super) fn may_break(&self, ledger: &Ledger, attempt: &Attempt) -> bool {
+        attempt.is_faulty || (!attempt.is_whole && self.is_silent(ledger, attempt))
+    }
+
+    /// Whether the client has sent nothing of its request for too long.
+    pub(super) fn is_body_late(&self, visitor: &Visitor) -> bool {
+        !visitor.has_sent_all() && self.now_ms >= visitor.sent_ms + self.head_ms
+    }
+
+    /// Checks that a page of Flash itself has a reason.
+    pub(super) fn judge_page(&self, ledger: &Ledger, visitor: &Visitor, head: &Response) {
+        let ask = visitor.pending[0].ask;
+        let asked = &ledger.asks[ask];
+        let rules = &self.upstreams[asked.upstream];
+        let troubles = &ledger.troubles[asked.upstream];
+        let begun_ms = visitor.front_ms;
+        let may = match head.status {
+            502 => ledger.is_failed(ask) || troubles.broken_ms >= begun_ms,
+            503 => {
+                let is_full = self.busy[asked.upstream] > rules.connections_max + rules.queue_max;
+                // Some mechanisms do not report that the client has ended: its input could have found no room.
+                let is_short = visitor.ended && !visitor.has_sent_all();
+                is_full
+                    || is_short
+                    || troubles.own_ms >= begun_ms
+                    || self.now_ms >= begun_ms + rules.connect_ms
+            }
+            504 => {
+                let is_silent = ledger.latest(ask).is_some_and(|latest| self.is_silent(ledger, latest));
+                is_silent || troubles.late_ms >= begun_ms
+            }
+            408 => {
+                // A head has this time from its first byte on, a body from its latest.
+                let is_head_late = asked.attempts.is_empty() && self.now_ms >= begun_ms + self.head_ms;
+                self.is_body_late(visitor) || (is_head_late && !visitor.has_sent_all())
+            }
+            400 if asked.is_malformed => true,
+            status => asked.refusal == Some(status),
+        };
+        require(may, "errors", || {
+            format!(
+                "request {ask} of {begun_ms} got {} at {}, of {rules:?}; {asked:?}; {troubles:?}; {:?}; busy {:?}",
+                head.status,
+                self.now_ms,
+                ledger.latest(ask),
+                self.busy
+            )
+        });
+    }
+
+    /// Checks that no request waits for longer than the deadlines allow.
+    pub(super) fn check_patience(&self, ledger: &Ledger, visitor: &Visitor) {
+        let Some(pending) = visitor.waits().filter(|_| visitor.reads_bytes.is_none()) else { return };
+        let rules = &self.upstreams[ledger.asks[pending.ask].upstream];
+        let latest = ledger.latest(pending.ask);
+        let slack_ms = 3 * TICK_MS + self.blind_ms;
+        // The previous answer can be complete for its client before it is for its application.
+        let previous = visitor.latest.map(|number| &ledger.attempts[number]);
+        let previous_ms = previous.map_or(0, |made| {
+            let answer_ms = self.upstreams[ledger.asks[made.ask].upstream].answer_ms;
+            made.active_ms + if made.is_whole { 0 } else { answer_ms + slack_ms }
+        });
+        let active_ms = visitor.active_ms().max(latest.map_or(0, |latest| latest.active_ms));
+        let since_ms = active_ms.max(previous_ms.min(self.now_ms));
+        let body_ms = if visitor.has_sent_all() { 0 } else { self.head_ms + slack_ms };
+        let wait_ms = match latest {
+            Some(latest) if !latest.is_faulty => rules.answer_ms.max(body_ms),
+            _ => (1 + RETRIES_MAX as u64) * (2 * rules.connect_ms + slack_ms) + body_ms,
+        };
+        let waited_ms = self.now_ms - since_ms;
+        require(waited_ms <= wait_ms + slack_ms, "patience", || {
+            let asked = &ledger.asks[pending.ask];
+            format!(
+                "{pending:?} has waited for {waited_ms} ms, of {wait_ms} ms; {asked:?}; {latest:?}; before: {previous:?}"
+            )
+        });
+    }
+}

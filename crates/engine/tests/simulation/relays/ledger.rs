@@ -1,0 +1,105 @@
+//! The record of a world with routes: the requests of clients, the attempts of applications to answer them, and the
+//! reasons that Flash has for errors of its own.
+
+/// A client's request.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) upstream: usize,
+    /// The request does no harm if it is repeated.
+    pub(super) is_safe: bool,
+    pub(super) is_head: bool,
+    /// The body, of which each byte follows from the number of the request.
+    pub(super) body_bytes: usize,
+    /// The framing of the body is malformed after these bytes.
+    pub(super) is_malformed: bool,
+    /// Status of Flash's own answer that the request itself deserves.
+    pub(super) refusal: Option<u16>,
+    /// The attempts to answer it.
+    pub(super) attempts: Vec<usize>,
+    /// When its first byte was sent, and when Flash could begin with it.
+    pub(super) begun_ms: Option<u64>,
+}
+
+/// An attempt of an application to answer a request. It begins when the application has the whole head.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) ask: usize,
+    pub(super) status: u16,
+    /// The length of the answer's body, each byte of which follows from the number of the attempt.
+    pub(super) length: usize,
+    /// Every byte of the answer was sent.
+    pub(super) is_whole: bool,
+    /// The application did something for which Flash may break the answer off.
+    pub(super) is_faulty: bool,
+    /// When the application last sent something, or got the head.
+    pub(super) said_ms: u64,
+    /// When the application last sent or received something.
+    pub(super) active_ms: u64,
+}
+
+/// When something last happened that is a reason for an error, by upstream.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Troubles {
+    /// A connection was refused, or ended without a request.
+    pub(super) broken_ms: u64,
+    /// A connection was not made in time.
+    pub(super) late_ms: u64,
+    /// The gateway was at a limit.
+    pub(super) own_ms: u64,
+}
+
+/// The record.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) asks: Vec<Asked>,
+    pub(super) attempts: Vec<Attempt>,
+    pub(super) troubles: Vec<Troubles>,
+}
+
+/// Fails with the property's name.
+#[track_caller]
+pub(super) fn require(holds: bool, property: &str, what: impl FnOnce() -> String) {
+    assert!(holds, "property: relay {property}: {}", what());
+}
+
+/// An attempt after the first one to answer the same request, including those on other servers, is a retry. Flash
+/// makes at most this many.
+pub(super) const RETRIES_MAX: usize = flash_engine::limits::TRIES_MAX as usize;
+
+impl Ledger {
+    /// Records that an application has a request.
+    pub(super) fn begin(&mut self, ask: usize, now_ms: u64) -> usize {
+        let number = self.attempts.len();
+        let asked = &mut self.asks[ask];
+        asked.attempts.push(number);
+        let (attempts, is_safe) = (asked.attempts.len(), asked.is_safe);
+        require(is_safe || attempts == 1, "repetition", || {
+            format!("request {ask} must not be repeated, and an application got it {attempts} times")
+        });
+        require(attempts <= 1 + RETRIES_MAX, "repetition", || {
+            format!("request {ask} was sent {attempts} times")
+        });
+        self.attempts.push(Attempt {
+            ask,
+            status: 0,
+            length: 0,
+            is_whole: false,
+            is_faulty: false,
+            said_ms: now_ms,
+            active_ms: now_ms,
+        });
+        number
+    }
+
+    /// The latest attempt to answer a request; if possible one that has not failed, because two that are read at the
+    /// same time are in no order.
+    pub(super) fn latest(&self, ask: usize) -> Option<&Attempt> {
+        let attempts = || self.asks[ask].attempts.iter().rev().map(|number| &self.attempts[*number]);
+        attempts().find(|attempt| !attempt.is_faulty).or_else(|| attempts().next())
+    }
+
+    /// Whether an application failed this request.
+    pub(super) fn is_failed(&self, ask: usize) -> bool {
+        self.asks[ask].attempts.iter().any(|number| self.attempts[*number].is_faulty)
+    }
+}

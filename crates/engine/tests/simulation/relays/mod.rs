@@ -1,0 +1,426 @@
+//! Worlds with routes to applications, part of some seeds: clients that upload, read slowly, stall and leave;
+//! applications that answer in pieces, misbehave, close and are silent; a gateway that refuses, is late or never answers.
+//!
+//! Properties, each with the prefix `relay`:
+//!
+//! - **answers**: the answer to a request is the one that an application made for it, byte by byte. One that is not
+//!   complete can be told from a complete one.
+//! - **errors**: an answer of Flash itself has a reason: 502, 503, 504, 408, 411, 413, 400.
+//! - **cuts**: a connection is closed within or before an answer only if the application failed or was silent for too
+//!   long, or the client itself is the reason.
+//! - **requests**, **bodies**: an application gets whole requests, one after the other, and of each body exactly the
+//!   bytes that its client has sent.
+//! - **repetition**: a request that must not be repeated reaches one application once.
+//! - **bounds**: no server has more connections than its bound, in the making or not, none has more idle ones, and no
+//!   more requests wait than may.
+//! - **waiting**: only requests of connected clients wait, and only while no server has room.
+//! - **patience**: no request waits for longer than the deadlines allow.
+//! - **idle**: an idle connection on which its application ends or says something is closed.
+//! - **promise**: a file in memory is sent in the turn of its request.
+//! - **progress**: after all troubles each server can be used fully again.
+//! - **leaks**: in the end no connection, request, input or timer is left.
+
+mod application;
+mod checks;
+mod framing;
+mod judge;
+mod ledger;
+mod plan;
+mod script;
+mod visitor;
+
+use std::collections::BTreeMap;
+use std::io;
+
+use flash_engine::limits::{SERVER_DOWN_MS, TICK_MS};
+
+use crate::machine::{Client, START_MS, World};
+use crate::rng::Rng;
+use application::Application;
+use judge::Judge;
+use ledger::{Ledger, Troubles, require};
+use plan::Plan;
+use script::Manners;
+use visitor::Visitor;
+
+/// One seed in this many has such a world.
+pub(crate) const ONE_IN: u64 = 2;
+
+/// The result of a request to the gateway for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Connects,
+    Fails(i32),
+    /// The gateway itself ends.
+    Lost,
+    Never,
+}
+
+/// A connection in the making.
+#[derive(Clone, Copy, Debug)]
+struct Asking {
+    since_ms: u64,
+    due_ms: u64,
+    fate: Fate,
+}
+
+struct Relays {
+    rng: Rng,
+    world: World,
+    plan: Plan,
+    ledger: Ledger,
+    judge: Judge,
+    visitors: Vec<Visitor>,
+    applications: Vec<Application>,
+    asking: BTreeMap<u64, Asking>,
+    hot: Client,
+    is_over: bool,
+}
+
+/// Runs the world of a seed. Returns the hash of its events and calls.
+pub(crate) fn run(seed: u64, print: bool) -> u64 {
+    let mut relays = Relays::new(Rng::new(seed ^ 0x7265_6c61_7973_0001));
+    relays.world.machine.trace.print = print;
+    for _ in 0..relays.plan.steps {
+        relays.come();
+        relays.step();
+    }
+    relays.settle();
+    relays.probe();
+    relays.end()
+}
+
+impl Relays {
+    fn new(mut rng: Rng) -> Self {
+        let plan = Plan::random(&mut rng);
+        let rules = plan.rules(&mut rng);
+        let judge = Judge {
+            now_ms: START_MS,
+            looked_ms: START_MS,
+            head_ms: rules.timeouts.head_ms,
+            idle_ms: rules.timeouts.idle_ms.min(rules.timeouts.head_ms),
+            upstreams: rules.upstreams.clone(),
+            busy: Vec::new(),
+            blind_ms: plan.pace_ms.max(300),
+            satisfied: std::cell::RefCell::default(),
+        };
+        let troubles = vec![Troubles::default(); rules.upstreams.len()];
+        let ledger = Ledger { troubles, ..Ledger::default() };
+        let mut world = World::with(rules);
+        world.told = plan.told;
+        world.machine.files.add("hot", plan::HOT);
+        world.get("/hot");
+        let hot = world.connect();
+        Self {
+            rng,
+            world,
+            plan,
+            ledger,
+            judge,
+            visitors: Vec::new(),
+            applications: Vec::new(),
+            asking: BTreeMap::new(),
+            hot,
+            is_over: false,
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.world.machine.now.monotonic_ms
+    }
+
+    /// A new client comes, sometimes.
+    fn come(&mut self) {
+        if self.visitors.len() >= self.plan.visitors || !self.rng.chance(self.plan.comes) {
+            return;
+        }
+        let client = self.world.connect();
+        let mut visitor = self.plan.visitor(&mut self.rng, client, self.judge.now_ms);
+        for _ in 0..self.plan.requests(&mut self.rng) {
+            let ask = self.ledger.asks.len();
+            let (asked, bytes) = self.plan.ask(&mut self.rng, ask);
+            visitor.push(ask, &bytes);
+            self.ledger.asks.push(asked);
+        }
+        self.visitors.push(visitor);
+    }
+
+    /// Everyone acts, then time passes.
+    fn step(&mut self) {
+        for _ in 0..self.rng.between(1, 3) {
+            self.act();
+            if self.rng.chance(60) {
+                self.turn();
+            }
+        }
+        self.rest();
+        let long = self.rng.chance(self.plan.long_steps);
+        let ms = if long { self.rng.below(300) } else { self.rng.below(self.plan.pace_ms) };
+        self.world.advance(ms);
+        self.look();
+        self.check_at_rest();
+    }
+
+    fn act(&mut self) {
+        let now_ms = self.now_ms();
+        self.judge.now_ms = now_ms;
+        self.answer_for_gateway();
+        for visitor in &mut self.visitors {
+            visitor.send(&mut self.ledger, now_ms);
+            if let (Some(room), false) = (visitor.reads_bytes, visitor.is_over) {
+                visitor.client.add_room(room);
+            }
+            if now_ms >= visitor.leaves_ms && !visitor.is_over && !visitor.ended {
+                visitor.leave(self.rng.chance(70));
+            }
+        }
+        for application in &mut self.applications {
+            application.act(&mut self.rng, &mut self.ledger, now_ms);
+        }
+        if self.rng.chance(20) {
+            self.ask_for_file();
+        }
+    }
+
+    /// Runs one turn of the loop, and everyone looks at its result.
+    fn turn(&mut self) {
+        self.count_busy();
+        self.world.links_first = self.rng.chance(50);
+        self.world.turn();
+        self.look();
+    }
+
+    /// Runs turns until nothing is left to do now.
+    fn rest(&mut self) {
+        let mut turns = 0;
+        while self.world.is_busy() {
+            self.turn();
+            turns += 1;
+            require(turns < 5_000, "progress", || "endless turns in which nothing happens".into());
+        }
+        self.count_busy();
+    }
+
+    fn count_busy(&mut self) {
+        self.judge.busy = vec![0; self.judge.upstreams.len()];
+        // A client can have a request after the one that is answered in this turn.
+        let mut served = Vec::new();
+        for visitor in &self.visitors {
+            let asks: Vec<usize> = visitor.begun().map(|pending| pending.ask).collect();
+            for (upstream, busy) in self.judge.busy.iter_mut().enumerate() {
+                *busy += usize::from(asks.iter().any(|ask| self.ledger.asks[*ask].upstream == upstream));
+            }
+            served.extend(asks);
+        }
+        // An answer can be complete for its client before it is for its application.
+        for application in &self.applications {
+            let is_busy = application.ask().is_some_and(|ask| !served.contains(&ask));
+            self.judge.busy[usize::from(application.server.upstream.0)] += usize::from(is_busy);
+        }
+        for (_, server) in &self.world.machine.asked {
+            self.judge.busy[usize::from(server.upstream.0)] += 1;
+        }
+    }
+
+    /// Every client reads, and the bounds are checked.
+    fn look(&mut self) {
+        self.judge.now_ms = self.now_ms();
+        for application in &mut self.applications {
+            application.read(&mut self.rng, &mut self.ledger, (self.judge.looked_ms, self.judge.now_ms));
+        }
+        self.note_asked();
+        for visitor in &mut self.visitors {
+            visitor.read(&mut self.ledger, &self.judge);
+        }
+        self.judge.looked_ms = self.judge.now_ms;
+        self.applications.retain(|application| !application.end.is_closed());
+        self.check_bounds();
+    }
+
+    /// A file in memory is sent in the turn of its request, whatever the applications do.
+    fn ask_for_file(&mut self) {
+        if self.hot.is_ended() {
+            self.hot = self.world.connect();
+        }
+        self.hot.get("/hot");
+        self.turn();
+        let answer = self.hot.take_bytes();
+        require(answer.ends_with(plan::HOT.as_bytes()), "promise", || {
+            format!("not the file: {}", answer.escape_ascii())
+        });
+    }
+
+    /// The gateway makes connections, or fails.
+    fn answer_for_gateway(&mut self) {
+        let now_ms = self.now_ms();
+        let asked = self.world.machine.asked.clone();
+        for (key, server) in asked {
+            let upstream = usize::from(server.upstream.0);
+            let Some(asking) = self.asking.get(&key.to_u64()).copied() else { continue };
+            if asking.due_ms > now_ms {
+                continue;
+            }
+            let asked = &self.world.machine.asked;
+            let Some(place) = asked.iter().position(|(other, _)| *other == key) else { continue };
+            let troubles = &mut self.ledger.troubles[upstream];
+            match asking.fate {
+                Fate::Never => continue,
+                Fate::Connects => {
+                    let end = self.world.link_at(place);
+                    let application = self.plan.application(&mut self.rng, end, server);
+                    self.applications.push(application);
+                }
+                Fate::Fails(number) => {
+                    let is_late = number == plan::TIMED_OUT;
+                    *(if is_late { &mut troubles.late_ms } else { &mut troubles.broken_ms }) = now_ms;
+                    self.world.refuse_link_at(place, &io::Error::from_raw_os_error(number));
+                }
+                Fate::Lost => {
+                    troubles.own_ms = now_ms;
+                    self.world.refuse_link_at(place, &io::Error::other("the gateway has ended"));
+                }
+            }
+            self.asking.remove(&key.to_u64());
+        }
+    }
+
+    /// Decides what becomes of new requests for connections, and records which connections were not made in time.
+    fn note_asked(&mut self) {
+        let now_ms = self.now_ms();
+        for (key, server) in &self.world.machine.asked {
+            let upstream = usize::from(server.upstream.0);
+            let asking = self.asking.entry(key.to_u64()).or_insert_with(|| {
+                // It was made since everyone looked last.
+                let asking = self.plan.connect(&mut self.rng, upstream, now_ms, self.is_over);
+                Asking { since_ms: self.judge.looked_ms, ..asking }
+            });
+            // The deadlines have the resolution of a tick.
+            if now_ms + 2 * TICK_MS >= asking.since_ms + self.judge.upstreams[upstream].connect_ms {
+                self.ledger.troubles[upstream].late_ms = now_ms;
+            }
+        }
+    }
+}
+
+impl Relays {
+    /// The troubles end, and every client is answered.
+    fn settle(&mut self) {
+        self.is_over = true;
+        let now_ms = self.now_ms();
+        self.plan.manners.fill(Manners::GOOD);
+        // Some deadlines are long.
+        self.plan.pace_ms = 120;
+        for asking in self.asking.values_mut() {
+            asking.due_ms = now_ms;
+            asking.fate = if asking.fate == Fate::Never { Fate::Fails(plan::TIMED_OUT) } else { asking.fate };
+        }
+        for application in &mut self.applications {
+            application.mend();
+        }
+        for visitor in &mut self.visitors {
+            (visitor.piece_bytes, visitor.gap_ms, visitor.leaves_ms) = (usize::MAX, 0, u64::MAX);
+            if visitor.reads_bytes.take().is_some() {
+                visitor.client.set_room(usize::MAX);
+            }
+        }
+        self.go_on_while("are not answered", |visitor| visitor.waits().is_some());
+        for visitor in &mut self.visitors {
+            if !visitor.is_over {
+                visitor.leave(true);
+            }
+        }
+        // Not every mechanism reports that a client has left.
+        self.go_on_while("are not closed", |visitor| !visitor.client.is_closed());
+        self.probe_idle();
+        self.world.advance(SERVER_DOWN_MS);
+        self.look();
+    }
+
+    fn go_on_while(&mut self, what: &str, holds: impl Fn(&Visitor) -> bool) {
+        let mut steps = 0;
+        while self.visitors.iter().any(&holds) {
+            self.step();
+            steps += 1;
+            require(steps < 2_000, "progress", || {
+                let left = self.visitors.iter().filter(|visitor| holds(visitor));
+                let left = left.map(|visitor| visitor.begun().map(|pending| pending.ask).collect());
+                format!("requests {:?} {what}", left.collect::<Vec<Vec<usize>>>())
+            });
+        }
+    }
+
+    /// An answer that no request has asked for closes an idle connection.
+    fn probe_idle(&mut self) {
+        self.act();
+        self.rest();
+        let Some(application) = self.applications.iter().find(|application| application.is_idle()) else {
+            return;
+        };
+        let end = application.end.clone();
+        end.send("HTTP/1.1 200 OK\r\nX-Attempt: 999999\r\nContent-Length: 0\r\n\r\n");
+        self.rest();
+        require(end.is_closed(), "idle", || "a connection with an unasked answer stays".into());
+    }
+
+    /// As many requests as the servers can take at once are answered without waiting.
+    fn probe(&mut self) {
+        // The applications are fast.
+        (self.plan.pace_ms, self.plan.long_steps) = (5, 0);
+        let queued = self.world.engine.counters().links.queued;
+        for upstream in 0..self.judge.upstreams.len() {
+            let rules = &self.judge.upstreams[upstream];
+            for _ in 0..rules.connections_max * rules.servers.len() {
+                let client = self.world.connect();
+                let mut visitor = Visitor::new(client, self.judge.now_ms);
+                let ask = self.ledger.asks.len();
+                let (asked, bytes) = self.plan.simple(upstream, ask);
+                visitor.push(ask, &bytes);
+                self.ledger.asks.push(asked);
+                self.visitors.push(visitor);
+            }
+        }
+        for visitor in &mut self.visitors {
+            visitor.send(&mut self.ledger, self.judge.now_ms);
+        }
+        self.rest();
+        let now_queued = self.world.engine.counters().links.queued;
+        require(now_queued == queued, "progress", || {
+            let links = self.links();
+            format!("{} requests wait although all servers are free: {links:?}", now_queued - queued)
+        });
+        let answered: u64 = self.visitors.iter().map(|visitor| visitor.satisfied).sum();
+        let asked = self.visitors.iter().filter(|visitor| visitor.waits().is_some()).count() as u64;
+        for _ in 0..1_000 {
+            if self.visitors.iter().all(|visitor| visitor.waits().is_none()) {
+                break;
+            }
+            self.step();
+        }
+        let now_answered: u64 = self.visitors.iter().map(|visitor| visitor.satisfied).sum();
+        require(now_answered - answered == asked, "progress", || {
+            format!("{} of {asked} requests were answered after all troubles", now_answered - answered)
+        });
+    }
+
+    /// Everyone leaves, and nothing is left.
+    fn end(mut self) -> u64 {
+        for visitor in &mut self.visitors {
+            if !visitor.is_over {
+                visitor.leave(true);
+            }
+        }
+        self.hot.reset();
+        self.rest();
+        for application in &self.applications {
+            application.end.reset();
+        }
+        self.world.end();
+        let counters = self.world.engine.counters();
+        let left = (counters.exchanges, counters.input_bytes, counters.links.waiting, counters.connections);
+        require(left == (0, 0, 0, 0), "leaks", || {
+            format!("exchanges, input, requests in queues and connections: {left:?}")
+        });
+        require(self.world.engine.is_drained(), "leaks", || "the engine is not drained".into());
+        self.world.machine.trace.hash()
+    }
+}

@@ -1,0 +1,260 @@
+//! The random plan of a world with routes: bounds, servers, clients and their requests.
+
+use flash_engine::{
+    Route, RoutePaths, Rules, ServerId, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
+};
+
+use super::application::Application;
+use super::framing::{body_of, chunks};
+use super::ledger::Asked;
+use super::script::Manners;
+use super::visitor::Visitor;
+use super::{Asking, Fate};
+use crate::machine::world::Told;
+use crate::machine::{Client, rules};
+use crate::rng::Rng;
+
+/// The content of the file that is always in memory.
+pub(super) const HOT: &str = "a file that is in memory";
+
+/// ETIMEDOUT.
+pub(super) const TIMED_OUT: i32 = 110;
+/// ECONNREFUSED and ENETUNREACH.
+const REFUSALS: [i32; 2] = [111, 101];
+
+/// The health of the gateway's connections to an upstream.
+#[derive(Clone, Copy, Debug)]
+struct Reach {
+    /// Percentages of attempts that are refused, come late or never end, and that fail with the gateway.
+    refused: u64,
+    late: u64,
+    never: u64,
+    lost: u64,
+}
+
+/// Decisions made before the run begins.
+pub(super) struct Plan {
+    upstreams: Vec<UpstreamRules>,
+    /// How the servers of each upstream behave.
+    pub(super) manners: Vec<Manners>,
+    reaches: Vec<Reach>,
+    pub(super) steps: u64,
+    pub(super) pace_ms: u64,
+    /// Percentage of steps that are long.
+    pub(super) long_steps: u64,
+    pub(super) visitors: usize,
+    /// Percentage of steps in which a client comes.
+    pub(super) comes: u64,
+    /// Percentage of clients with some trouble.
+    odd_clients: u64,
+    /// Percentage of requests with a body.
+    bodies: u64,
+    body_bytes_max: usize,
+    head_ms: u64,
+    pub(super) told: Told,
+}
+
+impl Plan {
+    pub(super) fn random(rng: &mut Rng) -> Self {
+        let count = rng.between(1, 2) as usize;
+        let upstreams: Vec<UpstreamRules> = (0..count).map(|_| upstream(rng)).collect();
+        let manners = upstreams.iter().map(|rules| Manners::random(rng, rules.answer_ms)).collect();
+        let reaches = upstreams.iter().map(|_| reach(rng)).collect();
+        Self {
+            upstreams,
+            manners,
+            reaches,
+            steps: rng.between(30, 120),
+            pace_ms: rng.pick(&[2, 20, 20, 120]),
+            long_steps: rng.pick(&[2, 10]),
+            visitors: rng.between(3, 20) as usize,
+            comes: rng.pick(&[15, 40, 90]),
+            odd_clients: rng.pick(&[0, 30, 60]),
+            bodies: rng.pick(&[20, 50, 80]),
+            body_bytes_max: rng.pick(&[1_000, 60_000, 150_000]),
+            head_ms: rng.pick(&[400, 3_000]),
+            told: rng.pick(&[Told::Edges, Told::Edges, Told::Levels, Told::LevelsOfTwoKinds]),
+        }
+    }
+
+    pub(super) fn rules(&self, rng: &mut Rng) -> Rules {
+        let mut rules = rules();
+        rules.upstreams = self.upstreams.clone();
+        let route = |number: usize| Route {
+            paths: RoutePaths::Prefix(format!("/{number}/").into_bytes()),
+            upstream: UpstreamId(number as u16),
+            body_bytes_max: self.body_bytes_max as u64,
+        };
+        rules.sites[0].routes = (0..self.upstreams.len()).map(route).collect();
+        rules.timeouts =
+            Timeouts { head_ms: self.head_ms, idle_ms: rng.pick(&[2_000, 60_000]), job_ms: 30_000 };
+        // Slow readers are the subject of other worlds.
+        rules.least_rate_bytes_per_s = 0;
+        rules
+    }
+
+    /// The result of a request for a connection.
+    pub(super) fn connect(&self, rng: &mut Rng, upstream: usize, now_ms: u64, is_over: bool) -> Asking {
+        let connect_ms = self.upstreams[upstream].connect_ms;
+        let Reach { refused, late, never, lost } = self.reaches[upstream];
+        let soon_ms = now_ms + rng.pick(&[0, 0, 1, 30]);
+        let made = Asking { since_ms: now_ms, due_ms: soon_ms, fate: Fate::Connects };
+        if is_over {
+            return Asking { due_ms: now_ms, ..made };
+        }
+        match rng.below(100) {
+            n if n < refused => Asking { fate: Fate::Fails(rng.pick(&REFUSALS)), ..made },
+            n if n < refused + late => {
+                let fate = rng.pick(&[Fate::Connects, Fate::Fails(TIMED_OUT)]);
+                Asking { due_ms: now_ms + rng.between(connect_ms, 3 * connect_ms), fate, ..made }
+            }
+            n if n < refused + late + never => Asking { fate: Fate::Never, ..made },
+            n if n < refused + late + never + lost => Asking { fate: Fate::Lost, ..made },
+            _ => made,
+        }
+    }
+
+    pub(super) fn application(&self, rng: &mut Rng, end: Client, server: ServerId) -> Application {
+        let upstream = usize::from(server.upstream.0);
+        // The servers of an upstream differ: the first one is the worst.
+        let manners =
+            if server.server > 0 && rng.chance(50) { Manners::GOOD } else { self.manners[upstream] };
+        Application::new(rng, end, server, self.upstreams[upstream].protocol, manners)
+    }
+
+    pub(super) fn visitor(&self, rng: &mut Rng, client: Client, now_ms: u64) -> Visitor {
+        let mut visitor = Visitor::new(client, now_ms);
+        if !rng.chance(self.odd_clients) {
+            return visitor;
+        }
+        (visitor.piece_bytes, visitor.gap_ms) = match rng.below(4) {
+            0 => (rng.between(20, 200) as usize, rng.below(5)),
+            1 => (rng.between(1_000, 60_000) as usize, rng.below(self.head_ms * 3 / 4)),
+            _ => (usize::MAX, 0),
+        };
+        match rng.below(5) {
+            0 | 1 => {
+                let reads = rng.pick(&[200, 5_000, 60_000]);
+                visitor.reads_bytes = Some(reads);
+                visitor.client.set_room(reads);
+            }
+            2 => visitor.stalls_at = Some(rng.between(1, 60) as usize),
+            _ => visitor.leaves_ms = now_ms + rng.below(500),
+        }
+        visitor
+    }
+
+    /// How many requests a client sends, one directly after the other.
+    pub(super) fn requests(&self, rng: &mut Rng) -> u64 {
+        rng.pick(&[1, 1, 2, 5])
+    }
+
+    /// A request with this number, and its bytes.
+    pub(super) fn ask(&self, rng: &mut Rng, number: usize) -> (Asked, Vec<u8>) {
+        let upstream = rng.place(self.upstreams.len());
+        let has_body = rng.chance(self.bodies);
+        let method = match rng.below(10) {
+            0 if !has_body => "HEAD",
+            1 => "PUT",
+            _ if has_body => "POST",
+            2 => "POST",
+            _ => "GET",
+        };
+        let is_old = rng.chance(6);
+        let mut asked = asked(upstream, method);
+        let mut head = format!(
+            "{method} /{upstream}/n{number}.php HTTP/1.{}\r\nHost: h\r\n",
+            if is_old { 0 } else { 1 }
+        );
+        let mut body = Vec::new();
+        if has_body {
+            body = self.body(rng, &mut asked, number, is_old, &mut head);
+        }
+        if rng.chance(4) {
+            head.push_str("Connection: close\r\n");
+        }
+        let mut bytes = format!("{head}\r\n").into_bytes();
+        bytes.extend_from_slice(&body);
+        (asked, bytes)
+    }
+
+    /// The bytes of a body in its framing, whose fields are added to the head.
+    fn body(
+        &self,
+        rng: &mut Rng,
+        asked: &mut Asked,
+        number: usize,
+        is_old: bool,
+        head: &mut String,
+    ) -> Vec<u8> {
+        let is_too_long = rng.chance(3);
+        let most = self.body_bytes_max as u64;
+        let scale = 1 << rng.between(1, 18);
+        let bytes = if is_too_long { most + rng.between(1, 50_000) } else { rng.between(0, most.min(scale)) };
+        asked.body_bytes = bytes as usize;
+        if is_too_long {
+            asked.refusal = Some(413);
+        }
+        let data = body_of(number, bytes as usize);
+        let is_chunked = !is_old && rng.chance(40);
+        if !is_old && rng.chance(20) {
+            head.push_str("Expect: 100-continue\r\n");
+        }
+        if !is_chunked {
+            head.push_str(&format!("Content-Length: {bytes}\r\n"));
+            return data;
+        }
+        head.push_str("Transfer-Encoding: chunked\r\n");
+        let mut framed = chunks(&data, rng.pick(&[20, 3_000, 100_000]).max(data.len() / 300));
+        if rng.chance(4) {
+            asked.is_malformed = true;
+            asked.refusal = asked.refusal.or(Some(400));
+            framed.extend_from_slice(b"zz\r\n");
+        }
+        framed.extend_from_slice(b"0\r\n\r\n");
+        if self.upstreams[asked.upstream].protocol == UpstreamProtocol::FastCgi {
+            asked.refusal = Some(411);
+        }
+        framed
+    }
+
+    /// A plain GET.
+    pub(super) fn simple(&self, upstream: usize, number: usize) -> (Asked, Vec<u8>) {
+        let bytes = format!("GET /{upstream}/n{number}.php HTTP/1.1\r\nHost: h\r\n\r\n").into_bytes();
+        (asked(upstream, "GET"), bytes)
+    }
+}
+
+fn asked(upstream: usize, method: &str) -> Asked {
+    Asked {
+        upstream,
+        is_safe: method != "POST",
+        is_head: method == "HEAD",
+        body_bytes: 0,
+        is_malformed: false,
+        refusal: None,
+        attempts: Vec::new(),
+        begun_ms: None,
+    }
+}
+
+fn upstream(rng: &mut Rng) -> UpstreamRules {
+    let protocol = rng.pick(&[UpstreamProtocol::Http, UpstreamProtocol::Http, UpstreamProtocol::FastCgi]);
+    UpstreamRules {
+        protocol,
+        servers: (0..rng.between(1, 3)).map(|number| format!("server {number}")).collect(),
+        connections_max: rng.between(1, 4) as usize,
+        idle_max: rng.below(3) as usize,
+        queue_max: rng.below(5) as usize,
+        connect_ms: rng.pick(&[300, 1_000, 5_000]),
+        answer_ms: rng.pick(&[400, 2_000, 10_000]),
+    }
+}
+
+fn reach(rng: &mut Rng) -> Reach {
+    if rng.chance(45) {
+        return Reach { refused: 0, late: 0, never: 0, lost: 0 };
+    }
+    let mut often = |most: u64| if rng.chance(40) { rng.between(1, most) } else { 0 };
+    Reach { refused: often(30), late: often(30), never: often(15), lost: often(10) }
+}
