@@ -1,7 +1,7 @@
 //! The random plan of a world with routes: bounds, servers, clients and their requests.
 
 use flash_engine::{
-    Route, RoutePaths, Rules, ServerId, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
+    Route, RoutePaths, Rules, ServerId, ServerRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
 };
 
 use super::application::Application;
@@ -242,7 +242,9 @@ fn upstream(rng: &mut Rng) -> UpstreamRules {
     let protocol = rng.pick(&[UpstreamProtocol::Http, UpstreamProtocol::Http, UpstreamProtocol::FastCgi]);
     UpstreamRules {
         protocol,
-        servers: (0..rng.between(1, 3)).map(|number| format!("server {number}")).collect(),
+        servers: (0..rng.between(1, 3))
+            .map(|number| ServerRules { name: format!("server {number}"), weight: 1 + number as u32 % 2 })
+            .collect(),
         connections_max: rng.between(1, 4) as usize,
         idle_max: rng.below(3) as usize,
         queue_max: rng.below(5) as usize,

@@ -268,7 +268,8 @@ impl Visitor {
         let waits = self.waits().map(|pending| pending.ask);
         let may = match (&self.answer, waits) {
             (Some(_), Some(ask)) => {
-                let is_late = !self.has_sent_all() && (self.ended || judge.is_body_late(self));
+                // One that has closed its sending side may be taken for gone when the server is slow.
+                let is_late = self.ended || (!self.has_sent_all() && judge.is_body_late(self));
                 is_cut_short || is_late || ledger.asks[ask].refusal.is_some()
             }
             _ if self.is_last || self.ended || is_cut_short => true,
