@@ -30,6 +30,10 @@ const VARIABLES_BYTES_MAX: usize = 256 * 1024;
 const PIECE_BYTES: usize = 32 * 1024;
 /// Bytes that wait for the worker or the program; then no more are read.
 const WAITING_BYTES_MAX: usize = 64 * 1024;
+/// Maximum programs at once: each needs four descriptors of this process, which has 1,024.
+const PROGRAMS_MAX: u64 = 200;
+/// Time before connections are accepted again after a failure, which is usually a lack of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// Stack of a thread.
 const STACK_BYTES: usize = 256 * 1024;
 /// Maximum time of a program after the end of its output.
@@ -57,23 +61,20 @@ struct Asked {
 }
 
 /// Answers requests, at most `programs_max` at once, until this process is killed.
-///
-/// Errors: any of accept(2).
-pub(super) fn run(
-    listener: OwnedFd,
-    (folder, paths): (&Path, &RoutePaths),
-    programs_max: u64,
-) -> io::Result<()> {
+pub(super) fn run(listener: OwnedFd, (folder, paths): (&Path, &RoutePaths), programs_max: u64) -> ! {
     let cgi = Arc::new(Cgi {
         folder: folder.to_owned(),
         paths: paths.clone(),
-        room: Mutex::new(programs_max),
+        room: Mutex::new(programs_max.min(PROGRAMS_MAX)),
         has_room: Condvar::new(),
     });
     let listener = UnixListener::from(listener);
     loop {
         let place = Place::wait(&cgi);
-        let (socket, _) = listener.accept()?;
+        let Ok((socket, _)) = listener.accept() else {
+            thread::sleep(ACCEPT_PAUSE);
+            continue;
+        };
         // Without a thread the connection closes, and the worker answers 502.
         let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
             // The worker is told of every failure that it can be told of.

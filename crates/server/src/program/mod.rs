@@ -48,7 +48,7 @@ pub(crate) fn run(channel: &OwnedFd, settings: &Settings) -> io::Result<()> {
     process::die_with_parent()?;
     signal::act_as_usual()?;
     match &program.runs {
-        Runs::App(words) => Err(execute(words, listener)?),
+        Runs::App(words) => execute(words, listener),
         Runs::Cgi(folder) => {
             let programs_max = route.connections_max.saturating_mul(architecture::processes(settings) as u64);
             cgi::run(listener, (folder, &route.paths), programs_max)
@@ -56,10 +56,10 @@ pub(crate) fn run(channel: &OwnedFd, settings: &Settings) -> io::Result<()> {
     }
 }
 
-/// Executes a command with a listening socket as its standard input. It returns only the reason for which it cannot.
-fn execute(words: &[String], listener: OwnedFd) -> io::Result<io::Error> {
+/// Executes a command with a listening socket as its standard input. It returns only if that fails.
+fn execute(words: &[String], listener: OwnedFd) -> io::Result<()> {
     let why = command(&words[0])?.args(&words[1..]).current_dir("/").stdin(listener).exec();
-    Ok(io::Error::new(why.kind(), format!("cannot execute `{}`: {why}", words[0])))
+    Err(io::Error::new(why.kind(), format!("cannot execute `{}`: {why}", words[0])))
 }
 
 /// A command that writes to the standard error of Flash.

@@ -99,7 +99,10 @@ impl Programs {
         let mut news = Vec::new();
         for process in self.processes.iter_mut().filter(is_due) {
             if let Err(e) = process.start(settings_file, gateway) {
-                process.wait_longer(now_ms);
+                // Otherwise only the gateway does not know it. The next gateway will.
+                if process.child.is_none() {
+                    process.wait_longer(now_ms);
+                }
                 news.push(format!("{}: {e}", process.name));
             }
         }

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use flash_prompt::clock;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -16,6 +16,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// Maximum connections of packets that wait to be accepted; the kernel also bounds it by `somaxconn`.
 const BACKLOG: i32 = 4096;
+/// Names that are tried for a directory for temporary files.
+const FOLDER_TRIES: usize = 100;
 
 /// Listens at `path`. From the first moment on, only this user (and root) can connect. A stale socket at the
 /// path, on which no process listens any more, is replaced. Calls on the listener do not block.
@@ -46,11 +48,7 @@ pub fn listen_bytes(path: &Path, permissions: u32) -> io::Result<OwnedFd> {
 ///
 /// Errors: those of making a directory for temporary files, and a socket in it.
 pub fn listen_in_private() -> io::Result<(OwnedFd, OwnedFd)> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let folder = std::env::temp_dir().join(format!("flash-{}-{number}", std::process::id()));
-    // It fails if the name is taken, also by a link.
-    DirBuilder::new().mode(0o700).create(&folder)?;
+    let folder = private_folder()?;
     let path = folder.join("socket");
     let made = listen_bytes(&path, 0o666).and_then(|listener| {
         rustix::fs::fcntl_setfl(&listener, rustix::fs::fcntl_getfl(&listener)? & !OFlags::NONBLOCK)?;
@@ -60,6 +58,21 @@ pub fn listen_in_private() -> io::Result<(OwnedFd, OwnedFd)> {
     let _ = std::fs::remove_file(&path);
     let removed = std::fs::remove_dir(&folder);
     made.and_then(|made| removed.map(|()| made))
+}
+
+/// A new directory for temporary files, which only this user can use.
+fn private_folder() -> io::Result<PathBuf> {
+    // Others can take some names in advance, but not those with the time.
+    for _ in 0..FOLDER_TRIES {
+        let name = format!("flash-{}-{:x}", std::process::id(), clock::monotonic_ns());
+        let folder = std::env::temp_dir().join(name);
+        // It fails if the name is taken, also by a link.
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| folder),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// Connects to a socket of [`listen_in_private`] without waiting. Calls on the connection do not block.
