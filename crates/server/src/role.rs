@@ -18,6 +18,9 @@ use flash_worker::control::{Order, receive_order};
 /// The exit code of a helper that needed a root that it does not have, or that is gone.
 pub(crate) const STALE_ROOT: u8 = 75;
 
+/// How much more likely than the supervisor a program of a route is killed when memory runs out.
+const OOM_SCORE_SHIFT_OF_PROGRAMS: i32 = 500;
+
 /// Runs the role of this name.
 pub(crate) fn run(name: &str) -> ExitCode {
     let result = match Role::named(name) {
@@ -43,6 +46,8 @@ pub(crate) fn run(name: &str) -> ExitCode {
 /// Runs a program of a route, which is not ours to make ignore signals.
 fn run_program() -> io::Result<()> {
     let (channel, settings) = begin()?;
+    // When memory runs out, a program is killed before Flash's own processes.
+    let _ = process::shift_oom_score(OOM_SCORE_SHIFT_OF_PROGRAMS);
     program::run(&channel, &settings)
 }
 

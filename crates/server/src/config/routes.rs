@@ -104,8 +104,13 @@ pub(super) struct RouteDraft {
 impl RouteDraft {
     /// Makes relative paths absolute, from `folder`.
     pub(super) fn rebase(&mut self, folder: &Path) {
-        if let Some(ProgramDraft { program: Program { runs: Runs::Cgi(path), .. }, .. }) = &mut self.program {
-            *path = folder.join(&*path);
+        match self.program.as_mut().map(|draft| &mut draft.program.runs) {
+            Some(Runs::Cgi(path)) => *path = folder.join(&*path),
+            // A name without a slash is looked for in the directories for programs.
+            Some(Runs::App(words)) if words[0].contains('/') => {
+                words[0] = folder.join(&words[0]).to_string_lossy().into_owned();
+            }
+            _ => {}
         }
     }
 

@@ -801,13 +801,13 @@ fn routes_belong_to_their_site_in_their_order() {
 #[test]
 fn routes_with_programs() {
     let folder = Folder::new();
-    let file = "[[route]]\nprefix = \"/cgi-bin/\"\ncgi = \"www\"\nmemory_max = \"64MiB\"\n\
+    let file = "[[route]]\nprefix = \"/cgi-bin/\"\ncgi = \"www\"\nmemory_max = \"128MiB\"\n\
                 [[route]]\nextension = \"php\"\napp = [\"php-cgi\", \"-n\"]\nprocesses = 2\nconnections_max = 3\n";
     let settings = folder.load(file);
     let [cgi, app] = &settings.sites[0].routes[..] else { panic!() };
     let program = Program {
         processes: 1,
-        memory_bytes_max: 64 << 20,
+        memory_bytes_max: 128 << 20,
         run_as: settings.run_as.clone(),
         runs: Runs::Cgi(folder.path().join("www")),
     };

@@ -25,8 +25,12 @@ use crate::config::{RunAs, Runs, Settings};
 pub(crate) const ROLE: &str = "program";
 
 /// The whole environment of an `app`, and of a program of `cgi` besides the variables of its request.
-const ENVIRONMENT: [(&str, &str); 2] =
-    [("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), ("LANG", "C.UTF-8")];
+const ENVIRONMENT: [(&str, &str); 3] = [
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("LANG", "C.UTF-8"),
+    // Otherwise php-cgi ends after 500 requests.
+    ("PHP_FCGI_MAX_REQUESTS", "0"),
+];
 
 /// Becomes the program that the next order names.
 ///

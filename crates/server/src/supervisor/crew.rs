@@ -23,7 +23,7 @@ const BEGIN_MS: u64 = 60_000;
 /// Maximum time until a helper has read its roots.
 const HELPER_BEGIN_MS: u64 = 10_000;
 /// A worker or log writer that ends earlier than this after its start is restarted after a pause.
-pub(super) const STEADY_MS: u64 = 1_000;
+const STEADY_MS: u64 = 1_000;
 /// The pause before such a restart.
 pub(super) const RESTART_PAUSE_MS: u64 = 1_000;
 

@@ -1,6 +1,6 @@
 //! The processes of a generation that answer requests of its routes (`app`, `cgi`).
 //!
-//! Each has a listening socket, which outlives it: requests that arrive while another process starts wait. A process that ends
+//! Each has a listening socket, which outlives it: requests that arrive while another process starts wait. A process that fails
 //! soon after its start loses its socket, so that its requests fail at once, and starts again after a pause that doubles.
 
 use std::io;
@@ -11,7 +11,7 @@ use flash_engine::{ServerId, UpstreamId};
 use flash_prompt::{channel, clock};
 use flash_waiting::{local, process};
 
-use super::crew::{RESTART_PAUSE_MS, STEADY_MS};
+use super::crew::RESTART_PAUSE_MS;
 use super::gateway::Gateway;
 use super::how_it_ended;
 use super::outbox::Shared;
@@ -19,6 +19,10 @@ use crate::config::Settings;
 use crate::program;
 use flash_worker::control::{CHANNEL_BYTES, Order, encode_order};
 
+/// A process that fails earlier than this after its start is restarted after a pause.
+const STEADY_MS: u64 = 5_000;
+/// The same for a process that ends as it should, for example after some number of requests.
+const SUCCESS_MS: u64 = 1_000;
 /// The longest pause before a process starts again.
 const PAUSE_MS_MAX: u64 = 30_000;
 /// Time of the processes to end once no request is left.
@@ -117,6 +121,7 @@ impl Programs {
 
     /// Asks all processes to end, and kills them when they have had time to.
     pub(super) fn end(&mut self, now_ms: u64) {
+        self.processes.iter_mut().for_each(|process| process.restart_ms = None);
         match self.kill_ms {
             None => self.children().for_each(process::end_group),
             Some(ms) if ms <= now_ms => self.kill(),
@@ -180,21 +185,26 @@ impl Process {
 
     fn reap(&mut self, needed: bool, now_ms: u64) -> Option<String> {
         let status = self.child.as_mut()?.try_wait().ok()??;
-        self.child = None;
+        // Processes that it has left behind would go on accepting requests.
+        if let Some(child) = self.child.take() {
+            process::kill_rest_of_group(&child);
+        }
         if !needed {
             return None;
         }
-        if now_ms >= self.started_ms + STEADY_MS {
+        let steady_ms = if status.success() { SUCCESS_MS } else { STEADY_MS };
+        if now_ms >= self.started_ms + steady_ms {
             (self.pause_ms, self.restart_ms) = (RESTART_PAUSE_MS, Some(now_ms));
             return (!status.success()).then(|| self.ended(status, "starting another"));
         }
-        self.socket = None;
         let again = format!("starting another in {} s", self.pause_ms / 1_000);
         self.wait_longer(now_ms);
         Some(self.ended(status, &again))
     }
 
+    /// Starts it again after a pause. Until then its requests fail at once.
     fn wait_longer(&mut self, now_ms: u64) {
+        self.socket = None;
         self.restart_ms = Some(now_ms + self.pause_ms);
         self.pause_ms = (2 * self.pause_ms).min(PAUSE_MS_MAX);
     }

@@ -89,6 +89,14 @@ pub fn kill_group(child: &Child) {
     }
 }
 
+/// Kills the others of the process group of a child that has just ended.
+pub fn kill_rest_of_group(child: &Child) {
+    if let Some(group) = Pid::from_raw(child.id() as i32) {
+        // Usually there are none.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
 /// Asks a child that has a process group of its own to end, and all others of the group.
 pub fn end_group(child: &Child) {
     if let Some(group) = Pid::from_raw(child.id() as i32) {
