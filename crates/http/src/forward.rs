@@ -27,9 +27,9 @@ pub struct Forwarding<'a> {
     pub request_id: &'a str,
     /// The framing of the body to the upstream. It can differ from the client's.
     pub body: Body,
-    /// Whether to pass on the client's `Upgrade` (RFC 9110 section 7.8). Flash must then relay bytes unread
-    /// after a 101. Only for HTTP/1.1 clients whose `Connection` has `upgrade`. Has no effect if the client
-    /// sent no `Upgrade`, nor for CGI.
+    /// Whether to pass on the client's `Upgrade` (RFC 9110 section 7.8). After a 101, Flash must then relay
+    /// all bytes unread. This is only for HTTP/1.1 clients whose `Connection` has `upgrade`. It has no effect
+    /// for CGI, or if the client sent no `Upgrade`.
     pub upgrade: bool,
 }
 

@@ -1,6 +1,6 @@
-//! The connections of a worker to the servers of its upstreams: who gets which, who waits, and which servers
-//! are in trouble. Called by the wires, for requests that an upstream answers, and by [`Engine`](crate::Engine)
-//! with the events of the connections.
+//! The connections of a worker to the servers of its upstreams: assigns them to requests, queues the requests
+//! that must wait, and counts the failures of each server. Called by the wires, for requests that an upstream
+//! answers, and by [`Engine`](crate::Engine) with the events of the connections.
 //!
 //! A request [`seek`](Links::seek)s a link. It gets an idle one, or one that the gateway makes for it, or it
 //! waits in the upstream's queue. New requests do not pass those in the queue.

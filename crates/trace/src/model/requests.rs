@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The requests that came while the trace went on, as the network showed them. Of requests that a client sends before
-/// it has the answer to its last (pipelining) only the first is counted.
+/// The requests that arrived during the trace, counted from the network packets. When a client sends several requests
+/// before it has an answer (pipelining), only the first is counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requests {
     /// How many.
