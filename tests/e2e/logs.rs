@@ -429,10 +429,11 @@ fn a_full_disk_leaves_no_torn_line() {
     let place = folder.write("logs/x", "").parent().unwrap().to_owned();
     let Some(disk) = SmallDisk::mount(&place) else { return };
     let server = Launch::new(&folder).arg("--log-file").arg(place.join("access.log")).start();
-    let filler = place.join("filler");
+    let (log, filler) = (place.join("access.log"), place.join("filler"));
     let mut n = 0;
-    for _ in 0..3 {
-        fs::write(&filler, vec![b'x'; SmallDisk::BYTES / 2]).unwrap();
+    for round in 0..3 {
+        // Behind the filler is room for all lines that still wait in the channels of the workers.
+        fs::write(&filler, vec![b'x'; SmallDisk::BYTES - (32 << 10)]).unwrap();
         let said = server.stderr().len();
         // Lines of all lengths, so that some line is cut where the disk is full.
         wait_until("the disk to be full", || {
@@ -447,12 +448,18 @@ fn a_full_disk_leaves_no_torn_line() {
             assert_eq!(server.get("/hello.txt?later").status, 200);
             server.stderr()[said..].contains("is writable again")
         });
-        let text = fs::read_to_string(place.join("access.log")).unwrap();
+        let last = format!("/hello.txt?last-{round}");
+        assert_eq!(server.get(&last).status, 200);
+        let mut text = String::new();
+        wait_until("the last line", || {
+            text = fs::read_to_string(&log).unwrap();
+            text.contains(&last) && text.ends_with('\n')
+        });
         for line in text.lines() {
             assert_eq!(line.matches("127.0.0.1 - - [").count(), 1, "{line}");
             assert!(line.starts_with("127.0.0.1 - - [") && line.ends_with(" 200 6 \"-\" \"-\""), "{line}");
         }
-        fs::write(place.join("access.log"), "").unwrap();
+        fs::write(&log, "").unwrap();
     }
     drop(server);
     drop(disk);
@@ -462,7 +469,7 @@ fn a_full_disk_leaves_no_torn_line() {
 struct SmallDisk<'p>(&'p Path);
 
 impl<'p> SmallDisk<'p> {
-    const BYTES: usize = 64 << 10;
+    const BYTES: usize = 2 << 20;
 
     fn mount(place: &'p Path) -> Option<Self> {
         let size = format!("size={}", Self::BYTES);
