@@ -2,10 +2,8 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
-use crate::harness::{Client, Folder, Launch, Server, film, kill, pattern, skip, wait_for, wait_until};
+use crate::harness::{Client, Folder, Launch, Server, SmallDisk, film, kill, pattern, wait_for, wait_until};
 
 fn logging(folder: &Folder, format: &str) -> Server {
     let log = folder.path("access.log");
@@ -463,31 +461,6 @@ fn a_full_disk_leaves_no_torn_line() {
     }
     drop(server);
     drop(disk);
-}
-
-/// A small file system in memory.
-struct SmallDisk<'p>(&'p Path);
-
-impl<'p> SmallDisk<'p> {
-    const BYTES: usize = 2 << 20;
-
-    fn mount(place: &'p Path) -> Option<Self> {
-        let size = format!("size={}", Self::BYTES);
-        let mut command = Command::new("mount");
-        let status =
-            command.args(["-t", "tmpfs", "-o", &size, "flash-e2e"]).arg(place).stderr(Stdio::null()).status();
-        if !status.is_ok_and(|status| status.success()) {
-            skip("needs root, to mount a file system that can be full");
-            return None;
-        }
-        Some(Self(place))
-    }
-}
-
-impl Drop for SmallDisk<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(self.0).status();
-    }
 }
 
 #[test]

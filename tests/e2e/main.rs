@@ -13,6 +13,7 @@ mod framing;
 mod freshness;
 #[expect(dead_code, reason = "some of it is for the tests of `flash backend`")]
 mod harness;
+mod held_bodies;
 mod helpers;
 mod hits;
 mod http_methods;

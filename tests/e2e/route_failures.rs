@@ -218,7 +218,10 @@ fn an_answer_before_the_end_of_the_body_reaches_a_client_that_still_sends() {
         // Closed with unread bytes, so the connection is reset.
         let _ = peer.try_send("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno");
     });
-    let server = start(&folder, &(route + &proxy("/bad/", &upstream.address, "body_max = \"1GiB\"")));
+    let server = start(
+        &folder,
+        &(route + &proxy("/bad/", &upstream.address, "body_max = \"1GiB\"\nstream_bodies = true")),
+    );
     assert_serves(&server);
     let pids = [server.sole("worker"), server.sole("gateway")];
     let before = pids.map(descriptors);

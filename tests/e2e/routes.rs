@@ -9,6 +9,8 @@ use crate::harness::{
 };
 
 const BODY_BYTES: usize = 3_000_000;
+/// The server gets bodies while they come.
+const STREAM: &str = "stream_bodies = true";
 /// So that chunks and the pieces that Flash receives end in different places.
 const CHUNK_BYTES: usize = 50_021;
 
@@ -34,7 +36,7 @@ fn long_bodies_arrive_byte_for_byte_over_one_connection() {
         let chunk_bytes = request.target().contains("chunked").then_some(CHUNK_BYTES);
         framed("HTTP/1.1 200 OK\r\nX-Kept: yes\r\n", &pattern(BODY_BYTES, 1), chunk_bytes)
     });
-    let server = start(&folder, &proxy("/app/", &upstream.address, ""));
+    let server = start(&folder, &proxy("/app/", &upstream.address, STREAM));
     let mut client = Peer::client(&server);
     for target in ["/app/length", "/app/chunked"] {
         let answer = client.get(target);
@@ -69,7 +71,7 @@ fn bodies_pass_in_both_directions_at_once() {
         }
         peer.wait_for_end();
     });
-    let server = start(&folder, &proxy("/echo", &upstream.address, ""));
+    let server = start(&folder, &proxy("/echo", &upstream.address, STREAM));
     let mut client = Peer::client(&server);
     let sent = pattern(BODY_BYTES, 4);
     let mut sender = client.sender();
@@ -152,7 +154,7 @@ fn requests_that_wait_for_an_upstream_hold_up_nothing_else() {
 fn the_upstream_notices_a_client_that_leaves() {
     let folder = Folder::with_hello();
     let upstream = Upstream::tcp();
-    let server = start(&folder, &proxy("/app/", &upstream.address, ""));
+    let server = start(&folder, &proxy("/app/", &upstream.address, STREAM));
     // Before the answer.
     let mut client = Peer::client(&server);
     client.ask("/app/1");
@@ -238,7 +240,7 @@ fn a_reload_changes_routes_and_cuts_no_request() {
     let new = Upstream::tcp().answer(|_| ok("new"));
     let control = folder.path("control.sock");
     // The second slow request waits in the queue of the old configuration.
-    let one = "connections_max = 1\nconnect_timeout = \"1h\"";
+    let one = "connections_max = 1\nconnect_timeout = \"1h\"\nstream_bodies = true";
     let routes = proxy("/slow/", &slow.address, one) + &proxy("/app/", &old.address, "");
     let launch = Launch::configured(&folder, &config(&folder, &routes));
     let server = launch.arg("--control").arg(&control).start();

@@ -10,6 +10,7 @@ mod framing;
 mod freshness;
 #[expect(dead_code, reason = "some of it is for the tests of helpers")]
 mod harness;
+mod held_bodies;
 mod hits;
 mod http_methods;
 mod ipv6;

@@ -22,6 +22,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "handler",
             "body",
             "desk",
+            "spool",
             "upstream",
             "transport",
             "store",

@@ -60,6 +60,7 @@ fn task_again(message: &[u8], given: usize) -> Option<Encoded> {
         }
         Task::Close { .. } | Task::Fill { .. } => {}
         Task::Load { length_bytes, .. } => assert!(*length_bytes <= RANGE_BYTES_MAX),
+        Task::Write { bytes, .. } => assert!(bytes.len() as u64 <= HAND_OVER_BYTES_MAX),
         Task::Read { length_bytes, .. } => assert!(*length_bytes <= HAND_OVER_BYTES_MAX),
     }
     Some(encode_task(id, &task))

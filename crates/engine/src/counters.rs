@@ -78,8 +78,12 @@ pub struct Counters {
     pub clients: usize,
     /// Requests that wait for a job, or whose answers are being sent piece by piece.
     pub exchanges: usize,
-    /// Bytes of input that connections hold.
+    /// Bytes of input in memory: unread input of connections, and request bodies that are held.
     pub input_bytes: usize,
+    /// Request bodies that are held until they are complete, or until their server has them.
+    pub bodies: usize,
+    /// Slots of the file for request bodies that are in use.
+    pub spool_slots: usize,
     /// Names in the cache.
     pub names: usize,
     /// Contents in the cache, each with its head.
@@ -159,12 +163,21 @@ pub enum JobKind {
     Read,
     /// Close a deleted file.
     Close,
+    /// Write or read a part of a request body that waits until it is complete.
+    Spool,
 }
 
 impl JobKind {
     /// All kinds.
-    pub const ALL: [JobKind; 6] =
-        [JobKind::Find, JobKind::List, JobKind::Fill, JobKind::Load, JobKind::Read, JobKind::Close];
+    pub const ALL: [JobKind; 7] = [
+        JobKind::Find,
+        JobKind::List,
+        JobKind::Fill,
+        JobKind::Load,
+        JobKind::Read,
+        JobKind::Close,
+        JobKind::Spool,
+    ];
 
     /// The name of the kind, as `flash stats` prints it.
     pub fn name(self) -> &'static str {
@@ -175,6 +188,7 @@ impl JobKind {
             JobKind::Load => "load",
             JobKind::Read => "read",
             JobKind::Close => "close",
+            JobKind::Spool => "spool",
         }
     }
 }

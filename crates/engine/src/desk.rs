@@ -12,6 +12,7 @@ use crate::limits::READ_BYTES_MAX;
 use crate::machine::{Machine, Moment};
 use crate::rules::{Router, Rules, root_numbers};
 use crate::schedule::{Egress, Schedule};
+use crate::spool::Spool;
 use crate::store::{Store, Version};
 
 /// The state that all requests of a worker share.
@@ -22,6 +23,7 @@ pub(crate) struct Core<F> {
     pub(crate) clock: Clock,
     pub(crate) store: Store<F>,
     pub(crate) jobs: Jobs<F, Arc<Version>>,
+    pub(crate) spool: Spool<F>,
     pub(crate) counters: Counters,
     pub(crate) schedule: Schedule,
     pub(crate) egress: Egress,
@@ -87,6 +89,7 @@ impl<F> Core<F> {
                 rules.helpers_max,
                 root_numbers(&rules.sites),
             ),
+            spool: Spool::new(),
             counters: Counters::default(),
             schedule: Schedule::new(rules.policy),
             egress: Egress::new(rules.egress, now.monotonic_ms),

@@ -54,6 +54,13 @@ impl<M: Machine> Engine<M> {
         Self { core: Core::new(rules, now), exchanges: Exchanges::new(), links, wires }
     }
 
+    /// Sets the file for request bodies that are held until they are complete. It has room for `slots` pieces of
+    /// [`SPOOL_PIECE_BYTES_MAX`](crate::limits::SPOOL_PIECE_BYTES_MAX). Without it, longer bodies are passed on while they come.
+    pub fn set_spool(&mut self, file: M::File, slots: u32) {
+        let root = self.core.jobs.add_root();
+        self.core.spool.set_file(file, root, slots);
+    }
+
     /// Begins a turn of the event loop.
     #[inline]
     pub fn handle_turn(&mut self, now: Moment) {
@@ -142,6 +149,7 @@ impl<M: Machine> Engine<M> {
     /// its root free again, so a root whose disk hangs forever never holds more helpers than its share.
     pub fn handle_helper_gone(&mut self, machine: &mut M, id: JobId) {
         self.core.jobs.helper_gone(id);
+        self.core.spool.helper_gone(id);
         self.start_jobs(machine);
     }
 
@@ -301,12 +309,14 @@ impl<M: Machine> Engine<M> {
 
     /// The counters, and the amounts that the engine holds now.
     pub fn counters(&self) -> Counters {
-        let Core { jobs, store, counters, schedule, egress, .. } = &self.core;
+        let Core { jobs, store, spool, counters, schedule, egress, .. } = &self.core;
         Counters {
             connections: self.wires.len(),
             clients: self.wires.clients_len(),
             exchanges: self.exchanges.len(),
-            input_bytes: self.wires.input_bytes(),
+            input_bytes: self.wires.input_bytes() + spool.memory_bytes(),
+            bodies: spool.bodies_len(),
+            spool_slots: spool.slots_used(),
             names: store.names.len(),
             contents: store.contents.len(),
             files: store.files.len(),

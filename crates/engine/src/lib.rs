@@ -50,6 +50,7 @@ mod machine;
 mod rules;
 mod schedule;
 mod slab;
+mod spool;
 mod store;
 mod transport;
 mod upstream;

@@ -144,6 +144,16 @@ pub const SERVER_DOWN_MS: u64 = 10_000;
 /// Failures of one server are reported no more often than this.
 pub const COMPLAINT_MS: u64 = 10_000;
 
+/// Longest piece of a request body that is held until the body is complete: up to this much of a body stays in memory,
+/// and one slot of the file has room for it.
+pub const SPOOL_PIECE_BYTES_MAX: usize = HAND_OVER_BYTES_MAX as usize;
+/// Maximum number of bytes of such bodies that a worker has in memory.
+pub const SPOOL_MEMORY_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The same bound for one client address.
+pub const SPOOL_MEMORY_BYTES_PER_CLIENT_MAX: usize = 16 * 1024 * 1024;
+/// When memory is short, shorter pieces are written to the file, but none shorter than this.
+pub const SPOOL_EARLY_BYTES: usize = 8 * 1024;
+
 /// The lowest cutoff of a learned schedule: a smaller answer fits in one packet with its head, so there is
 /// nothing left to distinguish.
 pub const CUTOFF_BYTES_MIN: u64 = 1_000;
@@ -210,6 +220,9 @@ const _: () = {
     assert!(FILE_IDLE_MS + OPEN_FILES_MAX.div_ceil(FILES_SWEPT_AT_ONCE) as u64 * FILE_SWEEP_MS * 2 < 60_000);
     // Refusals take a small part of a turn, even if it only accepts.
     assert!(REFUSALS_PER_TURN_MAX * 8 <= ACCEPTS_PER_TURN_MAX && ACCEPTS_IN_OVERLOAD_MAX > 0);
+    // A piece of a request body takes at least one receive, and one client cannot take all memory.
+    assert!(2 * RECEIVE_BYTES <= SPOOL_PIECE_BYTES_MAX && SPOOL_EARLY_BYTES <= RECEIVE_BYTES);
+    assert!(SPOOL_MEMORY_BYTES_PER_CLIENT_MAX < SPOOL_MEMORY_BYTES_MAX);
     // A client always has room for one head.
     assert!(HEAD_BYTES_MAX < HEADS_BYTES_PER_CLIENT_MAX && HEADS_BYTES_PER_CLIENT_MAX < HEADS_BYTES_MAX);
     // Reads and hand-overs divide blocks evenly, so they never cross a block boundary.

@@ -75,6 +75,8 @@ pub struct Route {
     pub upstream: UpstreamId,
     /// Maximum length of a request body in bytes.
     pub body_bytes_max: u64,
+    /// Whether the servers get a body while the client sends it, or only once it is complete.
+    pub streams_bodies: bool,
 }
 
 /// The paths of a route.

@@ -1,6 +1,6 @@
 //! Converts settings to the rules of a worker and its engine.
 
-use flash_engine::limits::{NAMES_BYTES, OPEN_FILES_MAX};
+use flash_engine::limits::{NAMES_BYTES, OPEN_FILES_MAX, SPOOL_PIECE_BYTES_MAX};
 use flash_engine::{
     AdmissionRules, Cutoffs, EgressRules, LogFormat, Optimizations, Policy, Route, RoutePaths, Rules,
     ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
@@ -151,6 +151,12 @@ pub(crate) fn store_slots_max(bytes_max: u64) -> u32 {
     (bytes_max / BLOCK_BYTES).clamp(*SLOTS.start(), *SLOTS.end()) as u32
 }
 
+/// How many slots the file for request bodies of each worker may have.
+pub(crate) fn spool_slots(settings: &Settings) -> u32 {
+    let of_worker = settings.spool.bytes_max / architecture::processes(settings) as u64;
+    (of_worker / SPOOL_PIECE_BYTES_MAX as u64).try_into().unwrap_or(u32::MAX)
+}
+
 /// The length of the memory file for a store of this size: a multiple of its memory, so that free addresses are never
 /// too scattered for a block.
 pub(crate) fn store_length_bytes(bytes_max: u64) -> u64 {
@@ -209,6 +215,7 @@ fn sites(settings: &Settings) -> Vec<SiteRules> {
             },
             upstream,
             body_bytes_max: route.body_bytes_max,
+            streams_bodies: route.stream_bodies,
         });
         SiteRules { routes: routes.collect(), ..site_rules(site) }
     };
@@ -290,6 +297,7 @@ mod tests {
                 .map(|port| config::ServerAddress::Tcp(([127, 0, 0, 1], *port).into()))
                 .collect(),
             body_bytes_max: 1,
+            stream_bodies: false,
             connect_timeout_ms: 2,
             answer_timeout_ms: 3,
             connections_max: 4,
@@ -309,9 +317,9 @@ mod tests {
         let rules = rules(&settings, 4096);
         let routes: Vec<_> = rules.sites.iter().flat_map(|site| &site.routes).collect();
         for (number, prefix) in (0..).zip(["/a", "/b", "/c"]) {
-            let Route { paths, upstream, body_bytes_max } = routes[usize::from(number)];
+            let Route { paths, upstream, body_bytes_max, streams_bodies } = routes[usize::from(number)];
             assert_eq!((paths, upstream.0), (&RoutePaths::Prefix(prefix.into()), number));
-            assert_eq!(*body_bytes_max, 1);
+            assert_eq!((*body_bytes_max, *streams_bodies), (1, false));
         }
         let servers: Vec<_> = rules.upstreams.iter().map(|upstream| upstream.servers.len()).collect();
         assert_eq!(servers, [1, 2, 1]);

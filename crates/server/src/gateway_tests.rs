@@ -51,6 +51,7 @@ impl Running {
             protocol: Protocol::Http,
             servers: vec![(*server).clone()],
             body_bytes_max: 0,
+            stream_bodies: false,
             connect_timeout_ms,
             answer_timeout_ms: 1,
             connections_max: 1,

@@ -33,6 +33,8 @@ pub(crate) struct Begun {
     uplink: Option<(u64, OwnedFd)>,
     store: BegunStore,
     gateway: Option<OwnedFd>,
+    /// How many slots the file for request bodies may have, and the file.
+    spool: Option<(u32, OwnedFd)>,
 }
 
 /// The parts of the store that a worker received.
@@ -53,8 +55,16 @@ struct BegunStore {
 pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> {
     let roots = settings.sites.iter().map(|_| None).collect();
     let store = BegunStore::default();
-    let mut begun =
-        Begun { control, roots, listeners: Vec::new(), log: None, uplink: None, store, gateway: None };
+    let mut begun = Begun {
+        control,
+        roots,
+        listeners: Vec::new(),
+        log: None,
+        uplink: None,
+        store,
+        gateway: None,
+        spool: None,
+    };
     loop {
         match receive_order(&begun.control)? {
             Order::Root { site, is_local, folder } => {
@@ -65,6 +75,7 @@ pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> 
             Order::Listener(listener) => begun.listeners.push(listener),
             Order::Log(channel) => begun.log = Some(channel),
             Order::Gateway(channel) => begun.gateway = Some(channel),
+            Order::Spool(slots, file) => begun.spool = Some((slots, file)),
             Order::Uplink(place, file) => begun.uplink = Some((place, file)),
             Order::StoreMemory { length_bytes, file } => {
                 // The first file is for reading; if this process fills the store itself, a second one for writing
@@ -121,7 +132,7 @@ impl Begun {
             HelperKind::Processes => Vec::new(),
             HelperKind::Threads => helper::start_threads(settings, self.disk_work(settings)?)?,
         };
-        let Begun { control, roots, listeners, log, uplink, store, gateway } = self;
+        let Begun { control, roots, listeners, log, uplink, store, gateway, spool } = self;
         let store = store.map(settings).or_else(|e| {
             let text = format!("serves without the store: cannot map it: {e}");
             send_notice(&control, &Notice::Report(text)).map(|()| None)
@@ -146,7 +157,11 @@ impl Begun {
             accept_wait_ms: convert::accept_wait_ms(settings),
             accepts,
         };
-        Worker::new(given, plan, reach, own)
+        let mut worker = Worker::new(given, plan, reach, own)?;
+        if let Some((slots, file)) = spool {
+            worker.set_spool(file, slots);
+        }
+        Ok(worker)
     }
 }
 

@@ -180,7 +180,8 @@ pub fn of_job(task: &Task<SiteFile>) -> Option<(SiteId, &[u8])> {
             Some((*site, path))
         }
         Task::Fill { file, .. } | Task::Load { file, .. } | Task::Read { file, .. } => file.name(),
-        Task::Close { .. } | Task::Touch { .. } | Task::WarmFile { .. } => None,
+        // The file for request bodies has no name.
+        Task::Write { .. } | Task::Close { .. } | Task::Touch { .. } | Task::WarmFile { .. } => None,
     }
 }
 

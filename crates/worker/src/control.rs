@@ -60,6 +60,8 @@ pub enum Order<Fd = OwnedFd> {
     /// For a process of a program: the server of a route that it is, and the socket on which it listens. For the
     /// gateway: the place of that socket.
     Program(ServerId, Fd),
+    /// For a worker: the file for request bodies, and how many slots it may have.
+    Spool(u32, Fd),
     /// For the keeper: every process that filled the store for an earlier keeper has ended.
     Settled,
     /// For the keeper: the most bytes of memory that can be in use.
@@ -145,6 +147,7 @@ mod tag {
     pub(super) const UPLINK: u8 = 27;
     pub(super) const GATEWAY: u8 = 28;
     pub(super) const PROGRAM: u8 = 29;
+    pub(super) const SPOOL: u8 = 30;
 
     pub(super) const READY: u8 = 20;
     pub(super) const WANT_HELPER: u8 = 21;
@@ -192,6 +195,7 @@ pub fn encode_order<Fd: AsFd>(order: &Order<Fd>) -> Encoded<'_> {
         Order::Program(ServerId { upstream, server }, fd) => {
             (tag::PROGRAM, u64::from(upstream.0) << 16 | u64::from(*server), Some(fd.as_fd()))
         }
+        Order::Spool(slots, fd) => (tag::SPOOL, u64::from(*slots), Some(fd.as_fd())),
         Order::Settled => (tag::SETTLED, 0, None),
         Order::BytesMax(bytes) => (tag::BYTES_MAX, *bytes, None),
         Order::Uplink(place, fd) => (tag::UPLINK, *place, Some(fd.as_fd())),
@@ -244,6 +248,7 @@ pub fn decode_order(bytes: &[u8], mut descriptors: Vec<OwnedFd>) -> io::Result<O
             let upstream = UpstreamId(u16::try_from(number >> 16).map_err(|_| invalid())?);
             Order::Program(ServerId { upstream, server: number as u16 }, descriptor()?)
         }
+        tag::SPOOL => Order::Spool(u32::try_from(number).map_err(|_| invalid())?, descriptor()?),
         tag::SETTLED => Order::Settled,
         tag::BYTES_MAX => Order::BytesMax(number),
         tag::UPLINK => Order::Uplink(number, descriptor()?),

@@ -34,6 +34,7 @@ mod tag {
     pub(super) const WARM: u8 = 7;
     pub(super) const TOUCH: u8 = 8;
     pub(super) const WARM_FILE: u8 = 9;
+    pub(super) const WRITE: u8 = 22;
 
     pub(super) const FOUND_FILE: u8 = 10;
     pub(super) const REDIRECT: u8 = 11;
@@ -47,6 +48,7 @@ mod tag {
     pub(super) const EXHAUSTED: u8 = 19;
     pub(super) const LOST: u8 = 20;
     pub(super) const CLOSED: u8 = 21;
+    pub(super) const WRITTEN: u8 = 23;
 }
 
 /// Encodes a task for a helper. `aside` is the file of a [`Task::Close`].
@@ -84,6 +86,12 @@ pub fn encode_task<'f, F: AsFd>(id: JobId, task: &'f Task<F>, aside: Option<Borr
             start(if matches!(task, Task::Load { .. }) { tag::LOAD } else { tag::READ });
             bytes.extend_from_slice(&offset.to_le_bytes());
             bytes.extend_from_slice(&length_bytes.to_le_bytes());
+            descriptors.push(file.as_fd());
+        }
+        Task::Write { file, offset, bytes: data } => {
+            start(tag::WRITE);
+            bytes.extend_from_slice(&offset.to_le_bytes());
+            bytes.extend_from_slice(data);
             descriptors.push(file.as_fd());
         }
         Task::Close { number } => {
@@ -138,6 +146,14 @@ pub fn decode_task(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Option<(JobI
                 Task::Read { file, offset, length_bytes }
             }
         }
+        tag::WRITE => {
+            let offset = reader.u64()?;
+            let bytes: Arc<[u8]> = reader.rest().into();
+            if bytes.len() as u64 > HAND_OVER_BYTES_MAX {
+                return None;
+            }
+            Task::Write { file: Arc::new(descriptors.pop()?), offset, bytes }
+        }
         tag::TOUCH => {
             let path = reader.rest();
             if path.len() > PATH_BYTES_MAX {
@@ -188,6 +204,7 @@ pub fn encode_outcome(id: JobId, outcome: &Outcome<OwnedFd>) -> Message<'_> {
             tag::LISTED
         }
         Outcome::Loaded => tag::LOADED,
+        Outcome::Written => tag::WRITTEN,
         Outcome::Closed => tag::CLOSED,
         Outcome::Bytes(data, stat) => {
             push_stat(&mut bytes, stat);
@@ -229,6 +246,7 @@ pub fn decode_outcome<F: From<OwnedFd>>(
         tag::DENIED => Outcome::Found(Finding::Denied),
         tag::LISTED => Outcome::Listed(descriptors.next()?, reader.stat()?),
         tag::LOADED => Outcome::Loaded,
+        tag::WRITTEN => Outcome::Written,
         tag::CLOSED => Outcome::Closed,
         tag::BYTES => {
             let stat = reader.stat()?;

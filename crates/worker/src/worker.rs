@@ -208,6 +208,11 @@ impl Worker {
         Ok(worker)
     }
 
+    /// Sets the file for request bodies, and how many slots it may have.
+    pub fn set_spool(&mut self, file: OwnedFd, slots: u32) {
+        self.engine.set_spool(file.into(), slots);
+    }
+
     /// The timer of the event loop, the only descriptor that is read by read(2).
     #[must_use]
     pub fn timer(&self) -> BorrowedFd<'_> {

@@ -4,11 +4,13 @@ use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use tempfile::TempDir;
+
+use super::skip;
 
 /// A folder that is removed with its owner. The served files are in its `www`.
 #[derive(Debug)]
@@ -104,4 +106,29 @@ pub(crate) fn write_aside(path: &Path, content: impl AsRef<[u8]>) {
 /// Waits for a tick of the file system's clock, so that a later change gets another time.
 pub(crate) fn unlike_before() {
     std::thread::sleep(Duration::from_millis(30));
+}
+
+/// A small file system in memory, which can be full.
+pub(crate) struct SmallDisk<'p>(&'p Path);
+
+impl<'p> SmallDisk<'p> {
+    pub(crate) const BYTES: usize = 2 << 20;
+
+    pub(crate) fn mount(place: &'p Path) -> Option<Self> {
+        let size = format!("size={}", Self::BYTES);
+        let mut command = Command::new("mount");
+        let status =
+            command.args(["-t", "tmpfs", "-o", &size, "flash-e2e"]).arg(place).stderr(Stdio::null()).status();
+        if !status.is_ok_and(|status| status.success()) {
+            skip("needs root, to mount a file system that can be full");
+            return None;
+        }
+        Some(Self(place))
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.0).status();
+    }
 }

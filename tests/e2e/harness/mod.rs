@@ -13,7 +13,7 @@ pub(crate) mod upstream;
 use std::time::{Duration, Instant};
 
 pub(crate) use client::{Answer, Broken, Client, Page};
-pub(crate) use files::{Folder, evict, film, film_bytes, pattern, unlike_before, write_aside};
+pub(crate) use files::{Folder, SmallDisk, evict, film, film_bytes, pattern, unlike_before, write_aside};
 pub(crate) use server::{Launch, Server, kill, stats_at};
 pub(crate) use skipping::skip;
 

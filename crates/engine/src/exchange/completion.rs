@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Exchange, Exchanges, Halt, Opener, State, Wake};
 use crate::desk::Core;
 use crate::handed_over::HandedOver;
-use crate::handler::{DENIED, EXHAUSTED, Held, LOST, NOT_FOUND, READ_FAILED, Refusal, content};
+use crate::handler::{DENIED, EXHAUSTED, Held, LOST, NOT_FOUND, READ_FAILED, Refusal, SPOOL_FAILED, content};
 use crate::jobs::{Job, JobKey};
 use crate::machine::{Finding, JobId, Outcome};
 use crate::slab::ExchangeKey;
@@ -38,7 +38,7 @@ pub(crate) fn finish_job<F>(
 ) {
     let Some(mut job) = core.jobs.finish(id, core.clock.ms()) else { return };
     let waiters = std::mem::take(&mut job.waiters);
-    let news = keep_result(core, job, outcome);
+    let news = keep_result(core, (id, job), outcome);
     for waiter in waiters {
         if let Some(opener) = exchanges.tell(waiter, id, &news) {
             wake(opener);
@@ -47,7 +47,11 @@ pub(crate) fn finish_job<F>(
 }
 
 /// Stores a result that later requests can use, and turns it into news for the exchanges.
-fn keep_result<F>(core: &mut Core<F>, job: Job<F, Arc<Version>>, outcome: Outcome<F>) -> News<F> {
+fn keep_result<F>(
+    core: &mut Core<F>,
+    (id, job): (JobId, Job<F, Arc<Version>>),
+    outcome: Outcome<F>,
+) -> News<F> {
     let now = core.clock.now;
     match (job.key, outcome) {
         (JobKey::Find(site, path), Outcome::Found(finding)) => {
@@ -79,6 +83,18 @@ fn keep_result<F>(core: &mut Core<F>, job: Job<F, Arc<Version>>, outcome: Outcom
             let content = content(core, &version, ContentBytes::Own(bytes.into()));
             News::Content(version, content)
         }
+        (JobKey::SpoolWrite(_, exchange, slot), outcome) => {
+            let late = core.jobs.is_given_up(id).then_some(id);
+            core.spool.wrote(exchange, slot, late);
+            if matches!(outcome, Outcome::Written) { News::Loaded } else { News::Refused(SPOOL_FAILED) }
+        }
+        (JobKey::SpoolRead(_, exchange, start), Outcome::Bytes(bytes, _))
+            if core.spool.is_whole(exchange, start, bytes.len()) =>
+        {
+            core.spool.took(exchange, start, core.handed_over.hold(bytes));
+            News::Loaded
+        }
+        (JobKey::SpoolRead(..), _) => News::Refused(SPOOL_FAILED),
         (_, Outcome::Exhausted) => News::Refused(EXHAUSTED),
         (key, Outcome::Lost) => {
             core.jobs.count(key.kind()).lost += 1;
@@ -144,6 +160,13 @@ impl<F> Exchange<F> {
                 }
                 self.state = State::Sending(sending);
                 (self, woken)
+            }
+            State::Relaying(mut relay) => {
+                if let News::Refused(refusal) = news {
+                    relay.refused = Some(*refusal);
+                }
+                self.state = State::Relaying(relay);
+                (self, true)
             }
             state => {
                 self.state = state;

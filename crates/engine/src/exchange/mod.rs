@@ -22,7 +22,7 @@ use flash_http::request::Request;
 use flash_http::response::Status;
 
 pub(crate) use completion::finish_job;
-pub(crate) use relay::{Awaits, Relay, RelayReply};
+pub(crate) use relay::{Awaits, BodyWay, Relay, RelayReply};
 pub(crate) use request_body::RequestBody;
 pub(crate) use sending::{Halt, Sending};
 
@@ -217,6 +217,11 @@ impl<F> Exchanges<F> {
         ExchangeKey(self.0.insert(exchange))
     }
 
+    /// Inserts an exchange that needs to know its key.
+    pub(crate) fn insert_with(&mut self, exchange: impl FnOnce(ExchangeKey) -> Exchange<F>) -> ExchangeKey {
+        ExchangeKey(self.0.insert_with(|key| exchange(ExchangeKey(key))))
+    }
+
     pub(crate) fn get(&self, key: ExchangeKey) -> Option<&Exchange<F>> {
         self.0.get(key.0)
     }
@@ -280,6 +285,7 @@ impl<F> Exchanges<F> {
         let Some(mut exchange) = self.remove(key) else {
             // The exchange was lost in a panic while it was lent.
             self.0.free_lent(key.0);
+            desk.core.spool.end(key, &mut desk.core.jobs);
             return desk.core.jobs.leave_all(key);
         };
         match &mut exchange.state {

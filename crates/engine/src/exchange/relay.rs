@@ -5,9 +5,10 @@ use flash_http::RequestBuf;
 use flash_http::request::Method;
 use flash_http::response::Status;
 
+use crate::handler::Refusal;
 use crate::limits::TRIES_MAX;
 use crate::rules::{SiteId, UpstreamId};
-use crate::slab::Key;
+use crate::slab::{ExchangeKey, Key};
 use crate::upstream::{FailedServers, LinkPlace, Seeker, Talk};
 
 /// A request that an upstream answers.
@@ -17,6 +18,9 @@ pub(crate) struct Relay {
     pub(crate) site: SiteId,
     pub(crate) upstream: UpstreamId,
     pub(crate) talk: Talk,
+    pub(crate) body: BodyWay,
+    /// Why a helper could not do its part; the answer is this page.
+    pub(crate) refused: Option<Refusal>,
     pub(crate) place: LinkPlace,
     /// The servers that have failed this request, and how often one has.
     failed: FailedServers,
@@ -32,11 +36,25 @@ pub(crate) struct Relay {
     pub(crate) since_ms: u64,
 }
 
+/// The way of a request body from the client to the server.
+#[derive(Debug)]
+pub(crate) enum BodyWay {
+    /// The server gets it while the client sends it; or there is none.
+    Streamed,
+    /// The [spool](crate::spool) takes it for this exchange, and the request is sent to a server afterwards. With its
+    /// head, if the server needs to know the length.
+    Gathered(ExchangeKey, Option<Box<[u8]>>),
+    /// The spool has all of it for this exchange.
+    Held(ExchangeKey),
+}
+
 /// Who a relayed request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaits {
     /// A link to a server.
     Link,
+    /// A helper, which writes or reads a part of the body.
+    Helper,
     /// The client, which sends the body.
     Body,
     /// The server.
@@ -78,6 +96,8 @@ impl Relay {
             site,
             upstream,
             talk,
+            body: BodyWay::Streamed,
+            refused: None,
             place: LinkPlace::None,
             failed: FailedServers::default(),
             tries: 0,

@@ -29,6 +29,8 @@ pub(crate) const BUSY: Refusal = (Status::UNAVAILABLE, "The disk is too busy. Tr
 pub(crate) const LOST: Refusal = (Status::UNAVAILABLE, "The disk did not answer in time. Try again soon.");
 pub(crate) const EXHAUSTED: Refusal = (Status::UNAVAILABLE, "The server is at a limit. Try again soon.");
 pub(crate) const READ_FAILED: Refusal = (Status::INTERNAL, "The file could not be read.");
+pub(crate) const SPOOL_FAILED: Refusal =
+    (Status::UNAVAILABLE, "The server could not hold the request body. Try again soon.");
 pub(crate) const UNSTEADY: Refusal = (Status::UNAVAILABLE, "The file keeps changing. Try again soon.");
 pub(crate) const TOO_LARGE: Refusal = (Status::PAYLOAD_TOO_LARGE, "The request body is too large.");
 pub(crate) const REQUEST_LATE: Refusal = (Status::REQUEST_TIMEOUT, "The request did not arrive in time.");

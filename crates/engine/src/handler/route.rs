@@ -97,7 +97,8 @@ mod tests {
     use crate::rules::UpstreamId;
 
     fn end(paths: RoutePaths, path: &str) -> Option<usize> {
-        Route { paths, upstream: UpstreamId(0), body_bytes_max: 0 }.script_end(path.as_bytes())
+        Route { paths, upstream: UpstreamId(0), body_bytes_max: 0, streams_bodies: false }
+            .script_end(path.as_bytes())
     }
 
     #[test]

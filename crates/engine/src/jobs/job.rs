@@ -18,6 +18,10 @@ pub(crate) enum JobKey {
     Load(SiteId, VersionId, u64),
     Read(SiteId, VersionId, u64, u64),
     Close(SiteId, u64),
+    /// Write a piece of the request body of an exchange to this slot.
+    SpoolWrite(SiteId, ExchangeKey, u32),
+    /// Read the piece that begins here in the request body of an exchange.
+    SpoolRead(SiteId, ExchangeKey, u64),
     /// A user's path beneath this root: no user's job depends on a descriptor that another has sent.
     Touch(SiteId, u32, FileId, Box<[u8]>),
     /// A user's range of a file.
@@ -34,6 +38,7 @@ impl JobKey {
             JobKey::Load(..) | JobKey::Range(..) => JobKind::Load,
             JobKey::Read(..) => JobKind::Read,
             JobKey::Close(..) => JobKind::Close,
+            JobKey::SpoolWrite(..) | JobKey::SpoolRead(..) => JobKind::Spool,
         }
     }
 
@@ -46,6 +51,8 @@ impl JobKey {
             | JobKey::Load(site, ..)
             | JobKey::Read(site, ..)
             | JobKey::Close(site, ..)
+            | JobKey::SpoolWrite(site, ..)
+            | JobKey::SpoolRead(site, ..)
             | JobKey::Touch(site, ..)
             | JobKey::Range(site, ..)
             | JobKey::WarmFile(site, ..) => *site,

@@ -321,7 +321,7 @@ impl<F, S> Jobs<F, S> {
 
     /// Removes a job that has a result, or that can no longer get one.
     pub(crate) fn finish(&mut self, id: JobId, now_ms: u64) -> Option<Job<F, S>> {
-        let is_given_up = self.given_up.iter().any(|(given_up, _)| *given_up == id);
+        let is_given_up = self.is_given_up(id);
         if let Some(job) = self.jobs.get(id.0)
             && job.state == JobState::Running
             && !is_given_up
@@ -389,6 +389,11 @@ impl<F, S> Jobs<F, S> {
 
     pub(crate) fn is_running(&self, id: JobId) -> bool {
         self.jobs.get(id.0).is_some_and(|job| job.state == JobState::Running)
+    }
+
+    /// Whether a job was given up and its helper has not ended yet.
+    pub(crate) fn is_given_up(&self, id: JobId) -> bool {
+        self.given_up.iter().any(|(given_up, _)| *given_up == id)
     }
 
     pub(crate) fn queued_len(&self) -> usize {

@@ -107,6 +107,15 @@ pub enum Task<F> {
         /// How many bytes, at most [`HAND_OVER_BYTES_MAX`](crate::limits::HAND_OVER_BYTES_MAX).
         length_bytes: u64,
     },
+    /// Write bytes into a file.
+    Write {
+        /// The file.
+        file: Arc<F>,
+        /// Offset of the first byte.
+        offset: u64,
+        /// The bytes, at most [`HAND_OVER_BYTES_MAX`](crate::limits::HAND_OVER_BYTES_MAX).
+        bytes: Arc<[u8]>,
+    },
     /// Close a deleted file. Closing can block while the file system frees its blocks.
     Close {
         /// The number under which the machine has set the file aside.
@@ -142,6 +151,9 @@ impl<F> Clone for Task<F> {
             Task::Read { file, offset, length_bytes } => {
                 Task::Read { file: Arc::clone(file), offset: *offset, length_bytes: *length_bytes }
             }
+            Task::Write { file, offset, bytes } => {
+                Task::Write { file: Arc::clone(file), offset: *offset, bytes: Arc::clone(bytes) }
+            }
             Task::Close { number } => Task::Close { number: *number },
             Task::Touch { root, path } => Task::Touch { root: Arc::clone(root), path: path.clone() },
             Task::WarmFile { path, part } => Task::WarmFile { path: path.clone(), part: *part },
@@ -161,6 +173,8 @@ pub enum Outcome<F> {
     /// The result of [`Task::Read`]: the bytes (fewer than requested if the file ended) and the file's state
     /// after the read.
     Bytes(Vec<u8>, FileStat),
+    /// The result of [`Task::Write`]: all bytes were written.
+    Written,
     /// The result of [`Task::Close`].
     Closed,
     /// The file system failed, with this error number.

@@ -7,4 +7,4 @@ mod upload;
 
 pub(crate) use links::{FailedServers, LinkPlace, Links, NoLink, Seeker, Sought};
 pub(crate) use talk::{Talk, TalkFailure};
-pub(crate) use upload::Upload;
+pub(crate) use upload::{Framing, Upload};

@@ -4,7 +4,7 @@
 use flash_http::answer::{Answer, AnswerBody, AnswerHead, AnswerTo, Speech, parse_answer};
 use flash_http::body::Chunked;
 
-use super::upload::{BodyRefusal, Upload};
+use super::upload::{BodyRefusal, Decoded, Framing, Upload};
 use crate::fastcgi::client::{RequestEnd, ResponseReader};
 use crate::limits::ANSWER_HEAD_BYTES_MAX;
 use crate::rules::UpstreamProtocol;
@@ -28,7 +28,10 @@ pub(crate) struct Talk {
     protocol: UpstreamProtocol,
     asking: AnswerTo,
     upload: Upload,
-    /// Whether any of the body was taken from the client.
+    framing: Framing,
+    /// The length of a body that the spool has.
+    held_bytes: Option<u64>,
+    /// Whether the server got any of the body from the client, so that it cannot get all of it again.
     has_taken: bool,
     /// The bytes with which the request begins, and how many of them were sent.
     opening: (Vec<u8>, usize),
@@ -57,19 +60,16 @@ enum Stage {
 }
 
 impl Talk {
-    /// Begins a request with these bytes.
-    pub(crate) fn new(
-        protocol: UpstreamProtocol,
-        asking: AnswerTo,
-        upload: Upload,
-        opening: Vec<u8>,
-    ) -> Self {
+    /// Begins a request.
+    pub(crate) fn new(protocol: UpstreamProtocol, asking: AnswerTo, upload: Upload) -> Self {
         Self {
             protocol,
             asking,
             upload,
+            framing: Framing::Plain,
+            held_bytes: None,
             has_taken: false,
-            opening: (opening, 0),
+            opening: (Vec::new(), 0),
             out: (Vec::new(), 0),
             records: ResponseReader::new(),
             stage: Stage::Head(Vec::new()),
@@ -78,11 +78,37 @@ impl Talk {
         }
     }
 
+    /// The protocol of the server.
+    pub(crate) fn protocol(&self) -> UpstreamProtocol {
+        self.protocol
+    }
+
+    /// Whether the request asks to change the protocol of its connection.
+    pub(crate) fn asks_upgrade(&self) -> bool {
+        self.asking.upgrades
+    }
+
+    /// Sets the bytes with which the request begins, and the framing of its body.
+    pub(crate) fn open(&mut self, opening: Vec<u8>, framing: Framing) {
+        self.opening = (opening, 0);
+        self.framing = framing;
+    }
+
+    /// Continues with a body that the spool has.
+    pub(crate) fn hold(&mut self, length_bytes: u64) {
+        self.held_bytes = Some(length_bytes);
+        self.upload = if length_bytes == 0 { Upload::Done } else { Upload::Held(length_bytes) };
+    }
+
     /// Begins again, on another link. False if that cannot be done, because a part of the body is gone.
     pub(crate) fn begin_again(&mut self) -> bool {
         let can = !self.has_taken && matches!(&self.stage, Stage::Head(_));
         if can {
             self.opening.1 = 0;
+            self.out = (Vec::new(), 0);
+            if let Some(length_bytes) = self.held_bytes {
+                self.hold(length_bytes);
+            }
             self.records = ResponseReader::new();
             self.stage = Stage::Head(Vec::new());
         }
@@ -116,16 +142,42 @@ impl Talk {
 
     /// Whether bytes of the client belong to this request.
     pub(crate) fn wants_body(&self) -> bool {
-        !matches!(self.upload, Upload::Done)
+        !matches!(self.upload, Upload::Done | Upload::Held(_))
     }
 
-    /// Takes received bytes of the client. Returns how many belonged to the request.
+    /// Where the next byte of the body is that the spool has to give; None if it has none.
+    pub(crate) fn held_at(&self) -> Option<u64> {
+        match (self.held_bytes, &self.upload) {
+            (Some(length_bytes), Upload::Held(left)) => Some(length_bytes - left),
+            _ => None,
+        }
+    }
+
+    /// Takes received bytes of the client for the spool. The data among them is moved to the front.
+    ///
+    /// # Errors
+    /// The body is malformed or too long.
+    pub(crate) fn decode_body(&mut self, bytes: &mut [u8]) -> Result<Decoded, BodyRefusal> {
+        self.upload.decode(bytes)
+    }
+
+    /// Takes received bytes of the client for the server. Returns how many belonged to the request.
     ///
     /// # Errors
     /// The body is malformed or too long.
     pub(crate) fn take_body(&mut self, bytes: &mut [u8]) -> Result<usize, BodyRefusal> {
         self.has_taken = true;
-        self.upload.take(bytes, self.protocol, &mut self.out.0)
+        let decoded = self.upload.decode(bytes)?;
+        let is_last = !self.wants_body();
+        self.framing.frame(&mut self.out.0, &bytes[..decoded.data_bytes], is_last);
+        Ok(decoded.consumed)
+    }
+
+    /// Takes data of the spool for the server.
+    pub(crate) fn give(&mut self, data: &[u8]) {
+        let taken = self.upload.give(data.len());
+        let is_last = matches!(self.upload, Upload::Done);
+        self.framing.frame(&mut self.out.0, &data[..taken], is_last);
     }
 
     /// Whether the server has not said anything yet.
@@ -145,7 +197,7 @@ impl Talk {
 
     /// Whether the link can carry another request.
     pub(crate) fn leaves_link_usable(&self) -> bool {
-        self.is_over() && self.is_reusable && !self.wants_body() && self.is_all_sent()
+        self.is_over() && self.is_reusable && matches!(self.upload, Upload::Done) && self.is_all_sent()
     }
 
     /// Takes received bytes of the server. The data of the body among them is moved to the front.
@@ -220,7 +272,7 @@ impl Talk {
             AnswerBody::Chunked => Stage::Chunked(Chunked::new()),
             AnswerBody::UntilEnd => Stage::UntilEnd,
             AnswerBody::Upgraded => {
-                self.upload = Upload::Raw;
+                (self.upload, self.framing) = (Upload::Raw, Framing::Plain);
                 Stage::UntilEnd
             }
         };

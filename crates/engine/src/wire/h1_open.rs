@@ -1,5 +1,5 @@
 //! Opens the relay of a request: its bytes for the server, in the protocol of its upstream. Called by
-//! [`h1_relay`](super::h1_relay).
+//! [`h1_relay`](super::h1_relay), and by [`h1_upload`](super::h1_upload) if they depend on the length of the body.
 
 use std::net::SocketAddr;
 
@@ -8,27 +8,24 @@ use flash_http::answer::AnswerTo;
 use flash_http::forward::{Forwarding, Script, each_cgi_variable, each_field, write_proxy_head};
 use flash_http::request::{Body, Method, Request, Version};
 
-use crate::desk::Desk;
+use crate::desk::Core;
 use crate::exchange::Relay;
 use crate::fastcgi::client::{write_begin, write_stdin_end};
 use crate::handler::{LENGTH_REQUIRED, Refusal, Routed};
-use crate::machine::Machine;
+use crate::limits::RECEIVE_BYTES;
 use crate::rules::UpstreamProtocol;
-use crate::upstream::{Talk, Upload};
+use crate::upstream::{Framing, Talk, Upload};
 
 /// Opens the relay of a request, whose bytes are `head`.
 ///
 /// # Errors
-/// The body is too long, or its length is unknown and the upstream needs it.
-pub(super) fn open<M: Machine>(
-    desk: &mut Desk<'_, M>,
+/// The body is too long.
+pub(super) fn open<F>(
+    core: &mut Core<F>,
     peer: SocketAddr,
     (request, head): (&Request<'_>, &[u8]),
-    routed: &Routed,
+    (routed, is_gathered): (&Routed, bool),
 ) -> Result<Relay, Refusal> {
-    let core = &mut *desk.core;
-    core.relayed += 1;
-    let request_id = format!("{:x}-{:x}-{:x}", core.clock.now.wall_ns, peer.port(), core.relayed);
     let (upstream, bytes_max) = {
         let rules = routed.rules(core);
         (rules.upstream, rules.body_bytes_max)
@@ -36,19 +33,63 @@ pub(super) fn open<M: Machine>(
     let protocol = core.rules.upstreams[usize::from(upstream.0)].protocol;
     let upload = Upload::new(request.body, bytes_max)?;
     let upgrades = protocol == UpstreamProtocol::Http && asks_upgrade(request, head);
+    let asking = AnswerTo { is_head: request.method == Method::Head, upgrades };
+    let mut talk = Talk::new(protocol, asking, upload);
+    // The length of a gathered body is known at its end.
+    if !is_gathered || request.body != Body::Chunked {
+        write_opening(core, peer, (request, head), routed, (&mut talk, request.body));
+    }
+    Ok(Relay::new(RequestBuf::new(request), (routed.site, upstream), talk, core.clock.ms()))
+}
+
+/// Whether the spool takes the body of a request before a server gets it.
+///
+/// # Errors
+/// The upstream needs to know the length, and nothing can find it out.
+pub(super) fn is_gathered<F>(
+    core: &Core<F>,
+    request: &Request<'_>,
+    routed: &Routed,
+) -> Result<bool, Refusal> {
+    let rules = routed.rules(core);
+    let protocol = core.rules.upstreams[usize::from(rules.upstream.0)].protocol;
+    let fits_memory = match request.body {
+        Body::None | Body::Length(0) => return Ok(false),
+        Body::Length(bytes) => bytes <= RECEIVE_BYTES as u64,
+        Body::Chunked => false,
+    };
+    let is_gathered = !rules.streams_bodies && (fits_memory || core.spool.has_file());
+    // CGI has no way to say that the length is unknown (RFC 3875, section 4.1.2).
+    if !is_gathered && request.body == Body::Chunked && protocol == UpstreamProtocol::FastCgi {
+        return Err(LENGTH_REQUIRED);
+    }
+    Ok(is_gathered)
+}
+
+/// Writes the bytes for the server with which a request begins. `body` is the framing that it announces.
+pub(super) fn write_opening<F>(
+    core: &mut Core<F>,
+    peer: SocketAddr,
+    (request, head): (&Request<'_>, &[u8]),
+    routed: &Routed,
+    (talk, body): (&mut Talk, Body),
+) {
+    core.relayed += 1;
+    let request_id = format!("{:x}-{:x}-{:x}", core.clock.now.wall_ns, peer.port(), core.relayed);
     let forwarding = Forwarding {
         peer,
         scheme: "http",
         server: None,
         request_id: &request_id,
-        body: request.body,
-        upgrade: upgrades,
+        body,
+        upgrade: talk.asks_upgrade(),
     };
     let mut opening = Vec::with_capacity(head.len() + 512);
-    match protocol {
-        UpstreamProtocol::Http => write_proxy_head(&mut opening, request, head, &forwarding),
-        // CGI has no way to say that the length is unknown (RFC 3875, section 4.1.2).
-        UpstreamProtocol::FastCgi if request.body == Body::Chunked => return Err(LENGTH_REQUIRED),
+    let framing = match talk.protocol() {
+        UpstreamProtocol::Http => {
+            write_proxy_head(&mut opening, request, head, &forwarding);
+            if body == Body::Chunked { Framing::Chunks } else { Framing::Plain }
+        }
         UpstreamProtocol::FastCgi => {
             let root = core.rules.sites[usize::from(routed.site.0)].root.as_os_str();
             let script = Script {
@@ -57,14 +98,13 @@ pub(super) fn open<M: Machine>(
                 path_info: routed.path_info(),
             };
             write_begin(&mut opening, |param| each_cgi_variable(request, head, &forwarding, &script, param));
-            if matches!(upload, Upload::Done) {
+            if matches!(body, Body::None | Body::Length(0)) {
                 write_stdin_end(&mut opening);
             }
+            Framing::Records
         }
-    }
-    let asking = AnswerTo { is_head: request.method == Method::Head, upgrades };
-    let talk = Talk::new(protocol, asking, upload, opening);
-    Ok(Relay::new(RequestBuf::new(request), (routed.site, upstream), talk, core.clock.ms()))
+    };
+    talk.open(opening, framing);
 }
 
 /// Whether a request asks to change the protocol of its connection (RFC 9110, section 7.8) to one that can be passed

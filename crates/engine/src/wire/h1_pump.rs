@@ -2,50 +2,15 @@
 //! most one piece of each direction is held, so a slow reader slows its sender down. Called by
 //! [`h1_relay`](super::h1_relay).
 
-use flash_http::RequestBuf;
-
 use super::conn::{Conn, Turn};
 use super::h1_answer::{begin_reply, deliver, hand_over, pass_on};
-use crate::exchange::{Awaits, Relay, RelayReply};
-use crate::handler::{BAD_ANSWER, EXHAUSTED, NO_ANSWER, NO_LINK, Refusal, UPSTREAM_BUSY};
+use super::h1_upload::{Pumped, Stop, gather, give_held, take_body};
+use crate::exchange::{Awaits, BodyWay, Relay, RelayReply};
+use crate::handler::{BAD_ANSWER, EXHAUSTED, NO_ANSWER, NO_LINK, UPSTREAM_BUSY};
 use crate::machine::Machine;
 use crate::slab::Key;
 use crate::transport::{Gone, Readiness, Received};
 use crate::upstream::{LinkPlace, NoLink, Sought, TalkFailure};
-
-/// How the work on a relayed request ended for now.
-pub(super) enum Pumped {
-    Blocked,
-    Yield,
-    /// All of the answer was sent.
-    Done,
-    /// The client gets no more of the answer, and notices by the close.
-    Cut,
-    Refused(Refusal),
-    /// The upstream wants this request to be answered with a file.
-    HandBack(Box<RequestBuf>),
-}
-
-/// Why a step could not be made.
-enum Stop {
-    Pumped(Pumped),
-    /// The server, or what it said, is at fault.
-    Failed(TalkFailure),
-}
-
-impl From<TalkFailure> for Stop {
-    fn from(failure: TalkFailure) -> Self {
-        Stop::Failed(failure)
-    }
-}
-
-impl From<Gone> for Stop {
-    fn from(_: Gone) -> Self {
-        CUT
-    }
-}
-
-const CUT: Stop = Stop::Pumped(Pumped::Cut);
 
 /// Moves bytes until nothing more can be moved, or the turn is over.
 pub(super) fn pump<M: Machine>(
@@ -54,6 +19,9 @@ pub(super) fn pump<M: Machine>(
     buffer: &mut [u8],
     relay: &mut Relay,
 ) -> Pumped {
+    if let Err(pumped) = gather(conn, turn, buffer, relay) {
+        return pumped;
+    }
     let mut has_progressed = false;
     loop {
         let (link, was_idle) = match find_link(conn, turn, relay) {
@@ -127,7 +95,7 @@ fn step<M: Machine>(
     relay: &mut Relay,
     link: Key,
 ) -> Result<bool, Stop> {
-    let has_taken = take_body(conn, turn, buffer, relay, link)?;
+    let has_taken = take_body(conn, turn, buffer, relay, link)? | give_held(conn, turn, relay)?;
     let has_said = say(turn, relay, link);
     let has_heard = hear(conn, turn, buffer, relay, link)?;
     let has_passed = pass_on(conn, turn, relay)?;
@@ -152,75 +120,6 @@ fn say<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key) -> bool
             transport.suspect(Readiness { readable: true, ..Readiness::default() });
             true
         }
-    }
-}
-
-/// Takes a piece of the request body from the client, once the piece before it was sent.
-fn take_body<M: Machine>(
-    conn: &mut Conn<M::Socket>,
-    turn: &mut Turn<'_, M>,
-    buffer: &mut [u8],
-    relay: &mut Relay,
-    link: Key,
-) -> Result<bool, Stop> {
-    if !relay.talk.wants_body() || !relay.talk.is_all_sent() || !relay.is_heard {
-        return Ok(false);
-    }
-    say_continue(conn, turn, relay)?;
-    let mut filled = conn.input.len();
-    if filled > 0 {
-        buffer[..filled].copy_from_slice(&conn.take_input(turn.inputs));
-    } else {
-        filled = match conn.transport.receive(turn.desk.machine, buffer) {
-            Received::Bytes(bytes) => bytes,
-            Received::Nothing => return Ok(false),
-            // After an upgrade, either side can end first.
-            Received::End if relay.talk.is_upgraded() => {
-                relay.is_heard = false;
-                if let Some(transport) = turn.links.transport(link) {
-                    transport.end_sending(turn.desk.machine);
-                }
-                return Ok(true);
-            }
-            // There was no room for what had come of it.
-            Received::End if !conn.transport.is_hung_up() && relay.reply.is_none() => {
-                return Err(Stop::Pumped(Pumped::Refused(EXHAUSTED)));
-            }
-            Received::End | Received::Failed => return Err(CUT),
-        };
-    }
-    turn.budget.bytes = turn.budget.bytes.saturating_sub(filled);
-    let taken = relay.talk.take_body(&mut buffer[..filled]).map_err(|refusal| {
-        let has_begun = relay.reply.is_some();
-        Stop::Pumped(if has_begun { Pumped::Cut } else { Pumped::Refused(refusal) })
-    })?;
-    if !conn.keep_input(turn.inputs, &buffer[taken..filled]) {
-        conn.transport.stop_receiving();
-    }
-    Ok(true)
-}
-
-/// Tells a client that waits for it to send the body (RFC 9110, section 10.1.1).
-fn say_continue<M: Machine>(
-    conn: &mut Conn<M::Socket>,
-    turn: &mut Turn<'_, M>,
-    relay: &mut Relay,
-) -> Result<(), Stop> {
-    if std::mem::replace(&mut relay.said_continue, true) || !relay.request.request().expect_continue {
-        return Ok(());
-    }
-    let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
-    // An answer that has begun says as much.
-    if relay.reply.is_some() || !conn.input.is_empty() {
-        return Ok(());
-    }
-    match conn.transport.send(turn.desk.machine, interim, &[]) {
-        // The client continues without it after a while.
-        Ok(sent) if sent == interim.len() || sent == 0 => {
-            turn.desk.core.counters.sends.add(sent as u64);
-            Ok(())
-        }
-        _ => Err(CUT),
     }
 }
 
@@ -288,6 +187,12 @@ fn settle<M: Machine>(
     let is_heard_out = relay.talk.is_all_sent() || !server_is_slow;
     let awaits_body = relay.talk.wants_body() && relay.is_heard && !relay.talk.is_upgraded() && is_heard_out;
     conn.await_server();
+    if let BodyWay::Held(exchange) = relay.body
+        && turn.desk.core.spool.is_busy(exchange)
+    {
+        relay.await_from(Awaits::Helper, has_progressed, now_ms);
+        return Pumped::Blocked;
+    }
     let limit_ms = if awaits_body {
         relay.await_from(Awaits::Body, has_progressed, now_ms);
         turn.desk.core.rules.timeouts.head_ms

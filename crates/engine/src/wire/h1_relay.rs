@@ -1,16 +1,17 @@
 //! Requests that an upstream answers: their begin, their deadlines and their end. Called by [`h1`](super::h1);
 //! [`h1_pump`](super::h1_pump) moves their bytes.
 
-use flash_http::request::Request;
+use flash_http::request::{Body, Request};
 use flash_http::response::Status;
 
 use super::conn::{Blamed, Conn, Turn, Verdict};
 use super::h1::{Flow, H1, Phase, record};
-use super::h1_open::open;
-use super::h1_pump::{Pumped, blame, pump, report_said};
+use super::h1_open::{is_gathered, open};
+use super::h1_pump::{blame, pump, report_said};
 use super::h1_send::Answering;
-use crate::exchange::{Awaits, Exchange, Parked, Record, Relay, State, Wake};
-use crate::handler::{NO_ANSWER, REQUEST_LATE, Routed, UPSTREAM_BUSY, error_page};
+use super::h1_upload::Pumped;
+use crate::exchange::{Awaits, BodyWay, Exchange, Parked, Record, Relay, State, Wake};
+use crate::handler::{NO_ANSWER, REQUEST_LATE, Routed, SPOOL_FAILED, UPSTREAM_BUSY, error_page};
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
 use crate::upstream::{LinkPlace, TalkFailure};
@@ -24,16 +25,27 @@ impl H1 {
         (request, head): (&Request<'_>, &[u8]),
         routed: &Routed,
     ) -> Flow {
-        let relay = match open(&mut turn.desk, conn.peer, (request, head), routed) {
-            Ok(relay) => relay,
+        let core = &mut *turn.desk.core;
+        let opened = is_gathered(core, request, routed)
+            .and_then(|gathers| Ok((open(core, conn.peer, (request, head), (routed, gathers))?, gathers)));
+        let (mut relay, gathers) = match opened {
+            Ok(opened) => opened,
             Err(refusal) => {
                 let answering = Answering::fresh(request, turn);
                 return self.reply(conn, turn, answering, error_page(request, refusal));
             }
         };
         let record = record(turn, request);
-        let state = State::Relaying(Box::new(relay));
-        let key = turn.exchanges.insert(Exchange { opener: conn.opener, record, state });
+        let key = turn.exchanges.insert_with(|key| {
+            if gathers {
+                let needs_head = request.body == Body::Chunked;
+                relay.body = BodyWay::Gathered(key, needs_head.then(|| head.into()));
+            }
+            Exchange { opener: conn.opener, record, state: State::Relaying(Box::new(relay)) }
+        });
+        if gathers {
+            turn.desk.core.spool.begin(key, conn.opener.client);
+        }
         conn.await_server();
         self.phase = Phase::Relaying(key);
         Flow::Again
@@ -78,6 +90,7 @@ impl H1 {
             }
             (Awaits::Link, _) => UPSTREAM_BUSY,
             (Awaits::Body, _) => REQUEST_LATE,
+            (Awaits::Helper, _) => SPOOL_FAILED,
             (_, place) => {
                 if let LinkPlace::Has(link) = place {
                     blame(turn, &relay, link, TalkFailure("The server said nothing for too long"));
@@ -110,6 +123,7 @@ impl H1 {
             return Flow::Over(verdict);
         }
         leave_link(turn, &mut relay);
+        turn.desk.core.spool.end(key, &mut turn.desk.core.jobs);
         conn.pace = None;
         match pumped {
             Pumped::Refused(refusal) => {
@@ -147,6 +161,7 @@ impl H1 {
         let mut sent = None;
         if let State::Relaying(relay) = &mut exchange.state {
             leave_link(turn, relay);
+            turn.desk.core.spool.end(key, &mut turn.desk.core.jobs);
             sent = relay.reply.as_ref().map(|reply| (reply.status, reply.body_bytes));
         }
         turn.exchanges.put_back(key, exchange);

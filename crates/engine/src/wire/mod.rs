@@ -12,6 +12,7 @@ mod h1_open;
 mod h1_pump;
 mod h1_relay;
 mod h1_send;
+mod h1_upload;
 #[cfg(feature = "test-wire")]
 mod streams;
 mod timers;

@@ -41,7 +41,12 @@ fn proxying() -> Rules {
         upstream(UpstreamProtocol::Http, 1),
         upstream(UpstreamProtocol::FastCgi, 1),
     ];
-    let route = |paths, number| Route { paths, upstream: UpstreamId(number), body_bytes_max: BODY_BYTES_MAX };
+    let route = |paths, number| Route {
+        paths,
+        upstream: UpstreamId(number),
+        body_bytes_max: BODY_BYTES_MAX,
+        streams_bodies: true,
+    };
     rules.sites[0].routes = vec![
         route(RoutePaths::Prefix(b"/p/".to_vec()), 0),
         route(RoutePaths::Prefix(b"/one/".to_vec()), 1),
@@ -997,3 +1002,160 @@ proptest! {
 
 // Some pieces are sent from the buffer.
 const _: () = assert!(PASSED_ON_BYTES < RECEIVE_BYTES);
+
+/// [`proxying`], with bodies that are gathered first.
+fn gathering() -> World {
+    let mut rules = proxying();
+    rules.sites[0].routes.iter_mut().for_each(|route| route.streams_bodies = false);
+    World::with(rules)
+}
+
+/// Bytes that differ from place to place.
+fn bytes(length: usize) -> Vec<u8> {
+    (0..length).map(|place| (place % 251) as u8).collect()
+}
+
+/// The head and the body of the one request in these bytes.
+fn received(bytes: &[u8]) -> (String, Vec<u8>) {
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
+    (text(&bytes[..end]), bytes[end..].to_vec())
+}
+
+/// A POST with the first part of its body.
+fn post(path: &str, framing: &str, body: &[u8]) -> Vec<u8> {
+    [format!("POST {path} HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n").as_bytes(), body].concat()
+}
+
+#[test]
+fn a_server_is_asked_for_once_the_body_is_complete() {
+    let mut world = gathering();
+    let client = world.connect();
+    client.send(post("/one/", "Content-Length: 6", b"abc"));
+    world.run();
+    world.advance(HEAD_MS - 1_000);
+    assert!(world.machine.asked.is_empty(), "no server is kept busy");
+    client.send("def");
+    world.run();
+    let server = world.link();
+    world.run();
+    let (head, body) = received(&server.take_bytes());
+    assert!(head.contains("Content-Length: 6\r\n") && body == b"abcdef", "{head}");
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    world.run();
+    assert_eq!(status(&client), 200);
+    assert_eq!(world.engine.counters().bodies, 0);
+    world.end();
+}
+
+#[test]
+fn a_long_body_goes_through_the_file() {
+    for framing in ["Content-Length: 500000", "Transfer-Encoding: chunked"] {
+        let mut world = gathering();
+        world.give_spool(100);
+        let client = world.connect();
+        let data = bytes(500_000);
+        let sent = match framing {
+            "Transfer-Encoding: chunked" => {
+                [format!("{:x}\r\n", data.len()).as_bytes(), &data, b"\r\n0\r\n\r\n"].concat()
+            }
+            _ => data.clone(),
+        };
+        client.send(post("/one/", framing, &sent));
+        world.run();
+        let held = world.engine.counters();
+        assert!(held.spool_slots >= 3 && held.input_bytes <= 2 * RECEIVE_BYTES, "{held:?}");
+        let server = world.link();
+        world.run();
+        let (head, body) = received(&server.take_bytes());
+        assert!(head.contains("Content-Length: 500000\r\n") && !head.contains("chunked"), "{head}");
+        assert!(body == data, "{} bytes arrived", body.len());
+        server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        world.run();
+        assert_eq!(status(&client), 200);
+        let left = world.engine.counters();
+        assert_eq!((left.bodies, left.spool_slots, left.input_bytes), (0, 0, 0));
+        world.end();
+    }
+}
+
+#[test]
+fn an_application_learns_the_length_of_a_chunked_body() {
+    let mut world = gathering();
+    world.give_spool(1);
+    let (_client, server) =
+        ask(&mut world, post("/a.php", "Transfer-Encoding: chunked", b"3\r\nabc\r\n0\r\n\r\n"));
+    let records = text(&server.take_bytes());
+    assert!(records.contains("CONTENT_LENGTH3") && records.contains("abc"), "{records}");
+    // Without a file, its length cannot become known.
+    let mut world = gathering();
+    let (_, refused) = world.ask(post("/a.php", "Transfer-Encoding: chunked", b"3\r\nabc\r\n0\r\n\r\n"));
+    assert_eq!(refused.status, 411);
+}
+
+#[test]
+fn a_request_with_a_whole_body_can_go_to_another_server() {
+    let mut world = gathering();
+    let client = world.connect();
+    client.send("PUT /p/ HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc");
+    world.run();
+    let first = world.link();
+    world.run();
+    assert_eq!(received(&first.take_bytes()).1, b"abc");
+    first.end();
+    world.run();
+    let second = world.link();
+    world.run();
+    assert_eq!(received(&second.take_bytes()).1, b"abc", "all of it again");
+    second.send("HTTP/1.1 204 No Content\r\n\r\n");
+    world.run();
+    assert_eq!(status(&client), 204);
+}
+
+#[test]
+fn a_full_file_refuses_long_bodies_only() {
+    let mut world = gathering();
+    world.give_spool(2);
+    let first = world.connect();
+    first.send(post("/one/", "Content-Length: 300000", &bytes(150_000)));
+    world.run();
+    assert_eq!(world.engine.counters().spool_slots, 1);
+    let second = world.connect();
+    second.send(post("/one/", "Content-Length: 900000", &bytes(600_000)));
+    world.run();
+    assert_eq!(status(&second), 503);
+    let third = world.connect();
+    third.send(post("/one/", "Content-Length: 3", b"abc"));
+    world.run();
+    assert_eq!(world.machine.asked.len(), 1, "a short body needs no file");
+    // The client of a body leaves.
+    first.reset();
+    world.run();
+    assert_eq!(world.engine.counters().spool_slots, 0);
+}
+
+#[test]
+fn a_slot_is_not_used_again_while_a_lost_helper_may_write() {
+    let mut world = gathering();
+    world.give_spool(2);
+    world.auto = false;
+    world.machine.helpers.uninterruptible = true;
+    let client = world.connect();
+    client.send(post("/one/", "Content-Length: 300000", &bytes(150_000)));
+    world.run();
+    let late = world.machine.helpers.task(world.job()).expect("a job that writes");
+    world.advance(60_000);
+    assert_eq!(status(&client), 503);
+    assert_eq!(world.engine.counters().spool_slots, 1, "it is kept");
+    world.auto = true;
+    let client = world.connect();
+    client.send(post("/one/", "Content-Length: 150000", &bytes(150_000)));
+    world.run();
+    world.write_late(&late);
+    let server = world.link();
+    world.run();
+    assert!(received(&server.take_bytes()).1 == bytes(150_000), "no byte of another body");
+    world.machine.helpers.uninterruptible = false;
+    client.reset();
+    world.run();
+    assert_eq!(world.engine.counters().spool_slots, 0, "its helper has ended");
+}

@@ -118,6 +118,16 @@ impl Inode {
         gap.map_or(length, |page| (page * PAGE_BYTES).saturating_sub(offset))
     }
 
+    /// Writes into a file of bytes.
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        let Content::Bytes(content) = &mut self.content else { panic!("only a file of bytes is written") };
+        let offset = offset as usize;
+        content.resize(content.len().max(offset + bytes.len()), 0);
+        content[offset..][..bytes.len()].copy_from_slice(bytes);
+        self.stat.size_bytes = content.len() as u64;
+        self.size_max_bytes = self.size_max_bytes.max(self.stat.size_bytes);
+    }
+
     pub(crate) fn load(&mut self, offset: u64, length: u64) {
         if let Residency::Pages(pages) = &mut self.residency
             && length > 0

@@ -126,6 +126,10 @@ impl Helpers {
                 Outcome::Loaded
             }
             Task::Close { .. } => Outcome::Closed,
+            Task::Write { file, offset, bytes } => {
+                file.inode.borrow_mut().write(*offset, bytes);
+                Outcome::Written
+            }
             Task::Touch { .. } | Task::WarmFile { .. } => panic!("only a backend queues this job"),
             Task::Read { file, offset, length_bytes } => match file.read(*offset, *length_bytes) {
                 Ok(bytes) => Outcome::Bytes(bytes, file.stat()),
@@ -185,6 +189,7 @@ fn describe(task: &Task<FileHandle>) -> String {
             format!("read {offset}+{length_bytes}")
         }
         Task::Close { number } => format!("close {number}"),
+        Task::Write { offset, bytes, .. } => format!("write {} bytes at {offset}", bytes.len()),
         Task::Touch { path, .. } => format!("touch {}", path.escape_ascii()),
         Task::WarmFile { path, .. } => format!("warm file {}", path.escape_ascii()),
     }

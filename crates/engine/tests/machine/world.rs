@@ -406,6 +406,22 @@ impl World {
         self.deliver(id, Outcome::Lost);
     }
 
+    /// A helper that was given up writes after all.
+    pub(crate) fn write_late(&mut self, task: &Task<FileHandle>) {
+        drop(self.machine.helpers.perform(task, &mut self.machine.files, &self.sites, &self.types));
+    }
+
+    /// The helper of a job that was given up ends.
+    pub(crate) fn helper_gone(&mut self, id: JobId) {
+        self.engine.handle_helper_gone(&mut self.machine, id);
+    }
+
+    /// Gives the engine a file for request bodies, with this many slots.
+    pub(crate) fn give_spool(&mut self, slots: u32) {
+        let file = self.machine.files.anonymous(super::Content::Bytes(Vec::new()));
+        self.engine.set_spool(file, slots);
+    }
+
     /// The one job that is running.
     pub(crate) fn job(&self) -> JobId {
         let running = &self.machine.helpers.running;

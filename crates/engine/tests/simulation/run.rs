@@ -571,9 +571,10 @@ impl Run {
                 Task::Close { .. } | Task::Warm { .. } | Task::Touch { .. } | Task::WarmFile { .. } => {
                     panic!("the simulation does not queue these jobs")
                 }
-                Task::Fill { file, .. } | Task::Load { file, .. } | Task::Read { file, .. } => {
-                    Subject::Inode(file.stat().inode)
-                }
+                Task::Fill { file, .. }
+                | Task::Load { file, .. }
+                | Task::Read { file, .. }
+                | Task::Write { file, .. } => Subject::Inode(file.stat().inode),
             };
             let health = self.health;
             let fate = match self.rng.below(100) {

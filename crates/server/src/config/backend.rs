@@ -15,7 +15,7 @@ use super::options::{Given, Origin, Overrides};
 use super::resolve;
 use super::settings::{
     Architecture, BackendSettings, EventMechanism, HelperKind, LogFormat, LogSettings, NamesRoot, Service,
-    Settings,
+    Settings, Spool,
 };
 use super::values::UserName;
 
@@ -73,6 +73,7 @@ impl BackendOptions {
             helpers: HelperKind::Processes,
             cache_memory: CacheMemory::OFF,
             cache_list: None,
+            spool: Spool::default(),
             reload_timeout_ms: settings.job_deadline_ms.saturating_add(RELOAD_APART_MS),
             // Only the endpoint tests in the loop whether files are in memory.
             cap_fowner: settings.cap_fowner && has_endpoint,

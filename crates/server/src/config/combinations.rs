@@ -9,7 +9,7 @@ use super::optimizations::SendBy;
 use super::options::{self, DefaultValue, Given, Origin, Overrides};
 use super::schedule;
 use super::settings::{Architecture, EventMechanism, HelperKind, Settings, Site};
-use super::values::{AutoSize, Choice, Kind, SavedList};
+use super::values::{AutoSize, Choice, Kind, PathOrOff};
 use crate::convert::connections_that_fit;
 
 use Architecture::{Amped, Mp, Mt, Sped};
@@ -125,7 +125,7 @@ pub(super) fn check_listings(given: &Overrides, sites: &[Site], problems: &mut V
 
 /// Checks that the list of hot files has a store and its own file.
 fn check_list(given: &Overrides, problems: &mut Vec<Problem>) {
-    let Some(Given { value: SavedList::At(path), origin }) = &given.cache_list else { return };
+    let Some(Given { value: PathOrOff::At(path), origin }) = &given.cache_list else { return };
     let is_off = given.content_cache.as_ref().is_some_and(|given| !given.value);
     let is_zero = given.cache_memory.as_ref().is_some_and(|given| given.value == AutoSize::Bytes(0));
     if is_off || is_zero {

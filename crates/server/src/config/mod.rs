@@ -46,9 +46,9 @@ pub use routes::{Protocol, Route, RoutePaths, ServerAddress};
 pub use schedule::{Cutoffs, Schedule, SchedulePolicy};
 pub use settings::{
     Architecture, BackendSettings, ControlSocket, EncodedSlash, EtagTime, EventMechanism, HelperKind,
-    LogFormat, LogSettings, RunAs, SandboxMode, Service, Settings, Site,
+    LogFormat, LogSettings, RunAs, SandboxMode, Service, Settings, Site, Spool,
 };
-pub use values::{AutoSize, AutoSwitch, Kind, Refusal, SavedList, UserName, one_of};
+pub use values::{AutoSize, AutoSwitch, Kind, PathOrOff, Refusal, UserName, one_of};
 
 use error::{Problem, SourceFile};
 use file::Draft;

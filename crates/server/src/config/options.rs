@@ -18,7 +18,7 @@ use super::schedule::{Cutoffs, SchedulePolicy};
 use super::settings::{
     Architecture, EncodedSlash, EtagTime, EventMechanism, HelperKind, LogFormat, SandboxMode,
 };
-use super::values::{AutoSize, AutoSwitch, FromItems, Kind, Refusal, SavedList, UserName};
+use super::values::{AutoSize, AutoSwitch, FromItems, Kind, PathOrOff, Refusal, UserName};
 
 /// One option.
 #[derive(Debug)]
@@ -249,8 +249,12 @@ options! {
         "End a helper process after this time without work";
     cache_memory: AutoSize, Resources, Kind::AutoSize { least_bytes: 0, most_bytes: 1024 * GIB }, "SIZE", Text("auto"),
         "Size of the store, the cache of file contents that all workers share; auto is 1/2 of the machine's memory or 3/4 of the cgroup's; 0 disables";
-    cache_list: SavedList, Resources, PathKind, "FILE", Text("off"),
+    cache_list: PathOrOff, Resources, PathKind, "FILE", Text("off"),
         "Save the list of hot files here on shutdown, and load these files on startup; off disables";
+    spool: PathOrOff, Resources, PathKind, "DIR", Text("/var/tmp"),
+        "Directory for request bodies that wait, longer than memory should hold, until they are complete; off disables";
+    spool_max: u64, Resources, size(0, 1024 * GIB), "SIZE", Text("1GiB"),
+        "Maximum size of the files for request bodies, of all workers together";
     architecture: Architecture, Architecture, Kind::OneOf(Architecture::WORDS), "NAME", Text("amped"),
         "Who waits for the disk: helpers (amped), the event loop (sped), one process per connection (mp) or one thread per connection (mt)";
     processes: u64, Architecture, count(1, 1024), "N", Text("32"),
@@ -339,8 +343,10 @@ impl Overrides {
         {
             given.value = absolute(folder, &given.value);
         }
-        if let Some(Given { value: SavedList::At(path), .. }) = &mut self.cache_list {
-            *path = absolute(folder, path);
+        for given in [&mut self.cache_list, &mut self.spool] {
+            if let Some(Given { value: PathOrOff::At(path), .. }) = given {
+                *path = absolute(folder, path);
+            }
         }
         if let Some(given) = self.control.as_mut().filter(|given| given.value != Path::new(NO_SOCKET)) {
             given.value = absolute(folder, &given.value);

@@ -23,8 +23,9 @@ use super::optimizations::Optimizations;
 use super::options::{self, Given, NO_SOCKET, Origin, Overrides, STANDARD_OUTPUT};
 use super::routes::{self, Route, RouteDraft};
 use super::schedule::{self, Schedule};
-use super::settings::{Architecture, ControlSocket, LogFormat, LogSettings, RunAs, Service, Settings, Site};
-use super::values::SavedList;
+use super::settings::{
+    Architecture, ControlSocket, LogFormat, LogSettings, RunAs, Service, Settings, Site, Spool,
+};
 
 /// Maximum default number of workers, for any number of cores.
 const WORKERS_BY_DEFAULT_MAX: usize = 256;
@@ -71,7 +72,9 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
         stale_ms: value(given.stale),
         etag: value(given.etag),
         cache_memory,
-        cache_list: cache_list(value(given.cache_list)),
+        // Only attempts show whether the paths can be written.
+        cache_list: value(given.cache_list).path(),
+        spool: Spool { folder: value(given.spool).path(), bytes_max: value(given.spool_max) },
         connections_max,
         head_timeout_ms: value(given.head_timeout),
         idle_timeout_ms: value(given.idle_timeout),
@@ -222,14 +225,6 @@ fn log(given: &Overrides, problems: &mut Vec<Problem>) -> LogSettings {
         check_log_file(file, problems);
     }
     LogSettings { format, file: file.map(|given| given.value.clone()) }
-}
-
-/// Only an attempt shows whether the path can be written.
-fn cache_list(given: SavedList) -> Option<PathBuf> {
-    match given {
-        SavedList::Off => None,
-        SavedList::At(path) => Some(path),
-    }
 }
 
 /// Only an attempt shows whether the socket can be created.

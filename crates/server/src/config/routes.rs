@@ -41,6 +41,9 @@ pub struct Route {
     pub weights: Vec<u32>,
     /// Maximum length of a request body in bytes.
     pub body_bytes_max: u64,
+    /// Whether the servers get a request body while it comes, or only once it is complete.
+    #[serde(default)]
+    pub stream_bodies: bool,
     /// Maximum time to get a connection, in milliseconds.
     pub connect_timeout_ms: u64,
     /// Maximum time without a byte from a server that must answer, in milliseconds.

@@ -50,6 +50,8 @@ pub struct Settings {
     /// The absolute path of the list of hot files, saved on shutdown and loaded on startup; `None` for no list.
     #[serde(with = "maybe_path", default, skip_serializing_if = "Option::is_none")]
     pub cache_list: Option<PathBuf>,
+    /// Where request bodies for routes are held until they are complete.
+    pub spool: Spool,
     /// Maximum connections per worker.
     pub connections_max: usize,
     /// Time for a client to send a complete request head, in milliseconds.
@@ -118,6 +120,17 @@ pub enum ControlSocket {
     Off,
     /// At this absolute path.
     At(#[serde(with = "path")] PathBuf),
+}
+
+/// Where request bodies are held that are too long for memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spool {
+    /// The absolute path of the directory of the files, which have no names; `None` for no files.
+    #[serde(with = "maybe_path", default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<PathBuf>,
+    /// Maximum bytes in the files of all workers.
+    pub bytes_max: u64,
 }
 
 /// The work of a server.
@@ -471,6 +484,7 @@ mod tests {
             etag: EtagTime::Changed,
             cache_memory: CacheMemory::Fixed { bytes: 64 << 20, asked_bytes: 1 << 40 },
             cache_list: Some("/var/lib/flash/hot".into()),
+            spool: Spool { folder: Some("/var/tmp".into()), bytes_max: 1 << 30 },
             connections_max: 16_384,
             head_timeout_ms: 10_000,
             idle_timeout_ms: 60_000,

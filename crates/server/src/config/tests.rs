@@ -69,6 +69,7 @@ fn nothing_said_means_the_defaults() {
         etag: EtagTime::Modified,
         cache_memory: settings.cache_memory,
         cache_list: None,
+        spool: Spool { folder: Some("/var/tmp".into()), bytes_max: 1 << 30 },
         connections_max: 16_384,
         head_timeout_ms: 10_000,
         idle_timeout_ms: 60_000,
@@ -737,6 +738,7 @@ root = "www"
 extension = "PHP"
 fastcgi = "unix:/run/php/php-fpm.sock"
 body_max = "64MiB"
+stream_bodies = true
 answer_timeout = "5m"
 
 [[site.route]]
@@ -761,6 +763,7 @@ fn routes_belong_to_their_site_in_their_order() {
         servers: vec![ServerAddress::Tcp("[::1]:80".parse().unwrap())],
         weights: Vec::new(),
         body_bytes_max: 10_000_000,
+        stream_bodies: false,
         connect_timeout_ms: 5_000,
         answer_timeout_ms: 60_000,
         connections_max: 128,
@@ -775,6 +778,7 @@ fn routes_belong_to_their_site_in_their_order() {
         protocol: Protocol::FastCgi,
         servers: vec![ServerAddress::Unix("/run/php/php-fpm.sock".into())],
         body_bytes_max: 64 << 20,
+        stream_bodies: true,
         answer_timeout_ms: 300_000,
         idle_max: 0,
         paths: RoutePaths::Extension("php".to_owned()),
@@ -893,6 +897,10 @@ const WRONG_ROUTES: &[(&str, &[&str])] = &[
     ),
     ("prefix = \"/\"\nfastcgi = \"/run/x.sock\"", &["write `unix:/run/x.sock`"]),
     ("prefix = \"/\"\nfastcgi = \"unix:x.sock\"", &["must be an absolute path after `unix:`"]),
+    (
+        "prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nstream_bodies = 1",
+        &["wrong value for `stream_bodies`", "must be true or false, without quotes"],
+    ),
     (
         "prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nbody_max = \"1M\"",
         &["wrong value for `body_max`", "not a size"],

@@ -192,13 +192,23 @@ impl AutoSwitch {
     pub const WORDS: &'static [&'static str] = &[AUTO, "on", "off"];
 }
 
-/// The file of the list of hot files.
+/// A given path, or `off`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SavedList {
-    /// Nowhere.
+pub enum PathOrOff {
+    /// None.
     Off,
-    /// In this file.
+    /// This path.
     At(PathBuf),
+}
+
+impl PathOrOff {
+    /// The path.
+    pub(super) fn path(self) -> Option<PathBuf> {
+        match self {
+            PathOrOff::Off => None,
+            PathOrOff::At(path) => Some(path),
+        }
+    }
 }
 
 /// A value made from one text.
@@ -315,12 +325,12 @@ impl FromText for PathBuf {
     }
 }
 
-impl FromText for SavedList {
+impl FromText for PathOrOff {
     fn from_text(text: &OsStr, kind: Kind) -> Result<Self, Refusal> {
         if text.is_empty() || text == NO_LIST {
-            return Ok(SavedList::Off);
+            return Ok(PathOrOff::Off);
         }
-        PathBuf::from_text(text, kind).map(SavedList::At)
+        PathBuf::from_text(text, kind).map(PathOrOff::At)
     }
 }
 

@@ -12,7 +12,7 @@ use flash_engine::{FileKind, FileStat, Finding, LookUpError, Outcome, SiteId, Si
 use flash_http::types::TypeTable;
 use flash_prompt::file::is_path_only;
 use flash_prompt::{AsFd, OwnedFd};
-use flash_waiting::{file, warm};
+use flash_waiting::{file, store_file, warm};
 
 use super::fill::Fill;
 use super::listing;
@@ -96,6 +96,9 @@ impl DiskWork {
                 file::load(&**file, *offset, *length_bytes).map(|()| Outcome::Loaded)
             }
             Task::Read { file, offset, length_bytes } => self.hand_over(&**file, *offset, *length_bytes),
+            Task::Write { file, offset, bytes } => {
+                store_file::write(&**file, *offset, bytes).map(|()| Outcome::Written)
+            }
             Task::Touch { root, path } => {
                 file::touch(&**root, path, self.listing_entries_max).map(|()| Outcome::Loaded)
             }

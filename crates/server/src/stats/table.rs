@@ -159,6 +159,10 @@ fn upstreams(out: &mut String, upstreams: &Upstreams, amounts: Amounts) {
         amounts.of(upstreams.reused),
         amounts.of(upstreams.failures),
     );
+    if upstreams.bodies.0 > 0 || upstreams.spool_bytes.0 > 0 {
+        let [bodies, bytes] = [upstreams.bodies.0, upstreams.spool_bytes.0].map(grouped);
+        let _ = writeln!(out, "  bodies     {bodies:>12} held   {bytes} bytes of files");
+    }
 }
 
 /// The listening sockets and the counts of TCP.
@@ -409,6 +413,7 @@ fn jobs(out: &mut String, jobs: &Jobs, amounts: Amounts) {
         ("load", &jobs.load),
         ("read", &jobs.read),
         ("close", &jobs.close),
+        ("spool", &jobs.spool),
     ];
     for (name, job) in kinds {
         let counts = [job.started, job.refused, job.refused_wait, job.lost];

@@ -6,6 +6,7 @@ use std::process::Child;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use flash_prompt::OwnedFd;
 use flash_prompt::clock;
 use flash_prompt::epoll::Epoll;
 use flash_waiting::{file, process};
@@ -22,6 +23,7 @@ use super::store::{HotList, SharedStore, Store};
 use super::uplink::{Uplink, UplinkPlaces};
 use crate::architecture;
 use crate::config::{CacheMemory, LogFormat, Settings};
+use crate::convert::spool_slots;
 use crate::role::STALE_ROOT;
 use crate::sandbox::Role as Part;
 use flash_worker::control::InForce;
@@ -111,6 +113,15 @@ impl Generation {
             *uplink = Some(Uplink::new()?);
         }
         let uplink = uplink.as_mut().filter(|_| has_uplink).map(Uplink::places).transpose()?;
+        if let (Some(folder), Some(_)) = (&settings.spool.folder, settings.routes().next())
+            && let Err(e) = file::unnamed(folder)
+        {
+            news.push(format!(
+                "passes long request bodies on while they come: cannot create a file in {}: {e}; set spool to another \
+                 directory, or to \"off\"",
+                folder.display()
+            ));
+        }
         let mut generation = Generation {
             number: 1,
             settings,
@@ -152,6 +163,13 @@ impl Generation {
             .try_for_each(|place| self.start_worker(place, sockets, epoll, numbers))
     }
 
+    /// A file for the request bodies of a worker, if it has routes and can have one. Without it, long bodies are
+    /// passed on while they come.
+    fn spool_file(&self) -> Option<OwnedFd> {
+        self.settings.routes().next()?;
+        file::unnamed(self.settings.spool.folder.as_deref()?).ok()
+    }
+
     /// Starts a worker. Its orders are sent as it reads them; the supervisor does not wait.
     fn start_worker(
         &mut self,
@@ -175,6 +193,10 @@ impl Generation {
         }
         if let Some(uplink) = &self.uplink {
             told = told.and_then(|()| uplink.give(place, &mut role.orders));
+        }
+        if let Some(file) = self.spool_file() {
+            let slots = spool_slots(&self.settings);
+            told = told.and_then(|()| role.orders.give_at_start(Order::Spool(slots, Arc::new(file))));
         }
         told = told.and_then(|()| role.orders.give_at_start(Order::Begin));
         match told.and_then(|()| role.orders.watch(epoll)) {

@@ -1,7 +1,8 @@
 //! A worker's counters as they are reported: in the message to the supervisor, and in the answer to a client
 //! of the control socket.
 
-use flash_engine::{JobKind, LinkCounters};
+use flash_engine::JobKind;
+use flash_engine::limits::SPOOL_PIECE_BYTES_MAX;
 
 use super::backend::Backend;
 use super::calls::Calls;
@@ -89,6 +90,10 @@ figures! {
         connections: Gauge,
         /// Requests that wait for a connection now.
         waiting: Gauge,
+        /// Request bodies that are held now: they are not complete, or their server does not have all of them.
+        bodies: Gauge,
+        /// Bytes that their files hold room for now.
+        spool_bytes: Gauge,
     }
 }
 
@@ -229,6 +234,8 @@ figures! {
         read: Job,
         /// Close a deleted file.
         close: Job,
+        /// Write or read a part of a request body.
+        spool: Job,
     }
 }
 
@@ -291,7 +298,8 @@ impl Job {
     }
 }
 
-fn upstreams(links: &LinkCounters) -> Upstreams {
+fn upstreams(engine: &flash_engine::Counters) -> Upstreams {
+    let links = &engine.links;
     Upstreams {
         connects: links.asked,
         refused: links.refused,
@@ -300,6 +308,21 @@ fn upstreams(links: &LinkCounters) -> Upstreams {
         failures: links.failures,
         connections: Gauge(links.links as u64),
         waiting: Gauge(links.waiting as u64),
+        bodies: Gauge(engine.bodies as u64),
+        spool_bytes: Gauge((engine.spool_slots * SPOOL_PIECE_BYTES_MAX) as u64),
+    }
+}
+
+fn jobs(engine: &flash_engine::Counters) -> Jobs {
+    let job = |kind: JobKind| Job::of(engine.jobs[kind as usize]);
+    Jobs {
+        find: job(JobKind::Find),
+        list: job(JobKind::List),
+        fill: job(JobKind::Fill),
+        load: job(JobKind::Load),
+        read: job(JobKind::Read),
+        close: job(JobKind::Close),
+        spool: job(JobKind::Spool),
     }
 }
 
@@ -321,7 +344,6 @@ impl Counters {
         let gauge = |number: usize| Gauge(number as u64);
         let [limit, client, overload, descriptors] = engine.refused;
         let [_, of_2xx, of_3xx, of_4xx, of_5xx] = engine.responses;
-        let job = |kind: JobKind| Job::of(engine.jobs[kind as usize]);
         Self {
             requests: engine.requests,
             responses: Responses { of_2xx, of_3xx, of_4xx, of_5xx, cut: engine.responses_cut },
@@ -355,14 +377,7 @@ impl Counters {
             },
             stored_bytes: engine.stored_bytes,
             heads_made: engine.heads_made,
-            jobs: Jobs {
-                find: job(JobKind::Find),
-                list: job(JobKind::List),
-                fill: job(JobKind::Fill),
-                load: job(JobKind::Load),
-                read: job(JobKind::Read),
-                close: job(JobKind::Close),
-            },
+            jobs: jobs(engine),
             times: Times {
                 connections_ms: engine.times.connections_ms,
                 requests_ms: engine.times.exchanges_ms,
@@ -379,7 +394,7 @@ impl Counters {
             loads_in_vain: engine.loads_in_vain,
             schedule: schedule(&engine.schedule),
             egress: Egress { waiting: gauge(engine.egress_waiting) },
-            upstreams: upstreams(&engine.links),
+            upstreams: upstreams(engine),
             panics: engine.panics,
             backend: None,
             dispatches: Histogram(engine.dispatches),

@@ -18,6 +18,8 @@ pub(super) struct Judge {
     pub(super) head_ms: u64,
     pub(super) idle_ms: u64,
     pub(super) upstreams: Vec<UpstreamRules>,
+    /// The longest time that helpers need for a request body.
+    pub(super) disk_ms: u64,
     /// Before the latest turn: requests without an answer, and connections in the making, by upstream.
     pub(super) busy: Vec<usize>,
     /// The longest time in which the simulation does not look.
@@ -63,6 +65,8 @@ impl Judge {
                 is_full
                     || is_short
                     || troubles.own_ms >= begun_ms
+                    || troubles.disk_ms >= begun_ms
+                    || asked.may_lack_room
                     || self.now_ms >= begun_ms + rules.connect_ms
             }
             504 => {
@@ -108,7 +112,7 @@ impl Judge {
             _ => (1 + RETRIES_MAX as u64) * (2 * rules.connect_ms + slack_ms) + body_ms,
         };
         let waited_ms = self.now_ms - since_ms;
-        require(waited_ms <= wait_ms + slack_ms, "patience", || {
+        require(waited_ms <= wait_ms + slack_ms + self.disk_ms, "patience", || {
             let asked = &ledger.asks[pending.ask];
             format!(
                 "{pending:?} has waited for {waited_ms} ms, of {wait_ms} ms; {asked:?}; {latest:?}; before: {previous:?}"

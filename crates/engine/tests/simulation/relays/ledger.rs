@@ -12,6 +12,8 @@ pub(super) struct Asked {
     pub(super) body_bytes: usize,
     /// The framing of the body is malformed after these bytes.
     pub(super) is_malformed: bool,
+    /// The file for request bodies can be too small for it, or the server has none.
+    pub(super) may_lack_room: bool,
     /// Status of Flash's own answer that the request itself deserves.
     pub(super) refusal: Option<u16>,
     /// The attempts to answer it.
@@ -46,6 +48,8 @@ pub(super) struct Troubles {
     pub(super) late_ms: u64,
     /// The gateway was at a limit.
     pub(super) own_ms: u64,
+    /// A helper failed, or was given up.
+    pub(super) disk_ms: u64,
 }
 
 /// The record.

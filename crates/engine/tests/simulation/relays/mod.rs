@@ -22,6 +22,7 @@
 
 mod application;
 mod checks;
+mod disk;
 mod framing;
 mod judge;
 mod ledger;
@@ -37,6 +38,7 @@ use flash_engine::limits::{SERVER_DOWN_MS, TICK_MS};
 use crate::machine::{Client, START_MS, World};
 use crate::rng::Rng;
 use application::Application;
+use disk::Disk;
 use judge::Judge;
 use ledger::{Ledger, Troubles, require};
 use plan::Plan;
@@ -73,6 +75,7 @@ struct Relays {
     visitors: Vec<Visitor>,
     applications: Vec<Application>,
     asking: BTreeMap<u64, Asking>,
+    disk: Disk,
     hot: Client,
     is_over: bool,
 }
@@ -100,6 +103,8 @@ impl Relays {
             head_ms: rules.timeouts.head_ms,
             idle_ms: rules.timeouts.idle_ms.min(rules.timeouts.head_ms),
             upstreams: rules.upstreams.clone(),
+            // A body has at most seven pieces, and each is written and read.
+            disk_ms: if plan.streams_all() { 0 } else { 14 * (rules.timeouts.job_ms + 200) },
             busy: Vec::new(),
             blind_ms: plan.pace_ms.max(300),
             satisfied: std::cell::RefCell::default(),
@@ -111,6 +116,14 @@ impl Relays {
         world.machine.files.add("hot", plan::HOT);
         world.get("/hot");
         let hot = world.connect();
+        if plan.spool_slots > 0 {
+            world.give_spool(plan.spool_slots);
+        }
+        // From here on the helpers work as the plan says.
+        world.auto = false;
+        world.machine.helpers.uninterruptible = true;
+        world.machine.helpers.idle = plan.helpers;
+        let disk = Disk::with(plan.disk_troubles);
         Self {
             rng,
             world,
@@ -120,6 +133,7 @@ impl Relays {
             visitors: Vec::new(),
             applications: Vec::new(),
             asking: BTreeMap::new(),
+            disk,
             hot,
             is_over: false,
         }
@@ -193,7 +207,7 @@ impl Relays {
     /// Runs turns until nothing is left to do now.
     fn rest(&mut self) {
         let mut turns = 0;
-        while self.world.is_busy() {
+        while self.tend_helpers() || self.world.is_busy() {
             self.turn();
             turns += 1;
             require(turns < 5_000, "progress", || "endless turns in which nothing happens".into());
@@ -414,11 +428,19 @@ impl Relays {
         for application in &self.applications {
             application.end.reset();
         }
+        self.rest();
+        // Nobody waits for what a helper that hangs does.
+        self.world.advance(self.plan.job_ms);
+        self.rest();
         self.world.end();
         let counters = self.world.engine.counters();
         let left = (counters.exchanges, counters.input_bytes, counters.links.waiting, counters.connections);
         require(left == (0, 0, 0, 0), "leaks", || {
             format!("exchanges, input, requests in queues and connections: {left:?}")
+        });
+        let left = (counters.bodies, counters.spool_slots, counters.jobs_running, counters.jobs_given_up);
+        require(left == (0, 0, 0, 0), "leaks", || {
+            format!("bodies, slots of their file, jobs that run and that were given up: {left:?}")
         });
         require(self.world.engine.is_drained(), "leaks", || "the engine is not drained".into());
         self.world.machine.trace.hash()

@@ -1,5 +1,6 @@
 //! The random plan of a world with routes: bounds, servers, clients and their requests.
 
+use flash_engine::limits::{RECEIVE_BYTES, SPOOL_PIECE_BYTES_MAX};
 use flash_engine::{
     Route, RoutePaths, Rules, ServerId, ServerRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
 };
@@ -50,6 +51,13 @@ pub(super) struct Plan {
     /// Percentage of requests with a body.
     bodies: u64,
     body_bytes_max: usize,
+    /// Whether the servers of each upstream get bodies while they come.
+    streams_bodies: Vec<bool>,
+    /// Slots of the file for request bodies; 0 without a file.
+    pub(super) spool_slots: u32,
+    pub(super) helpers: usize,
+    pub(super) disk_troubles: u64,
+    pub(super) job_ms: u64,
     head_ms: u64,
     pub(super) told: Told,
 }
@@ -71,10 +79,20 @@ impl Plan {
             comes: rng.pick(&[15, 40, 90]),
             odd_clients: rng.pick(&[0, 30, 60]),
             bodies: rng.pick(&[20, 50, 80]),
-            body_bytes_max: rng.pick(&[1_000, 60_000, 150_000]),
+            body_bytes_max: rng.pick(&[1_000, 60_000, 150_000, 400_000, 400_000]),
+            streams_bodies: (0..count).map(|_| rng.chance(40)).collect(),
+            spool_slots: rng.pick(&[0, 2, 6, 1_000]),
+            helpers: rng.pick(&[1, 2]),
+            disk_troubles: rng.pick(&[0, 0, 10, 40]),
+            job_ms: rng.pick(&[500, 3_000]),
             head_ms: rng.pick(&[400, 3_000]),
             told: rng.pick(&[Told::Edges, Told::Edges, Told::Levels, Told::LevelsOfTwoKinds]),
         }
+    }
+
+    /// Whether the servers of every upstream get bodies while they come.
+    pub(super) fn streams_all(&self) -> bool {
+        self.streams_bodies.iter().all(|streams| *streams)
     }
 
     pub(super) fn rules(&self, rng: &mut Rng) -> Rules {
@@ -84,10 +102,11 @@ impl Plan {
             paths: RoutePaths::Prefix(format!("/{number}/").into_bytes()),
             upstream: UpstreamId(number as u16),
             body_bytes_max: self.body_bytes_max as u64,
+            streams_bodies: self.streams_bodies[number],
         };
         rules.sites[0].routes = (0..self.upstreams.len()).map(route).collect();
         rules.timeouts =
-            Timeouts { head_ms: self.head_ms, idle_ms: rng.pick(&[2_000, 60_000]), job_ms: 30_000 };
+            Timeouts { head_ms: self.head_ms, idle_ms: rng.pick(&[2_000, 60_000]), job_ms: self.job_ms };
         // Slow readers are the subject of other worlds.
         rules.least_rate_bytes_per_s = 0;
         rules
@@ -189,9 +208,12 @@ impl Plan {
     ) -> Vec<u8> {
         let is_too_long = rng.chance(3);
         let most = self.body_bytes_max as u64;
-        let scale = 1 << rng.between(1, 18);
+        let scale = if rng.chance(30) { most } else { 1 << rng.between(1, 18) };
         let bytes = if is_too_long { most + rng.between(1, 50_000) } else { rng.between(0, most.min(scale)) };
         asked.body_bytes = bytes as usize;
+        let is_long = bytes as usize > SPOOL_PIECE_BYTES_MAX - RECEIVE_BYTES;
+        let is_disk_fast = self.spool_slots == 1_000 && self.helpers == 2 && self.job_ms == 3_000;
+        asked.may_lack_room = !self.streams_bodies[asked.upstream] && is_long && !is_disk_fast;
         if is_too_long {
             asked.refusal = Some(413);
         }
@@ -212,7 +234,8 @@ impl Plan {
             framed.extend_from_slice(b"zz\r\n");
         }
         framed.extend_from_slice(b"0\r\n\r\n");
-        if self.upstreams[asked.upstream].protocol == UpstreamProtocol::FastCgi {
+        let is_gathered = !self.streams_bodies[asked.upstream] && self.spool_slots > 0;
+        if self.upstreams[asked.upstream].protocol == UpstreamProtocol::FastCgi && !is_gathered {
             asked.refusal = Some(411);
         }
         framed
@@ -232,6 +255,7 @@ fn asked(upstream: usize, method: &str) -> Asked {
         is_head: method == "HEAD",
         body_bytes: 0,
         is_malformed: false,
+        may_lack_room: false,
         refusal: None,
         attempts: Vec::new(),
         begun_ms: None,

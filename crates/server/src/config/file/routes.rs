@@ -22,6 +22,7 @@ const SERVERS: [&str; 4] = ["proxy", "fastcgi", APP, CGI];
 const APP: &str = "app";
 const CGI: &str = "cgi";
 const WEIGHTS: &str = "weights";
+const STREAM_BODIES: &str = "stream_bodies";
 /// The keys that only some routes have.
 const OWNED: [&str; 4] = [WEIGHTS, "processes", "memory_max", programs::USER];
 
@@ -100,6 +101,7 @@ impl Reader {
             servers: Vec::new(),
             weights: Vec::new(),
             body_bytes_max: 0,
+            stream_bodies: false,
             connect_timeout_ms: 0,
             answer_timeout_ms: 0,
             connections_max: 0,
@@ -128,6 +130,10 @@ impl Reader {
             let name = key.get_ref().as_ref();
             match NUMBERS.iter().find(|number| number.key == name) {
                 Some(number) => self.number(number, &mut route, value),
+                None if name == STREAM_BODIES => match value.get_ref().as_bool() {
+                    Some(given) => route.stream_bodies = given,
+                    None => self.wrong(name, value.span(), "must be true or false, without quotes"),
+                },
                 None if PATHS.contains(&name) || SERVERS.contains(&name) => {}
                 None if owners(name).contains(&by) => {
                     if name == WEIGHTS {
@@ -253,7 +259,7 @@ fn unknown_route_key(key: &Key<'_>) -> Problem {
         Some(_) => ("applies to the whole server, not to a route", Some(super::to_the_top(name))),
         None => {
             let numbers = NUMBERS.iter().map(|number| number.key);
-            let words = PATHS.into_iter().chain(SERVERS).chain(numbers).chain(OWNED);
+            let words = PATHS.into_iter().chain(SERVERS).chain(numbers).chain(OWNED).chain([STREAM_BODIES]);
             let help = suggest::did_you_mean(name, words);
             ("not a setting of a route", help)
         }

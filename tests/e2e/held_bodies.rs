@@ -1,0 +1,115 @@
+//! Request bodies are held until they are complete: a slow client keeps no server busy, and what is too long for memory
+//! goes to a file.
+
+use std::fs;
+
+use crate::harness::upstream::{Peer, Running, Upstream, config, framed, ok, post_head, proxy, start};
+use crate::harness::{Folder, Launch, SmallDisk, pattern, stats_at, wait_until};
+
+const BODY_BYTES: usize = 3_000_000;
+const CHUNK_BYTES: usize = 50_021;
+
+/// A server that answers with the length of the body, and whether all of it is that of `pattern`.
+fn counting() -> Running {
+    Upstream::tcp().answer(|request| {
+        let is_right = request.body == pattern(request.body.len(), 7);
+        ok(format!("{} {} {is_right}", request.body.len(), request.field("Content-Length").unwrap_or("none")))
+    })
+}
+
+#[test]
+fn a_slow_upload_keeps_no_server_busy() {
+    let folder = Folder::with_hello();
+    let upstream = counting();
+    // One connection, so a request that had it would keep others waiting.
+    let server = start(&folder, &proxy("/app/", &upstream.address, "connections_max = 1"));
+    let body = pattern(BODY_BYTES, 7);
+    let mut slow = Vec::new();
+    for _ in 0..5 {
+        let mut client = Peer::client(&server);
+        client.send(&framed(&post_head("/app/slow"), &body, None)[..1_000_000]);
+        slow.push(client);
+    }
+    for number in 0..20 {
+        let short = pattern(number * 1_000, 7);
+        let answer = Peer::client(&server).post("/app/quick", &short);
+        assert_eq!(answer.brief(), (200, format!("{0} {0} true", short.len())));
+    }
+    assert_eq!(upstream.connections(), 1);
+    for mut client in slow {
+        client.send(&framed(&post_head("/app/slow"), &body, None)[1_000_000..]);
+        assert_eq!(client.message().brief(), (200, format!("{BODY_BYTES} {BODY_BYTES} true")));
+    }
+    assert_eq!(server.stderr(), "");
+}
+
+#[test]
+fn a_chunked_body_arrives_with_its_length() {
+    let folder = Folder::with_hello();
+    let upstream = counting();
+    let server = start(&folder, &proxy("/app/", &upstream.address, ""));
+    let mut client = Peer::client(&server);
+    for bytes in [0, 5, 200_000, BODY_BYTES] {
+        client.send(framed(&post_head("/app/x"), &pattern(bytes, 7), Some(CHUNK_BYTES)));
+        assert_eq!(client.message().brief(), (200, format!("{bytes} {bytes} true")));
+    }
+    assert_eq!(server.stderr(), "");
+}
+
+#[test]
+fn files_of_bodies_are_bounded_and_left_with_the_client() {
+    let folder = Folder::with_hello();
+    let upstream = counting();
+    let control = folder.path("control.sock");
+    let top = "spool_max = \"1MiB\"\n";
+    let routes = config(&folder, &(top.to_owned() + &proxy("/app/", &upstream.address, "")));
+    let server = Launch::configured(&folder, &routes).arg("--control").arg(&control).start();
+    let spooled = || stats_at(&control)["sum"]["upstreams"]["spool_bytes"].as_u64().unwrap();
+    let long = framed(&post_head("/app/long"), &pattern(BODY_BYTES, 7), None);
+    // One client has half of the file at most.
+    let mut client = Peer::client(&server);
+    let mut sender = client.sender();
+    let sends = std::thread::spawn(move || drop(std::io::Write::write_all(&mut sender, &long)));
+    let page = client.message();
+    assert_eq!(page.status(), 503, "{page:?}");
+    assert!(String::from_utf8_lossy(&page.body).contains("could not hold the request body"), "{page:?}");
+    drop(client);
+    sends.join().unwrap();
+    let mut client = Peer::client(&server);
+    client.send(&framed(&post_head("/app/x"), &pattern(BODY_BYTES, 7), None)[..400_000]);
+    wait_until("a part to be in the file", || spooled() > 0);
+    drop(client);
+    wait_until("it to be free again", || spooled() == 0);
+    assert_eq!(Peer::client(&server).post("/app/x", &pattern(300_000, 7)).status(), 200);
+}
+
+#[test]
+fn a_full_disk_costs_long_bodies_only() {
+    let folder = Folder::with_hello();
+    let place = folder.write("spool/x", "").parent().unwrap().to_owned();
+    let Some(disk) = SmallDisk::mount(&place) else { return };
+    let upstream = counting();
+    let routes = format!("spool = {place:?}\n") + &proxy("/app/", &upstream.address, "");
+    let server = start(&folder, &routes);
+    let filler = place.join("filler");
+    fs::write(&filler, vec![b'x'; SmallDisk::BYTES - (32 << 10)]).unwrap();
+    let mut client = Peer::client(&server);
+    client.send(framed(&post_head("/app/x"), &pattern(BODY_BYTES / 10, 7), None));
+    assert_eq!(client.message().status(), 503);
+    assert_eq!(Peer::client(&server).post("/app/x", &pattern(60_000, 7)).status(), 200, "it fits in memory");
+    fs::remove_file(&filler).unwrap();
+    assert_eq!(Peer::client(&server).post("/app/x", &pattern(300_000, 7)).status(), 200);
+    server.wait_for_stderr("the file system failed (No space left on device (os error 28))");
+    drop(server);
+    drop(disk);
+}
+
+#[test]
+fn without_a_place_for_files_bodies_are_passed_on_as_they_come() {
+    let folder = Folder::with_hello();
+    let upstream = counting();
+    let routes = "spool = \"/nonexistent\"\n".to_owned() + &proxy("/app/", &upstream.address, "");
+    let server = start(&folder, &routes);
+    assert!(server.stderr().contains("cannot create a file in /nonexistent"), "{}", server.stderr());
+    assert_eq!(Peer::client(&server).post("/app/x", &pattern(BODY_BYTES, 7)).status(), 200);
+}
