@@ -22,6 +22,7 @@ const SERVERS: [&str; 4] = ["proxy", "fastcgi", APP, CGI];
 const APP: &str = "app";
 const CGI: &str = "cgi";
 const WEIGHTS: &str = "weights";
+const IDLE_MAX: &str = "idle_max";
 /// The keys that only some routes have.
 const OWNED: [&str; 4] = [WEIGHTS, "processes", "memory_max", programs::USER];
 
@@ -29,6 +30,8 @@ const OWNED: [&str; 4] = [WEIGHTS, "processes", "memory_max", programs::USER];
 pub(super) fn owners(name: &str) -> &'static [&'static str] {
     match name {
         WEIGHTS => &["proxy", "fastcgi"],
+        // `cgi` ends each connection after its request.
+        IDLE_MAX => &["proxy", "fastcgi", APP],
         // The one process of `cgi` starts all programs.
         "processes" => &[APP],
         "memory_max" | programs::USER => &[APP, CGI],
@@ -72,7 +75,7 @@ const NUMBERS: [Number<Route>; 6] = [
         field: |route| &mut route.connections_max,
     },
     Number {
-        key: "idle_max",
+        key: IDLE_MAX,
         kind: Kind::Count { least: 0, most: 65_536 },
         default: 16,
         field: |route| &mut route.idle_max,
@@ -127,14 +130,17 @@ impl Reader {
         for (key, value) in table {
             let name = key.get_ref().as_ref();
             match NUMBERS.iter().find(|number| number.key == name) {
-                Some(number) => self.number(number, &mut route, value),
+                // Without a server, one problem is enough.
+                Some(number) if by.is_empty() || owners(name).is_empty() || owners(name).contains(&by) => {
+                    self.number(number, &mut route, value);
+                }
                 None if PATHS.contains(&name) || SERVERS.contains(&name) => {}
                 None if owners(name).contains(&by) => {
                     if name == WEIGHTS {
                         route.weights = self.weights(value, servers.as_ref().map_or(0, Vec::len));
                     }
                 }
-                None => self.problems.push(unknown_route_key(key)),
+                _ => self.problems.push(unknown_route_key(key)),
             }
         }
         (route.paths, route.servers) = (paths?, servers?);
