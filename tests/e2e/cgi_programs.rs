@@ -159,7 +159,9 @@ fn a_program_that_is_killed_within_its_answer_cuts_it() {
 fn staying(folder: &Folder, more: &str) -> impl Fn(&str) -> Option<String> + use<> {
     let pids = writable(folder, "pids");
     let note = format!("echo $$ > {}/$QUERY_STRING", pids.display());
-    script(folder, "stays", &format!("{HEAD}; echo begun\n{more}\n{note}\nsleep 1000\n"));
+    // Short sleeps: a shell runs a trap only between commands, and a command that begins at that moment can miss the signal.
+    let wait = "while :; do sleep 0.05; done";
+    script(folder, "stays", &format!("{HEAD}; echo begun\n{more}\n{note}\n{wait}\n"));
     move |name| fs::read_to_string(pids.join(name)).ok().filter(|pid| pid.ends_with('\n'))
 }
 

@@ -177,6 +177,7 @@ fn an_app_that_ignores_sigterm_has_its_time_and_is_killed() {
         wait_until("the worker to end", || server.role("worker").is_empty());
         let is_in_time = asked.elapsed() < WORKER_TIME;
         assert!(server.wait().success());
+        assert!(asked.elapsed() >= Duration::from_secs(3), "the app had all of its time");
         assert!(!is_alive(&pid.to_string()));
         if is_in_time {
             let said = server.stderr();
@@ -186,6 +187,34 @@ fn an_app_that_ignores_sigterm_has_its_time_and_is_killed() {
         }
     }
     panic!("no worker ended in time");
+}
+
+#[test]
+fn an_app_that_ends_after_the_shutdown_timeout_is_not_reported() {
+    let folder = Folder::with_hello();
+    let marks = writable(&folder, "marks");
+    let at = marks.display();
+    let text = format!(
+        "trap 'sleep 2; touch {at}/ended; exit' TERM; touch {at}/begun\nwhile :; do sleep 0.05; done\n"
+    );
+    let app = folder.write("app.sh", text);
+    let route = format!("[[route]]\nprefix = \"/app/\"\nprocesses = 1\napp = [\"/bin/sh\", {app:?}]\n");
+    for _ in 0..20 {
+        let _ = (fs::remove_file(marks.join("begun")), fs::remove_file(marks.join("ended")));
+        let launch = Launch::configured(&folder, &config(&folder, &route));
+        let mut server = launch.args(["--shutdown-timeout", "1s"]).start();
+        wait_until("the app to begin", || marks.join("begun").exists());
+        let asked = Instant::now();
+        server.signal("TERM");
+        wait_until("the worker to end", || server.role("worker").is_empty());
+        let is_in_time = asked.elapsed() < Duration::from_millis(800);
+        assert!(server.wait().success());
+        if is_in_time && marks.join("ended").exists() {
+            assert!(!server.stderr().contains("configuration 1"), "{}", server.stderr());
+            return;
+        }
+    }
+    panic!("neither the worker nor the app ended in time");
 }
 
 #[test]
