@@ -8,6 +8,7 @@ mod admission;
 mod applications;
 mod architectures;
 mod bandwidth;
+mod cgi_programs;
 mod conditionals;
 mod framing;
 mod freshness;

@@ -1,128 +1,30 @@
-//! Programs that Flash starts for routes: `cgi`, one process per request, and `app`, processes that stay.
+//! Programs that Flash starts for routes and whose processes stay (`app`). `cgi_programs` has those of `cgi`.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::harness::upstream::{Peer, framed, post_head, start};
-use crate::harness::{Folder, PATIENCE, Server, is_root, kill, pattern, skip, wait_for, wait_until};
+use crate::harness::upstream::{Peer, config, framed, post_head, start};
+use crate::harness::{Folder, Launch, PATIENCE, Server, is_root, kill, pattern, skip, wait_for, wait_until};
 
-/// Makes a shell script in the folder `cgi`. Another process writes it: a process that a test starts at this moment could
-/// otherwise have it open for writing, and then it cannot be executed.
-fn script(folder: &Folder, name: &str, text: &str) {
-    let written = folder.write(&format!("{name}.text"), format!("#!/bin/sh\n{text}"));
-    let mut install = Command::new("install");
-    install.args(["-D", "-m", "755"]).arg(written).arg(folder.path("cgi").join(name));
-    assert!(install.status().unwrap().success());
-}
-
-/// A server with the programs of the folder `cgi` below `/cgi-bin/`.
-fn with_cgi(folder: &Folder, more: &str) -> Server {
-    let cgi = folder.path("cgi");
-    start(folder, &format!("[[route]]\nprefix = \"/cgi-bin/\"\ncgi = {cgi:?}\n{more}\n"))
-}
-
-#[test]
-fn a_program_answers_each_request() {
-    let folder = Folder::with_hello();
-    let head = "printf 'Content-Type: text/plain\\r\\n\\r\\n'";
-    script(&folder, "hello", &format!("{head}; echo \"Hello, $QUERY_STRING\""));
-    script(
-        &folder,
-        "d/info",
-        &format!("{head}; echo \"$SCRIPT_NAME $PATH_INFO $REQUEST_METHOD $HTTP_X_TEST\"; pwd"),
-    );
-    script(&folder, "count", &format!("n=$(wc -c | tr -d ' '); {head}; echo $n"));
-    script(&folder, "status", "printf 'Status: 418 Teapot\\n\\nshort and stout'");
-    script(&folder, "env", &format!("{head}; env | sed 's/=.*//' | sort | tr '\\n' ' '"));
-    script(&folder, "much", &format!("{head}; head -c 3000000 /dev/zero"));
-    script(&folder, "idle", &format!("{head}; exec 0<&-; echo unread"));
-    script(&folder, "silent", "exit 1");
-    script(&folder, "garbage", "echo no head at all; echo");
-    fs::write(folder.path("cgi/data"), "secret").unwrap();
-    let server = with_cgi(&folder, "");
-    let mut client = Peer::client(&server);
-    assert_eq!(client.get("/cgi-bin/hello?you").brief(), (200, "Hello, you\n".into()));
-    let info = client.get_with("/cgi-bin/d/info/a%20b/c?q", &["X-Test: 7"]);
-    let folder_of = folder.path("cgi/d").canonicalize().unwrap();
-    assert_eq!(info.text(), format!("/cgi-bin/d/info /a b/c GET 7\n{}\n", folder_of.display()));
-    for bytes in [0, 1, 65_536, 1_000_000] {
-        let count = client.post("/cgi-bin/count", &pattern(bytes, 1));
-        assert_eq!(count.brief(), (200, format!("{bytes}\n")));
-    }
-    let unread = Peer::client(&server).post("/cgi-bin/idle", &pattern(1_000, 1));
-    assert_eq!(unread.brief(), (200, "unread\n".into()));
-    assert_eq!(client.get("/cgi-bin/status").brief(), (418, "short and stout".into()));
-    assert_eq!(client.get("/cgi-bin/much").body, vec![0; 3_000_000]);
-    for (target, status) in
-        [("none", 404), ("d", 404), ("d/", 404), ("hello%2F..%2Fhello", 200), ("data", 403)]
-    {
-        assert_eq!(client.get(&format!("/cgi-bin/{target}")).status(), status, "{target}");
-    }
-    for broken in ["silent", "garbage"] {
-        assert_eq!(client.get(&format!("/cgi-bin/{broken}")).status(), 502, "{broken}");
-    }
-    let names = client.get_with("/cgi-bin/env", &["Proxy: x"]).text();
-    for (name, is_there) in
-        [("PATH", true), ("GATEWAY_INTERFACE", true), ("HTTP_PROXY", false), ("FLASH", false)]
-    {
-        assert_eq!(names.contains(name), is_there, "{name}: {names}");
-    }
-    assert_eq!(client.get("/hello.txt").brief(), (200, "hello\n".into()));
-}
-
-#[test]
-fn a_program_that_cannot_start_costs_its_request_only() {
-    let folder = Folder::with_hello();
-    script(&folder, "hello", "printf 'Content-Type: text/plain\\n\\nhello'");
-    let path = folder.write("cgi/bad", "#!/no/such/interpreter\n");
-    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let server = with_cgi(&folder, "");
-    let mut client = Peer::client(&server);
-    assert_eq!(client.get("/cgi-bin/bad").status(), 502);
-    server.wait_for_stderr("cannot start");
-    assert_eq!(client.get("/cgi-bin/hello").brief(), (200, "hello".into()));
+/// Makes a folder that every user can write to.
+pub(crate) fn writable(folder: &Folder, name: &str) -> PathBuf {
+    let path = folder.path(name);
+    fs::create_dir_all(&path).unwrap();
+    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    path
 }
 
 /// Whether a process exists that can run.
-fn is_alive(pid: &str) -> bool {
+pub(crate) fn is_alive(pid: &str) -> bool {
     let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     state.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
 }
 
-#[test]
-fn programs_end_with_their_clients_and_only_some_run_at_once() {
-    let folder = Folder::with_hello();
-    fs::create_dir(folder.path("pids")).unwrap();
-    fs::set_permissions(folder.path("pids"), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    let pids = folder.path("pids");
-    let text = "printf 'Content-Type: text/plain\\n\\nbegun'\n";
-    script(&folder, "stays", &format!("{text}echo $$ > {}/$QUERY_STRING\nexec sleep 1000\n", pids.display()));
-    let server = with_cgi(&folder, "connections_max = 2");
-    let begin = |name: &str| {
-        let mut client = Peer::client(&server);
-        client.send(format!("GET /cgi-bin/stays?{name} HTTP/1.1\r\nHost: e2e.test\r\n\r\n"));
-        client
-    };
-    let pid_of = |name: &str| fs::read_to_string(pids.join(name)).ok().filter(|pid| pid.ends_with('\n'));
-    let first = begin("first");
-    let first_pid = wait_for("the first program", || pid_of("first"));
-    let _second = begin("second");
-    wait_for("the second program", || pid_of("second"));
-    // A worker runs two at once: the third waits until the first client has left.
-    let _third = begin("third");
-    assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()));
-    assert!(is_alive(&first_pid) && pid_of("third").is_none());
-    drop(first);
-    wait_until("the first program has ended", || !is_alive(&first_pid));
-    let third_pid = wait_for("the third program", || pid_of("third"));
-    drop(server);
-    wait_until("the programs end with the server", || !is_alive(&third_pid));
-}
-
 /// A FastCGI application in Python: one request at a time, from the socket that is its standard input.
 const APP: &str = r#"
-import os, socket, struct, sys
+import os, socket, struct, sys, time
 
 def record(kind, content):
     return struct.pack(">BBHHBB", 1, kind, 1, len(content), 0, 0) + content
@@ -146,7 +48,11 @@ while True:
             if kind == 4: params += content
             if kind == 5: body += content; ended = not content
         if b"/die" in params: os._exit(3)
-        text = b"Content-Type: text/plain\r\n\r\n%d %d %d" % (os.getpid(), os.getuid(), len(body))
+        if b"/slow" in params: open(sys.argv[1] + "/begun", "w").close()
+        while b"/slow" in params and not os.path.exists(sys.argv[1] + "/go"): time.sleep(0.01)
+        try: found = b"memory" if b"/memory" in params and bytearray(512 << 20) else b""
+        except MemoryError: found = b"none"
+        text = b"Content-Type: text/plain\r\n\r\n%d %d %d%s" % (os.getpid(), os.getuid(), len(body), found)
         peer.sendall(record(6, text) + record(6, b"") + record(3, bytes(8)))
     except (EOFError, OSError):
         pass
@@ -155,13 +61,21 @@ while True:
 
 /// A server with the application in Python below `/app/`.
 fn with_app(folder: &Folder, more: &str) -> Option<Server> {
+    Some(start(folder, &app_route(folder, "", more)?))
+}
+
+/// A route of the application in Python below `/app/`. A shell executes `before` and then the application in its place. A request
+/// for `slow` makes the file `begun` in the folder `slow`, and waits for `go`.
+fn app_route(folder: &Folder, before: &str, more: &str) -> Option<String> {
     const PYTHON: &str = "/usr/bin/python3";
     if !Command::new(PYTHON).arg("--version").output().is_ok_and(|output| output.status.success()) {
         skip("needs /usr/bin/python3");
         return None;
     }
-    let app = folder.write("app.py", APP);
-    Some(start(folder, &format!("[[route]]\nprefix = \"/app/\"\napp = [{PYTHON:?}, {app:?}]\n{more}\n")))
+    let (app, slow) = (folder.write("app.py", APP), writable(folder, "slow"));
+    let text = format!("{before}\nexec {PYTHON} {} {}\n", app.display(), slow.display());
+    let path = folder.write("app.sh", text);
+    Some(format!("[[route]]\nprefix = \"/app/\"\napp = [\"/bin/sh\", {path:?}]\n{more}\n"))
 }
 
 /// The process that answered, from its answer.
@@ -224,6 +138,114 @@ fn an_app_that_dies_with_a_request_costs_that_request() {
         (answer.status() == 200).then(|| pid_in(&answer.text()))
     });
     assert_ne!(another, first);
+}
+
+#[test]
+fn processes_that_an_app_leaves_behind_are_killed() {
+    let folder = Folder::with_hello();
+    let pids = writable(&folder, "pids");
+    let left = pids.join("left");
+    let before = format!("sleep 1000 & echo $! >> {}", left.display());
+    let Some(route) = app_route(&folder, &before, "processes = 1") else { return };
+    let server = start(&folder, &route);
+    let first = pid_in(&Peer::client(&server).get("/app/").text());
+    let behind = fs::read_to_string(&left).unwrap();
+    assert!(is_alive(&behind));
+    kill("KILL", first);
+    wait_until("the rest of its group is killed", || !is_alive(&behind));
+    let another = || {
+        let answer = Peer::client(&server).get("/app/");
+        (answer.status() == 200).then(|| pid_in(&answer.text()))
+    };
+    assert_ne!(wait_for("another process", another), first);
+}
+
+/// Maximum time of a worker to end that lets the next test see what it wants to see.
+const WORKER_TIME: Duration = Duration::from_millis(1_500);
+
+#[test]
+fn an_app_that_ignores_sigterm_has_its_time_and_is_killed() {
+    let folder = Folder::with_hello();
+    for _ in 0..20 {
+        let Some(route) = app_route(&folder, "trap '' TERM", "processes = 1") else { return };
+        // The app has 3 s, longer than the requests.
+        let launch = Launch::configured(&folder, &config(&folder, &route));
+        let mut server = launch.args(["--shutdown-timeout", "2s"]).start();
+        let pid = pid_in(&Peer::client(&server).get("/app/").text());
+        let asked = Instant::now();
+        server.signal("TERM");
+        wait_until("the worker to end", || server.role("worker").is_empty());
+        let is_in_time = asked.elapsed() < WORKER_TIME;
+        assert!(server.wait().success());
+        assert!(asked.elapsed() >= Duration::from_secs(3), "the app had all of its time");
+        assert!(!is_alive(&pid.to_string()));
+        if is_in_time {
+            let said = server.stderr();
+            assert!(said.contains("killed the remaining processes of configuration 1"), "{said}");
+            assert!(!said.contains("cut the remaining requests"), "{said}");
+            return;
+        }
+    }
+    panic!("no worker ended in time");
+}
+
+#[test]
+fn an_app_that_ends_after_the_shutdown_timeout_is_not_reported() {
+    let folder = Folder::with_hello();
+    let marks = writable(&folder, "marks");
+    let at = marks.display();
+    let text = format!(
+        "trap 'sleep 2; touch {at}/ended; exit' TERM; touch {at}/begun\nwhile :; do sleep 0.05; done\n"
+    );
+    let app = folder.write("app.sh", text);
+    let route = format!("[[route]]\nprefix = \"/app/\"\nprocesses = 1\napp = [\"/bin/sh\", {app:?}]\n");
+    for _ in 0..20 {
+        let _ = (fs::remove_file(marks.join("begun")), fs::remove_file(marks.join("ended")));
+        let launch = Launch::configured(&folder, &config(&folder, &route));
+        let mut server = launch.args(["--shutdown-timeout", "1s"]).start();
+        wait_until("the app to begin", || marks.join("begun").exists());
+        let asked = Instant::now();
+        server.signal("TERM");
+        wait_until("the worker to end", || server.role("worker").is_empty());
+        let is_in_time = asked.elapsed() < Duration::from_millis(800);
+        assert!(server.wait().success());
+        if is_in_time && marks.join("ended").exists() {
+            assert!(!server.stderr().contains("configuration 1"), "{}", server.stderr());
+            return;
+        }
+    }
+    panic!("neither the worker nor the app ended in time");
+}
+
+#[test]
+fn an_app_is_reached_again_after_the_gateway_was_killed() {
+    let folder = Folder::with_hello();
+    let Some(server) = with_app(&folder, "processes = 1") else { return };
+    let first = pid_in(&Peer::client(&server).get("/app/").text());
+    let mut slow = Peer::client(&server);
+    slow.ask("/app/slow");
+    wait_until("the app to have the request", || folder.path("slow/begun").exists());
+    let gateway = server.sole("gateway");
+    kill("KILL", gateway);
+    server.wait_for_stderr("the gateway ended");
+    fs::write(folder.path("slow/go"), "").unwrap();
+    assert_eq!(pid_in(&slow.message().text()), first, "the connection to the app is the worker's");
+    let answer = wait_for("an answer through the next gateway", || {
+        Some(Peer::client(&server).get("/app/")).filter(|answer| answer.status() == 200)
+    });
+    assert_eq!(pid_in(&answer.text()), first);
+    assert_ne!(server.sole("gateway"), gateway);
+}
+
+#[test]
+fn an_app_has_no_more_memory_than_its_limit() {
+    let folder = Folder::with_hello();
+    for (limit, found) in [("256MiB", "none"), ("2GiB", "memory")] {
+        let more = format!("processes = 1\nmemory_max = {limit:?}");
+        let Some(server) = with_app(&folder, &more) else { return };
+        let answer = Peer::client(&server).get("/app/memory").text();
+        assert!(answer.ends_with(found), "{limit}: {answer}");
+    }
 }
 
 #[test]

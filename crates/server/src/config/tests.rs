@@ -805,13 +805,13 @@ fn routes_belong_to_their_site_in_their_order() {
 #[test]
 fn routes_with_programs() {
     let folder = Folder::new();
-    let file = "[[route]]\nprefix = \"/cgi-bin/\"\ncgi = \"www\"\nmemory_max = \"128MiB\"\n\
+    let file = "[[route]]\nprefix = \"/cgi-bin/\"\ncgi = \"www\"\nmemory_max = \"4MiB\"\n\
                 [[route]]\nextension = \"php\"\napp = [\"php-cgi\", \"-n\"]\nprocesses = 2\nconnections_max = 3\n";
     let settings = folder.load(file);
     let [cgi, app] = &settings.sites[0].routes[..] else { panic!() };
     let program = Program {
         processes: 1,
-        memory_bytes_max: 128 << 20,
+        memory_bytes_max: 4 << 20,
         run_as: settings.run_as.clone(),
         runs: Runs::Cgi(folder.path().join("www")),
     };
@@ -923,6 +923,10 @@ const WRONG_ROUTES: &[(&str, &[&str])] = &[
         &["wrong value for `weights`", "must be a list with a number from 1 to 1000 for each server"],
     ),
     ("prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nweights = [0]", &["wrong value for `weights`"]),
+    (
+        "prefix = \"/\"\ncgi = \"www\"\nidle_max = 1",
+        &["wrong key `idle_max`", "applies to a route with `proxy` or `fastcgi` or `app`"],
+    ),
     ("prefix = \"/\"\ncgi = \"www\"\nweights = [1]", &["applies to a route with `proxy` or `fastcgi`"]),
     ("prefix = \"/\"\ncgi = \"gone\"", &["cannot start `", "/gone`", "no such file or directory"]),
     ("prefix = \"/\"\ncgi = 1", &["wrong value for `cgi`"]),

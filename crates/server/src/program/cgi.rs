@@ -3,131 +3,163 @@
 //!
 //! Each connection has one request and a thread. Bytes pass as they come, one piece of each direction at a time, so a program
 //! that does not read, or a client that does not, slows only its own request down. A worker that closes its connection ends the
-//! program.
+//! program. SIGTERM ends all programs, and then this process; it also comes when the supervisor is gone.
 
 use std::ffi::OsStr;
-use std::io::{self, Read, Write};
+use std::io::{self, PipeReader, PipeWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use flash_engine::fastcgi::{COMPLETE, Pairs, RESPONDER, kind, push_record};
-use flash_prompt::epoll::{Epoll, Watch};
-use flash_prompt::{OwnedFd, channel};
-use flash_waiting::{process, program};
+use flash_engine::fastcgi::{Pairs, RESPONDER, kind, push_record};
+use flash_prompt::OwnedFd;
+use flash_waiting::program;
+use flash_waiting::signal::{self, Signal};
 
-use super::records::Records;
+use super::exchange::Exchange;
+use super::records::{Records, push_answer, push_end};
+use super::running::Running;
 use super::script::{NoScript, Script, Variable};
 use crate::config::RoutePaths;
 
 /// Maximum bytes of the variables of a request.
 const VARIABLES_BYTES_MAX: usize = 256 * 1024;
-/// Size of the pieces in which output passes.
-const PIECE_BYTES: usize = 32 * 1024;
-/// Bytes that wait for the worker or the program; then no more are read.
-const WAITING_BYTES_MAX: usize = 64 * 1024;
-/// Maximum programs at once: each needs four descriptors of this process, which has 1,024.
+/// Maximum programs at once: each needs a thread and five descriptors.
 const PROGRAMS_MAX: u64 = 200;
 /// Time before connections are accepted again after a failure, which is usually a lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// Stack of a thread.
 const STACK_BYTES: usize = 256 * 1024;
-/// Maximum time of a program after the end of its output.
-const LAST_MS: u64 = 5_000;
-/// Time after which a program that has ended its output is looked at again.
-const LOOK: Duration = Duration::from_millis(5);
+/// Time of all programs to end: they are killed after 2 s. The supervisor waits a little longer.
+const END_TIME: Duration = Duration::from_millis(2_500);
 /// `protocolStatus` of a request that is not for a responder (section 5.5).
 const UNKNOWN_ROLE: u8 = 3;
 
 /// The programs of a route.
 #[derive(Debug)]
+pub(super) struct Programs {
+    pub(super) folder: PathBuf,
+    pub(super) paths: RoutePaths,
+    /// Maximum private memory of a program, in bytes.
+    pub(super) memory_bytes_max: u64,
+}
+
+/// The programs that run.
+#[derive(Debug)]
 struct Cgi {
-    folder: PathBuf,
-    paths: RoutePaths,
-    /// How many more programs can run.
-    room: Mutex<u64>,
-    has_room: Condvar,
+    programs: Programs,
+    running: Mutex<u64>,
+    has_ended: Condvar,
+    /// At its end when all programs must end.
+    must_end: PipeReader,
 }
 
 /// A request of a worker.
 #[derive(Debug)]
-struct Asked {
+struct Request {
     id: u16,
     variables: Vec<Variable>,
 }
 
-/// Answers requests, at most `programs_max` at once, until this process is killed.
-pub(super) fn run(listener: OwnedFd, (folder, paths): (&Path, &RoutePaths), programs_max: u64) -> ! {
-    let cgi = Arc::new(Cgi {
-        folder: folder.to_owned(),
-        paths: paths.clone(),
-        room: Mutex::new(programs_max.min(PROGRAMS_MAX)),
-        has_room: Condvar::new(),
-    });
+/// Answers requests, at most `programs_max` at once, until this process ends.
+///
+/// Errors: the process cannot watch for SIGTERM.
+pub(super) fn run(listener: OwnedFd, programs: Programs, programs_max: u64) -> io::Result<()> {
+    let (must_end, unless_ended) = io::pipe()?;
+    let cgi = Arc::new(Cgi { programs, running: Mutex::new(0), has_ended: Condvar::new(), must_end });
+    let ends = Arc::clone(&cgi);
+    // Before the first thread, which inherits the blocked signals.
+    let signals = signal::watch()?;
+    thread::Builder::new()
+        .stack_size(STACK_BYTES)
+        .spawn(move || ends.end_when_told(&signals, unless_ended))?;
     let listener = UnixListener::from(listener);
     loop {
-        let place = Place::wait(&cgi);
         let Ok((socket, _)) = listener.accept() else {
             thread::sleep(ACCEPT_PAUSE);
             continue;
         };
+        let permit = Permit::wait(&cgi, programs_max.min(PROGRAMS_MAX));
         // Without a thread the connection closes, and the worker answers 502.
         let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
             // The worker is told of every failure that it can be told of.
-            let _ = place.0.serve(&socket);
+            let _ = permit.0.serve(&socket);
         });
     }
 }
 
 /// The right to run a program.
-struct Place(Arc<Cgi>);
+struct Permit(Arc<Cgi>);
 
-impl Place {
-    fn wait(cgi: &Arc<Cgi>) -> Self {
-        let room = cgi.room.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut room =
-            cgi.has_room.wait_while(room, |room| *room == 0).unwrap_or_else(PoisonError::into_inner);
-        *room -= 1;
+impl Permit {
+    fn wait(cgi: &Arc<Cgi>, programs_max: u64) -> Self {
+        let running = cgi.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |running: &mut u64| *running >= programs_max;
+        let mut running = cgi.has_ended.wait_while(running, is_full).unwrap_or_else(PoisonError::into_inner);
+        *running += 1;
         Self(Arc::clone(cgi))
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
-        *self.0.room.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.has_room.notify_one();
+        *self.0.running.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.has_ended.notify_all();
     }
 }
 
 impl Cgi {
+    /// Waits for SIGTERM, and ends all programs and this process.
+    fn end_when_told(&self, signals: &OwnedFd, unless_ended: PipeWriter) -> ! {
+        while !matches!(signal::take(signals), Some(Signal::Stop { .. })) {
+            if signal::wait(signals).is_err() {
+                break;
+            }
+        }
+        drop(unless_ended);
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        // Programs that are left are killed with this process.
+        let _ = self.has_ended.wait_timeout_while(running, END_TIME, |running| *running > 0);
+        std::process::exit(0)
+    }
+
     fn serve(&self, socket: &UnixStream) -> io::Result<()> {
         let mut records = Records::default();
-        let Asked { id, variables } = read_request(socket, &mut records)?;
+        let Request { id, variables } = read_request(socket, &mut records)?;
+        let Programs { folder, paths, memory_bytes_max } = &self.programs;
         let mut out = Vec::new();
-        match Script::find(&self.folder, &self.paths, variables) {
+        match Script::find(folder, paths, variables) {
             Err(NoScript::NotFound) => push_answer(&mut out, id, "404 Not Found"),
             Err(NoScript::Forbidden) => push_answer(&mut out, id, "403 Forbidden"),
-            Ok(script) => match start(&script) {
-                Ok((child, input, output)) => {
-                    return Exchange::new((socket, id), records, (input, output))?.run(child);
+            Ok(script) => {
+                let name = script.file.display().to_string();
+                let started = start(&script, *memory_bytes_max).and_then(|(program, pipes)| {
+                    Exchange::new((socket, id, records), (program, name.clone()), pipes, &self.must_end)
+                });
+                match started {
+                    Ok(exchange) => return exchange.run(),
+                    Err(e) => {
+                        let text = format!("cannot start {name}: {e}");
+                        push_record(&mut out, kind::STDERR, id, text.as_bytes());
+                        // The user of the programs cannot execute it, or its interpreter.
+                        let is_forbidden = e.kind() == io::ErrorKind::PermissionDenied;
+                        let status = if is_forbidden { "403 Forbidden" } else { "502 Bad Gateway" };
+                        push_answer(&mut out, id, status);
+                    }
                 }
-                Err(e) => {
-                    let text = format!("cannot start {}: {e}", script.file.display());
-                    push_record(&mut out, kind::STDERR, id, text.as_bytes());
-                    push_answer(&mut out, id, "502 Bad Gateway");
-                }
-            },
+            }
         }
+        // It can have become non-blocking, but has room for a short answer.
         (&*socket).write_all(&out)
     }
 }
 
 /// Reads the beginning of a request, up to its body.
-fn read_request(socket: &UnixStream, records: &mut Records) -> io::Result<Asked> {
+fn read_request(socket: &UnixStream, records: &mut Records) -> io::Result<Request> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
     let (mut id, mut params) = (None, Vec::new());
     loop {
@@ -149,7 +181,7 @@ fn read_request(socket: &UnixStream, records: &mut Records) -> io::Result<Asked>
             }
             (kind::PARAMS, Some(id)) if header.id == id && content.is_empty() => {
                 let variables = Pairs(&params).map(|(name, value)| (name.to_vec(), value.to_vec()));
-                return Ok(Asked { id, variables: variables.collect() });
+                return Ok(Request { id, variables: variables.collect() });
             }
             (kind::PARAMS, Some(id)) if header.id == id => {
                 params.extend_from_slice(&content);
@@ -163,8 +195,8 @@ fn read_request(socket: &UnixStream, records: &mut Records) -> io::Result<Asked>
 }
 
 /// Starts a program in its directory, in a session of its own. It ends with the calling thread.
-fn start(script: &Script) -> io::Result<(Child, ChildStdin, ChildStdout)> {
-    let mut command = super::command(&script.file)?;
+fn start(script: &Script, memory_bytes_max: u64) -> io::Result<(Running, (ChildStdin, ChildStdout))> {
+    let mut command = super::command(&script.file, memory_bytes_max)?;
     for (name, value) in &script.variables {
         command.env(OsStr::from_bytes(name), OsStr::from_bytes(value));
     }
@@ -178,179 +210,44 @@ fn start(script: &Script) -> io::Result<(Child, ChildStdin, ChildStdout)> {
         parent_death: program::Signal::KILL,
     };
     let mut child = program::start(&mut command, place)?;
-    match (child.stdin.take(), child.stdout.take()) {
-        (Some(input), Some(output)) => Ok((child, input, output)),
+    let pipes = (child.stdin.take(), child.stdout.take());
+    let program = Running::new(child)?;
+    match pipes {
+        (Some(input), Some(output)) => Ok((program, (input, output))),
         _ => Err(io::Error::other("it has no pipes")),
     }
 }
 
-/// A whole answer without a program.
-fn push_answer(out: &mut Vec<u8>, id: u16, status: &str) {
-    let text = format!("Status: {status}\r\nContent-Type: text/plain\r\n\r\n{status}\n");
-    push_record(out, kind::STDOUT, id, text.as_bytes());
-    push_end(out, id, COMPLETE);
-}
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The end of a request (section 5.5).
-fn push_end(out: &mut Vec<u8>, id: u16, status: u8) {
-    push_record(out, kind::STDOUT, id, &[]);
-    push_record(out, kind::END_REQUEST, id, &[0, 0, 0, 0, status, 0, 0, 0]);
-}
+    use super::*;
 
-/// The bytes between a worker and a program.
-struct Exchange<'s> {
-    socket: &'s UnixStream,
-    id: u16,
-    records: Records,
-    epoll: Epoll,
-    /// None once the body has ended, or the program reads no more.
-    input: Option<ChildStdin>,
-    has_body_ended: bool,
-    /// None once its output has ended.
-    output: Option<ChildStdout>,
-    to_program: Vec<u8>,
-    to_worker: Vec<u8>,
-}
-
-/// The epoll token of the connection to the worker.
-const SOCKET: u64 = 0;
-const OTHER: u64 = 1;
-
-impl<'s> Exchange<'s> {
-    fn new(
-        (socket, id): (&'s UnixStream, u16),
-        records: Records,
-        (input, output): (ChildStdin, ChildStdout),
-    ) -> io::Result<Self> {
-        let epoll = Epoll::new(4)?;
-        socket.set_nonblocking(true)?;
-        channel::set_nonblocking(&input)?;
-        channel::set_nonblocking(&output)?;
-        epoll.add(socket, SOCKET, Watch::Connection)?;
-        epoll.add(&input, OTHER, Watch::Connection)?;
-        epoll.add(&output, OTHER, Watch::Connection)?;
-        Ok(Self {
-            socket,
-            id,
-            records,
-            epoll,
-            input: Some(input),
-            has_body_ended: false,
-            output: Some(output),
-            to_program: Vec::new(),
-            to_worker: Vec::new(),
-        })
+    #[test]
+    fn permits_are_bounded_and_come_back() {
+        let (must_end, _unless_ended) = io::pipe().expect("a pipe");
+        let programs = Programs {
+            folder: PathBuf::new(),
+            paths: RoutePaths::Prefix("/".to_owned()),
+            memory_bytes_max: 0,
+        };
+        let cgi = Arc::new(Cgi { programs, running: Mutex::new(0), has_ended: Condvar::new(), must_end });
+        let (now, most) = (AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let permit = Permit::wait(&cgi, 3);
+                        most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                        thread::yield_now();
+                        now.fetch_sub(1, Ordering::SeqCst);
+                        drop(permit);
+                    }
+                });
+            }
+        });
+        assert!(most.into_inner() <= 3);
+        assert_eq!(*cgi.running.lock().expect("the count"), 0);
     }
-
-    /// Passes bytes until the answer is complete, and then waits for the program. Kills the program if the worker is gone.
-    fn run(mut self, mut child: Child) -> io::Result<()> {
-        let passed = self.pass_all();
-        if passed.is_err() {
-            process::kill_group(&child);
-        }
-        drop((self.input.take(), self.output.take()));
-        let deadline = Instant::now() + Duration::from_millis(LAST_MS);
-        while child.try_wait()?.is_none() {
-            if Instant::now() >= deadline {
-                process::kill(&child);
-                child.wait()?;
-                break;
-            }
-            thread::sleep(LOOK);
-        }
-        passed
-    }
-
-    fn pass_all(&mut self) -> io::Result<()> {
-        loop {
-            // Events tell of changes only, so everything is tried until nothing moves.
-            while self.pass_body()? | self.pass_output()? {}
-            if self.output.is_none() && self.to_worker.is_empty() {
-                return Ok(());
-            }
-            if self.epoll.wait(None)?.any(|ready| ready.token == SOCKET && (ready.hung_up || ready.broken)) {
-                return Err(io::ErrorKind::BrokenPipe.into());
-            }
-        }
-    }
-
-    /// Moves a piece of the request's body towards the program. True if something moved.
-    fn pass_body(&mut self) -> io::Result<bool> {
-        let mut has_moved = false;
-        if let (Some(input), false) = (&mut self.input, self.to_program.is_empty()) {
-            match input.write(&self.to_program) {
-                Ok(count) => {
-                    self.to_program.drain(..count);
-                    has_moved = count > 0;
-                }
-                Err(e) if is_for_later(&e) => {}
-                // The program reads no more, which is its right.
-                Err(_) => self.input = None,
-            }
-        }
-        if self.input.is_none() {
-            self.to_program.clear();
-        }
-        if self.has_body_ended && self.to_program.is_empty() {
-            self.input = None;
-        }
-        Ok(self.read_body()? || has_moved)
-    }
-
-    /// Takes records of the body while there is room.
-    fn read_body(&mut self) -> io::Result<bool> {
-        let mut has_moved = false;
-        while self.to_program.len() < WAITING_BYTES_MAX {
-            match self.records.next()? {
-                Some((header, content)) if header.kind == kind::STDIN && header.id == self.id => {
-                    self.has_body_ended |= content.is_empty();
-                    self.to_program.extend_from_slice(&content);
-                    has_moved = true;
-                }
-                Some((header, _)) if header.kind == kind::ABORT_REQUEST => {
-                    return Err(io::ErrorKind::ConnectionAborted.into());
-                }
-                Some(_) => {}
-                None => match self.records.fill(self.socket) {
-                    Ok(true) => {}
-                    Ok(false) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    Err(e) if is_for_later(&e) => break,
-                    Err(e) => return Err(e),
-                },
-            }
-        }
-        Ok(has_moved)
-    }
-
-    /// Moves a piece of output towards the worker. True if something moved.
-    fn pass_output(&mut self) -> io::Result<bool> {
-        let mut has_moved = false;
-        if !self.to_worker.is_empty() {
-            match (&mut &*self.socket).write(&self.to_worker) {
-                Ok(count) => {
-                    self.to_worker.drain(..count);
-                    has_moved = count > 0;
-                }
-                Err(e) if is_for_later(&e) => {}
-                Err(e) => return Err(e),
-            }
-        }
-        let mut piece = [0; PIECE_BYTES];
-        while let Some(output) = self.output.as_mut().filter(|_| self.to_worker.len() < WAITING_BYTES_MAX) {
-            match output.read(&mut piece) {
-                Ok(count @ 1..) => push_record(&mut self.to_worker, kind::STDOUT, self.id, &piece[..count]),
-                Err(e) if is_for_later(&e) => break,
-                Ok(0) | Err(_) => {
-                    push_end(&mut self.to_worker, self.id, COMPLETE);
-                    self.output = None;
-                }
-            }
-            has_moved = true;
-        }
-        Ok(has_moved)
-    }
-}
-
-fn is_for_later(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

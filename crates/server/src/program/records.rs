@@ -1,8 +1,8 @@
-//! The records of FastCGI that arrive at a program of `cgi` (specification 1.0, section 3.3).
+//! The records of FastCGI between a worker and `cgi` (specification 1.0, section 3.3).
 
 use std::io::{self, Read};
 
-use flash_engine::fastcgi::{CONTENT_BYTES_MAX, HEADER_BYTES, Header};
+use flash_engine::fastcgi::{COMPLETE, CONTENT_BYTES_MAX, HEADER_BYTES, Header, kind, push_record};
 
 /// Bytes of the longest record.
 const RECORD_BYTES_MAX: usize = HEADER_BYTES + CONTENT_BYTES_MAX + u8::MAX as usize;
@@ -42,10 +42,21 @@ impl Records {
     }
 }
 
+/// Appends a whole answer without a program.
+pub(super) fn push_answer(out: &mut Vec<u8>, id: u16, status: &str) {
+    let text = format!("Status: {status}\r\nContent-Type: text/plain\r\n\r\n{status}\n");
+    push_record(out, kind::STDOUT, id, text.as_bytes());
+    push_end(out, id, COMPLETE);
+}
+
+/// Appends the end of a request (section 5.5).
+pub(super) fn push_end(out: &mut Vec<u8>, id: u16, status: u8) {
+    push_record(out, kind::STDOUT, id, &[]);
+    push_record(out, kind::END_REQUEST, id, &[0, 0, 0, 0, status, 0, 0, 0]);
+}
+
 #[cfg(test)]
 mod tests {
-    use flash_engine::fastcgi::push_record;
-
     use super::*;
 
     #[test]

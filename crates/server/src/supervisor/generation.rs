@@ -145,7 +145,7 @@ impl Generation {
                 generation.workers.drain(..).for_each(|worker| end(worker.role.child));
                 generation.logs.end();
                 generation.gateway.end();
-                generation.programs.kill();
+                generation.programs.kill(clock::monotonic_ms());
                 Err(e)
             }
         }
@@ -477,18 +477,25 @@ impl Generation {
         self.workers.iter_mut().for_each(|worker| worker.role.drain());
     }
 
-    /// Kills every process at once, and the log writer only after its workers. Workers that survive have helper
-    /// threads that hang in the kernel: the second call abandons them.
+    /// Kills every process at once, also programs that have time to end.
+    pub(super) fn kill_all(&mut self) {
+        self.kill();
+        self.programs.kill(clock::monotonic_ms());
+    }
+
+    /// Kills every process, except that programs still have their time to end, and the log writer ends after its workers.
+    /// Workers that survive have helper threads that hang in the kernel: the second call abandons them.
     pub(super) fn kill(&mut self) {
+        let now_ms = clock::monotonic_ms();
         if std::mem::replace(&mut self.killed, true) {
             self.workers.clear();
         }
-        self.state = State::Draining { deadline_ms: Some(clock::monotonic_ms() + LAST_LINES_MS) };
+        self.state = State::Draining { deadline_ms: Some(now_ms + LAST_LINES_MS) };
         if self.workers.is_empty() {
             self.logs.kill();
         }
         self.gateway.kill();
-        self.programs.kill();
+        self.programs.end(now_ms);
         for worker in &self.workers {
             process::kill(&worker.role.child);
             worker.helpers.values().for_each(process::kill);
@@ -501,9 +508,17 @@ impl Generation {
         !self.killed && matches!(self.state, State::Draining { .. })
     }
 
-    /// Whether its time to drain is over.
+    /// Whether its time to drain is over. Its programs have their own time.
     pub(super) fn is_overdue(&self, now_ms: u64) -> bool {
-        matches!(self.state, State::Draining { deadline_ms: Some(ms) } if ms <= now_ms) && !self.is_gone()
+        let is_late = matches!(self.state, State::Draining { deadline_ms: Some(ms) } if ms <= now_ms);
+        is_late && !self.programs.have_time() && !self.is_gone()
+    }
+
+    /// The effect of [`kill`](Self::kill), in words for the operator.
+    pub(super) fn loss(&self) -> String {
+        let loss =
+            if self.is_over() { "killed the remaining processes" } else { "cut the remaining requests" };
+        format!("{loss} of configuration {}", self.number)
     }
 
     /// Whether no worker is left.

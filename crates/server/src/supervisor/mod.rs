@@ -205,7 +205,7 @@ impl<'m> Supervisor<'m> {
         match signal {
             Signal::Stop { interrupt } => {
                 if self.stopping == Some(true) && interrupt {
-                    self.generations.iter_mut().for_each(Generation::kill);
+                    self.generations.iter_mut().for_each(Generation::kill_all);
                 } else if self.stopping.is_none() {
                     systemd::notify(systemd::State::Stopping);
                     let now_ms = clock::monotonic_ms();
@@ -350,10 +350,8 @@ impl<'m> Supervisor<'m> {
             generation.go_on(now_ms, &self.epoll).iter().for_each(|text| self.messages.say(text));
             if generation.is_overdue(now_ms) {
                 if !generation.killed {
-                    self.messages.say(&format!(
-                        "cut the remaining requests of configuration {}: they did not finish in time",
-                        generation.number
-                    ));
+                    let loss = generation.loss();
+                    self.messages.say(&format!("{loss}: they did not finish in time"));
                 }
                 generation.kill();
             }
@@ -501,10 +499,8 @@ impl<'m> Supervisor<'m> {
         }
         // In the order of their start.
         if let Some(oldest) = self.generations.iter_mut().find(|generation| generation.drains()) {
-            self.messages.say(&format!(
-                "cut the remaining requests of configuration {}: {DRAINING_MAX} newer ones are draining",
-                oldest.number
-            ));
+            let loss = oldest.loss();
+            self.messages.say(&format!("{loss}: {DRAINING_MAX} newer ones are draining"));
             oldest.kill();
         }
     }

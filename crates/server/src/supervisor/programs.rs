@@ -25,15 +25,26 @@ const STEADY_MS: u64 = 5_000;
 const SUCCESS_MS: u64 = 1_000;
 /// The longest pause before a process starts again.
 const PAUSE_MS_MAX: u64 = 30_000;
-/// Time of the processes to end once no request is left.
-const END_MS: u64 = 2_000;
+/// Time of the processes to end once no request is left. That of `cgi` needs 2 s for programs that ignore SIGTERM.
+const END_MS: u64 = 3_000;
 
 /// The processes of all programs.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     processes: Vec<Process>,
-    /// When the processes are killed that were asked to end.
-    kill_ms: Option<u64>,
+    end: End,
+}
+
+/// How far the end of all processes has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum End {
+    /// They are needed.
+    #[default]
+    Later,
+    /// They were asked to end, and are killed at this time.
+    Asked { kill_ms: u64 },
+    /// They were killed. At this time they are given up: the kernel holds them in a call that hangs.
+    Killed { leave_ms: u64 },
 }
 
 /// A process of a program.
@@ -119,20 +130,33 @@ impl Programs {
         self.processes.iter_mut().filter_map(|process| process.reap(needed, now_ms)).collect()
     }
 
-    /// Asks all processes to end, and kills them when they have had time to.
+    /// Asks all processes to end, kills them when they have had time to, and later gives them up.
     pub(super) fn end(&mut self, now_ms: u64) {
         self.processes.iter_mut().for_each(|process| process.restart_ms = None);
-        match self.kill_ms {
-            None => self.children().for_each(process::end_group),
-            Some(ms) if ms <= now_ms => self.kill(),
-            Some(_) => return,
+        match self.end {
+            End::Later => {
+                self.children().for_each(process::end_group);
+                self.end = End::Asked { kill_ms: now_ms + END_MS };
+            }
+            End::Asked { kill_ms } if kill_ms <= now_ms => self.kill(now_ms),
+            End::Killed { leave_ms } if leave_ms <= now_ms => {
+                self.processes.iter_mut().for_each(|process| process.child = None);
+            }
+            End::Asked { .. } | End::Killed { .. } => {}
         }
-        self.kill_ms = Some(now_ms + END_MS);
+    }
+
+    /// Whether processes that were asked to end still have time to.
+    pub(super) fn have_time(&self) -> bool {
+        matches!(self.end, End::Asked { .. }) && !self.is_over()
     }
 
     /// Kills every process.
-    pub(super) fn kill(&self) {
+    pub(super) fn kill(&mut self, now_ms: u64) {
         self.children().for_each(process::kill_group);
+        if !matches!(self.end, End::Killed { .. }) {
+            self.end = End::Killed { leave_ms: now_ms + END_MS };
+        }
     }
 
     fn children(&self) -> impl Iterator<Item = &Child> {
@@ -150,8 +174,11 @@ impl Programs {
 
     /// The next deadline.
     pub(super) fn next_ms(&self) -> Option<u64> {
-        let kill_ms = self.kill_ms.filter(|_| !self.is_over());
-        self.processes.iter().filter_map(|process| process.restart_ms).chain(kill_ms).min()
+        let end_ms = match self.end {
+            End::Asked { kill_ms: ms } | End::Killed { leave_ms: ms } if !self.is_over() => Some(ms),
+            _ => None,
+        };
+        self.processes.iter().filter_map(|process| process.restart_ms).chain(end_ms).min()
     }
 }
 

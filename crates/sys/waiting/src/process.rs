@@ -1,12 +1,13 @@
 //! Starts, ends and limits processes, for the supervisor and the roles.
 
 use std::io;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::fd::OwnedFd;
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, getrlimit, kill_process, kill_process_group, setrlimit,
+    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getrlimit, kill_process,
+    kill_process_group, pidfd_open, set_parent_process_death_signal, setrlimit, waitid,
 };
 
 /// Starts this program again as `flash role NAME`, with `channel` as its standard input, inherited standard
@@ -57,7 +58,20 @@ pub fn reap_strangers(is_waited_for: impl Fn(u32) -> bool) {
 /// Makes the kernel kill this process when its parent dies. A role must call it first. If the parent has
 /// already died, the role finds its channel closed.
 pub fn die_with_parent() -> io::Result<()> {
-    Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
+    Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+/// Makes the kernel send SIGTERM to this process when its parent dies. For a process that must then end others first.
+pub fn end_with_parent() -> io::Result<()> {
+    Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
+}
+
+/// A descriptor of a child that nobody has waited for yet. It becomes readable when the child has ended (pidfd_open(2)).
+///
+/// Errors: `EMFILE`, `ENFILE`; `ENOSYS` before Linux 5.3.
+pub fn descriptor(child: &Child) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(child.id() as i32).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 /// Prevents roles from inheriting the descriptors that this process was given, except standard input, output
@@ -123,6 +137,19 @@ pub fn make_room_for_descriptors(count: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// How a child has ended; None while it runs. Nobody has waited for it yet, so its id and that of its group stay its own until
+/// somebody does.
+///
+/// Errors: `ECHILD` for a child that was waited for.
+pub fn peek(child: &Child) -> io::Result<Option<ExitStatus>> {
+    let pid = Pid::from_raw(child.id() as i32).ok_or(io::ErrorKind::InvalidInput)?;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let Some(found) = waitid(WaitId::Pid(pid), options)? else { return Ok(None) };
+    // As wait(2) has it: an exit code is in the second byte, a signal in the first.
+    let raw = found.exit_status().map_or_else(|| found.terminating_signal().unwrap_or(0), |code| code << 8);
+    Ok(Some(ExitStatus::from_raw(raw)))
+}
+
 /// Makes this process give way to processes that answer requests: it does not preempt them when it wakes, and
 /// gets a tenth of their share of a busy core (sched(7), `SCHED_BATCH`).
 pub fn give_way() -> io::Result<()> {
@@ -177,7 +204,26 @@ pub fn print_if_possible(text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::{PollFd, PollFlags};
+
     use super::*;
+
+    #[test]
+    fn an_ended_child_is_seen_before_it_is_reaped() {
+        for (text, ended) in [("exit 3", "exit status: 3"), ("kill -KILL $$", "signal: 9 (SIGKILL)")] {
+            let mut child = Command::new("/bin/sh").args(["-c", text]).stdin(Stdio::piped()).spawn().unwrap();
+            let descriptor = descriptor(&child).unwrap();
+            while rustix::event::poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None).is_err() {}
+            for _ in 0..2 {
+                assert_eq!(peek(&child).unwrap().unwrap().to_string(), ended);
+            }
+            assert_eq!(child.wait().unwrap().to_string(), ended);
+            peek(&child).unwrap_err();
+        }
+        let mut child = Command::new("/bin/cat").stdin(Stdio::piped()).spawn().unwrap();
+        assert_eq!(peek(&child).unwrap(), None);
+        child.wait().unwrap();
+    }
 
     #[test]
     fn the_descriptor_table_grows_before_descriptors_exist() {

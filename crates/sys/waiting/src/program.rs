@@ -1,5 +1,5 @@
 //! Starts other programs on a chosen core and in chosen groups, signals them, and reads their CPU time. For
-//! the lab, and for the programs of `cgi`.
+//! the lab, and for the programs of routes.
 //!
 //! The server has its own way to start its roles (`process.rs`). Nothing here waits for the started programs.
 
@@ -14,7 +14,8 @@ use rustix::process::{
 };
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
 
-use super::signal::unblock_all;
+use super::sandbox::limits;
+use super::signal::{act_as_usual, unblock_all};
 
 pub use flash_prompt::clock::thread_cpu_ns;
 pub use rustix::process::Signal;
@@ -69,6 +70,19 @@ pub fn start(command: &mut Command, place: Place) -> io::Result<Child> {
     // no lock and allocates nothing (an error is a number).
     unsafe { command.pre_exec(prepare) };
     command.spawn()
+}
+
+/// Makes a command begin with limits of its own: at most `memory_bytes` of private memory, no core dumps, and the number of
+/// descriptors of most systems. Signals act as usual. The calling process keeps its own limits, except when it executes the
+/// command in its place.
+pub fn limit(command: &mut Command, memory_bytes: u64) {
+    let prepare = move || {
+        limits::memory(memory_bytes)?;
+        limits::few_descriptors()?;
+        act_as_usual()
+    };
+    // SAFETY: as in `start`: only system calls.
+    unsafe { command.pre_exec(prepare) };
 }
 
 /// Only root can exceed the hard limit; otherwise the hard limit must be enough.
@@ -195,6 +209,19 @@ mod tests {
         // Process group and session (proc(5)): its own, although the parent of cat is the shell.
         assert_eq!((fields[2], fields[3]), (pid.to_string().as_str(), pid.to_string().as_str()), "{text}");
         assert!(text.ends_with(&format!("Cpus_allowed_list:\t{core}\n")), "{text}");
+    }
+
+    #[test]
+    fn limits_hold_the_program_only() {
+        let text = |command: &mut Command| {
+            let output = command.args(["-c", "ulimit -d; ulimit -c"]).output().expect("ended");
+            String::from_utf8(output.stdout).expect("text")
+        };
+        let own = text(&mut Command::new("/bin/sh"));
+        let mut command = Command::new("/bin/sh");
+        limit(&mut command, 64 << 20);
+        assert_eq!(text(&mut command), "65536\n0\n");
+        assert_eq!(text(&mut Command::new("/bin/sh")), own, "this process has the same limits as before");
     }
 
     #[test]

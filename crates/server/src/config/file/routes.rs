@@ -23,6 +23,7 @@ const APP: &str = "app";
 const CGI: &str = "cgi";
 const WEIGHTS: &str = "weights";
 const STREAM_BODIES: &str = "stream_bodies";
+const IDLE_MAX: &str = "idle_max";
 /// The keys that only some routes have.
 const OWNED: [&str; 4] = [WEIGHTS, "processes", "memory_max", programs::USER];
 
@@ -30,6 +31,8 @@ const OWNED: [&str; 4] = [WEIGHTS, "processes", "memory_max", programs::USER];
 pub(super) fn owners(name: &str) -> &'static [&'static str] {
     match name {
         WEIGHTS => &["proxy", "fastcgi"],
+        // `cgi` ends each connection after its request.
+        IDLE_MAX => &["proxy", "fastcgi", APP],
         // The one process of `cgi` starts all programs.
         "processes" => &[APP],
         "memory_max" | programs::USER => &[APP, CGI],
@@ -73,7 +76,7 @@ const NUMBERS: [Number<Route>; 6] = [
         field: |route| &mut route.connections_max,
     },
     Number {
-        key: "idle_max",
+        key: IDLE_MAX,
         kind: Kind::Count { least: 0, most: 65_536 },
         default: 16,
         field: |route| &mut route.idle_max,
@@ -129,18 +132,21 @@ impl Reader {
         for (key, value) in table {
             let name = key.get_ref().as_ref();
             match NUMBERS.iter().find(|number| number.key == name) {
-                Some(number) => self.number(number, &mut route, value),
                 None if name == STREAM_BODIES => match value.get_ref().as_bool() {
                     Some(given) => route.stream_bodies = given,
                     None => self.wrong(name, value.span(), "must be true or false, without quotes"),
                 },
+                // Without a server, one problem is enough.
+                Some(number) if by.is_empty() || owners(name).is_empty() || owners(name).contains(&by) => {
+                    self.number(number, &mut route, value);
+                }
                 None if PATHS.contains(&name) || SERVERS.contains(&name) => {}
                 None if owners(name).contains(&by) => {
                     if name == WEIGHTS {
                         route.weights = self.weights(value, servers.as_ref().map_or(0, Vec::len));
                     }
                 }
-                None => self.problems.push(unknown_route_key(key)),
+                _ => self.problems.push(unknown_route_key(key)),
             }
         }
         (route.paths, route.servers) = (paths?, servers?);

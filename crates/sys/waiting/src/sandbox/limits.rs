@@ -31,6 +31,13 @@ const USUAL_DESCRIPTORS: u64 = 1024;
 /// Errors: any of setrlimit(2).
 pub fn memory(bytes: u64) -> io::Result<()> {
     lower(Resource::Data, Some(bytes))?;
+    no_core_dumps()
+}
+
+/// Permanently turns off core dumps of this process, and of those that it starts.
+///
+/// Errors: any of setrlimit(2).
+pub fn no_core_dumps() -> io::Result<()> {
     lower(Resource::Core, Some(0))?;
     Ok(())
 }

@@ -1,0 +1,74 @@
+//! A program of `cgi` that runs, and its end. Used by `exchange`.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
+
+use flash_prompt::OwnedFd;
+use flash_prompt::epoll::{Epoll, Watch};
+use flash_waiting::process;
+
+/// A started program, which leads a process group. When this is dropped, the program has ended.
+#[derive(Debug)]
+pub(super) struct Running {
+    child: Child,
+    /// Becomes readable at its end.
+    descriptor: OwnedFd,
+    /// Its end, once it is known. It is reaped later: until then no other process group can have its number.
+    status: Option<ExitStatus>,
+}
+
+impl Running {
+    /// Errors: no descriptor is left; then the program is killed.
+    pub(super) fn new(mut child: Child) -> io::Result<Self> {
+        match process::descriptor(&child) {
+            Ok(descriptor) => Ok(Self { child, descriptor, status: None }),
+            Err(e) => {
+                process::kill_group(&child);
+                child.wait()?;
+                Err(e)
+            }
+        }
+    }
+
+    /// Makes its end an event.
+    ///
+    /// Errors: those of epoll_ctl(2).
+    pub(super) fn watch(&self, epoll: &Epoll, token: u64) -> io::Result<()> {
+        epoll.add(&self.descriptor, token, Watch::Connection)
+    }
+
+    /// How it has ended; None while it runs. If a signal has killed it, the others of its group are killed too: they could keep
+    /// its output open, although the answer cannot become complete any more.
+    ///
+    /// Errors: none in practice (waitid(2)).
+    pub(super) fn status(&mut self) -> io::Result<Option<ExitStatus>> {
+        if self.status.is_none() {
+            self.status = process::peek(&self.child)?;
+            if self.status.is_some_and(|status| status.signal().is_some()) {
+                process::kill_rest_of_group(&self.child);
+            }
+        }
+        Ok(self.status)
+    }
+
+    /// Asks it and its group to end.
+    pub(super) fn ask_to_end(&self) {
+        process::end_group(&self.child);
+    }
+
+    /// Kills it, if it still runs, and its group.
+    pub(super) fn kill(&self) {
+        process::kill_rest_of_group(&self.child);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.status.is_none() {
+            process::kill_group(&self.child);
+        }
+        // After SIGKILL this takes only a moment.
+        let _ = self.child.wait();
+    }
+}
