@@ -5,7 +5,9 @@
 
 use std::io;
 
-use flash_engine::limits::{HAND_OVER_BYTES_MAX, HEAD_BYTES_MAX, RECEIVE_BYTES, SMALL_FILE_BYTES_MAX};
+use flash_engine::limits::{
+    HAND_OVER_BYTES_MAX, HEAD_BYTES_MAX, RECEIVE_BYTES, SMALL_FILE_BYTES_MAX, SPOOL_MEMORY_BYTES_MAX,
+};
 use flash_prompt::clock;
 use flash_prompt::mechanism::SELECT_DESCRIPTORS_MAX;
 use flash_prompt::{AsFd, OwnedFd};
@@ -42,8 +44,11 @@ const CONNECTION_BYTES: u64 = RECEIVE_BYTES as u64
     + max(HAND_OVER_BYTES_MAX, SMALL_FILE_BYTES_MAX)
     + CONNECTION_APART_BYTES;
 const CONNECTION_APART_BYTES: u64 = 8 << 10;
-/// Maximum memory of a connection to a server of a route: the bytes that are on their way through the worker.
-const UPSTREAM_CONNECTION_BYTES: u64 = 128 << 10;
+/// Maximum memory of a connection to a server of a route: the bytes that are on their way through the worker, and a
+/// piece of a body that a helper has read, with a copy in the framing of the server.
+const UPSTREAM_CONNECTION_BYTES: u64 = (128 << 10) + 2 * HAND_OVER_BYTES_MAX;
+/// Memory for the request bodies of routes that wait, and for the copies on their way to helpers.
+const SPOOL_BYTES: u64 = 2 * SPOOL_MEMORY_BYTES_MAX as u64;
 /// Maximum share of the machine's memory for the connections of all workers: few connections use their maximum, and
 /// many that do at once are an attack, which then costs a worker and not the machine.
 const CONNECTIONS_SHARE: u64 = 2;
@@ -132,6 +137,7 @@ impl Role {
                 let connections = connections_bytes(settings, descriptors_max, usable_bytes);
                 (MEMORY_APART_BYTES + architecture::memory_bytes(settings, listing_bytes))
                     .saturating_add(names_bytes_max(settings))
+                    .saturating_add(if settings.routes().next().is_some() { SPOOL_BYTES } else { 0 })
                     .saturating_add(heads.min(STORE_HEADS_BYTES_MAX))
                     .saturating_add(connections)
             }

@@ -269,6 +269,13 @@ pub(super) fn check<'d>(
         problems.push(combinations::senseless("route", &at(first), why).helped(help));
     }
     let routes: Vec<&RouteDraft> = of_top.iter().chain(of_sites).collect();
+    if routes.is_empty() {
+        let spool = given.spool.as_ref().map(|given| ("spool", &given.origin));
+        let spool_max = given.spool_max.as_ref().map(|given| ("spool_max", &given.origin));
+        let named = spool.into_iter().chain(spool_max).filter(|(_, origin)| **origin != Origin::Default);
+        let why = "there are no routes, whose request bodies it is for";
+        problems.extend(named.map(|(key, origin)| combinations::senseless(key, origin, why)));
+    }
     let architecture = given.architecture.as_ref().map_or(Architecture::Amped, |given| given.value);
     if let Some(first) = routes.first()
         && !matches!(architecture, Architecture::Amped | Architecture::Sped)

@@ -544,6 +544,8 @@ const WRONG: &[(&str, &[&str])] = &[
         ],
     ),
     ("cache_list = \"hot\"\ncontent_cache = false", &["could list, because content_cache is false"]),
+    ("spool = \"/tmp\"", &["`spool` cannot be used here", "there are no routes"]),
+    ("spool_max = \"1GiB\"", &["`spool_max` cannot be used here", "there are no routes"]),
     ("cache_list = \"l\"\nlog_file = \"l\"", &["`cache_list` needs its own file"]),
     (
         "content_cache = true\ncache_memory = 0",

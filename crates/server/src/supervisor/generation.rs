@@ -166,7 +166,7 @@ impl Generation {
     /// A file for the request bodies of a worker, if it has routes and can have one. Without it, long bodies are
     /// passed on while they come.
     fn spool_file(&self) -> Option<OwnedFd> {
-        self.settings.routes().next()?;
+        self.settings.routes().next().filter(|_| spool_slots(&self.settings) > 0)?;
         file::unnamed(self.settings.spool.folder.as_deref()?).ok()
     }
 
