@@ -52,6 +52,8 @@ pub(super) struct Plan {
     body_bytes_max: usize,
     head_ms: u64,
     pub(super) told: Told,
+    /// Percentage of steps in which the gateway reports a probe.
+    pub(super) probes: u64,
 }
 
 impl Plan {
@@ -74,6 +76,7 @@ impl Plan {
             body_bytes_max: rng.pick(&[1_000, 60_000, 150_000]),
             head_ms: rng.pick(&[400, 3_000]),
             told: rng.pick(&[Told::Edges, Told::Edges, Told::Levels, Told::LevelsOfTwoKinds]),
+            probes: rng.pick(&[0, 0, 5, 30]),
         }
     }
 
