@@ -5,7 +5,7 @@ use flash_engine::{JobKind, LinkCounters};
 
 use super::backend::Backend;
 use super::calls::Calls;
-use super::figures::{Cutoffs, Figures, Gauge, Histogram, figures};
+use super::figures::{Cutoffs, Figures, Gauge, Histogram, Shared, figures};
 
 figures! {
     /// The counters of a worker, or of several workers together, since their start.
@@ -89,6 +89,8 @@ figures! {
         connections: Gauge,
         /// Requests that wait for a connection now.
         waiting: Gauge,
+        /// Servers whose probes fail now.
+        probed_down: Shared,
     }
 }
 
@@ -300,6 +302,7 @@ fn upstreams(links: &LinkCounters) -> Upstreams {
         failures: links.failures,
         connections: Gauge(links.links as u64),
         waiting: Gauge(links.waiting as u64),
+        probed_down: Shared(links.down as u64),
     }
 }
 
