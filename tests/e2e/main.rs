@@ -33,6 +33,7 @@ mod qdisc;
 mod ranges;
 mod residency;
 mod route_failures;
+mod route_health;
 mod routes;
 mod sandbox;
 mod signals;

@@ -508,9 +508,19 @@ fn messages_of_the_store() {
 
 #[test]
 fn messages_of_the_gateway() {
-    let message = (1..=3u8).prop_flat_map(|tag| {
-        let rest = if tag == 2 { 8 } else { 12 };
-        vec(any::<u8>(), rest).prop_map(move |rest| [&[tag], rest.as_slice()].concat())
+    let message = (1..=4u8).prop_flat_map(|tag| {
+        let rest = match tag {
+            2 => 8,
+            4 => 5,
+            _ => 12,
+        };
+        vec(any::<u8>(), rest).prop_map(move |mut rest| {
+            if tag == 4 {
+                // Whether the server is up.
+                rest[4] %= 3;
+            }
+            [&[tag], rest.as_slice()].concat()
+        })
     });
     run(flash_checks::gateway, message);
 }

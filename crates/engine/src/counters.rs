@@ -115,6 +115,8 @@ pub struct LinkCounters {
     pub links: usize,
     /// Requests that wait for a connection.
     pub waiting: usize,
+    /// Servers whose probes have failed.
+    pub down: usize,
 }
 
 /// The time that connections, requests and jobs have spent in each state: of each state the sum over all that were in it,

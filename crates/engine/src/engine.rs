@@ -11,7 +11,7 @@ use crate::exchange::{Exchanges, finish_job};
 use crate::jobs::{Job, JobKey, JobState, Urgency, Wanted};
 use crate::limits::{ABANDONED_MS, OVERDUE_PER_TURN_MAX};
 use crate::machine::{FileStat, JobId, Machine, Moment, Outcome, Task};
-use crate::rules::{Rules, SiteId};
+use crate::rules::{Rules, ServerId, SiteId};
 use crate::slab::Key;
 use crate::store::Version;
 use crate::transport::Readiness;
@@ -26,6 +26,7 @@ use std::sync::Arc;
 ///   [`handle_job`](Engine::handle_job), [`handle_helper_ready`](Engine::handle_helper_ready),
 ///   [`handle_helper_gone`](Engine::handle_helper_gone), [`handle_deleted`](Engine::handle_deleted),
 ///   [`handle_leaving`](Engine::handle_leaving), [`handle_warm`](Engine::handle_warm),
+///   [`handle_probed`](Engine::handle_probed),
 ///   [`handle_drain`](Engine::handle_drain), and at the end of the turn
 ///   [`handle_continued`](Engine::handle_continued) and [`handle_timeouts`](Engine::handle_timeouts).
 /// - Counts of things that only the worker sees: [`count_dispatch`](Engine::count_dispatch),
@@ -219,6 +220,13 @@ impl<M: Machine> Engine<M> {
         self.wires.wake(&mut self.links);
     }
 
+    /// Hears that the probes of a server have begun to fail, or to succeed ([`Gateway`](crate::Gateway)). A server that
+    /// is down gets no requests, unless all servers of its upstream are down. Does nothing if there is no such server.
+    pub fn handle_probed(&mut self, machine: &mut M, server: ServerId, is_up: bool) {
+        self.links.probed(machine, server, is_up, self.core.clock.ms());
+        self.wires.wake(&mut self.links);
+    }
+
     /// The events that a connection to a server waits for. A level-triggered loop needs them; None if it is
     /// closed.
     pub fn awaited_of_link(&self, link: Key) -> Option<Readiness> {
@@ -245,6 +253,8 @@ impl<M: Machine> Engine<M> {
         }
         let (mut around, wires) = self.around(machine);
         wires.time_out(&mut around);
+        self.links.resume(machine, now_ms);
+        self.wires.wake(&mut self.links);
         self.start_jobs(machine);
         self.core.store.files.sweep(now_ms);
         let egress = &mut self.core.egress;
@@ -275,7 +285,13 @@ impl<M: Machine> Engine<M> {
     /// at once, None means never.
     pub fn poll_next_ms(&self) -> Option<u64> {
         let Core { jobs, store, egress, .. } = &self.core;
-        let next = [self.wires.next_ms(), jobs.next_ms(), store.files.next_ms(), egress.next_ms()];
+        let next = [
+            self.wires.next_ms(),
+            self.links.next_ms(),
+            jobs.next_ms(),
+            store.files.next_ms(),
+            egress.next_ms(),
+        ];
         let next_ms = next.into_iter().flatten().min()?;
         // A deadline is still overdue, because one turn handles a bounded number of them.
         Some(if next_ms <= self.core.clock.ms() { 0 } else { next_ms })

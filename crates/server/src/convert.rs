@@ -305,6 +305,7 @@ mod tests {
             queue_max: 6,
             paths: config::RoutePaths::Prefix(prefix.to_owned()),
             weights: vec![7],
+            probe: None,
             program: None,
         };
         let cwd = std::env::temp_dir();

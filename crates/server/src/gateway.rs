@@ -1,9 +1,12 @@
 //! The gateway process: it connects to the servers of routes for the workers, which are not allowed to, and passes them the
-//! connected sockets. It sends and receives no byte of a request.
+//! connected sockets. It sends and receives no byte of a request. It also probes servers ([`probes`]) and reports to the workers
+//! which of them are down.
 //!
 //! A worker that does not read its answers is not read either, so each link has a bound, and none holds up the others.
 
-use std::collections::{BTreeMap, VecDeque};
+mod probes;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, IoSlice};
 
 use flash_engine::ServerId;
@@ -18,9 +21,10 @@ use flash_worker::gateway_protocol::{
 
 use crate::config::{ServerAddress, Settings};
 use crate::sandbox::{self, Role};
+use probes::{Change, PROBES, Probes};
 
 const CONTROL: u64 = u64::MAX;
-/// The first epoll token of attempts; those of links are below.
+/// The first epoll token of attempts; those of links are below, those of probes above.
 const ATTEMPTS: u64 = 1 << 32;
 /// Maximum attempts under way, and those for the servers of one route.
 const ATTEMPTS_MAX: usize = 1_024;
@@ -43,6 +47,9 @@ struct Link {
     channel: OwnedFd,
     /// Answers for which the channel had no room.
     unsent: VecDeque<(Answer, Option<OwnedFd>)>,
+    /// The servers whose present health the worker has not heard, for want of room. However often that changes, these are
+    /// no more than there are servers.
+    untold: BTreeSet<ServerId>,
     /// How epoll watches the channel.
     watched: Watch,
 }
@@ -69,6 +76,7 @@ struct Gateway {
     /// By their epoll tokens.
     attempts: BTreeMap<u64, Attempt>,
     attempts_made: u64,
+    probes: Probes,
     /// Whether it ends with its last link.
     draining: bool,
 }
@@ -77,9 +85,17 @@ struct Gateway {
 /// ended.
 pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     let gateway = Gateway::new(control, settings)?;
-    let in_force = sandbox::close(Role::Gateway, settings, &[], CallList::Gateway)?;
+    let probes = settings.routes().any(|route| route.probe.is_some());
+    let in_force = sandbox::close(Role::Gateway, settings, &[], CallList::Gateway { probes })?;
     send_notice(&gateway.control, &Notice::Ready(in_force))?;
     gateway.run()
+}
+
+impl Link {
+    /// Whether the worker has every message that there is for it.
+    fn has_told(&self) -> bool {
+        self.unsent.is_empty() && self.untold.is_empty()
+    }
 }
 
 impl Gateway {
@@ -100,6 +116,7 @@ impl Gateway {
             links_made: 0,
             attempts: BTreeMap::new(),
             attempts_made: ATTEMPTS,
+            probes: Probes::new(settings),
             draining: false,
         })
     }
@@ -107,18 +124,27 @@ impl Gateway {
     fn run(mut self) -> io::Result<()> {
         let mut batch: Vec<Ready> = Vec::new();
         while !self.draining || !self.links.is_empty() {
-            let due_ms = self.attempts.values().map(|attempt| attempt.due_ms).min();
+            let attempts_ms = self.attempts.values().map(|attempt| attempt.due_ms).min();
+            let due_ms = attempts_ms.into_iter().chain(self.probes.next_ms(!self.draining)).min();
             let timeout_ms = due_ms.map(|ms| ms.saturating_sub(clock::monotonic_ms()));
             batch.clear();
             batch.extend(self.epoll.wait(timeout_ms)?);
             for ready in &batch {
                 match ready.token {
                     CONTROL => self.hear_supervisor()?,
+                    PROBES.. => {
+                        let change = self.probes.hear(&self.epoll, *ready, clock::monotonic_ms());
+                        self.tell(change);
+                    }
                     token @ ATTEMPTS.. => self.hear_server(token, *ready),
                     link => self.serve(link as u32),
                 }
             }
-            self.go_on(clock::monotonic_ms());
+            let now_ms = clock::monotonic_ms();
+            self.go_on(now_ms);
+            // The workers of a drained generation take no new requests.
+            let changes = self.probes.go_on(&self.epoll, now_ms, !self.draining);
+            self.tell(changes);
         }
         Ok(())
     }
@@ -151,8 +177,29 @@ impl Gateway {
         channel::set_nonblocking(&channel)?;
         self.links_made += 1;
         self.epoll.add(&channel, self.links_made.into(), Watch::Input)?;
-        self.links.insert(self.links_made, Link { channel, unsent: VecDeque::new(), watched: Watch::Input });
+        let untold = self.probes.known().collect();
+        let (unsent, watched) = (VecDeque::new(), Watch::Input);
+        self.links.insert(self.links_made, Link { channel, unsent, untold, watched });
+        // A link that has ended is noticed by its event.
+        let _ = self.send_unsent(self.links_made);
         Ok(())
+    }
+
+    /// Reports changes of the health of servers to the operator and to every worker.
+    fn tell(&mut self, changes: impl IntoIterator<Item = Change>) {
+        for Change { server, report } in changes {
+            if let Some(text) = report {
+                // Best effort: the supervisor could have no room for it now.
+                let _ = send_notice(&self.control, &Notice::Report(text));
+            }
+            let workers: Vec<u32> = self.links.keys().copied().collect();
+            for worker in workers {
+                if let Some(link) = self.links.get_mut(&worker) {
+                    link.untold.insert(server);
+                }
+                let _ = self.send_unsent(worker);
+            }
+        }
     }
 
     /// Sends a worker its answers and reads its requests. A link that ends takes its attempts with it.
@@ -167,7 +214,7 @@ impl Gateway {
     fn hear_worker(&mut self, worker: u32) -> io::Result<()> {
         let mut bytes = [0; GATEWAY_MESSAGE_BYTES_MAX];
         for _ in 0..MESSAGES_PER_TURN_MAX {
-            let Some(link) = self.links.get(&worker).filter(|link| link.unsent.is_empty()) else { break };
+            let Some(link) = self.links.get(&worker).filter(|link| link.has_told()) else { break };
             let received = match channel::recv(&link.channel, &mut bytes, &mut Vec::new()) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 received => received?,
@@ -210,7 +257,7 @@ impl Gateway {
             }
             ServerAddress::Unix(path) => local::connect_prompt(path),
             ServerAddress::Process(_) => match &upstream.places[server] {
-                Some(place) => local::connect_to(place),
+                Some(place) => local::connect_in_private(place),
                 None => Err(io::ErrorKind::ConnectionRefused.into()),
             },
         };
@@ -267,7 +314,6 @@ impl Gateway {
     fn send_unsent(&mut self, worker: u32) -> io::Result<()> {
         let Some(link) = self.links.get_mut(&worker) else { return Ok(()) };
         while let Some((answer, socket)) = link.unsent.pop_front() {
-            let (Answer::Connected { link: number } | Answer::NotConnected { link: number, .. }) = answer;
             let descriptors: Vec<_> = socket.iter().map(AsFd::as_fd).collect();
             match channel::send(&link.channel, &[IoSlice::new(&encode_answer(&answer))], &descriptors) {
                 Ok(()) => {}
@@ -275,15 +321,31 @@ impl Gateway {
                     link.unsent.push_front((answer, socket));
                     break;
                 }
-                // The user has too many descriptors in messages (unix(7), ETOOMANYREFS).
-                Err(e) if socket.is_some() && e.kind() != io::ErrorKind::BrokenPipe => {
-                    let errno = net::error_number(&e);
-                    link.unsent.push_front((Answer::NotConnected { link: number, errno }, None));
+                Err(e) => match answer {
+                    // The user has too many descriptors in messages (unix(7), ETOOMANYREFS).
+                    Answer::Connected { link: number } if e.kind() != io::ErrorKind::BrokenPipe => {
+                        let errno = net::error_number(&e);
+                        link.unsent.push_front((Answer::NotConnected { link: number, errno }, None));
+                    }
+                    _ => return Err(e),
+                },
+            }
+        }
+        while link.unsent.is_empty()
+            && let Some(server) = link.untold.pop_first()
+        {
+            let Some(is_up) = self.probes.is_up(server) else { continue };
+            let message = encode_answer(&Answer::Probed { server, is_up });
+            match channel::send(&link.channel, &[IoSlice::new(&message)], &[]) {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    link.untold.insert(server);
+                    break;
                 }
                 Err(e) => return Err(e),
             }
         }
-        let watch = if link.unsent.is_empty() { Watch::Input } else { Watch::Output };
+        let watch = if link.has_told() { Watch::Input } else { Watch::Output };
         if watch != link.watched {
             self.epoll.change(&link.channel, worker.into(), watch)?;
             link.watched = watch;

@@ -1,5 +1,6 @@
 //! Tests of the gateway with real sockets: this test is the supervisor, a worker and the servers.
 
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -7,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 
 use super::*;
-use crate::config::{Overrides, Protocol, Route, RoutePaths, Sources};
+use crate::config::{Overrides, Probe, Protocol, Route, RoutePaths, Sources};
 use flash_engine::UpstreamId;
-use flash_worker::control::{CHANNEL_BYTES, send_order};
+use flash_worker::control::{CHANNEL_BYTES, receive_notice, send_order};
 use flash_worker::gateway_protocol::{decode_answer, encode_connect};
 
 /// Far beyond any wait that a test needs.
@@ -47,6 +48,11 @@ struct Running {
 impl Running {
     /// Starts a gateway with a route to each of these servers.
     fn start(servers: &[&ServerAddress], connect_timeout_ms: u64) -> Self {
+        Self::probing(servers, connect_timeout_ms, None)
+    }
+
+    /// Like [`Running::start`], with probes.
+    fn probing(servers: &[&ServerAddress], connect_timeout_ms: u64, probe: Option<&Probe>) -> Self {
         let route = |server: &&ServerAddress| Route {
             protocol: Protocol::Http,
             servers: vec![(*server).clone()],
@@ -59,6 +65,7 @@ impl Running {
             queue_max: 0,
             paths: RoutePaths::Prefix("/".to_owned()),
             weights: Vec::new(),
+            probe: probe.cloned(),
             program: None,
         };
         let sources = Sources { cli: Overrides::default(), env: Vec::new(), cwd: std::env::temp_dir() };
@@ -268,6 +275,175 @@ fn a_worker_that_does_not_read_holds_up_nobody() {
     for link in 0..asked {
         connected(&lazy, link);
     }
+    drop((lazy, good));
+    gateway.drain();
+}
+
+/// Probes that are frequent, because the tests wait for them.
+fn often(target: &str) -> Probe {
+    Probe { target: target.to_owned(), interval_ms: 5 }
+}
+
+/// Serves a probe on `listener` with these bytes, and returns the request.
+#[track_caller]
+fn serve_probe(listener: &TcpListener, answer: &str) -> String {
+    let (mut stream, _) = listener.accept().expect("accepted");
+    let (mut request, mut byte) = (Vec::new(), [0]);
+    while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).expect("received") > 0 {
+        request.push(byte[0]);
+    }
+    // In two pieces.
+    let (first, second) = answer.split_at(answer.len().min(3));
+    for piece in [first, second] {
+        // The gateway could have left already.
+        let _ = stream.write_all(piece.as_bytes());
+    }
+    String::from_utf8(request).expect("text")
+}
+
+/// Waits for the next report to the supervisor.
+#[track_caller]
+fn report(gateway: &Running) -> String {
+    match receive_notice(&gateway.control) {
+        Ok(Notice::Report(text)) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits for the next result of probes of the first server of this route.
+#[track_caller]
+fn probed(worker: &OwnedFd, upstream: u16) -> bool {
+    match hear(worker) {
+        Some((Answer::Probed { server, is_up }, _)) => {
+            assert_eq!(server, ServerId { upstream: UpstreamId(upstream), server: 0 });
+            is_up
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+const GOOD: &str = "HTTP/1.1 204 No Content\r\n\r\n";
+
+#[test]
+fn a_server_is_down_after_two_failures_and_up_after_one_success() {
+    let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bound");
+    let address = tcp.local_addr().expect("an address");
+    let gateway = Running::probing(&[&ServerAddress::Tcp(address)], PATIENCE_MS, Some(&often("/health?a")));
+    let worker = gateway.worker(CHANNEL_BYTES);
+    let request = serve_probe(&tcp, GOOD);
+    assert!(
+        request.starts_with(&format!("GET /health?a HTTP/1.1\r\nHost: {address}\r\n"))
+            && request.contains("\r\nConnection: close\r\n"),
+        "{request}"
+    );
+    assert!(probed(&worker, 0));
+    for (bad, why) in [
+        ("HTTP/1.1 503 \r\n\r\n", "status 503"),
+        ("HTTP/1.1 199 \r\n\r\n", "status 199"),
+        ("HTTP/1.0 404 Not Found\r\n\r\n", "status 404"),
+        ("HTTP/2 200 OK\r\n\r\n", "the answer is not HTTP/1.1"),
+        ("HTTP/1.1 +20 OK\r\n\r\n", "the answer is not HTTP/1.1"),
+        ("HTTP/1.1 2000 OK\r\n\r\n", "the answer is not HTTP/1.1"),
+        ("SSH-2.0-OpenSSH_9.2", "the answer is not HTTP/1.1"),
+        ("HTTP/1.1 20", "the connection ended before the answer"),
+        ("", "the connection ended before the answer"),
+    ] {
+        // One failure between successes changes nothing.
+        serve_probe(&tcp, bad);
+        serve_probe(&tcp, "HTTP/1.0 302\n");
+        serve_probe(&tcp, bad);
+        serve_probe(&tcp, bad);
+        assert!(!probed(&worker, 0), "{bad:?}");
+        let expected =
+            format!("upstream {address}: probe failed: {why}; it gets no requests until a probe succeeds");
+        assert_eq!(report(&gateway), expected, "{bad:?}");
+        // A new worker learns it.
+        assert!(!probed(&gateway.worker(CHANNEL_BYTES), 0));
+        serve_probe(&tcp, bad);
+        serve_probe(&tcp, GOOD);
+        assert!(probed(&worker, 0));
+        assert_eq!(report(&gateway), format!("upstream {address}: answers probes again"));
+        assert!(probed(&gateway.worker(CHANNEL_BYTES), 0));
+    }
+    // After the server is gone too.
+    drop(tcp);
+    assert!(!probed(&worker, 0));
+    let text = report(&gateway);
+    assert!(text.contains("refused") || text.contains("reset"), "{text}");
+    drop(worker);
+    gateway.drain();
+}
+
+#[test]
+fn a_probe_ends_at_its_deadline_and_holds_up_nobody() {
+    let folder = Folder::new();
+    let _local = UnixListener::bind(folder.socket()).expect("bound");
+    let _full = fill(&folder.socket());
+    // The kernel accepts connections, and no process answers on them.
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bound");
+    let good = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bound");
+    let address = |tcp: &TcpListener| ServerAddress::Tcp(tcp.local_addr().expect("an address"));
+    let servers = [&unix(&folder.socket()), &address(&silent), &address(&good)];
+    let gateway = Running::probing(&servers, 50, Some(&often("/")));
+    let worker = gateway.worker(CHANNEL_BYTES);
+    // Nobody answers the probes of the third one either.
+    let mut down = [false; 3];
+    while down[..2] != [true; 2] {
+        match hear(&worker) {
+            Some((Answer::Probed { server, is_up: false }, _)) => down[usize::from(server.upstream.0)] = true,
+            other => panic!("{other:?}"),
+        }
+        let text = report(&gateway);
+        assert!(text.contains("probe failed: no answer in 50 ms; it gets"), "{text}");
+        // Connections are made meanwhile.
+        let (mut bytes, mut sockets) = ([0; GATEWAY_MESSAGE_BYTES_MAX], Vec::new());
+        let lonely = gateway.worker(CHANNEL_BYTES);
+        ask(&lonely, 5, 2);
+        while sockets.is_empty() {
+            channel::recv(&lonely, &mut bytes, &mut sockets).expect("a message");
+        }
+    }
+    drop(worker);
+    gateway.drain();
+}
+
+#[test]
+fn a_worker_that_does_not_read_hears_the_last_result() {
+    let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bound");
+    let address = ServerAddress::Tcp(tcp.local_addr().expect("an address"));
+    let gateway = Running::probing(&[&address], PATIENCE_MS, Some(&often("/")));
+    let (lazy, good) = (gateway.worker(4096), gateway.worker(CHANNEL_BYTES));
+    serve_probe(&tcp, GOOD);
+    assert!(probed(&good, 0));
+    for _ in 0..50 {
+        serve_probe(&tcp, "");
+        serve_probe(&tcp, "");
+        assert!(!probed(&good, 0));
+        report(&gateway);
+        serve_probe(&tcp, GOOD);
+        assert!(probed(&good, 0));
+        report(&gateway);
+    }
+    serve_probe(&tcp, "");
+    serve_probe(&tcp, "");
+    assert!(!probed(&good, 0));
+    let mut heard = 0;
+    let mut is_up = true;
+    channel::set_nonblocking(&lazy).expect("set");
+    while is_up || heard == 0 {
+        // The last result is that it is down, and comes once there is room.
+        is_up = probed(&lazy, 0);
+        heard += 1;
+        let mut bytes = [0; GATEWAY_MESSAGE_BYTES_MAX];
+        while let Ok(length) = channel::recv(&lazy, &mut bytes, &mut Vec::new()) {
+            match decode_answer(&bytes[..length]) {
+                Some(Answer::Probed { is_up: now, .. }) => is_up = now,
+                other => panic!("{other:?}"),
+            }
+            heard += 1;
+        }
+    }
+    assert!(heard <= 102, "{heard}");
     drop((lazy, good));
     gateway.drain();
 }

@@ -18,6 +18,15 @@ const ANSWERS_PER_TURN_MAX: usize = 64;
 /// A connection that was asked for, or the reason why it was not made.
 pub(super) type Made = (Key, io::Result<OwnedFd>);
 
+/// A message of the gateway.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// A connection, or the reason why there is none.
+    Made(Made),
+    /// Whether a server is up, by its probes.
+    Probed(ServerId, bool),
+}
+
 /// The channel to the gateway, and the connections asked for.
 #[derive(Debug, Default)]
 pub(super) struct GatewayChannel {
@@ -71,11 +80,11 @@ impl GatewayChannel {
         }
     }
 
-    /// Receives answers.
-    pub(super) fn hear(&mut self) -> Vec<Made> {
-        let mut made = Vec::new();
+    /// Receives answers and the results of probes.
+    pub(super) fn hear(&mut self) -> Vec<Heard> {
+        let mut heard = Vec::new();
         while let Some(channel) = &self.channel
-            && made.len() < ANSWERS_PER_TURN_MAX
+            && heard.len() < ANSWERS_PER_TURN_MAX
         {
             let (mut bytes, mut descriptors) = ([0; GATEWAY_MESSAGE_BYTES_MAX], Vec::new());
             let received = channel::recv_reported(channel, &mut bytes, &mut descriptors);
@@ -97,12 +106,16 @@ impl GatewayChannel {
                 Some(Answer::NotConnected { link, errno }) => {
                     (link, Err(io::Error::from_raw_os_error(errno)))
                 }
+                Some(Answer::Probed { server, is_up }) => {
+                    heard.push(Heard::Probed(server, is_up));
+                    continue;
+                }
             };
             if self.asked.remove(&link) {
-                made.push((Key::from_u64(link), result));
+                heard.push(Heard::Made((Key::from_u64(link), result)));
             }
         }
-        made
+        heard
     }
 
     /// Whether connections were not made.
@@ -148,6 +161,14 @@ mod tests {
         made.into_iter().map(|(link, result)| (link.to_u64(), result.err().map(|e| e.kind()))).collect()
     }
 
+    fn made(heard: Vec<Heard>) -> Vec<Made> {
+        let made = |heard| match heard {
+            Heard::Made(made) => made,
+            Heard::Probed(..) => panic!("{heard:?}"),
+        };
+        heard.into_iter().map(made).collect()
+    }
+
     fn answer(theirs: &OwnedFd, answer: Answer, descriptor: Option<&OwnedFd>) {
         let descriptors: Vec<_> = descriptor.into_iter().map(flash_prompt::AsFd::as_fd).collect();
         channel::send(theirs, &[IoSlice::new(&encode_answer(&answer))], &descriptors).expect("sent");
@@ -169,8 +190,21 @@ mod tests {
         }
         let expected =
             [(1, Some(io::ErrorKind::ConnectionRefused)), (2, None), (3, Some(io::ErrorKind::Other))];
-        assert_eq!(kinds(gateway.hear()), expected);
+        assert_eq!(kinds(made(gateway.hear())), expected);
         assert!(!gateway.has_failed());
+    }
+
+    #[test]
+    fn results_of_probes_come_between_answers() {
+        let (mut gateway, _events, theirs) = connected();
+        gateway.ask(Key::from_u64(1), SERVER);
+        answer(&theirs, Answer::Probed { server: SERVER, is_up: false }, None);
+        answer(&theirs, Answer::NotConnected { link: 1, errno: 111 }, None);
+        answer(&theirs, Answer::Probed { server: SERVER, is_up: true }, None);
+        let heard = gateway.hear();
+        let [Heard::Probed(SERVER, false), Heard::Made(_), Heard::Probed(SERVER, true)] = heard[..] else {
+            panic!("{heard:?}")
+        };
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub struct Connect {
     pub server: ServerId,
 }
 
-/// The gateway's answer. Each request has one.
+/// A message of the gateway. Each request has one answer: a connection, or the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The connection is made; its descriptor comes with the message.
@@ -32,20 +32,37 @@ pub enum Answer {
         /// The number of the error (errno(3)).
         errno: i32,
     },
+    /// The result of probes of a server, which no request has asked for.
+    Probed {
+        /// The server.
+        server: ServerId,
+        /// Whether it is in order.
+        is_up: bool,
+    },
 }
 
 mod tag {
     pub(super) const CONNECT: u8 = 1;
     pub(super) const CONNECTED: u8 = 2;
     pub(super) const NOT_CONNECTED: u8 = 3;
+    pub(super) const PROBED: u8 = 4;
 }
 
 /// Encodes a request.
 #[must_use]
 pub fn encode_connect(connect: &Connect) -> Vec<u8> {
-    let ServerId { upstream: UpstreamId(upstream), server } = connect.server;
-    [&[tag::CONNECT], &connect.link.to_le_bytes()[..], &upstream.to_le_bytes(), &server.to_le_bytes()]
-        .concat()
+    [&[tag::CONNECT], &connect.link.to_le_bytes()[..], &encode_server(connect.server)].concat()
+}
+
+fn encode_server(server: ServerId) -> [u8; 4] {
+    let ServerId { upstream: UpstreamId(upstream), server } = server;
+    let ([a, b], [c, d]) = (upstream.to_le_bytes(), server.to_le_bytes());
+    [a, b, c, d]
+}
+
+fn decode_server([a, b, c, d]: [u8; 4]) -> ServerId {
+    let upstream = UpstreamId(u16::from_le_bytes([a, b]));
+    ServerId { upstream, server: u16::from_le_bytes([c, d]) }
 }
 
 /// Decodes a request; None if the message is not a request.
@@ -53,9 +70,7 @@ pub fn encode_connect(connect: &Connect) -> Vec<u8> {
 pub fn decode_connect(bytes: &[u8]) -> Option<Connect> {
     let (tag, rest) = bytes.split_first()?;
     let (link, rest) = rest.split_first_chunk()?;
-    let (upstream, server) = rest.split_first_chunk()?;
-    let upstream = UpstreamId(u16::from_le_bytes(*upstream));
-    let server = ServerId { upstream, server: u16::from_le_bytes(server.try_into().ok()?) };
+    let server = decode_server(rest.try_into().ok()?);
     (*tag == tag::CONNECT).then_some(Connect { link: u64::from_le_bytes(*link), server })
 }
 
@@ -67,6 +82,9 @@ pub fn encode_answer(answer: &Answer) -> Vec<u8> {
         Answer::NotConnected { link, errno } => {
             [&[tag::NOT_CONNECTED], &link.to_le_bytes()[..], &errno.to_le_bytes()].concat()
         }
+        Answer::Probed { server, is_up } => {
+            [&[tag::PROBED], &encode_server(*server)[..], &[u8::from(*is_up)]].concat()
+        }
     }
 }
 
@@ -74,6 +92,11 @@ pub fn encode_answer(answer: &Answer) -> Vec<u8> {
 #[must_use]
 pub fn decode_answer(bytes: &[u8]) -> Option<Answer> {
     let (tag, rest) = bytes.split_first()?;
+    if *tag == tag::PROBED {
+        let (server, rest) = rest.split_first_chunk()?;
+        let [is_up @ (0 | 1)] = rest else { return None };
+        return Some(Answer::Probed { server: decode_server(*server), is_up: *is_up == 1 });
+    }
     let (link, rest) = rest.split_first_chunk()?;
     let link = u64::from_le_bytes(*link);
     match *tag {
@@ -100,7 +123,12 @@ mod tests {
         assert_eq!(decode_answer(&bytes), None, "an answer");
         bytes.push(0);
         assert_eq!(decode_connect(&bytes), None);
-        for answer in [Answer::Connected { link: u64::MAX }, Answer::NotConnected { link: 7, errno: -111 }] {
+        for answer in [
+            Answer::Connected { link: u64::MAX },
+            Answer::NotConnected { link: 7, errno: -111 },
+            Answer::Probed { server, is_up: true },
+            Answer::Probed { server, is_up: false },
+        ] {
             let mut bytes = encode_answer(&answer);
             assert_eq!(decode_answer(&bytes), Some(answer));
             assert!(bytes.len() <= GATEWAY_MESSAGE_BYTES_MAX);
@@ -109,5 +137,8 @@ mod tests {
             bytes.push(0);
             assert_eq!(decode_answer(&bytes), None);
         }
+        let mut bytes = encode_answer(&Answer::Probed { server, is_up: true });
+        *bytes.last_mut().expect("a byte") = 2;
+        assert_eq!(decode_answer(&bytes), None);
     }
 }

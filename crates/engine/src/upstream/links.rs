@@ -1,22 +1,19 @@
 //! The connections of a worker to the servers of its upstreams: assigns them to requests, queues the requests
-//! that must wait, and counts the failures of each server. Called by the wires, for requests that an upstream
+//! that must wait. `health` counts the failures of servers. Called by the wires, for requests that an upstream
 //! answers, and by [`Engine`](crate::Engine) with the events of the connections.
 //!
 //! A request [`seek`](Links::seek)s a link. It gets an idle one, or one that the gateway makes for it, or it
 //! waits in the upstream's queue. New requests do not pass those in the queue.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 
 use crate::counters::LinkCounters;
-use crate::limits::{COMPLAINT_MS, SERVER_DOWN_MS, SERVER_FAILURES_MAX};
 use crate::machine::Machine;
 use crate::rules::{ServerId, UpstreamId, UpstreamRules};
 use crate::slab::{Key, Slab};
 use crate::transport::{Readiness, Received, Transport};
-
-/// The load that one request is to a server of weight 1. Weights are smaller.
-const LOAD_OF_REQUEST: u64 = 1 << 20;
+use crate::upstream::pool::{Pool, Seeker};
 
 /// A connection to a server.
 #[derive(Debug)]
@@ -72,35 +69,6 @@ impl NoLink {
     }
 }
 
-/// The servers that have failed a request, by their places. Those beyond the first 64 are not remembered.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct FailedServers(u64);
-
-impl FailedServers {
-    pub(crate) fn insert(&mut self, server: u16) {
-        self.0 |= 1u64.checked_shl(server.into()).unwrap_or(0);
-    }
-
-    /// How many there are.
-    pub(crate) fn len(self) -> usize {
-        self.0.count_ones() as usize
-    }
-
-    fn contains(self, server: u16) -> bool {
-        1u64.checked_shl(server.into()).is_some_and(|bit| self.0 & bit != 0)
-    }
-}
-
-/// A request that needs a link.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Seeker {
-    pub(crate) upstream: UpstreamId,
-    /// The client's connection, which is continued when the link is there.
-    pub(crate) holder: Key,
-    /// The servers that have failed this request.
-    pub(crate) failed: FailedServers,
-}
-
 /// The result of [`Links::seek`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sought {
@@ -116,55 +84,27 @@ pub(crate) enum Sought {
     Full,
 }
 
-/// The state of a server, as far as it is known.
-#[derive(Clone, Copy, Debug, Default)]
-struct ServerHealth {
-    /// All links, also those in the making.
-    links: usize,
-    /// Failures since its last success.
-    failures: u32,
-    down_until_ms: u64,
-    /// When a failure was last reported, and how many were not since.
-    reported_ms: Option<u64>,
-    unreported: u64,
-    /// When the standard error of an application was last reported.
-    said_ms: Option<u64>,
-}
-
-/// The servers of an upstream and the requests that wait for them.
-#[derive(Debug)]
-struct Pool {
-    rules: UpstreamRules,
-    servers: Vec<ServerHealth>,
-    /// The idle links of each server, the one used last at the end.
-    idle: Vec<Vec<Key>>,
-    queue: VecDeque<(u64, Seeker)>,
-}
-
 /// The links of a worker.
 #[derive(Debug)]
 pub(crate) struct Links<S> {
     links: Slab<Link<S>>,
-    pools: Vec<Pool>,
+    pub(super) pools: Vec<Pool>,
+    /// No pause of a server ends earlier; None if there is none.
+    pub(super) resumes_ms: Option<u64>,
     next_ticket: u64,
     /// Links for requests that waited in a queue, by their tickets.
     granted: HashMap<u64, Key>,
     /// Connections of clients that can continue.
     woken: Vec<Key>,
-    counters: LinkCounters,
+    pub(super) counters: LinkCounters,
 }
 
 impl<S> Links<S> {
     pub(crate) fn new(rules: &[UpstreamRules]) -> Self {
-        let pools = rules.iter().map(|rules| Pool {
-            servers: vec![ServerHealth::default(); rules.servers.len()],
-            idle: vec![Vec::new(); rules.servers.len()],
-            queue: VecDeque::new(),
-            rules: rules.clone(),
-        });
         Self {
             links: Slab::new(),
-            pools: pools.collect(),
+            pools: rules.iter().map(Pool::new).collect(),
+            resumes_ms: None,
             next_ticket: 0,
             granted: HashMap::new(),
             woken: Vec::new(),
@@ -379,7 +319,12 @@ impl<S> Links<S> {
     }
 
     /// Gives free places to the requests in the queue, in their order.
-    fn serve_queue<M: Machine<Socket = S>>(&mut self, machine: &mut M, upstream: UpstreamId, now_ms: u64) {
+    pub(super) fn serve_queue<M: Machine<Socket = S>>(
+        &mut self,
+        machine: &mut M,
+        upstream: UpstreamId,
+        now_ms: u64,
+    ) {
         loop {
             let pool = &mut self.pools[usize::from(upstream.0)];
             let Some((_, seeker)) = pool.queue.front() else { return };
@@ -478,58 +423,6 @@ impl<S> Links<S> {
         }
     }
 
-    /// Notes that a server failed to answer. One that fails several times in a row gets no requests for a
-    /// while, unless all of its upstream do.
-    pub(crate) fn note_failure(&mut self, server: ServerId, now_ms: u64) {
-        self.counters.failures += 1;
-        let health = &mut self.pools[usize::from(server.upstream.0)].servers[usize::from(server.server)];
-        health.failures = health.failures.saturating_add(1);
-        if health.failures >= SERVER_FAILURES_MAX {
-            health.down_until_ms = now_ms + SERVER_DOWN_MS;
-        }
-    }
-
-    /// Notes that a server has answered.
-    pub(crate) fn note_success(&mut self, server: ServerId) {
-        let health = &mut self.pools[usize::from(server.upstream.0)].servers[usize::from(server.server)];
-        health.failures = 0;
-        health.down_until_ms = 0;
-    }
-
-    /// The report of a failure, unless there was one not long ago.
-    pub(crate) fn complaint(
-        &mut self,
-        server: ServerId,
-        why: &str,
-        request_line: Option<&[u8]>,
-        now_ms: u64,
-    ) -> Option<String> {
-        let health = &mut self.pools[usize::from(server.upstream.0)].servers[usize::from(server.server)];
-        if health.reported_ms.is_some_and(|before_ms| now_ms < before_ms + COMPLAINT_MS) {
-            health.unreported += 1;
-            return None;
-        }
-        health.reported_ms = Some(now_ms);
-        let more = match std::mem::take(&mut health.unreported) {
-            0 => String::new(),
-            more => format!("; {more} more failures since the last report"),
-        };
-        let at =
-            request_line.map_or(String::new(), |line| format!(", at {:?}", String::from_utf8_lossy(line)));
-        Some(format!("upstream {}: {why}{at}{more}", self.name(server)))
-    }
-
-    /// The report of an application's standard error, unless there was one not long ago.
-    pub(crate) fn report_said(&mut self, server: ServerId, said: &[u8], now_ms: u64) -> Option<String> {
-        let health = &mut self.pools[usize::from(server.upstream.0)].servers[usize::from(server.server)];
-        if health.said_ms.is_some_and(|before_ms| now_ms < before_ms + COMPLAINT_MS) {
-            return None;
-        }
-        health.said_ms = Some(now_ms);
-        let said = String::from_utf8_lossy(said);
-        Some(format!("upstream {}: the application says {:?}", self.name(server), said.trim_end()))
-    }
-
     /// The next connection of a client that can continue.
     #[inline]
     pub(crate) fn next_woken(&mut self) -> Option<Key> {
@@ -554,26 +447,7 @@ impl<S> Links<S> {
 
     pub(crate) fn counters(&self) -> LinkCounters {
         let waiting = self.pools.iter().map(|pool| pool.queue.len()).sum();
-        LinkCounters { links: self.links.len(), waiting, ..self.counters }
-    }
-}
-
-impl Pool {
-    /// The server with the fewest requests for its weight that has room for another one, if possible one that has not failed
-    /// this request. A server in trouble gets requests only if all are.
-    fn choose(&self, failed: FailedServers, now_ms: u64) -> Option<u16> {
-        let is_down = |place: usize| self.servers[place].down_until_ms > now_ms;
-        let all_down = (0..self.servers.len()).all(is_down);
-        let in_use = |place: usize| self.servers[place].links - self.idle[place].len();
-        let has_room =
-            |place: &usize| in_use(*place) < self.rules.connections_max && (all_down || !is_down(*place));
-        // With one more request: otherwise of two idle servers the first would be chosen, whatever the weights.
-        let load_with_one_more = |place: usize| {
-            (in_use(place) as u64 + 1) * LOAD_OF_REQUEST / u64::from(self.rules.servers[place].weight)
-        };
-        let best = (0..self.servers.len())
-            .filter(has_room)
-            .min_by_key(|place| (failed.contains(*place as u16), load_with_one_more(*place)));
-        best.map(|place| place as u16)
+        let down = self.pools.iter().map(Pool::probed_down).sum();
+        LinkCounters { links: self.links.len(), waiting, down, ..self.counters }
     }
 }

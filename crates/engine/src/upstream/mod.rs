@@ -1,10 +1,14 @@
-//! Requests that an upstream answers: the connections to its servers ([`Links`]), and what one request and its
-//! answer are on such a connection ([`Talk`]). Called by the wires and by [`Engine`](crate::Engine).
+//! Requests that an upstream answers: the connections to its servers ([`Links`]), the choice of a server (`pool`), and
+//! what one request and its answer are on such a connection ([`Talk`]). Called by the wires and by
+//! [`Engine`](crate::Engine).
 
+mod health;
 mod links;
+mod pool;
 mod talk;
 mod upload;
 
-pub(crate) use links::{FailedServers, LinkPlace, Links, NoLink, Seeker, Sought};
+pub(crate) use links::{LinkPlace, Links, NoLink, Sought};
+pub(crate) use pool::{FailedServers, Seeker};
 pub(crate) use talk::{Talk, TalkFailure};
 pub(crate) use upload::{Framing, Upload};

@@ -4,7 +4,9 @@ use flash_engine::limits::{
     ANSWER_HEAD_BYTES_MAX, PASSED_ON_BYTES, RECEIVE_BYTES, SEND_BYTES_PER_TURN_MAX, SERVER_DOWN_MS,
     SERVER_FAILURES_MAX,
 };
-use flash_engine::{Route, RoutePaths, Rules, ServerRules, UpstreamId, UpstreamProtocol, UpstreamRules};
+use flash_engine::{
+    Route, RoutePaths, Rules, ServerId, ServerRules, UpstreamId, UpstreamProtocol, UpstreamRules,
+};
 use flash_http::body::Chunked;
 use proptest::prelude::*;
 
@@ -444,6 +446,114 @@ fn a_server_that_keeps_failing_is_left_alone_for_a_while() {
     assert_eq!(other, 1, "the first server is left alone");
     world.advance(SERVER_DOWN_MS);
     assert_eq!(server_of(&mut world), 0);
+    world.end();
+}
+
+/// Two servers with one connection each, of which the first one is to be left alone for a while.
+fn with_a_pause() -> World {
+    let mut rules = proxying();
+    rules.upstreams[0].connections_max = 1;
+    let mut world = World::with(rules);
+    for _ in 0..SERVER_FAILURES_MAX {
+        let (client, server) = ask(&mut world, request("POST", "/p/", ""));
+        server.reset();
+        world.run();
+        assert_eq!(status(&client), 502);
+        client.end();
+    }
+    world
+}
+
+#[test]
+fn a_pause_that_ends_serves_the_queue_without_another_event() {
+    let mut world = with_a_pause();
+    world.advance(SERVER_DOWN_MS - CONNECT_MS / 2);
+    let (_busy, _server) = ask(&mut world, get("/p/"));
+    let waiting = world.connect();
+    waiting.send(get("/p/"));
+    world.run();
+    assert_eq!((world.machine.asked.len(), world.engine.counters().links.waiting), (0, 1));
+    world.advance(CONNECT_MS / 2);
+    assert_eq!(world.machine.asked.iter().map(|(_, server)| server.server).collect::<Vec<_>>(), [0]);
+    let server = world.link();
+    world.run();
+    server.send("HTTP/1.1 204 No Content\r\n\r\n");
+    world.run();
+    assert_eq!(status(&waiting), 204);
+    world.end();
+}
+
+/// Reports the result of probes of a server of `/p/`.
+fn probe(world: &mut World, server: u16, is_up: bool) {
+    let server = ServerId { upstream: UpstreamId(0), server };
+    world.engine.handle_probed(&mut world.machine, server, is_up);
+    world.run();
+}
+
+/// The server that the next request of `/p/` goes to.
+fn next_server(world: &mut World) -> u16 {
+    let client = world.connect();
+    client.send(get("/p/"));
+    world.run();
+    let server = world.machine.asked[0].1.server;
+    client.reset();
+    world.run();
+    world.link().reset();
+    world.run();
+    server
+}
+
+#[test]
+fn a_server_whose_probes_fail_gets_no_requests_until_they_succeed() {
+    let mut world = world();
+    probe(&mut world, 0, false);
+    assert_eq!(world.engine.counters().links.down, 1);
+    for _ in 0..5 {
+        assert_eq!(next_server(&mut world), 1);
+    }
+    world.advance(10 * SERVER_DOWN_MS);
+    assert_eq!(next_server(&mut world), 1, "only a probe ends it");
+    // A server is better than none.
+    probe(&mut world, 1, false);
+    assert_eq!((next_server(&mut world), world.engine.counters().links.down), (0, 2));
+    probe(&mut world, 1, true);
+    assert_eq!(next_server(&mut world), 1);
+    probe(&mut world, 0, true);
+    assert_eq!((next_server(&mut world), world.engine.counters().links.down), (0, 0));
+    world.end();
+}
+
+#[test]
+fn a_probe_serves_the_queue() {
+    // With success, and with the failure that leaves all servers down.
+    for (first, server, is_up) in [(Some(0), 0, true), (None, 1, false)] {
+        let mut world = with_a_pause();
+        if let Some(first) = first {
+            world.advance(SERVER_DOWN_MS);
+            probe(&mut world, first, false);
+        }
+        let (_busy, _server) = ask(&mut world, get("/p/"));
+        let waiting = world.connect();
+        waiting.send(get("/p/"));
+        world.run();
+        assert_eq!(world.machine.asked.len(), 0);
+        probe(&mut world, server, is_up);
+        assert_eq!(world.machine.asked.iter().map(|(_, server)| server.server).collect::<Vec<_>>(), [0]);
+        world.end();
+    }
+}
+
+#[test]
+fn a_probe_ends_a_pause_and_one_of_an_unknown_server_does_nothing() {
+    let mut world = with_a_pause();
+    assert_eq!(next_server(&mut world), 1);
+    probe(&mut world, 0, true);
+    assert_eq!(next_server(&mut world), 0);
+    for (upstream, server) in [(0, 2), (3, 0), (u16::MAX, u16::MAX)] {
+        let server = ServerId { upstream: UpstreamId(upstream), server };
+        world.engine.handle_probed(&mut world.machine, server, false);
+    }
+    assert_eq!(world.engine.counters().links.down, 0);
     world.end();
 }
 

@@ -4,6 +4,7 @@
 //! tree itself, because `serde` stops at the first error. Called by `Sources::load`. It must not touch the system or compare
 //! two values; `config::resolve` does both.
 
+mod probes;
 mod programs;
 mod routes;
 

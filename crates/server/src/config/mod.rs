@@ -42,7 +42,7 @@ pub(crate) use memory::rounded_text;
 pub use optimizations::{Optimizations, SendBy};
 pub use options::{Given, Origin, Overrides};
 pub use programs::{Program, Runs};
-pub use routes::{Protocol, Route, RoutePaths, ServerAddress};
+pub use routes::{Probe, Protocol, Route, RoutePaths, ServerAddress};
 pub use schedule::{Cutoffs, Schedule, SchedulePolicy};
 pub use settings::{
     Architecture, BackendSettings, ControlSocket, EncodedSlash, EtagTime, EventMechanism, HelperKind,

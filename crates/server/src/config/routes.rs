@@ -56,9 +56,22 @@ pub struct Route {
     pub queue_max: u64,
     /// The paths of the requests.
     pub paths: RoutePaths,
+    /// How its servers are probed, if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Probe>,
     /// The program that Flash starts, if there is one; the servers are its processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
+}
+
+/// Requests that the gateway makes to find out whether a server is in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probe {
+    /// The target of the requests.
+    pub target: String,
+    /// The time between two of them to a server, in milliseconds.
+    pub interval_ms: u64,
 }
 
 /// The protocol of the servers of a route.
@@ -222,6 +235,20 @@ impl ListItem for ServerAddress {
     fn may_repeat(&self) -> bool {
         false
     }
+}
+
+/// The target of a probe (RFC 9112 section 3.2.1), as it is sent.
+pub(super) fn probe_target(text: &str) -> Result<String, Refusal> {
+    if !text.starts_with('/') {
+        return Err(refusal("must begin with `/`", Some(format!("write `/{text}`"))));
+    }
+    if text.len() > PREFIX_BYTES_MAX || !text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+        let why = format!(
+            "must have at most {PREFIX_BYTES_MAX} bytes, all of them ASCII without spaces, control characters and `#`"
+        );
+        return Err(refusal(why, Some("encode other bytes, such as %20 for a space".to_owned())));
+    }
+    Ok(text.to_owned())
 }
 
 /// A prefix of paths, in decoded form.

@@ -747,6 +747,7 @@ answer_timeout = "5m"
 prefix = "/api/"
 proxy = ["10.0.0.1:3000", "unix:/run/app.sock"]
 weights = [1, 1000]
+probe = "/health?full"
 connect_timeout = "250ms"
 connections_max = 8
 idle_max = 0
@@ -772,6 +773,7 @@ fn routes_belong_to_their_site_in_their_order() {
         idle_max: 16,
         queue_max: 512,
         paths: RoutePaths::Prefix("/".to_owned()),
+        probe: None,
         program: None,
     };
     assert_eq!(of_default.routes, vec![first.clone()]);
@@ -791,6 +793,7 @@ fn routes_belong_to_their_site_in_their_order() {
     let expected = Route {
         servers: vec![ServerAddress::Tcp("10.0.0.1:3000".parse().unwrap()), app],
         weights: vec![1, 1000],
+        probe: Some(Probe { target: "/health?full".to_owned(), interval_ms: 5_000 }),
         connect_timeout_ms: 250,
         connections_max: 8,
         idle_max: 0,
@@ -928,6 +931,33 @@ const WRONG_ROUTES: &[(&str, &[&str])] = &[
     (
         "prefix = \"/\"\ncgi = \"www\"\nidle_max = 1",
         &["wrong key `idle_max`", "applies to a route with `proxy` or `fastcgi` or `app`"],
+    ),
+    ("prefix = \"/\"\nfastcgi = \"127.0.0.1:1\"\nprobe = \"/\"", &["applies to a route with `proxy`"]),
+    ("prefix = \"/\"\ncgi = \"www\"\nprobe_interval = \"1s\"", &["applies to a route with `proxy`"]),
+    (
+        "prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nprobe_interval = \"1s\"",
+        &[
+            "`probe_interval` without `probe`",
+            "`probe` is missing",
+            "add a line such as `probe = \"/health\"`",
+        ],
+    ),
+    (
+        "prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nprobe = \"health\"",
+        &["wrong value for `probe`", "must begin with `/`", "write `/health`"],
+    ),
+    ("prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nprobe = 1", &["must be a text in quotes"]),
+    (
+        "prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nprobe = \"/a b\"",
+        &["wrong value for `probe`", "without spaces", "%20 for a space"],
+    ),
+    (
+        "prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nprobe = \"/a\\r\\nX: y\"",
+        &["wrong value for `probe`", "control characters"],
+    ),
+    (
+        "prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nprobe = \"/\"\nprobe_interval = \"99ms\"",
+        &["wrong value for `probe_interval`", "100ms"],
     ),
     ("prefix = \"/\"\ncgi = \"www\"\nweights = [1]", &["applies to a route with `proxy` or `fastcgi`"]),
     ("prefix = \"/\"\ncgi = \"gone\"", &["cannot start `", "/gone`", "no such file or directory"]),

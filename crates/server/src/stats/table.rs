@@ -150,9 +150,13 @@ fn upstreams(out: &mut String, upstreams: &Upstreams, amounts: Amounts) {
     if upstreams == &Upstreams::default() {
         return;
     }
+    let down = match upstreams.probed_down.0 {
+        0 => String::new(),
+        down => format!("   {} servers down", grouped(down)),
+    };
     let _ = writeln!(
         out,
-        "upstreams    {:>12} open   {} waiting requests   {} connects   {} reused   {} failures",
+        "upstreams    {:>12} open   {} waiting requests   {} connects   {} reused   {} failures{down}",
         grouped(upstreams.connections.0),
         grouped(upstreams.waiting.0),
         amounts.of(upstreams.connects),

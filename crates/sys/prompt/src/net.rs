@@ -135,6 +135,14 @@ pub fn error_number(error: &io::Error) -> i32 {
     })
 }
 
+/// Whether an error is a limit that this process or machine has reached: descriptors, memory or ports. It says nothing
+/// about the peer.
+#[must_use]
+pub fn is_shortage(error: &io::Error) -> bool {
+    let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL];
+    error.raw_os_error().is_some_and(|number| shortages.contains(&number))
+}
+
 /// Returns and clears the pending error of a socket.
 pub fn take_error(fd: impl AsFd) -> io::Result<()> {
     sockopt::socket_error(fd)?.map_err(Into::into)

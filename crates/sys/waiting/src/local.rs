@@ -44,7 +44,7 @@ pub fn listen_bytes(path: &Path, permissions: u32) -> io::Result<OwnedFd> {
 }
 
 /// A listening socket for connections of bytes without a path, and its place in the file system: only processes that have
-/// the place can connect ([`connect_to`]). Calls on the listener block.
+/// the place can connect ([`connect_in_private`]). Calls on the listener block.
 ///
 /// Errors: those of making a directory for temporary files, and a socket in it.
 pub fn listen_in_private() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -78,7 +78,7 @@ fn private_folder() -> io::Result<PathBuf> {
 /// Connects to a socket of [`listen_in_private`] without waiting. Calls on the connection do not block.
 ///
 /// Errors: as in [`connect`]; `NotFound` without /proc.
-pub fn connect_to(place: &OwnedFd) -> io::Result<OwnedFd> {
+pub fn connect_in_private(place: &OwnedFd) -> io::Result<OwnedFd> {
     connect_prompt(&PathBuf::from(format!("/proc/self/fd/{}", place.as_raw_fd())))
 }
 
@@ -180,10 +180,10 @@ mod tests {
     #[test]
     fn a_socket_without_a_path_is_reached_by_its_place() {
         let (listener, place) = listen_in_private().expect("a listener");
-        let _client = connect_to(&place).expect("connected");
+        let _client = connect_in_private(&place).expect("connected");
         UnixListener::from(listener).accept().expect("a client");
         // No other process has a copy of this listener for long.
-        let refused = || connect_to(&place).err().map(|e| e.kind());
+        let refused = || connect_in_private(&place).err().map(|e| e.kind());
         while refused() != Some(io::ErrorKind::ConnectionRefused) {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }

@@ -6,7 +6,7 @@ use flash_engine::limits::SPOOL_PIECE_BYTES_MAX;
 
 use super::backend::Backend;
 use super::calls::Calls;
-use super::figures::{Cutoffs, Figures, Gauge, Histogram, figures};
+use super::figures::{Cutoffs, Figures, Gauge, Histogram, Shared, figures};
 
 figures! {
     /// The counters of a worker, or of several workers together, since their start.
@@ -94,6 +94,8 @@ figures! {
         bodies: Gauge,
         /// Bytes that their files hold room for now.
         spool_bytes: Gauge,
+        /// Servers whose probes fail now.
+        probed_down: Shared,
     }
 }
 
@@ -310,6 +312,7 @@ fn upstreams(engine: &flash_engine::Counters) -> Upstreams {
         waiting: Gauge(links.waiting as u64),
         bodies: Gauge(engine.bodies as u64),
         spool_bytes: Gauge((engine.spool_slots * SPOOL_PIECE_BYTES_MAX) as u64),
+        probed_down: Shared(links.down as u64),
     }
 }
 

@@ -78,6 +78,22 @@ impl Figures for Gauge {
     }
 }
 
+/// An amount that exists now, once for all workers, each of which reports it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Shared(pub u64);
+
+impl Figures for Shared {
+    fn add(&mut self, other: &Self) {
+        // One of them can have heard of a change that the other one has not.
+        self.0 = self.0.max(other.0);
+    }
+
+    fn since(&self, _: &Self) -> Self {
+        *self
+    }
+}
+
 /// The cutoffs of a schedule in bytes. Each worker learns its own; those of several workers together are those
 /// of the first that has any.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,13 +8,17 @@ use flash_prompt::epoll::Watch;
 
 use super::{Worker, kind, token};
 use crate::calls::{Call, lap};
+use crate::gateway::Heard;
 use crate::socket::Socket;
 
 impl Worker {
-    /// Takes the connections that the gateway has made.
+    /// Takes the connections that the gateway has made, and the results of its probes.
     pub(super) fn hear_gateway(&mut self) {
-        for (link, made) in self.sys.gateway.hear() {
-            self.take_link(link, made);
+        for heard in self.sys.gateway.hear() {
+            match heard {
+                Heard::Made((link, made)) => self.take_link(link, made),
+                Heard::Probed(server, is_up) => self.engine.handle_probed(&mut self.sys, server, is_up),
+            }
         }
     }
 

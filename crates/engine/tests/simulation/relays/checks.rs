@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use flash_engine::limits::SERVER_DOWN_MS;
 use flash_engine::{ServerId, UpstreamId};
 
 use super::Relays;
@@ -64,7 +65,9 @@ impl Relays {
         let waiting = counters.links.waiting;
         let asking = self.visitors.iter().filter(|visitor| visitor.begun().next().is_some()).count();
         require(waiting <= asking, "waiting", || format!("{waiting} requests of {asking} clients wait"));
-        self.check_idle(waiting > 0 && counters.links.failures == 0);
+        let (failures, failed_ms) = self.failures;
+        let is_calm = failures == 0 || self.judge.now_ms > failed_ms + SERVER_DOWN_MS;
+        self.check_idle(waiting > 0 && is_calm);
     }
 
     /// Checks the number of idle connections, and that no request waits while a server has room.
@@ -90,7 +93,10 @@ impl Relays {
         }
         if let ([rules], true) = (&self.judge.upstreams[..], waits) {
             let links = self.links();
-            let has_room = (0..rules.servers.len() as u16).find(|server| {
+            let is_down = |server: u16| self.down.contains(&ServerId { upstream: UpstreamId(0), server });
+            let servers = 0..rules.servers.len() as u16;
+            let all_down = servers.clone().all(is_down);
+            let has_room = servers.filter(|server| all_down || !is_down(*server)).find(|server| {
                 let at = |map: &BTreeMap<_, usize>| map.get(&(0, *server)).copied().unwrap_or(0);
                 at(&links) - at(&idle) < rules.connections_max
             });

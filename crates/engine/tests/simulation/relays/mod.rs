@@ -1,5 +1,6 @@
 //! Worlds with routes to applications, part of some seeds: clients that upload, read slowly, stall and leave;
-//! applications that answer in pieces, misbehave, close and are silent; a gateway that refuses, is late or never answers.
+//! applications that answer in pieces, misbehave, close and are silent; a gateway that refuses, is late or never answers,
+//! and whose probes fail and succeed at random.
 //!
 //! Properties, each with the prefix `relay`:
 //!
@@ -13,7 +14,8 @@
 //! - **repetition**: a request that must not be repeated reaches one application once.
 //! - **bounds**: no server has more connections than its bound, in the making or not, none has more idle ones, and no
 //!   more requests wait than may.
-//! - **waiting**: only requests of connected clients wait, and only while no server has room.
+//! - **waiting**: only requests of connected clients wait, and only while no server has room that is not left alone.
+//! - **probes**: a server whose probe has failed gets no connection while another one of its upstream is in order.
 //! - **patience**: no request waits for longer than the deadlines allow.
 //! - **idle**: an idle connection on which its application ends or says something is closed.
 //! - **promise**: a file in memory is sent in the turn of its request.
@@ -30,10 +32,11 @@ mod plan;
 mod script;
 mod visitor;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use flash_engine::limits::{SERVER_DOWN_MS, TICK_MS};
+use flash_engine::{ServerId, UpstreamId};
 
 use crate::machine::{Client, START_MS, World};
 use crate::rng::Rng;
@@ -76,6 +79,10 @@ struct Relays {
     applications: Vec<Application>,
     asking: BTreeMap<u64, Asking>,
     disk: Disk,
+    /// The servers whose probes have failed.
+    down: BTreeSet<ServerId>,
+    /// How many failures the engine has counted, and when everyone saw that number first.
+    failures: (u64, u64),
     hot: Client,
     is_over: bool,
 }
@@ -134,6 +141,8 @@ impl Relays {
             applications: Vec::new(),
             asking: BTreeMap::new(),
             disk,
+            down: BTreeSet::new(),
+            failures: (0, START_MS),
             hot,
             is_over: false,
         }
@@ -191,9 +200,32 @@ impl Relays {
         for application in &mut self.applications {
             application.act(&mut self.rng, &mut self.ledger, now_ms);
         }
+        if self.rng.chance(self.plan.probes) {
+            self.report_probe();
+        }
         if self.rng.chance(20) {
             self.ask_for_file();
         }
+    }
+
+    /// The gateway reports a probe of some server, often one that changes nothing.
+    fn report_probe(&mut self) {
+        let upstream = self.rng.place(self.judge.upstreams.len());
+        let server = self.rng.place(self.judge.upstreams[upstream].servers.len()) as u16;
+        let is_up = self.rng.chance(50);
+        self.probed(ServerId { upstream: UpstreamId(upstream as u16), server }, is_up);
+    }
+
+    fn probed(&mut self, server: ServerId, is_up: bool) {
+        // The connections asked for until now were chosen without this report.
+        self.note_asked();
+        if is_up {
+            self.down.remove(&server);
+        } else {
+            self.down.insert(server);
+        }
+        self.world.engine.handle_probed(&mut self.world.machine, server, is_up);
+        self.note_asked();
     }
 
     /// Runs one turn of the loop, and everyone looks at its result.
@@ -248,6 +280,10 @@ impl Relays {
         }
         self.judge.looked_ms = self.judge.now_ms;
         self.applications.retain(|application| !application.end.is_closed());
+        let failures = self.world.engine.counters().links.failures;
+        if failures != self.failures.0 {
+            self.failures = (failures, self.judge.now_ms);
+        }
         self.check_bounds();
     }
 
@@ -301,8 +337,18 @@ impl Relays {
     /// Decides what becomes of new requests for connections, and records which connections were not made in time.
     fn note_asked(&mut self) {
         let now_ms = self.now_ms();
+        let has_failed = self.world.engine.counters().links.failures > 0;
         for (key, server) in &self.world.machine.asked {
             let upstream = usize::from(server.upstream.0);
+            let others = self.judge.upstreams[upstream].servers.len();
+            let is_new = !self.asking.contains_key(&key.to_u64());
+            // Failures too leave servers alone.
+            if is_new && !has_failed && self.down.contains(server) {
+                let of_upstream = self.down.iter().filter(|other| other.upstream == server.upstream);
+                require(of_upstream.count() == others, "probes", || {
+                    format!("{server:?} is asked for a connection, and of {others} {:?} are down", self.down)
+                });
+            }
             let asking = self.asking.entry(key.to_u64()).or_insert_with(|| {
                 // It was made since everyone looked last.
                 let asking = self.plan.connect(&mut self.rng, upstream, now_ms, self.is_over);
@@ -324,6 +370,10 @@ impl Relays {
         self.plan.manners.fill(Manners::GOOD);
         // Some deadlines are long.
         self.plan.pace_ms = 120;
+        self.plan.probes = 0;
+        for server in self.down.clone() {
+            self.probed(server, true);
+        }
         for asking in self.asking.values_mut() {
             asking.due_ms = now_ms;
             asking.fate = if asking.fate == Fate::Never { Fate::Fails(plan::TIMED_OUT) } else { asking.fate };

@@ -60,6 +60,8 @@ pub(super) struct Plan {
     pub(super) job_ms: u64,
     head_ms: u64,
     pub(super) told: Told,
+    /// Percentage of steps in which the gateway reports a probe.
+    pub(super) probes: u64,
 }
 
 impl Plan {
@@ -87,6 +89,7 @@ impl Plan {
             job_ms: rng.pick(&[500, 3_000]),
             head_ms: rng.pick(&[400, 3_000]),
             told: rng.pick(&[Told::Edges, Told::Edges, Told::Levels, Told::LevelsOfTwoKinds]),
+            probes: rng.pick(&[0, 0, 5, 30]),
         }
     }
 

@@ -12,7 +12,7 @@ use super::super::routes::{
 };
 use super::super::suggest;
 use super::super::values::{self, FromItems, FromText, Kind};
-use super::{Key, Reader, Value, items, programs, refused};
+use super::{Key, Reader, Value, items, probes, programs, refused};
 
 /// The keys for the paths of a route.
 const PATHS: [&str; 2] = ["prefix", "extension"];
@@ -25,7 +25,8 @@ const WEIGHTS: &str = "weights";
 const STREAM_BODIES: &str = "stream_bodies";
 const IDLE_MAX: &str = "idle_max";
 /// The keys that only some routes have.
-const OWNED: [&str; 4] = [WEIGHTS, "processes", "memory_max", programs::USER];
+const OWNED: [&str; 6] =
+    [WEIGHTS, "processes", "memory_max", programs::USER, probes::PROBE, probes::INTERVAL];
 
 /// The keys of which a route must have one to have the key `name`; none if any route can have it.
 pub(super) fn owners(name: &str) -> &'static [&'static str] {
@@ -33,6 +34,8 @@ pub(super) fn owners(name: &str) -> &'static [&'static str] {
         WEIGHTS => &["proxy", "fastcgi"],
         // `cgi` ends each connection after its request.
         IDLE_MAX => &["proxy", "fastcgi", APP],
+        // A FastCGI application has no request that is harmless for certain.
+        probes::PROBE | probes::INTERVAL => &["proxy"],
         // The one process of `cgi` starts all programs.
         "processes" => &[APP],
         "memory_max" | programs::USER => &[APP, CGI],
@@ -111,6 +114,7 @@ impl Reader {
             idle_max: 0,
             queue_max: 0,
             paths: RoutePaths::Prefix(String::new()),
+            probe: None,
             program: None,
         };
         for number in &NUMBERS {
@@ -129,6 +133,9 @@ impl Reader {
             }
             given => given.and_then(|(key, value)| self.servers(key, value)),
         };
+        if by == "proxy" {
+            route.probe = self.probe(table);
+        }
         for (key, value) in table {
             let name = key.get_ref().as_ref();
             match NUMBERS.iter().find(|number| number.key == name) {

@@ -41,8 +41,11 @@ pub enum CallList<'fd> {
     Log,
     /// The keeper of the store.
     Keeper,
-    /// The gateway.
-    Gateway,
+    /// The gateway. To probe servers it sends and receives on its connections.
+    Gateway {
+        /// Whether it probes servers.
+        probes: bool,
+    },
 }
 
 /// Calls that a worker's settings need in addition to the default ones.
@@ -224,19 +227,26 @@ impl More {
 type Argument = (u8, SeccompCmpOp, u64);
 
 /// The gateway's calls with conditions.
-fn gateway_calls() -> Vec<(i64, Vec<Argument>)> {
+fn gateway_calls(probes: bool) -> Vec<(i64, Vec<Argument>)> {
     use SeccompCmpOp::Eq;
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     let socket = |family| (libc::SYS_socket, vec![(0, Eq, family as u64), (1, Eq, kind as u64)]);
     let option = |call, level, name| (call, vec![(1, Eq, level as u64), (2, Eq, name as u64)]);
-    vec![
+    let mut calls = vec![
         socket(libc::AF_UNIX),
         socket(libc::AF_INET),
         socket(libc::AF_INET6),
         option(libc::SYS_setsockopt, libc::IPPROTO_TCP, libc::TCP_NODELAY),
         option(libc::SYS_getsockopt, libc::SOL_SOCKET, libc::SO_ERROR),
         (libc::SYS_write, vec![(0, Eq, libc::STDERR_FILENO as u64)]),
-    ]
+    ];
+    if probes {
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        // Without an address, which MSG_FASTOPEN would connect to.
+        calls.push((libc::SYS_sendto, vec![(3, Eq, flags as u64), (5, Eq, 0)]));
+        calls.push((libc::SYS_recvfrom, vec![(3, Eq, libc::MSG_DONTWAIT as u64)]));
+    }
+    calls
 }
 
 /// The role's calls without conditions, besides the common ones.
@@ -248,7 +258,7 @@ fn always(calls: CallList<'_>) -> &'static [&'static [i64]] {
         CallList::HelperThread => &[HELPER, &[libc::SYS_futex]],
         CallList::Log => &[LOG],
         CallList::Keeper => &[KEEPER],
-        CallList::Gateway => &[GATEWAY],
+        CallList::Gateway { .. } => &[GATEWAY],
     }
 }
 
@@ -313,16 +323,14 @@ fn list(calls: CallList<'_>) -> Compiled<Rules> {
         allow(libc::SYS_write, &[(0, Eq, libc::STDERR_FILENO as u64)])?;
         allow(libc::SYS_fadvise64, &[(3, Eq, libc::POSIX_FADV_RANDOM as u64)])?;
     }
-    if matches!(calls, CallList::Gateway) {
-        for (call, arguments) in gateway_calls() {
+    if let CallList::Gateway { probes } = calls {
+        for (call, arguments) in gateway_calls(probes) {
             allow(call, &arguments)?;
         }
     }
     let more = match calls {
         CallList::Worker { more, .. } | CallList::WaitingWorker { more, .. } => more.calls(),
-        CallList::Helper | CallList::HelperThread | CallList::Log | CallList::Keeper | CallList::Gateway => {
-            Vec::new()
-        }
+        _ => Vec::new(),
     };
     rules.extend(more.into_iter().map(|call| (call, Vec::new())));
     Ok(rules)

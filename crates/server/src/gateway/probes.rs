@@ -1,0 +1,298 @@
+//! Probes: requests by which the gateway finds out whether the servers of a route are in order. Called by the gateway. Nothing
+//! here waits, and no server costs more than one connection and a few hundred bytes.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use flash_engine::{ServerId, UpstreamId};
+use flash_prompt::epoll::{Epoll, Ready, Watch};
+use flash_prompt::{OwnedFd, net};
+use flash_waiting::local;
+
+use super::RETRY_MS;
+use crate::config::{Probe, Route, ServerAddress, Settings};
+
+/// The first epoll token of probes.
+pub(super) const PROBES: u64 = 1 << 62;
+/// A server is down after this many failures in a row.
+const FAILURES_MAX: u32 = 2;
+/// Maximum probes under way.
+const UNDER_WAY_MAX: usize = 256;
+/// Bytes received at once. Only the first ones are used; a server that has more to send does not see a reset so soon.
+const RECEIVE_BYTES: usize = 4096;
+/// The shortest start of an answer that has the whole status code (RFC 9112 section 4).
+const STATUS_BYTES: usize = "HTTP/1.1 200 ".len();
+
+/// A change of the health of a server.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) server: ServerId,
+    /// For the operator; None if a server was up from the beginning.
+    pub(super) report: Option<String>,
+}
+
+/// A server and its probe.
+struct Probed {
+    address: ServerAddress,
+    request: Vec<u8>,
+    interval_ms: u64,
+    timeout_ms: u64,
+    step: Step,
+    health: Health,
+    /// Failures since the last success.
+    failures: u32,
+}
+
+/// The health of a server, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Unknown,
+    Up,
+    Down,
+}
+
+enum Step {
+    /// The next probe begins then.
+    Rests { due_ms: u64 },
+    /// The backlog of its Unix socket is full.
+    Waits { due_ms: u64, deadline_ms: u64 },
+    /// The connection is made, and the request is sent, of which this many bytes are gone.
+    Asks { socket: OwnedFd, sent: usize, deadline_ms: u64 },
+    /// The answer is received. This is its start.
+    Hears { socket: OwnedFd, answer: Vec<u8>, deadline_ms: u64 },
+}
+
+/// A step of a probe: it goes on, it succeeded, or it failed.
+type Stepped = Result<Option<Step>, Failure>;
+
+enum Failure {
+    /// The reason, which lies with the server.
+    OfServer(String),
+    /// This process is at a limit, which says nothing about the server.
+    Own,
+}
+
+impl From<io::Error> for Failure {
+    fn from(e: io::Error) -> Self {
+        if net::is_shortage(&e) { Failure::Own } else { Failure::OfServer(e.to_string()) }
+    }
+}
+
+/// The probes of all routes.
+pub(super) struct Probes(BTreeMap<ServerId, Probed>);
+
+impl Probes {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let routes = (0..).map(UpstreamId).zip(settings.routes());
+        let of_route = |(upstream, route): (UpstreamId, &Route)| {
+            let (timeout_ms, probe) = (route.connect_timeout_ms, route.probe.clone()?);
+            let places = (0..).map(move |server| ServerId { upstream, server });
+            let probed = move |address| Probed::new(address, &probe, timeout_ms);
+            Some(places.zip(route.servers.clone().into_iter().map(probed)))
+        };
+        Self(routes.filter_map(of_route).flatten().collect())
+    }
+
+    /// Whether a server is up; None if that is not known.
+    pub(super) fn is_up(&self, server: ServerId) -> Option<bool> {
+        match self.0.get(&server)?.health {
+            Health::Unknown => None,
+            health => Some(health == Health::Up),
+        }
+    }
+
+    /// The servers whose health is known.
+    pub(super) fn known(&self) -> impl Iterator<Item = ServerId> {
+        self.0.iter().filter(|(_, probed)| probed.health != Health::Unknown).map(|(server, _)| *server)
+    }
+
+    /// When [`Probes::go_on`] has something to do. `begins` is whether new probes begin.
+    pub(super) fn next_ms(&self, begins: bool) -> Option<u64> {
+        let begins = begins && self.under_way() < UNDER_WAY_MAX;
+        self.0.values().filter(|probed| begins || !probed.rests()).map(Probed::due_ms).min()
+    }
+
+    fn under_way(&self) -> usize {
+        self.0.values().filter(|probed| !probed.rests()).count()
+    }
+
+    /// Begins probes, if it `begins` some, and ends those whose time is over.
+    pub(super) fn go_on(&mut self, epoll: &Epoll, now_ms: u64, begins: bool) -> Vec<Change> {
+        let mut room = if begins { UNDER_WAY_MAX.saturating_sub(self.under_way()) } else { 0 };
+        let mut due: Vec<_> = self.0.iter_mut().filter(|(_, probed)| probed.due_ms() <= now_ms).collect();
+        // Those that have been due for longest are first, so that each has its turn.
+        due.sort_by_key(|(_, probed)| probed.due_ms());
+        let mut changes = Vec::new();
+        for (server, probed) in due {
+            let deadline_ms = match probed.step {
+                Step::Rests { .. } if room == 0 => continue,
+                Step::Rests { .. } => {
+                    room -= 1;
+                    now_ms + probed.timeout_ms
+                }
+                Step::Waits { deadline_ms, .. }
+                | Step::Asks { deadline_ms, .. }
+                | Step::Hears { deadline_ms, .. } => deadline_ms,
+            };
+            let stepped = if deadline_ms <= now_ms {
+                Err(Failure::OfServer(format!("no answer in {} ms", probed.timeout_ms)))
+            } else {
+                probed.begin(epoll, token_of(*server), (now_ms, deadline_ms))
+            };
+            changes.extend(probed.take(*server, stepped, now_ms));
+        }
+        changes
+    }
+
+    /// The connection with this token is ready.
+    pub(super) fn hear(&mut self, epoll: &Epoll, ready: Ready, now_ms: u64) -> Option<Change> {
+        let server = server_of(ready.token);
+        let probed = self.0.get_mut(&server)?;
+        let stepped = match std::mem::replace(&mut probed.step, Step::Rests { due_ms: now_ms }) {
+            Step::Asks { socket, sent, deadline_ms } if ready.writable || ready.broken => {
+                probed.ask(epoll, ready.token, (socket, sent, deadline_ms))
+            }
+            Step::Hears { socket, answer, deadline_ms } => hear_answer(socket, answer, deadline_ms),
+            other => Ok(Some(other)),
+        };
+        probed.take(server, stepped, now_ms)
+    }
+}
+
+impl Probed {
+    fn new(address: ServerAddress, probe: &Probe, timeout_ms: u64) -> Self {
+        let host = match &address {
+            ServerAddress::Tcp(address) => address.to_string(),
+            ServerAddress::Unix(_) | ServerAddress::Process(_) => "localhost".to_owned(),
+        };
+        let request = format!(
+            "GET {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: flash-probe\r\nAccept: */*\r\nConnection: close\r\n\r\n",
+            probe.target
+        );
+        Self {
+            address,
+            request: request.into_bytes(),
+            interval_ms: probe.interval_ms,
+            timeout_ms,
+            step: Step::Rests { due_ms: 0 },
+            health: Health::Unknown,
+            failures: 0,
+        }
+    }
+
+    fn rests(&self) -> bool {
+        matches!(self.step, Step::Rests { .. })
+    }
+
+    /// When it continues without an event.
+    fn due_ms(&self) -> u64 {
+        match &self.step {
+            Step::Rests { due_ms } | Step::Waits { due_ms, .. } => *due_ms,
+            Step::Asks { deadline_ms, .. } | Step::Hears { deadline_ms, .. } => *deadline_ms,
+        }
+    }
+
+    /// Begins to connect, or tries again.
+    fn begin(&self, epoll: &Epoll, token: u64, (now_ms, deadline_ms): (u64, u64)) -> Stepped {
+        let connected = match &self.address {
+            ServerAddress::Tcp(address) => net::connect(*address),
+            ServerAddress::Unix(path) => match local::connect_prompt(path) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Some(Step::Waits { due_ms: deadline_ms.min(now_ms + RETRY_MS), deadline_ms }));
+                }
+                connected => connected,
+            },
+            // Processes speak FastCGI, which has no probes.
+            ServerAddress::Process(_) => return Err(Failure::Own),
+        };
+        let socket = connected?;
+        epoll.add(&socket, token, Watch::Output)?;
+        Ok(Some(Step::Asks { socket, sent: 0, deadline_ms }))
+    }
+
+    /// Sends the request once the connection is made.
+    fn ask(
+        &self,
+        epoll: &Epoll,
+        token: u64,
+        (socket, mut sent, deadline_ms): (OwnedFd, usize, u64),
+    ) -> Stepped {
+        net::take_error(&socket)?;
+        match net::send(&socket, &self.request[sent..]) {
+            Ok(more) => sent += more,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(e.into()),
+        }
+        if sent < self.request.len() {
+            return Ok(Some(Step::Asks { socket, sent, deadline_ms }));
+        }
+        epoll.change(&socket, token, Watch::Input)?;
+        Ok(Some(Step::Hears { socket, answer: Vec::new(), deadline_ms }))
+    }
+
+    /// Takes the result of a step, with which the probe may be over.
+    fn take(&mut self, server: ServerId, stepped: Stepped, now_ms: u64) -> Option<Change> {
+        let next = match stepped {
+            Ok(Some(step)) => {
+                self.step = step;
+                return None;
+            }
+            Ok(None) => {
+                self.failures = 0;
+                Some((Health::Up, String::new()))
+            }
+            Err(Failure::OfServer(why)) => {
+                self.failures = self.failures.saturating_add(1);
+                (self.failures >= FAILURES_MAX).then_some((Health::Down, why))
+            }
+            Err(Failure::Own) => None,
+        };
+        self.step = Step::Rests { due_ms: now_ms + self.interval_ms };
+        let (health, why) = next.filter(|(health, _)| *health != self.health)?;
+        let before = std::mem::replace(&mut self.health, health);
+        let address = &self.address;
+        let report = match (before, health) {
+            (_, Health::Down) => Some(format!(
+                "upstream {address}: probe failed: {why}; it gets no requests until a probe succeeds"
+            )),
+            (Health::Down, _) => Some(format!("upstream {address}: answers probes again")),
+            _ => None,
+        };
+        Some(Change { server, report })
+    }
+}
+
+/// Receives the start of the answer.
+fn hear_answer(socket: OwnedFd, mut answer: Vec<u8>, deadline_ms: u64) -> Stepped {
+    let mut bytes = [0; RECEIVE_BYTES];
+    match net::recv(&socket, &mut bytes) {
+        Ok(0) => return Err(Failure::OfServer("the connection ended before the answer".to_owned())),
+        Ok(received) => answer.extend_from_slice(&bytes[..received]),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+        Err(e) => return Err(e.into()),
+    }
+    if answer.len() < STATUS_BYTES {
+        return Ok(Some(Step::Hears { socket, answer, deadline_ms }));
+    }
+    match status(&answer) {
+        None => Err(Failure::OfServer("the answer is not HTTP/1.1".to_owned())),
+        Some(200..400) => Ok(None),
+        Some(status) => Err(Failure::OfServer(format!("status {status}"))),
+    }
+}
+
+/// The status code at the start of an answer (RFC 9112 section 4).
+fn status(answer: &[u8]) -> Option<u16> {
+    let rest = answer.strip_prefix(b"HTTP/1.")?;
+    let [minor, b' ', code @ .., b' ' | b'\r' | b'\n'] = rest.get(..6)? else { return None };
+    let digits = [minor].into_iter().chain(code).all(u8::is_ascii_digit);
+    std::str::from_utf8(code).ok().filter(|_| digits)?.parse().ok()
+}
+
+fn token_of(server: ServerId) -> u64 {
+    PROBES | u64::from(server.upstream.0) << 16 | u64::from(server.server)
+}
+
+fn server_of(token: u64) -> ServerId {
+    ServerId { upstream: UpstreamId((token >> 16) as u16), server: token as u16 }
+}
