@@ -92,7 +92,9 @@ const FORBIDDEN_TO_A_HELPER: [Call; 13] = [
     LINKAT,
     ("sendto", "44:0:0:0:0:0:0"),
 ];
-const FORBIDDEN_TO_A_GATEWAY: [Call; 8] = [
+const FORBIDDEN_TO_A_GATEWAY: [Call; 9] = [
+    // With MSG_FASTOPEN, which connects.
+    ("sendmsg", "46:0:0:0x20000000"),
     // A socket of packets, a socket whose calls wait, another option than TCP_NODELAY.
     ("socket", "41:2:0x80802:17"),
     SOCKET,

@@ -106,7 +106,6 @@ const COMMON: &[i64] = &[
     libc::SYS_close,
     libc::SYS_clock_gettime,
     libc::SYS_getrandom,
-    libc::SYS_sendmsg,
     libc::SYS_recvmsg,
     libc::SYS_sigaltstack,
     libc::SYS_rt_sigreturn,
@@ -290,6 +289,8 @@ fn list(calls: CallList<'_>) -> Compiled<Rules> {
     for command in [libc::F_GETFD, libc::F_GETFL, libc::F_DUPFD_CLOEXEC] {
         allow(libc::SYS_fcntl, &[(1, Eq, command as u64)])?;
     }
+    // Not MSG_FASTOPEN, which connects.
+    allow(libc::SYS_sendmsg, &[(2, MaskedEq(libc::MSG_FASTOPEN as u64), 0)])?;
     // Not O_DIRECT, which would make reads go to the disk, nor O_ASYNC or O_APPEND.
     let flags = OFlags::NONBLOCK | OFlags::NOATIME | OFlags::ACCMODE | OFlags::LARGEFILE;
     let others = u64::from(!flags.bits());
