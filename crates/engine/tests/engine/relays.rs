@@ -1269,3 +1269,22 @@ fn a_slot_is_not_used_again_while_a_lost_helper_may_write() {
     world.run();
     assert_eq!(world.engine.counters().spool_slots, 0, "its helper has ended");
 }
+
+#[test]
+fn a_link_on_which_a_part_of_a_held_body_is_missing_is_not_used_again() {
+    let mut world = gathering();
+    world.give_spool(10);
+    let client = world.connect();
+    client.send(post("/one/", "Content-Length: 300000", &bytes(300_000)));
+    world.run();
+    world.auto = false;
+    let server = world.link();
+    world.run();
+    assert_eq!(world.machine.helpers.running.len(), 1, "a helper reads the first piece");
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    world.run();
+    assert_eq!(status(&client), 200);
+    assert!(server.is_closed(), "it would take the next request for the body");
+    let left = world.engine.counters();
+    assert_eq!((left.bodies, left.spool_slots), (0, 0));
+}
