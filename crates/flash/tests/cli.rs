@@ -239,6 +239,8 @@ fn every_flag_changes_the_settings() {
         _ => "7",
     };
     fs::write(folder.path().join("flash.toml"), "").unwrap();
+    let route = "[[route]]\nprefix = \"/app/\"\nproxy = \"127.0.0.1:3000\"\n";
+    fs::write(folder.path().join("routes.toml"), route).unwrap();
     // Only root can name another user or keep a capability; the end-to-end tests cover both.
     for spec in OPTIONS.iter().filter(|spec| !matches!(spec.key, "config" | "user" | "cap_fowner")) {
         let flag = format!("--{}", spec.flag());
@@ -254,6 +256,7 @@ fn every_flag_changes_the_settings() {
             "threads" => &["--architecture", "mt"],
             "listing_entries" => &["--browse"],
             "srpt_cutoffs" | "srpt_dscp" => &["--schedule", "srpt"],
+            "spool" | "spool_max" => &["--config", "routes.toml"],
             _ => &[],
         };
         let check = [&["check", "--print"], of_architecture].concat();
@@ -417,7 +420,7 @@ fn the_example_config_file_shows_every_default() {
     let lines = text.lines().map(|line| match line.strip_prefix('#') {
         Some(setting)
             if is_key(setting)
-                && !["log_file", "user", "control", "processes", "threads", "srpt"]
+                && !["log_file", "user", "control", "processes", "threads", "spool", "srpt"]
                     .iter()
                     .any(|key| setting.starts_with(key)) =>
         {
