@@ -39,6 +39,8 @@ pub(crate) struct Talk {
     out: (Vec<u8>, usize),
     records: ResponseReader,
     stage: Stage,
+    /// The length of the interim answers so far.
+    interim_bytes: usize,
     /// Whether another request can follow on the link.
     is_reusable: bool,
     /// The standard error of a FastCGI application.
@@ -73,6 +75,7 @@ impl Talk {
             out: (Vec::new(), 0),
             records: ResponseReader::new(),
             stage: Stage::Head(Vec::new()),
+            interim_bytes: 0,
             is_reusable: true,
             said: Vec::new(),
         }
@@ -111,6 +114,7 @@ impl Talk {
             }
             self.records = ResponseReader::new();
             self.stage = Stage::Head(Vec::new());
+            self.interim_bytes = 0;
         }
         can
     }
@@ -234,25 +238,32 @@ impl Talk {
         Ok(heard)
     }
 
-    /// Parses the head. Interim answers are left out (RFC 9110, section 15.2).
+    /// Parses the head. Interim answers are left out (RFC 9110, section 15.2); together they have the length of one
+    /// head at most.
     fn find_head(&mut self) -> Result<Option<Box<Answer>>, TalkFailure> {
         let Stage::Head(head) = &mut self.stage else { return Ok(None) };
         let speech = match self.protocol {
             UpstreamProtocol::Http => Speech::Http,
             UpstreamProtocol::FastCgi => Speech::Cgi,
         };
-        let mut interim_bytes = 0;
+        let mut left_out_bytes = 0;
         loop {
-            let parsed = parse_answer(&head[interim_bytes..], speech, self.asking, ANSWER_HEAD_BYTES_MAX)
+            let parsed = parse_answer(&head[left_out_bytes..], speech, self.asking, ANSWER_HEAD_BYTES_MAX)
                 .map_err(|bad| TalkFailure(bad.reason()))?;
             match parsed {
-                AnswerHead::Interim { head_len } => interim_bytes += head_len,
+                AnswerHead::Interim { head_len } => {
+                    left_out_bytes += head_len;
+                    self.interim_bytes += head_len;
+                    if self.interim_bytes > ANSWER_HEAD_BYTES_MAX {
+                        return Err(TalkFailure("The server sends too many interim answers"));
+                    }
+                }
                 AnswerHead::Partial => {
-                    head.drain(..interim_bytes);
+                    head.drain(..left_out_bytes);
                     return Ok(None);
                 }
                 AnswerHead::Complete(mut answer) => {
-                    answer.head_len += interim_bytes;
+                    answer.head_len += left_out_bytes;
                     self.begin_body(&answer);
                     return Ok(Some(answer));
                 }

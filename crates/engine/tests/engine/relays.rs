@@ -560,6 +560,8 @@ fn a_probe_ends_a_pause_and_one_of_an_unknown_server_does_nothing() {
 #[test]
 fn bad_answers_are_502() {
     let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(ANSWER_HEAD_BYTES_MAX));
+    let interim = "HTTP/1.1 103 Early Hints\r\n\r\n";
+    let only_interim = interim.repeat(ANSWER_HEAD_BYTES_MAX / interim.len() + 1);
     for answer in [
         "garbage\r\n\r\n",
         "",
@@ -571,6 +573,7 @@ fn bad_answers_are_502() {
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Le",
         endless.as_str(),
+        only_interim.as_str(),
     ] {
         let mut world = world();
         let (client, server) = ask(&mut world, request("POST", "/p/", ""));
