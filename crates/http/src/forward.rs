@@ -14,6 +14,9 @@ use crate::request::{Body, FIELDS_MAX, Request, Version};
 use crate::request_line::{is_token_byte, split_authority};
 use crate::response::push_number;
 
+/// Room for the fields of most requests.
+const USUAL_FIELDS: usize = 16;
+
 /// The facts about a request that are not in its head.
 #[derive(Clone, Copy, Debug)]
 pub struct Forwarding<'a> {
@@ -23,7 +26,7 @@ pub struct Forwarding<'a> {
     pub scheme: &'a str,
     /// The address that the client connected to, if it is known. Only for CGI.
     pub server: Option<SocketAddr>,
-    /// A new request identifier, for a client that sent no valid one: [`request_id`].
+    /// A new request identifier, for a client that sent none of 1 to 128 letters, digits, and `_.:-`.
     pub request_id: &'a str,
     /// The framing of the body to the upstream. It can differ from the client's.
     pub body: Body,
@@ -58,18 +61,6 @@ pub fn each_field<'b>(head: &'b [u8], mut field: impl FnMut(&'b [u8], &'b [u8]))
     }
 }
 
-/// The identifier of a request: the first `X-Request-Id` of the client that has 1 to 128 letters, digits, and
-/// `_.:-`, otherwise `new`.
-pub fn request_id<'b>(head: &'b [u8], new: &'b str) -> &'b [u8] {
-    let mut sent = None;
-    each_field(head, |name, value| {
-        if name.eq_ignore_ascii_case(b"x-request-id") && is_request_id(value) {
-            sent = sent.or(Some(value));
-        }
-    });
-    sent.unwrap_or(new.as_bytes())
-}
-
 fn is_request_id(value: &[u8]) -> bool {
     (1..=128).contains(&value.len())
         && value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(byte))
@@ -96,7 +87,7 @@ pub fn write_proxy_head(out: &mut Vec<u8>, request: &Request<'_>, head: &[u8], f
         Body::Chunked => push_field(out, b"Transfer-Encoding", b"chunked"),
     }
     push_field(out, b"Forwarded", &sent.forwarded());
-    push_field(out, b"X-Forwarded-For", sent.peer.to_string().as_bytes());
+    push_field(out, b"X-Forwarded-For", sent.peer.as_bytes());
     push_field(out, b"X-Forwarded-Proto", forwarding.scheme.as_bytes());
     if !sent.authority.is_empty() {
         push_field(out, b"X-Forwarded-Host", sent.authority);
@@ -168,7 +159,7 @@ fn server_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
     if let Some(server) = server {
         param(b"SERVER_ADDR", server.to_string().as_bytes());
     }
-    param(b"REMOTE_ADDR", sent.peer.to_string().as_bytes());
+    param(b"REMOTE_ADDR", sent.peer.as_bytes());
     param(b"REMOTE_PORT", &decimal(peer.port().into()));
     param(b"REQUEST_SCHEME", scheme.as_bytes());
 }
@@ -194,7 +185,7 @@ fn field_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
         param(b"HTTP_HOST", sent.authority);
         param(b"HTTP_X_FORWARDED_HOST", sent.authority);
     }
-    param(b"HTTP_X_FORWARDED_FOR", sent.peer.to_string().as_bytes());
+    param(b"HTTP_X_FORWARDED_FOR", sent.peer.as_bytes());
     param(b"HTTP_X_FORWARDED_PROTO", sent.forwarding.scheme.as_bytes());
     param(b"HTTP_X_REQUEST_ID", sent.request_id);
     let is_plain = |name: &[u8]| name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-');
@@ -222,7 +213,8 @@ struct Sent<'a> {
     host: &'a [u8],
     /// The host with its port, if it has one.
     authority: &'a [u8],
-    peer: IpAddr,
+    /// The client's address, an IPv4-mapped one as IPv4.
+    peer: String,
     request_id: &'a [u8],
     fields: Vec<Field<'a>>,
     named: Named<'a>,
@@ -230,8 +222,11 @@ struct Sent<'a> {
 
 impl<'a> Sent<'a> {
     fn new(request: &'a Request<'_>, head: &'a [u8], forwarding: &'a Forwarding<'_>) -> Self {
-        let mut fields = Vec::new();
+        let mut fields: Vec<Field<'a>> = Vec::with_capacity(USUAL_FIELDS);
         each_field(head, |name, value| fields.push((name, value)));
+        let is_valid_id =
+            |field: &&Field<'_>| field.0.eq_ignore_ascii_case(b"x-request-id") && is_request_id(field.1);
+        let sent_id = fields.iter().find(is_valid_id).map(|(_, value)| *value);
         let mut words = request.line.split(|&byte| byte == b' ');
         let method = words.next().unwrap_or_default();
         let of_target = words.next().and_then(split_authority).map(|(authority, _)| authority);
@@ -243,8 +238,8 @@ impl<'a> Sent<'a> {
             method,
             host: request.host,
             authority: if request.host.is_empty() { b"" } else { authority },
-            peer: forwarding.peer.ip().to_canonical(),
-            request_id: request_id(head, forwarding.request_id),
+            peer: forwarding.peer.ip().to_canonical().to_string(),
+            request_id: sent_id.unwrap_or(forwarding.request_id.as_bytes()),
             named: Named::new(&fields),
             fields,
         }
@@ -268,11 +263,8 @@ impl<'a> Sent<'a> {
 
     /// The value of `Forwarded` (RFC 7239 section 4).
     fn forwarded(&self) -> Vec<u8> {
-        let mut value = match self.peer {
-            IpAddr::V4(peer) => format!("for={peer}"),
-            IpAddr::V6(peer) => format!("for=\"[{peer}]\""),
-        }
-        .into_bytes();
+        let quotes: (&[u8], &[u8]) = if self.peer.contains(':') { (b"\"[", b"]\"") } else { (b"", b"") };
+        let mut value = [b"for=", quotes.0, self.peer.as_bytes(), quotes.1].concat();
         // A host has no byte that must be escaped between quotes.
         match self.authority {
             [] => {}

@@ -13,6 +13,7 @@ use flash_engine::ServerId;
 use flash_prompt::epoll::{Epoll, Ready, Watch};
 use flash_prompt::{AsFd, OwnedFd, channel, clock, net};
 use flash_waiting::local;
+use flash_waiting::process;
 use flash_waiting::sandbox::calls::CallList;
 use flash_worker::control::{Notice, Order, receive_order, send_notice};
 use flash_worker::gateway_protocol::{
@@ -84,6 +85,8 @@ struct Gateway {
 /// Connects for the workers until the supervisor is gone, or until it is told to drain and every worker's channel has
 /// ended.
 pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
+    // Workers then send it the wishes of a whole turn before it takes their core. If this fails, it only costs more.
+    let _ = process::never_preempt_others();
     let gateway = Gateway::new(control, settings)?;
     let probes = settings.routes().any(|route| route.probe.is_some());
     let in_force = sandbox::close(Role::Gateway, settings, &[], CallList::Gateway { probes })?;

@@ -16,6 +16,8 @@ const ID: u16 = 1;
 const ALIGN_BYTES: usize = 8;
 /// Maximum bytes of a stream in one record, so that a full record needs no padding.
 const STREAM_BYTES_MAX: usize = CONTENT_BYTES_MAX / ALIGN_BYTES * ALIGN_BYTES;
+/// Room for the parameters of most requests.
+const USUAL_PARAMS_BYTES: usize = 1024;
 /// Bytes of the content of the record that ends a request (section 5.5).
 const END_BYTES: usize = 8;
 
@@ -24,7 +26,7 @@ const END_BYTES: usize = 8;
 pub(crate) fn write_begin(out: &mut Vec<u8>, params: impl FnOnce(&mut dyn FnMut(&[u8], &[u8]))) {
     let [role_high, role_low] = RESPONDER.to_be_bytes();
     push_record(out, kind::BEGIN_REQUEST, ID, &[role_high, role_low, KEEP_CONNECTION, 0, 0, 0, 0, 0]);
-    let mut pairs = Vec::new();
+    let mut pairs = Vec::with_capacity(USUAL_PARAMS_BYTES);
     params(&mut |name, value| {
         let start = pairs.len();
         push_pair(&mut pairs, name, value);

@@ -16,6 +16,9 @@ use crate::limits::RECEIVE_BYTES;
 use crate::rules::UpstreamProtocol;
 use crate::upstream::{Framing, Talk, Upload};
 
+/// The length of most openings beyond that of the client's head: CGI has long names.
+const OPENING_BYTES: usize = 1024;
+
 /// Opens the relay of a request, whose bytes are `head`.
 ///
 /// # Errors
@@ -84,7 +87,7 @@ pub(super) fn write_opening<F>(
         body,
         upgrade: talk.asks_upgrade(),
     };
-    let mut opening = Vec::with_capacity(head.len() + 512);
+    let mut opening = Vec::with_capacity(head.len() + OPENING_BYTES);
     let framing = match talk.protocol() {
         UpstreamProtocol::Http => {
             write_proxy_head(&mut opening, request, head, &forwarding);
