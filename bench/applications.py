@@ -2,7 +2,8 @@
 """CPU time per request that an application answers, and memory with many of them in flight.
 
 Each server passes /proxy/ to the same HTTP server (nginx with files) and .php to the same PHP-FPM, which have
-core 1 with wrk; the server has core 0. CPU time is that of the server's process tree, divided by the requests
+core 1 with wrk; the server has core 0. The servers that can keep FastCGI connections pass .phk to another PHP-FPM and
+keep them; then wrk has as many connections as there are processes. CPU time is that of the server's process tree, divided by the requests
 that wrk counted, as in cpu.py. For the memory an upstream holds 5,000 requests without an answer.
 """
 
@@ -19,10 +20,14 @@ import cpu
 import memory
 from common import machine, process, results, servers
 
-CASES = {"proxy/1k": 1_024, "proxy/100k": 102_400, "hello.php": 6}
+CASES = {"proxy/1k": 1_024, "proxy/100k": 102_400, "hello.php": 6, "hello.phk": 6}
 DEFAULT_SERVERS = "flash,nginx,h2o,lighttpd,apache,caddy"
+# FastCGI over connections that are kept.
+KEPT_CASE = "hello.phk"
 # Connections to the upstream that are kept, where a server asks for a number.
 KEPT = 64
+# Processes of each pool of PHP-FPM: one serves one connection, kept or not.
+PHP_PROCESSES = 8
 SLEEPER = """
 import asyncio, sys
 
@@ -59,9 +64,10 @@ class Behind:
         for name in ("1k", "100k"):
             with open(os.path.join(self.root, "proxy", name), "wb") as file:
                 file.write(b"x" * CASES[f"proxy/{name}"])
-        servers.write(self.root, "hello.php", '<?php echo "hello\\n";')
+        for name in ("hello.php", "hello.phk"):
+            servers.write(self.root, name, '<?php echo "hello\\n";')
         self.port, self.sleeper_port = ports.take(), ports.take()
-        self.php = os.path.join(folder, "php.sock")
+        self.php, self.php_kept = (os.path.join(folder, name) for name in ("php.sock", "php-kept.sock"))
 
     def start(self):
         """Starts all of them on the core of the load."""
@@ -70,22 +76,22 @@ class Behind:
         upstream = servers.SERVERS["nginx"].start(self.root, self.port, place, core=cpu.LOAD_CORE)
         self.started.append(upstream.process)
         self._run([sys.executable, "-c", SLEEPER, str(self.sleeper_port)])
-        pool = servers.write(self.folder, "php.conf", f"""
-[global]
-daemonize = no
-error_log = {self.folder}/php.log
-[www]
+        pools = "".join(f"""
+[{name}]
 user = root
 group = root
-listen = {self.php}
+listen = {path}
 listen.mode = 0666
 listen.backlog = 4096
 pm = static
-pm.max_children = 8
-""")
-        self._run([php_fpm(), "-n", "-F", "-R", "-y", pool])
+pm.max_children = {PHP_PROCESSES}
+security.limit_extensions = .php .phk
+""" for name, path in (("www", self.php), ("kept", self.php_kept)))
+        conf = servers.write(
+            self.folder, "php.conf", f"[global]\ndaemonize = no\nerror_log = {self.folder}/php.log\n{pools}")
+        self._run([php_fpm(), "-n", "-F", "-R", "-y", conf])
         deadline = time.monotonic() + 20
-        while not os.path.exists(self.php) and time.monotonic() < deadline:
+        while not (os.path.exists(self.php) and os.path.exists(self.php_kept)) and time.monotonic() < deadline:
             time.sleep(0.05)
 
     def _run(self, argv):
@@ -124,6 +130,12 @@ queue_max = 16384
 [[route]]
 extension = "php"
 fastcgi = "unix:{behind.php}"
+
+[[route]]
+extension = "phk"
+fastcgi = "unix:{behind.php_kept}"
+connections_max = {PHP_PROCESSES}
+idle_max = {PHP_PROCESSES}
 """)
     return [servers.flash_binary(), "serve", "--config", conf]
 
@@ -145,11 +157,18 @@ http {{
     uwsgi_temp_path {folder}/t4; scgi_temp_path {folder}/t5;
     upstream files {{ server 127.0.0.1:{behind.port}; keepalive {KEPT}; keepalive_requests 1000000000; }}
     upstream php {{ server unix:{behind.php}; }}
+    upstream kept {{ server unix:{behind.php_kept}; keepalive {PHP_PROCESSES}; keepalive_requests 1000000000; }}
     server {{
         listen 127.0.0.1:{port} backlog=4096;
         root {behind.root};
         location /proxy/ {{ proxy_pass http://files; proxy_http_version 1.1; proxy_set_header Connection ""; }}
         location /slow/ {{ proxy_pass http://127.0.0.1:{behind.sleeper_port}; proxy_read_timeout 600s; }}
+        location ~ \\.phk$ {{
+            fastcgi_pass kept;
+            fastcgi_keep_conn on;
+            include /etc/nginx/fastcgi_params;
+            fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
+        }}
         location ~ \\.php$ {{
             fastcgi_pass php;
             include /etc/nginx/fastcgi_params;
@@ -187,6 +206,12 @@ hosts:
           fastcgi.connect:
             port: {behind.php}
             type: unix
+        file.custom-handler:
+          extension: .phk
+          fastcgi.connect:
+            port: {behind.php_kept}
+            type: unix
+          fastcgi.timeout.keepalive: 600000
 """)
     return [servers.find("h2o"), "-c", conf]
 
@@ -240,6 +265,11 @@ ProxyPass /proxy/ http://127.0.0.1:{behind.port}/proxy/
 <FilesMatch "\\.php$">
     SetHandler "proxy:unix:{behind.php}|fcgi://localhost"
 </FilesMatch>
+<Proxy "fcgi://kept/" enablereuse=on max={PHP_PROCESSES}>
+</Proxy>
+<FilesMatch "\\.phk$">
+    SetHandler "proxy:unix:{behind.php_kept}|fcgi://kept/"
+</FilesMatch>
 <Directory {behind.root}>
     AllowOverride None
     Require all granted
@@ -269,6 +299,18 @@ http://127.0.0.1:{port} {{
 COMMANDS = {"flash": flash, "nginx": nginx, "h2o": h2o, "lighttpd": lighttpd, "apache": apache, "caddy": caddy}
 # Apache has a thread for each request in flight, so it cannot have thousands.
 NOT_IN_FLIGHT = {"apache"}
+# They make a FastCGI connection for each request.
+KEEP_NONE = {"lighttpd", "caddy"}
+
+
+def cases_of(server):
+    """What is asked of a server."""
+    return [case for case in CASES if case != KEPT_CASE or server.name not in KEEP_NONE]
+
+
+def connections_of(case, arguments):
+    """The connections of wrk."""
+    return PHP_PROCESSES if case == KEPT_CASE else arguments.connections
 
 
 def choose(names):
@@ -284,9 +326,9 @@ def start(server, behind, result):
     result.hide(folder, "$CONF")
     running = server.start(behind, behind.ports.take(), folder, core=cpu.SERVER_CORE)
     try:
-        for case, length in CASES.items():
+        for case in cases_of(server):
             status, _, body = running.get(f"/{case}")
-            if status != 200 or len(body) != length:
+            if status != 200 or len(body) != CASES[case]:
                 raise servers.Unavailable(f"{server.name} answers /{case} with {status}, {len(body)} bytes")
     except BaseException:
         running.stop()
@@ -310,8 +352,8 @@ def run_rounds(chosen, arguments, behind, result):
                 print(f"{server.name}: skipped: {why}", file=sys.stderr)
                 continue
             try:
-                figures = [cpu.measure(running, server.name, case, arguments.connections, arguments.seconds)
-                           for case in CASES]
+                figures = [cpu.measure(running, server.name, case, connections_of(case, arguments), arguments.seconds)
+                           for case in cases_of(server)]
             finally:
                 running.stop()
             result.data["rounds"] += [{"round": number + 1, **figure} for figure in figures]
@@ -360,13 +402,13 @@ def say_all(result, arguments, names):
     """The whole text of the result."""
     table = cpu.medians(result)
     result.heading("CPU time per request that an application answers")
-    result.say(f"{arguments.connections} connections: CPU us per request (ratio to flash), requests/s")
+    result.say(f"{arguments.connections} connections, {PHP_PROCESSES} for {KEPT_CASE}: CPU us per request (ratio to flash), requests/s")
     result.say(f"{'':<12}" + "".join(f"{case:>26}" for case in CASES))
     for name in names:
         line = f"{name:<12}"
         for case in CASES:
-            found = table.get((name, case, arguments.connections))
-            ours = table.get(("flash", case, arguments.connections))
+            connections = connections_of(case, arguments)
+            found, ours = (table.get((server, case, connections)) for server in (name, "flash"))
             if not found or found["cpu_us_per_request"] is None:
                 line += f"{'-':>26}"
                 continue
@@ -376,6 +418,7 @@ def say_all(result, arguments, names):
     result.say()
     result.say(f"medians of {arguments.rounds} rounds of {arguments.seconds} s; server on core {cpu.SERVER_CORE}; "
                f"wrk -t1, the upstream and PHP-FPM on core {cpu.LOAD_CORE}, which is the limit of requests/s")
+    result.say(f"the FastCGI connections of {KEPT_CASE} are kept; {', '.join(sorted(KEEP_NONE))}: cannot keep them")
     result.say()
     result.say(f"memory with {arguments.in_flight} requests in flight that their upstream does not answer, Pss of the process tree")
     for name, found in result.data["in_flight"].items():
