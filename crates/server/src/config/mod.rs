@@ -27,6 +27,7 @@ mod suggest;
 mod tests;
 pub mod units;
 mod values;
+mod warnings;
 
 use std::ffi::OsString;
 use std::io::Read;

@@ -380,12 +380,6 @@ impl Settings {
         self.sites.iter().flat_map(|site| &site.routes)
     }
 
-    /// Warnings for the operator at startup, one per line.
-    #[must_use]
-    pub fn warnings(&self) -> Vec<String> {
-        self.cache_memory.warning().into_iter().chain(self.optimizations.warnings()).collect()
-    }
-
     /// The settings as TOML text, for [`Settings::from_toml`] in another process.
     #[must_use]
     pub fn to_toml(&self) -> String {

@@ -755,6 +755,30 @@ queue_max = 16
 "#;
 
 #[test]
+fn a_site_that_would_send_programs_of_another_one_is_reported() {
+    const PHP: &str = "extension = \"php\"\nfastcgi = \"unix:/run/php.sock\"\n";
+    let folder = Folder::new();
+    fs::create_dir(folder.path().join("other")).unwrap();
+    let warnings = |b: &str| {
+        let text = format!(
+            "[[site]]\nhosts = [\"a.example\"]\nroot = \"www\"\n[[site.route]]\n{PHP}\n[[site]]\nhosts = [\"b.example\"]\n{b}"
+        );
+        folder.sources(&text).load().unwrap().warnings()
+    };
+    let found = warnings("root = \"www\"\n");
+    let [warning] = &found[..] else { panic!("{found:?}") };
+    assert!(warning.starts_with("site b.example sends the source of .php files in /"), "{warning}");
+    assert_eq!(warnings("root = \".\"\n").len(), 1, "the directory above");
+    for right in [
+        format!("root = \"www\"\n[[site.route]]\n{PHP}"),
+        "root = \"www\"\n[[site.route]]\nprefix = \"/\"\nproxy = \"127.0.0.1:3000\"\n".to_owned(),
+        "root = \"other\"\n".to_owned(),
+    ] {
+        assert_eq!(warnings(&right), Vec::<String>::new());
+    }
+}
+
+#[test]
 fn routes_belong_to_their_site_in_their_order() {
     let folder = Folder::new();
     let mut sources = folder.sources(ROUTES);
