@@ -8,6 +8,7 @@ use std::sync::Arc;
 use flash_prompt::epoll::Epoll;
 use flash_prompt::{channel, clock};
 use flash_waiting::process;
+use flash_waiting::sandbox::VIOLATION_EXIT_CODE;
 
 use super::outbox::{self, Outbox, Shared};
 use super::roots::Roots;
@@ -230,4 +231,12 @@ pub(super) fn end(mut child: Child) {
 
 pub(super) fn has_ended(child: &mut Child) -> bool {
     matches!(child.try_wait(), Ok(Some(_)))
+}
+
+/// How a process ended, for messages.
+pub(super) fn how_it_ended(status: ExitStatus) -> String {
+    match status.code() {
+        Some(VIOLATION_EXIT_CODE) => "killed by its sandbox".to_owned(),
+        _ => status.to_string(),
+    }
 }

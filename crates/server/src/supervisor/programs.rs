@@ -11,9 +11,8 @@ use flash_engine::{ServerId, UpstreamId};
 use flash_prompt::{channel, clock};
 use flash_waiting::{local, process};
 
-use super::crew::RESTART_PAUSE_MS;
+use super::crew::{RESTART_PAUSE_MS, how_it_ended};
 use super::gateway::Gateway;
-use super::how_it_ended;
 use super::outbox::Shared;
 use crate::config::Settings;
 use crate::program;
