@@ -218,16 +218,17 @@ def capacity_text():
 
 def misses_text():
     """How often servers read the disk, by the memory they have."""
-    rows = {}
+    rows, of_machine = {}, set()
     for mib in (512, 954):
         data, file = newest("misses", lambda data, mib=mib: data["settings"]["memory_bytes"] == mib << 20
                             and {"flash", "nginx"} <= {found["server"] for found in data["rounds"]})
         last = {found["server"]: found for found in data["rounds"]}
         figures = {name: 1000 * found["reads"] / found["answers"] for name, found in last.items()}
         rows[mib] = (figures, file, data["settings"], max(found["window"] for found in data["rounds"]))
+        of_machine.add(f"{data['machine']['cpu']}, {data['date']}")
     files = ", ".join(f"[{os.path.basename(file)}](../{file})" for _, file, *_ in rows.values())
     yield (f"**Disk reads for each 1,000 answers**, in the last part of a run that begins with an empty memory; some are first "
-           f"reads of a file (`bench/misses.py`, raw: {files}):")
+           f"reads of a file (`bench/misses.py`, {'; '.join(sorted(of_machine))}, raw: {files}):")
     spans = {mib: (it["rate_per_s"], it["window_s"], windows) for mib, (_, _, it, windows) in rows.items()}
     heads = [f"{mib} MiB, {rate:,} requests/s, {(windows - 1) * window_s} to {windows * window_s} s"
              for mib, (rate, window_s, windows) in spans.items()]
@@ -299,8 +300,8 @@ def measured_text():
     yield (f"Machine: {about['cpu']}, {about['kernel']}, {about['cores']} cores, server and load on one each; {cpu['date']}.")
     yield from ["", *capacity_text(), *misses_text(), *store_text()]
     about = newest("capacity")[0]
-    yield (f"Machine: {about['machine']['cpu']}, {about['machine']['kernel']}, {about['machine']['cores']} cores; {about['date']}. "
-           "Idle page cache is paged out there after about a minute; memory that Flash owns is not.")
+    yield (f"Machine where none is named: {about['machine']['cpu']}, {about['machine']['kernel']}, {about['machine']['cores']} "
+           f"cores; {about['date']}. Idle page cache is paged out there after about a minute; memory that Flash owns is not.")
 
 
 def rewrite(name, text, part="figures"):
