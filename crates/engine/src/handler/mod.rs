@@ -25,7 +25,7 @@ pub(crate) use error_page::{
 };
 pub(crate) use files::content;
 pub(crate) use response::{About, Extent, Response};
-pub(crate) use route::{Routed, route};
+pub(crate) use route::{Routed, leads_to_script, route};
 
 use crate::desk::Desk;
 use crate::jobs::Wanted;

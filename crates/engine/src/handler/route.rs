@@ -62,6 +62,16 @@ fn script_end(rules: &SiteRules, path: &[u8]) -> Option<(usize, usize)> {
     routes.find_map(|(number, route)| route.script_end(path).map(|end| (number, end)))
 }
 
+/// Whether a decoded path leads to a file that belongs to a route by its extension, and so is never sent.
+pub(crate) fn leads_to_script(rules: &SiteRules, path: &[u8]) -> bool {
+    let is_index = path.ends_with(b"/")
+        && rules.index.iter().any(|name| rules.routes.iter().any(|route| is_script(route, name.as_bytes())));
+    let has_script = |route: &Route| {
+        matches!(route.paths, RoutePaths::Extension(_)) && route.script_end(path).is_some()
+    };
+    is_index || rules.routes.iter().any(has_script)
+}
+
 /// Whether files of this name belong to a route by their extension.
 fn is_script(route: &Route, name: &[u8]) -> bool {
     matches!(&route.paths, RoutePaths::Extension(extension) if has_extension(name, extension))

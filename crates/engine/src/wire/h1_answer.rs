@@ -10,12 +10,14 @@ use flash_http::target::{decode_path, encode_path};
 use super::conn::{Conn, Turn};
 use super::h1_head::persistence;
 use crate::exchange::{Relay, RelayReply};
+use crate::handler::leads_to_script;
 use crate::limits::PASSED_ON_BYTES;
 use crate::machine::Machine;
 use crate::store::Persistence;
 use crate::transport::Gone;
 use crate::upstream::TalkFailure;
 
+const SCRIPT: TalkFailure = TalkFailure("The answer names a script instead of a file");
 const OUTSIDE: TalkFailure = TalkFailure("The answer names a file outside the site's root");
 
 /// The same request for a file that the upstream names.
@@ -35,7 +37,10 @@ pub(super) fn hand_over<M: Machine>(
             encode_path(beneath).into_bytes()
         }
     };
-    decode_path(&path, site.encoded_slash).map_err(|_| OUTSIDE)?;
+    let decoded = decode_path(&path, site.encoded_slash).map_err(|_| OUTSIDE)?;
+    if leads_to_script(site, &decoded) {
+        return Err(SCRIPT);
+    }
     // If the body was not read, its rest follows on the connection.
     let persists = !relay.talk.wants_body();
     Ok(relay.request.for_path(&path, persists))

@@ -211,6 +211,9 @@ fn fail<M: Machine>(
     (link, was_idle): (Key, bool),
     failure: TalkFailure,
 ) -> Option<Pumped> {
+    if relay.talk.is_upgraded() {
+        return Some(Pumped::Cut);
+    }
     // A server closes an idle connection when it likes, also while the next request is on its way.
     let is_stale = was_idle && relay.talk.has_heard_nothing();
     if !is_stale {

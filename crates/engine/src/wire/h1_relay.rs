@@ -92,7 +92,7 @@ impl H1 {
             (Awaits::Body, _) => REQUEST_LATE,
             (Awaits::Helper, _) => SPOOL_FAILED,
             (_, place) => {
-                if let LinkPlace::Has(link) = place {
+                if let (LinkPlace::Has(link), false) = (place, relay.talk.is_upgraded()) {
                     blame(turn, &relay, link, TalkFailure("The server said nothing for too long"));
                 }
                 NO_ANSWER

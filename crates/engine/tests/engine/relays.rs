@@ -872,6 +872,29 @@ fn a_connection_that_changes_its_protocol_carries_anything_both_ways() {
 }
 
 #[test]
+fn the_end_of_a_changed_protocol_is_no_failure_of_its_server() {
+    for resets in [false, true] {
+        let mut world = world();
+        for _ in 0..4 {
+            let fields = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+            let (client, server) = ask(&mut world, request("GET", "/one/ws", fields));
+            server.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
+            world.run();
+            if resets {
+                server.reset();
+                world.run();
+            } else {
+                world.advance(2 * ANSWER_MS);
+            }
+            assert_eq!((client.is_closed(), server.is_closed()), (true, true), "{resets}");
+        }
+        let links = world.engine.counters().links;
+        assert_eq!((links.failures, links.down, world.machine.reports.len()), (0, 0, 0));
+        world.end();
+    }
+}
+
+#[test]
 fn no_request_passes_by_the_rules_of_the_server() {
     let mut world = world();
     for protocol in ["h2c", "HTTP/2.0", "websocket, h2c"] {
@@ -910,6 +933,25 @@ fn an_upstream_can_hand_a_request_back_for_a_file() {
         client.get("/private%20file");
         world.run();
         assert_eq!(client.take_one().body, b"content");
+        world.end();
+    }
+}
+
+#[test]
+fn no_answer_hands_out_a_script() {
+    for path in ["/private.php", "/private.PHP", "/private%2ephp", "/x/../private.php", "/private.php/", "/"] {
+        let mut world = World::with({
+            let mut rules = proxying();
+            rules.sites[0].index = vec!["private.php".to_owned()];
+            rules
+        });
+        world.machine.files.add("private.php", "source");
+        let (client, server) = ask(&mut world, request("POST", "/p/x", ""));
+        server.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-Accel-Redirect: {path}\r\n\r\n"));
+        world.run();
+        assert_eq!(status(&client), 502, "{path}");
+        let [report] = &world.machine.reports[..] else { panic!("{:?}", world.machine.reports) };
+        assert!(report.contains("names a script"), "{report}");
         world.end();
     }
 }
