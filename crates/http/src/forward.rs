@@ -106,8 +106,7 @@ pub fn write_proxy_head(out: &mut Vec<u8>, request: &Request<'_>, head: &[u8], f
 ///
 /// `REQUEST_URI` is path and query as sent, without the scheme and host of an absolute-form target, as nginx
 /// has it. A client's field becomes `HTTP_*` if its name has only letters, digits and `-`: another character
-/// could become `_` too, and then two fields would be one. The exceptions of [`write_proxy_head`] apply too, and
-/// `Proxy` is left out.
+/// could become `_` too, and then two fields would be one. The exceptions of [`write_proxy_head`] apply too.
 pub fn each_cgi_variable(
     request: &Request<'_>,
     head: &[u8],
@@ -189,11 +188,9 @@ fn field_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
     param(b"HTTP_X_FORWARDED_PROTO", sent.forwarding.scheme.as_bytes());
     param(b"HTTP_X_REQUEST_ID", sent.request_id);
     let is_plain = |name: &[u8]| name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-');
-    // `Proxy` would become HTTP_PROXY, by which many libraries choose a proxy.
-    let is_other =
-        |name: &[u8]| name.eq_ignore_ascii_case(b"proxy") || name.eq_ignore_ascii_case(b"content-type");
+    let is_content_type = |name: &[u8]| name.eq_ignore_ascii_case(b"content-type");
     let mut names: Vec<&[u8]> = Vec::new();
-    for (name, _) in sent.passed_on().filter(|(name, _)| is_plain(name) && !is_other(name)) {
+    for (name, _) in sent.passed_on().filter(|(name, _)| is_plain(name) && !is_content_type(name)) {
         if names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
             continue;
         }
@@ -285,6 +282,8 @@ const LEFT_OUT: &[&[u8]] = &[
     b"content-length",
     b"expect",
     b"forwarded",
+    // CGI would make HTTP_PROXY of it, by which many libraries choose a proxy.
+    b"proxy",
     b"proxy-authorization",
     b"x-real-ip",
     b"x-request-id",

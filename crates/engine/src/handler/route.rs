@@ -66,9 +66,8 @@ fn script_end(rules: &SiteRules, path: &[u8]) -> Option<(usize, usize)> {
 pub(crate) fn leads_to_script(rules: &SiteRules, path: &[u8]) -> bool {
     let is_index = path.ends_with(b"/")
         && rules.index.iter().any(|name| rules.routes.iter().any(|route| is_script(route, name.as_bytes())));
-    let has_script = |route: &Route| {
-        matches!(route.paths, RoutePaths::Extension(_)) && route.script_end(path).is_some()
-    };
+    let has_script =
+        |route: &Route| matches!(route.paths, RoutePaths::Extension(_)) && route.script_end(path).is_some();
     is_index || rules.routes.iter().any(has_script)
 }
 

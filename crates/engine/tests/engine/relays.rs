@@ -878,7 +878,9 @@ fn the_end_of_a_changed_protocol_is_no_failure_of_its_server() {
         for _ in 0..4 {
             let fields = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
             let (client, server) = ask(&mut world, request("GET", "/one/ws", fields));
-            server.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
+            server.send(
+                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+            );
             world.run();
             if resets {
                 server.reset();
@@ -939,7 +941,8 @@ fn an_upstream_can_hand_a_request_back_for_a_file() {
 
 #[test]
 fn no_answer_hands_out_a_script() {
-    for path in ["/private.php", "/private.PHP", "/private%2ephp", "/x/../private.php", "/private.php/", "/"] {
+    for path in ["/private.php", "/private.PHP", "/private%2ephp", "/x/../private.php", "/private.php/", "/"]
+    {
         let mut world = World::with({
             let mut rules = proxying();
             rules.sites[0].index = vec!["private.php".to_owned()];

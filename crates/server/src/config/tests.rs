@@ -873,6 +873,30 @@ fn no_index_file_is_a_script_whose_source_could_be_sent() {
 }
 
 #[test]
+fn settings_of_routes_that_cannot_take_effect_are_reported() {
+    let folder = Folder::new();
+    let warnings = |top: &str, route: &str| {
+        let file = format!(
+            "workers = 2\n{top}\n[[route]]\nextension = \"php\"\nfastcgi = \"unix:/run/php.sock\"\n{route}"
+        );
+        folder.load(&file).warnings()
+    };
+    let [warning] = &warnings("spool_max = \"1GiB\"", "body_max = \"400MiB\"")[..] else { panic!() };
+    assert!(warning.contains("400MiB") && warning.contains("256MiB"), "{warning}");
+    for (top, route) in [
+        ("spool_max = \"1GiB\"", "body_max = \"256MiB\""),
+        ("spool_max = \"1GiB\"", "body_max = \"400MiB\"\nstream_bodies = true"),
+        ("spool = \"off\"", "body_max = \"400MiB\""),
+        ("index = [\"index.php\"]", ""),
+        ("index = [\"index.html\", \"a.html\"]", ""),
+    ] {
+        assert_eq!(warnings(top, route), Vec::<String>::new(), "{top} {route}");
+    }
+    let [warning] = &warnings("index = [\"index.php\", \"index.html\"]", "")[..] else { panic!() };
+    assert!(warning.starts_with("the default site never tries index.html"), "{warning}");
+}
+
+#[test]
 fn routes_need_an_event_loop_and_are_bounded() {
     let folder = Folder::new();
     let routes = |architecture: &str| {

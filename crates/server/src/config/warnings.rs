@@ -1,15 +1,52 @@
 //! Settings that are valid, and yet perhaps not meant. The supervisor prints these warnings.
 
-use super::routes::RoutePaths;
+use super::routes::{Route, RoutePaths};
 use super::settings::{Settings, Site};
+use super::units::size_text;
 
 impl Settings {
     /// Warnings for the operator at startup, one per line.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let memory = self.cache_memory.warning().into_iter();
-        memory.chain(self.optimizations.warnings()).chain(exposed_programs(&self.sites)).collect()
+        let of_sites = exposed_programs(&self.sites).into_iter().chain(idle_index_names(&self.sites));
+        memory.chain(self.optimizations.warnings()).chain(of_sites).chain(self.too_long_bodies()).collect()
     }
+
+    /// A warning if a route allows bodies that its workers cannot hold: one client gets half of a worker's file.
+    fn too_long_bodies(&self) -> Option<String> {
+        self.spool.folder.as_ref()?;
+        let held_bytes_max = self.spool.bytes_max / self.workers as u64 / 2;
+        let holding = self.routes().filter(|route| !route.stream_bodies);
+        let longest_bytes = holding.map(|route| route.body_bytes_max).max()?;
+        (longest_bytes > held_bytes_max).then(|| {
+            format!(
+                "a request body of body_max ({}) cannot be held, and gets 503: spool_max leaves {} for a client of each \
+                 worker; raise spool_max, or set stream_bodies",
+                size_text(longest_bytes),
+                size_text(held_bytes_max),
+            )
+        })
+    }
+}
+
+/// A warning for each site whose first index file is a script: the script answers for each directory, so no other name
+/// is tried.
+fn idle_index_names(sites: &[Site]) -> Vec<String> {
+    let idle = |site: &Site| {
+        let first = site.index.first().filter(|_| site.index.len() > 1)?;
+        let (_, ending) = first.rsplit_once('.')?;
+        let is_script =
+            |route: &Route| extension(&route.paths).is_some_and(|it| it.eq_ignore_ascii_case(ending));
+        site.routes.iter().any(is_script).then(|| {
+            format!(
+                "{} never tries {}: the route of {first} answers for each directory; write it as the only name of `index`",
+                name(site),
+                site.index[1..].join(", "),
+            )
+        })
+    };
+    sites.iter().filter_map(idle).collect()
 }
 
 /// A warning for each site that serves the directory of another site's route for an extension, without such a route.

@@ -67,7 +67,8 @@ fn first_file(folder: &Path, path: &[u8]) -> Option<(PathBuf, usize)> {
     let mut file = folder.to_owned();
     let mut path_bytes = 0;
     for part in path.strip_prefix(b"/")?.split(|byte| *byte == b'/') {
-        if matches!(part, b"" | b"." | b"..") || part.contains(&0) {
+        // Hidden files are no programs, as they are no files of a site.
+        if part.is_empty() || part.starts_with(b".") || part.contains(&0) {
             return None;
         }
         file.push(OsStr::from_bytes(part));
