@@ -37,6 +37,15 @@ pub(crate) struct Seeker {
     pub(crate) holder: Key,
     /// The servers that have failed this request.
     pub(crate) failed: FailedServers,
+    /// Whether it must not get a link that an earlier request has used.
+    pub(crate) needs_new: bool,
+}
+
+/// A link that no request uses, and since when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IdleLink {
+    pub(super) key: Key,
+    pub(super) since_ms: u64,
 }
 
 /// The result of the latest probes of a server.
@@ -120,15 +129,18 @@ pub(super) struct Pool {
     pub(super) rules: UpstreamRules,
     pub(super) servers: Vec<ServerHealth>,
     /// The idle links of each server, the one used last at the end.
-    pub(super) idle: Vec<Vec<Key>>,
+    pub(super) idle: Vec<VecDeque<IdleLink>>,
+    /// The place at which the choice among equal servers begins.
+    first: usize,
     pub(super) queue: VecDeque<(u64, Seeker)>,
 }
 
 impl Pool {
-    pub(super) fn new(rules: &UpstreamRules) -> Self {
+    pub(super) fn new(rules: &UpstreamRules, first: usize) -> Self {
         Self {
             servers: vec![ServerHealth::default(); rules.servers.len()],
-            idle: vec![Vec::new(); rules.servers.len()],
+            idle: vec![VecDeque::new(); rules.servers.len()],
+            first,
             queue: VecDeque::new(),
             rules: rules.clone(),
         }
@@ -145,10 +157,11 @@ impl Pool {
     }
 
     /// The server with the fewest requests for its weight that has room for another one, if possible one that has not failed
-    /// this request. A server in trouble gets requests only if all are.
-    pub(super) fn choose(&self, failed: FailedServers, now_ms: u64) -> Option<u16> {
+    /// this request. Equal servers take turns. A server in trouble gets requests only if all are.
+    pub(super) fn choose(&mut self, failed: FailedServers, now_ms: u64) -> Option<u16> {
+        let count = self.servers.len();
         let is_down = |place: usize| self.servers[place].is_down(now_ms);
-        let all_down = (0..self.servers.len()).all(is_down);
+        let all_down = (0..count).all(is_down);
         let in_use = |place: usize| self.servers[place].links - self.idle[place].len();
         let has_room =
             |place: &usize| in_use(*place) < self.rules.connections_max && (all_down || !is_down(*place));
@@ -156,9 +169,11 @@ impl Pool {
         let load_with_one_more = |place: usize| {
             (in_use(place) as u64 + 1) * LOAD_OF_REQUEST / u64::from(self.rules.servers[place].weight)
         };
-        let best = (0..self.servers.len())
+        let best = (0..count)
+            .map(|step| (self.first + step) % count)
             .filter(has_room)
-            .min_by_key(|place| (failed.contains(*place as u16), load_with_one_more(*place)));
-        best.map(|place| place as u16)
+            .min_by_key(|place| (failed.contains(*place as u16), load_with_one_more(*place)))?;
+        self.first = best + 1;
+        Some(best as u16)
     }
 }

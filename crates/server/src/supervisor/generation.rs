@@ -198,7 +198,9 @@ impl Generation {
             let slots = spool_slots(&self.settings);
             told = told.and_then(|()| role.orders.give_at_start(Order::Spool(slots, Arc::new(file))));
         }
-        told = told.and_then(|()| role.orders.give_at_start(Order::Begin));
+        for order in [Order::Place(place as u64), Order::Begin] {
+            told = told.and_then(|()| role.orders.give_at_start(order));
+        }
         match told.and_then(|()| role.orders.watch(epoll)) {
             Ok(()) => self.workers.push(Worker::new(role, place)),
             Err(e) => {
