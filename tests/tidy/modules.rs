@@ -52,7 +52,6 @@ const ORDERS: &[(&str, &[&str])] = &[
             "page",
             "style",
             "number",
-            "duration",
             "interrupt",
             "processes",
             "ending",
