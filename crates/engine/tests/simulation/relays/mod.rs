@@ -14,7 +14,7 @@
 //! - **repetition**: a request that must not be repeated reaches one application once.
 //! - **bounds**: no server has more connections than its bound, in the making or not, none has more idle ones, and no
 //!   more requests wait than may.
-//! - **shares**: no client has more than half of the connections of an upstream.
+//! - **shares**: no client has more than half of the connections of an upstream. One that has its share waits or gets 503.
 //! - **waiting**: only requests of connected clients wait, and only while no server has room that is not left alone, or
 //!   while their client has its share.
 //! - **probes**: a server whose probe has failed gets no connection while another one of its upstream is in order.
