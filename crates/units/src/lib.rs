@@ -188,7 +188,7 @@ fn parse(text: &str, grammar: &Grammar) -> Result<u64, String> {
     let is_named =
         |known: &&str| *known == name || (grammar.ignores_case && known.eq_ignore_ascii_case(name));
     let is_zero = whole.bytes().chain(decimals.bytes()).all(|digit| digit == b'0');
-    let factor = match units.iter().find(|(names, _)| names.iter().any(|known| is_named(&known))) {
+    let factor = match units.iter().find(|(names, _)| names.iter().any(is_named)) {
         Some((_, factor)) => *factor,
         None if name.is_empty() && is_zero => 1,
         None if name.is_empty() && !text.contains('.') => {
