@@ -28,8 +28,9 @@ impl<S> Links<S> {
         self.file_idle(key, server, now_ms);
     }
 
-    /// Adds a link to the idle ones of its server.
+    /// Adds a link to the idle ones of its server. It no longer counts for a client.
     pub(super) fn file_idle(&mut self, key: Key, server: ServerId, now_ms: u64) {
+        self.end_share(key);
         self.pools[usize::from(server.upstream.0)].idle[usize::from(server.server)]
             .push_back(IdleLink { key, since_ms: now_ms });
         self.idle_ends_ms.get_or_insert(now_ms + LINK_IDLE_MS);
@@ -49,6 +50,7 @@ impl<S> Links<S> {
         }
         let IdleLink { key, .. } = idle.pop_back()?;
         if let Some(link) = self.links.get_mut(key) {
+            link.client = Some(seeker.sharer.client);
             link.state = match std::mem::replace(&mut link.state, LinkState::Asked(None)) {
                 LinkState::Idle(transport) => LinkState::Granted(seeker.holder, transport),
                 state => state,
