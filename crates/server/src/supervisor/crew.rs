@@ -222,11 +222,9 @@ pub(super) fn connect_log(log: &mut Role, worker: &mut Role) -> io::Result<()> {
     outbox::link(&mut log.orders, &mut worker.orders, Order::Log, 8 * flash_worker::BATCH_BYTES_MAX)
 }
 
-/// Kills a process that could not be sent its orders.
-pub(super) fn end(mut child: Child) {
+/// Kills a process that is needed no longer. It is reaped with the orphans: one that waits for a disk ends later.
+pub(super) fn end(child: Child) {
     process::kill(&child);
-    // It is not yet in a call that could hang.
-    let _ = child.wait();
 }
 
 pub(super) fn has_ended(child: &mut Child) -> bool {

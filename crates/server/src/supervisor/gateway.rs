@@ -83,7 +83,7 @@ impl Gateway {
         self.role.iter_mut().for_each(Role::drain);
     }
 
-    /// Kills it and waits for its end.
+    /// Kills it and forgets it.
     pub(super) fn end(&mut self) {
         self.role.take().into_iter().for_each(|role| end(role.child));
     }

@@ -139,7 +139,7 @@ impl Logs {
         self.roles_mut().for_each(Role::drain);
     }
 
-    /// Kills those that could not be sent their orders, and waits for their end.
+    /// Kills all and forgets them.
     pub(super) fn end(&mut self) {
         let logs = [self.current.take(), self.next.take()].into_iter().flatten();
         logs.chain(self.old.drain(..)).for_each(|log| end(log.child));

@@ -62,9 +62,9 @@ pub(super) struct Store {
 #[derive(Debug, Default)]
 pub(super) struct HotList {
     /// In memory, until a worker of the first configuration has it.
-    to_load: Option<Shared>,
+    pub(super) to_load: Option<Shared>,
     /// Open for writing.
-    to_save: Option<Shared>,
+    pub(super) to_save: Option<Shared>,
 }
 
 impl Store {
