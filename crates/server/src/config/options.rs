@@ -238,7 +238,7 @@ options! {
     client_connections: u64, Network, count(0, 1_000_000), "N", Depends("1/2 of `connections`"),
         "Maximum connections per worker of one client address (IPv6: of one /64 network); 0 disables";
     client_exempt: Vec<Clients>, Network, Networks, "NETWORK", Text("loopback"),
-        "Do not bound the connections of these clients, such as your proxies; repeat for several";
+        "These clients, such as your proxies, have no share of connections, routes and the spool; repeat for several";
     accept_wait: u64, Network, millis(0, HOUR_MS), "TIME", Text("1s"),
         "Refuse new connections (503) while the worker has not caught up with them for this long; 0s disables";
     workers: u64, Resources, count(1, 256), "N", Depends("one per usable core; 1 with mt"),
