@@ -78,10 +78,10 @@ fn private_folder() -> io::Result<PathBuf> {
 /// A directory for temporary files, in memory if there is one: the supervisor must not wait for a disk.
 fn temporary_files() -> PathBuf {
     const IN_MEMORY: &str = "/dev/shm";
-    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
     let found = rustix::fs::statfs(IN_MEMORY).ok();
     let usable = || rustix::fs::access(IN_MEMORY, rustix::fs::Access::WRITE_OK).is_ok();
-    match found.filter(|found| found.f_type as i64 == TMPFS_MAGIC && usable()) {
+    match found.filter(|found| found.f_type as u64 == TMPFS_MAGIC && usable()) {
         Some(_) => PathBuf::from(IN_MEMORY),
         None => std::env::temp_dir(),
     }
