@@ -10,7 +10,7 @@ use flash_prompt::clock;
 use flash_prompt::epoll::Epoll;
 use flash_waiting::{file, process};
 
-use super::crew::{Death, HelperNeeds, RESTART_PAUSE_MS, Role, Worker, connect_log, end, has_ended};
+use super::crew::{Death, HelperNeeds, RESTART_PAUSE_MS, Role, Worker, connect_log, has_ended};
 use super::gateway::Gateway;
 use super::logs::{Ended as LogEnd, Logs};
 use super::outbox::{Outbox, Shared};
@@ -139,7 +139,7 @@ impl Generation {
         match generation.start_all(sockets, epoll, numbers) {
             Ok(()) => Ok((generation, news)),
             Err(e) => {
-                generation.workers.drain(..).for_each(|worker| end(worker.role.child));
+                generation.workers.drain(..).for_each(|worker| process::kill(&worker.role.child));
                 generation.logs.end();
                 generation.gateway.end();
                 generation.programs.kill(clock::monotonic_ms());
@@ -188,7 +188,7 @@ impl Generation {
         match told.and_then(|()| role.orders.watch(epoll)) {
             Ok(()) => self.workers.push(Worker::new(role, place)),
             Err(e) => {
-                end(role.child);
+                process::kill(&role.child);
                 return Err(e);
             }
         }

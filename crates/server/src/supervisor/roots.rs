@@ -178,7 +178,7 @@ impl Roots {
         if answer.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
             return None;
         }
-        let _ = epoll.remove(&*opening);
+        let _ = epoll.remove(opening);
         slot.attempt = None;
         match answer {
             Ok(root) => {
@@ -215,7 +215,7 @@ impl Slot {
         if answer.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
             return None;
         }
-        let _ = epoll.remove(&*opening);
+        let _ = epoll.remove(opening);
         self.check = None;
         let served = self.root.as_ref()?;
         let path = self.path.display();
