@@ -290,9 +290,9 @@ fn a_request_that_its_server_may_have_read_is_never_repeated() {
             let mut world = world();
             let (client, server) = ask(&mut world, request(method, "/p/", ""));
             if resets {
-                server.reset()
+                server.reset();
             } else {
-                server.end()
+                server.end();
             }
             world.run();
             assert_eq!((status(&client), world.machine.asked.len()), (502, 0), "{method}");
@@ -361,9 +361,9 @@ fn bytes_on_an_idle_link_are_no_answer() {
             // Both are there before the next turn.
             client.send(request(method, "/one/next", ""));
             if bytes.is_empty() {
-                server.end()
+                server.end();
             } else {
-                server.send(bytes)
+                server.send(bytes);
             }
             world.run();
             assert!(server.is_closed() && server.received_len() == 0, "{method} {bytes:?}");
