@@ -118,6 +118,7 @@ fn in_time_wait(port: u16) -> usize {
 #[test]
 fn links_that_are_not_kept_leave_no_port_in_use() {
     let folder = Folder::with_hello();
+    folder.www("x.php", "the test answers for it");
     let fastcgi = Upstream::tcp().run(answer_by_fastcgi);
     let http = Upstream::tcp().answer(|request| ok(request.target()));
     let routes = format!("[[route]]\nextension = \"php\"\nfastcgi = {:?}\n", fastcgi.address)
