@@ -1257,10 +1257,10 @@ fn a_client_that_leaves_before_its_answer_is_logged_and_counted() {
         let mut world = World::with(rules);
         let (client, server) = ask(&mut world, get("/p/left"));
         if is_told {
-            client.end()
+            client.end();
         } else {
-            client.reset()
-        };
+            client.reset();
+        }
         world.run();
         assert!(client.is_closed() && server.is_closed());
         assert_eq!(world.machine.log.len(), 1);
