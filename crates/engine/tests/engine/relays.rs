@@ -443,7 +443,7 @@ fn a_link_that_is_closed_after_its_answer_leaves_no_port_in_use() {
     let without_idle = || {
         let mut rules = proxying();
         rules.upstreams[2].idle_max = 0;
-        World::with(rules)
+        with_scripts(rules)
     };
     for (path, records, ends, is_reset) in [
         ("/one/", answer.as_bytes().to_vec(), false, true),
