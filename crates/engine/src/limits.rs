@@ -70,6 +70,8 @@ pub const HAND_OVER_BYTES_MAX: u64 = 128 * 1024;
 /// Total of bytes handed over and not sent yet, over all connections, above which helpers hand over only
 /// [`READ_BYTES_MIN`] at once.
 pub const HANDED_OVER_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes of the last piece that a transfer compares with the file if it has grown since.
+pub const SAMPLE_BYTES_MAX: usize = 1024;
 /// Blocks loaded ahead of a transfer that has waited for the disk.
 pub const BLOCKS_AHEAD: u64 = 2;
 /// How often an exchange repeats a look-up, fill or load before it takes another way.
