@@ -46,6 +46,25 @@ pub(crate) fn finish_job<F>(
     }
 }
 
+/// Ends the short waits whose jobs are not done in time: these requests are answered from their stale entries. Calls
+/// `wake` with the opener of each.
+pub(crate) fn end_short_waits<F>(
+    core: &mut Core<F>,
+    exchanges: &mut Exchanges<F>,
+    mut wake: impl FnMut(Opener),
+) {
+    let now_ms = core.clock.ms();
+    while let Some(key) = core.jobs.end_short_wait(now_ms) {
+        let Some(mut exchange) = exchanges.0.lend(key.0) else { continue };
+        if let State::Waiting(_, mut parked) = exchange.state {
+            parked.found.entry = parked.found.stale.take();
+            exchange.state = State::Woken(parked, Wake::LookAgain);
+            wake(exchange.opener);
+        }
+        exchanges.put_back(key, exchange);
+    }
+}
+
 /// Stores a result that later requests can use, and turns it into news for the exchanges.
 fn keep_result<F>(
     core: &mut Core<F>,
@@ -137,8 +156,12 @@ impl<F> Exchange<F> {
                     }
                     News::Loaded | News::Bytes(..) => Wake::LookAgain,
                     News::Changed => Wake::ForgetAndLook,
+                    // The stale entry needs no check after all.
+                    News::Refused(_) if parked.found.stale.is_some() => Wake::LookAgain,
                     News::Refused(refusal) => Wake::Refuse(*refusal),
                 };
+                let stale = parked.found.stale.take();
+                parked.found.entry = parked.found.entry.or(stale);
                 self.state = State::Woken(parked, wake);
                 (self, true)
             }

@@ -1,7 +1,6 @@
 //! Each optimization switched off alone: its cache is not used, and the answers stay the same.
 
-use flash_engine::limits::SAMPLE_BYTES_MAX;
-use flash_engine::limits::HEAD_ALIGN_BYTES;
+use flash_engine::limits::{HEAD_ALIGN_BYTES, SAMPLE_BYTES_MAX};
 use flash_engine::{Optimizations, Rules};
 
 use crate::machine::client::request;
