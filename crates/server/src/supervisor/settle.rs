@@ -82,7 +82,8 @@ impl Supervisor<'_> {
         let status = store.reap(fillers);
         if let Some(status) = status.filter(|_| self.stopping.is_none()) {
             self.messages.say(&format!(
-                "the store's keeper ended ({status}); starting another; the store keeps its contents"
+                "the store's keeper ended ({}); starting another; the store keeps its contents",
+                how_it_ended(status)
             ));
         }
         if self.stopping.is_some() {

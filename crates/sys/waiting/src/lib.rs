@@ -9,6 +9,7 @@
 
 pub mod account;
 pub mod file;
+pub mod guarded;
 pub mod held;
 pub mod listening;
 pub mod local;
