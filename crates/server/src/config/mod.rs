@@ -25,7 +25,6 @@ mod settings;
 mod suggest;
 #[cfg(test)]
 mod tests;
-pub mod units;
 mod values;
 mod warnings;
 
@@ -53,6 +52,7 @@ pub use values::{AutoSize, AutoSwitch, Kind, PathOrOff, Refusal, UserName, one_o
 
 use error::{Problem, SourceFile};
 use file::Draft;
+use flash_units::size_text;
 
 /// The largest config file in bytes. It has room for some thousand sites, but not for a device or a log.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -173,7 +173,7 @@ fn read_file(path: &Path, named: PathBuf) -> Result<SourceFile, ConfigError> {
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| failed(resolve::reason(&error)))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(failed(format!("larger than {}", units::size_text(FILE_BYTES_MAX))));
+        return Err(failed(format!("larger than {}", size_text(FILE_BYTES_MAX))));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
