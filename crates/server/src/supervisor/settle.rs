@@ -86,6 +86,8 @@ impl Supervisor<'_> {
                 how_it_ended(status)
             ));
         }
+        let news = status.and_then(|status| store.use_hot_list(status));
+        news.iter().for_each(|text| self.messages.say(text));
         if self.stopping.is_some() {
             store.stop();
         }
