@@ -479,6 +479,8 @@ impl Worker {
                         store.take_filler(channel);
                     }
                 }
+                // Its disk was late.
+                Ok(Order::Spool(slots, file)) => self.set_spool(file, slots),
                 Ok(Order::Drain) => self.drain(),
                 Ok(Order::Stats(question)) => self.tell_stats(question),
                 Ok(Order::Stalls(question)) => {

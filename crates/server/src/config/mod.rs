@@ -90,11 +90,17 @@ impl Sources {
                 .helped("change to a directory that exists");
             ConfigError::new(ConfigErrorKind::Read, vec![problem])
         })?;
+        Ok(Self::of_process_in(cwd, cli))
+    }
+
+    /// The sources of this process, for a server that was started in this directory.
+    #[must_use]
+    pub fn of_process_in(cwd: PathBuf, cli: Overrides) -> Sources {
         let env = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
             .filter(|(name, _)| name.starts_with(environment::PREFIX))
             .collect();
-        Ok(Sources { cli, env, cwd })
+        Sources { cli, env, cwd }
     }
 
     /// Warnings, one per line: variables of the environment with Flash's prefix that are unknown.

@@ -17,7 +17,7 @@ use flash_waiting::{file, process, store_file};
 use flash_worker::control::{Notice, Order, receive_notice};
 use flash_worker::store_protocol::STORE_MESSAGE_BYTES_MAX;
 
-use super::crew::{RESTART_PAUSE_MS, Role, end};
+use super::crew::{RESTART_PAUSE_MS, Role};
 use super::outbox::{self, Outbox, Shared};
 use crate::config::Settings;
 use crate::convert::{store_length_bytes, store_slots_max};
@@ -149,7 +149,7 @@ impl Store {
         match told.and_then(|()| role.orders.watch(epoll)) {
             Ok(()) => self.keeper = Some(role),
             Err(e) => {
-                end(role.child);
+                process::kill(&role.child);
                 return Err(e);
             }
         }
@@ -319,7 +319,17 @@ impl HotList {
         }
         let to_load = Arc::new(file::memory_file(&text)?);
         let to_save = Arc::new(place.create_next().map_err(cannot)?);
-        Ok(Self { to_load: Some(to_load), to_save: Some(to_save), place: Some(place) })
+        Ok(Self::from_parts(to_load, to_save, place))
+    }
+
+    /// A list from its current and its next version, and its place.
+    pub(super) fn from_parts(to_load: Shared, to_save: Shared, place: Place) -> Self {
+        Self { to_load: Some(to_load), to_save: Some(to_save), place: Some(place) }
+    }
+
+    /// The parts of a list, for another process.
+    pub(super) fn into_parts(mut self) -> Option<(Shared, Shared, Place)> {
+        Some((self.to_load.take()?, self.to_save.take()?, self.place.take()?))
     }
 
     /// Puts the next version in place of the list, which the keeper has written.

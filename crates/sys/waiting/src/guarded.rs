@@ -61,12 +61,21 @@ impl Place {
         if is_writable_by_others(&found) {
             return Err(insecure(&path, "users other than its owner can write to it", "chmod go-w"));
         }
-        let owner = (found.st_uid != ROOT && found.st_uid != privileges::user()).then(|| Account {
-            uid: found.st_uid,
-            gid: NO_GROUP,
-            groups: Vec::new(),
-        });
-        Ok(Self { folder, name, owner })
+        let owner = (found.st_uid != ROOT && found.st_uid != privileges::user()).then_some(found.st_uid);
+        Ok(Self { folder, name, owner: owner.map(account) })
+    }
+
+    /// The folder, and the user with whose rights calls are made if it is another one: for another process.
+    pub fn into_parts(self) -> (OwnedFd, Option<u32>) {
+        (self.folder, self.owner.map(|owner| owner.uid))
+    }
+
+    /// The place of `path`, whose folder another process has found.
+    ///
+    /// Errors: `InvalidInput` for the path of a folder.
+    pub fn from_parts(folder: OwnedFd, owner: Option<u32>, path: &Path) -> io::Result<Self> {
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+        Ok(Self { folder, name, owner: owner.map(account) })
     }
 
     /// Opens the file for appending, and creates it with mode 0640 if there is none.
@@ -165,6 +174,10 @@ impl Place {
             Some(owner) => privileges::with_rights_of(Some(owner), Keep::Nothing, call),
         }
     }
+}
+
+fn account(uid: u32) -> Account {
+    Account { uid, gid: NO_GROUP, groups: Vec::new() }
 }
 
 /// Opens a folder, component by component, and returns it with its path without links.
