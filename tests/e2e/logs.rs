@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use crate::harness::{
     Client, Folder, Launch, Server, SmallDisk, film, is_root, kill, pattern, skip, wait_for, wait_until,
@@ -530,7 +532,7 @@ fn a_log_that_was_replaced_by_a_link_or_a_fifo_is_not_opened() {
         ("it is a symbolic link", &|| std::os::unix::fs::symlink(&victim, &log).unwrap()),
         ("the file has another name", &|| fs::hard_link(&victim, &log).unwrap()),
         ("it is not a regular file", &|| {
-            let made = std::process::Command::new("mkfifo").arg(&log).status().unwrap();
+            let made = Command::new("mkfifo").arg(&log).status().unwrap();
             assert!(made.success());
         }),
     ];
@@ -595,4 +597,38 @@ fn usr1_reopens_the_log_of_a_configuration_that_drains() {
     wait_until("its line", || fs::read_to_string(&log).is_ok_and(|text| text.contains("?after ")));
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn the_packages_logrotate_file_rotates_the_log() {
+    let logrotate =
+        ["/usr/sbin/logrotate", "/sbin/logrotate"].into_iter().find(|path| Path::new(path).exists());
+    let Some(logrotate) = logrotate else { return skip("needs logrotate") };
+    if !is_root() {
+        return skip("needs root, as logrotate does");
+    }
+    let folder = Folder::with_hello();
+    let log = folder.write("logs/x", "").with_file_name("access.log");
+    let server = Launch::new(&folder).arg("--log-file").arg(&log).start();
+    assert_eq!(server.get("/hello.txt?before").status, 200);
+    wait_until("its line", || fs::read_to_string(&log).unwrap().contains("?before "));
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/debian/flash.logrotate");
+    let shipped = fs::read_to_string(shipped).unwrap();
+    let order = "systemctl kill --kill-whom=main --signal=USR1 flash.service || true";
+    assert!(shipped.contains(order) && shipped.contains("/var/log/flash/"));
+    let config = shipped
+        .replace("/var/log/flash/", &format!("{}/", folder.path("logs").display()))
+        .replace(order, &format!("kill -USR1 {}", server.pid()));
+    let config = folder.write("logrotate.conf", config);
+    let mut rotate = Command::new(logrotate);
+    rotate.arg("--force").arg("--state").arg(folder.path("state")).arg(config);
+    let output = rotate.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    wait_until("a line in the new file", || {
+        assert_eq!(server.get("/hello.txt?after").status, 200);
+        fs::read_to_string(&log).is_ok_and(|text| text.contains("?after "))
+    });
+    let old = fs::read_to_string(log.with_extension("log.1")).unwrap();
+    assert!(old.contains("?before "), "{old}");
+    assert_eq!(server.stderr(), "");
 }
