@@ -36,7 +36,7 @@ fn upstream(protocol: UpstreamProtocol, servers: usize) -> UpstreamRules {
 }
 
 /// `/p/` leads to two HTTP servers, `/one/` to one, and `.php` to a FastCGI application.
-fn proxying() -> Rules {
+pub(crate) fn proxying() -> Rules {
     let mut rules = rules();
     rules.upstreams = vec![
         upstream(UpstreamProtocol::Http, 2),
@@ -46,6 +46,7 @@ fn proxying() -> Rules {
     let route = |paths, number| Route {
         paths,
         upstream: UpstreamId(number),
+        has_own_files: false,
         body_bytes_max: BODY_BYTES_MAX,
         streams_bodies: true,
     };
@@ -58,11 +59,17 @@ fn proxying() -> Rules {
 }
 
 fn world() -> World {
-    World::with(proxying())
+    with_scripts(proxying())
+}
+
+fn with_scripts(rules: Rules) -> World {
+    let mut world = World::with(rules);
+    ["a.php", "b.php", "d/a.php"].iter().for_each(|path| world.machine.files.add(path, "source"));
+    world
 }
 
 /// Sends a request and lets the gateway connect. Returns the client and the server.
-fn ask(world: &mut World, request: impl AsRef<[u8]>) -> (Client, Client) {
+pub(crate) fn ask(world: &mut World, request: impl AsRef<[u8]>) -> (Client, Client) {
     let client = world.connect();
     client.send(request);
     world.run();
@@ -71,11 +78,11 @@ fn ask(world: &mut World, request: impl AsRef<[u8]>) -> (Client, Client) {
     (client, server)
 }
 
-fn get(path: &str) -> String {
+pub(crate) fn get(path: &str) -> String {
     request("GET", path, "")
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -94,7 +101,7 @@ fn whole(bytes: &[u8]) -> (String, Vec<u8>) {
     (response.head, body)
 }
 
-fn status(client: &Client) -> u16 {
+pub(crate) fn status(client: &Client) -> u16 {
     parse_head(&client.take_bytes()).expect("a head").0.status
 }
 
@@ -1229,7 +1236,7 @@ const _: () = assert!(PASSED_ON_BYTES < RECEIVE_BYTES);
 fn gathering() -> World {
     let mut rules = proxying();
     rules.sites[0].routes.iter_mut().for_each(|route| route.streams_bodies = false);
-    World::with(rules)
+    with_scripts(rules)
 }
 
 /// Bytes that differ from place to place.
