@@ -795,7 +795,7 @@ fn routes_belong_to_their_site_in_their_order() {
         connect_timeout_ms: 5_000,
         answer_timeout_ms: 60_000,
         connections_max: 128,
-        idle_max: 16,
+        idle_max: 65_536,
         queue_max: 512,
         paths: RoutePaths::Prefix("/".to_owned()),
         probe: None,
