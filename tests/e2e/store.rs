@@ -557,7 +557,7 @@ fn a_useless_hot_list_does_no_harm() {
 fn a_hot_list_has_every_block() {
     const FILES: usize = 5_000;
     let folder = Folder::new();
-    (0..FILES).for_each(|n| drop(folder.www(&format!("{n}.txt"), &pattern(100, n as u64))));
+    (0..FILES).for_each(|n| drop(folder.www(&format!("{n}.txt"), pattern(100, n as u64))));
     let server = launch_with_list(&folder).start();
     wait_until("the files in the store", || {
         let mut client = server.client();
