@@ -26,7 +26,7 @@ pub(super) enum LookUp<F> {
     Refused(Refusal),
 }
 
-/// What the open files of an entry tell about it.
+/// The answer of the open files of an entry to whether it is still true.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Witness {
     /// The file has not changed since, so it has not lost a name either: that changes its times.
