@@ -44,7 +44,7 @@ enum Mix {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = MORE)]
+#[command(after_long_help = MORE)]
 pub(crate) struct Interfere {
     /// Running server as URL or NAME=URL, or the name of a server to start: one of the --servers file, or flash,
     /// nginx, nginx-aio, apache-event, apache-prefork, lighttpd, h2o, caddy, or with `flash backend` nginx-gate,
