@@ -79,7 +79,7 @@ fn the_folder_has_each_phase_of_each_round_and_the_verdict() {
     assert_ne!(asked(&rounds[0]), asked(&rounds[3]), "other requests in another round");
     assert!(run["settings"]["verdict on server"].is_string(), "{}", run["settings"]);
     let locked = run["settings"]["hot files locked in memory"].as_str().unwrap();
-    assert_eq!(locked, "36 files, 5119470 bytes");
+    assert_eq!(locked, "36 files of 5.12 MB together");
     let last = ended.stdout.lines().last().unwrap();
     assert!(last.starts_with("server: "), "the verdict comes last: {last}");
 

@@ -360,7 +360,7 @@ fn file_sets_of_both_kinds() {
     let folder = Folder::new();
     let made = folder.flash(&["fileset", "specweb99", "set", "--size", "1B"]);
     assert_eq!((made.code, made.err.as_str()), (0, ""), "{}", made.out);
-    assert!(made.out.contains("1 directories, 36 files, 5119470 bytes, seed 1; 36 files"), "{}", made.out);
+    assert!(made.out.contains("1 directories, 36 files, 5.12 MB, seed 1; 36 files"), "{}", made.out);
 
     let line = "h - - [10/Oct/2000:10:00:00 +0000] \"GET /a HTTP/1.0\" 200 70\n";
     fs::write(folder.path().join("log"), format!("{line}?\n")).unwrap();
