@@ -143,7 +143,8 @@ fn bad_usage_and_runs_that_cannot_start_have_their_own_exit_codes() {
         (&["flash", "--files", small_set(), "--pid", "1"], 2, "one running server"),
     ];
     for (words, code, part) in cases {
-        let ended = flash(["interfere", "--out", &out].iter().chain(words).copied());
+        let common = ["interfere", "--cold-dirs", "20..586", "--out", &out];
+        let ended = flash(common.iter().chain(words).copied());
         assert_eq!(ended.code, Some(code), "{words:?}: {ended:?}");
         assert!(ended.stderr.contains(part), "{words:?}: {ended:?}");
     }
