@@ -112,6 +112,7 @@ ngx_http_flash_gate_init_process(ngx_cycle_t *cycle)
     ngx_http_flash_gate_use_zone(gmcf->zone);
 
     backend.path = gmcf->backend;
+    backend.pause = NGX_HTTP_FLASH_GATE_PAUSE_MS;
     backend.nobody.fd = (ngx_socket_t) -1;
 
     ngx_rbtree_init(&backend.holds, &backend.sentinel,
@@ -246,7 +247,7 @@ ngx_http_flash_gate_drop(ngx_http_flash_gate_fault_e fault, ngx_err_t err)
             >= NGX_HTTP_FLASH_GATE_LASTED_MS
             && fault == ngx_http_flash_gate_closed)
         {
-            backend.pause = 0;
+            backend.pause = NGX_HTTP_FLASH_GATE_PAUSE_MS;
             backend.resuming = 1;
         }
     }
@@ -256,12 +257,15 @@ ngx_http_flash_gate_drop(ngx_http_flash_gate_fault_e fault, ngx_err_t err)
         backend.connection = NULL;
     }
 
-    if (!backend.resuming) {
-        ngx_http_flash_gate_fault(fault, err);
+    if (backend.resuming) {
+        ngx_add_timer(&backend.reconnect, 0);
+        return;
+    }
 
-        if (backend.holds.root != &backend.sentinel) {
-            ngx_post_event(&backend.release, &ngx_posted_events);
-        }
+    ngx_http_flash_gate_fault(fault, err);
+
+    if (backend.holds.root != &backend.sentinel) {
+        ngx_post_event(&backend.release, &ngx_posted_events);
     }
 
     /* one that hangs or is of another kind must not hold requests for long */
@@ -274,10 +278,8 @@ ngx_http_flash_gate_drop(ngx_http_flash_gate_fault_e fault, ngx_err_t err)
 
     ngx_add_timer(&backend.reconnect, backend.pause);
 
-    backend.pause = backend.pause
-                    ? ngx_min(2 * backend.pause,
-                              NGX_HTTP_FLASH_GATE_PAUSE_MAX_MS)
-                    : NGX_HTTP_FLASH_GATE_PAUSE_MS;
+    backend.pause = ngx_min(2 * backend.pause,
+                            NGX_HTTP_FLASH_GATE_PAUSE_MAX_MS);
 }
 
 
@@ -314,7 +316,7 @@ ngx_http_flash_gate_release(ngx_event_t *ev)
     ngx_rbtree_node_t           *node;
     ngx_http_flash_gate_hold_t  *h;
 
-    while (backend.connection == NULL
+    while (!ngx_http_flash_gate_worker.connected && !backend.resuming
            && backend.holds.root != &backend.sentinel)
     {
         node = ngx_rbtree_min(backend.holds.root, &backend.sentinel);

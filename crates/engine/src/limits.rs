@@ -141,6 +141,13 @@ pub const PASSED_ON_BYTES: usize = 16 * 1024;
 pub const SERVER_FAILURES_MAX: u32 = 3;
 /// How long that is.
 pub const SERVER_DOWN_MS: u64 = 10_000;
+/// A connection to a server closes after it has been idle for this long: common servers close theirs after 60 or 75 s,
+/// and a request on its way could be lost.
+pub const LINK_IDLE_MS: u64 = 55_000;
+/// Idle connections to servers are looked through no more often than this.
+pub const LINK_LOOK_MS: u64 = 1_000;
+/// How long after the deadline of a connection in the making the gateway may still report it.
+pub const GATEWAY_LATE_MS: u64 = 250;
 /// Failures of one server are reported no more often than this.
 pub const COMPLAINT_MS: u64 = 10_000;
 
@@ -193,6 +200,8 @@ pub const LINGER_BYTES_MAX: usize = 256 * 1024;
 pub const RATE_WINDOW_MS: u64 = 10_000;
 /// A file changed less than this before it was read can change again without a new time stamp.
 pub const RACY_NS: i128 = 20_000_000;
+/// The same where times are coarse, up to the two seconds of vfat, or come from the clock of another host.
+pub const RACY_COARSE_NS: i128 = 2_000_000_000 + RACY_NS;
 
 /// Maximum number of bytes kept of the errors that a FastCGI application reports with one response; the rest is
 /// dropped.

@@ -43,6 +43,7 @@ pub(crate) use memory::rounded_text;
 pub use optimizations::{Optimizations, SendBy};
 pub use options::{Given, Origin, Overrides};
 pub use print::NotUtf8;
+pub(crate) use programs::DIRECTORIES;
 pub use programs::{Program, Runs};
 pub use routes::{Probe, Protocol, Route, RoutePaths, ServerAddress};
 pub use schedule::{Cutoffs, Schedule, SchedulePolicy};
@@ -92,11 +93,17 @@ impl Sources {
                 .helped("change to a directory that exists");
             ConfigError::new(ConfigErrorKind::Read, vec![problem])
         })?;
+        Ok(Self::of_process_in(cwd, cli))
+    }
+
+    /// The sources of this process, for a server that was started in this directory.
+    #[must_use]
+    pub fn of_process_in(cwd: PathBuf, cli: Overrides) -> Sources {
         let env = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
             .filter(|(name, _)| name.starts_with(environment::PREFIX))
             .collect();
-        Ok(Sources { cli, env, cwd })
+        Sources { cli, env, cwd }
     }
 
     /// Warnings, one per line: variables of the environment with Flash's prefix that are unknown.

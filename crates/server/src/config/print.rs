@@ -45,7 +45,7 @@ impl Settings {
         }
         let is_default_site = |site: &&Site| site.hosts.is_empty();
         for route in self.sites.iter().filter(is_default_site).flat_map(|site| &site.routes) {
-            text += &format!("\n[[route]]\n{}", self.route(route)?);
+            text += &format!("\n[[route]]\n{}", keys_of(route)?);
         }
         if !self.types.is_empty() {
             text += "\n[types]\n";
@@ -61,7 +61,7 @@ impl Settings {
                 text += &format!("{} = {}\n", spec.key, in_file(spec.kind, items));
             }
             for route in &site.routes {
-                text += &format!("\n[[site.route]]\n{}", self.route(route)?);
+                text += &format!("\n[[site.route]]\n{}", keys_of(route)?);
             }
         }
         Ok(text)
@@ -152,53 +152,54 @@ impl Settings {
             _ => None,
         }
     }
+}
 
-    /// The keys of a route.
-    fn route(&self, route: &Route) -> Result<String, NotUtf8> {
-        let (key, paths) = match &route.paths {
-            RoutePaths::Prefix(prefix) => ("prefix", prefix),
-            RoutePaths::Extension(extension) => ("extension", extension),
-        };
-        let mut text = format!("{key} = {}\n", quoted(paths));
-        let by = match (&route.program, route.protocol) {
-            (Some(Program { runs: Runs::App(_), .. }), _) => "app",
-            (Some(Program { runs: Runs::Cgi(_), .. }), _) => "cgi",
-            (None, Protocol::Http) => "proxy",
-            (None, Protocol::FastCgi) => "fastcgi",
-        };
-        let servers = match route.program.as_ref().map(|program| &program.runs) {
-            Some(Runs::App(words)) => in_file(Kind::FileNames, words.clone()),
-            Some(Runs::Cgi(folder)) => quoted(&utf8(folder)?),
-            None => in_file(Kind::FileNames, route.servers.iter().map(ToString::to_string).collect()),
-        };
-        let mut line = |key: &str, value: &str| {
-            // Writing to a string never fails.
-            let _ = writeln!(text, "{key} = {value}");
-        };
-        line(by, &servers);
-        if !route.weights.is_empty() {
-            line("weights", &format!("{:?}", route.weights));
-        }
-        for (key, kind, value) in route_numbers(by, route) {
+/// The keys of a route.
+fn keys_of(route: &Route) -> Result<String, NotUtf8> {
+    let (key, paths) = match &route.paths {
+        RoutePaths::Prefix(prefix) => ("prefix", prefix),
+        RoutePaths::Extension(extension) => ("extension", extension),
+    };
+    let mut text = format!("{key} = {}\n", quoted(paths));
+    let by = match (&route.program, route.protocol) {
+        (Some(Program { runs: Runs::App(_), .. }), _) => "app",
+        (Some(Program { runs: Runs::Cgi(_), .. }), _) => "cgi",
+        (None, Protocol::Http) => "proxy",
+        (None, Protocol::FastCgi) => "fastcgi",
+    };
+    let servers = match route.program.as_ref().map(|program| &program.runs) {
+        Some(Runs::App(words)) => in_file(Kind::FileNames, words.clone()),
+        Some(Runs::Cgi(folder)) => quoted(&utf8(folder)?),
+        None => in_file(Kind::FileNames, route.servers.iter().map(ToString::to_string).collect()),
+    };
+    let mut line = |key: &str, value: &str| {
+        // Writing to a string never fails.
+        let _ = writeln!(text, "{key} = {value}");
+    };
+    line(by, &servers);
+    if !route.weights.is_empty() {
+        line("weights", &format!("{:?}", route.weights));
+    }
+    for (key, kind, value) in route_numbers(by, route) {
+        line(key, &number(kind, value));
+    }
+    line("stream_bodies", &route.stream_bodies.to_string());
+    if let Some(probe) = &route.probe {
+        line("probe", &quoted(&probe.target));
+        line("probe_interval", &quoted(&duration_text(probe.interval_ms)));
+    }
+    if let Some(program) = &route.program {
+        for (key, kind, value) in program_numbers(by, program) {
             line(key, &number(kind, value));
         }
-        line("stream_bodies", &route.stream_bodies.to_string());
-        if let Some(probe) = &route.probe {
-            line("probe", &quoted(&probe.target));
-            line("probe_interval", &quoted(&duration_text(probe.interval_ms)));
+        if program.authorization {
+            line("authorization", "true");
         }
-        if let Some(program) = &route.program {
-            for (key, kind, value) in program_numbers(by, program) {
-                line(key, &number(kind, value));
-            }
-            if let Some(run_as) =
-                program.run_as.as_ref().filter(|run_as| Some(*run_as) != self.run_as.as_ref())
-            {
-                line("user", &quoted(&user(run_as)));
-            }
+        if let Some(run_as) = &program.run_as {
+            line("user", &quoted(&user(run_as)));
         }
-        Ok(text)
     }
+    Ok(text)
 }
 
 /// The values of an option of a site.
