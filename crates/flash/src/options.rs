@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::builder::{OsStringValueParser, PossibleValue, TypedValueParser, ValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
-use flash_server::config::options::{DefaultValue, Group, OPTIONS, Spec};
+use flash_server::config::options::{DefaultValue, OPTIONS, Spec};
 use flash_server::config::{AutoSwitch, Kind, Origin, Overrides, Refusal, Sources};
 
 /// The settings of the server from the command line.
@@ -38,11 +38,9 @@ impl ServeOptions {
 
 impl clap::Args for ServeOptions {
     fn augment_args(command: Command) -> Command {
-        let is_rare =
-            |spec: &Spec| matches!(spec.group, Group::Architecture | Group::Schedule | Group::Limits);
-        let all = OPTIONS
-            .iter()
-            .flat_map(|spec| args(spec).into_iter().map(move |arg| arg.hide_short_help(is_rare(spec))));
+        let all = OPTIONS.iter().flat_map(|spec| {
+            args(spec).into_iter().map(move |arg| arg.hide_short_help(spec.group.is_rare()))
+        });
         command.args(all).arg(port())
     }
 

@@ -414,6 +414,13 @@ fn man_pages() {
     assert!(folder.path().join("pages/flash.1").exists());
     assert!(!folder.path().join("pages/flash-role.1").exists());
 
+    let settings = fs::read_to_string(folder.path().join("pages/flash.toml.5")).unwrap();
+    let keys = OPTIONS.iter().filter(|spec| spec.is_in_file()).map(|spec| spec.key);
+    // Of routes, the first, one in the middle and the last of the table in docs/config.md.
+    for key in keys.chain(["prefix or extension", "weights", "probe_interval"]) {
+        assert!(settings.contains(&format!("\\fB{key}\\fR\n")), "{key}: {settings}");
+    }
+
     fs::write(folder.path().join("file"), "").unwrap();
     let run = folder.flash(&["man", "file"]);
     assert_eq!(run.code, 1);
