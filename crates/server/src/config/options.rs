@@ -63,6 +63,12 @@ pub enum Group {
 }
 
 impl Group {
+    /// Whether only the long help shows it.
+    #[must_use]
+    pub fn is_rare(self) -> bool {
+        matches!(self, Group::Architecture | Group::Schedule | Group::Limits)
+    }
+
     /// The heading.
     #[must_use]
     pub fn heading(self) -> &'static str {
@@ -312,7 +318,7 @@ options! {
     sandbox: SandboxMode, Privileges, Kind::OneOf(SandboxMode::WORDS), "MODE", Text("auto"),
         "Use Landlock and seccomp: auto (if the kernel supports them), required or off";
     log_format: LogFormat, Logs, Kind::OneOf(LogFormat::WORDS), "FORMAT", Depends("combined with a log file, else off"),
-        "Format of the access log: combined, json or off";
+        "Format of the access log: combined, combined_host, json or off";
     log_file: PathBuf, Logs, PathKind, "FILE", Depends("standard output"),
         "Write the access log to this file, or to standard output for -";
     control: PathBuf, Logs, PathKind, "PATH",

@@ -31,7 +31,20 @@ impl Folder {
     }
 
     fn load(&self, file: &str) -> Settings {
-        self.sources(file).load().unwrap_or_else(|error| panic!("{error}"))
+        let settings = self.sources(file).load().unwrap_or_else(|error| panic!("{error}"));
+        self.check_printed(&settings);
+        settings
+    }
+
+    /// The printed settings are a config file that leads to the same settings, also from another folder.
+    fn check_printed(&self, settings: &Settings) {
+        let printed = settings.to_config_file().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), &printed).unwrap();
+        let mut sources = Sources { cli: Overrides::default(), env: Vec::new(), cwd: "/".into() };
+        flag(&mut sources, "config", &[file.path().to_str().unwrap()]);
+        let again = sources.load().unwrap_or_else(|error| panic!("{error}\n{printed}"));
+        assert_eq!(again, *settings, "{printed}");
     }
 
     /// The error for a config file, with the folder's name removed.
@@ -573,7 +586,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ("listen = [80]", &["must be in quotes"]),
     ("listen = []", &["name at least one address"]),
     ("index = [\"a/b\"]", &["must be the name of a file, without `/`"]),
-    ("log_format = 3", &["must be combined, json or off"]),
+    ("log_format = 3", &["must be combined, combined_host, json or off"]),
     ("helpers = 4", &["must be processes or threads", "--helpers-max (FLASH_HELPERS_MAX, `helpers_max`)"]),
     ("helpers = \"thread\"", &["must be processes or threads", "did you mean `threads`?"]),
     (
@@ -592,7 +605,7 @@ const WRONG: &[(&str, &[&str])] = &[
         "event_mechanism = \"select\"\nhelpers_max = 256\nhelpers = \"threads\"",
         &["`event_mechanism` cannot be select", "need all of them", "fewer sites or helpers"],
     ),
-    ("log_format = \"jsn\"", &["must be combined, json or off", "did you mean `json`?"]),
+    ("log_format = \"jsn\"", &["must be combined, combined_host, json or off", "did you mean `json`?"]),
     (
         "log_file = \"gone/access.log\"",
         &["cannot write the log `/DIR/gone/access.log`", "`/DIR/gone`: no such file"],
