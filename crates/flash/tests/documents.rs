@@ -14,6 +14,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use skip::skip;
+
+#[path = "../../../tests/skip.rs"]
+mod skip;
+
 /// The Markdown files of the project.
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -211,6 +216,38 @@ fn every_block_of_output_says_where_it_is_from() {
     }
     assert!(count > 20, "the blocks were not found: {count}");
     assert!(complaints.is_empty(), "\n{complaints}");
+}
+
+#[test]
+fn the_man_pages_are_valid() {
+    let run = |program: &str, args: &[&str]| Command::new(program).args(args).output();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    assert!(run(env!("CARGO_BIN_EXE_flash"), &["man", path]).unwrap().status.success());
+    let mut count = 0;
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        let page = entry.unwrap().path();
+        let Ok(lint) = run("mandoc", &["-T", "lint", "-W", "error", page.to_str().unwrap()]) else {
+            return skip("needs mandoc");
+        };
+        count += 1;
+        let complaints = String::from_utf8_lossy(&lint.stdout);
+        assert!(lint.status.success(), "{}: {complaints}", page.display());
+    }
+    assert!(count > 10, "the pages were not found: {count}");
+}
+
+#[test]
+fn long_help_explains_more_than_short_help() {
+    let lines = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_flash")).args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}");
+        output.stdout.iter().filter(|byte| **byte == b'\n').count()
+    };
+    for command in ["serve", "load", "compare"] {
+        let (short, long) = (lines(&[command, "-h"]), lines(&[command, "--help"]));
+        assert!(short * 3 < long * 2, "{command}: -h has {short} lines, --help {long}");
+    }
 }
 
 #[test]
