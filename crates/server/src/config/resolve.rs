@@ -9,13 +9,14 @@ use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use flash_waiting::memory;
+use flash_waiting::memory::{self, Usable};
 use flash_waiting::root::{Unopened, open_roots};
 
 use super::ROOT_PATIENCE;
 use super::account;
 use super::admission::Admission;
 use super::combinations;
+use super::crew::{self, Crew};
 use super::error::{ConfigErrorKind, Problem};
 use super::file::{Draft, SiteDraft};
 use super::memory::CacheMemory;
@@ -50,11 +51,17 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     let (optimizations, schedule) = (Optimizations::of(&given), Schedule::of(&given));
     let connections_max = given.connections.as_ref().map_or(0, |given| size(given.value));
     let admission = Admission::of(&given, connections_max);
-    let architecture = value(given.architecture);
+    let architecture = value(given.architecture.clone());
     let by_default = || if architecture == Architecture::Mt { 1 } else { usable_cores() };
-    let workers = given.workers.map_or_else(by_default, |given| size(given.value));
+    let workers = given.workers.as_ref().map_or_else(by_default, |given| size(given.value));
+    let usable = memory::usable();
+    let (crew, lowered) = crew(architecture, workers, &given, usable);
+    let (workers, processes) = match architecture {
+        Architecture::Mp => (workers, crew.workers),
+        _ => (crew.workers, size(value(given.processes))),
+    };
     let cache_memory = match value(given.content_cache) {
-        true => CacheMemory::of(value(given.cache_memory), memory::usable()),
+        true => CacheMemory::of(value(given.cache_memory), usable, crew.bytes()),
         false => CacheMemory::OFF,
     };
     let mechanism = given.event_mechanism.as_ref().map(|given| given.origin.clone());
@@ -63,11 +70,13 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
         listen: value(given.listen),
         architecture,
         workers,
-        processes: size(value(given.processes)),
+        processes,
         threads: size(value(given.threads)),
         event_mechanism: value(given.event_mechanism),
         helpers: value(given.helpers),
-        helpers_max: size(value(given.helpers_max)),
+        // An architecture without helpers leaves the number as it is.
+        helpers_max: if crew.helpers_max > 0 { crew.helpers_max } else { size(value(given.helpers_max)) },
+        lowered,
         freshness_ms: value(given.freshness),
         stale_ms: value(given.stale),
         etag: value(given.etag),
@@ -101,6 +110,33 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     let no_rate = schedule::check_egress(given.egress.as_ref(), workers);
     let problems: Vec<Problem> = no_room.into_iter().chain(no_rate).collect();
     if problems.is_empty() { Ok(settings) } else { Err(problems) }
+}
+
+/// The processes that fit in the memory, and warnings about given numbers that do not.
+fn crew(
+    architecture: Architecture,
+    workers: usize,
+    given: &Overrides,
+    usable: Option<Usable>,
+) -> (Crew, Vec<String>) {
+    let number = |given: &Option<Given<u64>>| given.as_ref().map_or(0, |given| size(given.value));
+    let (workers, named) = match architecture {
+        Architecture::Mp => (number(&given.processes), ("processes", given.processes.as_ref())),
+        Architecture::Amped | Architecture::Sped | Architecture::Mt => {
+            (workers, ("workers", given.workers.as_ref()))
+        }
+    };
+    let has_helpers = architecture == Architecture::Amped;
+    let helpers_max = if has_helpers { number(&given.helpers_max) } else { 0 };
+    let crew = Crew { workers, helpers_max }.that_fits(usable);
+    let group_bytes = usable.map_or(0, Usable::bytes);
+    let is_given = |given: &&Given<u64>| given.origin != Origin::Default;
+    let helpers = given.helpers_max.as_ref().filter(is_given).filter(|_| has_helpers);
+    let warnings = [
+        crew::warning(named.0, named.1.filter(is_given), crew.workers, group_bytes),
+        crew::warning("helpers_max", helpers, crew.helpers_max, group_bytes),
+    ];
+    (crew, warnings.into_iter().flatten().collect())
 }
 
 /// The value of an option that has a default in the table.
