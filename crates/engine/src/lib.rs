@@ -49,6 +49,7 @@ pub mod limits;
 mod machine;
 mod rules;
 mod schedule;
+mod shares;
 mod slab;
 mod spool;
 mod store;

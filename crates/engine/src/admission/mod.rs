@@ -24,7 +24,7 @@ pub struct AdmissionRules {
     pub connections_max: usize,
     /// Maximum number of connections of one client address (IPv4) or network (IPv6 /64); 0 for no such bound.
     pub client_connections_max: usize,
-    /// Clients of these networks have no bound of their own.
+    /// Clients of these networks have no bound of their own, here or elsewhere.
     pub exempt: Vec<Network>,
 }
 
@@ -88,7 +88,12 @@ impl OpenConnections {
         let bound = self.rules.client_connections_max;
         bound > 0
             && self.of_clients.get(&client).is_some_and(|held| *held >= bound)
-            && !self.rules.exempt.iter().any(|network| network.contains(address))
+            && !self.is_exempt(address)
+    }
+
+    /// Whether a client has no bound of its own.
+    pub(crate) fn is_exempt(&self, address: IpAddr) -> bool {
+        self.rules.exempt.iter().any(|network| network.contains(address))
     }
 
     /// Counts a connection that was admitted.

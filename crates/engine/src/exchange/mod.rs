@@ -32,6 +32,7 @@ use crate::handler::{self, Found, Refusal, Response, Step, TOO_LARGE, UNSTEADY, 
 use crate::jobs::{NoRoom, Waiter};
 use crate::limits::TRIES_MAX;
 use crate::machine::{JobId, Machine};
+use crate::shares::Sharer;
 use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
 
 /// A request and the progress of its response.
@@ -47,6 +48,15 @@ pub(crate) struct Exchange<F> {
 pub(crate) struct Opener {
     pub(crate) connection: Key,
     pub(crate) client: ClientNumber,
+    /// Whether the client is exempt from bounds of its own.
+    pub(crate) is_exempt: bool,
+}
+
+impl Opener {
+    /// The client, as far as its shares are concerned.
+    pub(crate) fn sharer(self) -> Sharer {
+        Sharer { client: self.client, is_exempt: self.is_exempt }
+    }
 }
 
 /// The log fields of a request, kept until its answer ends.

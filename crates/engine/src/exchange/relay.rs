@@ -5,10 +5,11 @@ use flash_http::RequestBuf;
 use flash_http::request::Method;
 use flash_http::response::Status;
 
+use super::Opener;
 use crate::handler::Refusal;
 use crate::limits::TRIES_MAX;
 use crate::rules::{SiteId, UpstreamId};
-use crate::slab::{ExchangeKey, Key};
+use crate::slab::ExchangeKey;
 use crate::upstream::{FailedServers, LinkPlace, Seeker, Talk};
 
 /// A request that an upstream answers.
@@ -110,8 +111,9 @@ impl Relay {
     }
 
     /// Its need for a link.
-    pub(crate) fn seeker(&self, holder: Key) -> Seeker {
-        Seeker { upstream: self.upstream, holder, failed: self.failed }
+    pub(crate) fn seeker(&self, opener: Opener) -> Seeker {
+        let (holder, sharer) = (opener.connection, opener.sharer());
+        Seeker { upstream: self.upstream, holder, sharer, failed: self.failed }
     }
 
     /// Prepares another attempt after this server has failed. False if there is none: the answer has begun, a

@@ -3,7 +3,8 @@
 //! answers, and by [`Engine`](crate::Engine) with the events of the connections.
 //!
 //! A request [`seek`](Links::seek)s a link. It gets an idle one, or one that the gateway makes for it, or it
-//! waits in the upstream's queue. New requests do not pass those in the queue.
+//! waits in the upstream's queue. New requests do not pass those in the queue, except those of a client that has its
+//! [share](crate::shares) of the connections.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,7 +12,7 @@ use std::io;
 use crate::counters::LinkCounters;
 use crate::machine::Machine;
 use crate::rules::{ServerId, UpstreamId, UpstreamRules};
-use crate::slab::{Key, Slab};
+use crate::slab::{ClientNumber, Key, Slab};
 use crate::transport::{Readiness, Received, Transport};
 use crate::upstream::pool::{Pool, Seeker};
 
@@ -19,6 +20,8 @@ use crate::upstream::pool::{Pool, Seeker};
 #[derive(Debug)]
 struct Link<S> {
     server: ServerId,
+    /// The client whose share it counts for, until it is idle.
+    client: Option<ClientNumber>,
     /// Whether it was idle, so that its server may be about to close it.
     was_idle: bool,
     /// Whether its end was reported. It needs no further events.
@@ -157,16 +160,16 @@ impl<S> Links<S> {
         // A server that was left alone can have come back, and no event has told of it.
         self.serve_queue(machine, seeker.upstream, now_ms);
         let pool = &mut self.pools[usize::from(seeker.upstream.0)];
-        let server = if pool.queue.is_empty() { pool.choose(seeker.failed, now_ms) } else { None };
-        if let Some(server) = server {
+        // Those in the queue cannot have it: their clients have their shares.
+        if let Some(server) = pool.choose(seeker, now_ms) {
             return Some(LinkPlace::Has(self.link_to(machine, server, seeker)));
         }
-        if pool.queue.len() >= pool.rules.queue_max {
+        if !pool.may_queue(seeker.sharer) {
             return None;
         }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        pool.queue.push_back((ticket, seeker));
+        pool.enqueue(ticket, seeker);
         self.counters.queued += 1;
         Some(LinkPlace::Queued(ticket))
     }
@@ -174,23 +177,32 @@ impl<S> Links<S> {
     /// An idle link to the server, or a new one.
     fn link_to<M: Machine<Socket = S>>(&mut self, machine: &mut M, server: u16, seeker: Seeker) -> Key {
         let pool = &mut self.pools[usize::from(seeker.upstream.0)];
+        let client = seeker.sharer.client;
+        pool.links_of_clients.take(client, 1);
         if let Some(key) = pool.idle[usize::from(server)].pop() {
             self.counters.reused += 1;
-            self.hand_over(key, seeker.holder);
+            self.hand_over(key, seeker.holder, client);
             return key;
         }
         pool.servers[usize::from(server)].links += 1;
         let server = ServerId { upstream: seeker.upstream, server };
         let state = LinkState::Asked(Some(seeker.holder));
-        let key = self.links.insert(Link { server, was_idle: false, is_broken: false, state });
+        let key = self.links.insert(Link {
+            server,
+            client: Some(client),
+            was_idle: false,
+            is_broken: false,
+            state,
+        });
         self.counters.asked += 1;
         machine.connect(key, server);
         key
     }
 
     /// Makes an idle link that of a request.
-    fn hand_over(&mut self, key: Key, holder: Key) {
+    fn hand_over(&mut self, key: Key, holder: Key, client: ClientNumber) {
         let Some(link) = self.links.get_mut(key) else { return };
+        link.client = Some(client);
         link.state = match std::mem::replace(&mut link.state, LinkState::Asked(None)) {
             LinkState::Idle(transport) => LinkState::Held(holder, transport),
             state => state,
@@ -225,6 +237,7 @@ impl<S> Links<S> {
 
     /// Makes a link idle. One that has ended, or on which more has come than was asked for, is closed.
     fn make_idle<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key, server: ServerId) {
+        self.end_share(key);
         let Some(link) = self.links.get_mut(key) else { return };
         link.was_idle = true;
         let LinkState::Held(_, mut transport) = std::mem::replace(&mut link.state, LinkState::Asked(None))
@@ -259,7 +272,7 @@ impl<S> Links<S> {
         let key = match place {
             LinkPlace::None => return,
             LinkPlace::Queued(ticket) => {
-                self.pools[usize::from(upstream.0)].queue.retain(|(other, _)| *other != ticket);
+                self.pools[usize::from(upstream.0)].dequeue(|other, _| other == ticket);
                 match self.granted.remove(&ticket) {
                     Some(key) => key,
                     None => return,
@@ -295,7 +308,7 @@ impl<S> Links<S> {
     pub(crate) fn leave_all<M: Machine<Socket = S>>(&mut self, machine: &mut M, holder: Key, now_ms: u64) {
         let held: Vec<Key> = self.links.keys().filter(|key| self.is_held_by(*key, holder)).collect();
         for pool in &mut self.pools {
-            pool.queue.retain(|(_, seeker)| seeker.holder != holder);
+            pool.dequeue(|_, seeker| seeker.holder == holder);
         }
         for key in held {
             self.granted.retain(|_, granted| *granted != key);
@@ -312,8 +325,17 @@ impl<S> Links<S> {
         })
     }
 
+    /// No longer counts a link for the share of its client.
+    fn end_share(&mut self, key: Key) {
+        let Some(link) = self.links.get_mut(key) else { return };
+        if let Some(client) = link.client.take() {
+            self.pools[usize::from(link.server.upstream.0)].links_of_clients.give_back(client, 1);
+        }
+    }
+
     /// Closes a link.
     fn remove(&mut self, key: Key) {
+        self.end_share(key);
         let Some(link) = self.links.remove(key) else { return };
         self.pools[usize::from(link.server.upstream.0)].servers[usize::from(link.server.server)].links -= 1;
     }
@@ -325,11 +347,7 @@ impl<S> Links<S> {
         upstream: UpstreamId,
         now_ms: u64,
     ) {
-        loop {
-            let pool = &mut self.pools[usize::from(upstream.0)];
-            let Some((_, seeker)) = pool.queue.front() else { return };
-            let Some(server) = pool.choose(seeker.failed, now_ms) else { return };
-            let Some((ticket, seeker)) = pool.queue.pop_front() else { return };
+        while let Some((ticket, seeker, server)) = self.pools[usize::from(upstream.0)].next_served(now_ms) {
             let key = self.link_to(machine, server, seeker);
             self.granted.insert(ticket, key);
             self.woken.push(seeker.holder);
@@ -354,6 +372,7 @@ impl<S> Links<S> {
             }
             None => {
                 link.state = LinkState::Idle(Transport::new(socket));
+                self.end_share(key);
                 self.pools[usize::from(server.upstream.0)].idle[usize::from(server.server)].push(key);
                 self.serve_queue(machine, server.upstream, now_ms);
                 self.trim(server);

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use crate::limits::{COMPLAINT_MS, SERVER_DOWN_MS, SERVER_FAILURES_MAX};
 use crate::rules::{UpstreamId, UpstreamRules};
+use crate::shares::{ClientShares, Sharer};
 use crate::slab::Key;
 
 /// The load that one request is to a server of weight 1. Weights are smaller.
@@ -35,6 +36,7 @@ pub(crate) struct Seeker {
     pub(crate) upstream: UpstreamId,
     /// The client's connection, which is continued when the link is there.
     pub(crate) holder: Key,
+    pub(crate) sharer: Sharer,
     /// The servers that have failed this request.
     pub(crate) failed: FailedServers,
 }
@@ -122,6 +124,9 @@ pub(super) struct Pool {
     /// The idle links of each server, the one used last at the end.
     pub(super) idle: Vec<Vec<Key>>,
     pub(super) queue: VecDeque<(u64, Seeker)>,
+    /// The links of each client, in the making or in use, and its places in the queue.
+    pub(super) links_of_clients: ClientShares,
+    pub(super) queued_of_clients: ClientShares,
 }
 
 impl Pool {
@@ -130,6 +135,8 @@ impl Pool {
             servers: vec![ServerHealth::default(); rules.servers.len()],
             idle: vec![Vec::new(); rules.servers.len()],
             queue: VecDeque::new(),
+            links_of_clients: ClientShares::default(),
+            queued_of_clients: ClientShares::default(),
             rules: rules.clone(),
         }
     }
@@ -144,14 +151,71 @@ impl Pool {
         self.servers.iter().filter(|server| server.probed == Probed::Down).count()
     }
 
-    /// The server with the fewest requests for its weight that has room for another one, if possible one that has not failed
-    /// this request. A server in trouble gets requests only if all are.
-    pub(super) fn choose(&self, failed: FailedServers, now_ms: u64) -> Option<u16> {
-        let is_down = |place: usize| self.servers[place].is_down(now_ms);
+    /// The links that a server could have in addition to those in use. A server in trouble gets requests only if all
+    /// servers are.
+    fn free(&self, now_ms: u64) -> impl Fn(usize) -> usize {
+        let is_down = move |place: usize| self.servers[place].is_down(now_ms);
         let all_down = (0..self.servers.len()).all(is_down);
+        move |place| {
+            let in_use = self.servers[place].links - self.idle[place].len();
+            if all_down || !is_down(place) { self.rules.connections_max.saturating_sub(in_use) } else { 0 }
+        }
+    }
+
+    /// Whether a client may have another link: it gets at most as many as it leaves free.
+    fn has_share(&self, sharer: Sharer, free: usize) -> bool {
+        self.links_of_clients.has_room(sharer, free, 1)
+    }
+
+    /// Whether a client may have another place in the queue: it gets at most as many as it leaves free.
+    pub(super) fn may_queue(&self, sharer: Sharer) -> bool {
+        self.queued_of_clients.has_room(sharer, self.rules.queue_max.saturating_sub(self.queue.len()), 1)
+    }
+
+    /// Adds a request to the queue.
+    pub(super) fn enqueue(&mut self, ticket: u64, seeker: Seeker) {
+        self.queued_of_clients.take(seeker.sharer.client, 1);
+        self.queue.push_back((ticket, seeker));
+    }
+
+    /// Removes the requests of the queue for which `is_gone` holds.
+    pub(super) fn dequeue(&mut self, is_gone: impl Fn(u64, &Seeker) -> bool) {
+        let queued_of_clients = &mut self.queued_of_clients;
+        self.queue.retain(|(ticket, seeker)| {
+            let is_gone = is_gone(*ticket, seeker);
+            if is_gone {
+                queued_of_clients.give_back(seeker.sharer.client, 1);
+            }
+            !is_gone
+        });
+    }
+
+    /// Takes the first request of the queue that can have a link, if there is one, with the server for it. Those of a client that has its share of links wait.
+    pub(super) fn next_served(&mut self, now_ms: u64) -> Option<(u64, Seeker, u16)> {
+        if self.queue.is_empty() {
+            return None;
+        }
+        let free = self.free_links(now_ms);
+        let at = self.queue.iter().position(|(_, seeker)| self.has_share(seeker.sharer, free))?;
+        let server = self.choose(self.queue[at].1, now_ms)?;
+        let (ticket, seeker) = self.queue.remove(at)?;
+        self.queued_of_clients.give_back(seeker.sharer.client, 1);
+        Some((ticket, seeker, server))
+    }
+
+    fn free_links(&self, now_ms: u64) -> usize {
+        (0..self.servers.len()).map(self.free(now_ms)).sum()
+    }
+
+    /// The server with the fewest requests for its weight that has room for another one, if possible one that has not failed
+    /// this request. None if no server has room, or if the client has its share of links.
+    pub(super) fn choose(&self, seeker: Seeker, now_ms: u64) -> Option<u16> {
+        if !self.has_share(seeker.sharer, self.free_links(now_ms)) {
+            return None;
+        }
+        let (free, failed) = (self.free(now_ms), seeker.failed);
+        let has_room = |place: &usize| free(*place) > 0;
         let in_use = |place: usize| self.servers[place].links - self.idle[place].len();
-        let has_room =
-            |place: &usize| in_use(*place) < self.rules.connections_max && (all_down || !is_down(*place));
         // With one more request: otherwise of two idle servers the first would be chosen, whatever the weights.
         let load_with_one_more = |place: usize| {
             (in_use(place) as u64 + 1) * LOAD_OF_REQUEST / u64::from(self.rules.servers[place].weight)

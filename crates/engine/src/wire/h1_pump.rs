@@ -56,7 +56,7 @@ fn find_link<M: Machine>(
 ) -> Result<(Key, bool), Pumped> {
     let now_ms = turn.desk.core.clock.ms();
     loop {
-        let seeker = relay.seeker(conn.opener.connection);
+        let seeker = relay.seeker(conn.opener);
         match turn.links.seek(turn.desk.machine, seeker, &mut relay.place, now_ms) {
             Sought::Linked { link, was_idle } => return Ok((link, was_idle)),
             Sought::Full => return Err(Pumped::Refused(UPSTREAM_BUSY)),

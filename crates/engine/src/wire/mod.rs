@@ -119,8 +119,9 @@ impl<S> Wires<S> {
             Room::OfOwnIdle => return Err((socket, WhyRefused::Client)),
         }
         self.admission.opened(client);
+        let is_exempt = self.admission.is_exempt(peer.ip());
         let key = self.connections.insert_with(|key| {
-            let opener = Opener { connection: key, client };
+            let opener = Opener { connection: key, client, is_exempt };
             let wire = match protocol {
                 Protocol::H1 => Wire::H1(H1::new()),
                 #[cfg(feature = "test-wire")]

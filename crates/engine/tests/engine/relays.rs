@@ -757,6 +757,70 @@ fn the_queue_is_bounded_in_length_and_time_and_keeps_its_order() {
     world.end();
 }
 
+/// A request of a client with this address.
+fn ask_from(world: &mut World, last: u8, path: &str) -> Client {
+    world.only_address = Some([10, 0, 0, last].into());
+    let client = world.connect();
+    world.only_address = None;
+    client.send(get(path));
+    world.run();
+    client
+}
+
+#[test]
+fn a_client_has_a_share_of_the_connections_and_of_the_queue() {
+    let mut world = world();
+    let mut clients: Vec<Client> = (0..4).map(|_| ask_from(&mut world, 1, "/one/a")).collect();
+    let counters = world.engine.counters().links;
+    assert_eq!((counters.links, counters.waiting), (2, 1), "half of four connections, and of two places");
+    assert_eq!(status(&clients[3]), 503);
+    // Another one passes by those that wait.
+    let other = ask_from(&mut world, 2, "/one/b");
+    assert_eq!(world.engine.counters().links.links, 3);
+    let servers: Vec<Client> = (0..3).map(|_| world.link()).collect();
+    world.run();
+    servers[2].send("HTTP/1.1 204 No Content\r\n\r\n");
+    world.run();
+    assert_eq!(status(&other), 204);
+    // The one that waits is served when another of its client has ended.
+    servers[0].take_bytes();
+    servers[0].send("HTTP/1.1 204 No Content\r\n\r\n");
+    world.run();
+    assert_eq!((status(&clients.remove(0)), world.engine.counters().links.waiting), (204, 0));
+    world.end();
+}
+
+#[test]
+fn an_exempt_client_has_all_connections() {
+    let mut rules = proxying();
+    rules.admission.exempt = vec!["10.0.0.1/32".parse().expect("a network")];
+    let mut world = World::with(rules);
+    let clients: Vec<Client> = (0..7).map(|_| ask_from(&mut world, 1, "/one/a")).collect();
+    let counters = world.engine.counters().links;
+    assert_eq!((counters.links, counters.waiting), (4, 2));
+    assert_eq!(status(&clients[6]), 503);
+    world.end();
+}
+
+#[test]
+fn a_client_that_leaves_gives_its_share_back() {
+    let mut world = world();
+    for _ in 0..3 {
+        // A link in the making counts until it is made: the gateway works for its client.
+        let clients: Vec<Client> = (0..3).map(|_| ask_from(&mut world, 1, "/one/a")).collect();
+        assert_eq!(world.engine.counters().links.waiting, 1);
+        clients.iter().for_each(Client::reset);
+        world.run();
+        assert_eq!(world.engine.counters().links.waiting, 0);
+        while !world.machine.asked.is_empty() {
+            world.link();
+        }
+        world.run();
+    }
+    let _clients: Vec<Client> = (0..2).map(|_| ask_from(&mut world, 1, "/one/a")).collect();
+    assert_eq!(world.engine.counters().links.waiting, 0);
+}
+
 #[test]
 fn a_link_that_comes_too_late_serves_the_next_request() {
     let mut world = world();

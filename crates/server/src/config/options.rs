@@ -238,7 +238,7 @@ options! {
     client_connections: u64, Network, count(0, 1_000_000), "N", Depends("1/2 of `connections`"),
         "Maximum connections per worker of one client address (IPv6: of one /64 network); 0 disables";
     client_exempt: Vec<Clients>, Network, Networks, "NETWORK", Text("loopback"),
-        "Do not bound the connections of these clients, such as your proxies; repeat for several";
+        "These clients, such as your proxies, have no share of connections, routes and the spool; repeat for several";
     accept_wait: u64, Network, millis(0, HOUR_MS), "TIME", Text("1s"),
         "Refuse new connections (503) while the worker has not caught up with them for this long; 0s disables";
     workers: u64, Resources, count(1, 256), "N", Depends("one per usable core; 1 with mt"),
@@ -253,7 +253,7 @@ options! {
         "Save the list of hot files here on shutdown, and load these files on startup; off disables";
     spool: PathOrOff, Resources, PathKind, "DIR", Text("/var/tmp"),
         "Directory for request bodies that wait, longer than memory should hold, until they are complete; off disables";
-    spool_max: u64, Resources, size(0, 1024 * GIB), "SIZE", Text("1GiB"),
+    spool_max: u64, Resources, Kind::MemorySize { least_bytes: 0, most_bytes: 1024 * GIB }, "SIZE", Text("1GiB"),
         "Maximum size of the files for request bodies, of all workers together";
     architecture: Architecture, Architecture, Kind::OneOf(Architecture::WORDS), "NAME", Text("amped"),
         "Who waits for the disk: helpers (amped), the event loop (sped), one process per connection (mp) or one thread per connection (mt)";

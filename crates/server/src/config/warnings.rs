@@ -2,7 +2,7 @@
 
 use super::routes::{Route, RoutePaths};
 use super::settings::{Settings, Site};
-use super::units::size_text;
+use flash_units::size_text;
 
 impl Settings {
     /// Warnings for the operator at startup, one per line.

@@ -4,7 +4,7 @@
 use flash_engine::{ServerId, UpstreamProtocol};
 
 use super::framing::{Dechunker, PARAMS, STDIN, byte_of, param, take_record};
-use super::ledger::{Ledger, require};
+use super::ledger::{Attempt, Ledger, require};
 use super::script::{self, Manners, Script, Step};
 use crate::machine::Client;
 use crate::rng::Rng;
@@ -86,6 +86,14 @@ impl Application {
     /// The request under way, or that was answered since the last look.
     pub(super) fn ask(&self) -> Option<usize> {
         self.incoming.as_ref().map(|incoming| incoming.ask).or(self.recent)
+    }
+
+    /// The request whose answer it has not completed.
+    pub(super) fn under_way(&self, ledger: &Ledger) -> Option<usize> {
+        let attempt = |incoming: &&Incoming| &ledger.attempts[incoming.attempt];
+        let is_under_way = |attempt: &Attempt| !attempt.is_whole && !attempt.is_faulty;
+        let incoming = self.incoming.as_ref().filter(|incoming| is_under_way(attempt(incoming)))?;
+        Some(incoming.ask)
     }
 
     /// The request of which it lacks a part, although it reads everything.

@@ -6,6 +6,7 @@ use flash_engine::limits::SERVER_DOWN_MS;
 use flash_engine::{ServerId, UpstreamId};
 
 use super::Relays;
+use super::application::Application;
 use super::ledger::require;
 use super::visitor::Visitor;
 
@@ -35,13 +36,29 @@ impl Relays {
         require(waiting <= most, "bounds", || format!("{waiting} requests wait, of {most}"));
     }
 
+    /// The clients that share an address have one share together.
+    fn check_shares(&self) {
+        let crowd = self.visitors.iter().filter(|visitor| visitor.is_of_crowd);
+        let asks: Vec<usize> = crowd.flat_map(Visitor::begun).map(|pending| pending.ask).collect();
+        for (upstream, rules) in self.judge.upstreams.iter().enumerate() {
+            let is_theirs = |application: &&Application| {
+                let ask = application.under_way(&self.ledger).filter(|ask| asks.contains(ask));
+                usize::from(application.server.upstream.0) == upstream && ask.is_some()
+            };
+            let held = self.applications.iter().filter(is_theirs).count();
+            let all = rules.connections_max * rules.servers.len();
+            require(held <= all.div_ceil(2), "shares", || {
+                format!("one client has {held} of {all} connections of upstream {upstream}")
+            });
+        }
+    }
+
     /// Checks what holds while the loop has nothing to do.
     pub(super) fn check_at_rest(&mut self) {
         for visitor in &self.visitors {
             self.judge.check_patience(&self.ledger, visitor);
         }
-        let lacked: Vec<usize> =
-            self.applications.iter().filter_map(super::application::Application::lacks).collect();
+        let lacked: Vec<usize> = self.applications.iter().filter_map(Application::lacks).collect();
         for visitor in self.visitors.iter().filter(|visitor| visitor.has_sent_all() && !visitor.ended) {
             let sent = visitor.waits().map(|pending| pending.ask);
             let lacked = sent.filter(|ask| lacked.contains(ask) && self.ledger.asks[*ask].refusal.is_none());
@@ -68,6 +85,7 @@ impl Relays {
         let (failures, failed_ms) = self.failures;
         let is_calm = failures == 0 || self.judge.now_ms > failed_ms + SERVER_DOWN_MS;
         self.check_idle(waiting > 0 && is_calm);
+        self.check_shares();
     }
 
     /// Checks the number of idle connections, and that no request waits while a server has room.
@@ -91,7 +109,8 @@ impl Relays {
                 format!("server {server} of upstream {upstream} has {idle} idle connections, of {most}")
             });
         }
-        if let ([rules], true) = (&self.judge.upstreams[..], waits) {
+        // A crowd waits while others have room.
+        if let ([rules], true, 0) = (&self.judge.upstreams[..], waits, self.plan.crowd) {
             let links = self.links();
             let is_down = |server: u16| self.down.contains(&ServerId { upstream: UpstreamId(0), server });
             let servers = 0..rules.servers.len() as u16;

@@ -59,7 +59,9 @@ impl Judge {
         let may = match head.status {
             502 => ledger.is_failed(ask) || troubles.broken_ms >= begun_ms,
             503 => {
-                let is_full = self.busy[asked.upstream] > rules.connections_max + rules.queue_max;
+                // A crowd has half of each, less of what others have left.
+                let busy = self.busy[asked.upstream] * if visitor.is_of_crowd { 2 } else { 1 };
+                let is_full = busy > rules.connections_max + rules.queue_max;
                 // Some mechanisms do not report that the client has ended: its input could have found no room.
                 let is_short = visitor.ended && !visitor.has_sent_all();
                 is_full

@@ -14,7 +14,9 @@
 //! - **repetition**: a request that must not be repeated reaches one application once.
 //! - **bounds**: no server has more connections than its bound, in the making or not, none has more idle ones, and no
 //!   more requests wait than may.
-//! - **waiting**: only requests of connected clients wait, and only while no server has room that is not left alone.
+//! - **shares**: no client has more than half of the connections of an upstream. One that has its share waits or gets 503.
+//! - **waiting**: only requests of connected clients wait, and only while no server has room that is not left alone, or
+//!   while their client has its share.
 //! - **probes**: a server whose probe has failed gets no connection while another one of its upstream is in order.
 //! - **patience**: no request waits for longer than the deadlines allow.
 //! - **idle**: an idle connection on which its application ends or says something is closed.
@@ -47,6 +49,9 @@ use ledger::{Ledger, Troubles, require};
 use plan::Plan;
 use script::Manners;
 use visitor::Visitor;
+
+/// The address that many clients share.
+const CROWD: [u8; 4] = [192, 0, 2, 1];
 
 /// One seed in this many has such a world.
 pub(crate) const ONE_IN: u64 = 2;
@@ -157,8 +162,12 @@ impl Relays {
         if self.visitors.len() >= self.plan.visitors || !self.rng.chance(self.plan.comes) {
             return;
         }
+        let is_of_crowd = self.rng.chance(self.plan.crowd);
+        self.world.only_address = is_of_crowd.then_some(CROWD.into());
         let client = self.world.connect();
+        self.world.only_address = None;
         let mut visitor = self.plan.visitor(&mut self.rng, client, self.judge.now_ms);
+        visitor.is_of_crowd = is_of_crowd;
         for _ in 0..self.plan.requests(&mut self.rng) {
             let ask = self.ledger.asks.len();
             let (asked, bytes) = self.plan.ask(&mut self.rng, ask);

@@ -48,6 +48,8 @@ pub(super) struct Plan {
     pub(super) comes: u64,
     /// Percentage of clients with some trouble.
     odd_clients: u64,
+    /// Percentage of clients that share one address.
+    pub(super) crowd: u64,
     /// Percentage of requests with a body.
     bodies: u64,
     body_bytes_max: usize,
@@ -80,6 +82,7 @@ impl Plan {
             visitors: rng.between(3, 20) as usize,
             comes: rng.pick(&[15, 40, 90]),
             odd_clients: rng.pick(&[0, 30, 60]),
+            crowd: rng.pick(&[0, 50, 90]),
             bodies: rng.pick(&[20, 50, 80]),
             body_bytes_max: rng.pick(&[1_000, 60_000, 150_000, 400_000, 400_000]),
             streams_bodies: (0..count).map(|_| rng.chance(40)).collect(),

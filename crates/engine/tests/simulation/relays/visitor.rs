@@ -38,6 +38,8 @@ pub(super) struct Pending {
 /// A client.
 pub(super) struct Visitor {
     pub(super) client: Client,
+    /// It has the address of the crowd.
+    pub(super) is_of_crowd: bool,
     pub(super) pending: VecDeque<Pending>,
     pub(super) unsent: VecDeque<u8>,
     pub(super) sent_bytes: usize,
@@ -72,6 +74,7 @@ impl Visitor {
     pub(super) fn new(client: Client, now_ms: u64) -> Self {
         Self {
             client,
+            is_of_crowd: false,
             pending: VecDeque::new(),
             unsent: VecDeque::new(),
             sent_bytes: 0,

@@ -28,7 +28,7 @@ const NUMBERS: [Number<Program>; 2] = [
     },
     Number {
         key: "memory_max",
-        kind: Kind::Size { least_bytes: 4 << 20, most_bytes: 1 << 40 },
+        kind: Kind::MemorySize { least_bytes: 4 << 20, most_bytes: 1 << 40 },
         default: 1 << 30,
         field: |program| &mut program.memory_bytes_max,
     },

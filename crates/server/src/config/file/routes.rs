@@ -56,7 +56,7 @@ pub(super) struct Number<T> {
 const NUMBERS: [Number<Route>; 6] = [
     Number {
         key: "body_max",
-        kind: Kind::Size { least_bytes: 0, most_bytes: 1 << 40 },
+        kind: Kind::MemorySize { least_bytes: 0, most_bytes: 1 << 40 },
         default: 10_000_000,
         field: |route| &mut route.body_bytes_max,
     },
