@@ -5,7 +5,6 @@
 use flash_waiting::memory::Usable;
 
 use super::memory::rounded_text;
-use super::options::Given;
 
 const MIB: u64 = 1 << 20;
 /// The part of a control group that each worker must have. A worker's own memory is less (below); the rest is for its
@@ -49,25 +48,19 @@ impl Crew {
     }
 }
 
-/// The startup warning that a number in the settings is more than a small control group can have. None if the number
-/// is a default.
-pub(super) fn warning(
-    name: &str,
-    given: Option<&Given<u64>>,
-    number: usize,
-    group_bytes: u64,
-) -> Option<String> {
-    let asked = given.map(|given| given.value).filter(|asked| *asked > number as u64)?;
-    Some(format!(
-        "{name} is lowered from {asked} to {number}: this control group has {} of memory, and more processes could use \
-         it up",
-        rounded_text(group_bytes)
-    ))
+/// The startup warning that a number in the settings is more than a small control group can have.
+pub(super) fn warning(name: &str, asked: u64, number: usize, group_bytes: u64) -> Option<String> {
+    (asked > number as u64).then(|| {
+        format!(
+            "{name} is lowered from {asked} to {number}: this control group has {} of memory, and more processes could \
+             use it up",
+            rounded_text(group_bytes)
+        )
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::options::Origin;
     use super::*;
 
     fn group(mib: u64) -> Option<Usable> {
@@ -106,11 +99,9 @@ mod tests {
     }
 
     #[test]
-    fn only_a_given_number_that_was_lowered_is_reported() {
-        let given = Given { value: 16, origin: Origin::Default };
-        assert_eq!(warning("workers", Some(&given), 16, 64 * MIB), None);
-        assert_eq!(warning("workers", None, 4, 64 * MIB), None);
-        let text = warning("workers", Some(&given), 4, 64 * MIB).unwrap();
+    fn a_number_that_was_lowered_is_reported() {
+        assert_eq!(warning("workers", 16, 16, 64 * MIB), None);
+        let text = warning("workers", 16, 4, 64 * MIB).unwrap();
         assert!(text.starts_with("workers is lowered from 16 to 4: this control group has 64MiB"), "{text}");
     }
 }

@@ -27,6 +27,7 @@ use super::schedule::{self, Schedule};
 use super::settings::{
     Architecture, ControlSocket, LogFormat, LogSettings, RunAs, Service, Settings, Site, Spool,
 };
+use super::values::AutoSize;
 
 /// Maximum default number of workers, for any number of cores.
 const WORKERS_BY_DEFAULT_MAX: usize = 256;
@@ -52,18 +53,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     let connections_max = given.connections.as_ref().map_or(0, |given| size(given.value));
     let admission = Admission::of(&given, connections_max);
     let architecture = value(given.architecture.clone());
-    let by_default = || if architecture == Architecture::Mt { 1 } else { usable_cores() };
-    let workers = given.workers.as_ref().map_or_else(by_default, |given| size(given.value));
-    let usable = memory::usable();
-    let (crew, lowered) = crew(architecture, workers, &given, usable);
-    let (workers, processes) = match architecture {
-        Architecture::Mp => (workers, crew.workers),
-        _ => (crew.workers, size(value(given.processes))),
-    };
-    let cache_memory = match value(given.content_cache) {
-        true => CacheMemory::of(value(given.cache_memory), usable, crew.bytes()),
-        false => CacheMemory::OFF,
-    };
+    let Room { workers, processes, helpers_max, lowered, cache_memory } = room(architecture, &given);
     let mechanism = given.event_mechanism.as_ref().map(|given| given.origin.clone());
     let connections = given.connections.as_ref().map(|given| given.origin.clone());
     let settings = Settings {
@@ -74,8 +64,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
         threads: size(value(given.threads)),
         event_mechanism: value(given.event_mechanism),
         helpers: value(given.helpers),
-        // An architecture without helpers leaves the number as it is.
-        helpers_max: if crew.helpers_max > 0 { crew.helpers_max } else { size(value(given.helpers_max)) },
+        helpers_max,
         lowered,
         freshness_ms: value(given.freshness),
         stale_ms: value(given.stale),
@@ -112,31 +101,49 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     if problems.is_empty() { Ok(settings) } else { Err(problems) }
 }
 
-/// The processes that fit in the memory, and warnings about given numbers that do not.
-fn crew(
-    architecture: Architecture,
+/// What fits in the memory.
+struct Room {
     workers: usize,
-    given: &Overrides,
-    usable: Option<Usable>,
-) -> (Crew, Vec<String>) {
+    processes: usize,
+    helpers_max: usize,
+    /// Warnings about given numbers that are lowered.
+    lowered: Vec<String>,
+    cache_memory: CacheMemory,
+}
+
+fn room(architecture: Architecture, given: &Overrides) -> Room {
     let number = |given: &Option<Given<u64>>| given.as_ref().map_or(0, |given| size(given.value));
-    let (workers, named) = match architecture {
-        Architecture::Mp => (number(&given.processes), ("processes", given.processes.as_ref())),
-        Architecture::Amped | Architecture::Sped | Architecture::Mt => {
-            (workers, ("workers", given.workers.as_ref()))
-        }
+    let by_default = || if architecture == Architecture::Mt { 1 } else { usable_cores() };
+    let workers = given.workers.as_ref().map_or_else(by_default, |given| size(given.value));
+    let (processes, helpers_max) = (number(&given.processes), number(&given.helpers_max));
+    let (is_mp, has_helpers) = (architecture == Architecture::Mp, architecture == Architecture::Amped);
+    let asked = Crew {
+        workers: if is_mp { processes } else { workers },
+        helpers_max: if has_helpers { helpers_max } else { 0 },
     };
-    let has_helpers = architecture == Architecture::Amped;
-    let helpers_max = if has_helpers { number(&given.helpers_max) } else { 0 };
-    let crew = Crew { workers, helpers_max }.that_fits(usable);
+    let usable = memory::usable();
+    let crew = asked.that_fits(usable);
     let group_bytes = usable.map_or(0, Usable::bytes);
-    let is_given = |given: &&Given<u64>| given.origin != Origin::Default;
-    let helpers = given.helpers_max.as_ref().filter(is_given).filter(|_| has_helpers);
-    let warnings = [
-        crew::warning(named.0, named.1.filter(is_given), crew.workers, group_bytes),
-        crew::warning("helpers_max", helpers, crew.helpers_max, group_bytes),
-    ];
-    (crew, warnings.into_iter().flatten().collect())
+    let lowered = |name: &str, option: &Option<Given<u64>>, number: usize| {
+        let given = option.as_ref().filter(|given| given.origin != Origin::Default)?;
+        crew::warning(name, given.value, number, group_bytes)
+    };
+    let (name, option) = if is_mp { ("processes", &given.processes) } else { ("workers", &given.workers) };
+    let of_workers = lowered(name, option, crew.workers);
+    let of_helpers =
+        if has_helpers { lowered("helpers_max", &given.helpers_max, crew.helpers_max) } else { None };
+    let asks_for_store = given.content_cache.as_ref().is_none_or(|given| given.value);
+    let asked_bytes = given.cache_memory.as_ref().map_or(AutoSize::Auto, |given| given.value);
+    Room {
+        workers: if is_mp { workers } else { crew.workers },
+        processes: if is_mp { crew.workers } else { processes },
+        helpers_max: if has_helpers { crew.helpers_max } else { helpers_max },
+        lowered: of_workers.into_iter().chain(of_helpers).collect(),
+        cache_memory: match asks_for_store {
+            true => CacheMemory::of(asked_bytes, usable, crew.bytes()),
+            false => CacheMemory::OFF,
+        },
+    }
 }
 
 /// The value of an option that has a default in the table.
