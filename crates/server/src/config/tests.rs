@@ -797,7 +797,7 @@ fn routes_belong_to_their_site_in_their_order() {
         connect_timeout_ms: 5_000,
         answer_timeout_ms: 60_000,
         connections_max: 128,
-        idle_max: 16,
+        idle_max: 65_536,
         queue_max: 512,
         paths: RoutePaths::Prefix("/".to_owned()),
         probe: None,
@@ -837,13 +837,14 @@ fn routes_belong_to_their_site_in_their_order() {
 #[test]
 fn routes_with_programs() {
     let folder = Folder::new();
-    let file = "[[route]]\nprefix = \"/cgi-bin/\"\ncgi = \"www\"\nmemory_max = \"4MiB\"\n\
+    let file = "[[route]]\nprefix = \"/cgi-bin/\"\ncgi = \"www\"\nmemory_max = \"4MiB\"\nauthorization = true\n\
                 [[route]]\nextension = \"php\"\napp = [\"php-cgi\", \"-n\"]\nprocesses = 2\nconnections_max = 3\n";
     let settings = folder.load(file);
     let [cgi, app] = &settings.sites[0].routes[..] else { panic!() };
     let program = Program {
         processes: 1,
         memory_bytes_max: 4 << 20,
+        authorization: true,
         run_as: settings.run_as.clone(),
         runs: Runs::Cgi(folder.path().join("www")),
     };
@@ -852,6 +853,7 @@ fn routes_with_programs() {
     let program = Program {
         processes: 2,
         memory_bytes_max: 1 << 30,
+        authorization: false,
         runs: Runs::App(vec!["php-cgi".to_owned(), "-n".to_owned()]),
         ..program
     };
