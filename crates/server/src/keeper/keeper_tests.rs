@@ -52,9 +52,8 @@ impl Running {
     /// The next report to the operator.
     fn report(&self) -> String {
         loop {
-            match receive_notice(&self.control).expect("a notice") {
-                ToSupervisor::Report(text) => return text,
-                _ => {}
+            if let ToSupervisor::Report(text) = receive_notice(&self.control).expect("a notice") {
+                return text;
             }
         }
     }
