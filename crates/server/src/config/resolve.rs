@@ -101,7 +101,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     if problems.is_empty() { Ok(settings) } else { Err(problems) }
 }
 
-/// What fits in the memory.
+/// The processes and the store that fit in the memory.
 struct Room {
     workers: usize,
     processes: usize,
