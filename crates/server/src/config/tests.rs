@@ -32,7 +32,20 @@ impl Folder {
     }
 
     fn load(&self, file: &str) -> Settings {
-        self.sources(file).load().unwrap_or_else(|error| panic!("{error}"))
+        let settings = self.sources(file).load().unwrap_or_else(|error| panic!("{error}"));
+        self.check_printed(&settings);
+        settings
+    }
+
+    /// The printed settings are a config file that leads to the same settings, also from another folder.
+    fn check_printed(&self, settings: &Settings) {
+        let printed = settings.to_config_file().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), &printed).unwrap();
+        let mut sources = Sources { cli: Overrides::default(), env: Vec::new(), cwd: "/".into() };
+        flag(&mut sources, "config", &[file.path().to_str().unwrap()]);
+        let again = sources.load().unwrap_or_else(|error| panic!("{error}\n{printed}"));
+        assert_eq!(again, *settings, "{printed}");
     }
 
     /// The error for a config file, with the folder's name removed.
