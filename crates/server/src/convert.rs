@@ -216,6 +216,7 @@ fn sites(settings: &Settings) -> Vec<SiteRules> {
             upstream,
             body_bytes_max: route.body_bytes_max,
             streams_bodies: route.stream_bodies,
+            streams_answers: route.stream_answers,
         });
         SiteRules { routes: routes.collect(), ..site_rules(site) }
     };
@@ -298,6 +299,7 @@ mod tests {
                 .collect(),
             body_bytes_max: 1,
             stream_bodies: false,
+            stream_answers: true,
             connect_timeout_ms: 2,
             answer_timeout_ms: 3,
             connections_max: 4,
@@ -318,9 +320,10 @@ mod tests {
         let rules = rules(&settings, 4096);
         let routes: Vec<_> = rules.sites.iter().flat_map(|site| &site.routes).collect();
         for (number, prefix) in (0..).zip(["/a", "/b", "/c"]) {
-            let Route { paths, upstream, body_bytes_max, streams_bodies } = routes[usize::from(number)];
+            let Route { paths, upstream, body_bytes_max, streams_bodies, streams_answers } =
+                routes[usize::from(number)];
             assert_eq!((paths, upstream.0), (&RoutePaths::Prefix(prefix.into()), number));
-            assert_eq!((*body_bytes_max, *streams_bodies), (1, false));
+            assert_eq!((*body_bytes_max, *streams_bodies, *streams_answers), (1, false, true));
         }
         let servers: Vec<_> = rules.upstreams.iter().map(|upstream| upstream.servers.len()).collect();
         assert_eq!(servers, [1, 2, 1]);

@@ -106,8 +106,14 @@ mod tests {
     use crate::rules::UpstreamId;
 
     fn end(paths: RoutePaths, path: &str) -> Option<usize> {
-        Route { paths, upstream: UpstreamId(0), body_bytes_max: 0, streams_bodies: false }
-            .script_end(path.as_bytes())
+        Route {
+            paths,
+            upstream: UpstreamId(0),
+            body_bytes_max: 0,
+            streams_bodies: false,
+            streams_answers: false,
+        }
+        .script_end(path.as_bytes())
     }
 
     #[test]

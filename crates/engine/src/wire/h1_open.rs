@@ -29,9 +29,9 @@ pub(super) fn open<F>(
     (request, head): (&Request<'_>, &[u8]),
     (routed, is_gathered): (&Routed, bool),
 ) -> Result<Relay, Refusal> {
-    let (upstream, bytes_max) = {
+    let (upstream, bytes_max, streams_answers) = {
         let rules = routed.rules(core);
-        (rules.upstream, rules.body_bytes_max)
+        (rules.upstream, rules.body_bytes_max, rules.streams_answers)
     };
     let protocol = core.rules.upstreams[usize::from(upstream.0)].protocol;
     let upload = Upload::new(request.body, bytes_max)?;
@@ -42,7 +42,7 @@ pub(super) fn open<F>(
     if !is_gathered || request.body != Body::Chunked {
         write_opening(core, peer, (request, head), routed, (&mut talk, request.body));
     }
-    Ok(Relay::new(RequestBuf::new(request), (routed.site, upstream), talk, core.clock.ms()))
+    Ok(Relay::new(RequestBuf::new(request), (routed.site, upstream, streams_answers), talk, core.clock.ms()))
 }
 
 /// Whether the spool takes the body of a request before a server gets it.

@@ -7,13 +7,13 @@ use flash_http::response::Status;
 use super::conn::{Blamed, Conn, Turn, Verdict};
 use super::h1::{Flow, H1, Phase, record};
 use super::h1_open::{is_gathered, open};
-use super::h1_pump::{blame, pump, report_said};
+use super::h1_pump::{blame, leave_link, pump};
 use super::h1_send::Answering;
 use super::h1_upload::Pumped;
 use crate::exchange::{Awaits, BodyWay, Exchange, Parked, Record, Relay, State, Wake};
 use crate::handler::{NO_ANSWER, REQUEST_LATE, Routed, SPOOL_FAILED, UPSTREAM_BUSY, error_page};
 use crate::machine::Machine;
-use crate::slab::ExchangeKey;
+use crate::slab::{ExchangeKey, HeldKey};
 use crate::upstream::{LinkPlace, TalkFailure};
 
 impl H1 {
@@ -44,7 +44,7 @@ impl H1 {
             Exchange { opener: conn.opener, record, state: State::Relaying(Box::new(relay)) }
         });
         if gathers {
-            turn.desk.core.spool.begin(key, conn.opener.client);
+            turn.desk.core.spool.begin(HeldKey::Request(key), conn.opener.sharer());
         }
         conn.await_server();
         self.phase = Phase::Relaying(key);
@@ -60,7 +60,7 @@ impl H1 {
         key: ExchangeKey,
     ) -> Flow {
         let (record, mut relay) = self.lend_relay(turn, key);
-        let pumped = pump(conn, turn, buffer, &mut relay);
+        let pumped = pump(conn, turn, buffer, (&mut relay, key));
         self.after_pump(conn, turn, (key, record, relay), pumped)
     }
 
@@ -72,6 +72,22 @@ impl H1 {
         };
         *turn.blamed = Blamed::Line(relay.request.request().line.to_vec());
         (record, relay)
+    }
+
+    /// Whether the rate of a client that reads the answer is to be checked now. Otherwise its server is late.
+    pub(super) fn is_pace_due<M: Machine>(turn: &Turn<'_, M>, key: ExchangeKey) -> bool {
+        let relay = turn.exchanges.get(key).map(|exchange| &exchange.state);
+        matches!(relay, Some(State::Relaying(relay)) if relay.pace_due_ms <= turn.desk.core.clock.ms())
+    }
+
+    /// Notes when the rate of a client is checked next. Its server can be late before that.
+    pub(super) fn note_pace_due<S, M: Machine>(conn: &mut Conn<S>, turn: &mut Turn<'_, M>, key: ExchangeKey) {
+        let Some(Exchange { state: State::Relaying(relay), .. }) = turn.exchanges.get_mut(key) else {
+            return;
+        };
+        relay.pace_due_ms = conn.deadline_ms;
+        let answer_ms = turn.links.rules(relay.upstream).answer_ms;
+        conn.deadline_ms = conn.deadline_ms.min(relay.silent_ms(answer_ms));
     }
 
     /// Handles the deadline of a relayed request.
@@ -123,7 +139,7 @@ impl H1 {
             return Flow::Over(verdict);
         }
         leave_link(turn, &mut relay);
-        turn.desk.core.spool.end(key, &mut turn.desk.core.jobs);
+        turn.desk.core.spool.end_all(key, &mut turn.desk.core.jobs);
         conn.pace = None;
         match pumped {
             Pumped::Refused(refusal) => {
@@ -144,6 +160,9 @@ impl H1 {
                 conn.leave_uplink(&mut turn.desk.core.egress);
                 let Some(reply) = relay.reply else { return Flow::Over(Verdict::Close) };
                 let is_whole = matches!(pumped, Pumped::Done);
+                if is_whole && reply.left_bytes.is_none() {
+                    turn.desk.core.schedule.note_answer(reply.body_bytes);
+                }
                 record.note_end(&mut turn.desk, &conn.peer, (reply.status, reply.body_bytes, is_whole));
                 if !is_whole {
                     // A client that takes the end of the connection for that of the body gets a reset instead.
@@ -161,24 +180,10 @@ impl H1 {
         let mut sent = None;
         if let State::Relaying(relay) = &mut exchange.state {
             leave_link(turn, relay);
-            turn.desk.core.spool.end(key, &mut turn.desk.core.jobs);
+            turn.desk.core.spool.end_all(key, &mut turn.desk.core.jobs);
             sent = relay.reply.as_ref().map(|reply| (reply.status, reply.body_bytes));
         }
         turn.exchanges.put_back(key, exchange);
         sent
-    }
-}
-
-/// Leaves the link, for the next request if it is in order.
-fn leave_link<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
-    let now_ms = turn.desk.core.clock.ms();
-    if let LinkPlace::Has(link) = relay.place {
-        report_said(turn, relay, link);
-    }
-    match std::mem::replace(&mut relay.place, LinkPlace::None) {
-        LinkPlace::Has(link) if relay.is_heard && relay.talk.leaves_link_usable() => {
-            turn.links.release(turn.desk.machine, link, now_ms);
-        }
-        place => turn.links.leave(turn.desk.machine, relay.upstream, place, now_ms),
     }
 }

@@ -741,6 +741,7 @@ extension = "PHP"
 fastcgi = "unix:/run/php/php-fpm.sock"
 body_max = "64MiB"
 stream_bodies = true
+stream_answers = true
 answer_timeout = "5m"
 
 [[site.route]]
@@ -791,6 +792,7 @@ fn routes_belong_to_their_site_in_their_order() {
         weights: Vec::new(),
         body_bytes_max: 10_000_000,
         stream_bodies: false,
+        stream_answers: false,
         connect_timeout_ms: 5_000,
         answer_timeout_ms: 60_000,
         connections_max: 128,
@@ -807,6 +809,7 @@ fn routes_belong_to_their_site_in_their_order() {
         servers: vec![ServerAddress::Unix("/run/php/php-fpm.sock".into())],
         body_bytes_max: 64 << 20,
         stream_bodies: true,
+        stream_answers: true,
         answer_timeout_ms: 300_000,
         idle_max: 0,
         paths: RoutePaths::Extension("php".to_owned()),
@@ -882,9 +885,9 @@ fn settings_of_routes_that_cannot_take_effect_are_reported() {
         folder.load(&file).warnings()
     };
     let [warning] = &warnings("spool_max = \"1GiB\"", "body_max = \"400MiB\"")[..] else { panic!() };
-    assert!(warning.contains("400MiB") && warning.contains("256MiB"), "{warning}");
+    assert!(warning.contains("400MiB") && warning.contains("spool_max leaves 102"), "{warning}");
     for (top, route) in [
-        ("spool_max = \"1GiB\"", "body_max = \"256MiB\""),
+        ("spool_max = \"1GiB\"", "body_max = \"100MiB\""),
         ("spool_max = \"1GiB\"", "body_max = \"400MiB\"\nstream_bodies = true"),
         ("spool = \"off\"", "body_max = \"400MiB\""),
         ("index = [\"index.php\"]", ""),

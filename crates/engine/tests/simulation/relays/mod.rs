@@ -12,6 +12,9 @@
 //! - **requests**, **bodies**: an application gets whole requests, one after the other, and of each body exactly the
 //!   bytes that its client has sent.
 //! - **repetition**: a request that must not be repeated reaches one application once.
+//! - **freedom**: an application that has answered is free, whatever its client has read: its connection is idle or closed.
+//!   Checked by **bounds** and **waiting**, which count it as idle. Only streams and answers beyond the memory of one
+//!   may hold it.
 //! - **bounds**: no server has more connections than its bound, in the making or not, none has more idle ones, and no
 //!   more requests wait than may.
 //! - **shares**: no client has more than half of the connections of an upstream. One that has its share waits or gets 503.
@@ -115,8 +118,8 @@ impl Relays {
             head_ms: rules.timeouts.head_ms,
             idle_ms: rules.timeouts.idle_ms.min(rules.timeouts.head_ms),
             upstreams: rules.upstreams.clone(),
-            // A body has at most seven pieces, and each is written and read.
-            disk_ms: if plan.streams_all() { 0 } else { 14 * (rules.timeouts.job_ms + 200) },
+            // A body has at most seven pieces, an answer as well, each is written and read, and a read is tried again.
+            disk_ms: if plan.streams_all() { 0 } else { 56 * (rules.timeouts.job_ms + 200) },
             busy: Vec::new(),
             blind_ms: plan.pace_ms.max(300),
             satisfied: std::cell::RefCell::default(),

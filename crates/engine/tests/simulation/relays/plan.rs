@@ -55,7 +55,9 @@ pub(super) struct Plan {
     body_bytes_max: usize,
     /// Whether the servers of each upstream get bodies while they come.
     streams_bodies: Vec<bool>,
-    /// Slots of the file for request bodies; 0 without a file.
+    /// Whether answers of each upstream pass as they come.
+    pub(super) streams_answers: Vec<bool>,
+    /// Slots of the file for bodies; 0 without a file.
     pub(super) spool_slots: u32,
     pub(super) helpers: usize,
     pub(super) disk_troubles: u64,
@@ -86,6 +88,7 @@ impl Plan {
             bodies: rng.pick(&[20, 50, 80]),
             body_bytes_max: rng.pick(&[1_000, 60_000, 150_000, 400_000, 400_000]),
             streams_bodies: (0..count).map(|_| rng.chance(40)).collect(),
+            streams_answers: (0..count).map(|_| rng.chance(30)).collect(),
             spool_slots: rng.pick(&[0, 2, 6, 1_000]),
             helpers: rng.pick(&[1, 2]),
             disk_troubles: rng.pick(&[0, 0, 10, 40]),
@@ -96,9 +99,9 @@ impl Plan {
         }
     }
 
-    /// Whether the servers of every upstream get bodies while they come.
+    /// Whether no body needs a helper.
     pub(super) fn streams_all(&self) -> bool {
-        self.streams_bodies.iter().all(|streams| *streams)
+        self.streams_bodies.iter().chain(&self.streams_answers).all(|streams| *streams)
     }
 
     pub(super) fn rules(&self, rng: &mut Rng) -> Rules {
@@ -109,6 +112,7 @@ impl Plan {
             upstream: UpstreamId(number as u16),
             body_bytes_max: self.body_bytes_max as u64,
             streams_bodies: self.streams_bodies[number],
+            streams_answers: self.streams_answers[number],
         };
         rules.sites[0].routes = (0..self.upstreams.len()).map(route).collect();
         rules.timeouts =
@@ -186,7 +190,7 @@ impl Plan {
             _ => "GET",
         };
         let is_old = rng.chance(6);
-        let mut asked = asked(upstream, method);
+        let mut asked = self.asked(upstream, method);
         let mut head = format!(
             "{method} /{upstream}/n{number}.php HTTP/1.{}\r\nHost: h\r\n",
             if is_old { 0 } else { 1 }
@@ -250,21 +254,22 @@ impl Plan {
     /// A plain GET.
     pub(super) fn simple(&self, upstream: usize, number: usize) -> (Asked, Vec<u8>) {
         let bytes = format!("GET /{upstream}/n{number}.php HTTP/1.1\r\nHost: h\r\n\r\n").into_bytes();
-        (asked(upstream, "GET"), bytes)
+        (self.asked(upstream, "GET"), bytes)
     }
-}
 
-fn asked(upstream: usize, method: &str) -> Asked {
-    Asked {
-        upstream,
-        is_safe: method != "POST",
-        is_head: method == "HEAD",
-        body_bytes: 0,
-        is_malformed: false,
-        may_lack_room: false,
-        refusal: None,
-        attempts: Vec::new(),
-        begun_ms: None,
+    fn asked(&self, upstream: usize, method: &str) -> Asked {
+        Asked {
+            upstream,
+            is_safe: method != "POST",
+            is_head: method == "HEAD",
+            body_bytes: 0,
+            streams_answers: self.streams_answers[upstream],
+            is_malformed: false,
+            may_lack_room: false,
+            refusal: None,
+            attempts: Vec::new(),
+            begun_ms: None,
+        }
     }
 }
 
