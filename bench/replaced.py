@@ -11,16 +11,14 @@ import argparse
 import os
 import socket
 import tempfile
-import threading
 import time
 
-from common import results, servers
+from common import hot, results, servers
 
 SERVER_CORE, LOAD_CORE = 0, 1
 # After this a server has looked at a name again: Flash after 1 s, nginx's open_file_cache after 60 s.
 FRESH_S = {"flash": 1.5, "nginx": 62.0, "nginx-aio": 62.0}
 FRESH_BY_DEFAULT_S = 2.0
-STALL_MS = 10.0
 
 
 def parse_arguments():
@@ -47,50 +45,6 @@ def write_large(path, mib):
         os.fsync(file.fileno())
 
 
-def ask(connection, path, field=""):
-    """One request on a connection; reads the whole answer, which must be a success."""
-    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{field}\r\n".encode())
-    received = b""
-    while b"\r\n\r\n" not in received:
-        received += connection.recv(65536) or b"closed\r\n\r\n"
-    head, _, body = received.partition(b"\r\n\r\n")
-    if not head.startswith(b"HTTP/1.1 20"):
-        raise servers.Unavailable(f"the server answered {head[:40]!r}")
-    fields = dict(line.lower().split(b":", 1) for line in head.split(b"\r\n")[1:])
-    missing = int(fields[b"content-length"]) - len(body)
-    while missing > 0:
-        missing -= len(connection.recv(65536))
-
-
-class Hot(threading.Thread):
-    """Requests for the small file at a fixed rate, until it is told to stop."""
-
-    def __init__(self, port, rate):
-        super().__init__(daemon=True)
-        self.connection = socket.create_connection(("127.0.0.1", port), 20)
-        self.interval_s, self.over, self.latencies_ms = 1 / rate, False, []
-
-    def run(self):
-        intended = time.perf_counter()
-        while not self.over:
-            intended += self.interval_s
-            time.sleep(max(0.0, intended - time.perf_counter()))
-            ask(self.connection, "/hot")
-            self.latencies_ms.append((time.perf_counter() - intended) * 1000)
-
-    def take(self):
-        """The latencies since the last time, sorted."""
-        taken, self.latencies_ms = self.latencies_ms, []
-        return sorted(taken)
-
-
-def summary(latencies_ms):
-    """Median, 99.9th percentile, the longest, and how many were over STALL_MS."""
-    at = lambda share: latencies_ms[min(len(latencies_ms) - 1, int(len(latencies_ms) * share))]
-    return {"requests": len(latencies_ms), "p50_ms": at(0.5), "p999_ms": at(0.999), "max_ms": latencies_ms[-1],
-            "over_10_ms": sum(latency > STALL_MS for latency in latencies_ms)}
-
-
 def measure(server, arguments, folder, ports, result):
     """One server in one round."""
     root = os.path.join(folder, "files")
@@ -106,24 +60,24 @@ def measure(server, arguments, folder, ports, result):
         fresh_s = FRESH_S.get(server.name, FRESH_BY_DEFAULT_S)
         asker = socket.create_connection(("127.0.0.1", running.port), 20)
         part = "Range: bytes=0-99\r\n"
-        ask(asker, "/hot")
-        hot = Hot(running.port, arguments.rate)
-        hot.start()
+        hot.ask(asker, "/hot")
+        hot_one = hot.Hot(running.port, "/hot", arguments.rate)
+        hot_one.start()
         time.sleep(5)
-        alone = summary(hot.take())
+        alone = hot.summary(hot_one.take())
         during = []
         for _ in range(arguments.replacements):
-            ask(asker, "/large", part)
+            hot.ask(asker, "/large", part)
             write_large(os.path.join(root, "next"), arguments.mib)
-            hot.take()
+            hot_one.take()
             os.rename(os.path.join(root, "next"), os.path.join(root, "large"))
             for _ in range(int(fresh_s * 10) + 20):
                 time.sleep(0.1)
-                ask(asker, "/large", part)
-            during += hot.take()
-        hot.over = True
-        hot.join(20)
-        return {"server": server.name, "alone": alone, "replaced": summary(sorted(during))}
+                hot.ask(asker, "/large", part)
+            during += hot_one.take()
+        hot_one.over = True
+        hot_one.join(20)
+        return {"server": server.name, "alone": alone, "replaced": hot.summary(sorted(during))}
     finally:
         running.stop()
 

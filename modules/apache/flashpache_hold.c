@@ -436,6 +436,7 @@ int flashpache_bring_in_file(request_rec *r, flashpache_request_t *request,
     if (fd == -1) {
         return OK;
     }
+    (void)flash_keep_access_time(fd);
     for (i = 0; i < count && status == OK; i++) {
         status = bring_in_window(r, request, fd, &windows[i]);
     }

@@ -15,8 +15,6 @@
 #include "http_protocol.h"
 #include "mod_status.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,7 +27,8 @@ APLOG_USE_MODULE(flashpache);
 /* The version of shared_t: raised with every change of it. */
 #define LAYOUT         1
 
-/* A child's place.  One that crashed leaves a process id without a process. */
+/* A child's place.  The parent frees that of a child that crashed, before it
+ * can start another process with the same id. */
 typedef struct {
     volatile apr_uint32_t pid;
     volatile apr_uint32_t waiting;
@@ -60,6 +59,9 @@ typedef struct {
 } retained_t;
 
 static shared_t *shared;
+
+/* The most requests that this child holds. */
+static apr_uint32_t child_waiters_max;
 
 /* This child's place; NULL if all were taken, and at the child's end. */
 static place_t *place;
@@ -133,6 +135,12 @@ int flashpache_shared_init(server_rec *s)
     return OK;
 }
 
+static void free_place(place_t *left)
+{
+    apr_atomic_set32(&left->waiting, 0);
+    apr_atomic_set32(&left->pid, 0);
+}
+
 static apr_status_t leave_place(void *unused)
 {
     place_t *left = own_place();
@@ -140,33 +148,37 @@ static apr_status_t leave_place(void *unused)
     (void)unused;
     /* A thread that still waits must not count in the place of the next. */
     __atomic_store_n(&place, NULL, __ATOMIC_RELEASE);
-    apr_atomic_set32(&left->waiting, 0);
-    apr_atomic_set32(&left->pid, 0);
+    free_place(left);
     return APR_SUCCESS;
 }
 
-/* Whether no process has a place; it may have crashed and left its number. */
-static int is_free(apr_uint32_t pid)
-{
-    return pid == 0 || (kill((pid_t)pid, 0) == -1 && errno == ESRCH);
-}
-
-void flashpache_shared_child_init(apr_pool_t *pchild)
+void flashpache_shared_child_init(apr_pool_t *pchild, int waiters_max)
 {
     int i;
 
+    child_waiters_max = (apr_uint32_t)waiters_max;
+
     for (i = 0; i < shared->places_max; i++) {
         place_t *candidate = &shared->places[i];
-        apr_uint32_t pid = apr_atomic_read32(&candidate->pid);
 
-        if (is_free(pid)
-            && apr_atomic_cas32(&candidate->pid, (apr_uint32_t)getpid(), pid)
-               == pid) {
+        if (apr_atomic_cas32(&candidate->pid, (apr_uint32_t)getpid(), 0)
+            == 0) {
             apr_atomic_set32(&candidate->waiting, 0);
             __atomic_store_n(&place, candidate, __ATOMIC_RELEASE);
             apr_pool_cleanup_register(pchild, NULL, leave_place,
                                       apr_pool_cleanup_null);
             return;
+        }
+    }
+}
+
+void flashpache_shared_child_ended(pid_t pid)
+{
+    int i;
+
+    for (i = 0; shared && i < shared->places_max; i++) {
+        if (apr_atomic_read32(&shared->places[i].pid) == (apr_uint32_t)pid) {
+            free_place(&shared->places[i]);
         }
     }
 }
@@ -200,21 +212,14 @@ int flashpache_worked(void)
            && apr_atomic_xchg32(&shared->logged, 0) != 0;
 }
 
-/* The requests that all children hold, without those of crashed children if
- * that is asked for: it takes a system call for each child. */
-static apr_uint32_t waiting(int of_living)
+/* The requests that all children hold. */
+static apr_uint32_t waiting(void)
 {
     apr_uint32_t total = 0;
     int i;
 
     for (i = 0; i < shared->places_max; i++) {
-        place_t *candidate = &shared->places[i];
-        apr_uint32_t count = apr_atomic_read32(&candidate->waiting);
-
-        if (count > 0
-            && !(of_living && is_free(apr_atomic_read32(&candidate->pid)))) {
-            total += count;
-        }
+        total += apr_atomic_read32(&shared->places[i].waiting);
     }
 
     return total;
@@ -222,17 +227,19 @@ static apr_uint32_t waiting(int of_living)
 
 int flashpache_wait_begin(int waiters_max)
 {
-    apr_uint32_t most = (apr_uint32_t)waiters_max;
     place_t *own = own_place();
 
     /* The backend has the exact quota.  This one also holds while the backend
      * is silent; threads that come here together may exceed it by a few. */
-    if (waiting(0) >= most && waiting(1) >= most) {
+    if (waiting() >= (apr_uint32_t)waiters_max) {
         return 0;
     }
 
-    if (own) {
-        apr_atomic_inc32(&own->waiting);
+    /* A child whose threads all wait leaves its other connections unserved,
+     * however many threads are free in the other children. */
+    if (own && apr_atomic_inc32(&own->waiting) >= child_waiters_max) {
+        flashpache_wait_end();
+        return 0;
     }
 
     return 1;
@@ -317,7 +324,7 @@ static void print_counters(request_rec *r, const char *prefix,
 {
     int i;
 
-    ap_rprintf(r, "%swaiting%s%u%s", prefix, separator, waiting(1), end);
+    ap_rprintf(r, "%swaiting%s%u%s", prefix, separator, waiting(), end);
 
     for (i = 0; i < FLASHPACHE_OUTCOMES; i++) {
         ap_rprintf(r, "%srequests_%s%s%" APR_UINT64_T_FMT "%s", prefix,

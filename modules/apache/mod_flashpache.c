@@ -228,10 +228,33 @@ static int post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp,
     return flashpache_shared_init(s);
 }
 
+/* Each child may hold the same part of its threads as all children may of
+ * theirs. */
+static int waiters_of_child(void)
+{
+    int daemons = 1, waiters;
+
+    (void)ap_mpm_query(AP_MPMQ_MAX_DAEMONS, &daemons);
+    waiters = flashpache_config.waiters_max / (daemons > 0 ? daemons : 1);
+
+    return waiters > 1 ? waiters : 1;
+}
+
 static void child_init(apr_pool_t *pchild, server_rec *s)
 {
-    flashpache_shared_child_init(pchild);
+    flashpache_shared_child_init(pchild, waiters_of_child());
     flashpache_backend_init(pchild, s, &flashpache_config);
+}
+
+static void child_status(server_rec *s, pid_t pid, ap_generation_t generation,
+                         int slot, mpm_child_status state)
+{
+    (void)s;
+    (void)generation;
+    (void)slot;
+    if (state == MPM_CHILD_EXITED) {
+        flashpache_shared_child_ended(pid);
+    }
 }
 
 
@@ -484,6 +507,7 @@ static void register_hooks(apr_pool_t *p)
     ap_hook_check_config(check_config, NULL, NULL, APR_HOOK_REALLY_LAST);
     ap_hook_post_config(post_config, NULL, NULL, APR_HOOK_MIDDLE);
     ap_hook_child_init(child_init, NULL, NULL, APR_HOOK_MIDDLE);
+    ap_hook_child_status(child_status, NULL, NULL, APR_HOOK_MIDDLE);
     ap_hook_translate_name(flashpache_translate_name, NULL, NULL,
                            APR_HOOK_REALLY_FIRST);
     ap_hook_map_to_storage(flashpache_map_to_storage, NULL, NULL,

@@ -158,7 +158,12 @@ void flashpache_leave(int fd);
 
 /* Creates the shared memory, or finds that of the last configuration. */
 int flashpache_shared_init(server_rec *s);
-void flashpache_shared_child_init(apr_pool_t *pchild);
+
+/* Begins a child that holds at most `waiters_max` requests. */
+void flashpache_shared_child_init(apr_pool_t *pchild, int waiters_max);
+
+/* Called in the parent for each child that has ended, in any way. */
+void flashpache_shared_child_ended(pid_t pid);
 
 /* A number common to all children of this server, also after a restart. */
 apr_uint64_t flashpache_group(void);
@@ -173,7 +178,8 @@ int flashpache_failed(flashpache_cause_t cause);
 /* Returns whether the backend works for the first time since a failure. */
 int flashpache_worked(void);
 
-/* One more waiter of this child, unless all children have waiters_max. */
+/* One more waiter of this child, unless it has its share, or all children
+ * together have waiters_max. */
 int flashpache_wait_begin(int waiters_max);
 void flashpache_wait_end(void);
 

@@ -152,5 +152,13 @@ flash_residency_t flash_test_range(int fd, uint64_t offset, uint64_t length);
  */
 void flash_prepare(int fd);
 
+/*
+ * Makes reads of this open file leave its access time alone (O_NOATIME): an
+ * update can begin a journal transaction, which waits for the disk, also in
+ * flash_test_range().  Returns 1, or 0 if it is not allowed: to the file's
+ * owner and CAP_FOWNER only.
+ */
+int flash_keep_access_time(int fd);
+
 
 #endif /* FLASH_CLIENT_H */

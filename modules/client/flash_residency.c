@@ -430,3 +430,18 @@ flash_prepare(int fd)
 {
     (void) posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
 }
+
+
+int
+flash_keep_access_time(int fd)
+{
+    int  flags;
+
+    flags = fcntl(fd, F_GETFL);
+
+    if (flags == -1) {
+        return 0;
+    }
+
+    return (flags & O_NOATIME) || fcntl(fd, F_SETFL, flags | O_NOATIME) == 0;
+}

@@ -1,9 +1,14 @@
 
 /*
- * The worker's connection to `flash backend`.  Whatever goes wrong with it,
- * the worker goes on as if there were no gate: every hold is answered "open"
- * at once, the cause is logged once, and the worker connects again every
- * second, by a timer that does not keep a quitting worker alive.
+ * The worker's connection to `flash backend`.
+ *
+ * A connection that has lasted and is closed by the backend is made again at
+ * once, as at each reload of the backend; holds wait for it and are sent
+ * again.  Whatever else goes wrong, the worker goes on as if there were no
+ * gate: every hold is answered "open" at once, the cause is logged once, and
+ * the worker connects again after a second, or if the backend is gone after
+ * pauses that grow from 10 ms to a second, by a timer that does not keep a
+ * quitting worker alive.
  *
  * Holds are answered from a posted event when the connection ends, since its
  * end can be found in the middle of another request's handlers.
@@ -12,7 +17,9 @@
 #include "ngx_http_flash_gate.h"
 
 
-#define NGX_HTTP_FLASH_GATE_RECONNECT_MS  1000
+#define NGX_HTTP_FLASH_GATE_PAUSE_MS      10
+#define NGX_HTTP_FLASH_GATE_PAUSE_MAX_MS  1000
+#define NGX_HTTP_FLASH_GATE_LASTED_MS     1000
 #define NGX_HTTP_FLASH_GATE_WELCOME_MS    5000
 
 
@@ -33,6 +40,9 @@ typedef struct {
     ngx_http_flash_gate_fault_e   fault;      /* logged last */
     uint32_t                      id;
     ngx_uint_t                    heard;      /* messages received */
+    ngx_msec_t                    welcomed;   /* when it last connected */
+    ngx_msec_t                    pause;      /* before the next connection */
+    ngx_uint_t                    resuming;   /* holds wait for its welcome */
     ngx_rbtree_t                  holds;
     ngx_rbtree_node_t             sentinel;
     ngx_event_t                   reconnect;
@@ -46,11 +56,14 @@ typedef struct {
 static void ngx_http_flash_gate_connect(ngx_event_t *ev);
 static void ngx_http_flash_gate_drop(ngx_http_flash_gate_fault_e fault,
     ngx_err_t err);
+static void ngx_http_flash_gate_resend(void);
 static void ngx_http_flash_gate_release(ngx_event_t *ev);
 static void ngx_http_flash_gate_read(ngx_event_t *rev);
 static void ngx_http_flash_gate_write(ngx_event_t *wev);
 static void ngx_http_flash_gate_welcome(flash_reply_t *reply);
 static void ngx_http_flash_gate_reply(flash_reply_t *reply);
+static ngx_int_t ngx_http_flash_gate_check(ngx_http_flash_gate_hold_t *h);
+static ngx_int_t ngx_http_flash_gate_try(ngx_http_flash_gate_hold_t *h);
 static ngx_http_flash_gate_hold_t *ngx_http_flash_gate_find(uint32_t id);
 static void ngx_http_flash_gate_forget(ngx_http_flash_gate_hold_t *h);
 
@@ -99,6 +112,7 @@ ngx_http_flash_gate_init_process(ngx_cycle_t *cycle)
     ngx_http_flash_gate_use_zone(gmcf->zone);
 
     backend.path = gmcf->backend;
+    backend.pause = NGX_HTTP_FLASH_GATE_PAUSE_MS;
     backend.nobody.fd = (ngx_socket_t) -1;
 
     ngx_rbtree_init(&backend.holds, &backend.sentinel,
@@ -223,11 +237,19 @@ ngx_http_flash_gate_works(void)
 static void
 ngx_http_flash_gate_drop(ngx_http_flash_gate_fault_e fault, ngx_err_t err)
 {
-    ngx_http_flash_gate_fault(fault, err);
+    backend.resuming = 0;
 
     if (ngx_http_flash_gate_worker.connected) {
         ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_LOSSES, 1);
         ngx_http_flash_gate_worker.connected = 0;
+
+        if (ngx_current_msec - backend.welcomed
+            >= NGX_HTTP_FLASH_GATE_LASTED_MS
+            && fault == ngx_http_flash_gate_closed)
+        {
+            backend.pause = NGX_HTTP_FLASH_GATE_PAUSE_MS;
+            backend.resuming = 1;
+        }
     }
 
     if (backend.connection) {
@@ -235,11 +257,56 @@ ngx_http_flash_gate_drop(ngx_http_flash_gate_fault_e fault, ngx_err_t err)
         backend.connection = NULL;
     }
 
+    if (backend.resuming) {
+        ngx_add_timer(&backend.reconnect, 0);
+        return;
+    }
+
+    ngx_http_flash_gate_fault(fault, err);
+
     if (backend.holds.root != &backend.sentinel) {
         ngx_post_event(&backend.release, &ngx_posted_events);
     }
 
-    ngx_add_timer(&backend.reconnect, NGX_HTTP_FLASH_GATE_RECONNECT_MS);
+    /* one that hangs or is of another kind must not hold requests for long */
+
+    if (fault != ngx_http_flash_gate_closed
+        && fault != ngx_http_flash_gate_absent)
+    {
+        backend.pause = NGX_HTTP_FLASH_GATE_PAUSE_MAX_MS;
+    }
+
+    ngx_add_timer(&backend.reconnect, backend.pause);
+
+    backend.pause = ngx_min(2 * backend.pause,
+                            NGX_HTTP_FLASH_GATE_PAUSE_MAX_MS);
+}
+
+
+/* Sends the holds again that the last connection has not answered. */
+
+static void
+ngx_http_flash_gate_resend(void)
+{
+    ngx_rbtree_node_t           *node;
+    ngx_http_flash_gate_hold_t  *h;
+
+    if (backend.holds.root == &backend.sentinel) {
+        return;
+    }
+
+    for (node = ngx_rbtree_min(backend.holds.root, &backend.sentinel);
+         node;
+         node = ngx_rbtree_next(&backend.holds, node))
+    {
+        h = ngx_rbtree_data(node, ngx_http_flash_gate_hold_t, node);
+        h->heard = backend.heard;
+
+        if (flash_send(backend.connection->fd, &h->ask) == -1) {
+            ngx_http_flash_gate_drop(ngx_http_flash_gate_failed, ngx_errno);
+            return;
+        }
+    }
 }
 
 
@@ -249,7 +316,7 @@ ngx_http_flash_gate_release(ngx_event_t *ev)
     ngx_rbtree_node_t           *node;
     ngx_http_flash_gate_hold_t  *h;
 
-    while (backend.connection == NULL
+    while (!ngx_http_flash_gate_worker.connected && !backend.resuming
            && backend.holds.root != &backend.sentinel)
     {
         node = ngx_rbtree_min(backend.holds.root, &backend.sentinel);
@@ -344,6 +411,7 @@ ngx_http_flash_gate_welcome(flash_reply_t *reply)
     }
 
     ngx_http_flash_gate_worker.connected = 1;
+    backend.welcomed = ngx_current_msec;
     ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_CONNECTS, 1);
 
     if (backend.reconnect.timer_set) {
@@ -357,6 +425,11 @@ ngx_http_flash_gate_welcome(flash_reply_t *reply)
         || backend.fault == ngx_http_flash_gate_failed)
     {
         ngx_http_flash_gate_works();
+    }
+
+    if (backend.resuming) {
+        backend.resuming = 0;
+        ngx_http_flash_gate_resend();
     }
 }
 
@@ -418,9 +491,9 @@ ngx_http_flash_gate_reply(flash_reply_t *reply)
 ngx_int_t
 ngx_http_flash_gate_send(ngx_http_flash_gate_hold_t *h)
 {
-    ngx_err_t  err;
+    ngx_int_t  rc;
 
-    if (!ngx_http_flash_gate_worker.connected) {
+    if (!ngx_http_flash_gate_worker.connected && !backend.resuming) {
         ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_PASSED_ABSENT, 1);
         return NGX_DECLINED;
     }
@@ -432,10 +505,41 @@ ngx_http_flash_gate_send(ngx_http_flash_gate_hold_t *h)
 
     h->ask.id = backend.id;
 
-    if (flash_send(backend.connection->fd, &h->ask) != -1) {
+    rc = backend.resuming ? ngx_http_flash_gate_check(h)
+                          : ngx_http_flash_gate_try(h);
+
+    if (rc == NGX_OK) {
         h->node.key = h->ask.id;
         h->heard = backend.heard;
         ngx_rbtree_insert(&backend.holds, &h->node);
+    }
+
+    return rc;
+}
+
+
+/* Whether a hold that is sent later has a valid message. */
+
+static ngx_int_t
+ngx_http_flash_gate_check(ngx_http_flash_gate_hold_t *h)
+{
+    unsigned char  bytes[FLASH_MESSAGE_MAX];
+
+    if (flash_encode(&h->ask, bytes) != 0) {
+        return NGX_OK;
+    }
+
+    ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_PASSED_UNTESTABLE, 1);
+    return NGX_DECLINED;
+}
+
+
+static ngx_int_t
+ngx_http_flash_gate_try(ngx_http_flash_gate_hold_t *h)
+{
+    ngx_err_t  err;
+
+    if (flash_send(backend.connection->fd, &h->ask) != -1) {
         return NGX_OK;
     }
 
@@ -453,8 +557,13 @@ ngx_http_flash_gate_send(ngx_http_flash_gate_hold_t *h)
         return NGX_DECLINED;
 
     default:
-        ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_PASSED_ABSENT, 1);
         ngx_http_flash_gate_drop(ngx_http_flash_gate_closed, err);
+
+        if (backend.resuming) {
+            return NGX_OK;
+        }
+
+        ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_PASSED_ABSENT, 1);
         return NGX_DECLINED;
     }
 }
@@ -512,7 +621,7 @@ ngx_http_flash_gate_overdue(ngx_http_flash_gate_hold_t *h)
     }
 
     /* a worker that quits must not end before the posted event */
-    ngx_add_timer(&h->timer, NGX_HTTP_FLASH_GATE_RECONNECT_MS);
+    ngx_add_timer(&h->timer, NGX_HTTP_FLASH_GATE_PAUSE_MAX_MS);
 }
 
 

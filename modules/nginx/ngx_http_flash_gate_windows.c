@@ -20,6 +20,7 @@ typedef struct {
     off_t       pos;
     off_t       last;
     ngx_msec_t  when;
+    ngx_uint_t  kept;                  /* its access time can be left alone */
 } ngx_http_flash_gate_seen_t;
 
 
@@ -128,8 +129,9 @@ ngx_http_flash_gate_test(ngx_http_request_t *r,
 
 /*
  * Whether a range is in memory.  A range that was found resident for any
- * request a short time ago is not tested again: a hot file costs no system
- * call.
+ * request a short time ago is not tested again: a hot file of another owner
+ * costs no system call.  On one of the worker's own, nginx's reads must leave
+ * the access time alone.
  */
 
 flash_residency_t
@@ -137,6 +139,7 @@ ngx_http_flash_gate_residency(ngx_http_flash_gate_range_t *range)
 {
     off_t                        last;
     uint32_t                     hash, length;
+    ngx_uint_t                   kept;
     flash_residency_t            found;
     ngx_http_flash_gate_seen_t  *s;
 
@@ -151,9 +154,14 @@ ngx_http_flash_gate_residency(ngx_http_flash_gate_range_t *range)
         && s->pos <= range->pos && s->last >= last
         && ngx_current_msec - s->when < NGX_HTTP_FLASH_GATE_SEEN_MS)
     {
+        if (s->kept) {
+            (void) flash_keep_access_time(range->file->fd);
+        }
+
         return FLASH_RESIDENT;
     }
 
+    kept = flash_keep_access_time(range->file->fd);
     found = flash_test_range(range->file->fd, range->pos, range->size);
 
     if (found == FLASH_RESIDENT) {
@@ -162,6 +170,7 @@ ngx_http_flash_gate_residency(ngx_http_flash_gate_range_t *range)
         s->pos = range->pos;
         s->last = last;
         s->when = ngx_current_msec;
+        s->kept = kept;
     }
 
     return found;

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::harness::{
-    Broken, Client, Folder, Launch, Page, Server, film, film_bytes, is, pattern, skip, unlike_before,
-    wait_for, wait_until, workers, write_aside,
+    Broken, Client, Folder, Launch, Page, Server, SmallDisk, film, film_bytes, is, pattern, skip,
+    unlike_before, wait_for, wait_until, workers, write_aside,
 };
 
 fn quick(folder: &Folder) -> Server {
@@ -104,6 +104,32 @@ fn changes_in_quick_succession_are_all_seen() {
         File::options().write(true).open(&path).unwrap().write_all_at(text.as_bytes(), 0).unwrap();
         wait_until(&text, || client.get("/page.txt").text() == text);
     }
+}
+
+#[test]
+fn a_change_within_the_same_second_is_noticed_where_times_are_coarse() {
+    let folder = Folder::with_hello();
+    let place = folder.served("disk");
+    fs::create_dir(&place).unwrap();
+    let Some(_disk) = SmallDisk::with_coarse_times(&place, &folder.path("image")) else { return };
+    let server = quick(&folder);
+    let path = place.join("page.txt");
+    let modified = || fs::metadata(&path).unwrap().modified().unwrap();
+    for round in 0..1000 {
+        let [old, new] = ["old", "new"].map(|age| format!("{age} {round}"));
+        fs::write(&path, &old).unwrap();
+        let before = modified();
+        becomes(&server, "/disk/page.txt", 200, &old);
+        // Long enough after the first change for it to look old by a fine clock.
+        std::thread::sleep(Duration::from_millis(60));
+        server.get("/disk/page.txt");
+        fs::write(&path, &new).unwrap();
+        becomes(&server, "/disk/page.txt", 200, &new);
+        if modified() == before {
+            return;
+        }
+    }
+    panic!("this machine never makes two changes within a second");
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::harness::disk::Disk;
-use crate::harness::{Client, Folder, Launch, Page, Server, pattern, wait_for, wait_until};
+use crate::harness::{
+    Client, Folder, Launch, Page, Server, adapted, kill, pattern, skips, wait_for, wait_until,
+};
 
 /// A folder with a local site in `www`, the content of the disk in `disk`, and the disk.
 fn folder_and_disk() -> Option<(Folder, Disk)> {
@@ -454,4 +456,69 @@ fn check_reports_a_root_that_does_not_answer() {
     let output = output.unwrap();
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("did not answer"), "{output:?}");
+}
+
+/// The supervisor replaces a killed worker, and the others answer.
+#[track_caller]
+fn assert_replaces_workers(server: &Server) {
+    let old = server.sole("worker");
+    kill("KILL", old);
+    wait_until("another worker", || matches!(server.role("worker")[..], [worker] if worker != old));
+    assert_eq!(in_time(|| server.get("/hello.txt")).brief(), (200, "hello\n".into()));
+}
+
+#[test]
+fn a_reload_whose_disk_hangs_delays_nothing_else_the_supervisor_does() {
+    if skips(&["mp"], "it has many workers") {
+        return;
+    }
+    let folder = Folder::with_hello();
+    let (root, log) = (folder.path("www"), folder.path("access.log"));
+    let config = format!("root = {root:?}\nlisten = [\"127.0.0.1:0\"]\nworkers = 1\nlog_file = {log:?}\n");
+    folder.write("disk/flash.toml", adapted(&config));
+    let Some(mut disk) = Disk::mount(&folder.path("disk"), &folder.path("mount")) else { return };
+    let mut server = Launch::bare().arg("--config").arg(folder.path("mount/flash.toml")).start();
+    disk.tell("open hang");
+    server.signal("HUP");
+    disk.wait_until_held(1);
+    assert_replaces_workers(&server);
+    fs::rename(&log, folder.path("access.old")).unwrap();
+    server.signal("USR1");
+    wait_until("another log file", || log.exists());
+    disk.tell("open ok");
+    wait_until("the reload", || server.in_force().len() == 1);
+    disk.tell("open hang");
+    server.signal("HUP");
+    disk.wait_until_held(1);
+    server.signal("TERM");
+    wait_until("the end of the server", || server.has_ended());
+    // The child of the supervisor that hangs ends now.
+    disk.tell("open ok");
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn a_spool_whose_disk_hangs_delays_no_worker_and_no_signal() {
+    if skips(&["mp"], "it has many workers") {
+        return;
+    }
+    let Some((folder, mut disk)) = folder_and_disk() else { return };
+    let config = adapted(
+        "root = \"www\"\nlisten = [\"127.0.0.1:0\"]\nworkers = 1\nspool = \"mount/sub\"\n\
+         [[route]]\nprefix = \"/app/\"\nproxy = \"127.0.0.1:9\"\n",
+    );
+    disk.tell("lookup hang");
+    let mut server = Launch::configured(&folder, &config).start();
+    server.wait_for_stderr("does not answer; until it does");
+    assert_replaces_workers(&server);
+    disk.tell("lookup ok");
+    // The disk of the tests cannot be written.
+    server.wait_for_stderr("cannot create a file in");
+    disk.tell("lookup hang");
+    assert_replaces_workers(&server);
+    server.signal("TERM");
+    wait_until("the end of the server", || server.has_ended());
+    // The child of the supervisor that hangs ends now.
+    disk.tell("lookup ok");
+    assert_eq!(server.wait().code(), Some(0));
 }

@@ -398,7 +398,7 @@ fn the_access_log_has_relayed_requests() {
         }
     });
     let log = format!("log_format = \"json\"\nlog_file = {:?}\n", folder.path("access.log"));
-    let server = start(&folder, &(log + &proxy("/app/", &upstream.address, "body_max = 10")));
+    let server = start(&folder, &(log + &proxy("/app/", &upstream.address, "body_max = \"10B\"")));
     let mut client = Peer::client(&server);
     assert_eq!(client.get("/app/chunks").body.len(), 100_000);
     assert_eq!(client.post("/app/made", b"hello").brief(), (201, "made".into()));

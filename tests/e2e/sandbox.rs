@@ -39,7 +39,7 @@ const UNLINKAT: Call = ("unlinkat", "263:-100:s/etc/passwd:0");
 const LINKAT: Call = ("linkat", "265:-100:s/etc/passwd:-100:s/tmp/x:0");
 
 /// Calls that can wait for a disk, or reach outside the process.
-const FORBIDDEN_TO_A_WORKER: [Call; 29] = [
+const FORBIDDEN_TO_A_WORKER: [Call; 31] = [
     OPENAT_PASSWD,
     OPEN,
     EXECVE,
@@ -75,6 +75,10 @@ const FORBIDDEN_TO_A_WORKER: [Call; 29] = [
     ("ioctl", "16:0:0x5401:0"),
     // F_SETFL with O_DIRECT: reads would go to the disk.
     ("fcntl", "72:0:4:0x4000"),
+    // F_DUPFD_CLOEXEC to the number of standard error, the only one that may be written to.
+    ("fcntl", "72:0:1030:2"),
+    // A listener that is shut down to read can be connected (sendto with MSG_FASTOPEN).
+    ("shutdown", "48:0:2"),
 ];
 
 const FORBIDDEN_TO_A_HELPER: [Call; 13] = [
@@ -143,7 +147,7 @@ fn inject(pid: u32, calls: &[&str]) -> Vec<Option<i64>> {
 
 /// Tries a forbidden call in a process: the process must end, with the name of the call on standard error.
 #[track_caller]
-fn try_forbidden(server: &Server, pid: u32, role: &str, (name, words): Call) {
+fn try_forbidden(server: &Server, pid: u32, role: &str, (name, words): (&str, &str)) {
     assert_eq!(inject(pid, &[words]), [None], "{name} in the {role}");
     server.wait_for_stderr(&format!("{role} process {pid} called {name}, which its sandbox forbids"));
     wait_until("its end", || !server.role(role).contains(&pid));
@@ -173,6 +177,25 @@ fn a_worker_is_ended_by_every_call_that_could_wait_and_alone() {
     assert!(server.role("worker").contains(&workers[count - 1]), "the one that did nothing is left alone");
     server.wait_for_stderr("killed by its sandbox");
     assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()));
+}
+
+#[test]
+fn a_worker_reads_no_descriptor() {
+    if let Some(why) = cannot_inject() {
+        return skip(why);
+    }
+    let folder = Folder::with_hello();
+    let server = Launch::new(&folder).user(BY_ITSELF).start();
+    if !is_held(&server) {
+        return skip("this kernel has no seccomp");
+    }
+    // A file can get the number of any descriptor: dup3 is forbidden, but close and openat2 are not.
+    let worker = server.sole("worker");
+    let fds = fs::read_dir(format!("/proc/{worker}/fd")).unwrap().flatten();
+    let is_timer = |path: &Path| fs::read_link(path).is_ok_and(|to| to.ends_with("anon_inode:[timerfd]"));
+    let timer = fds.map(|fd| fd.path()).find(|path| is_timer(path)).expect("the timer of the loop");
+    let number = timer.file_name().unwrap().to_str().unwrap();
+    try_forbidden(&server, worker, "worker", ("read", &format!("0:{number}:0:0")));
 }
 
 #[test]

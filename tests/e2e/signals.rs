@@ -324,6 +324,43 @@ fn at_most_four_old_configurations_drain() {
 }
 
 #[test]
+fn the_last_edit_before_the_last_hup_is_in_force() {
+    let folder = Folder::with_hello();
+    let config = configure(&folder, "www", 1, "");
+    let server = Launch::configured(&folder, &config).start();
+    for round in 0..10 {
+        let (first, last) = (format!("first-{round}"), format!("last-{round}"));
+        for name in [&first, &last] {
+            folder.write(&format!("{name}/hello.txt"), name);
+        }
+        for name in [&first, &last] {
+            configure(&folder, name, 1, "");
+            server.signal("HUP");
+        }
+        wait_until("the last edit", || serves(&server, &last));
+    }
+    let before = server.in_force().len();
+    for _ in 0..50 {
+        server.signal("HUP");
+    }
+    wait_until("another reload", || server.in_force().len() > before);
+    assert_eq!(server.stderr(), "");
+}
+
+#[test]
+fn a_reload_reports_what_is_in_force() {
+    let folder = Folder::with_hello();
+    let config = configure(&folder, "www", 1, "");
+    let server = Launch::configured(&folder, &config).start();
+    reload(&server, 1);
+    configure(&folder, "www", 1, "etag = \"changed\"\n");
+    reload(&server, 1);
+    let expected =
+        ["flash: configuration 2 is in force; no setting has changed", "flash: configuration 3 is in force"];
+    wait_until("both messages", || server.in_force() == expected);
+}
+
+#[test]
 fn a_reload_opens_new_addresses_and_closes_old_ones() {
     let folder = Folder::with_hello();
     let text = |listen: &str| adapted(&format!("root = \"www\"\nworkers = 1\nlisten = [{listen}]\n"));

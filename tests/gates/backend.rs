@@ -1,6 +1,6 @@
 //! `flash backend` itself: its protocol, bounds and processes.
 
-mod packets;
+pub(crate) mod packets;
 mod systemd;
 
 use std::fs::{self, File, Permissions};

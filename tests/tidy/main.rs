@@ -36,22 +36,32 @@ const ROOMS: &[(&str, &[&str])] = &[
             "flash-prompt",
             "flash-server",
             "flash-trace",
+            "flash-units",
             "flash-waiting",
         ],
     ),
-    ("flash-lab", &["flash-keeper", "flash-kit", "flash-load", "flash-waiting"]),
+    ("flash-lab", &["flash-keeper", "flash-kit", "flash-load", "flash-units", "flash-waiting"]),
     ("flash-trace", &["flash-kit", "flash-waiting"]),
-    ("flash-load", &["flash-kit", "flash-prompt", "flash-waiting"]),
+    ("flash-load", &["flash-kit", "flash-prompt", "flash-units", "flash-waiting"]),
     ("flash-kit", &["flash-waiting"]),
     (
         "flash-server",
-        &["flash-engine", "flash-http", "flash-keeper", "flash-prompt", "flash-waiting", "flash-worker"],
+        &[
+            "flash-engine",
+            "flash-http",
+            "flash-keeper",
+            "flash-prompt",
+            "flash-units",
+            "flash-waiting",
+            "flash-worker",
+        ],
     ),
     ("flash-worker", &["flash-engine", "flash-http", "flash-prompt"]),
     // The keeper is for the engine's tests.
     ("flash-engine", &["flash-http", "flash-keeper"]),
     ("flash-http", &[]),
     ("flash-keeper", &[]),
+    ("flash-units", &[]),
     ("flash-waiting", &["flash-prompt"]),
     ("flash-prompt", &[]),
     ("flash-checks", &["flash-engine", "flash-http", "flash-server", "flash-worker"]),
@@ -495,6 +505,81 @@ fn a_worker_names_nothing_that_waits() {
         "An AMPED worker never waits. The crates that it depends on are checked above; this is about std.",
         &each(waiting_code),
     );
+}
+
+/// Files of the supervisor that wait only in a child, in a thread, or before it serves and after.
+const SUPERVISOR_MAY_WAIT: &[&str] = &[
+    "prepare.rs",
+    "reader.rs",
+    "messages.rs",
+    "starter.rs",
+    // They bind and remove paths, at the start and at the end.
+    "control_socket.rs",
+    "local_socket.rs",
+    // It opens the list of hot files for `prepare.rs`.
+    "store.rs",
+];
+
+/// Names of Flash and of the standard library that may wait for a disk, and that the supervisor's loop must leave to
+/// children.
+fn waiting_supervisor_code(source: &Source) -> Vec<Breach> {
+    const NAMES: &[&str] = &[
+        "std::fs",
+        "std::thread",
+        "std::os::unix::fs",
+        "flash_waiting::account",
+        "flash_waiting::root::open_roots",
+        "flash_waiting::file::open",
+        "flash_waiting::file::names",
+        "flash_waiting::local::listen",
+    ];
+    let file = source.path.strip_prefix("crates/server/src/supervisor/");
+    let Some(file) = file.filter(|file| !SUPERVISOR_MAY_WAIT.contains(file)) else { return Vec::new() };
+    if source.is_test() {
+        return Vec::new();
+    }
+    let is_bad = |path: &str| {
+        NAMES
+            .iter()
+            .any(|name| path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::")))
+    };
+    let named = source.paths().into_iter().filter(|(_, path)| is_bad(path));
+    let mut breaches: Vec<Breach> =
+        named.map(|(line, path)| Breach::new(&source.path, line, format!("`{path}`"))).collect();
+    for word in ["wait", "metadata", "symlink_metadata", "canonicalize", "exists", "is_file", "is_dir"] {
+        // The loop itself waits for events.
+        if word == "wait" && file == "mod.rs" {
+            continue;
+        }
+        let lines = source.lines_with_word(word).into_iter();
+        breaches.extend(lines.map(|line| Breach::new(&source.path, line, format!("`{word}`"))));
+    }
+    breaches
+}
+
+#[test]
+fn the_supervisor_names_nothing_that_waits() {
+    assert_kept(
+        "The supervisor waits for no disk and no child while it serves: children ask file systems.",
+        &each(waiting_supervisor_code),
+    );
+}
+
+#[test]
+fn waiting_supervisor_code_is_found() {
+    let found = |file: &str, text: &str| {
+        waiting_supervisor_code(&Source::new(&format!("crates/server/src/supervisor/{file}"), text)).len()
+    };
+    for text in [
+        "use std::fs::File;\n",
+        "use flash_waiting::{file, root::open_roots};\n",
+        "fn f() { let _ = child.wait(); }\n",
+        "fn f() { path.metadata(); }\n",
+    ] {
+        assert_eq!(found("generation.rs", text), 1, "{text}");
+        assert_eq!(found("prepare.rs", text), 0, "{text}");
+    }
+    assert_eq!(found("generation.rs", "fn f() { child.try_wait(); }\n// wait\n"), 0);
 }
 
 #[test]

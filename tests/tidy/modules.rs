@@ -53,7 +53,6 @@ const ORDERS: &[(&str, &[&str])] = &[
             "page",
             "style",
             "number",
-            "duration",
             "interrupt",
             "processes",
             "ending",

@@ -200,6 +200,8 @@ pub const LINGER_BYTES_MAX: usize = 256 * 1024;
 pub const RATE_WINDOW_MS: u64 = 10_000;
 /// A file changed less than this before it was read can change again without a new time stamp.
 pub const RACY_NS: i128 = 20_000_000;
+/// The same where times are coarse, up to the two seconds of vfat, or come from the clock of another host.
+pub const RACY_COARSE_NS: i128 = 2_000_000_000 + RACY_NS;
 
 /// Maximum number of bytes kept of the errors that a FastCGI application reports with one response; the rest is
 /// dropped.

@@ -4,6 +4,7 @@
 //! [`Overrides`] with the given values. It must not know any single option: a new option is a new row of that table.
 
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::{OsStringValueParser, PossibleValue, TypedValueParser, ValueParser};
@@ -27,6 +28,11 @@ impl ServeOptions {
             eprintln!("warning: {warning}");
         }
         Ok(sources)
+    }
+
+    /// The sources of this process for a server that was started in this directory, and has printed the warnings.
+    pub(crate) fn sources_in(self, cwd: PathBuf) -> Sources {
+        Sources::of_process_in(cwd, self.0)
     }
 }
 

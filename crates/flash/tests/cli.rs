@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use flash_server::config::options::{DefaultValue, OPTIONS, Spec};
-use flash_server::config::{AutoSwitch, Kind, Settings, one_of, units};
+use flash_server::config::{AutoSwitch, Kind, Settings, one_of};
+use flash_units as units;
 use tempfile::TempDir;
 
 /// A fresh folder, removed at the end.
@@ -122,7 +123,7 @@ fn a_wrong_command_line_is_a_usage_error() {
         (&["sevre"], "a similar subcommand exists: 'serve'"),
         (&["serve", "--worker", "2"], "a similar argument exists: '--workers'"),
         (&["serve", "--workers", "0"], "invalid value '0' for '--workers <N>': must be from 1 to 256"),
-        (&["serve", "--freshness", "5"], "the unit is missing; write a whole number and a unit"),
+        (&["serve", "--freshness", "5"], "the unit is missing; write a number and a unit"),
         (&["serve", "--listen", "8080"], "did you mean `127.0.0.1:8080`?"),
         (&["serve", "--log-format", "jsn"], "must be combined, json or off; did you mean `json`?"),
         (&["serve", "--index", "a/b"], "must be the name of a file, without `/`"),
@@ -236,6 +237,7 @@ fn every_flag_changes_the_settings() {
         "client_exempt" => "10.0.0.0/8",
         "control" => "none",
         _ if matches!(spec.kind, Kind::Duration { .. }) => "7s",
+        _ if matches!(spec.kind, Kind::AutoSize { .. } | Kind::MemorySize { .. }) => "7M",
         _ => "7",
     };
     fs::write(folder.path().join("flash.toml"), "").unwrap();
@@ -465,7 +467,7 @@ fn row(spec: &Spec) -> String {
         Kind::Sizes { least_bytes, most_bytes } => {
             format!("list of sizes, {}", range(units::size_text(least_bytes), units::size_text(most_bytes)))
         }
-        Kind::Size { least_bytes, most_bytes } => {
+        Kind::Size { least_bytes, most_bytes } | Kind::MemorySize { least_bytes, most_bytes } => {
             range(units::size_text(least_bytes), units::size_text(most_bytes))
         }
     };

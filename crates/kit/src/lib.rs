@@ -1,10 +1,9 @@
-//! The common parts of the lab's crates: errors and endings of commands, numbers and durations in text, tables, charts,
+//! The common parts of the lab's crates: errors and endings of commands, numbers in text, tables, charts,
 //! pages, signals, and processes as /proc shows them. `flash-load`, `flash-trace` and `flash-lab` depend on it; it
 //! depends on none of them.
 
 pub mod bars;
 pub mod chart;
-pub mod duration;
 pub mod ending;
 pub mod error;
 pub mod interrupt;

@@ -89,7 +89,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, own: &BackendSettings) 
         priorities: false,
         code_points: false,
     };
-    let calls = CallList::Worker { timer: backend.timer(), more };
+    let calls = CallList::Worker(more);
     let in_force = sandbox::close(Role::Worker, settings, &with_rights(&folders, Rights::Read), calls)?;
     drop(folders);
     backend.ready(in_force)?;

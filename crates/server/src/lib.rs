@@ -13,9 +13,11 @@
 //! The supervisor starts a role by executing the program again as `flash role NAME`, with a control channel as its standard
 //! input.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use supervisor::Program;
+pub use supervisor::Program;
+pub use supervisor::reader::ROLE as READER_ROLE;
 
 mod architecture;
 mod backend;
@@ -52,7 +54,14 @@ pub fn run_backend(options: config::BackendOptions) -> ExitCode {
     supervisor::serve(Program::Backend(options))
 }
 
-/// Runs one of the processes that a supervisor starts.
+/// Runs the process that reads the configuration on HUP ([`READER_ROLE`]). `program` makes the program from the command
+/// line, for a server that was started in this directory; its errors are on standard error already.
+#[must_use]
+pub fn read_configuration(program: impl FnOnce(PathBuf) -> Result<Program, ExitCode>) -> ExitCode {
+    supervisor::reader::run(program)
+}
+
+/// Runs one of the other processes that a supervisor starts.
 #[must_use]
 pub fn run_role(name: &str) -> ExitCode {
     role::run(name)

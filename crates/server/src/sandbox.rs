@@ -187,7 +187,7 @@ pub(crate) fn close(
     role: Role,
     settings: &Settings,
     folders: &[(&OwnedFd, Rights)],
-    calls: CallList<'_>,
+    calls: CallList,
 ) -> io::Result<InForce> {
     let mode = settings.sandbox;
     if mode == SandboxMode::Off {

@@ -198,15 +198,15 @@ fn warm(list: &File, settings: &Settings) -> Vec<(SiteId, Box<[u8]>, u64)> {
 /// Confines the calling thread to a worker's sandbox. `work` is its disk work, if it also does a helper's work.
 pub(crate) fn close(worker: &Worker, settings: &Settings, work: Option<&DiskWork>) -> io::Result<InForce> {
     keep_panics_quiet();
-    let (timer, more) = (worker.timer(), more(settings));
+    let more = more(settings);
     match work {
         None => {
             let folders: Vec<_> = worker.sys.roots().map(|root| (root, Rights::Read)).collect();
-            sandbox::close(Role::Worker, settings, &folders, CallList::Worker { timer, more })
+            sandbox::close(Role::Worker, settings, &folders, CallList::Worker(more))
         }
         Some(work) => {
             let folders: Vec<_> = work.roots().map(|root| (root, Rights::ReadAndList)).collect();
-            sandbox::close(Role::Worker, settings, &folders, CallList::WaitingWorker { timer, more })
+            sandbox::close(Role::Worker, settings, &folders, CallList::WaitingWorker(more))
         }
     }
 }

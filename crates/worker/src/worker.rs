@@ -6,10 +6,10 @@ mod links;
 use std::io;
 
 use flash_engine::{AcceptQueue, Engine, JobId, Key, Log, Moment, Outcome, Readiness, SiteId, Task};
+use flash_prompt::OwnedFd;
 use flash_prompt::epoll::{Ready, Watch};
 use flash_prompt::mechanism::{Awaited, Mechanism};
 use flash_prompt::timer::Timer;
-use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
 use flash_prompt::{channel, clock, net};
 
 use crate::calls::{self, Call, lap};
@@ -213,12 +213,6 @@ impl Worker {
         self.engine.set_spool(file.into(), slots);
     }
 
-    /// The timer of the event loop, the only descriptor that is read by read(2).
-    #[must_use]
-    pub fn timer(&self) -> BorrowedFd<'_> {
-        self.timer.as_fd()
-    }
-
     /// Runs until the supervisor has gone or, after an order to drain, until no connection is left.
     /// `end_turn` does the architecture's own work at the end of a turn.
     pub fn run(mut self, mut end_turn: impl FnMut(&mut Worker) -> io::Result<()>) -> io::Result<()> {
@@ -374,7 +368,7 @@ impl Worker {
             }
             kind::LISTENER => self.accept(number as usize),
             kind::HELPER => self.hear_helper(number),
-            kind::TIMER => self.timer.clear(),
+            kind::TIMER => self.timer.clear()?,
             kind::KEEPER => self.hear_keeper(),
             kind::GATEWAY => self.hear_gateway(),
             _ => self.hear_supervisor()?,
@@ -482,6 +476,8 @@ impl Worker {
                         store.take_filler(channel);
                     }
                 }
+                // Its disk was late.
+                Ok(Order::Spool(slots, file)) => self.set_spool(file, slots),
                 Ok(Order::Drain) => self.drain(),
                 Ok(Order::Stats(question)) => self.tell_stats(question),
                 Ok(Order::Stalls(question)) => {

@@ -30,6 +30,7 @@ static void test_odd_ranges(void);
 static void test_under_way(void);
 static void test_other_files(void);
 static void test_names(void);
+static void test_access_time(void);
 static void read_range(int fd, size_t offset, size_t length);
 
 
@@ -41,6 +42,7 @@ test_residency(void)
     test_under_way();
     test_other_files();
     test_names();
+    test_access_time();
     printf("residency: ok\n");
 }
 
@@ -245,6 +247,49 @@ test_names(void)
 
     CHECK_EQ(flash_test_name("", &pin), FLASH_RESIDENT);
     CHECK(pin == -1 && errno == ENOENT);
+}
+
+
+/* A read after a change updates the access time (relatime), unless the file is
+ * this user's and was prepared. */
+
+static void
+test_access_time(void)
+{
+    int              fd, turn;
+    char             room[PATH_ROOM];
+    struct stat      st;
+    struct timespec  old[2];
+
+    memset(old, 0, sizeof(old));
+    old[0].tv_sec = 1000000000;
+    old[1].tv_nsec = UTIME_OMIT;
+    write_file(scratch(room, "access"), 10000);
+    CHECK(utimensat(AT_FDCWD, room, old, 0) == 0);
+
+    for (turn = 0; turn < 2; turn++) {
+        fd = open(room, O_RDONLY|O_CLOEXEC);
+        CHECK(fd != -1);
+
+        if (turn == 0) {
+            CHECK_EQ(flash_keep_access_time(fd), 1);
+            CHECK_EQ(flash_keep_access_time(fd), 1);
+        }
+
+        (void) flash_test_range(fd, 0, 10000);
+        read_range(fd, 0, 10000);
+        CHECK(fstat(fd, &st) == 0 && close(fd) == 0);
+
+        if (turn == 0) {
+            CHECK_EQ(st.st_atim.tv_sec, old[0].tv_sec);
+
+        } else if (st.st_atim.tv_sec == old[0].tv_sec) {
+            skip("no access times on this file system");
+        }
+    }
+
+    CHECK(unlink(room) == 0);
+    CHECK_EQ(flash_keep_access_time(-1), 0);
 }
 
 

@@ -195,6 +195,10 @@ impl Heard {
     }
 }
 
+fn is_in_force(line: &str) -> bool {
+    line.starts_with("flash: configuration ") && line.contains(" is in force")
+}
+
 /// A running server. Dropping it ends it and its descendants.
 pub(crate) struct Server {
     child: Child,
@@ -213,8 +217,15 @@ impl Server {
         self.out.text()
     }
 
+    /// Its messages so far, except those about configurations in force.
     pub(crate) fn stderr(&self) -> String {
-        self.err.text()
+        let text = self.err.text();
+        text.split_inclusive('\n').filter(|line| !is_in_force(line)).collect()
+    }
+
+    /// The messages about configurations in force, after reloads.
+    pub(crate) fn in_force(&self) -> Vec<String> {
+        self.err.text().lines().filter(|line| is_in_force(line)).map(str::to_owned).collect()
     }
 
     /// The addresses of every start line so far; a reload prints another.

@@ -13,7 +13,7 @@ use crate::harness::PATIENCE;
 
 /// A reply of the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     Hello {
         status: u32,
     },
@@ -33,23 +33,23 @@ pub(super) enum Reply {
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Packets(OwnedFd);
+pub(crate) struct Packets(OwnedFd);
 
 impl Packets {
     /// A connection that has sent nothing.
-    pub(super) fn stranger(socket: &Path) -> io::Result<Self> {
+    pub(crate) fn stranger(socket: &Path) -> io::Result<Self> {
         local::connect_packets(socket).map(Self)
     }
 
     /// A welcome connection of group 1, without a limit.
     #[track_caller]
-    pub(super) fn to(socket: &Path) -> Self {
+    pub(crate) fn to(socket: &Path) -> Self {
         Self::limited(socket, 0)
     }
 
     /// A welcome connection whose group may wait for this many requests.
     #[track_caller]
-    pub(super) fn limited(socket: &Path, waiters_max: u32) -> Self {
+    pub(crate) fn limited(socket: &Path, waiters_max: u32) -> Self {
         let client = Self::stranger(socket).unwrap();
         client.hello(1, waiters_max);
         assert_eq!(client.reply(), Reply::Hello { status: 0 });
@@ -57,49 +57,49 @@ impl Packets {
     }
 
     /// Says hello with the root directory.
-    pub(super) fn hello(&self, version: u32, waiters_max: u32) {
+    pub(crate) fn hello(&self, version: u32, waiters_max: u32) {
         let root = File::open("/").unwrap();
         let fields = [&version.to_le_bytes()[..], &waiters_max.to_le_bytes(), &1_u64.to_le_bytes(), b"test"];
         self.send(&message(1, 0, &fields.concat()), &[root.as_fd()]);
     }
 
-    pub(super) fn name(&self, id: u32, path: impl AsRef<Path>) {
+    pub(crate) fn name(&self, id: u32, path: impl AsRef<Path>) {
         self.name_within(id, path, 0);
     }
 
-    pub(super) fn name_within(&self, id: u32, path: impl AsRef<Path>, deadline_ms: u32) {
+    pub(crate) fn name_within(&self, id: u32, path: impl AsRef<Path>, deadline_ms: u32) {
         let path = path.as_ref().as_os_str().as_encoded_bytes();
         let fields = [&deadline_ms.to_le_bytes()[..], &[0; 4], path].concat();
         self.send(&message(2, id, &fields), &[]);
     }
 
-    pub(super) fn range(&self, id: u32, file: &File, (offset, length): (u64, u64)) {
+    pub(crate) fn range(&self, id: u32, file: &File, (offset, length): (u64, u64)) {
         let numbers = [0, offset, length, length].map(u64::to_le_bytes).concat();
         self.send(&message(3, id, &numbers), &[file.as_fd()]);
     }
 
-    pub(super) fn close(&self, file: &File) {
+    pub(crate) fn close(&self, file: &File) {
         self.send(&message(4, 0, &[]), &[file.as_fd()]);
     }
 
-    pub(super) fn cancel(&self, id: u32) {
+    pub(crate) fn cancel(&self, id: u32) {
         self.send(&message(5, id, &[]), &[]);
     }
 
     /// Sends any bytes. A connection that the backend has closed takes none.
-    pub(super) fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
+    pub(crate) fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
         let _ = channel::send(&self.0, &[IoSlice::new(bytes)], descriptors);
     }
 
     /// The next reply.
     #[track_caller]
-    pub(super) fn reply(&self) -> Reply {
+    pub(crate) fn reply(&self) -> Reply {
         self.reply_within(PATIENCE).expect("no reply came")
     }
 
     /// The next reply, if it comes within this time.
     #[track_caller]
-    pub(super) fn reply_within(&self, time: Duration) -> Option<Reply> {
+    pub(crate) fn reply_within(&self, time: Duration) -> Option<Reply> {
         let mut epoll = Epoll::new(1).unwrap();
         epoll.add(&self.0, 0, Watch::Input).unwrap();
         let has_input = epoll.wait(Some(time.as_millis() as u64)).unwrap().count() > 0;
@@ -133,6 +133,6 @@ impl Packets {
 }
 
 /// A message with its header.
-pub(super) fn message(kind: u8, id: u32, fields: &[u8]) -> Vec<u8> {
+pub(crate) fn message(kind: u8, id: u32, fields: &[u8]) -> Vec<u8> {
     [&[kind, 0, 0, 0], &id.to_le_bytes()[..], fields].concat()
 }

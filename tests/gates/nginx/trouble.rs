@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::server::{Backend, Nginx, Pending, Setup, module};
 use super::site;
+use crate::backend::packets::{self, Packets};
 use crate::harness::disk::Disk;
 use crate::harness::{Folder, PATIENCE, evict, pattern, skip, wait_for, wait_until};
 
@@ -110,7 +111,7 @@ fn a_close_waits_for_room_in_the_backends_socket() {
     assert!(has_deleted() && nginx.counter("closes") == 0);
     backend.signal("CONT");
     wait_until("the close", || backend.count("CLOSE") > 0 && !has_deleted());
-    assert_eq!(nginx.counter("closes"), backend.count("CLOSE") as u64);
+    wait_until("all closes are read", || nginx.counter("closes") == backend.count("CLOSE") as u64);
     for pending in held {
         assert_eq!(pending.reply().status, 404);
     }
@@ -211,6 +212,32 @@ fn reload_and_quit_do_not_wait_longer_than_a_deadline_for_a_hung_disk() {
     let log = nginx.log();
     assert!(nginx.ended() && !log.contains("[alert]"), "{log}");
     disk.tell("all ok");
+}
+
+#[test]
+fn a_reload_of_the_backend_lets_no_request_pass_ungated() {
+    let Some(module) = module() else { return };
+    let Some((folder, mut disk)) = site_and_disk() else { return };
+    let backend = Backend::real(&folder, &[]);
+    let nginx = Setup::new(&folder, module).forced().start().connected();
+    // Only a connection that has lasted for a second is made again at once.
+    std::thread::sleep(Duration::from_millis(1500));
+    disk.tell("lookup hang");
+    let hung = nginx.ask("/mount/lookup.txt");
+    disk.wait_until_held(1);
+    let idle = Packets::to(&folder.path("backend.sock"));
+    backend.signal("HUP");
+    assert_eq!(idle.reply(), packets::Reply::End);
+    // The old worker reads no more, and ends the connection after its last reply.
+    let late: Vec<Pending> = (0..20).map(|_| nginx.ask("/hello.txt")).collect();
+    wait_until("all are held", || nginx.counter("worker_waiting") == 21);
+    disk.tell("all ok");
+    assert_eq!(hung.reply().body, b"lookup");
+    for pending in late {
+        assert_eq!(pending.reply().body, b"hello\n");
+    }
+    assert_eq!((nginx.counter("connects"), nginx.counter("passed_absent")), (2, 0));
+    assert!(!nginx.log().contains("closed the connection"), "{}", nginx.log());
 }
 
 #[test]

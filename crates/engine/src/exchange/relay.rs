@@ -1,6 +1,8 @@
 //! A request that an upstream answers: its talk with a server, its link, and the answer on its way to the
 //! client. Called by [`exchange`](crate::exchange) and the wires.
 
+use std::sync::Arc;
+
 use flash_http::RequestBuf;
 use flash_http::request::Method;
 use flash_http::response::Status;
@@ -8,8 +10,10 @@ use flash_http::response::Status;
 use super::Opener;
 use crate::handler::Refusal;
 use crate::limits::TRIES_MAX;
+use crate::machine::JobId;
 use crate::rules::{SiteId, UpstreamId};
 use crate::slab::ExchangeKey;
+use crate::store::NameEntry;
 use crate::upstream::{FailedServers, LinkPlace, Seeker, Talk};
 
 /// A request that an upstream answers.
@@ -21,6 +25,7 @@ pub(crate) struct Relay {
     /// Whether its route passes answers on as they come.
     pub(crate) streams_answers: bool,
     pub(crate) talk: Talk,
+    pub(crate) script: ScriptSearch,
     pub(crate) body: BodyWay,
     /// Why a helper could not do its part; the answer is this page.
     pub(crate) refused: Option<Refusal>,
@@ -41,6 +46,26 @@ pub(crate) struct Relay {
     pub(crate) hears_since_ms: Option<u64>,
     /// When the rate of the client is checked next, while it is waited for.
     pub(crate) pace_due_ms: u64,
+}
+
+/// How far the search for the script of a request has come, which must be a file before a server is asked to run it.
+#[derive(Debug)]
+pub(crate) enum ScriptSearch {
+    /// It was found, or the server has files of its own.
+    Over,
+    /// This path must be looked up.
+    Wanted(Box<[u8]>),
+    /// A helper looks it up.
+    AtHelper(JobId),
+    /// A helper has found this.
+    Found(Arc<NameEntry>),
+}
+
+impl ScriptSearch {
+    /// The job that looks it up.
+    pub(crate) fn job(&self) -> Option<JobId> {
+        if let ScriptSearch::AtHelper(job) = self { Some(*job) } else { None }
+    }
 }
 
 /// The way of a request body from the client to the server.
@@ -109,6 +134,7 @@ impl Relay {
             upstream,
             streams_answers,
             talk,
+            script: ScriptSearch::Over,
             body: BodyWay::Streamed,
             refused: None,
             place: LinkPlace::None,

@@ -1,5 +1,7 @@
 //! Files as the machine describes them to the engine.
 
+use crate::limits::{RACY_COARSE_NS, RACY_NS};
+
 /// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
@@ -29,6 +31,19 @@ pub struct FileStat {
 }
 
 impl FileStat {
+    /// Whether the file changed so shortly before `wall_ns` that another change could leave its times unchanged. Times in
+    /// whole seconds come from a file system that keeps no finer ones (vfat, ext2, ext3, ext4 with small inodes).
+    pub fn is_racy(&self, wall_ns: i128) -> bool {
+        const SECOND_NS: i128 = 1_000_000_000;
+        let is_coarse = self.modified_ns % SECOND_NS == 0 && self.changed_ns % SECOND_NS == 0;
+        self.changed_within(if is_coarse { RACY_COARSE_NS } else { RACY_NS }, wall_ns)
+    }
+
+    /// Whether the file changed less than this before or after `wall_ns`. Another host's clock can be ahead.
+    pub fn changed_within(&self, window_ns: i128, wall_ns: i128) -> bool {
+        (wall_ns - self.changed_ns).abs() < window_ns
+    }
+
     /// Whether the content is the same, as seen through an open descriptor. A rename or a new mode changes
     /// `changed_ns` but not the bytes being sent.
     pub fn same_content(&self, other: &FileStat) -> bool {

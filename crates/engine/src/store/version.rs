@@ -10,7 +10,7 @@ use flash_http::etag::etag;
 use flash_http::negotiate::Coding;
 use quick_cache::unsync::Cache;
 
-use crate::limits::{FILL_AGAIN_MS, RACY_NS};
+use crate::limits::FILL_AGAIN_MS;
 use crate::machine::{FileStat, Moment};
 use crate::rules::SiteId;
 use crate::slab::VersionId;
@@ -65,7 +65,7 @@ impl Version {
             id,
             site,
             stat,
-            racy: (now.wall_ns - stat.changed_ns).abs() < RACY_NS,
+            racy: stat.is_racy(now.wall_ns),
             varies,
             coding,
             etag,

@@ -8,6 +8,7 @@ use super::conn::{Blamed, Conn, Turn, Verdict};
 use super::h1::{Flow, H1, Phase, record};
 use super::h1_open::{is_gathered, open};
 use super::h1_pump::{blame, leave_link, pump};
+use super::h1_script::seek_script;
 use super::h1_send::Answering;
 use super::h1_upload::Pumped;
 use crate::exchange::{Awaits, BodyWay, Exchange, Parked, Record, Relay, State, Wake};
@@ -60,7 +61,10 @@ impl H1 {
         key: ExchangeKey,
     ) -> Flow {
         let (record, mut relay) = self.lend_relay(turn, key);
-        let pumped = pump(conn, turn, buffer, (&mut relay, key));
+        let pumped = match seek_script(conn, turn, &mut relay, key) {
+            Ok(()) => pump(conn, turn, buffer, (&mut relay, key)),
+            Err(pumped) => pumped,
+        };
         self.after_pump(conn, turn, (key, record, relay), pumped)
     }
 

@@ -228,6 +228,27 @@ fn a_racy_file_is_checked_again() {
 }
 
 #[test]
+fn where_times_are_in_whole_seconds_a_file_is_racy_for_two_of_them() {
+    const SECOND_NS: i128 = 1_000_000_000;
+    let mut world = World::new();
+    // The times are in whole seconds, the last of them long over: vfat knows only even ones.
+    world.machine.files.now_ns = (world.machine.now.wall_ns / SECOND_NS - 1) * SECOND_NS;
+    world.machine.files.add("f", "aaaa");
+    assert_eq!(world.get("/f").text(), "aaaa");
+    world.machine.files.inode("f").content = "bbbb".into();
+    world.advance(FRESHNESS_MS + 1);
+    assert_eq!(world.get("/f").text(), "bbbb");
+    world.advance(3_000);
+    let before = world.machine.calls.reads;
+    for _ in 0..3 {
+        world.advance(FRESHNESS_MS + 1);
+        assert_eq!(world.get("/f").text(), "bbbb");
+    }
+    assert!(world.machine.calls.reads <= before + 1, "then the content stays");
+    world.end();
+}
+
+#[test]
 fn a_file_that_grows_during_a_transfer_is_sent_as_announced() {
     for send_file in [false, true] {
         let optimizations = Optimizations { send_file, ..Optimizations::default() };

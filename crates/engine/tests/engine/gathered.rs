@@ -6,14 +6,14 @@ use flash_engine::limits::{RATE_WINDOW_MS, RECEIVE_BYTES, SPOOL_ANSWER_MEMORY_BY
 use crate::machine::client::request;
 use crate::machine::world::LEAST_RATE;
 use crate::machine::{Client, World};
-use crate::relays::{ANSWER_MS, ask, bytes, fcgi, get, proxying, status, whole};
+use crate::relays::{ANSWER_MS, ask, bytes, fcgi, get, proxying, status, whole, with_scripts};
 
 /// ENOSPC.
 const NO_SPACE: i32 = 28;
 
 /// A world with a spool's file of this many slots.
 fn world(slots: u32) -> World {
-    let mut world = World::with(proxying());
+    let mut world = with_scripts(proxying());
     world.give_spool(slots);
     world
 }
@@ -29,7 +29,7 @@ fn framings(body: &[u8]) -> [(&'static str, Vec<u8>, bool); 4] {
         ("/one/x", http(&format!("Content-Length: {}\r\n", body.len()), body), false),
         ("/one/x", http("Transfer-Encoding: chunked\r\n", &chunk), false),
         ("/one/x", http("", body), true),
-        ("/x.php", records, false),
+        ("/a.php", records, false),
     ]
 }
 

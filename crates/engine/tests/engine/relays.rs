@@ -46,6 +46,7 @@ pub(crate) fn proxying() -> Rules {
     let route = |paths, number| Route {
         paths,
         upstream: UpstreamId(number),
+        has_own_files: false,
         body_bytes_max: BODY_BYTES_MAX,
         streams_bodies: true,
         streams_answers: false,
@@ -59,7 +60,13 @@ pub(crate) fn proxying() -> Rules {
 }
 
 fn world() -> World {
-    World::with(proxying())
+    with_scripts(proxying())
+}
+
+pub(crate) fn with_scripts(rules: Rules) -> World {
+    let mut world = World::with(rules);
+    ["a.php", "b.php", "d/a.php"].iter().for_each(|path| world.machine.files.add(path, "source"));
+    world
 }
 
 /// Sends a request and lets the gateway connect. Returns the client and the server.
@@ -76,7 +83,7 @@ pub(crate) fn get(path: &str) -> String {
     request("GET", path, "")
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -1235,7 +1242,7 @@ const _: () = assert!(PASSED_ON_BYTES < RECEIVE_BYTES);
 fn gathering() -> World {
     let mut rules = proxying();
     rules.sites[0].routes.iter_mut().for_each(|route| route.streams_bodies = false);
-    World::with(rules)
+    with_scripts(rules)
 }
 
 /// Bytes that differ from place to place.

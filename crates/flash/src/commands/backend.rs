@@ -91,13 +91,6 @@ pub(crate) struct Backend {
 
 impl Backend {
     pub(crate) fn run(self) -> ExitCode {
-        let overrides = match self.overrides() {
-            Ok(overrides) => overrides,
-            Err(why) => {
-                eprintln!("error: {why}");
-                return ExitCode::from(EXIT_USAGE);
-            }
-        };
         let cwd = match std::env::current_dir() {
             Ok(cwd) => cwd,
             Err(e) => {
@@ -105,17 +98,21 @@ impl Backend {
                 return ExitCode::FAILURE;
             }
         };
+        match self.options(cwd) {
+            Ok(options) => flash_server::run_backend(options),
+            Err(code) => code,
+        }
+    }
+
+    /// The options of a backend that was started in this directory; prints errors on standard error.
+    pub(super) fn options(self, cwd: PathBuf) -> Result<BackendOptions, ExitCode> {
+        let overrides = self.overrides().map_err(|why| {
+            eprintln!("error: {why}");
+            ExitCode::from(EXIT_USAGE)
+        })?;
         let Backend { socket, allow, delay, warm: http, fastcgi, warm_root: roots, names, .. } = self;
         let endpoint = EndpointOptions { http, fastcgi, roots };
-        flash_server::run_backend(BackendOptions {
-            socket,
-            allow,
-            delay_ms: delay,
-            endpoint,
-            names,
-            overrides,
-            cwd,
-        })
+        Ok(BackendOptions { socket, allow, delay_ms: delay, endpoint, names, overrides, cwd })
     }
 
     /// The options that `flash serve` has too, by their keys there.

@@ -7,7 +7,7 @@ use clap::ArgGroup;
 use flash_lab::cache::{self, Options, Policy};
 use flash_load::fileset::MANIFEST;
 use flash_load::workload::{self, Spec};
-use flash_server::config::units::parse_size_bytes;
+use flash_units::parse_memory_bytes;
 
 use crate::output;
 
@@ -63,7 +63,7 @@ pub(crate) struct Cache {
     seed: u64,
 
     /// Cache sizes, such as 256MiB,512MiB,1GiB [default: doubling from 1/64 of the requested files to all of them]
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size_bytes, help_heading = "Caches")]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_memory_bytes, help_heading = "Caches")]
     memory: Vec<u64>,
 
     /// Policies to simulate, such as lru,flash [default: all]

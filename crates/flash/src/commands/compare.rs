@@ -7,7 +7,7 @@ use flash_kit::{Error, Result};
 use flash_lab::compare::{self, Compare as Options, RelativeTo};
 use flash_lab::testbed::{Application, Peer, Peers, Place, read_peers, ready_made, ready_made_names};
 use flash_load::workload::Spec;
-use flash_server::config::units::parse_size_bytes;
+use flash_units::parse_memory_bytes;
 
 use super::drive_args::{DriveArgs, LEVELS_TEXT, MORE};
 
@@ -41,7 +41,7 @@ pub(crate) struct Compare {
     rounds: u32,
 
     /// Memory limit of a started server, including its page cache [default: none]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, help_heading = "Testbed")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_bytes, help_heading = "Testbed")]
     memory: Option<u64>,
 
     /// Disk reads per second allowed to a started server [default: unlimited]

@@ -4,11 +4,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use flash_server::config::units::parse_size_bytes;
 use flash_trace::doctor::{self, Options, Source};
 use flash_trace::{BUFFER, RecordOptions, Subject};
-
-use super::drive_args::seconds;
+use flash_units::{parse_duration_s, parse_memory_bytes};
 
 /// The exit code if there is no verdict.
 const EXIT_UNKNOWN: u8 = 2;
@@ -31,11 +29,11 @@ pub(crate) struct Doctor {
     patient: Patient,
 
     /// Watch the server for this long
-    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_s, default_value = "10s")]
     duration: f64,
 
     /// Size of the event buffer of each core; at most 256MiB for all cores
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, default_value = BUFFER)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_bytes, default_value = BUFFER)]
     buffer: u64,
 
     /// Print the diagnosis as JSON

@@ -9,9 +9,7 @@ use flash_lab::drive::{Options, Users, default_folder};
 use flash_load::fileset::MANIFEST;
 use flash_load::measure::Threshold;
 use flash_load::workload::{self, DYNAMIC_PREFIX, Dynamic, Spec};
-use flash_server::config::units::parse_size_bytes;
-
-pub(crate) use flash_kit::duration::seconds;
+use flash_units::{parse_duration_s, parse_memory_bytes, parse_size_bytes};
 
 /// The end of the help of every command that drives servers.
 pub(crate) const MORE: &str = "\
@@ -47,7 +45,7 @@ pub(crate) struct DriveArgs {
     paths: Option<PathBuf>,
 
     /// Use only the start of a log, until its distinct files add up to SIZE
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, help_heading = "Workload")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_bytes, help_heading = "Workload")]
     data_set: Option<u64>,
 
     /// Repeat the log when it ends
@@ -83,7 +81,7 @@ pub(crate) struct DriveArgs {
     requests_per_connection: Option<u32>,
 
     /// Abort a request after this time [default: never]
-    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "Users")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_s, help_heading = "Users")]
     abort_after: Option<f64>,
 
     /// Retry an aborted request up to N times
@@ -95,15 +93,15 @@ pub(crate) struct DriveArgs {
     read_rate: Option<u64>,
 
     /// Send load for this long before measuring
-    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "2s", help_heading = "Run")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_s, default_value = "2s", help_heading = "Run")]
     warm_up: f64,
 
     /// Send load for this long at each level [default: 30s; load: 10s, or the whole log]
-    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "Run")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_s, help_heading = "Run")]
     duration: Option<f64>,
 
     /// Then wait at most this long for the last answers
-    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "30s", help_heading = "Run")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_s, default_value = "30s", help_heading = "Run")]
     drain: f64,
 
     /// Threads of the load generator

@@ -6,10 +6,9 @@ use std::process::ExitCode;
 use flash_kit::{Ending, Error, Result};
 use flash_lab::drive::default_folder;
 use flash_lab::experiment::{self, Judge, Options, READS_PER_S};
-use flash_server::config::units::parse_size_bytes;
+use flash_units::{parse_duration_s, parse_memory_bytes};
 
 use super::compare::keep_apart;
-use super::drive_args::seconds;
 use crate::output;
 
 const MORE: &str = "\
@@ -84,11 +83,11 @@ pub(crate) struct Experiment {
     rounds: Option<u32>,
 
     /// Length of each measurement [default: as planned]
-    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "Run")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_s, help_heading = "Run")]
     duration: Option<f64>,
 
     /// Memory limit of a server, including its page cache, where files must not fit; file sets scale with it
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, default_value = "512MB",
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_bytes, default_value = "512MB",
           help_heading = "Testbed")]
     memory: u64,
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use flash_kit::Error;
 use flash_load::fileset::{self, Amount, Options, Set};
-use flash_server::config::units::parse_size_bytes;
+use flash_units::parse_memory_bytes;
 
 /// The layout of the set.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct Fileset {
 
     /// specweb99: as many directories as hold SIZE. pareto: as many files as hold SIZE [default: 25MB]. log:FILE: only the start of the log, until its files add up to
     /// SIZE
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_bytes)]
     size: Option<u64>,
 
     /// specweb99: N directories

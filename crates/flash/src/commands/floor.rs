@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use flash_load::floor::{self, Options};
-use flash_server::config::units::parse_size_bytes;
+use flash_units::parse_size_bytes;
 
 #[derive(Debug, clap::Args)]
 #[command(

@@ -10,7 +10,7 @@ use flash_lab::interfere::{self, Beside, Bounds, HotMix, Options};
 use flash_lab::testbed::{Application, Peer, Place, read_peers};
 use flash_load::measure::Threshold;
 use flash_load::workload::check_prefix;
-use flash_server::config::units::parse_size_bytes;
+use flash_units::parse_memory_bytes;
 
 use super::compare::{choose, keep_apart};
 
@@ -148,7 +148,7 @@ pub(crate) struct Interfere {
     allow_remote: bool,
 
     /// Memory limit of a started server, including its page cache [default: none]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, help_heading = "Testbed")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_bytes, help_heading = "Testbed")]
     memory: Option<u64>,
 
     /// Disk reads per second allowed to a started server [default: unlimited]

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use flash_lab::link::{
-    self, Both, LinkOptions, Order, Path, Room, Settings, parse_both, parse_delay_ns, parse_loss, parse_rate,
-    parse_room,
+    self, Both, LinkOptions, Order, Path, Room, Settings, parse_both, parse_loss, parse_rate, parse_room,
 };
+use flash_units::parse_duration_ns;
 
 const MORE: &str = "\
 Makes two network namespaces, for a server (198.18.0.1) and its clients (198.18.0.2), and carries each IP packet between \
@@ -84,7 +84,7 @@ fn both_rates(text: &str) -> Result<Both<Option<u64>>, String> {
 }
 
 fn both_delays(text: &str) -> Result<Both<u64>, String> {
-    parse_both(text, parse_delay_ns)
+    parse_both(text, parse_duration_ns)
 }
 
 fn both_losses(text: &str) -> Result<Both<f64>, String> {

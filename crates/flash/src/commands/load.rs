@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use flash_kit::Result;
 use flash_lab::drive::once::{self, Arrive, CLIENTS, Load as Options, LoadOne, Rate, Spacing};
 use flash_load::workload::{Link, PhasePlan, Sessions, Spec};
-use flash_server::config::units::parse_rate_bits;
+use flash_units::{parse_duration_s, parse_rate_bits};
 
-use super::drive_args::{DriveArgs, MORE, seconds};
+use super::drive_args::{DriveArgs, MORE};
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Arrival {
@@ -33,7 +33,7 @@ pub(crate) struct Load {
     clients: Option<u32>,
 
     /// Pause between an answer and the next request of a client, or on average of a user who comes back
-    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "0s", help_heading = "Arrivals")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_s, default_value = "0s", help_heading = "Arrivals")]
     think: f64,
 
     /// Open loop: N requests per second

@@ -27,9 +27,11 @@ mod stats;
 mod testbed;
 mod trace;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use flash_server::Program;
 
 /// A web server for file sets larger than memory
 #[derive(Debug, Parser)]
@@ -88,6 +90,16 @@ enum Command {
 }
 
 impl Cli {
+    /// The server that this command line starts in this directory; prints errors on standard error.
+    fn program(self, cwd: PathBuf) -> Result<Program, ExitCode> {
+        match self.command {
+            Command::Serve(command) => Ok(command.program(cwd)),
+            Command::Backend(command) => command.options(cwd).map(Program::Backend),
+            // Only a server starts this process.
+            _ => Err(ExitCode::FAILURE),
+        }
+    }
+
     /// Runs the given command.
     pub(crate) fn run(self) -> ExitCode {
         match self.command {

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use flash_server::config::units::parse_rate_bits;
 use flash_server::qdisc::{self, Kind, Task};
+use flash_units::parse_rate_bits;
 
 const MORE: &str = "\
 Prints the commands of tc that set the discipline, and runs them only with --apply. A server with --schedule srpt gives its \

@@ -1,6 +1,9 @@
 //! `flash serve`: the server.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+use flash_server::Program;
 
 use crate::options::ServeOptions;
 
@@ -29,5 +32,10 @@ impl Serve {
             Ok(sources) => flash_server::serve(sources),
             Err(code) => code,
         }
+    }
+
+    /// The server that was started in this directory.
+    pub(super) fn program(self, cwd: PathBuf) -> Program {
+        Program::Serve(self.options.sources_in(cwd))
     }
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use flash_server::config::units::parse_duration_ms;
 use flash_server::stats::{self, Answer, AskError, ServerStalls, ServerStats};
+use flash_units::parse_duration_ms;
 
 /// The shortest interval between two samples.
 const WATCH_LEAST_MS: u64 = 10;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use flash_lab::testbed::{InTestbed, Wishes, run_in_testbed};
-use flash_server::config::units::parse_size_bytes;
+use flash_units::parse_memory_bytes;
 
 const MORE: &str = "\
 Runs COMMAND in a control group of its own, as `flash compare` runs servers. Bounds of memory, disk and CPU need root \
@@ -22,7 +22,7 @@ pub(crate) struct Testbed {
     name: String,
 
     /// Memory limit, including the page cache [default: none]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_bytes)]
     memory: Option<u64>,
 
     /// Disk reads per second [default: unlimited]

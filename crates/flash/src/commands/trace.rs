@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use flash_server::config::units::parse_size_bytes;
 use flash_trace::{BUFFER, Options, RecordOptions, Subject};
-
-use super::drive_args::seconds;
+use flash_units::{parse_duration_s, parse_memory_bytes};
 
 const MORE: &str = "\
 Records the system calls of the process, its threads and all its descendants by the kernel's perf events, and sees \
@@ -38,11 +36,11 @@ pub(crate) struct Trace {
     pid: Option<u32>,
 
     /// Trace for this long [default: 10s; a command: until it ends]
-    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_s)]
     duration: Option<f64>,
 
     /// Size of the event buffer of each core; at most 256MiB for all cores
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_bytes, default_value = BUFFER)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_bytes, default_value = BUFFER)]
     buffer: u64,
 
     /// Write the whole trace to this file as JSON

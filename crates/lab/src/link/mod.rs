@@ -30,8 +30,7 @@ pub use check::run as check;
 pub use command::{LinkOptions, run};
 pub use counters::{BANDS, Counters, Counts, Direction, Punctuality};
 pub use settings::{
-    Both, CLIENT, Order, Path, Room, SERVER, Settings, parse_both, parse_delay_ns, parse_loss, parse_rate,
-    parse_room,
+    Both, CLIENT, Order, Path, Room, SERVER, Settings, parse_both, parse_loss, parse_rate, parse_room,
 };
 
 /// The device of each side.

@@ -16,6 +16,7 @@ use toml::Spanned;
 use super::Wishes;
 use super::template;
 use flash_kit::{Error, Result};
+use flash_units::parse_memory_bytes;
 
 /// The longest file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -283,10 +284,13 @@ impl Source<'_> {
     fn wishes(&self, form: TestbedForm) -> Result<Wishes> {
         let memory_bytes = match form.memory {
             None => None,
-            Some(memory) => Some(size_bytes(memory.get_ref()).ok_or_else(|| {
-                let what = format!("'{}' is no size; write one such as 512MB or 512MiB", memory.get_ref());
-                self.wrong(memory.span(), &what)
-            })?),
+            Some(memory) => match parse_memory_bytes(memory.get_ref()) {
+                Ok(0) => return Err(self.wrong(memory.span(), "no server runs in 0 bytes of memory")),
+                Ok(bytes) => Some(bytes),
+                Err(why) => {
+                    return Err(self.wrong(memory.span(), &format!("'{}': {why}", memory.get_ref())));
+                }
+            },
         };
         if let Some(rate) = form.reads_per_s.as_ref().filter(|rate| *rate.get_ref() == 0) {
             return Err(
@@ -462,22 +466,6 @@ fn note_of(form: &ServerForm, like: &str, note: String) -> String {
         "like {like} with {}",
         set.chain(files).chain(command).chain(backend).collect::<Vec<_>>().join(", ")
     )
-}
-
-/// Reads a size such as `512MB`, `512MiB` or `1000`; none for other text, 0, or a size that is too large.
-fn size_bytes(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit_bytes: u64 = match text[digits.len()..].trim() {
-        "" | "B" => 1,
-        "kB" | "KB" => 1_000,
-        "KiB" => 1 << 10,
-        "MB" => 1_000_000,
-        "MiB" => 1 << 20,
-        "GB" => 1_000_000_000,
-        "GiB" => 1 << 30,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(unit_bytes).filter(|bytes| *bytes > 0)
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ fn mistakes_are_shown_with_their_line_and_what_is_possible() {
         (
             "[testbed]\n\nmemory = \"1 mile\"\n[[server]]\nname = \"x\"\nurl = \"u\"\n",
             3,
-            "'1 mile' is no size",
+            "'1 mile': not a size",
         ),
         ("[testbed]\nreads_per_s = 0\n[[server]]\nname = \"x\"\nurl = \"u\"\n", 2, "would stop the disk"),
         ("[testbed]\nreads_per_s = -1\n", 2, "-1"),
@@ -198,26 +198,4 @@ fn files_that_are_no_lists_are_refused() {
     assert!(missing.to_string().contains("/not/there.toml"), "{missing}");
     // Endless, and not UTF-8 or too long: never read to the end.
     assert!(read_peers(Path::new("/dev/zero")).is_err());
-}
-
-#[test]
-fn sizes_have_the_units_that_people_write() {
-    for (text, bytes) in [
-        ("1", Some(1)),
-        ("512MB", Some(512_000_000)),
-        ("512 MiB", Some(536_870_912)),
-        ("2GB", Some(2_000_000_000)),
-        ("3GiB", Some(3_221_225_472)),
-        ("64KiB", Some(65_536)),
-        ("7kB", Some(7_000)),
-        ("0", None),
-        ("", None),
-        ("MB", None),
-        ("1.5GB", None),
-        ("-1MB", None),
-        ("1XB", None),
-        ("99999999999GB", None),
-    ] {
-        assert_eq!(size_bytes(text), bytes, "{text}");
-    }
 }

@@ -6,8 +6,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use flash_kit::duration::seconds;
 use flash_kit::{Error, Result};
+use flash_units::parse_duration_s;
 
 /// The most phases of a plan, repetitions counted.
 const PHASES_MAX: usize = 10_000;
@@ -152,7 +152,8 @@ impl FromStr for PhasePlan {
 /// One phase such as `25s@1.2` or `25s@4000/s`.
 fn phase(text: &str) -> std::result::Result<Phase, String> {
     let (duration, intensity) = text.split_once('@').ok_or_else(|| format!("'{text}': {FORMS}"))?;
-    let duration_s = seconds(duration).map_err(|why| format!("'{duration}' is no duration: {why}"))?;
+    let duration_s =
+        parse_duration_s(duration).map_err(|why| format!("'{duration}' is no duration: {why}"))?;
     if duration_s <= 0.0 {
         return Err(format!("'{duration}' is no duration of a phase: it must be above 0"));
     }

@@ -176,7 +176,7 @@ fn counted(number: usize, what: &str, plural: &str) -> String {
 }
 
 /// The way in which files are read, for the start line; `told` is whether the kernel reports what is in memory.
-pub(crate) fn reads(settings: &Settings, told: io::Result<()>) -> String {
+pub(crate) fn reads(settings: &Settings, told: &Result<(), String>) -> String {
     let disk = match settings.architecture {
         Architecture::Amped if !settings.optimizations.residency_check => {
             return "in the event loop, which blocks on the disk".to_owned();

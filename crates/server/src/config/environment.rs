@@ -86,6 +86,7 @@ mod tests {
             "client_exempt" => "10.0.0.0/8,loopback",
             "etag" => "changed",
             _ if matches!(spec.kind, Kind::Switch | Kind::AutoSwitch) => "yes",
+            _ if matches!(spec.kind, Kind::AutoSize { .. } | Kind::MemorySize { .. }) => "7M",
             _ if matches!(spec.kind, Kind::Duration { .. }) => "7s",
             _ => "7",
         };

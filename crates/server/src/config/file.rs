@@ -256,6 +256,7 @@ fn scalar(kind: Kind, value: &Value<'_>) -> Result<String, WrongForm> {
         (
             Kind::Count { .. }
             | Kind::Size { .. }
+            | Kind::MemorySize { .. }
             | Kind::Sizes { .. }
             | Kind::AutoSize { .. }
             | Kind::OneOf(_),
@@ -272,6 +273,7 @@ fn scalar(kind: Kind, value: &Value<'_>) -> Result<String, WrongForm> {
             | Kind::Duration { .. }
             | Kind::Rate { .. }
             | Kind::Size { .. }
+            | Kind::MemorySize { .. }
             | Kind::Sizes { .. }
             | Kind::AutoSize { .. },
             DeValue::String(text),

@@ -2,10 +2,10 @@
 //!
 //! Called by `config::resolve`, which passes the available memory. It must not look at the machine.
 
+use flash_units::size_text;
 use flash_waiting::memory::Usable;
 use serde::{Deserialize, Serialize};
 
-use super::units;
 use super::values::AutoSize;
 
 /// The default size of the store if /proc does not report the memory.
@@ -62,13 +62,13 @@ impl CacheMemory {
             CacheMemory::Fixed { bytes, asked_bytes } if bytes < asked_bytes => Some(format!(
                 "cache_memory is lowered from {} to {}: at most 90 % of the memory of this machine or control group, and {} \
                  less than all of it",
-                units::size_text(asked_bytes),
+                size_text(asked_bytes),
                 rounded_text(bytes),
-                units::size_text(LEFT_BYTES)
+                size_text(LEFT_BYTES)
             )),
             CacheMemory::Auto { bytes_max: 0 } => Some(format!(
                 "cache_memory is 0: this control group has no more than the {} of memory that Flash keeps free",
-                units::size_text(LEFT_BYTES)
+                size_text(LEFT_BYTES)
             )),
             _ => None,
         }
@@ -91,7 +91,7 @@ fn most_bytes(usable_bytes: u64) -> u64 {
 /// A readable size, in whole MiB if it has any.
 pub(crate) fn rounded_text(bytes: u64) -> String {
     const MIB: u64 = 1 << 20;
-    units::size_text(if bytes < MIB { bytes } else { bytes / MIB * MIB })
+    size_text(if bytes < MIB { bytes } else { bytes / MIB * MIB })
 }
 
 #[cfg(test)]

@@ -25,7 +25,6 @@ mod settings;
 mod suggest;
 #[cfg(test)]
 mod tests;
-pub mod units;
 mod values;
 mod warnings;
 
@@ -53,6 +52,7 @@ pub use values::{AutoSize, AutoSwitch, Kind, PathOrOff, Refusal, UserName, one_o
 
 use error::{Problem, SourceFile};
 use file::Draft;
+use flash_units::size_text;
 
 /// The largest config file in bytes. It has room for some thousand sites, but not for a device or a log.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -90,11 +90,17 @@ impl Sources {
                 .helped("change to a directory that exists");
             ConfigError::new(ConfigErrorKind::Read, vec![problem])
         })?;
+        Ok(Self::of_process_in(cwd, cli))
+    }
+
+    /// The sources of this process, for a server that was started in this directory.
+    #[must_use]
+    pub fn of_process_in(cwd: PathBuf, cli: Overrides) -> Sources {
         let env = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
             .filter(|(name, _)| name.starts_with(environment::PREFIX))
             .collect();
-        Ok(Sources { cli, env, cwd })
+        Sources { cli, env, cwd }
     }
 
     /// Warnings, one per line: variables of the environment with Flash's prefix that are unknown.
@@ -173,7 +179,7 @@ fn read_file(path: &Path, named: PathBuf) -> Result<SourceFile, ConfigError> {
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| failed(resolve::reason(&error)))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(failed(format!("larger than {}", units::size_text(FILE_BYTES_MAX))));
+        return Err(failed(format!("larger than {}", size_text(FILE_BYTES_MAX))));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];

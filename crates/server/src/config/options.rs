@@ -253,7 +253,7 @@ options! {
         "Save the list of hot files here on shutdown, and load these files on startup; off disables";
     spool: PathOrOff, Resources, PathKind, "DIR", Text("/var/tmp"),
         "Directory for request bodies and answers that wait, longer than memory should hold; off disables";
-    spool_max: u64, Resources, size(0, 1024 * GIB), "SIZE", Text("1GiB"),
+    spool_max: u64, Resources, Kind::MemorySize { least_bytes: 0, most_bytes: 1024 * GIB }, "SIZE", Text("1GiB"),
         "Maximum size of these files, of all workers together";
     architecture: Architecture, Architecture, Kind::OneOf(Architecture::WORDS), "NAME", Text("amped"),
         "Who waits for the disk: helpers (amped), the event loop (sped), one process per connection (mp) or one thread per connection (mt)";

@@ -25,6 +25,9 @@ pub struct Program {
     pub processes: u64,
     /// Maximum private memory of a process, in bytes.
     pub memory_bytes_max: u64,
+    /// Whether programs of `cgi` get the field `Authorization` of a request.
+    #[serde(default)]
+    pub authorization: bool,
     /// The user; `None` for the one that started Flash.
     pub run_as: Option<RunAs>,
     /// The processes themselves.

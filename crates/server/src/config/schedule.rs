@@ -4,13 +4,13 @@
 
 use flash_engine::CUTOFFS_MAX;
 use flash_prompt::net::InFlightCap;
+use flash_units::{rate_text, size_text};
 use serde::{Deserialize, Serialize};
 
 use super::combinations;
 use super::error::Problem;
 use super::optimizations::SendBy;
 use super::options::{Given, Origin, Overrides};
-use super::units;
 use super::values::{Choice, FromItems, Kind, Refusal};
 
 /// The settings of the schedule.
@@ -100,7 +100,7 @@ pub(super) fn check(given: &Overrides, problems: &mut Vec<Problem>) {
 fn check_cap(given: &Overrides, problems: &mut Vec<Problem>) {
     let Some(Given { value: cap @ 1.., origin }) = &given.cwnd_cap else { return };
     if *cap < InFlightCap::BYTES_MIN as u64 {
-        let least = units::size_text(InFlightCap::BYTES_MIN as u64);
+        let least = size_text(InFlightCap::BYTES_MIN as u64);
         let why = "the kernel's smallest send buffer would hold more";
         let help = format!("use at least {least}, or 0 for no cap");
         problems.push(combinations::problem("cwnd_cap", origin, "is too low", why).helped(help));
@@ -123,9 +123,9 @@ pub(super) fn check_egress(egress: Option<&Given<u64>>, workers: usize) -> Optio
     }
     let of_each =
         if workers > 1 { format!("each of {workers} workers has") } else { "the worker has".into() };
-    let share = units::rate_text(rate / workers);
+    let share = rate_text(rate / workers);
     let why = format!("{of_each} {share} of it, at which a single packet takes a fifth of a second or more");
-    let least = units::rate_text(EGRESS_BITS_PER_S_MIN * workers);
+    let least = rate_text(EGRESS_BITS_PER_S_MIN * workers);
     let help = format!("use at least {least}, or 0 to let the kernel decide");
     Some(combinations::problem("egress", origin, "is too low", &why).helped(help))
 }

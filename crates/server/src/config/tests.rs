@@ -532,9 +532,10 @@ const WRONG: &[(&str, &[&str])] = &[
     ("workers = \"2\"", &["must be a whole number, without quotes", "write `2`, without quotes"]),
     ("workers = 1.5", &["must be a whole number, without quotes"]),
     ("freshness = 5", &["^ must be a duration in quotes", "write `\"5ms\"`, `\"5s\"` or `\"5m\"`"]),
-    ("freshness = \"5\"", &["the unit is missing; write a whole number and a unit: 250ms, 5s, 2m or 1h"]),
+    ("freshness = \"5\"", &["the unit is missing; write a number and a unit: 250ms, 1.5s"]),
     ("freshness = \"2h\"", &["must be from 0s to 1h"]),
-    ("cache_memory = \"64M\"", &["not a size", "64KiB", "or write `auto`"]),
+    ("cache_memory = \"64X\"", &["not a size", "64KiB", "or write `auto`"]),
+    ("cache_memory = 512", &["512 is 512 bytes; did you mean 512MiB?"]),
     ("cache_memory = \"2TiB\"", &["must be from 0 to 1TiB"]),
     (
         "cache_list = \"hot\"\ncache_memory = 0",
@@ -837,13 +838,14 @@ fn routes_belong_to_their_site_in_their_order() {
 #[test]
 fn routes_with_programs() {
     let folder = Folder::new();
-    let file = "[[route]]\nprefix = \"/cgi-bin/\"\ncgi = \"www\"\nmemory_max = \"4MiB\"\n\
+    let file = "[[route]]\nprefix = \"/cgi-bin/\"\ncgi = \"www\"\nmemory_max = \"4MiB\"\nauthorization = true\n\
                 [[route]]\nextension = \"php\"\napp = [\"php-cgi\", \"-n\"]\nprocesses = 2\nconnections_max = 3\n";
     let settings = folder.load(file);
     let [cgi, app] = &settings.sites[0].routes[..] else { panic!() };
     let program = Program {
         processes: 1,
         memory_bytes_max: 4 << 20,
+        authorization: true,
         run_as: settings.run_as.clone(),
         runs: Runs::Cgi(folder.path().join("www")),
     };
@@ -852,6 +854,7 @@ fn routes_with_programs() {
     let program = Program {
         processes: 2,
         memory_bytes_max: 1 << 30,
+        authorization: false,
         runs: Runs::App(vec!["php-cgi".to_owned(), "-n".to_owned()]),
         ..program
     };
@@ -958,7 +961,7 @@ const WRONG_ROUTES: &[(&str, &[&str])] = &[
         &["wrong value for `stream_bodies`", "must be true or false, without quotes"],
     ),
     (
-        "prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nbody_max = \"1M\"",
+        "prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nbody_max = \"1X\"",
         &["wrong value for `body_max`", "not a size"],
     ),
     ("prefix = \"/\"\nproxy = \"127.0.0.1:1\"\nconnect_timeout = 5", &["must be a duration in quotes"]),

@@ -9,7 +9,9 @@ use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::{suggest, units};
+use flash_units as units;
+
+use super::suggest;
 
 /// The word for a value that Flash chooses.
 const AUTO: &str = "auto";
@@ -64,6 +66,13 @@ pub enum Kind {
         /// The highest rate allowed, in bits per second.
         most_bits_per_s: u64,
     },
+    /// A size of memory or of files: a small number needs a unit.
+    MemorySize {
+        /// The smallest size allowed, in bytes.
+        least_bytes: u64,
+        /// The largest size allowed, in bytes.
+        most_bytes: u64,
+    },
     /// Sizes, any number.
     Sizes {
         /// The smallest size allowed, in bytes.
@@ -71,7 +80,7 @@ pub enum Kind {
         /// The largest size allowed, in bytes.
         most_bytes: u64,
     },
-    /// A size, or `auto`.
+    /// A size of memory, or `auto`.
     AutoSize {
         /// The smallest size allowed, in bytes.
         least_bytes: u64,
@@ -104,7 +113,9 @@ impl Kind {
             Kind::User => "a user in quotes, such as \"www-data\" or \"www-data:www-data\"",
             Kind::Count { .. } => "a whole number, without quotes",
             Kind::Duration { .. } => "a duration in quotes, such as \"250ms\", \"5s\", \"2m\" or \"1h\"",
-            Kind::Size { .. } => "a number of bytes, or a size in quotes, such as \"64KiB\" or \"1MiB\"",
+            Kind::Size { .. } | Kind::MemorySize { .. } => {
+                "a number of bytes, or a size in quotes, such as \"64KiB\" or \"1MiB\""
+            }
             Kind::AutoSize { .. } => "\"auto\", a number of bytes, or a size in quotes, such as \"64MiB\"",
         };
         form.into()
@@ -399,6 +410,9 @@ impl FromText for u64 {
             Kind::Size { least_bytes, most_bytes } | Kind::Sizes { least_bytes, most_bytes } => {
                 (units::parse_size_bytes(text), least_bytes, most_bytes, units::size_text)
             }
+            Kind::MemorySize { least_bytes, most_bytes } => {
+                (units::parse_memory_bytes(text), least_bytes, most_bytes, units::size_text)
+            }
             Kind::Rate { least_bits_per_s, most_bits_per_s } => {
                 (units::parse_rate_bits(text), least_bits_per_s, most_bits_per_s, units::rate_text)
             }
@@ -420,7 +434,7 @@ impl FromText for AutoSize {
         if text == AUTO {
             return Ok(AutoSize::Auto);
         }
-        let bytes = u64::from_text(text, Kind::Size { least_bytes, most_bytes });
+        let bytes = u64::from_text(text, Kind::MemorySize { least_bytes, most_bytes });
         bytes.map(AutoSize::Bytes).map_err(|refusal| {
             let why = format!("{}, or write `{AUTO}`", refusal.why);
             Refusal { why, ..refusal }

@@ -4,7 +4,7 @@ use flash_engine::limits::SPOOL_SHARE_ONE_IN;
 
 use super::routes::{Route, RoutePaths};
 use super::settings::{Settings, Site};
-use super::units::size_text;
+use flash_units::size_text;
 
 const MIB: u64 = 1 << 20;
 

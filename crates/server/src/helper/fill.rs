@@ -5,14 +5,15 @@ use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use flash_engine::limits::{LOAD_BYTES, RACY_NS};
-use flash_prompt::file::{FileKind, Stat};
+use flash_engine::limits::{LOAD_BYTES, RACY_COARSE_NS};
+use flash_engine::{FileKind, FileStat};
+use flash_prompt::file::is_path_only;
 use flash_prompt::table::{BlockKey, Place};
 use flash_prompt::{AsFd, OwnedFd, channel, clock};
 use flash_waiting::past_cache::Reader;
 use flash_waiting::{file, store_file};
-use flash_worker::Fills;
 use flash_worker::store_protocol::{Answer, Request, STORE_MESSAGE_BYTES_MAX, decode_answer, encode_request};
+use flash_worker::{Fills, convert};
 
 /// The means to fill the store. Threads may share it.
 #[derive(Debug)]
@@ -89,7 +90,10 @@ impl Filler {
             Ok(stat) => stat,
             Err(e) => return Ok(Err(e)),
         };
-        let Some((key, length)) = identify(&before, block) else { return Ok(Ok(())) };
+        if is_racy(&source, &convert::stat(&before)) {
+            return Ok(Ok(()));
+        }
+        let Some((key, length)) = identify(&convert::stat(&before), block) else { return Ok(Ok(())) };
         let Answer::Fill(place) = self.ask(&Request::Want(key, length))? else { return Ok(Ok(())) };
         if place.length != length {
             return Err(NoKeeper);
@@ -131,11 +135,18 @@ enum Wrong {
     NoMemory,
 }
 
-/// The key and the length of a block. None for a block that is not stored: not of a regular file, beyond the end, or
-/// of a file that changed so recently that another change could go unnoticed.
-fn identify(stat: &Stat, block: u64) -> Option<(BlockKey, u32)> {
+/// Whether a file changed so recently that another change could go unnoticed. The clock of another host may have
+/// made the times of a place.
+fn is_racy(source: impl AsFd, stat: &FileStat) -> bool {
+    let wall_ns = clock::wall_ns();
+    let is_place = is_path_only(source).unwrap_or(true);
+    stat.is_racy(wall_ns) || (is_place && stat.changed_within(RACY_COARSE_NS, wall_ns))
+}
+
+/// The key and the length of a block. None for a block that is not stored: not of a regular file, or beyond the end.
+fn identify(stat: &FileStat, block: u64) -> Option<(BlockKey, u32)> {
     let left = stat.size_bytes.checked_sub(block.checked_mul(LOAD_BYTES)?).filter(|left| *left > 0)?;
-    if stat.kind != FileKind::File || (clock::wall_ns() - stat.changed_ns).abs() < RACY_NS {
+    if stat.kind != FileKind::Regular {
         return None;
     }
     let key = BlockKey {

@@ -59,7 +59,7 @@ pub(crate) fn run(channel: &OwnedFd, settings: &Settings) -> io::Result<()> {
 }
 
 /// Confines the calling thread to a helper's sandbox.
-fn close(work: &DiskWork, settings: &Settings, calls: CallList<'_>) -> io::Result<()> {
+fn close(work: &DiskWork, settings: &Settings, calls: CallList) -> io::Result<()> {
     let roots: Vec<_> = work.roots().map(|root| (root, Rights::ReadAndList)).collect();
     sandbox::close(Role::Helper, settings, &roots, calls).map(drop)
 }

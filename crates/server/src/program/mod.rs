@@ -14,6 +14,7 @@ mod script;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use flash_prompt::{AsFd, OwnedFd};
 use flash_waiting::sandbox::limits;
@@ -62,7 +63,13 @@ pub(crate) fn run(channel: &OwnedFd, settings: &Settings) -> io::Result<()> {
             // It must first end the programs.
             process::end_with_parent()?;
             let programs_max = route.connections_max.saturating_mul(architecture::processes(settings) as u64);
-            let programs = Programs { folder: folder.clone(), paths: route.paths.clone(), memory_bytes_max };
+            let programs = Programs {
+                folder: folder.clone(),
+                paths: route.paths.clone(),
+                authorization: program.authorization,
+                silence: Duration::from_millis(route.answer_timeout_ms),
+                memory_bytes_max,
+            };
             cgi::run(listener, programs, programs_max)
         }
     }

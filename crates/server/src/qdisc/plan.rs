@@ -6,7 +6,7 @@
 use flash_worker::PRIORITIES;
 
 use super::{Kind, object};
-use crate::config::units::rate_text;
+use flash_units::rate_text;
 
 /// The handle of the discipline at the root: "flas", as far as hexadecimal digits allow.
 pub(super) const ROOT: u32 = 0xf1a5;

@@ -86,7 +86,7 @@ impl Role {
         *numbers += 1;
         let mut role = Self::start(part, settings_file, *numbers)?;
         if let Err(e) = role.orders.watch(epoll) {
-            end(role.child);
+            process::kill(&role.child);
             return Err(e);
         }
         Ok(role)
@@ -171,7 +171,7 @@ impl Worker {
             told = told.and_then(|()| store.borrow_mut().give_filler(&mut orders, 1));
         }
         if let Err(e) = told.and_then(|()| orders.give_at_start(Order::Begin)) {
-            end(child);
+            process::kill(&child);
             return Err(e);
         }
         self.helpers.insert(number, child);
@@ -220,13 +220,6 @@ impl Worker {
 /// Connects a worker with the log writer.
 pub(super) fn connect_log(log: &mut Role, worker: &mut Role) -> io::Result<()> {
     outbox::link(&mut log.orders, &mut worker.orders, Order::Log, 8 * flash_worker::BATCH_BYTES_MAX)
-}
-
-/// Kills a process that could not be sent its orders.
-pub(super) fn end(mut child: Child) {
-    process::kill(&child);
-    // It is not yet in a call that could hang.
-    let _ = child.wait();
 }
 
 pub(super) fn has_ended(child: &mut Child) -> bool {

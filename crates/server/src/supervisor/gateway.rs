@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 use flash_prompt::epoll::Epoll;
 use flash_waiting::process;
 
-use super::crew::{RESTART_PAUSE_MS, Role, Worker, end};
+use super::crew::{RESTART_PAUSE_MS, Role, Worker};
 use super::outbox::{self, Shared};
 use super::programs::Programs;
 use crate::sandbox::Role as Part;
@@ -83,9 +83,9 @@ impl Gateway {
         self.role.iter_mut().for_each(Role::drain);
     }
 
-    /// Kills it and waits for its end.
+    /// Kills it and forgets it.
     pub(super) fn end(&mut self) {
-        self.role.take().into_iter().for_each(|role| end(role.child));
+        self.role.take().into_iter().for_each(|role| process::kill(&role.child));
     }
 
     /// Kills it.

@@ -6,24 +6,24 @@ use std::process::Child;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use flash_prompt::OwnedFd;
 use flash_prompt::clock;
 use flash_prompt::epoll::Epoll;
 use flash_waiting::{file, process};
 
-use super::crew::{Death, HelperNeeds, RESTART_PAUSE_MS, Role, Worker, connect_log, end, has_ended};
+use super::crew::{Death, HelperNeeds, RESTART_PAUSE_MS, Role, Worker, connect_log, has_ended};
 use super::gateway::Gateway;
 use super::logs::{Ended as LogEnd, Logs};
 use super::outbox::{Outbox, Shared};
+use super::prepare::Prepared;
 use super::programs::Programs;
 use super::roots::Roots;
 use super::sockets::Sockets;
+use super::spool::Spool;
 use super::starter::Starter;
-use super::store::{HotList, SharedStore, Store};
+use super::store::{SharedStore, Store};
 use super::uplink::{Uplink, UplinkPlaces};
 use crate::architecture;
 use crate::config::{CacheMemory, LogFormat, Settings};
-use crate::convert::spool_slots;
 use crate::role::STALE_ROOT;
 use crate::sandbox::Role as Part;
 use flash_worker::control::InForce;
@@ -53,10 +53,13 @@ pub(super) struct Generation {
     pub(super) settings: Settings,
     settings_file: Shared,
     pub(super) roots: Roots,
+    /// See [`Prepared::residency`].
+    residency: Result<(), String>,
     /// None if its settings want none.
     store: Option<SharedStore>,
     /// None if the uplink has no known rate.
     uplink: Option<UplinkPlaces>,
+    spool: Spool,
     /// Whether a helper found a root gone or missing.
     pub(super) root_is_stale: bool,
     pub(super) state: State,
@@ -84,18 +87,18 @@ impl State {
 }
 
 impl Generation {
-    /// Starts the processes of `settings`. Returns messages for the operator about the roots. `store` and `uplink` are
-    /// those of an earlier generation, if there is one.
+    /// Starts the processes of a configuration. Returns messages for the operator about the roots. `store` and `uplink`
+    /// are those of an earlier generation, if there is one.
     pub(super) fn start(
-        mut settings: Settings,
+        prepared: Prepared,
         (sockets, store, uplink): (&Sockets, &mut Option<SharedStore>, &mut Option<Uplink>),
         epoll: &Epoll,
         numbers: &mut u64,
     ) -> io::Result<(Generation, Vec<String>)> {
-        let (roots, mut news) = Roots::open(&settings.sites, epoll, numbers)?;
+        let Prepared { mut settings, roots, residency, hot_list } = prepared;
+        let (roots, mut news) = Roots::of(&settings, roots, epoll, numbers)?;
         let mut settings_file = Arc::new(file::memory_file(settings.to_toml().as_bytes())?);
         if settings.cache_memory.bytes_max() > 0 && store.is_none() {
-            let hot_list = HotList::of(&settings)?;
             match Store::begin(&settings, &settings_file, hot_list, epoll, numbers) {
                 Ok(new) => *store = Some(Rc::new(RefCell::new(new))),
                 Err(e) => {
@@ -113,22 +116,16 @@ impl Generation {
             *uplink = Some(Uplink::new()?);
         }
         let uplink = uplink.as_mut().filter(|_| has_uplink).map(Uplink::places).transpose()?;
-        if let (Some(folder), Some(_)) = (&settings.spool.folder, settings.routes().next())
-            && let Err(e) = file::unnamed(folder)
-        {
-            news.push(format!(
-                "passes long request bodies on while they come: cannot create a file in {}: {e}; set spool to another \
-                 directory, or to \"off\"",
-                folder.display()
-            ));
-        }
+        let spool = Spool::of(&settings);
         let mut generation = Generation {
             number: 1,
             settings,
             settings_file,
             roots,
+            residency,
             store,
             uplink,
+            spool,
             root_is_stale: false,
             state: State::Starting,
             workers: Vec::new(),
@@ -142,7 +139,7 @@ impl Generation {
         match generation.start_all(sockets, epoll, numbers) {
             Ok(()) => Ok((generation, news)),
             Err(e) => {
-                generation.workers.drain(..).for_each(|worker| end(worker.role.child));
+                generation.workers.drain(..).for_each(|worker| process::kill(&worker.role.child));
                 generation.logs.end();
                 generation.gateway.end();
                 generation.programs.kill(clock::monotonic_ms());
@@ -161,13 +158,6 @@ impl Generation {
         self.programs.start(&self.settings, &self.settings_file, &mut self.gateway)?;
         (0..architecture::processes(&self.settings))
             .try_for_each(|place| self.start_worker(place, sockets, epoll, numbers))
-    }
-
-    /// A file for the request bodies of a worker, if it has routes and can have one. Without it, long bodies are
-    /// passed on while they come.
-    fn spool_file(&self) -> Option<OwnedFd> {
-        self.settings.routes().next().filter(|_| spool_slots(&self.settings) > 0)?;
-        file::unnamed(self.settings.spool.folder.as_deref()?).ok()
     }
 
     /// Starts a worker. Its orders are sent as it reads them; the supervisor does not wait.
@@ -194,15 +184,11 @@ impl Generation {
         if let Some(uplink) = &self.uplink {
             told = told.and_then(|()| uplink.give(place, &mut role.orders));
         }
-        if let Some(file) = self.spool_file() {
-            let slots = spool_slots(&self.settings);
-            told = told.and_then(|()| role.orders.give_at_start(Order::Spool(slots, Arc::new(file))));
-        }
-        told = told.and_then(|()| role.orders.give_at_start(Order::Begin));
+        told = told.and_then(|()| self.spool.begin(&mut role, clock::monotonic_ms()));
         match told.and_then(|()| role.orders.watch(epoll)) {
             Ok(()) => self.workers.push(Worker::new(role, place)),
             Err(e) => {
-                end(role.child);
+                process::kill(&role.child);
                 return Err(e);
             }
         }
@@ -212,6 +198,11 @@ impl Generation {
     /// Whether every worker, and the gateway and the log writer if there are any, are ready.
     pub(super) fn is_ready(&self) -> bool {
         self.workers.iter().all(|w| w.role.ready.is_some()) && self.gateway.is_ready() && self.logs.is_ready()
+    }
+
+    /// Its roots, and whether the kernel reports which parts of their files are in memory.
+    pub(super) fn found(&self) -> (&Roots, &Result<(), String>) {
+        (&self.roots, &self.residency)
     }
 
     /// The sandbox of the workers, once they are ready.
@@ -251,7 +242,7 @@ impl Generation {
     /// All processes that it waits for.
     pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
         let others = self.gateway.role.iter().chain(self.logs.roles()).map(Role::pid);
-        let others = others.chain(self.roots.pids()).chain(self.programs.pids());
+        let others = others.chain(self.roots.pids()).chain(self.programs.pids()).chain(self.spool.pid());
         self.worker_pids().chain(self.helper_pids()).chain(others)
     }
 
@@ -306,8 +297,8 @@ impl Generation {
     }
 
     /// Continues sending orders, and kills processes that are not ready in time. Returns messages for the operator.
-    pub(super) fn go_on(&mut self, now_ms: u64, epoll: &Epoll) -> Vec<String> {
-        let mut news = Vec::new();
+    pub(super) fn go_on(&mut self, now_ms: u64, epoll: &Epoll, numbers: &mut u64) -> Vec<String> {
+        let mut news = Vec::from_iter(self.spool.go_on(now_ms, &mut self.workers, (epoll, numbers)));
         for worker in &mut self.workers {
             news.extend(
                 worker
@@ -449,6 +440,7 @@ impl Generation {
             .chain(self.logs.next_ms())
             .chain(self.gateway.next_ms())
             .chain(self.programs.next_ms())
+            .chain(self.spool.next_ms())
             .chain(check)
             .chain(self.workers.iter().filter_map(Worker::next_ms))
             .chain(deadline)

@@ -9,7 +9,7 @@ use std::io;
 use flash_prompt::epoll::Epoll;
 use flash_waiting::process;
 
-use super::crew::{RESTART_PAUSE_MS, Role, Worker, connect_log, end, has_ended};
+use super::crew::{RESTART_PAUSE_MS, Role, Worker, connect_log, has_ended};
 use super::outbox::Shared;
 use crate::sandbox::Role as Part;
 use flash_worker::control::Order;
@@ -134,15 +134,15 @@ impl Logs {
     pub(super) fn drain(&mut self) {
         self.restart_ms = None;
         if let Some(next) = self.next.take() {
-            end(next.child);
+            process::kill(&next.child);
         }
         self.roles_mut().for_each(Role::drain);
     }
 
-    /// Kills those that could not be sent their orders, and waits for their end.
+    /// Kills all and forgets them.
     pub(super) fn end(&mut self) {
         let logs = [self.current.take(), self.next.take()].into_iter().flatten();
-        logs.chain(self.old.drain(..)).for_each(|log| end(log.child));
+        logs.chain(self.old.drain(..)).for_each(|log| process::kill(&log.child));
     }
 
     /// Kills all at once.

@@ -1,5 +1,8 @@
-//! The supervisor: binds sockets, reads the configuration, starts and restarts the other roles, and receives signals. It does no
-//! request work, so it may wait.
+//! The supervisor: binds sockets, starts and restarts the other roles, and receives signals.
+//!
+//! It must not wait for a disk while it serves: with one disk that hangs it would answer no signal and replace no process.
+//! `prepare.rs` may wait, and runs before it serves or in a child (`reader.rs`). Children make every other call on a file
+//! system (`flash_waiting::errand`), and no child is waited for.
 
 mod control_socket;
 mod crew;
@@ -9,10 +12,14 @@ mod local_socket;
 mod logs;
 mod messages;
 mod outbox;
+mod prepare;
 mod programs;
+pub(crate) mod reader;
+mod reload;
 mod roots;
 mod settle;
 mod sockets;
+mod spool;
 mod start_line;
 mod starter;
 mod store;
@@ -32,8 +39,11 @@ use flash_waiting::systemd;
 use crate::config::{self, BackendOptions, ConfigError, LogFormat, Settings, Sources};
 use control_socket::{ControlSocket, Subject};
 use flash_worker::control::{Notice, receive_notice};
-use generation::{Generation, State};
+use generation::Generation;
 use messages::Messages;
+use prepare::prepare;
+use reader::Reader;
+use reload::Reload;
 use sockets::Sockets;
 use starter::Starter;
 use store::SharedStore;
@@ -48,7 +58,7 @@ const DRAINING_MAX: usize = 4;
 
 /// The program that a supervisor runs, with the inputs of its settings.
 #[derive(Debug)]
-pub(crate) enum Program {
+pub enum Program {
     /// `flash serve`.
     Serve(Sources),
     /// `flash backend`.
@@ -57,7 +67,7 @@ pub(crate) enum Program {
 
 impl Program {
     /// Makes the settings. It may be called any number of times.
-    fn load(&self) -> Result<Settings, ConfigError> {
+    pub(crate) fn load(&self) -> Result<Settings, ConfigError> {
         match self {
             Program::Serve(sources) => sources.load(),
             Program::Backend(options) => options.load(),
@@ -112,6 +122,7 @@ struct Supervisor<'m> {
     sockets: Sockets,
     /// The sockets of a generation that is starting.
     next_sockets: Option<Sockets>,
+    reload: Reload,
     /// Shared by the generations; created for the first one that wants it.
     store: Option<SharedStore>,
     /// Likewise.
@@ -148,7 +159,8 @@ impl<'m> Supervisor<'m> {
         warning.iter().for_each(|text| messages.say(text));
         let (mut store, mut uplink) = (None, None);
         let shared = (&sockets, &mut store, &mut uplink);
-        let (generation, news) = Generation::start(settings, shared, &epoll, &mut numbers)?;
+        let prepared = prepare(settings, false)?;
+        let (generation, news) = Generation::start(prepared, shared, &epoll, &mut numbers)?;
         news.iter().for_each(|text| messages.say(text));
         Ok(Self {
             messages,
@@ -158,6 +170,7 @@ impl<'m> Supervisor<'m> {
             starter: Starter::new()?,
             sockets,
             next_sockets: None,
+            reload: Reload::default(),
             store,
             uplink,
             control,
@@ -174,7 +187,8 @@ impl<'m> Supervisor<'m> {
         loop {
             let generations = self.generations.iter().filter_map(Generation::next_ms);
             let store_ms = self.store.as_ref().and_then(|store| store.borrow().next_ms());
-            let next_ms = generations.chain(self.control.next_ms()).chain(store_ms).min();
+            let reader_ms = self.reload.reader.as_ref().map(Reader::deadline_ms);
+            let next_ms = generations.chain(self.control.next_ms()).chain(store_ms).chain(reader_ms).min();
             let timeout_ms = next_ms.map(|ms| ms.saturating_sub(clock::monotonic_ms()));
             let ready: Vec<u64> = self.epoll.wait(timeout_ms)?.map(|ready| ready.token).collect();
             for token in ready {
@@ -207,6 +221,7 @@ impl<'m> Supervisor<'m> {
                     self.generations.iter_mut().for_each(Generation::kill_all);
                 } else if self.stopping.is_none() {
                     systemd::notify(systemd::State::Stopping);
+                    self.stop_reloading();
                     let now_ms = clock::monotonic_ms();
                     self.generations.iter_mut().for_each(|generation| generation.stop(now_ms));
                     self.sockets = Sockets::default();
@@ -214,12 +229,7 @@ impl<'m> Supervisor<'m> {
                 }
                 self.stopping = Some(interrupt || self.stopping == Some(true));
             }
-            Signal::Reload if self.stopping.is_none() => {
-                systemd::notify(systemd::State::Reloading);
-                if !self.reload() {
-                    systemd::notify(systemd::State::Ready);
-                }
-            }
+            Signal::Reload if self.stopping.is_none() => self.want_reload(),
             Signal::Reload => {}
             Signal::ReopenLogs => {
                 for generation in &mut self.generations {
@@ -235,48 +245,11 @@ impl<'m> Supervisor<'m> {
         }
     }
 
-    /// Reloads the configuration and starts its processes; the old ones continue until the new ones are ready, and
-    /// for good if they never are. False if none were started.
-    fn reload(&mut self) -> bool {
-        if self.generations.iter().any(|generation| generation.state == State::Starting) {
-            self.messages.say("ignored HUP: another reload is still in progress");
-            // The other reload reports its end.
-            return true;
-        }
-        let settings = match self.program.load() {
-            Ok(settings) => settings,
-            Err(error) => {
-                self.messages.show(error.text_for_stderr());
-                self.messages.say("the old configuration stays in force");
-                return false;
-            }
-        };
-        if settings.control != self.control_wanted {
-            self.messages.say("the control socket stays where it is: a reload cannot change --control");
-        }
-        let started = Sockets::of(&settings, &self.sockets).and_then(|sockets| {
-            let shared = (&sockets, &mut self.store, &mut self.uplink);
-            let (generation, news) = Generation::start(settings, shared, &self.epoll, &mut self.numbers)?;
-            news.iter().for_each(|text| self.messages.say(text));
-            Ok((generation, sockets))
-        });
-        match started {
-            Ok((mut generation, sockets)) => {
-                self.configurations += 1;
-                generation.number = self.configurations;
-                self.generations.push(generation);
-                self.next_sockets = Some(sockets);
-                true
-            }
-            Err(e) => {
-                self.messages.say(&format!("{e}; the old configuration stays in force"));
-                false
-            }
-        }
-    }
-
     /// Handles a message of a worker, a gateway or a log writer.
     fn hear(&mut self, number: u64) {
+        if self.reload.reader.as_ref().is_some_and(|reader| reader.is(number)) {
+            return self.hear_reader();
+        }
         let answer = self.generations.iter_mut().find_map(|g| g.roots.hear(number, &self.epoll));
         if let Some(text) = answer {
             return self.messages.say(&text);
@@ -317,7 +290,7 @@ impl<'m> Supervisor<'m> {
         for warning in settings.warnings() {
             self.messages.say(&format!("warning: {warning}"));
         }
-        let line = start_line::text(settings, &generation.roots, &self.sockets, generation.in_force());
+        let line = start_line::text(settings, generation.found(), &self.sockets, generation.in_force());
         // Without a log file, standard output belongs to the access log.
         let to_stdout = settings.log.format == LogFormat::Off || settings.log.file.is_some();
         if to_stdout {
@@ -325,6 +298,9 @@ impl<'m> Supervisor<'m> {
         } else {
             self.messages.show(line);
         }
-        systemd::notify(systemd::State::Ready);
+        if generation.number > 1 {
+            self.tell_reloaded(place);
+        }
+        self.end_reload();
     }
 }

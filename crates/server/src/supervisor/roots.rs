@@ -1,19 +1,19 @@
 //! The sites' roots, opened once for all processes of a configuration.
 //!
-//! Only the supervisor opens them, through child processes that may hang in its place: a root that does not answer delays no
-//! start, and the other roles get descriptors instead of paths.
+//! Only child processes open them, and may hang in the supervisor's place: a root that does not answer delays no start, and
+//! the other roles get descriptors instead of paths. Nothing here asks a file system.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use flash_prompt::OwnedFd;
 use flash_prompt::clock;
 use flash_prompt::epoll::{Epoll, Watch};
-use flash_waiting::root::{Opening, Root, Unopened, is_same, open_roots};
+use flash_waiting::root::{Opening, Root};
 
 use super::outbox::{Outbox, Shared};
-use crate::config::{ROOT_PATIENCE, Site};
+use super::prepare::{FoundRoot, root_paths};
+use crate::config::{Settings, Site};
 use flash_worker::control::Order;
 
 /// The interval between checks of local roots.
@@ -55,8 +55,8 @@ struct Slot {
 /// A change of a local root's path.
 #[derive(Debug)]
 enum Changed {
-    /// It leads to this folder; None for a folder on a file system that may hang, which is not asked.
-    Replaced(Option<OwnedFd>),
+    /// It leads to the folder of this identity; None for one on a file system that may hang, which is not asked.
+    Replaced(Option<(u64, u64)>),
     /// It leads nowhere.
     Gone,
 }
@@ -66,38 +66,44 @@ enum Changed {
 struct KnownRoot {
     folder: Shared,
     is_local: bool,
+    /// See [`Root::identity`].
+    identity: (u64, u64),
 }
 
 impl From<Root> for KnownRoot {
     fn from(root: Root) -> Self {
-        Self { folder: Arc::new(root.folder), is_local: root.is_local }
+        Self { folder: Arc::new(root.folder), is_local: root.is_local, identity: root.identity }
     }
 }
 
 impl Roots {
-    /// Opens the roots of `sites`. Returns messages for the operator.
-    pub(super) fn open(sites: &[Site], epoll: &Epoll, numbers: &mut u64) -> io::Result<(Self, Vec<String>)> {
-        let mut paths: Vec<&Path> = sites.iter().map(|site| site.root.as_path()).collect();
-        paths.sort_unstable();
-        paths.dedup();
-        let slot_of = |site: &Site| paths.binary_search(&site.root.as_path()).unwrap_or(0);
-        let of_sites = sites.iter().map(slot_of).collect();
+    /// The roots of these settings, as they were found. Returns messages for the operator.
+    ///
+    /// Errors: those of starting another attempt at a root that hangs.
+    pub(super) fn of(
+        settings: &Settings,
+        found: Vec<FoundRoot>,
+        epoll: &Epoll,
+        numbers: &mut u64,
+    ) -> io::Result<(Self, Vec<String>)> {
+        let paths = root_paths(settings);
+        let slot_of = |site: &Site| paths.binary_search(&site.root).unwrap_or(0);
+        let of_sites = settings.sites.iter().map(slot_of).collect();
         let next_check = (0, clock::monotonic_ms() + CHECK_MS);
         let mut roots = Self { slots: Vec::new(), of_sites, renewed_ms: 0, next_check };
         let mut news = Vec::new();
-        for (path, opened) in paths.iter().zip(open_roots(&paths, ROOT_PATIENCE)) {
-            let path_buf = path.to_path_buf();
-            let mut slot = Slot { path: path_buf, root: None, attempt: None, check: None, changed: None };
-            match opened {
-                Ok(root) => slot.root = Some(root.into()),
-                Err(Unopened::Hangs(opening)) => {
+        for (path, found) in paths.into_iter().zip(found) {
+            let mut slot = Slot { path, root: None, attempt: None, check: None, changed: None };
+            match found {
+                FoundRoot::Open(root) => slot.root = Some(root.into()),
+                FoundRoot::Hangs => {
                     news.push(format!(
                         "root {} does not answer; requests for it get 503 until it does",
-                        path.display()
+                        slot.path.display()
                     ));
-                    slot.attempt = Some(watch(opening, epoll, numbers)?);
+                    slot.attempt = Some(watch(Opening::start(&slot.path)?, epoll, numbers)?);
                 }
-                Err(Unopened::Failed(e)) => news.push(slot.failed(&e)),
+                FoundRoot::Failed(why) => news.push(slot.failed(&why)),
             }
             roots.slots.push(slot);
         }
@@ -151,7 +157,7 @@ impl Roots {
     /// Sends a role the known roots, in the order of the sites.
     pub(super) fn give(&self, orders: &mut Outbox) -> io::Result<()> {
         for (site, slot) in self.of_sites.iter().enumerate() {
-            if let Some(KnownRoot { is_local, folder }) = &self.slots[*slot].root {
+            if let Some(KnownRoot { is_local, folder, .. }) = &self.slots[*slot].root {
                 let folder = Arc::clone(folder);
                 orders.give_at_start(Order::Root { site, is_local: *is_local, folder })?;
             }
@@ -167,12 +173,12 @@ impl Roots {
         }
         let is_heard = |slot: &&mut Slot| slot.attempt.as_ref().is_some_and(|(other, _)| *other == number);
         let slot = self.slots.iter_mut().find(is_heard)?;
-        let (_, opening) = slot.attempt.as_mut()?;
+        let (_, opening) = slot.attempt.as_ref()?;
         let answer = opening.take();
         if answer.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
             return None;
         }
-        let _ = epoll.remove(&*opening);
+        let _ = epoll.remove(opening);
         slot.attempt = None;
         match answer {
             Ok(root) => {
@@ -181,7 +187,7 @@ impl Roots {
                 news
             }
             Err(e) => {
-                let news = slot.root.is_some().then(|| slot.failed(&e));
+                let news = slot.root.is_some().then(|| slot.failed(&e.to_string()));
                 slot.root = None;
                 news
             }
@@ -194,44 +200,34 @@ impl Roots {
         openings.map(|(_, opening)| opening.pid())
     }
 
-    /// The roots under which workers look up files themselves.
-    pub(super) fn local(&self) -> impl Iterator<Item = &OwnedFd> {
-        let local = self.slots.iter().filter_map(|slot| slot.root.as_ref()).filter(|root| root.is_local);
-        local.map(|root| &*root.folder)
-    }
-
     /// The number of roots that may hang, or do.
     pub(super) fn others_len(&self) -> usize {
-        self.slots.len() - self.local().count()
+        let is_local = |slot: &&Slot| slot.root.as_ref().is_some_and(|root| root.is_local);
+        self.slots.len() - self.slots.iter().filter(is_local).count()
     }
 }
 
 impl Slot {
     /// Handles the answer of a check. Returns a message for the operator.
     fn hear_check(&mut self, epoll: &Epoll) -> Option<String> {
-        let (_, opening) = self.check.as_mut()?;
+        let (_, opening) = self.check.as_ref()?;
         let answer = opening.take();
         if answer.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
             return None;
         }
-        let _ = epoll.remove(&*opening);
+        let _ = epoll.remove(opening);
         self.check = None;
         let served = self.root.as_ref()?;
-        let same = |one: &OwnedFd, other: &OwnedFd| is_same(one, other).unwrap_or(false);
         let path = self.path.display();
         match answer {
-            Ok(found) if found.is_local && same(&found.folder, &served.folder) => {
+            Ok(found) if found.is_local && found.identity == served.identity => {
                 self.changed = None;
                 None
             }
             Ok(found) => {
-                let folder = found.is_local.then_some(found.folder);
-                let is_known = match (&self.changed, &folder) {
-                    (Some(Changed::Replaced(Some(before))), Some(now)) => same(before, now),
-                    (Some(Changed::Replaced(None)), None) => true,
-                    _ => false,
-                };
-                self.changed = Some(Changed::Replaced(folder));
+                let now = found.is_local.then_some(found.identity);
+                let is_known = matches!(&self.changed, Some(Changed::Replaced(before)) if *before == now);
+                self.changed = Some(Changed::Replaced(now));
                 (!is_known)
                     .then(|| format!("root {path} was replaced; Flash serves the old folder until HUP"))
             }
@@ -245,7 +241,7 @@ impl Slot {
         }
     }
 
-    fn failed(&self, error: &io::Error) -> String {
+    fn failed(&self, error: &str) -> String {
         format!("cannot open root {}: {error}; requests for it get 503 until it opens", self.path.display())
     }
 }

@@ -4,11 +4,12 @@
 use std::process::ExitCode;
 
 use flash_prompt::clock;
-use flash_waiting::{process, systemd};
+use flash_waiting::process;
 
 use super::crew::{Death, how_it_ended};
 use super::generation::{Generation, State};
 use super::logs::Ended as LogEnd;
+use super::reader::Reader;
 use super::store::SharedStore;
 use super::{DRAINING_MAX, Supervisor};
 
@@ -48,7 +49,8 @@ impl Supervisor<'_> {
             {
                 self.messages.say(&e.to_string());
             }
-            generation.go_on(now_ms, &self.epoll).iter().for_each(|text| self.messages.say(text));
+            let news = generation.go_on(now_ms, &self.epoll, &mut self.numbers);
+            news.iter().for_each(|text| self.messages.say(text));
             if generation.is_overdue(now_ms) {
                 if !generation.killed {
                     let loss = generation.loss();
@@ -61,11 +63,15 @@ impl Supervisor<'_> {
         if let Some(code) = self.promote() {
             return Some(code);
         }
+        self.go_on_reloading(now_ms);
         // Helpers may be left, which were killed with their worker.
         self.generations.retain(|generation| !generation.is_gone());
         let keeper = self.store.as_ref().and_then(|store| store.borrow().pid());
+        let reader = self.reload.reader.as_ref().map(Reader::pid);
         process::reap_strangers(|pid| {
-            keeper == Some(pid) || self.generations.iter().any(|g| g.pids().any(|other| other == pid))
+            keeper == Some(pid)
+                || reader == Some(pid)
+                || self.generations.iter().any(|g| g.pids().any(|other| other == pid))
         });
         let has_saved = |store: &SharedStore| store.borrow_mut().has_saved(now_ms);
         if !self.generations.is_empty() || !self.store.as_ref().is_none_or(has_saved) {
@@ -164,8 +170,7 @@ impl Supervisor<'_> {
         let serving = self.generations.iter().position(|g| g.state == State::Serving);
         let Some(new) = self.generations.iter().position(|g| g.state == State::Starting) else {
             if let (Some(_), Some(_)) = (serving, self.next_sockets.take()) {
-                systemd::notify(systemd::State::Ready);
-                self.messages.say("the old configuration stays in force");
+                self.keep_old_configuration();
             }
             if serving.is_none()
                 && self.stopping.is_none()

@@ -1,24 +1,15 @@
 //! The start line: the served folder, the URLs, the number of workers, the user, the sandbox, and how reads avoid waiting.
 
-use std::io;
-
-use flash_prompt::file::{Want, tells_residency};
-use flash_waiting::file;
-use flash_waiting::sandbox::privileges::{self, Keep};
-
 use super::roots::Roots;
 use super::sockets::Sockets;
 use crate::architecture;
-use crate::config::{BackendSettings, RunAs, SandboxMode, Service, Settings};
+use crate::config::{BackendSettings, SandboxMode, Service, Settings};
 use flash_worker::control::InForce;
-
-/// Maximum names searched for a file to try.
-const NAMES_TRIED_MAX: usize = 256;
 
 /// The line.
 pub(super) fn text(
     settings: &Settings,
-    roots: &Roots,
+    (roots, residency): (&Roots, &Result<(), String>),
     sockets: &Sockets,
     in_force: Option<InForce>,
 ) -> String {
@@ -31,7 +22,7 @@ pub(super) fn text(
         sites => format!("{} sites", sites.len()),
     };
     let crew = architecture::crew(settings);
-    let reads = architecture::reads(settings, residency(settings, roots));
+    let reads = architecture::reads(settings, residency);
     let others = match roots.others_len() {
         0 => String::new(),
         others => format!("; {others} of the roots on file systems that may hang"),
@@ -83,24 +74,4 @@ fn sandbox(settings: &Settings, in_force: Option<InForce>) -> String {
         (SandboxMode::Off, _) | (_, None) => "off".to_owned(),
         (_, Some(in_force)) => in_force.to_string(),
     }
-}
-
-/// Whether the kernel reports to workers which parts of the sites' files are in memory.
-fn residency(settings: &Settings, roots: &Roots) -> io::Result<()> {
-    let account = settings.run_as.as_ref().map(RunAs::account);
-    let keep = if settings.cap_fowner { Keep::Fowner } else { Keep::Nothing };
-    privileges::with_rights_of(account.as_ref(), keep, || try_residency(roots))?
-}
-
-/// Tries one file of each local root.
-fn try_residency(roots: &Roots) -> io::Result<()> {
-    for root in roots.local() {
-        let (names, _) = file::names(root, b".", NAMES_TRIED_MAX).unwrap_or_default();
-        let mut files =
-            names.iter().filter_map(|name| file::open_on_same(root, name, Want::Content).ok()?.file);
-        if let Some(first) = files.next() {
-            tells_residency(first)?;
-        }
-    }
-    Ok(())
 }

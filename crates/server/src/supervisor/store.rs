@@ -17,7 +17,7 @@ use flash_waiting::{file, process, store_file};
 use flash_worker::control::{Notice, Order, receive_notice};
 use flash_worker::store_protocol::STORE_MESSAGE_BYTES_MAX;
 
-use super::crew::{RESTART_PAUSE_MS, Role, end};
+use super::crew::{RESTART_PAUSE_MS, Role};
 use super::outbox::{self, Outbox, Shared};
 use crate::config::Settings;
 use crate::convert::{store_length_bytes, store_slots_max};
@@ -62,9 +62,9 @@ pub(super) struct Store {
 #[derive(Debug, Default)]
 pub(super) struct HotList {
     /// In memory, until a worker of the first configuration has it.
-    to_load: Option<Shared>,
+    pub(super) to_load: Option<Shared>,
     /// Open for writing.
-    to_save: Option<Shared>,
+    pub(super) to_save: Option<Shared>,
 }
 
 impl Store {
@@ -147,7 +147,7 @@ impl Store {
         match told.and_then(|()| role.orders.watch(epoll)) {
             Ok(()) => self.keeper = Some(role),
             Err(e) => {
-                end(role.child);
+                process::kill(&role.child);
                 return Err(e);
             }
         }

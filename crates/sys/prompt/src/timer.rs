@@ -8,6 +8,9 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
+/// As the time of a timer: it does not expire.
+const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
 /// A timer of the monotonic clock; readable once it has expired.
 #[derive(Debug)]
 pub struct Timer {
@@ -33,17 +36,23 @@ impl Timer {
         // A time of zero would disarm it.
         let value =
             Timespec { tv_sec: (due_ms / 1000) as i64, tv_nsec: ((due_ms % 1000) * 1_000_000).max(1) as i64 };
-        let never_again = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let spec = Itimerspec { it_interval: never_again, it_value: value };
-        timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &spec)?;
-        Ok(())
+        self.set(value)
     }
 
-    /// The timer has expired: it is no longer set.
-    pub fn clear(&mut self) {
+    /// The timer has expired: it is no longer set, nor readable.
+    ///
+    /// Setting a timer also drops its expirations, so it need not be read, and the sandbox of a worker allows
+    /// read(2) on no descriptor. A condition on the timer's number would not be enough: after close(2) a file
+    /// can have this number.
+    pub fn clear(&mut self) -> io::Result<()> {
         self.due_ms = None;
-        // Only to make it unreadable; the number of expirations does not matter.
-        let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+        self.set(NEVER)
+    }
+
+    fn set(&self, value: Timespec) -> io::Result<()> {
+        let spec = Itimerspec { it_interval: NEVER, it_value: value };
+        timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &spec)?;
+        Ok(())
     }
 }
 
@@ -70,7 +79,9 @@ mod tests {
         timer.at_latest(start_ms + 90_000).expect("set");
         assert_eq!(epoll.wait(Some(30_000)).expect("waited").map(|r| r.token).collect::<Vec<_>>(), [7]);
         assert!(monotonic_ms() >= start_ms + 20);
-        timer.clear();
+        timer.clear().expect("cleared");
         assert_eq!(epoll.wait(Some(0)).expect("waited").count(), 0, "cleared");
+        timer.at_latest(start_ms).expect("set");
+        assert_eq!(epoll.wait(Some(30_000)).expect("waited").count(), 1, "set again");
     }
 }

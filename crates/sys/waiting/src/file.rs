@@ -249,13 +249,6 @@ pub fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Makes a file in `folder` that has no name, open for reading and writing: it is gone with its last descriptor.
-///
-/// Errors: any of open(2) with `O_TMPFILE`, or of making and unlinking a file where the file system cannot do that.
-pub fn unnamed(folder: &Path) -> io::Result<OwnedFd> {
-    tempfile::tempfile_in(folder).map(OwnedFd::from)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};

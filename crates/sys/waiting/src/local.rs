@@ -65,7 +65,7 @@ fn private_folder() -> io::Result<PathBuf> {
     // Others can take some names in advance, but not those with the time.
     for _ in 0..FOLDER_TRIES {
         let name = format!("flash-{}-{:x}", std::process::id(), clock::monotonic_ns());
-        let folder = std::env::temp_dir().join(name);
+        let folder = temporary_files().join(name);
         // It fails if the name is taken, also by a link.
         match DirBuilder::new().mode(0o700).create(&folder) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -73,6 +73,18 @@ fn private_folder() -> io::Result<PathBuf> {
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// A directory for temporary files, in memory if there is one: the supervisor must not wait for a disk.
+fn temporary_files() -> PathBuf {
+    const IN_MEMORY: &str = "/dev/shm";
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    let found = rustix::fs::statfs(IN_MEMORY).ok();
+    let usable = || rustix::fs::access(IN_MEMORY, rustix::fs::Access::WRITE_OK).is_ok();
+    match found.filter(|found| found.f_type as u64 == TMPFS_MAGIC && usable()) {
+        Some(_) => PathBuf::from(IN_MEMORY),
+        None => std::env::temp_dir(),
+    }
 }
 
 /// Connects to a socket of [`listen_in_private`] without waiting. Calls on the connection do not block.

@@ -1,5 +1,6 @@
 //! Starts, ends and limits processes, for the supervisor and the roles.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -18,6 +19,17 @@ pub fn start_role(name: &str, channel: OwnedFd) -> io::Result<Child> {
         .arg0("flash")
         .args(["role", name])
         .env_clear()
+        .stdin(Stdio::from(channel))
+        .spawn()
+}
+
+/// Starts this program again as `flash role NAME WORDS`, with the environment of this process. Otherwise like
+/// [`start_role`].
+pub fn start_again(name: &str, words: &[OsString], channel: OwnedFd) -> io::Result<Child> {
+    Command::new("/proc/self/exe")
+        .arg0("flash")
+        .args(["role", name])
+        .args(words)
         .stdin(Stdio::from(channel))
         .spawn()
 }

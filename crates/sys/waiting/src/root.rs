@@ -4,19 +4,17 @@
 //! beyond any signal. So a child process opens each root, and only that child hangs. Called by the supervisor
 //! and by the check of the settings; other roles get open roots.
 
-use std::ffi::{CString, c_uint};
-use std::io::{self, IoSlice};
+use std::ffi::CString;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use flash_prompt::channel;
+use crate::errand::{Errand, Note};
 
 /// Magic numbers (linux/magic.h, and the sources of the last three) of file systems on block devices or in
 /// memory, where calls for cached data never wait for another process or host. File systems that are not
@@ -50,12 +48,6 @@ pub fn is_local(file: impl AsFd) -> io::Result<bool> {
     Ok(LOCAL.contains(&(kind as u64 & 0xffff_ffff)))
 }
 
-/// Whether both are the same directory. Only for local file systems, because this call asks them.
-pub fn is_same(one: impl AsFd, other: impl AsFd) -> io::Result<bool> {
-    let (one, other) = (fs::fstat(one)?, fs::fstat(other)?);
-    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
-}
-
 /// A site's root.
 #[derive(Debug)]
 pub struct Root {
@@ -63,6 +55,8 @@ pub struct Root {
     pub folder: OwnedFd,
     /// See [`is_local`].
     pub is_local: bool,
+    /// Its device and inode, if it is local: another root with the same ones is the same directory.
+    pub identity: (u64, u64),
 }
 
 /// Why a root is not open.
@@ -88,8 +82,8 @@ pub fn open_roots(paths: &[&Path], patience: Duration) -> Vec<Result<Root, Unope
 const AT_ONCE: usize = 64;
 
 fn finish(opening: io::Result<Opening>, deadline: Instant) -> Result<Root, Unopened> {
-    let mut opening = opening.map_err(Unopened::Failed)?;
-    opening.wait(deadline).map_err(Unopened::Failed)?;
+    let opening = opening.map_err(Unopened::Failed)?;
+    opening.0.wait(deadline).map_err(Unopened::Failed)?;
     match opening.take() {
         Ok(root) => Ok(root),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(Unopened::Hangs(opening)),
@@ -101,107 +95,46 @@ const ROOT_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::C
 
 /// A child process that opens a root. Its descriptor is readable once it has a result.
 #[derive(Debug)]
-pub struct Opening {
-    child: Pid,
-    channel: OwnedFd,
-    answered: bool,
-}
+pub struct Opening(Errand);
 
 impl Opening {
     /// Starts to open a directory.
     pub fn start(path: &Path) -> io::Result<Self> {
         let path = CString::new(path.as_os_str().as_bytes())?;
-        let (ours, theirs) = channel::pair(4096)?;
-        channel::set_nonblocking(&ours)?;
-        // SAFETY: the child makes only system calls on memory allocated before, and ends without unwinding or
-        // running destructors, so locks that other threads held do not matter.
-        let child = unsafe { libc::fork() };
-        if child < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        match Pid::from_raw(child) {
-            Some(child) => Ok(Self { child, channel: ours, answered: false }),
-            None => {
-                open_and_send(&path, &theirs);
-                // SAFETY: ends the child at once; it owns nothing that must be kept.
-                unsafe { libc::_exit(0) }
-            }
-        }
+        // SAFETY: it makes only system calls, and the path exists.
+        unsafe { Errand::start(|| open(&path)) }.map(Self)
     }
 
-    /// The id of the child, which is waited for when this is dropped.
+    /// The id of the child.
     pub fn pid(&self) -> u32 {
-        self.child.as_raw_nonzero().get().unsigned_abs()
-    }
-
-    /// Waits for a result, until `deadline`.
-    fn wait(&self, deadline: Instant) -> io::Result<()> {
-        loop {
-            let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))
-                .map_err(|_| io::ErrorKind::InvalidInput)?;
-            match poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], Some(&left)) {
-                Err(Errno::INTR) => {}
-                other => return Ok(other.map(drop)?),
-            }
-        }
+        self.0.pid()
     }
 
     /// Takes the result.
     ///
     /// Errors: `WouldBlock` while there is none; any of openat(2).
-    pub fn take(&mut self) -> io::Result<Root> {
-        let (mut answer, mut descriptors) = ([0; 5], Vec::new());
-        channel::recv(&self.channel, &mut answer, &mut descriptors)?;
-        self.answered = true;
-        let [is_local, number @ ..] = answer;
-        match (i32::from_le_bytes(number), descriptors.pop()) {
-            (0, Some(folder)) => Ok(Root { folder, is_local: is_local != 0 }),
-            // The child died without a result.
-            (0, None) => Err(io::ErrorKind::UnexpectedEof.into()),
-            (number, _) => Err(io::Error::from_raw_os_error(number)),
-        }
+    pub fn take(&self) -> io::Result<Root> {
+        let (folder, [is_local, device, inode]) = self.0.take()?;
+        Ok(Root { folder, is_local: is_local != 0, identity: (device, inode) })
     }
 }
 
 impl AsFd for Opening {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
-    }
-}
-
-impl Drop for Opening {
-    fn drop(&mut self) {
-        // A child that hangs ends when its file system lets it, and is reaped later.
-        let _ = kill_process(self.child, Signal::KILL);
-        let options = if self.answered { WaitOptions::empty() } else { WaitOptions::NOHANG };
-        let _ = waitpid(Some(self.child), options);
+        self.0.as_fd()
     }
 }
 
 /// The child's work. It must not allocate.
-fn open_and_send(path: &CString, channel: &OwnedFd) {
-    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-    // A child that hangs must not hold its parent's sockets and pipes, so it keeps only the channel.
-    //
-    // SAFETY: the closed and replaced descriptors belong only to this child, which no longer uses them and
-    // runs no destructors; 0 stays open until it ends.
-    let channel = unsafe {
-        libc::dup2(channel.as_raw_fd(), 0);
-        libc::syscall(libc::SYS_close_range, 1 as c_uint, c_uint::MAX, 0 as c_uint);
-        BorrowedFd::borrow_raw(0)
+fn open(path: &CString) -> Result<(OwnedFd, Note), Errno> {
+    let folder = fs::openat(fs::CWD, path.as_c_str(), ROOT_FLAGS, Mode::empty())?;
+    // A file system that does not even report its type is not considered local. Only a local one is asked more.
+    let is_local = is_local(&folder).unwrap_or(false);
+    let (device, inode) = match fs::fstat(&folder) {
+        Ok(found) if is_local => (found.st_dev, found.st_ino),
+        _ => (0, 0),
     };
-    let send = |is_local: bool, number: i32, folder: &[BorrowedFd<'_>]| {
-        let _ = channel::send(
-            channel,
-            &[IoSlice::new(&[u8::from(is_local)]), IoSlice::new(&number.to_le_bytes())],
-            folder,
-        );
-    };
-    match fs::openat(fs::CWD, path.as_c_str(), ROOT_FLAGS, Mode::empty()) {
-        // A file system that does not even report its type is not considered local.
-        Ok(folder) => send(is_local(&folder).unwrap_or(false), 0, &[folder.as_fd()]),
-        Err(e) => send(false, e.raw_os_error(), &[]),
-    }
+    Ok((folder, [u64::from(is_local), device, inode]))
 }
 
 #[cfg(test)]

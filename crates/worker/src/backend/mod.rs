@@ -24,7 +24,7 @@ use flash_prompt::channel;
 use flash_prompt::epoll::{Ready, Watch};
 use flash_prompt::mechanism::{Mechanism, MechanismKind};
 use flash_prompt::timer::Timer;
-use flash_prompt::{AsFd, BorrowedFd, OwnedFd, clock, file};
+use flash_prompt::{OwnedFd, clock, file};
 
 use crate::calls::{self, Call, lap};
 use crate::complaint::Complaint;
@@ -153,12 +153,6 @@ impl BackendLoop {
         })
     }
 
-    /// The timer of the event loop, the only descriptor that is read by read(2).
-    #[must_use]
-    pub fn timer(&self) -> BorrowedFd<'_> {
-        self.timer.as_fd()
-    }
-
     /// Tells the supervisor that the loop has begun, under the sandbox `in_force`.
     pub fn ready(&self, in_force: InForce) -> io::Result<()> {
         send_notice(&self.control, &Notice::Ready(in_force))
@@ -268,7 +262,7 @@ impl BackendLoop {
                 }
             }
             kind::HELPER => self.hear_helper(number),
-            kind::TIMER => self.timer.clear(),
+            kind::TIMER => self.timer.clear()?,
             _ => self.hear_supervisor()?,
         }
         Ok(())

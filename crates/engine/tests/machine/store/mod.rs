@@ -14,7 +14,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::rc::Rc;
 
 use flash_engine::FileStat;
-use flash_engine::limits::{LOAD_BYTES, RACY_NS};
+use flash_engine::limits::LOAD_BYTES;
 use flash_keeper::space::PAGE_BYTES;
 use flash_keeper::{Action, Answer, Entry, HelperId, Keeper, Place, Totals, WorkerId};
 
@@ -393,8 +393,7 @@ impl StoreHost {
     pub(crate) fn begin(&mut self, file: &FileHandle, block: u64, wall_ns: i128) -> Option<HelperId> {
         let stat = file.stat();
         let key = BlockKey::new(&stat, block);
-        let is_racy = (wall_ns - stat.changed_ns).abs() < RACY_NS;
-        if self.keeper.is_none() || key.length_bytes() == 0 || is_racy {
+        if self.keeper.is_none() || key.length_bytes() == 0 || stat.is_racy(wall_ns) {
             return None;
         }
         self.helpers += 1;

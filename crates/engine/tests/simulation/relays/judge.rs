@@ -69,6 +69,7 @@ impl Judge {
                     || troubles.own_ms >= begun_ms
                     || troubles.disk_ms >= begun_ms
                     || asked.may_lack_room
+                    || asked.may_lack_helper
                     || self.now_ms >= begun_ms + rules.connect_ms
             }
             504 => {
@@ -81,6 +82,8 @@ impl Judge {
                 self.is_body_late(visitor) || (is_head_late && !visitor.has_sent_all())
             }
             400 if asked.is_malformed => true,
+            // A helper could not look its script up.
+            500 => troubles.disk_ms >= begun_ms,
             status => asked.refusal == Some(status),
         };
         require(may, "errors", || {

@@ -18,6 +18,8 @@ pub(super) struct Asked {
     pub(super) is_malformed: bool,
     /// The file for request bodies can be too small for it, or the server has none.
     pub(super) may_lack_room: bool,
+    /// A helper may come too late to find its script.
+    pub(super) may_lack_helper: bool,
     /// Status of Flash's own answer that the request itself deserves.
     pub(super) refusal: Option<u16>,
     /// The attempts to answer it.
@@ -88,6 +90,9 @@ impl Ledger {
         let (attempts, is_safe) = (asked.attempts.len(), asked.is_safe);
         require(is_safe || attempts == 1, "repetition", || {
             format!("request {ask} must not be repeated, and an application got it {attempts} times")
+        });
+        require(asked.refusal != Some(404), "scripts", || {
+            format!("an application got request {ask}, whose script is no file")
         });
         require(attempts <= 1 + RETRIES_MAX, "repetition", || {
             format!("request {ask} was sent {attempts} times")

@@ -6,11 +6,12 @@
 //!
 //! - **answers**: the answer to a request is the one that an application made for it, byte by byte. One that is not
 //!   complete can be told from a complete one.
-//! - **errors**: an answer of Flash itself has a reason: 502, 503, 504, 408, 411, 413, 400.
+//! - **errors**: an answer of Flash itself has a reason: 404, 500, 502, 503, 504, 408, 411, 413, 400.
 //! - **cuts**: a connection is closed within or before an answer only if the application failed or was silent for too
 //!   long, or the client itself is the reason.
 //! - **requests**, **bodies**: an application gets whole requests, one after the other, and of each body exactly the
 //!   bytes that its client has sent.
+//! - **scripts**: an application that runs files of the site gets a request only if its script is one of them.
 //! - **repetition**: a request that must not be repeated reaches one application once.
 //! - **freedom**: an application that has answered is free, whatever its client has read: its connection is idle or closed.
 //!   Checked by **bounds** and **waiting**, which count it as idle. Only streams and answers beyond the memory of one
@@ -119,7 +120,8 @@ impl Relays {
             idle_ms: rules.timeouts.idle_ms.min(rules.timeouts.head_ms),
             upstreams: rules.upstreams.clone(),
             // A body has at most seven pieces, an answer as well, each is written and read, and a read is tried again.
-            disk_ms: if plan.streams_all() { 0 } else { 56 * (rules.timeouts.job_ms + 200) },
+            // Before that a script is looked up.
+            disk_ms: plan.jobs_max() * (rules.timeouts.job_ms + 200),
             busy: Vec::new(),
             blind_ms: plan.pace_ms.max(300),
             satisfied: std::cell::RefCell::default(),
@@ -129,6 +131,7 @@ impl Relays {
         let mut world = World::with(rules);
         world.told = plan.told;
         world.machine.files.add("hot", plan::HOT);
+        plan.add_scripts(&mut world.machine.files);
         world.get("/hot");
         let hot = world.connect();
         if plan.spool_slots > 0 {

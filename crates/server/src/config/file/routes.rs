@@ -24,8 +24,15 @@ const CGI: &str = "cgi";
 const WEIGHTS: &str = "weights";
 const IDLE_MAX: &str = "idle_max";
 /// The keys that only some routes have.
-const OWNED: [&str; 6] =
-    [WEIGHTS, "processes", "memory_max", programs::USER, probes::PROBE, probes::INTERVAL];
+const OWNED: [&str; 7] = [
+    WEIGHTS,
+    "processes",
+    "memory_max",
+    programs::USER,
+    programs::AUTHORIZATION,
+    probes::PROBE,
+    probes::INTERVAL,
+];
 
 /// The keys of which a route must have one to have the key `name`; none if any route can have it.
 pub(super) fn owners(name: &str) -> &'static [&'static str] {
@@ -38,6 +45,8 @@ pub(super) fn owners(name: &str) -> &'static [&'static str] {
         // The one process of `cgi` starts all programs.
         "processes" => &[APP],
         "memory_max" | programs::USER => &[APP, CGI],
+        // Other applications get it, as all fields.
+        programs::AUTHORIZATION => &[CGI],
         _ => &[],
     }
 }
@@ -63,7 +72,7 @@ const SWITCHES: [Switch; 2] = [
 const NUMBERS: [Number<Route>; 6] = [
     Number {
         key: "body_max",
-        kind: Kind::Size { least_bytes: 0, most_bytes: 1 << 40 },
+        kind: Kind::MemorySize { least_bytes: 0, most_bytes: 1 << 40 },
         default: 10_000_000,
         field: |route| &mut route.body_bytes_max,
     },
@@ -147,10 +156,7 @@ impl Reader {
         for (key, value) in table {
             let name = key.get_ref().as_ref();
             if let Some((_, field)) = SWITCHES.iter().find(|(switch, _)| *switch == name) {
-                match value.get_ref().as_bool() {
-                    Some(given) => *field(&mut route) = given,
-                    None => self.wrong(name, value.span(), "must be true or false, without quotes"),
-                }
+                *field(&mut route) = self.switch(name, value).unwrap_or_default();
                 continue;
             }
             match NUMBERS.iter().find(|number| number.key == name) {
@@ -169,6 +175,15 @@ impl Reader {
         }
         (route.paths, route.servers) = (paths?, servers?);
         Some(RouteDraft { route, span, program })
+    }
+
+    /// Reads a switch of a route or of a program.
+    pub(super) fn switch(&mut self, name: &str, value: &Value<'_>) -> Option<bool> {
+        let given = value.get_ref().as_bool();
+        if given.is_none() {
+            self.wrong(name, value.span(), "must be true or false, without quotes");
+        }
+        given
     }
 
     /// The value of the one key among these that a route has.

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::OFlags;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -18,21 +17,11 @@ use flash_prompt::mechanism;
 
 /// The role whose calls are allowed.
 #[derive(Clone, Copy, Debug)]
-pub enum CallList<'fd> {
-    /// A worker, which uses read(2) only on this timer.
-    Worker {
-        /// The timer of its event loop.
-        timer: BorrowedFd<'fd>,
-        /// Additional calls that its settings need.
-        more: More,
-    },
+pub enum CallList {
+    /// A worker, with the additional calls that its settings need.
+    Worker(More),
     /// A worker that also does a helper's work, and can be one of several threads.
-    WaitingWorker {
-        /// The timer of its event loop.
-        timer: BorrowedFd<'fd>,
-        /// Additional calls that its settings need.
-        more: More,
-    },
+    WaitingWorker(More),
     /// A helper process.
     Helper,
     /// A helper thread of a worker.
@@ -75,7 +64,7 @@ pub struct More {
 /// This applies to the calling thread only; if there are others, each must call this.
 ///
 /// Errors: `Unsupported` if the kernel or the machine has no seccomp.
-pub fn restrict(calls: CallList<'_>, who: &str) -> io::Result<()> {
+pub fn restrict(calls: CallList, who: &str) -> io::Result<()> {
     violation::report_as(who)?;
     let arch = std::env::consts::ARCH.try_into().map_err(unsupported)?;
     let rules = list(calls).map_err(unsupported)?;
@@ -126,7 +115,6 @@ const WORKER: &[i64] = &[
     libc::SYS_accept4,
     libc::SYS_recvfrom,
     libc::SYS_sendto,
-    libc::SYS_shutdown,
     libc::SYS_openat2,
     libc::SYS_fstat,
     SYS_CACHESTAT,
@@ -249,10 +237,10 @@ fn gateway_calls(probes: bool) -> Vec<(i64, Vec<Argument>)> {
 }
 
 /// The role's calls without conditions, besides the common ones.
-fn always(calls: CallList<'_>) -> &'static [&'static [i64]] {
+fn always(calls: CallList) -> &'static [&'static [i64]] {
     match calls {
-        CallList::Worker { .. } => &[WORKER],
-        CallList::WaitingWorker { .. } => &[WORKER, HELPER, THREADS],
+        CallList::Worker(_) => &[WORKER],
+        CallList::WaitingWorker(_) => &[WORKER, HELPER, THREADS],
         CallList::Helper => &[HELPER],
         CallList::HelperThread => &[HELPER, &[libc::SYS_futex]],
         CallList::Log => &[LOG],
@@ -261,8 +249,8 @@ fn always(calls: CallList<'_>) -> &'static [&'static [i64]] {
     }
 }
 
-fn list(calls: CallList<'_>) -> Compiled<Rules> {
-    use SeccompCmpOp::{Eq, MaskedEq};
+fn list(calls: CallList) -> Compiled<Rules> {
+    use SeccompCmpOp::{Eq, Ge, MaskedEq};
     let mut rules: Rules = COMMON
         .iter()
         .chain(always(calls).iter().copied().flatten())
@@ -286,9 +274,13 @@ fn list(calls: CallList<'_>) -> Compiled<Rules> {
     allow(libc::SYS_mmap, &[not_to_be_executed.clone(), anonymous])?;
     allow(libc::SYS_mprotect, &[not_to_be_executed])?;
     allow(libc::SYS_tgkill, &[(0, Eq, std::process::id().into())])?;
-    for command in [libc::F_GETFD, libc::F_GETFL, libc::F_DUPFD_CLOEXEC] {
+    for command in [libc::F_GETFD, libc::F_GETFL] {
         allow(libc::SYS_fcntl, &[(1, Eq, command as u64)])?;
     }
+    // Never to the number of standard error, the only one that some roles may write to: a role can close it,
+    // but then gets it only for a file that it opens to read, or that another role sends it.
+    let lowest = (2, Ge, libc::STDERR_FILENO as u64 + 1);
+    allow(libc::SYS_fcntl, &[(1, Eq, libc::F_DUPFD_CLOEXEC as u64), lowest])?;
     // Not MSG_FASTOPEN, which connects.
     allow(libc::SYS_sendmsg, &[(2, MaskedEq(libc::MSG_FASTOPEN as u64), 0)])?;
     // Not O_DIRECT, which would make reads go to the disk, nor O_ASYNC or O_APPEND.
@@ -300,8 +292,7 @@ fn list(calls: CallList<'_>) -> Compiled<Rules> {
     allow(libc::SYS_poll, &[(2, Eq, 0)])?;
     #[cfg(not(target_arch = "x86_64"))]
     allow(libc::SYS_ppoll, &[(1, Eq, 1)])?;
-    if let CallList::Worker { timer, more } | CallList::WaitingWorker { timer, more } = calls {
-        allow(libc::SYS_read, &[(0, Eq, timer.as_raw_fd() as u64)])?;
+    if let CallList::Worker(more) | CallList::WaitingWorker(more) = calls {
         // For a connection that must be reset, and for the number of bytes that a connection holds for its
         // client. A filter cannot check that the linger time is 0; `flash_prompt::net::reset` ensures it.
         for (level, option) in more.socket_options() {
@@ -319,7 +310,10 @@ fn list(calls: CallList<'_>) -> Compiled<Rules> {
             allow(libc::SYS_mmap, &[(2, Eq, libc::PROT_READ as u64), (3, Eq, libc::MAP_SHARED as u64)])?;
         }
     }
-    if matches!(calls, CallList::Worker { .. }) {
+    if matches!(calls, CallList::Worker(_)) {
+        // A listener that is shut down to read can be connected by sendto(2) with MSG_FASTOPEN, which
+        // Landlock does not see.
+        allow(libc::SYS_shutdown, &[(1, Eq, libc::SHUT_WR as u64)])?;
         allow(libc::SYS_preadv2, &[(5, Eq, libc::RWF_NOWAIT as u64)])?;
         allow(libc::SYS_write, &[(0, Eq, libc::STDERR_FILENO as u64)])?;
         allow(libc::SYS_fadvise64, &[(3, Eq, libc::POSIX_FADV_RANDOM as u64)])?;
@@ -330,7 +324,7 @@ fn list(calls: CallList<'_>) -> Compiled<Rules> {
         }
     }
     let more = match calls {
-        CallList::Worker { more, .. } | CallList::WaitingWorker { more, .. } => more.calls(),
+        CallList::Worker(more) | CallList::WaitingWorker(more) => more.calls(),
         _ => Vec::new(),
     };
     rules.extend(more.into_iter().map(|call| (call, Vec::new())));

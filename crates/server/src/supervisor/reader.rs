@@ -1,0 +1,246 @@
+//! The process that reads the configuration on HUP: files, roots and the user database may hang, and the supervisor must
+//! not wait for them.
+//!
+//! The supervisor executes its own command line again as `flash role config serve ...`. The process answers over its
+//! standard input: descriptors first, one in each message, then a document about them.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, IoSlice, Read, Seek};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitCode};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use flash_prompt::epoll::{Epoll, Watch};
+use flash_prompt::{OwnedFd, channel};
+use flash_waiting::root::Root;
+use flash_waiting::{file, process, signal};
+use flash_worker::control::CHANNEL_BYTES;
+
+use super::Program;
+use super::prepare::{FoundRoot, Prepared, prepare};
+use super::store::HotList;
+use crate::config::Settings;
+
+/// The name of the process, as `flash role` knows it.
+pub const ROLE: &str = "config";
+
+/// Maximum time to read the configuration.
+const READ_MS: u64 = 60_000;
+
+/// Messages: a descriptor that the document is about, and the document itself, in a memory file.
+const DESCRIPTOR: u8 = 1;
+const DOCUMENT: u8 = 2;
+
+/// The document.
+#[derive(Debug, Serialize, Deserialize)]
+enum Document {
+    /// The configuration cannot be used: a text for standard error.
+    Refused(String),
+    /// It can.
+    Prepared {
+        /// As the roles get them.
+        settings: String,
+        roots: Vec<ToldRoot>,
+        residency: Result<(), String>,
+        /// Whether two descriptors are those of the list of hot files.
+        has_list: bool,
+    },
+}
+
+/// A [`FoundRoot`] without its descriptor.
+#[derive(Debug, Serialize, Deserialize)]
+enum ToldRoot {
+    Open { is_local: bool, identity: (u64, u64) },
+    Hangs,
+    Failed(String),
+}
+
+/// The process, and its answer so far.
+#[derive(Debug)]
+pub(super) struct Reader {
+    child: Child,
+    channel: OwnedFd,
+    number: u64,
+    deadline_ms: u64,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl Reader {
+    /// Starts it.
+    ///
+    /// Errors: a process cannot be started.
+    pub(super) fn start(
+        program: &Program,
+        has_store: bool,
+        now_ms: u64,
+        (epoll, numbers): (&Epoll, &mut u64),
+    ) -> io::Result<Self> {
+        let (ours, theirs) = channel::pair(CHANNEL_BYTES)?;
+        channel::set_nonblocking(&ours)?;
+        // The directory could be gone, and its name with it.
+        let folder = file::memory_file(program.folder().as_os_str().as_bytes())?;
+        channel::send(&ours, &[IoSlice::new(&[u8::from(has_store)])], &[folder.as_fd()])?;
+        *numbers += 1;
+        epoll.add(&ours, *numbers, Watch::Input)?;
+        let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+        let child = process::start_again(ROLE, &words, theirs)?;
+        let deadline_ms = now_ms + READ_MS;
+        Ok(Self { child, channel: ours, number: *numbers, deadline_ms, descriptors: Vec::new() })
+    }
+
+    /// Whether this is its number.
+    pub(super) fn is(&self, number: u64) -> bool {
+        self.number == number
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn deadline_ms(&self) -> u64 {
+        self.deadline_ms
+    }
+
+    /// Receives its answer, as far as it has come: the configuration, or why it cannot be used.
+    pub(super) fn hear(&mut self) -> Option<Result<Prepared, String>> {
+        loop {
+            let (mut tag, mut descriptors) = ([0], Vec::new());
+            let received = channel::recv(&self.channel, &mut tag, &mut descriptors);
+            match (received, tag, descriptors.pop()) {
+                (Err(e), ..) if e.kind() == io::ErrorKind::WouldBlock => return None,
+                (Ok(1), [DESCRIPTOR], Some(descriptor)) => self.descriptors.push(descriptor),
+                (Ok(1), [DOCUMENT], Some(document)) => {
+                    let descriptors = std::mem::take(&mut self.descriptors);
+                    let failed = |e: io::Error| format!("flash: cannot read the configuration: {e}");
+                    return Some(understand(document, descriptors).unwrap_or_else(|e| Err(failed(e))));
+                }
+                _ => {
+                    let text = "flash: cannot read the configuration: the process that reads it has ended";
+                    return Some(Err(text.to_owned()));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // It is reaped with the orphans: one that hangs ends when its file system lets it.
+        process::kill(&self.child);
+    }
+}
+
+/// The configuration of a document, or the reason against it.
+///
+/// Errors: the document is none.
+fn understand(document: OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<Result<Prepared, String>> {
+    let (settings, told, residency, has_list) = match serde_json::from_slice(&contents(document)?)? {
+        Document::Refused(why) => return Ok(Err(why)),
+        Document::Prepared { settings, roots, residency, has_list } => (settings, roots, residency, has_list),
+    };
+    let settings = Settings::from_toml(&settings).map_err(io::Error::other)?;
+    let mut descriptors = descriptors.into_iter();
+    let mut next = || descriptors.next().ok_or(io::ErrorKind::InvalidData);
+    let mut roots = Vec::with_capacity(told.len());
+    for root in told {
+        roots.push(match root {
+            ToldRoot::Open { is_local, identity } => {
+                FoundRoot::Open(Root { folder: next()?, is_local, identity })
+            }
+            ToldRoot::Hangs => FoundRoot::Hangs,
+            ToldRoot::Failed(why) => FoundRoot::Failed(why),
+        });
+    }
+    let hot_list = match has_list {
+        true => HotList { to_load: Some(Arc::new(next()?)), to_save: Some(Arc::new(next()?)) },
+        false => HotList::default(),
+    };
+    Ok(Ok(Prepared { settings, roots, residency, hot_list }))
+}
+
+/// The contents of a memory file.
+fn contents(file: OwnedFd) -> io::Result<Vec<u8>> {
+    let (mut file, mut bytes) = (File::from(file), Vec::new());
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Runs the process. `program` makes the program from the command line, for a server that was started in this directory.
+pub(crate) fn run(program: impl FnOnce(PathBuf) -> Result<Program, ExitCode>) -> ExitCode {
+    match answer(program) {
+        Ok(code) => code,
+        // The supervisor has ended, or reports that there was no answer.
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn answer(program: impl FnOnce(PathBuf) -> Result<Program, ExitCode>) -> io::Result<ExitCode> {
+    signal::leave_to_supervisor();
+    process::die_with_parent()?;
+    let channel = io::stdin().as_fd().try_clone_to_owned()?;
+    let (mut has_store, mut descriptors) = ([0], Vec::new());
+    channel::recv(&channel, &mut has_store, &mut descriptors)?;
+    let folder = contents(descriptors.pop().ok_or(io::ErrorKind::InvalidData)?)?;
+    let program = match program(PathBuf::from(OsString::from_vec(folder))) {
+        Ok(program) => program,
+        Err(code) => return Ok(code),
+    };
+    let refused = |text: String| tell(&channel, DOCUMENT, &document(&Document::Refused(text))?);
+    match program.load() {
+        Err(error) => refused(error.text_for_stderr())?,
+        Ok(settings) => match prepare(settings, has_store != [0]) {
+            Err(e) => refused(format!("flash: {e}"))?,
+            Ok(prepared) => send(&channel, prepared)?,
+        },
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn send(channel: &OwnedFd, prepared: Prepared) -> io::Result<()> {
+    let Prepared { settings, roots, residency, hot_list } = prepared;
+    let mut told = Vec::with_capacity(roots.len());
+    for root in roots {
+        told.push(match root {
+            FoundRoot::Open(Root { folder, is_local, identity }) => {
+                tell(channel, DESCRIPTOR, &folder)?;
+                ToldRoot::Open { is_local, identity }
+            }
+            FoundRoot::Hangs => ToldRoot::Hangs,
+            FoundRoot::Failed(why) => ToldRoot::Failed(why),
+        });
+    }
+    let has_list = match (&hot_list.to_load, &hot_list.to_save) {
+        (Some(load), Some(save)) => {
+            tell(channel, DESCRIPTOR, load)?;
+            tell(channel, DESCRIPTOR, save)?;
+            true
+        }
+        _ => false,
+    };
+    let settings = settings.to_toml();
+    tell(channel, DOCUMENT, &document(&Document::Prepared { settings, roots: told, residency, has_list })?)
+}
+
+fn document(document: &Document) -> io::Result<OwnedFd> {
+    file::memory_file(&serde_json::to_vec(document)?)
+}
+
+fn tell(channel: &OwnedFd, tag: u8, descriptor: &OwnedFd) -> io::Result<()> {
+    channel::send(channel, &[IoSlice::new(&[tag])], &[descriptor.as_fd()])
+}
+
+impl Program {
+    /// The directory that the server was started in.
+    fn folder(&self) -> &Path {
+        match self {
+            Program::Serve(sources) => &sources.cwd,
+            Program::Backend(options) => &options.cwd,
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The files for request bodies, one for each worker of a generation with routes.
+//!
+//! A child creates each, because the folder's disk may hang. A worker that starts waits for its file only briefly: without
+//! it, long bodies are passed on while they come, and it gets the file as soon as there is one.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use flash_prompt::OwnedFd;
+use flash_prompt::epoll::{Epoll, Watch};
+use flash_waiting::errand::UnnamedFile;
+use flash_worker::control::Order;
+
+use super::crew::{Role, Worker};
+use crate::config::Settings;
+use crate::convert::spool_slots;
+
+/// Maximum time that a starting worker waits for its file.
+const PATIENCE_MS: u64 = 500;
+
+/// The files that workers still want, and the child that creates the next one.
+#[derive(Debug)]
+pub(super) struct Spool {
+    /// None without routes, or without held bodies.
+    folder: Option<PathBuf>,
+    /// The size of each file, in slots.
+    slots: u32,
+    waiting: VecDeque<Waiting>,
+    errand: Option<Errand>,
+    /// Whether the folder did not answer in time, or no file could be created, the last time.
+    trouble: Option<Trouble>,
+}
+
+/// A worker without its file.
+#[derive(Debug)]
+struct Waiting {
+    /// The number of its role.
+    worker: u64,
+    /// When it must begin without the file; None once it has begun.
+    begin_ms: Option<u64>,
+}
+
+/// The child.
+#[derive(Debug)]
+struct Errand {
+    file: UnnamedFile,
+    late_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    Late,
+    Failed,
+}
+
+impl Spool {
+    /// The files for workers with these settings.
+    pub(super) fn of(settings: &Settings) -> Self {
+        let slots = spool_slots(settings);
+        let is_wanted = slots > 0 && settings.routes().next().is_some();
+        let folder = settings.spool.folder.clone().filter(|_| is_wanted);
+        Self { folder, slots, waiting: VecDeque::new(), errand: None, trouble: None }
+    }
+
+    /// Lets a worker begin that has all its other orders: now, or when it has its file.
+    pub(super) fn begin(&mut self, worker: &mut Role, now_ms: u64) -> io::Result<()> {
+        if self.folder.is_none() {
+            return worker.orders.give_at_start(Order::Begin);
+        }
+        let mut begin_ms = Some(now_ms + PATIENCE_MS);
+        if self.trouble == Some(Trouble::Late) {
+            worker.orders.give_at_start(Order::Begin)?;
+            begin_ms = None;
+        }
+        self.waiting.push_back(Waiting { worker: worker.number(), begin_ms });
+        Ok(())
+    }
+
+    /// Hands out a file that has come, lets workers begin that have waited long enough, and starts the next child.
+    /// Returns a message for the operator.
+    pub(super) fn go_on(
+        &mut self,
+        now_ms: u64,
+        workers: &mut [Worker],
+        (epoll, numbers): (&Epoll, &mut u64),
+    ) -> Option<String> {
+        self.waiting.retain(|waiting| role_of(workers, waiting.worker).is_some());
+        let news = match self.errand.as_ref().map(|errand| errand.file.take()) {
+            Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => self.judge(now_ms),
+            Some(made) => self.take(made, epoll, workers),
+            None => None,
+        };
+        for waiting in &mut self.waiting {
+            let is_due = waiting.begin_ms.is_some_and(|ms| ms <= now_ms) || self.trouble.is_some();
+            if is_due && waiting.begin_ms.take().is_some() {
+                // A worker that takes no orders is killed when they are sent again.
+                let _ = role_of(workers, waiting.worker).map(|role| role.orders.give_at_start(Order::Begin));
+            }
+        }
+        if self.trouble == Some(Trouble::Failed) {
+            self.waiting.clear();
+        }
+        if self.errand.is_none() && !self.waiting.is_empty() {
+            match self.start(now_ms, epoll, numbers) {
+                Ok(errand) => self.errand = Some(errand),
+                // The next turn tries again; the workers begin when their time has come.
+                Err(_) if self.waiting.iter().any(|waiting| waiting.begin_ms.is_some()) => {}
+                Err(_) => self.waiting.clear(),
+            }
+        }
+        news
+    }
+
+    fn start(&self, now_ms: u64, epoll: &Epoll, numbers: &mut u64) -> io::Result<Errand> {
+        let file = UnnamedFile::start(self.folder.as_deref().ok_or(io::ErrorKind::NotFound)?)?;
+        *numbers += 1;
+        epoll.add(&file, *numbers, Watch::Input)?;
+        Ok(Errand { file, late_ms: now_ms + PATIENCE_MS })
+    }
+
+    /// Notes that the child has not answered in time.
+    fn judge(&mut self, now_ms: u64) -> Option<String> {
+        let is_late = self.errand.as_ref().is_some_and(|errand| errand.late_ms <= now_ms);
+        if !is_late || self.trouble.replace(Trouble::Late) == Some(Trouble::Late) {
+            return None;
+        }
+        let folder = self.folder.as_deref()?.display();
+        Some(format!(
+            "the spool directory {folder} does not answer; until it does, long request bodies are passed on while they come"
+        ))
+    }
+
+    /// Gives the next worker its file.
+    fn take(&mut self, made: io::Result<OwnedFd>, epoll: &Epoll, workers: &mut [Worker]) -> Option<String> {
+        if let Some(errand) = self.errand.take() {
+            let _ = epoll.remove(&errand.file);
+        }
+        let folder = self.folder.as_deref()?.display();
+        let before = self.trouble.take();
+        match made {
+            Ok(file) => {
+                if let Some(waiting) = self.waiting.pop_front()
+                    && let Some(role) = role_of(workers, waiting.worker)
+                {
+                    let order = Order::Spool(self.slots, Arc::new(file));
+                    // As for `Begin` above.
+                    let _ = role.orders.give_at_start(order);
+                    if waiting.begin_ms.is_some() {
+                        let _ = role.orders.give_at_start(Order::Begin);
+                    }
+                }
+                before.map(|_| format!("the spool directory {folder} answers now"))
+            }
+            Err(e) => {
+                self.trouble = Some(Trouble::Failed);
+                (before != Some(Trouble::Failed)).then(|| {
+                    format!(
+                        "passes long request bodies on while they come: cannot create a file in {folder}: {e}; set spool to \
+                         another directory, or to \"off\""
+                    )
+                })
+            }
+        }
+    }
+
+    /// The process of the child.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.errand.as_ref().map(|errand| errand.file.pid())
+    }
+
+    /// The next deadline.
+    pub(super) fn next_ms(&self) -> Option<u64> {
+        let late_ms = self.errand.as_ref().filter(|_| self.trouble.is_none()).map(|errand| errand.late_ms);
+        self.waiting.iter().filter_map(|waiting| waiting.begin_ms).chain(late_ms).min()
+    }
+}
+
+fn role_of(workers: &mut [Worker], number: u64) -> Option<&mut Role> {
+    workers.iter_mut().map(|worker| &mut worker.role).find(|role| role.number() == number)
+}

@@ -1,0 +1,221 @@
+//! Errands: child processes of the supervisor, each of which makes one call on a file system in its place.
+//!
+//! A disk, a network server or a FUSE daemon that hangs blocks every process that uses its files, for any time and beyond
+//! any signal. Only the child of an errand hangs then: its parent watches a descriptor, and gives the child up by dropping
+//! the errand. Called by the supervisor, and by [`crate::root`].
+
+use std::ffi::{CString, c_uint};
+use std::io::{self, IoSlice};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use flash_prompt::{channel, clock};
+
+/// Numbers that an errand reports beside its descriptor.
+pub(crate) type Note = [u64; 3];
+
+/// A message of the child: an error number or 0, and the note.
+const ANSWER_BYTES: usize = 4 + size_of::<Note>();
+
+/// A child process on an errand. Its descriptor is readable once it has a result.
+#[derive(Debug)]
+pub(crate) struct Errand {
+    child: Pid,
+    channel: OwnedFd,
+}
+
+impl Errand {
+    /// Starts `work` in a child.
+    ///
+    /// # Safety
+    ///
+    /// `work` must only make system calls on memory that exists already: in the child, other threads may have left any
+    /// lock held, also that of the allocator.
+    pub(crate) unsafe fn start(work: impl FnOnce() -> Result<(OwnedFd, Note), Errno>) -> io::Result<Self> {
+        let (ours, theirs) = channel::pair(4096)?;
+        channel::set_nonblocking(&ours)?;
+        // SAFETY: the caller answers for `work`; `report` makes only system calls, and the child ends without unwinding
+        // or running destructors.
+        let child = unsafe { libc::fork() };
+        if child < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        match Pid::from_raw(child) {
+            Some(child) => Ok(Self { child, channel: ours }),
+            None => {
+                report(work, &theirs);
+                // SAFETY: ends the child at once; it owns nothing that must be kept.
+                unsafe { libc::_exit(0) }
+            }
+        }
+    }
+
+    /// The id of the child. It must be reaped by [`crate::process::reap_strangers`] when this is dropped.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Waits for a result, until `deadline`.
+    pub(crate) fn wait(&self, deadline: Instant) -> io::Result<()> {
+        loop {
+            let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))
+                .map_err(|_| io::ErrorKind::InvalidInput)?;
+            match poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], Some(&left)) {
+                Err(Errno::INTR) => {}
+                other => return Ok(other.map(drop)?),
+            }
+        }
+    }
+
+    /// Takes the result.
+    ///
+    /// Errors: `WouldBlock` while there is none; `UnexpectedEof` if the child died without one; those of the work.
+    pub(crate) fn take(&self) -> io::Result<(OwnedFd, Note)> {
+        let (mut answer, mut descriptors) = ([0; ANSWER_BYTES], Vec::new());
+        channel::recv(&self.channel, &mut answer, &mut descriptors)?;
+        let (number, note) = answer.split_at(4);
+        let number = number.try_into().map_or(0, i32::from_le_bytes);
+        let mut words = note.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
+        let note = [(); 3].map(|()| words.next().unwrap_or(0));
+        match (number, descriptors.pop()) {
+            (0, Some(descriptor)) => Ok((descriptor, note)),
+            (0, None) => Err(io::ErrorKind::UnexpectedEof.into()),
+            (number, _) => Err(io::Error::from_raw_os_error(number)),
+        }
+    }
+}
+
+impl AsFd for Errand {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+impl Drop for Errand {
+    fn drop(&mut self) {
+        // A child that hangs ends when its file system lets it, and is reaped later, like one that has just answered.
+        let _ = kill_process(self.child, Signal::KILL);
+        let _ = waitpid(Some(self.child), WaitOptions::NOHANG);
+    }
+}
+
+/// The child: does the work and sends its result. It must not allocate.
+fn report(work: impl FnOnce() -> Result<(OwnedFd, Note), Errno>, channel: &OwnedFd) {
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    // A child that hangs must not hold its parent's sockets and pipes, so it keeps only the channel.
+    //
+    // SAFETY: the closed and replaced descriptors belong only to this child, which no longer uses them and
+    // runs no destructors; 0 stays open until it ends.
+    let channel = unsafe {
+        libc::dup2(channel.as_raw_fd(), 0);
+        libc::syscall(libc::SYS_close_range, 1 as c_uint, c_uint::MAX, 0 as c_uint);
+        BorrowedFd::borrow_raw(0)
+    };
+    let (number, note, descriptor) = match work() {
+        Ok((descriptor, note)) => (0, note, Some(descriptor)),
+        Err(e) => (e.raw_os_error(), Note::default(), None),
+    };
+    let mut answer = [0; ANSWER_BYTES];
+    answer[..4].copy_from_slice(&number.to_le_bytes());
+    for (place, word) in answer[4..].chunks_exact_mut(8).zip(note) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    let descriptor = descriptor.as_ref().map(AsFd::as_fd);
+    let _ = channel::send(channel, &[IoSlice::new(&answer)], descriptor.as_slice());
+}
+
+/// The creation of a file without a name, which is gone with its last descriptor. Its descriptor is readable once it has
+/// a result.
+#[derive(Debug)]
+pub struct UnnamedFile(Errand);
+
+impl UnnamedFile {
+    /// Starts to create one in `folder`, open for reading and writing.
+    ///
+    /// Errors: those of starting a process.
+    pub fn start(folder: &Path) -> io::Result<Self> {
+        let name = format!(".flash-{}-{:x}", std::process::id(), clock::monotonic_ns());
+        let named = CString::new(folder.join(name).as_os_str().as_bytes())?;
+        let folder = CString::new(folder.as_os_str().as_bytes())?;
+        // SAFETY: it makes only system calls, and both names exist.
+        unsafe { Errand::start(|| Ok((create_unnamed(&folder, &named)?, Note::default()))) }.map(Self)
+    }
+
+    /// The id of its process.
+    pub fn pid(&self) -> u32 {
+        self.0.pid()
+    }
+
+    /// Takes the file.
+    ///
+    /// Errors: `WouldBlock` while there is no answer; any of open(2) with `O_TMPFILE`, or of making and unlinking a file
+    /// where the file system cannot do that.
+    pub fn take(&self) -> io::Result<OwnedFd> {
+        self.0.take().map(|(file, _)| file)
+    }
+}
+
+impl AsFd for UnnamedFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn create_unnamed(folder: &CString, named: &CString) -> Result<OwnedFd, Errno> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    match fs::open(folder.as_c_str(), OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
+        // Older kernels and some file systems know no files without names (open(2)).
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => {}
+        made => return made,
+    }
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = fs::open(named.as_c_str(), flags, mode)?;
+    fs::unlinkat(fs::CWD, named.as_c_str(), AtFlags::empty())?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_file_without_a_name_can_be_written_and_read() {
+        use std::os::unix::fs::FileExt;
+        let folder = std::env::temp_dir();
+        let make = |folder: &Path| {
+            let started = UnnamedFile::start(folder).expect("started");
+            started.0.wait(Instant::now() + Duration::from_secs(60)).expect("waited");
+            started.take()
+        };
+        let file = std::fs::File::from(make(&folder).expect("a file"));
+        file.write_all_at(b"text", 0).expect("written");
+        let mut text = [0; 4];
+        file.read_exact_at(&mut text, 0).expect("read");
+        assert_eq!(&text, b"text");
+        let missing = make(&folder.join("not-there")).expect_err("no folder");
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_child_that_does_not_answer_blocks_nobody() {
+        // SAFETY: it makes only one system call.
+        let errand = unsafe {
+            Errand::start(|| {
+                libc::pause();
+                Err(Errno::INTR)
+            })
+        };
+        let errand = errand.expect("started");
+        errand.wait(Instant::now() + Duration::from_millis(20)).expect("waited");
+        assert_eq!(errand.take().expect_err("nothing yet").kind(), io::ErrorKind::WouldBlock);
+    }
+}
