@@ -200,6 +200,8 @@ pub struct Rules {
     pub sites: Vec<SiteRules>,
     /// The upstreams of the routes.
     pub upstreams: Vec<UpstreamRules>,
+    /// The number of this worker. Each begins at another server, so that not all choose the same one.
+    pub worker: usize,
     /// Content types by extension.
     pub types: TypeTable,
     /// Whether entity tags include the time of the last metadata change, besides the length and the

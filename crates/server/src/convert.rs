@@ -52,6 +52,7 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
     Rules {
         sites: sites(settings),
         upstreams: settings.routes().map(upstream_rules).collect(),
+        worker: 0,
         types: types(settings),
         etag_of_change: settings.etag == config::EtagTime::Changed,
         freshness_ms: settings.freshness_ms,
@@ -349,7 +350,7 @@ mod tests {
         let server = |port, weight| ServerRules { name: format!("127.0.0.1:{port}"), weight };
         assert_eq!(rules.upstreams[1].servers, [server(2, 7), server(3, 1)]);
         let roots = 2 * ROOTS_OF_SITE;
-        assert_eq!(connections_that_fit(&settings, 4096), without - 4 * (4 + 5) - roots);
+        assert_eq!(connections_that_fit(&settings, 4096), without - 4 * 4 - roots);
         settings.sites[0].routes[0].connections_max = 4096;
         assert_eq!(
             connections_that_fit(&settings, 4096),

@@ -70,6 +70,8 @@ pub enum Order<Fd = OwnedFd> {
     Uplink(u64, Fd),
     /// For a worker: the list of hot files to load. For the keeper: the file in which to save the list.
     HotList(Fd),
+    /// For a worker: its number among the workers.
+    Place(u64),
     /// Setup is complete: begin to work.
     Begin,
     /// For a worker: a helper, by number.
@@ -148,6 +150,7 @@ mod tag {
     pub(super) const GATEWAY: u8 = 28;
     pub(super) const PROGRAM: u8 = 29;
     pub(super) const SPOOL: u8 = 30;
+    pub(super) const PLACE: u8 = 40;
 
     pub(super) const READY: u8 = 20;
     pub(super) const WANT_HELPER: u8 = 21;
@@ -200,6 +203,7 @@ pub fn encode_order<Fd: AsFd>(order: &Order<Fd>) -> Encoded<'_> {
         Order::BytesMax(bytes) => (tag::BYTES_MAX, *bytes, None),
         Order::Uplink(place, fd) => (tag::UPLINK, *place, Some(fd.as_fd())),
         Order::HotList(fd) => (tag::HOT_LIST, 0, Some(fd.as_fd())),
+        Order::Place(number) => (tag::PLACE, *number, None),
         Order::Begin => (tag::BEGIN, 0, None),
         Order::Helper(number, fd) => (tag::HELPER, *number, Some(fd.as_fd())),
         Order::NoHelper => (tag::NO_HELPER, 0, None),
@@ -253,6 +257,7 @@ pub fn decode_order(bytes: &[u8], mut descriptors: Vec<OwnedFd>) -> io::Result<O
         tag::BYTES_MAX => Order::BytesMax(number),
         tag::UPLINK => Order::Uplink(number, descriptor()?),
         tag::HOT_LIST => Order::HotList(descriptor()?),
+        tag::PLACE => Order::Place(number),
         tag::BEGIN => Order::Begin,
         tag::HELPER => Order::Helper(number, descriptor()?),
         tag::NO_HELPER => Order::NoHelper,

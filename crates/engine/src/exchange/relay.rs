@@ -33,6 +33,8 @@ pub(crate) struct Relay {
     /// The servers that have failed this request, and how often one has.
     failed: FailedServers,
     tries: u8,
+    /// Whether a link that was used before ended with this request on its way, so that it needs a new one.
+    needs_new: bool,
     /// The answer, once its head is known.
     pub(crate) reply: Option<RelayReply>,
     /// Whether the client was told to send the body.
@@ -140,6 +142,7 @@ impl Relay {
             place: LinkPlace::None,
             failed: FailedServers::default(),
             tries: 0,
+            needs_new: false,
             reply: None,
             said_continue: false,
             is_heard: true,
@@ -153,18 +156,21 @@ impl Relay {
     /// Its need for a link.
     pub(crate) fn seeker(&self, opener: Opener) -> Seeker {
         let (holder, sharer) = (opener.connection, opener.sharer());
-        Seeker { upstream: self.upstream, holder, sharer, failed: self.failed }
+        let Self { upstream, failed, needs_new, .. } = *self;
+        Seeker { upstream, holder, sharer, failed, needs_new }
     }
 
     /// Prepares another attempt after this server has failed. False if there is none: the answer has begun, a
-    /// part of the body is gone, or the request may have had an effect that must not happen twice (RFC 9110,
-    /// section 9.2.2).
-    pub(crate) fn try_again(&mut self, failed: u16, now_ms: u64) -> bool {
-        let may_repeat = !self.talk.has_begun() || self.is_idempotent();
+    /// part of the body is gone, or the server may have read the request, which could end the next server too. A server that
+    /// closes a link after an earlier request (`is_stale`) most likely has not: a request that does no harm twice (RFC 9110,
+    /// section 9.2.2; RFC 9112, section 9.3.1) gets one new link.
+    pub(crate) fn try_again(&mut self, failed: u16, is_stale: bool, now_ms: u64) -> bool {
+        let may_repeat = !self.talk.has_begun() || (is_stale && self.is_idempotent());
         if self.tries >= TRIES_MAX || !may_repeat || self.reply.is_some() || !self.talk.begin_again() {
             return false;
         }
         self.tries += 1;
+        self.needs_new |= is_stale;
         self.failed.insert(failed);
         self.since_ms = now_ms;
         self.is_heard = true;
@@ -176,7 +182,7 @@ impl Relay {
     /// none: each server has failed the request.
     pub(crate) fn try_other(&mut self, failed: u16, servers: usize, now_ms: u64) -> bool {
         self.failed.insert(failed);
-        self.failed.len() < servers && self.try_again(failed, now_ms)
+        self.failed.len() < servers && self.try_again(failed, false, now_ms)
     }
 
     fn is_idempotent(&self) -> bool {

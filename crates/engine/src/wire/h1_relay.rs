@@ -104,10 +104,8 @@ impl H1 {
         self.phase = Phase::Idle;
         let (record, mut relay) = self.lend_relay(turn, key);
         let refusal = match (relay.awaits, relay.place) {
-            (Awaits::Link, LinkPlace::Has(link)) => {
-                blame(turn, &relay, link, TalkFailure("The connection was not made in time"));
-                NO_ANSWER
-            }
+            // The gateway, which would know of the server, does not answer.
+            (Awaits::Link, LinkPlace::Has(_)) => NO_ANSWER,
             (Awaits::Link, _) => UPSTREAM_BUSY,
             (Awaits::Body, _) => REQUEST_LATE,
             (Awaits::Helper, _) => SPOOL_FAILED,

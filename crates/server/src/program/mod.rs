@@ -23,7 +23,7 @@ use flash_waiting::{process, program};
 use flash_worker::control::{Order, receive_order};
 
 use crate::architecture;
-use crate::config::{RunAs, Runs, Settings};
+use crate::config::{DIRECTORIES, RunAs, Runs, Settings};
 use cgi::Programs;
 
 /// The name of this role on the command line.
@@ -31,7 +31,7 @@ pub(crate) const ROLE: &str = "program";
 
 /// The whole environment of an `app`, and of a program of `cgi` besides the variables of its request.
 const ENVIRONMENT: [(&str, &str); 3] = [
-    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("PATH", DIRECTORIES),
     ("LANG", "C.UTF-8"),
     // Otherwise php-cgi ends after 500 requests.
     ("PHP_FCGI_MAX_REQUESTS", "0"),
@@ -88,5 +88,7 @@ fn command(program: impl AsRef<std::ffi::OsStr>, memory_bytes_max: u64) -> io::R
     let errors = io::stderr().as_fd().try_clone_to_owned()?;
     command.env_clear().envs(ENVIRONMENT).stdout(Stdio::from(errors));
     program::limit(&mut command, memory_bytes_max);
+    // Without a user of its own it could otherwise end the workers.
+    program::keep_signals_to_itself(&mut command)?;
     Ok(command)
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use flash_engine::UpstreamRules;
-use flash_engine::limits::TICK_MS;
+use flash_engine::limits::{GATEWAY_LATE_MS, TICK_MS};
 
 use super::ledger::{Attempt, Ledger, RETRIES_MAX, require};
 use super::visitor::Visitor;
@@ -74,7 +74,9 @@ impl Judge {
             }
             504 => {
                 let is_silent = ledger.latest(ask).is_some_and(|latest| self.is_silent(ledger, latest));
-                is_silent || troubles.late_ms >= begun_ms
+                // The time in the queue is part of that for a connection.
+                let has_waited = self.now_ms >= begun_ms + rules.connect_ms + GATEWAY_LATE_MS;
+                is_silent || troubles.late_ms >= begun_ms || asked.attempts.is_empty() && has_waited
             }
             408 => {
                 // A head has this time from its first byte on, a body from its latest.
@@ -114,7 +116,7 @@ impl Judge {
         let body_ms = if visitor.has_sent_all() { 0 } else { self.head_ms + slack_ms };
         let wait_ms = match latest {
             Some(latest) if !latest.is_faulty => rules.answer_ms.max(body_ms),
-            _ => (1 + RETRIES_MAX as u64) * (2 * rules.connect_ms + slack_ms) + body_ms,
+            _ => (1 + RETRIES_MAX as u64) * (rules.connect_ms + GATEWAY_LATE_MS + slack_ms) + body_ms,
         };
         let waited_ms = self.now_ms - since_ms;
         require(waited_ms <= wait_ms + slack_ms + self.disk_ms, "patience", || {

@@ -12,7 +12,8 @@
 //! - **requests**, **bodies**: an application gets whole requests, one after the other, and of each body exactly the
 //!   bytes that its client has sent.
 //! - **scripts**: an application that runs files of the site gets a request only if its script is one of them.
-//! - **repetition**: a request that must not be repeated reaches one application once.
+//! - **repetition**: a request reaches a second application only if that does no harm, and the first one had ended a
+//!   connection on which an earlier request was answered, without a word.
 //! - **freedom**: an application that has answered is free, whatever its client has read: its connection is idle or closed.
 //!   Checked by **bounds** and **waiting**, which count it as idle. Only streams and answers beyond the memory of one
 //!   may hold it.
@@ -23,7 +24,8 @@
 //!   while their client has its share.
 //! - **probes**: a server whose probe has failed gets no connection while another one of its upstream is in order.
 //! - **patience**: no request waits for longer than the deadlines allow.
-//! - **idle**: an idle connection on which its application ends or says something is closed.
+//! - **idle**: an idle connection on which its application ends or says something is closed, and one that nobody has used
+//!   for long.
 //! - **promise**: a file in memory is sent in the turn of its request.
 //! - **progress**: after all troubles each server can be used fully again.
 //! - **leaks**: in the end no connection, request, input or timer is left.
@@ -41,7 +43,7 @@ mod visitor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use flash_engine::limits::{SERVER_DOWN_MS, TICK_MS};
+use flash_engine::limits::{LINK_IDLE_MS, LINK_LOOK_MS, SERVER_DOWN_MS, TICK_MS};
 use flash_engine::{ServerId, UpstreamId};
 
 use crate::machine::{Client, START_MS, World};
@@ -490,6 +492,9 @@ impl Relays {
         }
         self.hot.reset();
         self.rest();
+        self.world.advance(LINK_IDLE_MS + LINK_LOOK_MS);
+        self.look();
+        require(self.applications.is_empty(), "idle", || "connections stay idle for ever".into());
         for application in &self.applications {
             application.end.reset();
         }

@@ -97,7 +97,8 @@ const NUMBERS: [Number<Route>; 6] = [
     Number {
         key: IDLE_MAX,
         kind: Kind::Count { least: 0, most: 65_536 },
-        default: 16,
+        // No more than `connections_max` can be idle, so there is no bound but that.
+        default: 65_536,
         field: |route| &mut route.idle_max,
     },
     Number {
