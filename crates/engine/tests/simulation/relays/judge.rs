@@ -86,6 +86,7 @@ impl Judge {
             400 if asked.is_malformed => true,
             // A helper could not look its script up.
             500 => troubles.disk_ms >= begun_ms,
+            404 if asked.lacks_script => true,
             status => asked.refusal == Some(status),
         };
         require(may, "errors", || {

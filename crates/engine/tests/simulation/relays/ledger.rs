@@ -20,6 +20,8 @@ pub(super) struct Asked {
     pub(super) may_lack_room: bool,
     /// A helper may come too late to find its script.
     pub(super) may_lack_helper: bool,
+    /// There is no such script: 404, unless another refusal comes first.
+    pub(super) lacks_script: bool,
     /// Status of Flash's own answer that the request itself deserves.
     pub(super) refusal: Option<u16>,
     /// The attempts to answer it.
@@ -95,7 +97,7 @@ impl Ledger {
         require(is_safe || attempts == 1, "repetition", || {
             format!("request {ask} must not be repeated, and an application got it {attempts} times")
         });
-        require(asked.refusal != Some(404), "scripts", || {
+        require(!asked.lacks_script, "scripts", || {
             format!("an application got request {ask}, whose script is no file")
         });
         require(attempts <= 2, "repetition", || format!("request {ask} was sent {attempts} times"));

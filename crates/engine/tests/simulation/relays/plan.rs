@@ -244,7 +244,7 @@ impl Plan {
         let Some(scripts) = &self.scripts[upstream] else { return format!("/{upstream}/n{number}.php") };
         let script = rng.place(SCRIPTS);
         if scripts[script] == ScriptState::Missing {
-            asked.refusal = Some(404);
+            (asked.refusal, asked.lacks_script) = (Some(404), true);
         }
         asked.may_lack_helper = self.disk_troubles > 0 || !self.is_disk_fast();
         format!("/s{script}.run{upstream}/n{number}")
@@ -335,6 +335,7 @@ impl Plan {
             is_malformed: false,
             may_lack_room: false,
             may_lack_helper: false,
+            lacks_script: false,
             refusal: None,
             attempts: Vec::new(),
             begun_ms: None,
