@@ -254,7 +254,7 @@ impl RelayReply {
     pub(crate) fn rank_bytes(&self, is_complete: bool) -> u64 {
         let unsent = self.unsent().len() as u64;
         match self.left_bytes {
-            Some(left) => left + unsent,
+            Some(left) => left.saturating_add(unsent),
             None if is_complete => self.gathered_bytes + unsent,
             None => self.body_bytes.saturating_sub(unsent),
         }
