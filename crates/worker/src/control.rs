@@ -80,8 +80,6 @@ pub enum Order<Fd = OwnedFd> {
     NoHelper,
     /// Finish requests (or, for a log writer, the lines of the present workers) and end.
     Drain,
-    /// For a log writer: reopen the file.
-    Reopen,
     /// For a worker: report the counters, with this number.
     Stats(u64),
     /// For a worker: report the last stalls, with this number.
@@ -97,8 +95,6 @@ pub enum Notice {
     WantHelper,
     /// A helper has passed its deadline and was given up.
     EndHelper(u64),
-    /// A log writer cannot reopen its file at the new place, so another one must start.
-    WantSuccessor,
     /// A message for the operator.
     Report(String),
     /// The counters as JSON ([`Counters`](crate::stats::Counters)), with the number of the order.
@@ -134,7 +130,6 @@ mod tag {
     pub(super) const HELPER: u8 = 5;
     pub(super) const NO_HELPER: u8 = 6;
     pub(super) const DRAIN: u8 = 7;
-    pub(super) const REOPEN: u8 = 8;
     pub(super) const LOCAL_ROOT: u8 = 9;
     pub(super) const OTHER_ROOT: u8 = 10;
     pub(super) const STATS: u8 = 11;
@@ -158,7 +153,6 @@ mod tag {
     pub(super) const REPORT: u8 = 23;
     pub(super) const COUNTED: u8 = 24;
     pub(super) const STALLED: u8 = 25;
-    pub(super) const WANT_SUCCESSOR: u8 = 26;
 }
 
 /// Sends an order.
@@ -208,7 +202,6 @@ pub fn encode_order<Fd: AsFd>(order: &Order<Fd>) -> Encoded<'_> {
         Order::Helper(number, fd) => (tag::HELPER, *number, Some(fd.as_fd())),
         Order::NoHelper => (tag::NO_HELPER, 0, None),
         Order::Drain => (tag::DRAIN, 0, None),
-        Order::Reopen => (tag::REOPEN, 0, None),
         Order::Stats(question) => (tag::STATS, *question, None),
         Order::Stalls(question) => (tag::STALLS, *question, None),
     };
@@ -262,7 +255,6 @@ pub fn decode_order(bytes: &[u8], mut descriptors: Vec<OwnedFd>) -> io::Result<O
         tag::HELPER => Order::Helper(number, descriptor()?),
         tag::NO_HELPER => Order::NoHelper,
         tag::DRAIN => Order::Drain,
-        tag::REOPEN => Order::Reopen,
         tag::STATS => Order::Stats(number),
         tag::STALLS => Order::Stalls(number),
         _ => return Err(invalid()),
@@ -281,7 +273,6 @@ pub fn encode_notice(notice: &Notice) -> Vec<u8> {
             vec![tag::READY, in_force.landlock.unwrap_or(0), in_force.seccomp.into()]
         }
         Notice::WantHelper => vec![tag::WANT_HELPER],
-        Notice::WantSuccessor => vec![tag::WANT_SUCCESSOR],
         Notice::EndHelper(helper) => [&[tag::END_HELPER], &helper.to_le_bytes()[..]].concat(),
         Notice::Report(text) => {
             [&[tag::REPORT], &text.as_bytes()[..text.len().min(REPORT_BYTES_MAX)]].concat()
@@ -312,9 +303,11 @@ pub fn decode_notice(bytes: &[u8]) -> io::Result<Notice> {
             Notice::Ready(InForce { landlock: (landlock > 0).then_some(landlock), seccomp: seccomp == 1 })
         }
         tag::WANT_HELPER => Notice::WantHelper,
-        tag::WANT_SUCCESSOR => Notice::WantSuccessor,
         tag::END_HELPER => Notice::EndHelper(number(rest).ok_or_else(invalid)?),
-        tag::REPORT => Notice::Report(String::from_utf8_lossy(rest).into_owned()),
+        tag::REPORT => {
+            let text = &rest[..rest.len().min(REPORT_BYTES_MAX)];
+            Notice::Report(String::from_utf8_lossy(text).into_owned())
+        }
         tag @ (tag::COUNTED | tag::STALLED) => {
             let (question, json) = rest.split_first_chunk().ok_or_else(invalid)?;
             let (question, json) = (u64::from_le_bytes(*question), json.to_vec());
@@ -355,7 +348,6 @@ mod tests {
         for notice in [
             Notice::Ready(in_force),
             Notice::WantHelper,
-            Notice::WantSuccessor,
             Notice::EndHelper(3),
             Notice::Report("text".into()),
             Notice::Stats(4, vec![b'x'; STATS_BYTES_MAX]),
