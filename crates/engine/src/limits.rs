@@ -164,8 +164,8 @@ pub const SPOOL_MEMORY_BYTES_PER_CLIENT_MAX: usize = 16 * 1024 * 1024;
 /// When memory is short, shorter pieces are written to the file, but none shorter than this.
 pub const SPOOL_EARLY_BYTES: usize = 8 * 1024;
 
-/// A client gets at most this part, one of so many, of the slots of the file that it leaves free. So one client alone gets
-/// a fifth.
+/// A client gets at most one slot of the file for each of this many that it leaves free. So one client alone gets a fifth of
+/// all.
 pub const SPOOL_SHARE_ONE_IN: usize = 4;
 
 /// The lowest cutoff of a learned schedule: a smaller answer fits in one packet with its head, so there is

@@ -15,7 +15,7 @@ use crate::shares::Sharer;
 pub(super) struct HeldBody {
     pub(super) sharer: Sharer,
     /// The pieces that are still needed, in order.
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<HeldPiece>,
     pub(super) length_bytes: u64,
     /// Bytes before this place are no longer needed.
     used: u64,
@@ -23,7 +23,7 @@ pub(super) struct HeldBody {
     pub(super) memory_bytes: usize,
     /// The job that writes a piece.
     pub(super) writing: Option<JobId>,
-    pub(super) reading: Option<Reading>,
+    pub(super) reading: Option<PartRead>,
     /// A part of the file that was read, and its place in the body.
     read: Option<(u64, HandedOver)>,
     /// Whether a write has failed, so that nothing more of it goes to the file.
@@ -34,7 +34,7 @@ pub(super) struct HeldBody {
 
 /// A part of a body that a helper reads.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
+pub(super) struct PartRead {
     pub(super) job: JobId,
     pub(super) at: u64,
     pub(super) length_bytes: u64,
@@ -42,21 +42,21 @@ pub(super) struct Reading {
 
 /// A piece of a body.
 #[derive(Debug)]
-struct Piece {
+struct HeldPiece {
     start: u64,
     length_bytes: usize,
-    place: Place,
+    place: PiecePlace,
 }
 
 #[derive(Debug)]
-enum Place {
+enum PiecePlace {
     Memory(Vec<u8>),
     /// A helper writes it to this slot.
     Writing(Slot, Arc<[u8]>),
     Filed(Slot),
 }
 
-/// What becomes free when a piece is no longer needed.
+/// The memory and the slot that are free when a piece is no longer needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freed {
     Memory(usize),
@@ -65,7 +65,7 @@ pub(super) enum Freed {
     Slot(Slot),
 }
 
-impl Piece {
+impl HeldPiece {
     fn end(&self) -> u64 {
         self.start + self.length_bytes as u64
     }
@@ -92,27 +92,28 @@ impl HeldBody {
         let start = self.length_bytes;
         self.length_bytes += bytes.len() as u64;
         self.memory_bytes += bytes.len();
-        if let Some(Piece { length_bytes, place: Place::Memory(memory), .. }) = self.pieces.back_mut()
+        if let Some(HeldPiece { length_bytes, place: PiecePlace::Memory(memory), .. }) =
+            self.pieces.back_mut()
             && memory.len() + bytes.len() <= SPOOL_PIECE_BYTES_MAX
         {
             memory.extend_from_slice(bytes);
             *length_bytes = memory.len();
         } else if !bytes.is_empty() {
-            let place = Place::Memory(bytes.to_vec());
-            self.pieces.push_back(Piece { start, length_bytes: bytes.len(), place });
+            let place = PiecePlace::Memory(bytes.to_vec());
+            self.pieces.push_back(HeldPiece { start, length_bytes: bytes.len(), place });
         }
     }
 
     /// Whether any of it is in the file.
     pub(super) fn is_filed(&self) -> bool {
-        self.pieces.iter().any(|piece| matches!(piece.place, Place::Filed(_)))
+        self.pieces.iter().any(|piece| matches!(piece.place, PiecePlace::Filed(_)))
     }
 
     /// The piece in memory that is best written to the file: the longest, and of several that which is needed last.
     pub(super) fn longest_in_memory(&self) -> Option<usize> {
-        let needed = |piece: &Piece| piece.end() - piece.start.max(self.used);
+        let needed = |piece: &HeldPiece| piece.end() - piece.start.max(self.used);
         let in_memory = self.pieces.iter().enumerate().filter(|(_, piece)| {
-            matches!(piece.place, Place::Memory(_)) && needed(piece) >= SPOOL_EARLY_BYTES as u64
+            matches!(piece.place, PiecePlace::Memory(_)) && needed(piece) >= SPOOL_EARLY_BYTES as u64
         });
         in_memory.max_by_key(|(_, piece)| needed(piece)).map(|(number, _)| number)
     }
@@ -122,13 +123,13 @@ impl HeldBody {
     pub(super) fn begin_writing(&mut self, number: usize, slot: Slot) -> (Arc<[u8]>, usize) {
         let used = self.used;
         let Some(piece) = self.pieces.get_mut(number) else { return (Arc::from([]), 0) };
-        let Place::Memory(memory) = &piece.place else { return (Arc::from([]), 0) };
+        let PiecePlace::Memory(memory) = &piece.place else { return (Arc::from([]), 0) };
         let needless =
             usize::try_from(used.saturating_sub(piece.start)).unwrap_or(usize::MAX).min(memory.len());
         let bytes: Arc<[u8]> = memory[needless..].into();
         piece.start += needless as u64;
         piece.length_bytes = bytes.len();
-        piece.place = Place::Writing(slot, Arc::clone(&bytes));
+        piece.place = PiecePlace::Writing(slot, Arc::clone(&bytes));
         self.memory_bytes -= needless;
         (bytes, needless)
     }
@@ -136,22 +137,23 @@ impl HeldBody {
     /// Ends the write to this slot, if there is one. Returns the length of the piece. If the write has failed, the piece
     /// is in memory again.
     pub(super) fn end_writing(&mut self, slot: Slot, is_written: bool) -> Option<usize> {
-        let is_it = |piece: &&mut Piece| matches!(piece.place, Place::Writing(other, _) if other == slot);
+        let is_it =
+            |piece: &&mut HeldPiece| matches!(piece.place, PiecePlace::Writing(other, _) if other == slot);
         let piece = self.pieces.iter_mut().find(is_it)?;
-        let Place::Writing(_, bytes) = &piece.place else { return None };
+        let PiecePlace::Writing(_, bytes) = &piece.place else { return None };
         let length_bytes = bytes.len();
         if is_written {
-            piece.place = Place::Filed(slot);
+            piece.place = PiecePlace::Filed(slot);
             self.memory_bytes -= length_bytes;
         } else {
-            piece.place = Place::Memory(bytes.to_vec());
+            piece.place = PiecePlace::Memory(bytes.to_vec());
         }
         self.writing = None;
         Some(length_bytes)
     }
 
     /// The piece that contains this place.
-    fn piece(&self, at: u64) -> Option<&Piece> {
+    fn piece(&self, at: u64) -> Option<&HeldPiece> {
         let next = self.pieces.partition_point(|piece| piece.start <= at);
         self.pieces.get(next.checked_sub(1)?).filter(|piece| at < piece.end())
     }
@@ -161,19 +163,21 @@ impl HeldBody {
         let Some(piece) = self.piece(at) else { return Some(&[]) };
         let from = (at - piece.start) as usize;
         match (&piece.place, &self.read) {
-            (Place::Memory(bytes), _) => Some(&bytes[from..]),
-            (Place::Writing(_, bytes), _) => Some(&bytes[from..]),
-            (Place::Filed(_), Some((start, bytes))) if *start <= at && at - start < bytes.len() as u64 => {
+            (PiecePlace::Memory(bytes), _) => Some(&bytes[from..]),
+            (PiecePlace::Writing(_, bytes), _) => Some(&bytes[from..]),
+            (PiecePlace::Filed(_), Some((start, bytes)))
+                if *start <= at && at - start < bytes.len() as u64 =>
+            {
                 Some(&bytes[(at - start) as usize..])
             }
-            (Place::Filed(_), _) => None,
+            (PiecePlace::Filed(_), _) => None,
         }
     }
 
     /// The slot that has the byte at this place, where it is in the slot, and how many bytes the slot has from there on.
     pub(super) fn filed(&self, at: u64) -> Option<(Slot, u64, u64)> {
         let piece = self.piece(at)?;
-        let Place::Filed(slot) = piece.place else { return None };
+        let PiecePlace::Filed(slot) = piece.place else { return None };
         Some((slot, at - piece.start, piece.end() - at))
     }
 
@@ -193,15 +197,15 @@ impl HeldBody {
         }
         let piece = self.pieces.pop_front()?;
         Some(match piece.place {
-            Place::Memory(bytes) => {
+            PiecePlace::Memory(bytes) => {
                 self.memory_bytes -= bytes.len();
                 Freed::Memory(bytes.len())
             }
-            Place::Writing(slot, bytes) => {
+            PiecePlace::Writing(slot, bytes) => {
                 self.memory_bytes -= bytes.len();
                 Freed::Writing(bytes.len(), slot)
             }
-            Place::Filed(slot) => Freed::Slot(slot),
+            PiecePlace::Filed(slot) => Freed::Slot(slot),
         })
     }
 }

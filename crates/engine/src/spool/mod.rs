@@ -19,7 +19,7 @@ use crate::machine::{JobId, Task};
 use crate::rules::SiteId;
 use crate::shares::{ClientShares, Sharer};
 use crate::slab::{ExchangeKey, HeldKey};
-use held::{Freed, HeldBody, Reading};
+use held::{Freed, HeldBody, PartRead};
 use slots::Slots;
 
 /// A number of a slot in the file.
@@ -200,7 +200,7 @@ impl<F> Spool<F> {
         };
         let waiter = Waiter { exchange: key.exchange(), client: body.sharer.client };
         let job = jobs.submit(wanted, Some(waiter), now_ms).map_err(|_| SpoolFull)?;
-        body.reading = Some(Reading { job, at, length_bytes });
+        body.reading = Some(PartRead { job, at, length_bytes });
         Ok(())
     }
 

@@ -1,6 +1,6 @@
-//! The answer of an upstream on its way to the client: its head, the framing of its body, and its pieces. What the client
-//! does not take at once goes to the [spool](crate::spool), so that a slow reader keeps no server busy. Called by
-//! [`h1_pump`](super::h1_pump).
+//! The answer of an upstream on its way to the client: its head, the framing of its body, and its pieces. The
+//! [spool](crate::spool) takes the bytes that the client does not take at once, so that a slow reader keeps no server
+//! busy. Called by [`h1_pump`](super::h1_pump).
 
 use flash_http::RequestBuf;
 use flash_http::answer::{Answer, AnswerBody, HandBack};
