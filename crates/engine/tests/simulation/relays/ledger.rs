@@ -20,10 +20,10 @@ pub(super) struct Asked {
     pub(super) may_lack_room: bool,
     /// A helper may come too late to find its script.
     pub(super) may_lack_helper: bool,
-    /// There is no such script: 404, unless another refusal comes first.
-    pub(super) lacks_script: bool,
     /// Status of Flash's own answer that the request itself deserves.
     pub(super) refusal: Option<u16>,
+    /// The script is no file of the site: 404, whatever else is wrong.
+    pub(super) lacks_script: bool,
     /// The attempts to answer it.
     pub(super) attempts: Vec<usize>,
     /// When its first byte was sent, and when Flash could begin with it.
