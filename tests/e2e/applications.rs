@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::harness::upstream::{Peer, Program, framed, post_head, start};
-use crate::harness::{Folder, Server, is_root, pattern, skip};
+use crate::harness::upstream::{Peer, Program, Upstream, framed, ok, post_head, proxy, start};
+use crate::harness::{Folder, Server, is_root, of_a_program, pattern, skip};
 
 /// PHP-FPM as Debian and others install it: with its version in its name.
 fn php_fpm() -> Option<PathBuf> {
@@ -28,7 +28,7 @@ fn with_php(folder: &Folder) -> Option<(Program, Server)> {
     let user = if is_root() { "user = root\ngroup = root\n" } else { "" };
     let pool = format!(
         "[global]\ndaemonize = no\nerror_log = {}\n[www]\n{user}listen = {}\nlisten.mode = 0666\npm = static\n\
-         pm.max_children = 3\n",
+         pm.max_children = 3\nsecurity.limit_extensions =\n",
         folder.path("fpm-errors.log").display(),
         socket.display()
     );
@@ -74,11 +74,98 @@ fn php_answers_by_fastcgi() {
     // The folder without an index script, and files beside scripts.
     assert_eq!(client.get("/hello.txt").brief(), (200, "hello\n".into()));
     assert_eq!(client.get("/old/info.php.bak").text(), "a copy");
+    assert_eq!(client.get("/missing.php").status(), 404);
     assert_eq!(server.stderr(), "");
-    // PHP-FPM reports this one on the standard error of FastCGI.
-    let missing = client.get("/missing.php");
-    assert_eq!(missing.status(), 404, "{missing:?}");
-    server.wait_for_stderr("the application says \"Primary script unknown\"");
+}
+
+/// Files that are no scripts, and what PHP would do with them.
+fn with_traps(folder: &Folder) {
+    folder.www("a.php", "<?php echo \"a ran \", $_SERVER[\"PATH_INFO\"] ?? \"\";");
+    folder.www("index.php", "<?php echo \"index ran\";");
+    folder.www("up/photo.png", "<?php echo \"the picture ran\";");
+    folder.www("a.php.gz", "source");
+    folder.www("a.php.br", "source");
+    let outside = folder.write("outside.php", "<?php echo \"outside ran\";");
+    std::os::unix::fs::symlink(&outside, folder.path("www/out.txt")).unwrap();
+    std::os::unix::fs::symlink(&outside, folder.path("www/out.php")).unwrap();
+}
+
+/// Only scripts run, whatever the path.
+fn assert_no_trap(server: &Server) {
+    let mut client = Peer::client(server);
+    for _ in 0..2 {
+        for (path, text) in
+            [("/a.php", "a ran "), ("/a.php/x.php", "a ran /x.php"), ("/", "index ran"), ("/?x", "index ran")]
+        {
+            assert_eq!(client.get(path).brief(), (200, text.into()), "{path}");
+        }
+        for path in [
+            "/up/photo.png/x.php",
+            "/up/photo.png%2Fx.php",
+            "/up/photo.png/.php",
+            "/out.txt/x.php",
+            "/out.php",
+            "/out.php/x.php",
+            "/none.php",
+            "/none.php/a.php",
+            "/up/",
+            "/a.php.gz",
+            "/a.php.br",
+            "/A.php.GZ",
+        ] {
+            let answer = client.get_with(path, &["Accept-Encoding: gzip, br"]);
+            assert_eq!(answer.status(), 404, "{path}: {answer:?}");
+        }
+    }
+    assert_eq!(client.get("/up/photo.png").status(), 200);
+    assert_eq!(client.get("/x%2F..%2Fa.php").status(), 400);
+}
+
+#[test]
+fn php_fpm_runs_nothing_but_scripts_of_the_site() {
+    let folder = Folder::with_hello();
+    with_traps(&folder);
+    let Some((_php, server)) = with_php(&folder) else { return };
+    assert_no_trap(&server);
+}
+
+#[test]
+fn php_cgi_runs_nothing_but_scripts_of_the_site() {
+    if !Command::new("php-cgi").arg("-v").output().is_ok_and(|output| output.status.success()) {
+        return skip("needs php-cgi");
+    }
+    let folder = Folder::with_hello();
+    with_traps(&folder);
+    let route =
+        format!("[[route]]\nextension = \"php\"\napp = \"php-cgi\"\nprocesses = 1\n{}\n", of_a_program());
+    let server = start(&folder, &format!("index = [\"index.php\"]\n{route}"));
+    assert_no_trap(&server);
+}
+
+#[test]
+fn paths_that_an_application_could_read_differently_are_refused() {
+    let folder = Folder::with_hello();
+    let upstream = Upstream::tcp();
+    let routes = format!(
+        "[[route]]\nprefix = \"/admin/\"\nproxy = \"127.0.0.1:1\"\n{}",
+        proxy("/api/", &upstream.address, "")
+    );
+    let _upstream = upstream.answer(|message| ok(message.target()));
+    let server = start(&folder, &routes);
+    let mut client = Peer::client(&server);
+    for path in [
+        "/admin/..%2fapi/x",
+        "/admin/../api/x",
+        "/api/%2e%2e/admin/",
+        "/api/..%5Cadmin",
+        "/api%2fx",
+        "//api/x",
+    ] {
+        assert_eq!(client.get(path).status(), 400, "{path}");
+    }
+    for path in ["/api/a%2Fb?c=%2e%2e/", "/api/%20%C3%A9", "/api/http://host//x"] {
+        assert_eq!(client.get(path).brief(), (200, path.into()));
+    }
 }
 
 #[test]

@@ -7,8 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::harness::upstream::{Ended, Peer, start};
-use crate::harness::{Folder, Server, is_root, kill, pattern, wait_for, wait_until};
+use crate::harness::{Folder, Server, is_root, kill, of_a_program, pattern, skip, wait_for, wait_until};
 use crate::programs::{is_alive, writable};
+use crate::sandbox::landlock_version;
 
 /// Makes a shell script in the folder `cgi`. Another process writes it: a process that a test starts at this moment could
 /// otherwise have it open for writing, and then it cannot be executed.
@@ -22,7 +23,7 @@ fn script(folder: &Folder, name: &str, text: &str) {
 /// A server with the programs of the folder `cgi` below `/cgi-bin/`.
 fn with_cgi(folder: &Folder, more: &str) -> Server {
     let cgi = folder.path("cgi");
-    start(folder, &format!("[[route]]\nprefix = \"/cgi-bin/\"\ncgi = {cgi:?}\n{more}\n"))
+    start(folder, &format!("[[route]]\nprefix = \"/cgi-bin/\"\ncgi = {cgi:?}\n{}\n{more}\n", of_a_program()))
 }
 
 #[test]
@@ -57,7 +58,7 @@ fn a_program_answers_each_request() {
     assert_eq!(client.get("/cgi-bin/status").brief(), (418, "short and stout".into()));
     assert_eq!(client.get("/cgi-bin/much").body, vec![0; 3_000_000]);
     for (target, status) in
-        [("none", 404), ("d", 404), ("d/", 404), ("hello%2F..%2Fhello", 200), ("data", 403)]
+        [("none", 404), ("d", 404), ("d/", 404), ("hello%2F..%2Fhello", 400), ("data", 403)]
     {
         assert_eq!(client.get(&format!("/cgi-bin/{target}")).status(), status, "{target}");
     }
@@ -78,7 +79,7 @@ fn a_program_that_cannot_start_costs_its_request_only() {
     script(&folder, "hello", "printf 'Content-Type: text/plain\\n\\nhello'");
     let path = folder.write("cgi/bad", "#!/no/such/interpreter\n");
     fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
-    let server = with_cgi(&folder, if is_root() { "user = \"nobody\"" } else { "" });
+    let server = with_cgi(&folder, "");
     let mut client = Peer::client(&server);
     assert_eq!(client.get("/cgi-bin/bad").status(), 502);
     server.wait_for_stderr("cannot start");
@@ -273,4 +274,23 @@ fn a_program_has_no_more_memory_than_its_limit() {
     assert_eq!(client.get("/cgi-bin/memory?1000000").brief(), (200, "8192\n1000000\n".into()));
     let over = client.get("/cgi-bin/memory?50000000").text();
     assert!(over.starts_with("8192\n") && !over.contains("50000000"), "{over}");
+}
+
+/// The first version of Landlock that forbids signals.
+const LANDLOCK_WITH_SIGNALS: u8 = 6;
+
+#[test]
+fn a_program_of_the_same_user_cannot_end_a_worker() {
+    let folder = Folder::with_hello();
+    let own = format!("{HEAD}; sleep 1000 & kill -KILL $! && echo own");
+    script(&folder, "kill", &format!("{own}; kill -KILL $QUERY_STRING || echo refused"));
+    let user = if is_root() { "user = \"root\"" } else { "" };
+    let cgi = folder.path("cgi");
+    let server = start(&folder, &format!("[[route]]\nprefix = \"/cgi-bin/\"\ncgi = {cgi:?}\n{user}\n"));
+    if landlock_version(&server) < LANDLOCK_WITH_SIGNALS {
+        return skip("needs Landlock 6 (Linux 6.12)");
+    }
+    let worker = server.sole("worker");
+    let said = Peer::client(&server).get(&format!("/cgi-bin/kill?{worker}")).text();
+    assert_eq!((said.as_str(), server.sole("worker")), ("own\nrefused\n", worker));
 }

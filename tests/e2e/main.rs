@@ -34,6 +34,7 @@ mod ranges;
 mod residency;
 mod route_failures;
 mod route_health;
+mod route_links;
 mod routes;
 mod sandbox;
 mod signals;

@@ -6,7 +6,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::harness::upstream::{Peer, config, framed, post_head, start};
-use crate::harness::{Folder, Launch, PATIENCE, Server, is_root, kill, pattern, skip, wait_for, wait_until};
+use crate::harness::{
+    Folder, Launch, PATIENCE, Server, is_root, kill, of_a_program, pattern, skip, wait_for, wait_until,
+};
 
 /// Makes a folder that every user can write to.
 pub(crate) fn writable(folder: &Folder, name: &str) -> PathBuf {
@@ -75,7 +77,10 @@ fn app_route(folder: &Folder, before: &str, more: &str) -> Option<String> {
     let (app, slow) = (folder.write("app.py", APP), writable(folder, "slow"));
     let text = format!("{before}\nexec {PYTHON} {} {}\n", app.display(), slow.display());
     let path = folder.write("app.sh", text);
-    Some(format!("[[route]]\nprefix = \"/app/\"\napp = [\"/bin/sh\", {path:?}]\n{more}\n"))
+    Some(format!(
+        "[[route]]\nprefix = \"/app/\"\napp = [\"/bin/sh\", {path:?}]\n{}\n{more}\n",
+        of_a_program()
+    ))
 }
 
 /// The process that answered, from its answer.
@@ -86,8 +91,7 @@ fn pid_in(text: &str) -> u32 {
 #[test]
 fn the_processes_of_an_app_stay_and_are_replaced() {
     let folder = Folder::with_hello();
-    let user = if is_root() { "user = \"nobody\"" } else { "" };
-    let Some(mut server) = with_app(&folder, &format!("processes = 1\n{user}")) else { return };
+    let Some(mut server) = with_app(&folder, "processes = 1") else { return };
     let mut client = Peer::client(&server);
     let first = client.get("/app/").text();
     assert!(!is_root() || first.ends_with(" 65534 0"), "the user of the route: {first}");
@@ -115,7 +119,8 @@ fn the_processes_of_an_app_stay_and_are_replaced() {
 #[test]
 fn an_app_that_dies_at_once_gets_no_requests_for_a_while() {
     let folder = Folder::with_hello();
-    let server = start(&folder, "[[route]]\nprefix = \"/app/\"\napp = \"/bin/false\"\nprocesses = 2\n");
+    let route = "[[route]]\nprefix = \"/app/\"\napp = \"/bin/false\"\nprocesses = 2";
+    let server = start(&folder, &format!("{route}\n{}\n", of_a_program()));
     server.wait_for_stderr("process 2 of `/bin/false` ended (exit status: 1); starting another in 1 s");
     let began = Instant::now();
     let mut client = Peer::client(&server);
@@ -198,7 +203,10 @@ fn an_app_that_ends_after_the_shutdown_timeout_is_not_reported() {
         "trap 'sleep 2; touch {at}/ended; exit' TERM; touch {at}/begun\nwhile :; do sleep 0.05; done\n"
     );
     let app = folder.write("app.sh", text);
-    let route = format!("[[route]]\nprefix = \"/app/\"\nprocesses = 1\napp = [\"/bin/sh\", {app:?}]\n");
+    let route = format!(
+        "[[route]]\nprefix = \"/app/\"\nprocesses = 1\napp = [\"/bin/sh\", {app:?}]\n{}\n",
+        of_a_program()
+    );
     for _ in 0..20 {
         let _ = (fs::remove_file(marks.join("begun")), fs::remove_file(marks.join("ended")));
         let launch = Launch::configured(&folder, &config(&folder, &route));
@@ -258,11 +266,25 @@ fn php_answers_without_a_server_of_its_own() {
         "hello.php",
         "<?php echo \"Hello from PHP, \", $_GET[\"name\"] ?? \"you\", \" \", php_sapi_name();",
     );
-    let server = start(&folder, "[[route]]\nextension = \"php\"\napp = \"php-cgi\"\nprocesses = 1\n");
+    let route = "[[route]]\nextension = \"php\"\napp = \"php-cgi\"\nprocesses = 1";
+    let server = start(&folder, &format!("{route}\n{}\n", of_a_program()));
     let mut client = Peer::client(&server);
     // More than php-cgi answers by its defaults.
     for _ in 0..600 {
         assert_eq!(client.get("/hello.php?name=Ada").brief(), (200, "Hello from PHP, Ada cgi-fcgi".into()));
     }
     assert_eq!(client.get("/missing.php").status(), 404);
+}
+
+#[test]
+fn a_reload_to_a_program_that_cannot_start_changes_nothing() {
+    let folder = Folder::with_hello();
+    let Some(route) = app_route(&folder, "", "processes = 1") else { return };
+    let server = Launch::configured(&folder, &config(&folder, &route)).start();
+    let first = pid_in(&Peer::client(&server).get("/app/").text());
+    let wrong = format!("[[route]]\nprefix = \"/app/\"\napp = \"php-cgj\"\n{}\n", of_a_program());
+    fs::write(folder.path("flash.toml"), config(&folder, &wrong)).unwrap();
+    server.signal("HUP");
+    server.wait_for_stderr("cannot start `php-cgj`");
+    assert_eq!(pid_in(&Peer::client(&server).get("/app/").text()), first);
 }

@@ -120,6 +120,13 @@ const EINPROGRESS: i64 = -115;
 /// The first version of Landlock that knows ports.
 const LANDLOCK_WITH_PORTS: u8 = 4;
 
+/// The version of Landlock that a server reports; 0 if it has none.
+pub(crate) fn landlock_version(server: &Server) -> u8 {
+    let started = server.stdout();
+    let version = started.split("Landlock ").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok());
+    version.unwrap_or(0)
+}
+
 /// The reason why these tests cannot run here, if any.
 fn cannot_inject() -> Option<&'static str> {
     if !cfg!(target_arch = "x86_64") {
@@ -403,10 +410,7 @@ fn the_gateway_connects_and_opens_no_file() {
         let connected = connect(family, address);
         assert!(connected == Some(0) || connected == Some(EINPROGRESS), "{connected:?}");
     }
-    let started = server.stdout();
-    let version =
-        started.split("Landlock ").nth(1).and_then(|rest| rest.split(',').next()?.parse::<u8>().ok());
-    if version.is_some_and(|version| version >= LANDLOCK_WITH_PORTS) {
+    if landlock_version(&server) >= LANDLOCK_WITH_PORTS {
         assert_eq!(connect(2, to_tcp(server.addresses[0].port())), Some(EACCES), "the port of no server");
     }
     tcp.accept().unwrap();

@@ -458,6 +458,7 @@ fn message() -> Bytes {
             let outcome = match (kind, plain) {
                 (0, Opened { file: Some(file), stat }) => Outcome::Listed(file, stat),
                 (0 | 1, plain) => Outcome::Found(Finding::File { plain, coded, path }),
+                (2, _) if number < 0 => Outcome::Found(Finding::Script),
                 (2, _) => Outcome::Found(Finding::Redirect),
                 (3, _) => Outcome::Found(Finding::Missing),
                 (4, _) => Outcome::Loaded,

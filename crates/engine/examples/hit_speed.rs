@@ -165,6 +165,7 @@ fn rules(log_format: LogFormat) -> Rules {
     Rules {
         sites: vec![site],
         upstreams: vec![],
+        worker: 0,
         types: TypeTable::new([]),
         etag_of_change: false,
         freshness_ms: 1000,

@@ -103,8 +103,10 @@ pub struct Counters {
 pub struct LinkCounters {
     /// Connections asked for.
     pub asked: u64,
-    /// Connections that could not be made.
+    /// Connections that a server did not accept.
     pub refused: u64,
+    /// Connections that were not made because this machine had no descriptors, memory or ports left, or had no gateway.
+    pub shortages: u64,
     /// Requests that an idle connection served.
     pub reused: u64,
     /// Requests that waited for a connection.

@@ -51,7 +51,7 @@ impl<M: Machine> Engine<M> {
     /// Makes an engine with empty caches and no connections.
     pub fn new(rules: Rules, now: Moment) -> Self {
         let wires = Wires::new(rules.admission.clone(), now.monotonic_ms);
-        let links = Links::new(&rules.upstreams);
+        let links = Links::new(&rules.upstreams, rules.worker);
         Self { core: Core::new(rules, now), exchanges: Exchanges::new(), links, wires }
     }
 
@@ -205,10 +205,13 @@ impl<M: Machine> Engine<M> {
     /// Hears that a connection that [`Gateway::connect`](crate::Gateway::connect) asked for was not made.
     pub fn handle_not_connected(&mut self, machine: &mut M, link: Key, why: &io::Error) {
         let now_ms = self.core.clock.ms();
-        if let Some(server) = self.links.not_connected(machine, link, NoLink::of(why), now_ms)
-            && let Some(report) =
-                self.links.complaint(server, &format!("cannot connect: {why}"), None, now_ms)
-        {
+        let kind = NoLink::of(why);
+        let report = match self.links.not_connected(machine, link, kind, now_ms) {
+            Some(server) => self.links.complaint(server, &format!("cannot connect: {why}"), None, now_ms),
+            None if kind == NoLink::OwnFault => self.links.shortage(why, now_ms),
+            None => None,
+        };
+        if let Some(report) = report {
             machine.report(&report);
         }
         self.wires.wake(&mut self.links);
@@ -254,6 +257,7 @@ impl<M: Machine> Engine<M> {
         let (mut around, wires) = self.around(machine);
         wires.time_out(&mut around);
         self.links.resume(machine, now_ms);
+        self.links.close_idle(now_ms);
         self.wires.wake(&mut self.links);
         self.start_jobs(machine);
         self.core.store.files.sweep(now_ms);

@@ -141,6 +141,13 @@ pub const PASSED_ON_BYTES: usize = 16 * 1024;
 pub const SERVER_FAILURES_MAX: u32 = 3;
 /// How long that is.
 pub const SERVER_DOWN_MS: u64 = 10_000;
+/// A connection to a server closes after it has been idle for this long: common servers close theirs after 60 or 75 s,
+/// and a request on its way could be lost.
+pub const LINK_IDLE_MS: u64 = 55_000;
+/// Idle connections to servers are looked through no more often than this.
+pub const LINK_LOOK_MS: u64 = 1_000;
+/// How long after the deadline of a connection in the making the gateway may still report it.
+pub const GATEWAY_LATE_MS: u64 = 250;
 /// Failures of one server are reported no more often than this.
 pub const COMPLAINT_MS: u64 = 10_000;
 

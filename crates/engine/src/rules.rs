@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use flash_http::EncodedSlash;
+use flash_http::negotiate::Coding;
 use flash_http::types::TypeTable;
 
 use crate::access_log::LogFormat;
@@ -73,6 +74,9 @@ pub struct Route {
     pub paths: RoutePaths,
     /// Who answers.
     pub upstream: UpstreamId,
+    /// Whether its servers have a file tree of their own. Otherwise a script of an extension must be a file beneath
+    /// the root of the site.
+    pub has_own_files: bool,
     /// Maximum length of a request body in bytes.
     pub body_bytes_max: u64,
     /// Whether the servers get a body while the client sends it, or only once it is complete.
@@ -108,6 +112,44 @@ pub struct SiteRules {
     pub encoded_slash: EncodedSlash,
     /// The routes, tried in order. A path without a route leads to a file.
     pub routes: Vec<Route>,
+}
+
+impl SiteRules {
+    /// Whether a file of this name or path belongs to a route by its extension. Its content is never sent, whoever answers.
+    pub(crate) fn is_script(&self, name: &[u8]) -> bool {
+        self.routes.iter().any(|route| route.is_script(name))
+    }
+
+    /// Whether a path names a precompressed form of a script, which has its source too.
+    pub(crate) fn is_form_of_script(&self, path: &[u8]) -> bool {
+        let codings = || Coding::ALL.into_iter().map(|coding| coding.extension().as_bytes());
+        let mut path = path;
+        while let Some(plain) = codings().find_map(|ending| without_ending(path, ending)) {
+            if self.is_script(plain) {
+                return true;
+            }
+            path = plain;
+        }
+        false
+    }
+}
+
+impl Route {
+    /// Whether files of this name or path belong to the route by their extension.
+    pub(crate) fn is_script(&self, name: &[u8]) -> bool {
+        matches!(&self.paths, RoutePaths::Extension(extension) if has_extension(name, extension))
+    }
+}
+
+/// Whether a name has this extension in any case: a script is better run than sent.
+pub(crate) fn has_extension(name: &[u8], extension: &[u8]) -> bool {
+    without_ending(name, extension).is_some_and(|stem| stem.ends_with(b"."))
+}
+
+/// A name before this ending, which it has in any case.
+fn without_ending<'n>(name: &'n [u8], ending: &[u8]) -> Option<&'n [u8]> {
+    let (stem, end) = name.split_at(name.len().checked_sub(ending.len())?);
+    end.eq_ignore_ascii_case(ending).then_some(stem)
 }
 
 /// Timeouts of the engine, in milliseconds.
@@ -156,6 +198,8 @@ pub struct Rules {
     pub sites: Vec<SiteRules>,
     /// The upstreams of the routes.
     pub upstreams: Vec<UpstreamRules>,
+    /// The number of this worker. Each begins at another server, so that not all choose the same one.
+    pub worker: usize,
     /// Content types by extension.
     pub types: TypeTable,
     /// Whether entity tags include the time of the last metadata change, besides the length and the

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 
 use crate::response::Status;
 
@@ -87,6 +87,40 @@ pub fn decode_path(raw: &[u8], encoded_slash: EncodedSlash) -> Result<Cow<'_, [u
         return decode_segments(segments, encoded_slash).map(Cow::Owned);
     }
     Ok(Cow::Borrowed(raw))
+}
+
+/// Whether a server could take a segment of a path for `.` or `..`: as it is, encoded, between encoded slashes or
+/// backslashes, or followed by parameters (`..;x`), which some servers remove first. `path` is one that [`decode_path`]
+/// accepts.
+pub fn has_dot_segment(path: &[u8]) -> bool {
+    let decoded: Vec<u8> = percent_decode(path).collect();
+    decoded.split(|byte| matches!(byte, b'/' | b'\\')).any(|segment| {
+        let name = segment.split(|byte| *byte == b';').next();
+        matches!(name, Some(b"." | b".."))
+    })
+}
+
+/// Other ways than that of [`decode_path`] in which a server could read a path without dot segments: with an encoded slash
+/// as data and repeated slashes kept, and with backslashes as slashes. None if all read it in the same way. `path` is one
+/// that [`decode_path`] accepts.
+pub fn readings(path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let has_data = path.contains(&b'%') || path.windows(2).any(|pair| pair == b"//");
+    let as_data = || {
+        let mut pieces = path.split(|byte| *byte == b'%');
+        let mut reading = pieces.next().unwrap_or_default().to_vec();
+        for piece in pieces {
+            match piece {
+                [b'2', b'f' | b'F', ..] => reading.extend([&b"%"[..], piece].concat()),
+                _ => reading.extend(percent_decode(&[&b"%"[..], piece].concat())),
+            }
+        }
+        reading
+    };
+    let decoded: Vec<u8> = percent_decode(path).collect();
+    let has_backslash = decoded.contains(&b'\\');
+    let as_slashes = || decoded.iter().map(|byte| if *byte == b'\\' { b'/' } else { *byte }).collect();
+    let readings = [has_data.then(as_data), has_backslash.then(as_slashes)];
+    readings.into_iter().flatten()
 }
 
 /// The general case of [`decode_path`], after the first slash.

@@ -1,5 +1,7 @@
 //! Converts settings to the rules of a worker and its engine.
 
+use std::path::Path;
+
 use flash_engine::limits::{NAMES_BYTES, OPEN_FILES_MAX, SPOOL_PIECE_BYTES_MAX};
 use flash_engine::{
     AdmissionRules, Cutoffs, EgressRules, LogFormat, Optimizations, Policy, Route, RoutePaths, Rules,
@@ -50,6 +52,7 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
     Rules {
         sites: sites(settings),
         upstreams: settings.routes().map(upstream_rules).collect(),
+        worker: 0,
         types: types(settings),
         etag_of_change: settings.etag == config::EtagTime::Changed,
         freshness_ms: settings.freshness_ms,
@@ -204,7 +207,7 @@ pub(crate) fn mechanism(mechanism: EventMechanism) -> mechanism::MechanismKind {
 }
 
 /// The rules of the sites. Each route has an upstream, whose number is the place of the route among those of all sites.
-fn sites(settings: &Settings) -> Vec<SiteRules> {
+pub(crate) fn sites(settings: &Settings) -> Vec<SiteRules> {
     let mut upstreams = (0..).map(UpstreamId);
     let with_routes = |site: &config::Site| {
         let routes = site.routes.iter().zip(&mut upstreams);
@@ -214,12 +217,25 @@ fn sites(settings: &Settings) -> Vec<SiteRules> {
                 config::RoutePaths::Extension(name) => RoutePaths::Extension(name.clone().into_bytes()),
             },
             upstream,
+            has_own_files: has_own_files(route, &site.root),
             body_bytes_max: route.body_bytes_max,
             streams_bodies: route.stream_bodies,
         });
         SiteRules { routes: routes.collect(), ..site_rules(site) }
     };
     settings.sites.iter().map(with_routes).collect()
+}
+
+/// Whether the servers of a route answer from files other than those beneath `root`: HTTP servers do, and programs in
+/// another directory.
+fn has_own_files(route: &config::Route, root: &Path) -> bool {
+    match (route.protocol, &route.program) {
+        (config::Protocol::Http, _) => true,
+        (config::Protocol::FastCgi, Some(config::Program { runs: config::Runs::Cgi(folder), .. })) => {
+            folder != root
+        }
+        (config::Protocol::FastCgi, _) => false,
+    }
 }
 
 /// The rules of the upstream of a route.
@@ -254,7 +270,7 @@ fn servers(route: &config::Route) -> Vec<ServerRules> {
 }
 
 /// The rules of a site, without its routes.
-pub(crate) fn site_rules(site: &config::Site) -> SiteRules {
+fn site_rules(site: &config::Site) -> SiteRules {
     SiteRules {
         root: site.root.clone(),
         hosts: site.hosts.clone(),
@@ -318,9 +334,10 @@ mod tests {
         let rules = rules(&settings, 4096);
         let routes: Vec<_> = rules.sites.iter().flat_map(|site| &site.routes).collect();
         for (number, prefix) in (0..).zip(["/a", "/b", "/c"]) {
-            let Route { paths, upstream, body_bytes_max, streams_bodies } = routes[usize::from(number)];
+            let Route { paths, upstream, has_own_files, body_bytes_max, streams_bodies } =
+                routes[usize::from(number)];
             assert_eq!((paths, upstream.0), (&RoutePaths::Prefix(prefix.into()), number));
-            assert_eq!((*body_bytes_max, *streams_bodies), (1, false));
+            assert_eq!((*has_own_files, *body_bytes_max, *streams_bodies), (false, 1, false));
         }
         let servers: Vec<_> = rules.upstreams.iter().map(|upstream| upstream.servers.len()).collect();
         assert_eq!(servers, [1, 2, 1]);
@@ -330,7 +347,7 @@ mod tests {
         let server = |port, weight| ServerRules { name: format!("127.0.0.1:{port}"), weight };
         assert_eq!(rules.upstreams[1].servers, [server(2, 7), server(3, 1)]);
         let roots = 2 * ROOTS_OF_SITE;
-        assert_eq!(connections_that_fit(&settings, 4096), without - 4 * (4 + 5) - roots);
+        assert_eq!(connections_that_fit(&settings, 4096), without - 4 * 4 - roots);
         settings.sites[0].routes[0].connections_max = 4096;
         assert_eq!(
             connections_that_fit(&settings, 4096),

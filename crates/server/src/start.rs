@@ -33,6 +33,8 @@ pub(crate) struct Begun {
     uplink: Option<(u64, OwnedFd)>,
     store: BegunStore,
     gateway: Option<OwnedFd>,
+    /// Its number among the workers.
+    place: u64,
     /// How many slots the file for request bodies may have, and the file.
     spool: Option<(u32, OwnedFd)>,
 }
@@ -63,6 +65,7 @@ pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> 
         uplink: None,
         store,
         gateway: None,
+        place: 0,
         spool: None,
     };
     loop {
@@ -90,6 +93,7 @@ pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> 
             Order::StoreTable(file) => begun.store.table = Some(file),
             Order::Keeper(channel) => begun.store.keeper = Some(channel),
             Order::Filler(channel) => begun.store.fillers.push(channel),
+            Order::Place(place) => begun.place = place,
             Order::Begin => return Ok(begun),
             other => return Err(io::Error::new(io::ErrorKind::InvalidData, format!("unexpected {other:?}"))),
         }
@@ -132,7 +136,7 @@ impl Begun {
             HelperKind::Processes => Vec::new(),
             HelperKind::Threads => helper::start_threads(settings, self.disk_work(settings)?)?,
         };
-        let Begun { control, roots, listeners, log, uplink, store, gateway, spool } = self;
+        let Begun { control, roots, listeners, log, uplink, store, gateway, place, spool } = self;
         let store = store.map(settings).or_else(|e| {
             let text = format!("serves without the store: cannot map it: {e}");
             send_notice(&control, &Notice::Report(text)).map(|()| None)
@@ -140,6 +144,7 @@ impl Begun {
         let mut rules = convert::rules(settings, descriptors_max);
         rules.has_store = store.is_some();
         let place_of = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
+        rules.worker = place_of(place);
         let sharers = uplink.map(|(place, file)| Sharers::map(file, place_of(place))).transpose()?;
         let given = Given { control, roots, listeners, log, store, gateway, sharers, helpers };
         let plan = Plan {

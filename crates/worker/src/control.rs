@@ -72,6 +72,8 @@ pub enum Order<Fd = OwnedFd> {
     Uplink(u64, Fd),
     /// For a worker: the list of hot files to load. For the keeper: the file in which to save the list.
     HotList(Fd),
+    /// For a worker: its number among the workers.
+    Place(u64),
     /// Setup is complete: begin to work.
     Begin,
     /// For a worker: a helper, by number.
@@ -154,7 +156,8 @@ mod tag {
     pub(super) const GATEWAY: u8 = 28;
     pub(super) const PROGRAM: u8 = 29;
     pub(super) const SPOOL: u8 = 30;
-    pub(super) const PING: u8 = 40;
+    pub(super) const PLACE: u8 = 40;
+    pub(super) const PING: u8 = 42;
 
     pub(super) const READY: u8 = 20;
     pub(super) const WANT_HELPER: u8 = 21;
@@ -208,6 +211,7 @@ pub fn encode_order<Fd: AsFd>(order: &Order<Fd>) -> Encoded<'_> {
         Order::BytesMax(bytes) => (tag::BYTES_MAX, *bytes, None),
         Order::Uplink(place, fd) => (tag::UPLINK, *place, Some(fd.as_fd())),
         Order::HotList(fd) => (tag::HOT_LIST, 0, Some(fd.as_fd())),
+        Order::Place(number) => (tag::PLACE, *number, None),
         Order::Begin => (tag::BEGIN, 0, None),
         Order::Helper(number, fd) => (tag::HELPER, *number, Some(fd.as_fd())),
         Order::NoHelper => (tag::NO_HELPER, 0, None),
@@ -262,6 +266,7 @@ pub fn decode_order(bytes: &[u8], mut descriptors: Vec<OwnedFd>) -> io::Result<O
         tag::BYTES_MAX => Order::BytesMax(number),
         tag::UPLINK => Order::Uplink(number, descriptor()?),
         tag::HOT_LIST => Order::HotList(descriptor()?),
+        tag::PLACE => Order::Place(number),
         tag::BEGIN => Order::Begin,
         tag::HELPER => Order::Helper(number, descriptor()?),
         tag::NO_HELPER => Order::NoHelper,

@@ -7,7 +7,7 @@ use std::io::{self, IoSlice};
 use flash_engine::{Key, ServerId};
 use flash_prompt::epoll::Watch;
 use flash_prompt::mechanism::Mechanism;
-use flash_prompt::{OwnedFd, channel};
+use flash_prompt::{OwnedFd, channel, net};
 
 use super::calls::{Call, lap};
 use crate::gateway_protocol::{Answer, Connect, GATEWAY_MESSAGE_BYTES_MAX, decode_answer, encode_connect};
@@ -103,9 +103,7 @@ impl GatewayChannel {
                 Some(Answer::Connected { link }) => {
                     (link, descriptors.pop().ok_or_else(|| io::Error::other("no descriptor is left")))
                 }
-                Some(Answer::NotConnected { link, errno }) => {
-                    (link, Err(io::Error::from_raw_os_error(errno)))
-                }
+                Some(Answer::NotConnected { link, errno }) => (link, Err(not_connected(errno))),
                 Some(Answer::Probed { server, is_up }) => {
                     heard.push(Heard::Probed(server, is_up));
                     continue;
@@ -136,6 +134,13 @@ impl GatewayChannel {
         self.failed
             .extend(lost.map(|link| (Key::from_u64(link), Err(io::ErrorKind::ConnectionReset.into()))));
     }
+}
+
+/// The reason why a connection was not made. A shortage of this machine has no number, which to the engine means that the
+/// server is not at fault.
+fn not_connected(errno: i32) -> io::Error {
+    let why = io::Error::from_raw_os_error(errno);
+    if net::is_shortage(&why) { io::Error::other(why) } else { why }
 }
 
 #[cfg(test)]
@@ -177,7 +182,7 @@ mod tests {
     #[test]
     fn each_connection_asked_for_has_one_answer() {
         let (mut gateway, _events, theirs) = connected();
-        (1..=3).for_each(|link| gateway.ask(Key::from_u64(link), SERVER));
+        (1..=4).for_each(|link| gateway.ask(Key::from_u64(link), SERVER));
         let mut bytes = [0; GATEWAY_MESSAGE_BYTES_MAX];
         let length = channel::recv(&theirs, &mut bytes, &mut Vec::new()).expect("a message");
         assert_eq!(decode_connect(&bytes[..length]), Some(Connect { link: 1, server: SERVER }));
@@ -185,12 +190,21 @@ mod tests {
         answer(&theirs, Answer::NotConnected { link: 1, errno: 111 }, None);
         answer(&theirs, Answer::Connected { link: 2 }, Some(&theirs));
         answer(&theirs, Answer::Connected { link: 3 }, None);
+        // EADDRNOTAVAIL.
+        answer(&theirs, Answer::NotConnected { link: 4, errno: 99 }, None);
         for never_asked in [2, 9] {
             answer(&theirs, Answer::Connected { link: never_asked }, Some(&theirs));
         }
-        let expected =
-            [(1, Some(io::ErrorKind::ConnectionRefused)), (2, None), (3, Some(io::ErrorKind::Other))];
-        assert_eq!(kinds(made(gateway.hear())), expected);
+        let expected = [
+            (1, Some(io::ErrorKind::ConnectionRefused)),
+            (2, None),
+            (3, Some(io::ErrorKind::Other)),
+            (4, Some(io::ErrorKind::Other)),
+        ];
+        let heard = made(gateway.hear());
+        let numbers = heard.iter().map(|(_, result)| result.as_ref().err().and_then(io::Error::raw_os_error));
+        assert_eq!(numbers.collect::<Vec<_>>(), [Some(111), None, None, None], "a shortage has no number");
+        assert_eq!(kinds(heard), expected);
         assert!(!gateway.has_failed());
     }
 

@@ -49,6 +49,7 @@ mod tag {
     pub(super) const LOST: u8 = 20;
     pub(super) const CLOSED: u8 = 21;
     pub(super) const WRITTEN: u8 = 23;
+    pub(super) const SCRIPT: u8 = 24;
 }
 
 /// Encodes a task for a helper. `aside` is the file of a [`Task::Close`].
@@ -194,6 +195,7 @@ pub fn encode_outcome(id: JobId, outcome: &Outcome<OwnedFd>) -> Message<'_> {
             bytes.extend_from_slice(path);
             tag::FOUND_FILE
         }
+        Outcome::Found(Finding::Script) => tag::SCRIPT,
         Outcome::Found(Finding::Redirect) => tag::REDIRECT,
         Outcome::Found(Finding::Listing) => tag::LISTING,
         Outcome::Found(Finding::Missing) => tag::MISSING,
@@ -240,6 +242,7 @@ pub fn decode_outcome<F: From<OwnedFd>>(
             }
             Outcome::Found(Finding::File { plain: plain?, coded, path: reader.rest().to_vec() })
         }
+        tag::SCRIPT => Outcome::Found(Finding::Script),
         tag::REDIRECT => Outcome::Found(Finding::Redirect),
         tag::LISTING => Outcome::Found(Finding::Listing),
         tag::MISSING => Outcome::Found(Finding::Missing),

@@ -45,6 +45,11 @@ pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|found| std::os::unix::fs::MetadataExt::uid(&found) == 0)
 }
 
+/// The line of a route with the user of its programs, which only root can choose.
+pub(crate) fn of_a_program() -> &'static str {
+    if is_root() { "user = \"nobody\"" } else { "" }
+}
+
 /// Raises this process's descriptor limit; false if that is not allowed.
 pub(crate) fn raise_own_descriptor_limit(wanted: u64) -> bool {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap();

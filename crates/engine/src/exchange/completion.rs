@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Exchange, Exchanges, Halt, Opener, State, Wake};
+use super::{Exchange, Exchanges, Halt, Opener, ScriptSearch, State, Wake};
 use crate::desk::Core;
 use crate::handed_over::HandedOver;
 use crate::handler::{DENIED, EXHAUSTED, Held, LOST, NOT_FOUND, READ_FAILED, Refusal, SPOOL_FAILED, content};
@@ -162,8 +162,10 @@ impl<F> Exchange<F> {
                 (self, woken)
             }
             State::Relaying(mut relay) => {
-                if let News::Refused(refusal) = news {
-                    relay.refused = Some(*refusal);
+                match news {
+                    News::Refused(refusal) => relay.refused = Some(*refusal),
+                    News::Entry(entry) => relay.script = ScriptSearch::Found(Arc::clone(entry)),
+                    _ => {}
                 }
                 self.state = State::Relaying(relay);
                 (self, true)

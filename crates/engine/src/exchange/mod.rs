@@ -22,7 +22,7 @@ use flash_http::request::Request;
 use flash_http::response::Status;
 
 pub(crate) use completion::finish_job;
-pub(crate) use relay::{Awaits, BodyWay, Relay, RelayReply};
+pub(crate) use relay::{Awaits, BodyWay, Relay, RelayReply, ScriptSearch};
 pub(crate) use request_body::RequestBody;
 pub(crate) use sending::{Halt, Sending};
 
@@ -80,6 +80,17 @@ pub(crate) enum State<F> {
     Sending(Sending<F>),
     /// An upstream answers.
     Relaying(Box<Relay>),
+}
+
+impl<F> State<F> {
+    /// The job before which nothing of the answer can begin.
+    pub(crate) fn begins_after(&self) -> Option<JobId> {
+        match self {
+            State::Waiting(job, _) => Some(*job),
+            State::Relaying(relay) => relay.script.job(),
+            State::Reading(..) | State::Woken(..) | State::Sending(_) => None,
+        }
+    }
 }
 
 /// A request that waits, and everything already found for it.
@@ -299,9 +310,8 @@ impl<F> Exchanges<F> {
             return desk.core.jobs.leave_all(key);
         };
         match &mut exchange.state {
-            State::Waiting(job, _) => desk.core.jobs.leave(*job, key),
             State::Sending(sending) => sending.leave_jobs(&mut desk.core.jobs, key),
-            State::Reading(..) | State::Woken(..) | State::Relaying(_) => {}
+            state => state.begins_after().into_iter().for_each(|job| desk.core.jobs.leave(job, key)),
         }
         if let Some((status, body_bytes)) = sent {
             exchange.record.note_end(desk, peer, (status, body_bytes, false));

@@ -1,6 +1,8 @@
 //! A request that an upstream answers: its talk with a server, its link, and the answer on its way to the
 //! client. Called by [`exchange`](crate::exchange) and the wires.
 
+use std::sync::Arc;
+
 use flash_http::RequestBuf;
 use flash_http::request::Method;
 use flash_http::response::Status;
@@ -8,8 +10,10 @@ use flash_http::response::Status;
 use super::Opener;
 use crate::handler::Refusal;
 use crate::limits::TRIES_MAX;
+use crate::machine::JobId;
 use crate::rules::{SiteId, UpstreamId};
 use crate::slab::ExchangeKey;
+use crate::store::NameEntry;
 use crate::upstream::{FailedServers, LinkPlace, Seeker, Talk};
 
 /// A request that an upstream answers.
@@ -19,6 +23,7 @@ pub(crate) struct Relay {
     pub(crate) site: SiteId,
     pub(crate) upstream: UpstreamId,
     pub(crate) talk: Talk,
+    pub(crate) script: ScriptSearch,
     pub(crate) body: BodyWay,
     /// Why a helper could not do its part; the answer is this page.
     pub(crate) refused: Option<Refusal>,
@@ -26,6 +31,8 @@ pub(crate) struct Relay {
     /// The servers that have failed this request, and how often one has.
     failed: FailedServers,
     tries: u8,
+    /// Whether a link that was used before ended with this request on its way, so that it needs a new one.
+    needs_new: bool,
     /// The answer, once its head is known.
     pub(crate) reply: Option<RelayReply>,
     /// Whether the client was told to send the body.
@@ -35,6 +42,26 @@ pub(crate) struct Relay {
     /// Who is waited for, and since when.
     pub(crate) awaits: Awaits,
     pub(crate) since_ms: u64,
+}
+
+/// How far the search for the script of a request has come, which must be a file before a server is asked to run it.
+#[derive(Debug)]
+pub(crate) enum ScriptSearch {
+    /// It was found, or the server has files of its own.
+    Over,
+    /// This path must be looked up.
+    Wanted(Box<[u8]>),
+    /// A helper looks it up.
+    AtHelper(JobId),
+    /// A helper has found this.
+    Found(Arc<NameEntry>),
+}
+
+impl ScriptSearch {
+    /// The job that looks it up.
+    pub(crate) fn job(&self) -> Option<JobId> {
+        if let ScriptSearch::AtHelper(job) = self { Some(*job) } else { None }
+    }
 }
 
 /// The way of a request body from the client to the server.
@@ -97,11 +124,13 @@ impl Relay {
             site,
             upstream,
             talk,
+            script: ScriptSearch::Over,
             body: BodyWay::Streamed,
             refused: None,
             place: LinkPlace::None,
             failed: FailedServers::default(),
             tries: 0,
+            needs_new: false,
             reply: None,
             said_continue: false,
             is_heard: true,
@@ -113,18 +142,21 @@ impl Relay {
     /// Its need for a link.
     pub(crate) fn seeker(&self, opener: Opener) -> Seeker {
         let (holder, sharer) = (opener.connection, opener.sharer());
-        Seeker { upstream: self.upstream, holder, sharer, failed: self.failed }
+        let Self { upstream, failed, needs_new, .. } = *self;
+        Seeker { upstream, holder, sharer, failed, needs_new }
     }
 
     /// Prepares another attempt after this server has failed. False if there is none: the answer has begun, a
-    /// part of the body is gone, or the request may have had an effect that must not happen twice (RFC 9110,
-    /// section 9.2.2).
-    pub(crate) fn try_again(&mut self, failed: u16, now_ms: u64) -> bool {
-        let may_repeat = !self.talk.has_begun() || self.is_idempotent();
+    /// part of the body is gone, or the server may have read the request, which could end the next server too. A server that
+    /// closes a link after an earlier request (`is_stale`) most likely has not: a request that does no harm twice (RFC 9110,
+    /// section 9.2.2; RFC 9112, section 9.3.1) gets one new link.
+    pub(crate) fn try_again(&mut self, failed: u16, is_stale: bool, now_ms: u64) -> bool {
+        let may_repeat = !self.talk.has_begun() || (is_stale && self.is_idempotent());
         if self.tries >= TRIES_MAX || !may_repeat || self.reply.is_some() || !self.talk.begin_again() {
             return false;
         }
         self.tries += 1;
+        self.needs_new |= is_stale;
         self.failed.insert(failed);
         self.since_ms = now_ms;
         self.is_heard = true;
@@ -136,7 +168,7 @@ impl Relay {
     /// none: each server has failed the request.
     pub(crate) fn try_other(&mut self, failed: u16, servers: usize, now_ms: u64) -> bool {
         self.failed.insert(failed);
-        self.failed.len() < servers && self.try_again(failed, now_ms)
+        self.failed.len() < servers && self.try_again(failed, false, now_ms)
     }
 
     fn is_idempotent(&self) -> bool {

@@ -19,6 +19,8 @@ const RETRY_AFTER: &str = "Retry-After";
 pub(crate) type Refusal = (Status, &'static str);
 
 pub(crate) const NOT_FOUND: Refusal = (Status::NOT_FOUND, "There is nothing under this address.");
+pub(crate) const AMBIGUOUS_PATH: Refusal =
+    (Status::BAD_REQUEST, "The application could read this path differently.");
 pub(crate) const DENIED: Refusal = (Status::FORBIDDEN, "The server is not permitted to read this.");
 pub(super) const NO_SITE: Refusal = (Status::MISDIRECTED, "No site is configured for this host.");
 pub(super) const NOT_ACCEPTABLE: Refusal =

@@ -11,6 +11,7 @@ mod listing;
 mod look_up;
 mod response;
 mod route;
+mod script;
 
 use std::sync::Arc;
 
@@ -25,7 +26,8 @@ pub(crate) use error_page::{
 };
 pub(crate) use files::content;
 pub(crate) use response::{About, Extent, Response};
-pub(crate) use route::{Routed, leads_to_script, route};
+pub(crate) use route::{Routed, leads_to_script, refusal_of_path, route};
+pub(crate) use script::{ScriptFound, find_script, script_of};
 
 use crate::desk::Desk;
 use crate::jobs::Wanted;
@@ -145,7 +147,7 @@ pub(crate) fn answer<M: Machine>(
             Resolved::File(resource) => files::answer(desk, &asked, resource, looked),
             Resolved::Listing(forms) => listing::answer(desk, &asked, forms, looked),
             Resolved::Redirect => return Step::Answer(error_page::redirect(&asked)),
-            Resolved::Missing => return refuse(request, error_page::NOT_FOUND),
+            Resolved::Script | Resolved::Missing => return refuse(request, error_page::NOT_FOUND),
             Resolved::Denied => return refuse(request, error_page::DENIED),
         };
         match handled {

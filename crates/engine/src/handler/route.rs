@@ -2,10 +2,11 @@
 //! file.
 
 use flash_http::request::Request;
-use flash_http::target::{decode_path, is_hidden};
+use flash_http::target::{decode_path, has_dot_segment, is_hidden, readings};
 
+use super::error_page::{AMBIGUOUS_PATH, Refusal};
 use crate::desk::Core;
-use crate::rules::{Route, RoutePaths, SiteId, SiteRules};
+use crate::rules::{Route, RoutePaths, SiteId, SiteRules, has_extension};
 
 /// A request that an upstream answers.
 #[derive(Debug)]
@@ -30,6 +31,13 @@ impl Routed {
         &self.path[self.script_bytes..]
     }
 
+    /// The script that must be a file beneath the root before a server is asked to run it. A path such as
+    /// `/upload/picture.png/x.php` names none, but some servers would run the picture.
+    pub(crate) fn script_to_find<F>(&self, core: &Core<F>) -> Option<&[u8]> {
+        let Route { paths, has_own_files, .. } = self.rules(core);
+        (matches!(paths, RoutePaths::Extension(_)) && !has_own_files).then(|| self.script())
+    }
+
     /// The rules of its route.
     pub(crate) fn rules<'c, F>(&self, core: &'c Core<F>) -> &'c Route {
         &core.rules.sites[usize::from(self.site.0)].routes[self.route]
@@ -46,14 +54,31 @@ pub(crate) fn route<F>(core: &Core<F>, request: &Request<'_>) -> Option<Routed> 
     let site = core.router.route(request.host)?;
     let rules = &core.rules.sites[usize::from(site.0)];
     let mut path = decode_path(request.path, rules.encoded_slash).ok()?.into_owned();
+    let (route, script_bytes) = find_route(rules, &mut path)?;
+    Some(Routed { site, route, path, script_bytes })
+}
+
+/// Why a request must not be passed on although it has a route: its server could read the path differently, and so find
+/// what belongs to another route. Flash resolves dot segments, joins slashes and decodes `%2F` before it chooses a route,
+/// but servers get the path as it was sent.
+pub(crate) fn refusal_of_path<F>(core: &Core<F>, path: &[u8], routed: &Routed) -> Option<Refusal> {
+    let rules = &core.rules.sites[usize::from(routed.site.0)];
+    let is_refused = has_dot_segment(path)
+        || readings(path)
+            .any(|mut reading| find_route(rules, &mut reading).map(|(route, _)| route) != Some(routed.route));
+    is_refused.then_some(AMBIGUOUS_PATH)
+}
+
+/// The first route of a path, to which the name of an index is added if it is a script, and where the path of the script
+/// ends.
+fn find_route(rules: &SiteRules, path: &mut Vec<u8>) -> Option<(usize, usize)> {
     if let Some(index) = rules.index.first().filter(|_| path.ends_with(b"/"))
-        && rules.routes.iter().any(|route| is_script(route, index.as_bytes()))
-        && script_end(rules, &path).is_none()
+        && rules.is_script(index.as_bytes())
+        && script_end(rules, path).is_none()
     {
         path.extend_from_slice(index.as_bytes());
     }
-    let (route, script_bytes) = script_end(rules, &path)?;
-    Some(Routed { site, route, path, script_bytes })
+    script_end(rules, path)
 }
 
 /// The first route of a path, and where the path of its script ends.
@@ -64,23 +89,10 @@ fn script_end(rules: &SiteRules, path: &[u8]) -> Option<(usize, usize)> {
 
 /// Whether a decoded path leads to a file that belongs to a route by its extension, and so is never sent.
 pub(crate) fn leads_to_script(rules: &SiteRules, path: &[u8]) -> bool {
-    let is_index = path.ends_with(b"/")
-        && rules.index.iter().any(|name| rules.routes.iter().any(|route| is_script(route, name.as_bytes())));
+    let is_index = path.ends_with(b"/") && rules.index.iter().any(|name| rules.is_script(name.as_bytes()));
     let has_script =
         |route: &Route| matches!(route.paths, RoutePaths::Extension(_)) && route.script_end(path).is_some();
     is_index || rules.routes.iter().any(has_script)
-}
-
-/// Whether files of this name belong to a route by their extension.
-fn is_script(route: &Route, name: &[u8]) -> bool {
-    matches!(&route.paths, RoutePaths::Extension(extension) if has_extension(name, extension))
-}
-
-/// Whether a name has this extension in any case: a script is better run than sent.
-fn has_extension(name: &[u8], extension: &[u8]) -> bool {
-    let Some(split) = name.len().checked_sub(extension.len()) else { return false };
-    let (stem, ending) = name.split_at(split);
-    stem.ends_with(b".") && ending.eq_ignore_ascii_case(extension)
 }
 
 impl Route {
@@ -106,7 +118,8 @@ mod tests {
     use crate::rules::UpstreamId;
 
     fn end(paths: RoutePaths, path: &str) -> Option<usize> {
-        Route { paths, upstream: UpstreamId(0), body_bytes_max: 0, streams_bodies: false }
+        let upstream = UpstreamId(0);
+        Route { paths, upstream, has_own_files: false, body_bytes_max: 0, streams_bodies: false }
             .script_end(path.as_bytes())
     }
 

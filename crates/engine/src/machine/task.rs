@@ -198,6 +198,8 @@ pub enum Finding<F> {
         /// The path of the file. For a directory, this is the path of its index.
         path: Vec<u8>,
     },
+    /// A regular file that a route runs by its extension, and whose content is never sent.
+    Script,
     /// A directory whose path lacks the final slash.
     Redirect,
     /// A directory without an index, to be listed.

@@ -19,9 +19,14 @@ pub fn find<F>(
     want: Want,
     mut look_up: impl FnMut(&[u8], Want) -> Result<Opened<F>, LookUpError>,
 ) -> Result<Finding<F>, LookUpError> {
+    // The source of a script is never read, so the server needs no permission to read it.
+    let want_of = |path: &[u8]| if site.is_script(path) { Want::Stat } else { want };
+    if site.is_form_of_script(path) {
+        return Ok(Finding::Missing);
+    }
     let mut file_path = path.to_vec();
     let plain = if path.ends_with(b"/") {
-        match find_index(&mut file_path, site, want, &mut look_up) {
+        match find_index(&mut file_path, site, want_of, &mut look_up) {
             Ok(Some(plain)) => plain,
             Ok(None) => return find_listing(path, site, &mut look_up),
             // An unreadable index hides the directory, so its listing is hidden too.
@@ -29,7 +34,7 @@ pub fn find<F>(
             Err(e) => return Err(e),
         }
     } else {
-        match look_up(relative(path), want) {
+        match look_up(relative(path), want_of(path)) {
             Ok(found) => match found.stat.kind {
                 FileKind::Regular => found,
                 FileKind::Directory => return Ok(Finding::Redirect),
@@ -40,6 +45,9 @@ pub fn find<F>(
             Err(e) => return Err(e),
         }
     };
+    if site.is_script(&file_path) {
+        return Ok(Finding::Script);
+    }
     let mut coded = [None, None, None];
     if site.precompressed && compressible(&types.lookup(&file_path)) {
         for (place, coding) in coded.iter_mut().zip(Coding::ALL) {
@@ -70,13 +78,13 @@ fn stands_for(sibling: &FileStat, plain: &FileStat) -> bool {
 fn find_index<F>(
     path: &mut Vec<u8>,
     site: &SiteRules,
-    want: Want,
+    want_of: impl Fn(&[u8]) -> Want,
     look_up: &mut impl FnMut(&[u8], Want) -> Result<Opened<F>, LookUpError>,
 ) -> Result<Option<Opened<F>>, LookUpError> {
     let directory_bytes = path.len();
     for name in &site.index {
         path.extend_from_slice(name.as_bytes());
-        match look_up(relative(path), want) {
+        match look_up(relative(path), want_of(path)) {
             Ok(found) if found.stat.kind == FileKind::Regular => return Ok(Some(found)),
             Ok(_) | Err(LookUpError::Missing) => path.truncate(directory_bytes),
             Err(e) => return Err(e),

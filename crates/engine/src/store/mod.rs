@@ -89,6 +89,7 @@ impl<F> Store<F> {
                 let versioning = Versioning { site, old: &old, path: &file_path, now };
                 Resolved::File(self.learn_file(&versioning, plain, coded))
             }
+            Finding::Script => Resolved::Script,
             Finding::Redirect => Resolved::Redirect,
             Finding::Listing => Resolved::Listing(ListingForms::default()),
             Finding::Missing => Resolved::Missing,

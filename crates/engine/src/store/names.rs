@@ -18,6 +18,8 @@ use crate::rules::SiteId;
 pub(crate) enum Resolved {
     /// A file.
     File(Resource),
+    /// A file that a route runs, and that is never sent.
+    Script,
     /// A directory whose path lacks the final slash.
     Redirect,
     /// A directory to be listed.
@@ -114,7 +116,8 @@ impl NameEntry {
                         _ => false,
                     })
             }
-            (Resolved::Redirect, Finding::Redirect)
+            (Resolved::Script, Finding::Script)
+            | (Resolved::Redirect, Finding::Redirect)
             | (Resolved::Missing, Finding::Missing)
             | (Resolved::Denied, Finding::Denied) => true,
             // A listing is made again, because its content can change although the directory does not.
@@ -173,7 +176,7 @@ impl Weighter<Name, Arc<NameEntry>> for NameBytes {
         let versions = match &entry.resolved {
             Resolved::File(resource) => 1 + resource.coded.iter().flatten().count(),
             Resolved::Listing(_) => 2,
-            Resolved::Redirect | Resolved::Missing | Resolved::Denied => 0,
+            Resolved::Script | Resolved::Redirect | Resolved::Missing | Resolved::Denied => 0,
         };
         (name.path.len() + NAME_ENTRY_BYTES + versions * VERSION_BYTES) as u64
     }

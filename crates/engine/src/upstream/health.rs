@@ -1,8 +1,11 @@
 //! The part of [`Links`] that learns of the health of servers: failures, pauses, probes, and the reports of them. Called by
 //! the wires and by [`Engine`](crate::Engine).
 
+use std::io;
+
 use super::links::Links;
 use super::pool::{Pool, Probed, ServerHealth};
+use crate::limits::COMPLAINT_MS;
 use crate::machine::Machine;
 use crate::rules::{ServerId, UpstreamId};
 
@@ -49,10 +52,12 @@ impl<S> Links<S> {
         }
     }
 
-    /// When [`Links::resume`] has something to do: when a pause ends while requests wait.
+    /// When [`Links::resume`] or [`Links::close_idle`] has something to do: when a pause ends while requests wait, or when
+    /// a link has been idle for long.
     pub(crate) fn next_ms(&self) -> Option<u64> {
         let waits = |pool: &Pool| !pool.queue.is_empty();
-        self.resumes_ms.filter(|_| self.pools.iter().any(waits))
+        let resumes_ms = self.resumes_ms.filter(|_| self.pools.iter().any(waits));
+        resumes_ms.into_iter().chain(self.idle_ends_ms).min()
     }
 
     fn health(&mut self, server: ServerId) -> &mut ServerHealth {
@@ -74,6 +79,15 @@ impl<S> Links<S> {
         let at =
             request_line.map_or(String::new(), |line| format!(", at {:?}", String::from_utf8_lossy(line)));
         Some(format!("upstream {}: {why}{at}{more}", self.name(server)))
+    }
+
+    /// The report of a connection that was not made for a reason of this machine, unless there was one not long ago.
+    pub(crate) fn shortage(&mut self, why: &io::Error, now_ms: u64) -> Option<String> {
+        if self.shortage_reported_ms.is_some_and(|before_ms| now_ms < before_ms + COMPLAINT_MS) {
+            return None;
+        }
+        self.shortage_reported_ms = Some(now_ms);
+        Some(format!("cannot connect to servers of routes: {why}; such requests are answered 503"))
     }
 
     /// The report of an application's standard error, unless there was one not long ago.

@@ -1,6 +1,6 @@
 //! The connections of a worker to the servers of its upstreams: assigns them to requests, queues the requests
-//! that must wait. `health` counts the failures of servers. Called by the wires, for requests that an upstream
-//! answers, and by [`Engine`](crate::Engine) with the events of the connections.
+//! that must wait. `health` counts the failures of servers, `idle` keeps the connections that no request uses. Called by
+//! the wires, for requests that an upstream answers, and by [`Engine`](crate::Engine) with the events of the connections.
 //!
 //! A request [`seek`](Links::seek)s a link. It gets an idle one, or one that the gateway makes for it, or it
 //! waits in the upstream's queue. New requests do not pass those in the queue, except those of a client that has its
@@ -18,23 +18,25 @@ use crate::upstream::pool::{Pool, Seeker};
 
 /// A connection to a server.
 #[derive(Debug)]
-struct Link<S> {
-    server: ServerId,
+pub(super) struct Link<S> {
+    pub(super) server: ServerId,
     /// The client whose share it counts for, until it is idle.
-    client: Option<ClientNumber>,
-    /// Whether it was idle, so that its server may be about to close it.
-    was_idle: bool,
+    pub(super) client: Option<ClientNumber>,
+    /// Whether it has carried an earlier request, so that its server may be about to close it.
+    pub(super) was_used: bool,
     /// Whether its end was reported. It needs no further events.
     is_broken: bool,
-    state: LinkState<S>,
+    pub(super) state: LinkState<S>,
 }
 
 #[derive(Debug)]
-enum LinkState<S> {
+pub(super) enum LinkState<S> {
     /// The gateway makes it, for the request of this client's connection; None if that no longer needs it.
     Asked(Option<Key>),
     /// The gateway could not make it, for this reason; the request of this client's connection does not know yet.
     Failed(Key, NoLink),
+    /// It was idle and is now for the request of this client's connection, which has not sent anything yet.
+    Granted(Key, Transport<S>),
     /// The request of this client's connection uses it.
     Held(Key, Transport<S>),
     /// No request uses it.
@@ -75,10 +77,10 @@ impl NoLink {
 /// The result of [`Links::seek`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sought {
-    /// The link is there. If it `was_idle`, its server may be about to close it.
+    /// The link is there. If it `was_used` by an earlier request, its server may be about to close it.
     Linked {
         link: Key,
-        was_idle: bool,
+        was_used: bool,
     },
     Waits,
     /// The server accepts no connection.
@@ -90,10 +92,14 @@ pub(crate) enum Sought {
 /// The links of a worker.
 #[derive(Debug)]
 pub(crate) struct Links<S> {
-    links: Slab<Link<S>>,
+    pub(super) links: Slab<Link<S>>,
     pub(super) pools: Vec<Pool>,
     /// No pause of a server ends earlier; None if there is none.
     pub(super) resumes_ms: Option<u64>,
+    /// No link has been idle for long enough earlier; None if none is idle.
+    pub(super) idle_ends_ms: Option<u64>,
+    /// When a shortage of this machine was last reported.
+    pub(super) shortage_reported_ms: Option<u64>,
     next_ticket: u64,
     /// Links for requests that waited in a queue, by their tickets.
     granted: HashMap<u64, Key>,
@@ -103,11 +109,14 @@ pub(crate) struct Links<S> {
 }
 
 impl<S> Links<S> {
-    pub(crate) fn new(rules: &[UpstreamRules]) -> Self {
+    /// Without links. The choice among equal servers begins at the place `first`.
+    pub(crate) fn new(rules: &[UpstreamRules], first: usize) -> Self {
         Self {
             links: Slab::new(),
-            pools: rules.iter().map(Pool::new).collect(),
+            pools: rules.iter().map(|rules| Pool::new(rules, first)).collect(),
             resumes_ms: None,
+            idle_ends_ms: None,
+            shortage_reported_ms: None,
             next_ticket: 0,
             granted: HashMap::new(),
             woken: Vec::new(),
@@ -134,10 +143,15 @@ impl<S> Links<S> {
             }
             LinkPlace::Has(_) => {}
         }
-        let LinkPlace::Has(key) = *place else { return Sought::Waits };
+        let LinkPlace::Has(mut key) = *place else { return Sought::Waits };
+        while let Some(server) = self.look(machine, key) {
+            self.remove(key);
+            key = self.link_to(machine, server, seeker);
+            *place = LinkPlace::Has(key);
+        }
         match self.links.get(key) {
-            Some(Link { state: LinkState::Held(..), was_idle, .. }) => {
-                Sought::Linked { link: key, was_idle: *was_idle }
+            Some(Link { state: LinkState::Held(..), was_used, .. }) => {
+                Sought::Linked { link: key, was_used: *was_used }
             }
             Some(Link { state: LinkState::Failed(_, why), server, .. }) => {
                 let (server, why) = (*server, *why);
@@ -176,37 +190,19 @@ impl<S> Links<S> {
 
     /// An idle link to the server, or a new one.
     fn link_to<M: Machine<Socket = S>>(&mut self, machine: &mut M, server: u16, seeker: Seeker) -> Key {
-        let pool = &mut self.pools[usize::from(seeker.upstream.0)];
+        let server = ServerId { upstream: seeker.upstream, server };
         let client = seeker.sharer.client;
-        pool.links_of_clients.take(client, 1);
-        if let Some(key) = pool.idle[usize::from(server)].pop() {
-            self.counters.reused += 1;
-            self.hand_over(key, seeker.holder, client);
+        self.pools[usize::from(server.upstream.0)].links_of_clients.take(client, 1);
+        if let Some(key) = self.grant_idle(server, seeker) {
             return key;
         }
-        pool.servers[usize::from(server)].links += 1;
-        let server = ServerId { upstream: seeker.upstream, server };
+        self.pools[usize::from(server.upstream.0)].servers[usize::from(server.server)].links += 1;
         let state = LinkState::Asked(Some(seeker.holder));
-        let key = self.links.insert(Link {
-            server,
-            client: Some(client),
-            was_idle: false,
-            is_broken: false,
-            state,
-        });
+        let client = Some(client);
+        let key = self.links.insert(Link { server, client, was_used: false, is_broken: false, state });
         self.counters.asked += 1;
         machine.connect(key, server);
         key
-    }
-
-    /// Makes an idle link that of a request.
-    fn hand_over(&mut self, key: Key, holder: Key, client: ClientNumber) {
-        let Some(link) = self.links.get_mut(key) else { return };
-        link.client = Some(client);
-        link.state = match std::mem::replace(&mut link.state, LinkState::Asked(None)) {
-            LinkState::Idle(transport) => LinkState::Held(holder, transport),
-            state => state,
-        };
     }
 
     /// The socket of a link that a request has.
@@ -230,35 +226,9 @@ impl<S> Links<S> {
     /// Leaves a link after a complete answer, so that another request can use it.
     pub(crate) fn release<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key, now_ms: u64) {
         let Some(server) = self.server_of(key) else { return };
-        self.make_idle(machine, key, server);
+        self.make_idle(machine, key, now_ms);
         self.serve_queue(machine, server.upstream, now_ms);
-        self.trim(server);
-    }
-
-    /// Makes a link idle. One that has ended, or on which more has come than was asked for, is closed.
-    fn make_idle<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key, server: ServerId) {
-        self.end_share(key);
-        let Some(link) = self.links.get_mut(key) else { return };
-        link.was_idle = true;
-        let LinkState::Held(_, mut transport) = std::mem::replace(&mut link.state, LinkState::Asked(None))
-        else {
-            return self.remove(key);
-        };
-        if transport.receive(machine, &mut [0]) != Received::Nothing {
-            return self.remove(key);
-        }
-        link.state = LinkState::Idle(transport);
-        self.pools[usize::from(server.upstream.0)].idle[usize::from(server.server)].push(key);
-    }
-
-    /// Closes the idle link that was used longest ago, if there are too many.
-    fn trim(&mut self, server: ServerId) {
-        let pool = &mut self.pools[usize::from(server.upstream.0)];
-        let idle = &mut pool.idle[usize::from(server.server)];
-        if idle.len() > pool.rules.idle_max {
-            let oldest = idle.remove(0);
-            self.remove(oldest);
-        }
+        self.trim(machine, server);
     }
 
     /// Leaves the place of a request whose link is of no further use, or that has ended early.
@@ -284,14 +254,10 @@ impl<S> Links<S> {
         match &mut link.state {
             // It will be idle once it is made.
             LinkState::Asked(holder) => *holder = None,
-            LinkState::Held(_, transport) if !link.was_idle && !transport.has_sent() => {
-                let server = link.server;
-                self.make_idle(machine, key, server);
-                self.serve_queue(machine, upstream, now_ms);
-                self.trim(server);
-            }
+            LinkState::Granted(..) => self.release(machine, key, now_ms),
+            LinkState::Held(_, transport) if !transport.has_sent() => self.release(machine, key, now_ms),
             _ => {
-                self.remove(key);
+                self.close(machine, key);
                 self.serve_queue(machine, upstream, now_ms);
             }
         }
@@ -300,7 +266,7 @@ impl<S> Links<S> {
     /// Closes a link that has failed its request.
     pub(crate) fn discard<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key, now_ms: u64) {
         let Some(server) = self.server_of(key) else { return };
-        self.remove(key);
+        self.close(machine, key);
         self.serve_queue(machine, server.upstream, now_ms);
     }
 
@@ -320,21 +286,38 @@ impl<S> Links<S> {
     fn is_held_by(&self, key: Key, holder: Key) -> bool {
         self.links.get(key).is_some_and(|link| match &link.state {
             LinkState::Asked(other) => *other == Some(holder),
-            LinkState::Failed(other, _) | LinkState::Held(other, _) => *other == holder,
+            LinkState::Failed(other, _) | LinkState::Granted(other, _) | LinkState::Held(other, _) => {
+                *other == holder
+            }
             LinkState::Idle(_) => false,
         })
     }
 
     /// No longer counts a link for the share of its client.
-    fn end_share(&mut self, key: Key) {
+    pub(super) fn end_share(&mut self, key: Key) {
         let Some(link) = self.links.get_mut(key) else { return };
         if let Some(client) = link.client.take() {
             self.pools[usize::from(link.server.upstream.0)].links_of_clients.give_back(client, 1);
         }
     }
 
-    /// Closes a link.
-    fn remove(&mut self, key: Key) {
+    /// Closes a link that a request has used. Whoever closes first keeps the connection for a minute, in the state
+    /// TIME_WAIT (RFC 9293, section 3.6.1), and with it a port: some 470 requests a second would use up all ports. A reset
+    /// keeps nothing. It comes only when the server has all that was sent, and not if the server has closed first.
+    pub(super) fn close<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key) {
+        if let Some(Link { state: LinkState::Held(_, transport) | LinkState::Idle(transport), .. }) =
+            self.links.get(key)
+            && !transport.has_ended()
+            && !transport.is_hung_up()
+            && transport.is_acknowledged(machine)
+        {
+            transport.reset(machine);
+        }
+        self.remove(key);
+    }
+
+    /// Removes a link.
+    pub(super) fn remove(&mut self, key: Key) {
         self.end_share(key);
         let Some(link) = self.links.remove(key) else { return };
         self.pools[usize::from(link.server.upstream.0)].servers[usize::from(link.server.server)].links -= 1;
@@ -372,10 +355,9 @@ impl<S> Links<S> {
             }
             None => {
                 link.state = LinkState::Idle(Transport::new(socket));
-                self.end_share(key);
-                self.pools[usize::from(server.upstream.0)].idle[usize::from(server.server)].push(key);
+                self.file_idle(key, server, now_ms);
                 self.serve_queue(machine, server.upstream, now_ms);
-                self.trim(server);
+                self.trim(machine, server);
             }
         }
     }
@@ -391,7 +373,8 @@ impl<S> Links<S> {
         let link = self.links.get_mut(key)?;
         let LinkState::Asked(holder) = link.state else { return None };
         let server = link.server;
-        self.counters.refused += 1;
+        let is_of_server = why != NoLink::OwnFault;
+        *(if is_of_server { &mut self.counters.refused } else { &mut self.counters.shortages }) += 1;
         match holder {
             Some(holder) => {
                 link.state = LinkState::Failed(holder, why);
@@ -399,7 +382,6 @@ impl<S> Links<S> {
             }
             None => self.remove(key),
         }
-        let is_of_server = why != NoLink::OwnFault;
         if is_of_server {
             self.note_failure(server, now_ms);
         }
@@ -424,7 +406,7 @@ impl<S> Links<S> {
         // A receive finds out how a broken one has ended; until then its last bytes are not lost.
         let ready = Readiness { readable: ready.readable | ready.broken, ..ready };
         match &mut link.state {
-            LinkState::Held(holder, transport) => {
+            LinkState::Held(holder, transport) | LinkState::Granted(holder, transport) => {
                 transport.note(ready);
                 self.woken.push(*holder);
             }
@@ -432,9 +414,7 @@ impl<S> Links<S> {
                 transport.note(ready);
                 // The event can be that of bytes that were received already.
                 if transport.receive(machine, &mut [0]) != Received::Nothing {
-                    let idle = &mut self.pools[usize::from(server.upstream.0)].idle;
-                    idle[usize::from(server.server)].retain(|other| *other != key);
-                    self.remove(key);
+                    self.remove_idle(key, server);
                     self.serve_queue(machine, server.upstream, now_ms);
                 }
             }
@@ -454,7 +434,9 @@ impl<S> Links<S> {
         match &link.state {
             // poll reports the end again and again.
             _ if link.is_broken => None,
-            LinkState::Held(_, transport) | LinkState::Idle(transport) => Some(transport.awaited()),
+            LinkState::Held(_, transport) | LinkState::Granted(_, transport) | LinkState::Idle(transport) => {
+                Some(transport.awaited())
+            }
             LinkState::Asked(_) | LinkState::Failed(..) => None,
         }
     }

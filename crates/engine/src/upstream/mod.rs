@@ -3,6 +3,7 @@
 //! [`Engine`](crate::Engine).
 
 mod health;
+mod idle;
 mod links;
 mod pool;
 mod talk;

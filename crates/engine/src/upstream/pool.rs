@@ -39,6 +39,15 @@ pub(crate) struct Seeker {
     pub(crate) sharer: Sharer,
     /// The servers that have failed this request.
     pub(crate) failed: FailedServers,
+    /// Whether it must not get a link that an earlier request has used.
+    pub(crate) needs_new: bool,
+}
+
+/// A link that no request uses, and since when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IdleLink {
+    pub(super) key: Key,
+    pub(super) since_ms: u64,
 }
 
 /// The result of the latest probes of a server.
@@ -122,7 +131,9 @@ pub(super) struct Pool {
     pub(super) rules: UpstreamRules,
     pub(super) servers: Vec<ServerHealth>,
     /// The idle links of each server, the one used last at the end.
-    pub(super) idle: Vec<Vec<Key>>,
+    pub(super) idle: Vec<VecDeque<IdleLink>>,
+    /// The place at which the choice among equal servers begins.
+    first: usize,
     pub(super) queue: VecDeque<(u64, Seeker)>,
     /// The links of each client, in the making or in use, and its places in the queue.
     pub(super) links_of_clients: ClientShares,
@@ -130,10 +141,11 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(rules: &UpstreamRules) -> Self {
+    pub(super) fn new(rules: &UpstreamRules, first: usize) -> Self {
         Self {
             servers: vec![ServerHealth::default(); rules.servers.len()],
-            idle: vec![Vec::new(); rules.servers.len()],
+            idle: vec![VecDeque::new(); rules.servers.len()],
+            first,
             queue: VecDeque::new(),
             links_of_clients: ClientShares::default(),
             queued_of_clients: ClientShares::default(),
@@ -190,7 +202,8 @@ impl Pool {
         });
     }
 
-    /// Takes the first request of the queue that can have a link, if there is one, with the server for it. Those of a client that has its share of links wait.
+    /// Takes the first request of the queue that can have a link, if there is one, with the server for it. Those of a client
+    /// that has its share of links wait.
     pub(super) fn next_served(&mut self, now_ms: u64) -> Option<(u64, Seeker, u16)> {
         if self.queue.is_empty() {
             return None;
@@ -208,8 +221,8 @@ impl Pool {
     }
 
     /// The server with the fewest requests for its weight that has room for another one, if possible one that has not failed
-    /// this request. None if no server has room, or if the client has its share of links.
-    pub(super) fn choose(&self, seeker: Seeker, now_ms: u64) -> Option<u16> {
+    /// this request. Equal servers take turns. None if no server has room, or if the client has its share of links.
+    pub(super) fn choose(&mut self, seeker: Seeker, now_ms: u64) -> Option<u16> {
         if !self.has_share(seeker.sharer, self.free_links(now_ms)) {
             return None;
         }
@@ -220,9 +233,13 @@ impl Pool {
         let load_with_one_more = |place: usize| {
             (in_use(place) as u64 + 1) * LOAD_OF_REQUEST / u64::from(self.rules.servers[place].weight)
         };
-        let best = (0..self.servers.len())
+        let count = self.servers.len();
+        let best = (0..count)
+            .map(|step| (self.first + step) % count)
             .filter(has_room)
-            .min_by_key(|place| (failed.contains(*place as u16), load_with_one_more(*place)));
-        best.map(|place| place as u16)
+            .min_by_key(|place| (failed.contains(*place as u16), load_with_one_more(*place)))?;
+        drop(free);
+        self.first = best + 1;
+        Some(best as u16)
     }
 }

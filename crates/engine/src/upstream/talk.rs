@@ -41,6 +41,8 @@ pub(crate) struct Talk {
     stage: Stage,
     /// The length of the interim answers so far.
     interim_bytes: usize,
+    /// Whether the server has said anything.
+    has_heard: bool,
     /// Whether another request can follow on the link.
     is_reusable: bool,
     /// The standard error of a FastCGI application.
@@ -76,6 +78,7 @@ impl Talk {
             records: ResponseReader::new(),
             stage: Stage::Head(Vec::new()),
             interim_bytes: 0,
+            has_heard: false,
             is_reusable: true,
             said: Vec::new(),
         }
@@ -115,6 +118,7 @@ impl Talk {
             self.records = ResponseReader::new();
             self.stage = Stage::Head(Vec::new());
             self.interim_bytes = 0;
+            self.has_heard = false;
         }
         can
     }
@@ -186,7 +190,7 @@ impl Talk {
 
     /// Whether the server has not said anything yet.
     pub(crate) fn has_heard_nothing(&self) -> bool {
-        matches!(&self.stage, Stage::Head(head) if head.is_empty())
+        !self.has_heard
     }
 
     /// Whether the connection has changed its protocol.
@@ -209,6 +213,7 @@ impl Talk {
     /// # Errors
     /// It is no valid answer, or the application refuses the request.
     pub(crate) fn hear(&mut self, bytes: &mut [u8]) -> Result<Heard, TalkFailure> {
+        self.has_heard = true;
         let mut length = bytes.len();
         let mut ending = None;
         if self.protocol == UpstreamProtocol::FastCgi {

@@ -9,9 +9,9 @@ use flash_http::forward::{Forwarding, Script, each_cgi_variable, each_field, wri
 use flash_http::request::{Body, Method, Request, Version};
 
 use crate::desk::Core;
-use crate::exchange::Relay;
+use crate::exchange::{Relay, ScriptSearch};
 use crate::fastcgi::client::{write_begin, write_stdin_end};
-use crate::handler::{LENGTH_REQUIRED, Refusal, Routed};
+use crate::handler::{LENGTH_REQUIRED, Refusal, Routed, refusal_of_path};
 use crate::limits::RECEIVE_BYTES;
 use crate::rules::UpstreamProtocol;
 use crate::upstream::{Framing, Talk, Upload};
@@ -22,13 +22,16 @@ const OPENING_BYTES: usize = 1024;
 /// Opens the relay of a request, whose bytes are `head`.
 ///
 /// # Errors
-/// The body is too long.
+/// The body is too long, or a server could read the path differently.
 pub(super) fn open<F>(
     core: &mut Core<F>,
     peer: SocketAddr,
     (request, head): (&Request<'_>, &[u8]),
     (routed, is_gathered): (&Routed, bool),
 ) -> Result<Relay, Refusal> {
+    if let Some(refusal) = refusal_of_path(core, request.path, routed) {
+        return Err(refusal);
+    }
     let (upstream, bytes_max) = {
         let rules = routed.rules(core);
         (rules.upstream, rules.body_bytes_max)
@@ -42,7 +45,11 @@ pub(super) fn open<F>(
     if !is_gathered || request.body != Body::Chunked {
         write_opening(core, peer, (request, head), routed, (&mut talk, request.body));
     }
-    Ok(Relay::new(RequestBuf::new(request), (routed.site, upstream), talk, core.clock.ms()))
+    let mut relay = Relay::new(RequestBuf::new(request), (routed.site, upstream), talk, core.clock.ms());
+    if let Some(script) = routed.script_to_find(core) {
+        relay.script = ScriptSearch::Wanted(script.into());
+    }
+    Ok(relay)
 }
 
 /// Whether the spool takes the body of a request before a server gets it.

@@ -7,6 +7,7 @@ use super::h1_answer::{begin_reply, deliver, hand_over, pass_on};
 use super::h1_upload::{Pumped, Stop, gather, give_held, take_body};
 use crate::exchange::{Awaits, BodyWay, Relay, RelayReply};
 use crate::handler::{BAD_ANSWER, EXHAUSTED, NO_ANSWER, NO_LINK, UPSTREAM_BUSY};
+use crate::limits::GATEWAY_LATE_MS;
 use crate::machine::Machine;
 use crate::slab::Key;
 use crate::transport::{Gone, Readiness, Received};
@@ -24,7 +25,7 @@ pub(super) fn pump<M: Machine>(
     }
     let mut has_progressed = false;
     loop {
-        let (link, was_idle) = match find_link(conn, turn, relay) {
+        let (link, was_used) = match find_link(conn, turn, relay) {
             Ok(found) => found,
             Err(pumped) => return pumped,
         };
@@ -32,7 +33,7 @@ pub(super) fn pump<M: Machine>(
             Ok(true) => has_progressed = true,
             Ok(false) => return settle(conn, turn, relay, link, has_progressed),
             Err(Stop::Pumped(pumped)) => return pumped,
-            Err(Stop::Failed(failure)) => match fail(turn, relay, (link, was_idle), failure) {
+            Err(Stop::Failed(failure)) => match fail(turn, relay, (link, was_used), failure) {
                 Some(pumped) => return pumped,
                 None => continue,
             },
@@ -48,7 +49,7 @@ pub(super) fn pump<M: Machine>(
     }
 }
 
-/// The link of a request, and whether it was idle before.
+/// The link of a request, and whether an earlier request has used it.
 fn find_link<M: Machine>(
     conn: &mut Conn<M::Socket>,
     turn: &mut Turn<'_, M>,
@@ -58,7 +59,7 @@ fn find_link<M: Machine>(
     loop {
         let seeker = relay.seeker(conn.opener);
         match turn.links.seek(turn.desk.machine, seeker, &mut relay.place, now_ms) {
-            Sought::Linked { link, was_idle } => return Ok((link, was_idle)),
+            Sought::Linked { link, was_used } => return Ok((link, was_used)),
             Sought::Full => return Err(Pumped::Refused(UPSTREAM_BUSY)),
             Sought::Failed(server, why) => {
                 let servers = turn.links.rules(relay.upstream).servers.len();
@@ -77,10 +78,10 @@ fn find_link<M: Machine>(
             Sought::Waits => {
                 relay.await_from(Awaits::Link, false, now_ms);
                 let connect_ms = turn.links.rules(relay.upstream).connect_ms;
-                // The gateway has its own deadline for each server.
+                // The gateway has the same deadline for each server, and reports it unless it is in trouble itself.
                 let is_asked = matches!(relay.place, LinkPlace::Has(_));
                 conn.await_server();
-                conn.deadline_ms = relay.since_ms + if is_asked { 2 * connect_ms } else { connect_ms };
+                conn.deadline_ms = relay.since_ms + connect_ms + if is_asked { GATEWAY_LATE_MS } else { 0 };
                 return Err(Pumped::Blocked);
             }
         }
@@ -208,14 +209,14 @@ fn settle<M: Machine>(
 fn fail<M: Machine>(
     turn: &mut Turn<'_, M>,
     relay: &mut Relay,
-    (link, was_idle): (Key, bool),
+    (link, was_used): (Key, bool),
     failure: TalkFailure,
 ) -> Option<Pumped> {
     if relay.talk.is_upgraded() {
         return Some(Pumped::Cut);
     }
     // A server closes an idle connection when it likes, also while the next request is on its way.
-    let is_stale = was_idle && relay.talk.has_heard_nothing();
+    let is_stale = was_used && relay.talk.has_heard_nothing();
     if !is_stale {
         blame(turn, relay, link, failure);
     }
@@ -225,7 +226,7 @@ fn fail<M: Machine>(
     report_said(turn, relay, link);
     relay.place = LinkPlace::None;
     turn.links.discard(turn.desk.machine, link, now_ms);
-    if server.is_some_and(|server| relay.try_again(server.server, now_ms)) {
+    if server.is_some_and(|server| relay.try_again(server.server, is_stale, now_ms)) {
         return None;
     }
     Some(if relay.reply.is_some() { Pumped::Cut } else { Pumped::Refused(BAD_ANSWER) })

@@ -8,6 +8,7 @@ use super::conn::{Blamed, Conn, Turn, Verdict};
 use super::h1::{Flow, H1, Phase, record};
 use super::h1_open::{is_gathered, open};
 use super::h1_pump::{blame, pump, report_said};
+use super::h1_script::seek_script;
 use super::h1_send::Answering;
 use super::h1_upload::Pumped;
 use crate::exchange::{Awaits, BodyWay, Exchange, Parked, Record, Relay, State, Wake};
@@ -60,7 +61,10 @@ impl H1 {
         key: ExchangeKey,
     ) -> Flow {
         let (record, mut relay) = self.lend_relay(turn, key);
-        let pumped = pump(conn, turn, buffer, &mut relay);
+        let pumped = match seek_script(conn, turn, &mut relay, key) {
+            Ok(()) => pump(conn, turn, buffer, &mut relay),
+            Err(pumped) => pumped,
+        };
         self.after_pump(conn, turn, (key, record, relay), pumped)
     }
 
@@ -84,10 +88,8 @@ impl H1 {
         self.phase = Phase::Idle;
         let (record, mut relay) = self.lend_relay(turn, key);
         let refusal = match (relay.awaits, relay.place) {
-            (Awaits::Link, LinkPlace::Has(link)) => {
-                blame(turn, &relay, link, TalkFailure("The connection was not made in time"));
-                NO_ANSWER
-            }
+            // The gateway, which would know of the server, does not answer.
+            (Awaits::Link, LinkPlace::Has(_)) => NO_ANSWER,
             (Awaits::Link, _) => UPSTREAM_BUSY,
             (Awaits::Body, _) => REQUEST_LATE,
             (Awaits::Helper, _) => SPOOL_FAILED,

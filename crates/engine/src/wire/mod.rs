@@ -11,6 +11,7 @@ mod h1_known;
 mod h1_open;
 mod h1_pump;
 mod h1_relay;
+mod h1_script;
 mod h1_send;
 mod h1_upload;
 #[cfg(feature = "test-wire")]
@@ -29,7 +30,7 @@ use timers::{Look, SearchPlace, Timers};
 
 use crate::admission::{AdmissionRules, OpenConnections, Room, WhyRefused};
 use crate::desk::{Core, Desk};
-use crate::exchange::{Exchanges, Opener, State};
+use crate::exchange::{Exchanges, Opener};
 use crate::limits::{
     CONTINUED_PER_TURN_MAX, DEADLINES_PER_TURN_MAX, EVICTION_LOOKS_MAX, NEWCOMER_GRACE_MS, READ_BYTES_MAX,
     RECEIVE_BYTES, TARGET_BYTES_MAX, TICK_MS,
@@ -426,7 +427,7 @@ impl<S> Wires<S> {
     ) -> bool {
         waiters.into_iter().all(|waiter| {
             exchanges.get(*waiter).is_some_and(|exchange| {
-                let waits = matches!(exchange.state, State::Waiting(other, _) if other == job);
+                let waits = exchange.state.begins_after() == Some(job);
                 let connection = self.connections.get(exchange.opener.connection);
                 waits && connection.is_some_and(|connection| connection.conn.transport.is_hung_up())
             })

@@ -18,5 +18,6 @@ mod random;
 mod relays;
 mod requests;
 mod schedule;
+mod scripts;
 mod shares;
 mod timeouts;

@@ -300,6 +300,11 @@ impl Client {
         self.look().sent.len()
     }
 
+    /// Whether the server has received all that was sent.
+    pub(crate) fn is_received(&self) -> bool {
+        self.look().arrived.is_empty() && self.look().under_way.is_empty()
+    }
+
     /// Takes the bytes received so far.
     pub(crate) fn take_bytes(&self) -> Vec<u8> {
         std::mem::take(&mut self.wire().sent)

@@ -45,6 +45,7 @@ pub(crate) fn rules() -> Rules {
             routes: vec![],
         }],
         upstreams: vec![],
+        worker: 0,
         types: TypeTable::new([]),
         etag_of_change: false,
         freshness_ms: FRESHNESS_MS,

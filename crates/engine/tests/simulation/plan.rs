@@ -160,6 +160,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
             site(rng, "/s1", vec!["b.example".into(), "*.c.example".into()]),
         ],
         upstreams: vec![],
+        worker: 0,
         types: TypeTable::new([]),
         names_bytes_max: flash_engine::limits::NAMES_BYTES,
         cache_parts: 1,

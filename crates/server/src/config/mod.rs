@@ -41,6 +41,7 @@ pub use memory::CacheMemory;
 pub(crate) use memory::rounded_text;
 pub use optimizations::{Optimizations, SendBy};
 pub use options::{Given, Origin, Overrides};
+pub(crate) use programs::DIRECTORIES;
 pub use programs::{Program, Runs};
 pub use routes::{Probe, Protocol, Route, RoutePaths, ServerAddress};
 pub use schedule::{Cutoffs, Schedule, SchedulePolicy};

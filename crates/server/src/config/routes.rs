@@ -143,9 +143,9 @@ impl RouteDraft {
 }
 
 impl Route {
-    /// The connections to its servers that a worker can have open.
+    /// The connections to its servers that a worker can have open, idle ones included.
     pub(crate) fn connections_of_worker(&self) -> u64 {
-        self.servers.len() as u64 * self.connections_max.saturating_add(self.idle_max)
+        self.connections_max.saturating_mul(self.servers.len() as u64)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 
+use flash_waiting::sandbox::privileges;
 use tempfile::TempDir;
 
 use super::*;
@@ -508,7 +509,6 @@ fn the_list_of_hot_files_is_somewhere_or_nowhere() {
 
 #[test]
 fn the_capability_is_kept_as_far_as_it_is_there() {
-    use flash_waiting::sandbox::privileges;
     let folder = Folder::new();
     let kept = |file: &str| folder.load(file).cap_fowner;
     let is_there = privileges::has_fowner();
@@ -812,7 +812,7 @@ fn routes_belong_to_their_site_in_their_order() {
         connect_timeout_ms: 5_000,
         answer_timeout_ms: 60_000,
         connections_max: 128,
-        idle_max: 16,
+        idle_max: 65_536,
         queue_max: 512,
         paths: RoutePaths::Prefix("/".to_owned()),
         probe: None,
@@ -852,14 +852,18 @@ fn routes_belong_to_their_site_in_their_order() {
 #[test]
 fn routes_with_programs() {
     let folder = Folder::new();
-    let file = "[[route]]\nprefix = \"/cgi-bin/\"\ncgi = \"www\"\nmemory_max = \"4MiB\"\n\
-                [[route]]\nextension = \"php\"\napp = [\"php-cgi\", \"-n\"]\nprocesses = 2\nconnections_max = 3\n";
-    let settings = folder.load(file);
+    let user = current_user();
+    let file = format!(
+        "[[route]]\nprefix = \"/cgi-bin/\"\ncgi = \"www\"\nmemory_max = \"4MiB\"\nauthorization = true\nuser = {user:?}\n\
+                [[route]]\nextension = \"php\"\napp = [\"true\", \"-n\"]\nprocesses = 2\nconnections_max = 3\nuser = {user:?}\n"
+    );
+    let settings = folder.load(&file);
     let [cgi, app] = &settings.sites[0].routes[..] else { panic!() };
     let program = Program {
         processes: 1,
         memory_bytes_max: 4 << 20,
-        run_as: settings.run_as.clone(),
+        authorization: true,
+        run_as: privileges::is_root().then(|| RunAs { name: user.clone(), uid: 0, gid: 0, groups: vec![0] }),
         runs: Runs::Cgi(folder.path().join("www")),
     };
     assert_eq!((cgi.program.as_ref(), cgi.connections_max, cgi.idle_max), (Some(&program), 16, 0));
@@ -867,12 +871,65 @@ fn routes_with_programs() {
     let program = Program {
         processes: 2,
         memory_bytes_max: 1 << 30,
-        runs: Runs::App(vec!["php-cgi".to_owned(), "-n".to_owned()]),
+        authorization: false,
+        runs: Runs::App(vec!["true".to_owned(), "-n".to_owned()]),
         ..program
     };
     assert_eq!((app.program.as_ref(), app.connections_max), (Some(&program), 3));
     assert_eq!(app.servers, [ServerAddress::Process(1), ServerAddress::Process(2)]);
     assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
+}
+
+/// The name of the user that runs this test.
+fn current_user() -> String {
+    let output = std::process::Command::new("id").arg("-un").output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn a_program_that_its_user_cannot_start_is_refused() {
+    let folder = Folder::new();
+    let file = |name: &str, text: &str, mode: u32| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        path
+    };
+    let user = current_user();
+    let route = |line: &str, user: &str| format!("[[route]]\nprefix = \"/x/\"\n{line}\nuser = {user:?}\n");
+    let broken = file("broken", "#!/none/python\n", 0o755);
+    for (line, why) in [
+        ("app = \"php-cgj\"".to_owned(), "no such program in /usr/local/sbin"),
+        (format!("app = {:?}", file("plain", "", 0o644)), "cannot execute it: permission denied"),
+        (format!("app = [{broken:?}, \"x\"]"), "its interpreter `/none/python`: No such file"),
+        (format!("cgi = {broken:?}"), "not a directory"),
+    ] {
+        let error = folder.error(&route(&line, &user));
+        assert!(
+            error.contains("cannot start `") && error.contains(why) && error.contains("3:"),
+            "{line}: {error}"
+        );
+    }
+    if !privileges::is_root() {
+        return;
+    }
+    // Its owner could.
+    let private = file("private", "#!/bin/sh\n", 0o700);
+    let error = folder.error(&route(&format!("app = {private:?}"), "nobody"));
+    assert!(error.contains("user `nobody` cannot execute it"), "{error}");
+    let closed = folder.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let error = folder.error(&route(&format!("cgi = {closed:?}"), "nobody"));
+    assert!(error.contains("user `nobody` cannot enter it"), "{error}");
+    for (key, value) in [("app", "true"), ("cgi", "www")] {
+        let error = folder.error(&format!("[[route]]\nprefix = \"/x/\"\n{key} = {value:?}\n"));
+        assert!(error.contains(&format!("`{key}` without `user`, started by root")), "{error}");
+        assert!(error.contains("user = \"www-data\""), "{error}");
+    }
+    let settings = folder.load(&format!("user = \"nobody\"\n{}", route("app = \"true\"", "nobody")));
+    let [warning] = &settings.warnings()[..] else { panic!("{:?}", settings.warnings()) };
+    assert!(warning.starts_with("process 1 of `true` has the user of the workers"), "{warning}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Settings that are valid, and yet perhaps not meant. The supervisor prints these warnings.
 
 use super::routes::{Route, RoutePaths};
-use super::settings::{Settings, Site};
+use super::settings::{RunAs, Settings, Site};
 use flash_units::size_text;
 
 impl Settings {
@@ -10,7 +10,24 @@ impl Settings {
     pub fn warnings(&self) -> Vec<String> {
         let memory = self.cache_memory.warning().into_iter();
         let of_sites = exposed_programs(&self.sites).into_iter().chain(idle_index_names(&self.sites));
-        memory.chain(self.optimizations.warnings()).chain(of_sites).chain(self.too_long_bodies()).collect()
+        let of_routes = self.too_long_bodies().into_iter().chain(self.programs_of_workers());
+        memory.chain(self.optimizations.warnings()).chain(of_sites).chain(of_routes).collect()
+    }
+
+    /// A warning for the first program that has the user of the workers.
+    fn programs_of_workers(&self) -> Option<String> {
+        let user = |run_as: Option<&RunAs>| run_as.map(|run_as| run_as.uid);
+        let workers = user(self.run_as.as_ref());
+        let mut programs = self.routes().filter_map(|route| route.program.as_ref());
+        let program = programs.find(|program| user(program.run_as.as_ref()) == workers)?;
+        let remedy = match workers {
+            Some(_) => "name another user of its route",
+            None => "only root can start programs of another user",
+        };
+        Some(format!(
+            "{} has the user of the workers, and so can slow them down or end them; {remedy}",
+            program.name(1)
+        ))
     }
 
     /// A warning if a route allows bodies that its workers cannot hold: one client gets half of a worker's file.

@@ -16,7 +16,7 @@ use flash_waiting::{file, store_file, warm};
 
 use super::fill::Fill;
 use super::listing;
-use crate::config::{self, Settings};
+use crate::config::Settings;
 use crate::convert;
 
 /// The file of a directory that the warm endpoint brings into memory.
@@ -44,9 +44,9 @@ pub(crate) struct DiskWork {
 impl DiskWork {
     /// Starts without any root.
     pub(crate) fn new(settings: &Settings) -> Self {
-        let site = |site: &config::Site| Site { rules: convert::site_rules(site), root: None };
+        let sites = convert::sites(settings).into_iter().map(|rules| Site { rules, root: None });
         Self {
-            sites: settings.sites.iter().map(site).collect(),
+            sites: sites.collect(),
             types: convert::types(settings),
             listing_entries_max: settings.listing_entries_max,
             warm_roots: settings.service.warm_roots().map(Path::to_owned).collect(),

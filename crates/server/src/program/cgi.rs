@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flash_engine::fastcgi::{Pairs, RESPONDER, kind, push_record};
 use flash_prompt::OwnedFd;
@@ -34,6 +34,10 @@ const PROGRAMS_MAX: u64 = 200;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// Stack of a thread.
 const STACK_BYTES: usize = 256 * 1024;
+/// Time of a worker to send the beginning of a request, which it has when it connects.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
+/// Time of a worker to take an answer that is shorter than the buffers of its connection.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Time of all programs to end: they are killed after 2 s. The supervisor waits a little longer.
 const END_TIME: Duration = Duration::from_millis(2_500);
 /// `protocolStatus` of a request that is not for a responder (section 5.5).
@@ -44,6 +48,10 @@ const UNKNOWN_ROLE: u8 = 3;
 pub(super) struct Programs {
     pub(super) folder: PathBuf,
     pub(super) paths: RoutePaths,
+    /// Whether a program gets the field `Authorization`.
+    pub(super) authorization: bool,
+    /// Maximum time without a byte from a program.
+    pub(super) silence: Duration,
     /// Maximum private memory of a program, in bytes.
     pub(super) memory_bytes_max: u64,
 }
@@ -129,16 +137,22 @@ impl Cgi {
 
     fn serve(&self, socket: &UnixStream) -> io::Result<()> {
         let mut records = Records::default();
-        let Request { id, variables } = read_request(socket, &mut records)?;
-        let Programs { folder, paths, memory_bytes_max } = &self.programs;
+        socket.set_write_timeout(Some(ANSWER_TIME))?;
+        let Request { id, variables } = read_request(socket, &mut records, Instant::now() + REQUEST_TIME)?;
+        let Programs { folder, paths, authorization, silence, memory_bytes_max } = &self.programs;
         let mut out = Vec::new();
-        match Script::find(folder, paths, variables) {
+        match Script::find(folder, paths, variables, *authorization) {
             Err(NoScript::NotFound) => push_answer(&mut out, id, "404 Not Found"),
             Err(NoScript::Forbidden) => push_answer(&mut out, id, "403 Forbidden"),
             Ok(script) => {
                 let name = script.file.display().to_string();
                 let started = start(&script, *memory_bytes_max).and_then(|(program, pipes)| {
-                    Exchange::new((socket, id, records), (program, name.clone()), pipes, &self.must_end)
+                    Exchange::new(
+                        (socket, id, records),
+                        (program, name.clone()),
+                        pipes,
+                        (&self.must_end, *silence),
+                    )
                 });
                 match started {
                     Ok(exchange) => return exchange.run(),
@@ -158,12 +172,18 @@ impl Cgi {
     }
 }
 
-/// Reads the beginning of a request, up to its body.
-fn read_request(socket: &UnixStream, records: &mut Records) -> io::Result<Request> {
+/// Reads the beginning of a request, up to its body, until `deadline`: meanwhile the request holds one of few permits.
+fn read_request(socket: &UnixStream, records: &mut Records, deadline: Instant) -> io::Result<Request> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
     let (mut id, mut params) = (None, Vec::new());
     loop {
         let Some((header, content)) = records.next()? else {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            // It ends at the deadline too: the next turn finds no time left.
+            socket.set_read_timeout(Some(left))?;
             if !records.fill(socket)? {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -222,17 +242,106 @@ fn start(script: &Script, memory_bytes_max: u64) -> io::Result<(Running, (ChildS
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    use std::io::Read;
+
+    use flash_engine::fastcgi::push_pair;
+
     use super::*;
+
+    fn cgi(folder: &Path, authorization: bool) -> (Cgi, PipeWriter) {
+        let (must_end, unless_ended) = io::pipe().expect("a pipe");
+        let programs = Programs {
+            folder: folder.to_owned(),
+            paths: RoutePaths::Prefix("/p/".to_owned()),
+            authorization,
+            silence: Duration::from_secs(60),
+            memory_bytes_max: 1 << 30,
+        };
+        (Cgi { programs, running: Mutex::new(0), has_ended: Condvar::new(), must_end }, unless_ended)
+    }
+
+    /// The beginning of a request with these variables.
+    fn request(variables: &[(&str, &str)]) -> Vec<u8> {
+        let (mut sent, mut params) = (Vec::new(), Vec::new());
+        push_record(&mut sent, kind::BEGIN_REQUEST, 1, &[0, 1, 0, 0, 0, 0, 0, 0]);
+        variables.iter().for_each(|(name, value)| push_pair(&mut params, name.as_bytes(), value.as_bytes()));
+        push_record(&mut sent, kind::PARAMS, 1, &params);
+        push_record(&mut sent, kind::PARAMS, 1, b"");
+        push_record(&mut sent, kind::STDIN, 1, b"");
+        sent
+    }
+
+    #[test]
+    fn whoever_sends_a_request_cannot_change_how_programs_start() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (plain, file) = (folder.path().join("plain"), folder.path().join("env"));
+        std::fs::write(&plain, "#!/bin/bash\nprintf 'Content-Type: text/plain\\n\\n'; env\n")
+            .expect("a script");
+        // Another process writes it: a process that a test starts at this moment could have it open for writing.
+        let mut install = std::process::Command::new("install");
+        assert!(install.args(["-m", "755"]).args([&plain, &file]).status().expect("installed").success());
+        let evil = folder.path().join("evil");
+        std::fs::write(&evil, "echo EVIL >&2; printf 'X-Evil: 1\\n'\n").expect("a script");
+        let evil = evil.to_str().expect("text");
+        let mut variables =
+            vec![("SCRIPT_NAME", "/p"), ("PATH_INFO", "/env"), ("QUERY_STRING", "q"), ("HTTP_X_A", "1")];
+        let dangerous = [
+            "BASH_ENV",
+            "ENV",
+            "LD_PRELOAD",
+            "LD_AUDIT",
+            "PERL5OPT",
+            "PYTHONPATH",
+            "RUBYOPT",
+            "NODE_OPTIONS",
+            "PHPRC",
+            "IFS",
+            "HTTP_PROXY",
+            "BASH_FUNC_printf%%",
+            "HTTP_A=B",
+            "REMOTE_USER",
+        ];
+        variables.extend(dangerous.map(|name| (name, evil)));
+        variables.extend([("PATH", "/x"), ("HTTP_AUTHORIZATION", "secret"), ("HTTP_NUL", "a\0b")]);
+        for authorization in [false, true] {
+            let (cgi, _unless_ended) = cgi(folder.path(), authorization);
+            let (worker, socket) = UnixStream::pair().expect("a pair");
+            (&worker).write_all(&request(&variables)).expect("sent");
+            thread::scope(|scope| {
+                // The end of the program's parent thread would end the program, so this thread serves.
+                let reads = scope.spawn(|| {
+                    let mut answer = Vec::new();
+                    (&worker).read_to_end(&mut answer).expect("an answer");
+                    String::from_utf8_lossy(&answer).into_owned()
+                });
+                cgi.serve(&socket).expect("served");
+                socket.shutdown(std::net::Shutdown::Both).expect("shut down");
+                let answer = reads.join().expect("read");
+                assert!(answer.contains("QUERY_STRING=q") && answer.contains("HTTP_X_A=1"), "{answer}");
+                assert!(answer.contains("PATH=/usr/local/sbin") && !answer.contains(evil), "{answer}");
+                assert!(!answer.contains("EVIL") && !answer.contains("NUL"), "{answer}");
+                assert_eq!(answer.contains("secret"), authorization, "{answer}");
+            });
+        }
+    }
+
+    #[test]
+    fn a_request_that_does_not_begin_is_given_up() {
+        let sent = request(&[("SCRIPT_NAME", "/p")]);
+        for length in [0, 1, 8, sent.len() - 20] {
+            let (worker, socket) = UnixStream::pair().expect("a pair");
+            (&worker).write_all(&sent[..length]).expect("sent");
+            let deadline = Instant::now() + Duration::from_millis(20);
+            let error = read_request(&socket, &mut Records::default(), deadline).expect_err("no request");
+            let is_late = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+            assert!(is_late && Instant::now() >= deadline, "{length}: {error}");
+        }
+    }
 
     #[test]
     fn permits_are_bounded_and_come_back() {
-        let (must_end, _unless_ended) = io::pipe().expect("a pipe");
-        let programs = Programs {
-            folder: PathBuf::new(),
-            paths: RoutePaths::Prefix("/".to_owned()),
-            memory_bytes_max: 0,
-        };
-        let cgi = Arc::new(Cgi { programs, running: Mutex::new(0), has_ended: Condvar::new(), must_end });
+        let (cgi, _unless_ended) = cgi(Path::new(""), false);
+        let cgi = Arc::new(cgi);
         let (now, most) = (AtomicU64::new(0), AtomicU64::new(0));
         thread::scope(|scope| {
             for _ in 0..8 {

@@ -27,6 +27,9 @@ const WAITING_BYTES_MAX: usize = 64 * 1024;
 /// Maximum time between the end of the output and that of the program. Usually both are the same event, and only then it is known
 /// whether the program was killed. A program that closes its output and continues costs its client this time.
 const CLOSED_TIME: Duration = Duration::from_secs(2);
+/// Time of a worker to take a piece of the answer, besides the time that the program may be silent. Clients that read more
+/// slowly than `least_rate` are cut long before.
+const PIECE_TIME: Duration = Duration::from_secs(15 * 60);
 /// Time of a program to end by itself after its answer.
 const ANSWERED_TIME: Duration = Duration::from_secs(5);
 /// Time of a program to end after SIGTERM.
@@ -55,6 +58,9 @@ pub(super) struct Exchange<'s> {
     output: Output,
     to_program: Vec<u8>,
     to_worker: Vec<u8>,
+    /// When it is given up unless something moves. A worker has much shorter deadlines, but may be stopped.
+    deadline: Instant,
+    idle_time: Duration,
 }
 
 /// How far the output of a program has come.
@@ -96,14 +102,14 @@ enum Event {
 }
 
 impl<'s> Exchange<'s> {
-    /// `must_end` is at its end when all programs must end.
+    /// `must_end` is at its end when all programs must end. The program may be silent for `silence`.
     ///
     /// Errors: too few descriptors.
     pub(super) fn new(
         (socket, id, records): (&'s UnixStream, u16, Records),
         (program, name): (Running, String),
         (input, output): (ChildStdin, ChildStdout),
-        must_end: &PipeReader,
+        (must_end, silence): (&PipeReader, Duration),
     ) -> io::Result<Self> {
         let epoll = Epoll::new(8)?;
         socket.set_nonblocking(true)?;
@@ -126,6 +132,8 @@ impl<'s> Exchange<'s> {
             output: Output::Head(output, Vec::new()),
             to_program: Vec::new(),
             to_worker: Vec::new(),
+            deadline: Instant::now() + silence + PIECE_TIME,
+            idle_time: silence + PIECE_TIME,
         })
     }
 
@@ -136,7 +144,7 @@ impl<'s> Exchange<'s> {
         self.output = Output::Over(ending);
         if let Ending::Whole = ending {
             let deadline = Instant::now() + ANSWERED_TIME;
-            while self.is_running_before(deadline)? && self.wait(Some(deadline))? != Event::MustEnd {}
+            while self.is_running_before(deadline)? && self.wait(deadline)? != Event::MustEnd {}
             if self.program.status()?.is_some() {
                 return Ok(());
             }
@@ -144,7 +152,7 @@ impl<'s> Exchange<'s> {
         self.program.ask_to_end();
         let deadline = Instant::now() + TERM_TIME;
         while self.is_running_before(deadline)? {
-            self.wait(Some(deadline))?;
+            self.wait(deadline)?;
         }
         self.program.kill();
         Ok(())
@@ -157,13 +165,16 @@ impl<'s> Exchange<'s> {
     fn pass_all(&mut self) -> io::Result<Ending> {
         loop {
             // Events tell of changes only, so everything is tried until nothing moves.
-            while self.pass_body()? | self.pass_output()? {}
+            while self.pass_body()? | self.pass_output()? {
+                self.deadline = Instant::now() + self.idle_time;
+            }
             let deadline = match self.output {
                 Output::Over(ending) if self.to_worker.is_empty() => return Ok(ending),
-                Output::Closed(_, deadline) => Some(deadline),
-                _ => None,
+                Output::Closed(_, deadline) => deadline.min(self.deadline),
+                _ => self.deadline,
             };
             match self.wait(deadline)? {
+                Event::None if Instant::now() >= self.deadline => return Err(io::ErrorKind::TimedOut.into()),
                 Event::None => {}
                 Event::WorkerGone => return Err(io::ErrorKind::BrokenPipe.into()),
                 Event::MustEnd => {
@@ -175,13 +186,13 @@ impl<'s> Exchange<'s> {
         }
     }
 
-    /// Waits for an event, until a deadline if there is one.
-    fn wait(&mut self, deadline: Option<Instant>) -> io::Result<Event> {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    /// Waits for an event, until a deadline.
+    fn wait(&mut self, deadline: Instant) -> io::Result<Event> {
+        let left = deadline.saturating_duration_since(Instant::now());
         let mut event = Event::None;
         let mut has_program_ended = false;
         // Rounded up: otherwise the last millisecond would pass without a wait.
-        for ready in self.epoll.wait(left.map(|left| left.as_millis() as u64 + 1))? {
+        for ready in self.epoll.wait(Some(left.as_millis() as u64 + 1))? {
             match ready.token {
                 END => event = Event::MustEnd,
                 WORKER if event == Event::None && (ready.hung_up || ready.broken) => {

@@ -14,6 +14,7 @@ mod script;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use flash_prompt::{AsFd, OwnedFd};
 use flash_waiting::sandbox::limits;
@@ -22,7 +23,7 @@ use flash_waiting::{process, program};
 use flash_worker::control::{Order, receive_order};
 
 use crate::architecture;
-use crate::config::{RunAs, Runs, Settings};
+use crate::config::{DIRECTORIES, RunAs, Runs, Settings};
 use cgi::Programs;
 
 /// The name of this role on the command line.
@@ -30,7 +31,7 @@ pub(crate) const ROLE: &str = "program";
 
 /// The whole environment of an `app`, and of a program of `cgi` besides the variables of its request.
 const ENVIRONMENT: [(&str, &str); 3] = [
-    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("PATH", DIRECTORIES),
     ("LANG", "C.UTF-8"),
     // Otherwise php-cgi ends after 500 requests.
     ("PHP_FCGI_MAX_REQUESTS", "0"),
@@ -62,7 +63,13 @@ pub(crate) fn run(channel: &OwnedFd, settings: &Settings) -> io::Result<()> {
             // It must first end the programs.
             process::end_with_parent()?;
             let programs_max = route.connections_max.saturating_mul(architecture::processes(settings) as u64);
-            let programs = Programs { folder: folder.clone(), paths: route.paths.clone(), memory_bytes_max };
+            let programs = Programs {
+                folder: folder.clone(),
+                paths: route.paths.clone(),
+                authorization: program.authorization,
+                silence: Duration::from_millis(route.answer_timeout_ms),
+                memory_bytes_max,
+            };
             cgi::run(listener, programs, programs_max)
         }
     }
@@ -81,5 +88,7 @@ fn command(program: impl AsRef<std::ffi::OsStr>, memory_bytes_max: u64) -> io::R
     let errors = io::stderr().as_fd().try_clone_to_owned()?;
     command.env_clear().envs(ENVIRONMENT).stdout(Stdio::from(errors));
     program::limit(&mut command, memory_bytes_max);
+    // Without a user of its own it could otherwise end the workers.
+    program::keep_signals_to_itself(&mut command)?;
     Ok(command)
 }

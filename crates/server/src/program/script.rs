@@ -1,14 +1,46 @@
 //! The program of `cgi` that a request names, and its variables (RFC 3875 section 4.1).
 
 use std::ffi::OsStr;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use flash_prompt::file::{FileKind, Want};
+use flash_waiting::file;
 
 use crate::config::RoutePaths;
 
 /// A variable of a request, and its value.
 pub(super) type Variable = (Vec<u8>, Vec<u8>);
+
+/// The variables of a request that a program gets besides `HTTP_*`: those of RFC 3875 and those that servers usually add.
+/// A worker and the gateway are not trusted with others, because many names change how programs start (`BASH_ENV`,
+/// `PERL5OPT`, `LD_PRELOAD`). `AUTH_TYPE` and `REMOTE_USER` are missing: Flash checks no passwords.
+const NAMES: [&str; 17] = [
+    "CONTENT_LENGTH",
+    "CONTENT_TYPE",
+    "DOCUMENT_ROOT",
+    "GATEWAY_INTERFACE",
+    "QUERY_STRING",
+    "REDIRECT_STATUS",
+    "REMOTE_ADDR",
+    "REMOTE_HOST",
+    "REMOTE_PORT",
+    "REQUEST_METHOD",
+    "REQUEST_SCHEME",
+    "REQUEST_URI",
+    "SERVER_ADDR",
+    "SERVER_NAME",
+    "SERVER_PORT",
+    "SERVER_PROTOCOL",
+    "SERVER_SOFTWARE",
+];
+/// Begins the name of a variable with a field of the request.
+const FIELD: &[u8] = b"HTTP_";
+/// The field with the client's password, and that by which many libraries choose a proxy.
+const AUTHORIZATION: &[u8] = b"AUTHORIZATION";
+const PROXY: &[u8] = b"PROXY";
 
 /// A program, and what a request says to it.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,33 +60,35 @@ pub(super) enum NoScript {
 
 impl Script {
     /// Finds the program in `folder`. With a prefix, `folder` stands for the prefix, and the first file on the path is the
-    /// program; the rest of the path is for the program. With an extension, `folder` stands for `/`, and the web server knows
-    /// which part of the path is the file.
+    /// program; the rest of the path is for the program. With an extension, `folder` stands for `/`, the web server knows
+    /// which part of the path is the file, and no link leads out of `folder`: who may add files to a site must not choose
+    /// programs elsewhere.
     pub(super) fn find(
         folder: &Path,
         paths: &RoutePaths,
         mut variables: Vec<Variable>,
+        with_authorization: bool,
     ) -> Result<Self, NoScript> {
         let name = take(&mut variables, b"SCRIPT_NAME");
         let info = take(&mut variables, b"PATH_INFO");
-        take(&mut variables, b"PATH_TRANSLATED");
-        let (base, path, rest): (&[u8], &[u8], &[u8]) = match paths {
-            RoutePaths::Prefix(_) => (&name, &info, b""),
-            RoutePaths::Extension(_) => (b"", &name, &info),
+        let (script_name, info, file) = match paths {
+            RoutePaths::Prefix(_) => {
+                let (file, path_bytes) = first_file(folder, &info).ok_or(NoScript::NotFound)?;
+                let (path, rest) = info.split_at(path_bytes);
+                ([name.as_slice(), path].concat(), rest.to_vec(), file)
+            }
+            RoutePaths::Extension(_) => {
+                let file = file_beneath(folder, &name)?;
+                (name, info, file)
+            }
         };
-        let (file, path_bytes) = first_file(folder, path).ok_or(NoScript::NotFound)?;
-        // With an extension, a file above the one that the path names is another program.
-        if path_bytes < path.len() && matches!(paths, RoutePaths::Extension(_)) {
-            return Err(NoScript::NotFound);
-        }
-        let info = [&path[path_bytes..], rest].concat();
         let permissions = file.metadata().map_err(|_| NoScript::NotFound)?.permissions();
         if permissions.mode() & 0o111 == 0 {
             return Err(NoScript::Forbidden);
         }
-        variables.retain(|(name, _)| is_name(name) && name != b"SCRIPT_FILENAME");
+        variables.retain(|(name, value)| is_allowed(name, with_authorization) && !value.contains(&0));
         variables.push((b"SCRIPT_FILENAME".to_vec(), file.as_os_str().as_bytes().to_vec()));
-        variables.push((b"SCRIPT_NAME".to_vec(), [base, &path[..path_bytes]].concat()));
+        variables.push((b"SCRIPT_NAME".to_vec(), script_name));
         if !info.is_empty() {
             variables.push((b"PATH_INFO".to_vec(), info));
         }
@@ -67,8 +101,7 @@ fn first_file(folder: &Path, path: &[u8]) -> Option<(PathBuf, usize)> {
     let mut file = folder.to_owned();
     let mut path_bytes = 0;
     for part in path.strip_prefix(b"/")?.split(|byte| *byte == b'/') {
-        // Hidden files are no programs, as they are no files of a site.
-        if part.is_empty() || part.starts_with(b".") || part.contains(&0) {
+        if !is_part(part) {
             return None;
         }
         file.push(OsStr::from_bytes(part));
@@ -81,18 +114,43 @@ fn first_file(folder: &Path, path: &[u8]) -> Option<(PathBuf, usize)> {
     None
 }
 
-/// Removes a variable, and returns its value or nothing.
-fn take(variables: &mut Vec<Variable>, name: &[u8]) -> Vec<u8> {
-    let place = variables.iter().position(|(other, _)| other == name);
-    place.map(|place| variables.swap_remove(place).1).unwrap_or_default()
+/// The file at a path below `folder`, to which no link from elsewhere leads.
+fn file_beneath(folder: &Path, path: &[u8]) -> Result<PathBuf, NoScript> {
+    let path = path.strip_prefix(b"/").ok_or(NoScript::NotFound)?;
+    if !path.split(|byte| *byte == b'/').all(is_part) {
+        return Err(NoScript::NotFound);
+    }
+    let root = file::open_folder(folder).map_err(|_| NoScript::NotFound)?;
+    match file::open(root, path, Want::Stat) {
+        Ok(found) if found.stat.kind == FileKind::File => Ok(folder.join(OsStr::from_bytes(path))),
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(NoScript::Forbidden),
+        Ok(_) | Err(_) => Err(NoScript::NotFound),
+    }
 }
 
-/// Whether a variable can be one of a request, and does not change how programs start.
-fn is_name(name: &[u8]) -> bool {
-    name.first().is_some_and(u8::is_ascii_uppercase)
-        && name.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_')
-        && !name.starts_with(b"LD_")
-        && name != b"PATH"
+/// Whether a path to a program can have this part. Hidden files are no programs, as they are no files of a site.
+fn is_part(part: &[u8]) -> bool {
+    !part.is_empty() && !part.starts_with(b".") && !part.contains(&0)
+}
+
+/// Removes all variables of this name, and returns the value of the first, or nothing.
+fn take(variables: &mut Vec<Variable>, name: &[u8]) -> Vec<u8> {
+    let mut taken = variables.extract_if(.., |(other, _)| other == name);
+    let first = taken.next().map(|(_, value)| value).unwrap_or_default();
+    taken.for_each(drop);
+    first
+}
+
+/// Whether a program gets the variable of this name. No shell can take one for anything else than a name.
+fn is_allowed(name: &[u8], with_authorization: bool) -> bool {
+    match name.strip_prefix(FIELD) {
+        Some(AUTHORIZATION) => with_authorization,
+        Some(field) => {
+            let is_plain = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_';
+            !field.is_empty() && field != PROXY && field.iter().all(is_plain)
+        }
+        None => NAMES.iter().any(|known| known.as_bytes() == name),
+    }
 }
 
 #[cfg(test)]
@@ -116,9 +174,10 @@ mod tests {
     /// `SCRIPT_NAME` and `PATH_INFO` as the program gets them.
     fn found(paths: &RoutePaths, name: &str, info: &str) -> Result<(String, String), NoScript> {
         let folder = programs();
-        let variables = [("SCRIPT_NAME", name), ("PATH_INFO", info), ("LD_PRELOAD", "/x"), ("PATH", "/x")];
+        let variables =
+            [("SCRIPT_NAME", name), ("PATH_INFO", info), ("PATH_INFO", "/2"), ("PATH_TRANSLATED", "/x")];
         let variables = variables.map(|(name, value)| (name.into(), value.into()));
-        let mut script = Script::find(folder.path(), paths, variables.into())?;
+        let mut script = Script::find(folder.path(), paths, variables.into(), false)?;
         assert!(script.file.starts_with(folder.path()));
         let mut text = |name: &[u8]| String::from_utf8(take(&mut script.variables, name)).expect("text");
         assert_eq!(text(b"SCRIPT_FILENAME"), script.file.to_str().expect("text"));
@@ -147,5 +206,65 @@ mod tests {
         assert_eq!(found(&paths, "/d.txt/b.cgi", ""), Err(NoScript::NotFound), "another program");
         assert_eq!(found(&paths, "/x.cgi", ""), Err(NoScript::NotFound));
         assert_eq!(found(&paths, "/c.cgi", ""), Err(NoScript::Forbidden));
+    }
+
+    #[test]
+    fn with_an_extension_no_link_leads_elsewhere() {
+        let folder = programs();
+        let link =
+            |to: &str, from: &str| std::os::unix::fs::symlink(to, folder.path().join(from)).expect("a link");
+        link("/bin/true", "out.cgi");
+        link("a/b.cgi", "in.cgi");
+        link("/bin", "bin");
+        let find = |paths: &RoutePaths, name: &str, info: &str| {
+            let variables = [("SCRIPT_NAME", name), ("PATH_INFO", info)];
+            let variables = variables.map(|(name, value)| (name.into(), value.into()));
+            Script::find(folder.path(), paths, variables.into(), false).map(drop)
+        };
+        let extension = RoutePaths::Extension("cgi".into());
+        assert_eq!(find(&extension, "/out.cgi", ""), Err(NoScript::NotFound));
+        assert_eq!(find(&extension, "/bin/true", ""), Err(NoScript::NotFound));
+        assert_eq!(find(&extension, "/in.cgi", ""), Ok(()));
+        // A directory of programs belongs to the operator.
+        assert_eq!(find(&RoutePaths::Prefix("/p/".into()), "/p", "/out.cgi"), Ok(()));
+    }
+
+    #[test]
+    fn a_program_gets_the_variables_of_a_request_only() {
+        for name in ["QUERY_STRING", "HTTP_ACCEPT", "HTTP_X_0", "CONTENT_LENGTH"] {
+            assert!(is_allowed(name.as_bytes(), false), "{name}");
+        }
+        let refused = [
+            "BASH_ENV",
+            "BASH_FUNC_x%%",
+            "ENV",
+            "IFS",
+            "LD_PRELOAD",
+            "LD_LIBRARY_PATH",
+            "PATH",
+            "PERL5OPT",
+            "PERL5LIB",
+            "PYTHONPATH",
+            "PYTHONSTARTUP",
+            "RUBYOPT",
+            "NODE_OPTIONS",
+            "PHPRC",
+            "HTTP_PROXY",
+            "HTTP_",
+            "HTTP_a",
+            "HTTP_X=Y",
+            "HTTP_X\n",
+            "http_x",
+            "",
+            "=",
+            "REMOTE_USER",
+            "AUTH_TYPE",
+            "SCRIPT_FILENAME",
+            "HTTP_AUTHORIZATION",
+        ];
+        for name in refused {
+            assert!(!is_allowed(name.as_bytes(), false), "{name}");
+        }
+        assert!(is_allowed(b"HTTP_AUTHORIZATION", true));
     }
 }

@@ -150,10 +150,13 @@ fn upstreams(out: &mut String, upstreams: &Upstreams, amounts: Amounts) {
     if upstreams == &Upstreams::default() {
         return;
     }
-    let down = match upstreams.probed_down.0 {
+    let mut down = match upstreams.probed_down.0 {
         0 => String::new(),
         down => format!("   {} servers down", grouped(down)),
     };
+    if upstreams.shortages > 0 {
+        down.push_str(&format!("   {} without resources", amounts.of(upstreams.shortages)));
+    }
     let _ = writeln!(
         out,
         "upstreams    {:>12} open   {} waiting requests   {} connects   {} reused   {} failures{down}",

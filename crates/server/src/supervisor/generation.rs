@@ -185,6 +185,7 @@ impl Generation {
         if let Some(uplink) = &self.uplink {
             told = told.and_then(|()| uplink.give(place, &mut role.orders));
         }
+        told = told.and_then(|()| role.orders.give_at_start(Order::Place(place as u64)));
         told = told.and_then(|()| self.spool.begin(&mut role, clock::monotonic_ms()));
         match told.and_then(|()| role.orders.watch(epoll)) {
             Ok(()) => self.workers.push(Worker::new(role, place)),

@@ -210,11 +210,13 @@ impl Process {
     }
 
     fn reap(&mut self, needed: bool, now_ms: u64) -> Option<String> {
-        let status = self.child.as_mut()?.try_wait().ok()??;
-        // Processes that it has left behind would go on accepting requests.
-        if let Some(child) = self.child.take() {
-            process::kill_rest_of_group(&child);
-        }
+        let child = self.child.as_mut()?;
+        let status = process::peek(child).ok()??;
+        // Processes that it has left behind would go on accepting requests. Until it is reaped, no other group can have its
+        // number.
+        process::kill_rest_of_group(child);
+        let _ = child.try_wait();
+        self.child = None;
         if !needed {
             return None;
         }

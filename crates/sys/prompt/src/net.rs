@@ -144,7 +144,16 @@ pub fn error_number(error: &io::Error) -> i32 {
 /// about the peer.
 #[must_use]
 pub fn is_shortage(error: &io::Error) -> bool {
-    let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL];
+    let shortages = [
+        libc::EMFILE,
+        libc::ENFILE,
+        libc::ENOBUFS,
+        libc::ENOMEM,
+        // More descriptors watched by epoll than the user may have.
+        libc::ENOSPC,
+        libc::EADDRNOTAVAIL,
+        TOO_MANY_IN_TRANSIT,
+    ];
     error.raw_os_error().is_some_and(|number| shortages.contains(&number))
 }
 

@@ -3,11 +3,16 @@
 //!
 //! The server has its own way to start its roles (`process.rs`). Nothing here waits for the started programs.
 
-use std::io;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Access, access};
 use rustix::process::{
     Pid, Resource, Rlimit, getppid, getrlimit, kill_process, kill_process_group,
     set_parent_process_death_signal, setrlimit, setsid,
@@ -15,10 +20,14 @@ use rustix::process::{
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
 
 use super::sandbox::limits;
+use super::sandbox::paths::OwnSignals;
 use super::signal::{act_as_usual, unblock_all};
 
 pub use flash_prompt::clock::thread_cpu_ns;
 pub use rustix::process::Signal;
+
+/// The bytes of a script in which the kernel looks for its interpreter (execve(2)).
+const LINE_BYTES: u64 = 256;
 
 /// The environment of a program from its first instruction on. Its children inherit everything except the
 /// signal.
@@ -83,6 +92,58 @@ pub fn limit(command: &mut Command, memory_bytes: u64) {
     };
     // SAFETY: as in `start`: only system calls.
     unsafe { command.pre_exec(prepare) };
+}
+
+/// Makes a command begin without the right to signal or trace other processes than its children and theirs, if the kernel can
+/// forbid that (Linux 6.12). The calling process must have `no_new_privs`.
+///
+/// Errors: too few descriptors.
+pub fn keep_signals_to_itself(command: &mut Command) -> io::Result<()> {
+    if let Some(rules) = OwnSignals::new()? {
+        // SAFETY: as in `start`: only a system call.
+        unsafe { command.pre_exec(move || rules.enforce()) };
+    }
+    Ok(())
+}
+
+/// Finds the file of a program as execvp(3) does: a name without a slash in `directories`.
+///
+/// Errors: `NotFound`; `PermissionDenied` if the calling thread cannot execute it; `Other` with a text if it is not a file, or a
+/// script whose interpreter has one of these.
+pub fn find_executable(name: &Path, directories: &str) -> io::Result<PathBuf> {
+    if name.as_os_str().as_encoded_bytes().contains(&b'/') {
+        return can_execute(name).map(|()| name.to_owned());
+    }
+    let mut found = Err(io::ErrorKind::NotFound.into());
+    for place in directories.split(':').map(|folder| Path::new(folder).join(name)) {
+        match can_execute(&place) {
+            Ok(()) => return Ok(place),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => found = Err(e),
+        }
+    }
+    found
+}
+
+/// Whether the calling thread can execute a file and, if it is a script, its interpreter.
+fn can_execute(file: &Path) -> io::Result<()> {
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a file"));
+    }
+    access(file, Access::EXEC_OK)?;
+    let Some(interpreter) = interpreter_of(file) else { return Ok(()) };
+    access(&interpreter, Access::EXEC_OK).map_err(|e| {
+        io::Error::other(format!("its interpreter `{}`: {}", interpreter.display(), io::Error::from(e)))
+    })
+}
+
+/// The program that the first line of a script names (execve(2)). None for other files, and for those that cannot be read.
+fn interpreter_of(file: &Path) -> Option<PathBuf> {
+    let mut line = Vec::new();
+    File::open(file).ok()?.take(LINE_BYTES).read_to_end(&mut line).ok()?;
+    let line = line.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?.trim_ascii_start();
+    let name = line.split(u8::is_ascii_whitespace).next().filter(|name| !name.is_empty())?;
+    Some(OsStr::from_bytes(name).into())
 }
 
 /// Only root can exceed the hard limit; otherwise the hard limit must be enough.
@@ -222,6 +283,33 @@ mod tests {
         limit(&mut command, 64 << 20);
         assert_eq!(text(&mut command), "65536\n0\n");
         assert_eq!(text(&mut Command::new("/bin/sh")), own, "this process has the same limits as before");
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_executed_is_found_out() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str, text: &str, mode: u32| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).expect("a file");
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode))
+                .expect("permissions");
+            path
+        };
+        for (name, text, mode) in
+            [("sh", "#! /bin/sh -e\n", 0o755), ("bare", "", 0o755), ("binary", "\x7fELF", 0o755)]
+        {
+            let path = file(name, text, mode);
+            assert_eq!(find_executable(&path, "").expect("it can"), path);
+        }
+        let directories = format!("/none:{}", folder.path().display());
+        assert_eq!(find_executable(Path::new("sh"), &directories).expect("found"), folder.path().join("sh"));
+        let why = |path: &Path| find_executable(path, &directories).expect_err("it cannot");
+        assert_eq!(why(Path::new("absent")).kind(), io::ErrorKind::NotFound);
+        assert_eq!(why(&file("plain", "", 0o644)).kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(why(Path::new("plain")).kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(why(folder.path()).to_string(), "not a file");
+        let broken = why(&file("broken", "#!/none/perl -w\n", 0o755)).to_string();
+        assert!(broken.contains("its interpreter `/none/perl`: No such file"), "{broken}");
     }
 
     #[test]

@@ -78,8 +78,10 @@ figures! {
     Upstreams {
         /// Connections asked for.
         connects: u64,
-        /// Connections that could not be made.
+        /// Connections that a server did not accept.
         refused: u64,
+        /// Connections that were not made because this machine had no descriptors, memory or ports left, or had no gateway.
+        shortages: u64,
         /// Requests that an idle connection served.
         reused: u64,
         /// Requests that waited for a connection.
@@ -309,6 +311,7 @@ fn upstreams(engine: &flash_engine::Counters) -> Upstreams {
     Upstreams {
         connects: links.asked,
         refused: links.refused,
+        shortages: links.shortages,
         reused: links.reused,
         queued: links.queued,
         failures: links.failures,

@@ -34,7 +34,8 @@ impl Worker {
             let watched =
                 self.mechanism.add(&socket, token(kind::UPSTREAM, link.to_u64()), Watch::Connection);
             lap(Call::Watch);
-            watched.map(|()| socket)
+            // Whatever its reason, the server is not at fault.
+            watched.map(|()| socket).map_err(io::Error::other)
         });
         match watched {
             Ok(socket) => self.engine.handle_connected(&mut self.sys, link, socket),

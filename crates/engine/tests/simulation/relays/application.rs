@@ -147,7 +147,7 @@ impl Application {
             UpstreamProtocol::FastCgi => self.fastcgi_head(),
         };
         let Some((ask, rest)) = head else { return };
-        let attempt = ledger.begin(ask, now_ms);
+        let attempt = ledger.begin(ask, !self.answered.is_empty(), now_ms);
         if self.is_over {
             ledger.attempts[attempt].is_faulty = true;
         }
@@ -245,6 +245,8 @@ impl Application {
         if self.is_idle() {
             if rng.chance(self.manners.closes_idle) {
                 self.close(rng.chance(50), ledger, now_ms);
+            } else if !self.answered.is_empty() && self.end.is_received() && rng.chance(self.manners.strays) {
+                self.end.send(script::STRAY);
             }
             return;
         }
@@ -285,6 +287,7 @@ impl Application {
             match step {
                 Step::Send(bytes) => {
                     (attempt.said_ms, attempt.active_ms) = (now_ms, now_ms);
+                    attempt.has_spoken = true;
                     self.end.send(bytes);
                 }
                 Step::Whole => attempt.is_whole = true,

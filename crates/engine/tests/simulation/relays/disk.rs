@@ -1,4 +1,4 @@
-//! The helpers of a world with routes: they write and read request bodies, late, wrongly or never.
+//! The helpers of a world with routes: they look up scripts, and write and read request bodies, late, wrongly or never.
 
 use std::collections::BTreeMap;
 
@@ -76,15 +76,15 @@ impl Relays {
                 continue;
             }
             let Some(task) = self.world.machine.helpers.task(id) else { continue };
-            let is_of_body = matches!(&task, Task::Write { .. } | Task::Read { .. });
+            let is_of_request = matches!(&task, Task::Write { .. } | Task::Read { .. } | Task::Find { .. });
             let fate = match self.rng.below(100) {
-                n if self.is_over || !is_of_body || n >= self.disk.troubles => Fate::Ends,
+                n if self.is_over || !is_of_request || n >= self.disk.troubles => Fate::Ends,
                 _ => self.rng.pick(&[Fate::Fails, Fate::Dies, Fate::Hangs, Fate::Hangs]),
             };
             if fate != Fate::Ends {
                 self.ledger.troubles.iter_mut().for_each(|troubles| troubles.disk_ms = now_ms);
             }
-            let in_ms = if is_of_body { self.rng.pick(&[0, 1, 30, 200]) } else { 0 };
+            let in_ms = if is_of_request { self.rng.pick(&[0, 1, 30, 200]) } else { 0 };
             self.disk.jobs.insert(id.to_u64(), Job { id, task, fate, due_ms: now_ms + in_ms });
         }
     }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use flash_engine::UpstreamRules;
-use flash_engine::limits::TICK_MS;
+use flash_engine::limits::{GATEWAY_LATE_MS, TICK_MS};
 
 use super::ledger::{Attempt, Ledger, RETRIES_MAX, require};
 use super::visitor::Visitor;
@@ -69,6 +69,7 @@ impl Judge {
                     || troubles.own_ms >= begun_ms
                     || troubles.disk_ms >= begun_ms
                     || asked.may_lack_room
+                    || asked.may_lack_helper
                     || self.now_ms >= begun_ms + rules.connect_ms
             }
             504 => {
@@ -81,6 +82,8 @@ impl Judge {
                 self.is_body_late(visitor) || (is_head_late && !visitor.has_sent_all())
             }
             400 if asked.is_malformed => true,
+            // A helper could not look its script up.
+            500 => troubles.disk_ms >= begun_ms,
             status => asked.refusal == Some(status),
         };
         require(may, "errors", || {
@@ -111,7 +114,7 @@ impl Judge {
         let body_ms = if visitor.has_sent_all() { 0 } else { self.head_ms + slack_ms };
         let wait_ms = match latest {
             Some(latest) if !latest.is_faulty => rules.answer_ms.max(body_ms),
-            _ => (1 + RETRIES_MAX as u64) * (2 * rules.connect_ms + slack_ms) + body_ms,
+            _ => (1 + RETRIES_MAX as u64) * (rules.connect_ms + GATEWAY_LATE_MS + slack_ms) + body_ms,
         };
         let waited_ms = self.now_ms - since_ms;
         require(waited_ms <= wait_ms + slack_ms + self.disk_ms, "patience", || {

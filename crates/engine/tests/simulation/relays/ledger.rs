@@ -14,6 +14,8 @@ pub(super) struct Asked {
     pub(super) is_malformed: bool,
     /// The file for request bodies can be too small for it, or the server has none.
     pub(super) may_lack_room: bool,
+    /// A helper may come too late to find its script.
+    pub(super) may_lack_helper: bool,
     /// Status of Flash's own answer that the request itself deserves.
     pub(super) refusal: Option<u16>,
     /// The attempts to answer it.
@@ -26,6 +28,10 @@ pub(super) struct Asked {
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) ask: usize,
+    /// An earlier request was answered on the connection.
+    pub(super) was_used: bool,
+    /// The application has sent something.
+    pub(super) has_spoken: bool,
     pub(super) status: u16,
     /// The length of the answer's body, each byte of which follows from the number of the attempt.
     pub(super) length: usize,
@@ -72,7 +78,7 @@ pub(super) const RETRIES_MAX: usize = flash_engine::limits::TRIES_MAX as usize;
 
 impl Ledger {
     /// Records that an application has a request.
-    pub(super) fn begin(&mut self, ask: usize, now_ms: u64) -> usize {
+    pub(super) fn begin(&mut self, ask: usize, was_used: bool, now_ms: u64) -> usize {
         let number = self.attempts.len();
         let asked = &mut self.asks[ask];
         asked.attempts.push(number);
@@ -80,11 +86,21 @@ impl Ledger {
         require(is_safe || attempts == 1, "repetition", || {
             format!("request {ask} must not be repeated, and an application got it {attempts} times")
         });
-        require(attempts <= 1 + RETRIES_MAX, "repetition", || {
-            format!("request {ask} was sent {attempts} times")
+        require(asked.refusal != Some(404), "scripts", || {
+            format!("an application got request {ask}, whose script is no file")
+        });
+        require(attempts <= 2, "repetition", || format!("request {ask} was sent {attempts} times"));
+        let others = asked.attempts.iter().filter_map(|number| self.attempts.get(*number));
+        // Two that are read at the same time are in no order.
+        let is_stale = |other: &Attempt| other.was_used && !other.has_spoken;
+        let was_read = !was_used && others.clone().any(|other| !is_stale(other));
+        require(!was_read, "repetition", || {
+            format!("request {ask} was sent again after {:?}", others.collect::<Vec<_>>())
         });
         self.attempts.push(Attempt {
             ask,
+            was_used,
+            has_spoken: false,
             status: 0,
             length: 0,
             is_whole: false,

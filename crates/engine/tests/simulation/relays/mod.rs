@@ -6,12 +6,14 @@
 //!
 //! - **answers**: the answer to a request is the one that an application made for it, byte by byte. One that is not
 //!   complete can be told from a complete one.
-//! - **errors**: an answer of Flash itself has a reason: 502, 503, 504, 408, 411, 413, 400.
+//! - **errors**: an answer of Flash itself has a reason: 404, 500, 502, 503, 504, 408, 411, 413, 400.
 //! - **cuts**: a connection is closed within or before an answer only if the application failed or was silent for too
 //!   long, or the client itself is the reason.
 //! - **requests**, **bodies**: an application gets whole requests, one after the other, and of each body exactly the
 //!   bytes that its client has sent.
-//! - **repetition**: a request that must not be repeated reaches one application once.
+//! - **scripts**: an application that runs files of the site gets a request only if its script is one of them.
+//! - **repetition**: a request reaches a second application only if that does no harm, and the first one had ended a
+//!   connection on which an earlier request was answered, without a word.
 //! - **bounds**: no server has more connections than its bound, in the making or not, none has more idle ones, and no
 //!   more requests wait than may.
 //! - **shares**: no client has more than half of the connections of an upstream. One that has its share waits or gets 503.
@@ -19,7 +21,8 @@
 //!   while their client has its share.
 //! - **probes**: a server whose probe has failed gets no connection while another one of its upstream is in order.
 //! - **patience**: no request waits for longer than the deadlines allow.
-//! - **idle**: an idle connection on which its application ends or says something is closed.
+//! - **idle**: an idle connection on which its application ends or says something is closed, and one that nobody has used
+//!   for long.
 //! - **promise**: a file in memory is sent in the turn of its request.
 //! - **progress**: after all troubles each server can be used fully again.
 //! - **leaks**: in the end no connection, request, input or timer is left.
@@ -37,7 +40,7 @@ mod visitor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use flash_engine::limits::{SERVER_DOWN_MS, TICK_MS};
+use flash_engine::limits::{LINK_IDLE_MS, LINK_LOOK_MS, SERVER_DOWN_MS, TICK_MS};
 use flash_engine::{ServerId, UpstreamId};
 
 use crate::machine::{Client, START_MS, World};
@@ -115,8 +118,8 @@ impl Relays {
             head_ms: rules.timeouts.head_ms,
             idle_ms: rules.timeouts.idle_ms.min(rules.timeouts.head_ms),
             upstreams: rules.upstreams.clone(),
-            // A body has at most seven pieces, and each is written and read.
-            disk_ms: if plan.streams_all() { 0 } else { 14 * (rules.timeouts.job_ms + 200) },
+            // A body has at most seven pieces, and each is written and read. Before that a script is looked up.
+            disk_ms: plan.jobs_max() * (rules.timeouts.job_ms + 200),
             busy: Vec::new(),
             blind_ms: plan.pace_ms.max(300),
             satisfied: std::cell::RefCell::default(),
@@ -126,6 +129,7 @@ impl Relays {
         let mut world = World::with(rules);
         world.told = plan.told;
         world.machine.files.add("hot", plan::HOT);
+        plan.add_scripts(&mut world.machine.files);
         world.get("/hot");
         let hot = world.connect();
         if plan.spool_slots > 0 {
@@ -484,6 +488,9 @@ impl Relays {
         }
         self.hot.reset();
         self.rest();
+        self.world.advance(LINK_IDLE_MS + LINK_LOOK_MS);
+        self.look();
+        require(self.applications.is_empty(), "idle", || "connections stay idle for ever".into());
         for application in &self.applications {
             application.end.reset();
         }

@@ -12,7 +12,7 @@ use super::script::Manners;
 use super::visitor::Visitor;
 use super::{Asking, Fate};
 use crate::machine::world::Told;
-use crate::machine::{Client, rules};
+use crate::machine::{Client, Files, rules};
 use crate::rng::Rng;
 
 /// The content of the file that is always in memory.
@@ -31,6 +31,18 @@ struct Reach {
     late: u64,
     never: u64,
     lost: u64,
+}
+
+/// Scripts of an upstream.
+const SCRIPTS: usize = 4;
+
+/// A script of an upstream, as a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ScriptState {
+    InMemory,
+    /// Only a helper can find it.
+    Cold,
+    Missing,
 }
 
 /// Decisions made before the run begins.
@@ -55,6 +67,8 @@ pub(super) struct Plan {
     body_bytes_max: usize,
     /// Whether the servers of each upstream get bodies while they come.
     streams_bodies: Vec<bool>,
+    /// The state of each script, if the applications of an upstream run files of the site.
+    pub(super) scripts: Vec<Option<[ScriptState; SCRIPTS]>>,
     /// Slots of the file for request bodies; 0 without a file.
     pub(super) spool_slots: u32,
     pub(super) helpers: usize,
@@ -72,6 +86,16 @@ impl Plan {
         let upstreams: Vec<UpstreamRules> = (0..count).map(|_| upstream(rng)).collect();
         let manners = upstreams.iter().map(|rules| Manners::random(rng, rules.answer_ms)).collect();
         let reaches = upstreams.iter().map(|_| reach(rng)).collect();
+        let states = [ScriptState::InMemory, ScriptState::Cold, ScriptState::Missing];
+        let scripts = upstreams.iter().map(|rules| {
+            let runs_files = rules.protocol == UpstreamProtocol::FastCgi && rng.chance(60);
+            runs_files.then(|| {
+                let mut scripts = std::array::from_fn(|_| rng.pick(&states));
+                scripts[0] = rng.pick(&states[..2]);
+                scripts
+            })
+        });
+        let scripts = scripts.collect();
         Self {
             upstreams,
             manners,
@@ -86,6 +110,7 @@ impl Plan {
             bodies: rng.pick(&[20, 50, 80]),
             body_bytes_max: rng.pick(&[1_000, 60_000, 150_000, 400_000, 400_000]),
             streams_bodies: (0..count).map(|_| rng.chance(40)).collect(),
+            scripts,
             spool_slots: rng.pick(&[0, 2, 6, 1_000]),
             helpers: rng.pick(&[1, 2]),
             disk_troubles: rng.pick(&[0, 0, 10, 40]),
@@ -96,24 +121,32 @@ impl Plan {
         }
     }
 
-    /// Whether the servers of every upstream get bodies while they come.
-    pub(super) fn streams_all(&self) -> bool {
-        self.streams_bodies.iter().all(|streams| *streams)
+    /// Maximum jobs that a request waits for, each of which may wait for a helper and then for its end.
+    pub(super) fn jobs_max(&self) -> u64 {
+        let streams_all = self.streams_bodies.iter().all(|streams| *streams);
+        let runs_files = self.scripts.iter().any(Option::is_some);
+        let of_body = if streams_all { 0 } else { 14 };
+        of_body + 2 * u64::from(runs_files)
     }
 
     pub(super) fn rules(&self, rng: &mut Rng) -> Rules {
         let mut rules = rules();
         rules.upstreams = self.upstreams.clone();
         let route = |number: usize| Route {
-            paths: RoutePaths::Prefix(format!("/{number}/").into_bytes()),
+            paths: match &self.scripts[number] {
+                Some(_) => RoutePaths::Extension(format!("run{number}").into_bytes()),
+                None => RoutePaths::Prefix(format!("/{number}/").into_bytes()),
+            },
             upstream: UpstreamId(number as u16),
+            has_own_files: false,
             body_bytes_max: self.body_bytes_max as u64,
             streams_bodies: self.streams_bodies[number],
         };
         rules.sites[0].routes = (0..self.upstreams.len()).map(route).collect();
         rules.timeouts =
             Timeouts { head_ms: self.head_ms, idle_ms: rng.pick(&[2_000, 60_000]), job_ms: self.job_ms };
-        // Slow readers are the subject of other worlds.
+        // How long a request may wait for a helper is the subject of other worlds, and so are slow readers.
+        rules.queue_wait_ms = 0;
         rules.least_rate_bytes_per_s = 0;
         rules
     }
@@ -187,10 +220,8 @@ impl Plan {
         };
         let is_old = rng.chance(6);
         let mut asked = asked(upstream, method);
-        let mut head = format!(
-            "{method} /{upstream}/n{number}.php HTTP/1.{}\r\nHost: h\r\n",
-            if is_old { 0 } else { 1 }
-        );
+        let path = self.path(rng, &mut asked, number);
+        let mut head = format!("{method} {path} HTTP/1.{}\r\nHost: h\r\n", if is_old { 0 } else { 1 });
         let mut body = Vec::new();
         if has_body {
             body = self.body(rng, &mut asked, number, is_old, &mut head);
@@ -201,6 +232,38 @@ impl Plan {
         let mut bytes = format!("{head}\r\n").into_bytes();
         bytes.extend_from_slice(&body);
         (asked, bytes)
+    }
+
+    /// The path of a request with this number.
+    fn path(&self, rng: &mut Rng, asked: &mut Asked, number: usize) -> String {
+        let upstream = asked.upstream;
+        let Some(scripts) = &self.scripts[upstream] else { return format!("/{upstream}/n{number}.php") };
+        let script = rng.place(SCRIPTS);
+        if scripts[script] == ScriptState::Missing {
+            asked.refusal = Some(404);
+        }
+        asked.may_lack_helper = self.disk_troubles > 0 || !self.is_disk_fast();
+        format!("/s{script}.run{upstream}/n{number}")
+    }
+
+    /// Adds the scripts to the files of the site.
+    pub(super) fn add_scripts(&self, files: &mut Files) {
+        for (upstream, scripts) in self.scripts.iter().enumerate() {
+            for (number, state) in scripts.iter().flatten().enumerate() {
+                let path = format!("s{number}.run{upstream}");
+                match state {
+                    ScriptState::InMemory => files.add(&path, "a script"),
+                    ScriptState::Cold => files.add_cold(&path, "a script"),
+                    ScriptState::Missing => {}
+                }
+            }
+        }
+        files.missing_cached = false;
+    }
+
+    /// Whether every job is done long before its deadline.
+    fn is_disk_fast(&self) -> bool {
+        self.spool_slots == 1_000 && self.helpers == 2 && self.job_ms == 3_000
     }
 
     /// The bytes of a body in its framing, whose fields are added to the head.
@@ -218,8 +281,7 @@ impl Plan {
         let bytes = if is_too_long { most + rng.between(1, 50_000) } else { rng.between(0, most.min(scale)) };
         asked.body_bytes = bytes as usize;
         let is_long = bytes as usize > SPOOL_PIECE_BYTES_MAX - RECEIVE_BYTES;
-        let is_disk_fast = self.spool_slots == 1_000 && self.helpers == 2 && self.job_ms == 3_000;
-        asked.may_lack_room = !self.streams_bodies[asked.upstream] && is_long && !is_disk_fast;
+        asked.may_lack_room = !self.streams_bodies[asked.upstream] && is_long && !self.is_disk_fast();
         if is_too_long {
             asked.refusal = Some(413);
         }
@@ -247,10 +309,16 @@ impl Plan {
         framed
     }
 
-    /// A plain GET.
+    /// A plain GET that an application answers.
     pub(super) fn simple(&self, upstream: usize, number: usize) -> (Asked, Vec<u8>) {
-        let bytes = format!("GET /{upstream}/n{number}.php HTTP/1.1\r\nHost: h\r\n\r\n").into_bytes();
-        (asked(upstream, "GET"), bytes)
+        let path = match &self.scripts[upstream] {
+            Some(scripts) => {
+                let script = scripts.iter().position(|state| *state != ScriptState::Missing);
+                format!("/s{}.run{upstream}/n{number}", script.expect("a script"))
+            }
+            None => format!("/{upstream}/n{number}.php"),
+        };
+        (asked(upstream, "GET"), format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").into_bytes())
     }
 }
 
@@ -262,6 +330,7 @@ fn asked(upstream: usize, method: &str) -> Asked {
         body_bytes: 0,
         is_malformed: false,
         may_lack_room: false,
+        may_lack_helper: false,
         refusal: None,
         attempts: Vec::new(),
         begun_ms: None,

@@ -20,12 +20,15 @@ pub(super) struct Manners {
     pub(super) early: u64,
     /// Percentage of idle connections that it closes at each look.
     pub(super) closes_idle: u64,
+    /// Percentage of used idle connections on which it sends an answer that nobody has asked for at each look.
+    pub(super) strays: u64,
     /// The longest pause between two pieces of an answer.
     pub(super) pause_ms: u64,
 }
 
 impl Manners {
-    pub(super) const GOOD: Self = Self { mistakes: 0, stingy: 0, early: 0, closes_idle: 0, pause_ms: 5 };
+    pub(super) const GOOD: Self =
+        Self { mistakes: 0, stingy: 0, early: 0, closes_idle: 0, strays: 0, pause_ms: 5 };
 
     pub(super) fn random(rng: &mut Rng, answer_ms: u64) -> Self {
         if rng.chance(35) {
@@ -37,6 +40,7 @@ impl Manners {
             stingy: often(40),
             early: often(40),
             closes_idle: often(30),
+            strays: often(20),
             pause_ms: rng.pick(&[0, 5, 60, answer_ms * 3 / 5]),
         }
     }
@@ -183,7 +187,7 @@ fn fastcgi(rng: &mut Rng, number: usize, is_head: bool, attempt: &mut Attempt) -
 }
 
 /// An answer that no request has asked for. No attempt has this number.
-const STRAY: &[u8] = b"HTTP/1.1 200 OK\r\nX-Attempt: 999999\r\nContent-Length: 6\r\n\r\npoison";
+pub(super) const STRAY: &[u8] = b"HTTP/1.1 200 OK\r\nX-Attempt: 999999\r\nContent-Length: 6\r\n\r\npoison";
 
 const GARBAGE: [&[u8]; 6] = [
     b"garbage\r\n\r\n",

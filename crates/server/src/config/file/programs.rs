@@ -1,4 +1,4 @@
-//! Reads the keys of a route with a program: `app`, `cgi`, `processes`, `memory_max` and `user`.
+//! Reads the keys of a route with a program: `app`, `cgi`, `processes`, `memory_max`, `authorization` and `user`.
 
 use std::ffi::OsStr;
 use std::ops::Range;
@@ -17,6 +17,8 @@ const CONNECTIONS_OF_CGI: u64 = 16;
 
 /// The key for its user.
 pub(super) const USER: &str = "user";
+/// Whether its programs get the field of this name.
+pub(super) const AUTHORIZATION: &str = "authorization";
 
 /// The numbers of a program.
 const NUMBERS: [Number<Program>; 2] = [
@@ -46,8 +48,13 @@ impl Reader {
         let is_app = key == "app";
         let runs = if is_app { self.command(value).map(Runs::App) } else { self.directory(value) };
         route.connections_max = if is_app { CONNECTIONS_OF_APP } else { CONNECTIONS_OF_CGI };
-        let mut program =
-            Program { processes: 1, memory_bytes_max: 0, run_as: None, runs: Runs::App(Vec::new()) };
+        let mut program = Program {
+            processes: 1,
+            memory_bytes_max: 0,
+            authorization: false,
+            run_as: None,
+            runs: Runs::App(Vec::new()),
+        };
         let mut user = None;
         let numbers = || NUMBERS.iter().filter(|number| owners(number.key).contains(&key));
         numbers().for_each(|number| *(number.field)(&mut program) = number.default);
@@ -57,6 +64,8 @@ impl Reader {
                 self.number(number, &mut program, value);
             } else if name == USER {
                 user = self.user(value);
+            } else if name == AUTHORIZATION && !is_app {
+                program.authorization = self.switch(name, value).unwrap_or_default();
             }
         }
         program.runs = runs?;

@@ -25,8 +25,15 @@ const WEIGHTS: &str = "weights";
 const STREAM_BODIES: &str = "stream_bodies";
 const IDLE_MAX: &str = "idle_max";
 /// The keys that only some routes have.
-const OWNED: [&str; 6] =
-    [WEIGHTS, "processes", "memory_max", programs::USER, probes::PROBE, probes::INTERVAL];
+const OWNED: [&str; 7] = [
+    WEIGHTS,
+    "processes",
+    "memory_max",
+    programs::USER,
+    programs::AUTHORIZATION,
+    probes::PROBE,
+    probes::INTERVAL,
+];
 
 /// The keys of which a route must have one to have the key `name`; none if any route can have it.
 pub(super) fn owners(name: &str) -> &'static [&'static str] {
@@ -39,6 +46,8 @@ pub(super) fn owners(name: &str) -> &'static [&'static str] {
         // The one process of `cgi` starts all programs.
         "processes" => &[APP],
         "memory_max" | programs::USER => &[APP, CGI],
+        // Other applications get it, as all fields.
+        programs::AUTHORIZATION => &[CGI],
         _ => &[],
     }
 }
@@ -81,7 +90,8 @@ const NUMBERS: [Number<Route>; 6] = [
     Number {
         key: IDLE_MAX,
         kind: Kind::Count { least: 0, most: 65_536 },
-        default: 16,
+        // No more than `connections_max` can be idle, so there is no bound but that.
+        default: 65_536,
         field: |route| &mut route.idle_max,
     },
     Number {
@@ -139,10 +149,9 @@ impl Reader {
         for (key, value) in table {
             let name = key.get_ref().as_ref();
             match NUMBERS.iter().find(|number| number.key == name) {
-                None if name == STREAM_BODIES => match value.get_ref().as_bool() {
-                    Some(given) => route.stream_bodies = given,
-                    None => self.wrong(name, value.span(), "must be true or false, without quotes"),
-                },
+                None if name == STREAM_BODIES => {
+                    route.stream_bodies = self.switch(name, value).unwrap_or_default();
+                }
                 // Without a server, one problem is enough.
                 Some(number) if by.is_empty() || owners(name).is_empty() || owners(name).contains(&by) => {
                     self.number(number, &mut route, value);
@@ -158,6 +167,15 @@ impl Reader {
         }
         (route.paths, route.servers) = (paths?, servers?);
         Some(RouteDraft { route, span, program })
+    }
+
+    /// Reads a switch of a route or of a program.
+    pub(super) fn switch(&mut self, name: &str, value: &Value<'_>) -> Option<bool> {
+        let given = value.get_ref().as_bool();
+        if given.is_none() {
+            self.wrong(name, value.span(), "must be true or false, without quotes");
+        }
+        given
     }
 
     /// The value of the one key among these that a route has.

@@ -1,0 +1,42 @@
+//! Finds the script of a request, which a server runs, in the way that files are found. Called by the wires before a server
+//! gets the request.
+
+use std::sync::Arc;
+
+use super::Asked;
+use super::error_page::{DENIED, NOT_FOUND, Refusal};
+use super::look_up::{LookUp, look_up};
+use crate::desk::Desk;
+use crate::jobs::Wanted;
+use crate::machine::Machine;
+use crate::store::{NameEntry, Resolved, Version};
+
+/// The result of a search for a script.
+pub(crate) enum ScriptFound<F> {
+    /// It is a file beneath the root.
+    Yes,
+    /// A helper must look it up.
+    Wait(Box<Wanted<F, Arc<Version>>>),
+    /// No server is asked to run it.
+    Refused(Refusal),
+}
+
+/// Looks up the path of a script.
+pub(crate) fn find_script<M: Machine>(desk: &mut Desk<'_, M>, asked: &Asked<'_, '_>) -> ScriptFound<M::File> {
+    match look_up(desk, asked, false) {
+        LookUp::Known(entry) | LookUp::Opened(entry) => script_of(&entry),
+        LookUp::Wait(wanted) => ScriptFound::Wait(wanted),
+        LookUp::Refused(refusal) => ScriptFound::Refused(refusal),
+    }
+}
+
+/// Whether the entry for the path of a script is that of a script.
+pub(crate) fn script_of<F>(entry: &NameEntry) -> ScriptFound<F> {
+    match entry.resolved {
+        Resolved::Script => ScriptFound::Yes,
+        Resolved::Denied => ScriptFound::Refused(DENIED),
+        Resolved::File(_) | Resolved::Redirect | Resolved::Listing(_) | Resolved::Missing => {
+            ScriptFound::Refused(NOT_FOUND)
+        }
+    }
+}

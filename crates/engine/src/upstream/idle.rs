@@ -1,0 +1,117 @@
+//! The part of [`Links`] that keeps the connections which no request uses, until one does, their server says something
+//! or they have been idle for long. The one used last is used first, so those that close by age are the ones that the
+//! busiest moment of the last minute did not need.
+
+use super::links::{LinkState, Links};
+use super::pool::{IdleLink, Seeker};
+use crate::limits::{LINK_IDLE_MS, LINK_LOOK_MS};
+use crate::machine::Machine;
+use crate::rules::ServerId;
+use crate::slab::Key;
+use crate::transport::{Readiness, Received};
+
+impl<S> Links<S> {
+    /// Makes a link idle. One that has ended, or on which more has come than was asked for, is closed.
+    pub(super) fn make_idle<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key, now_ms: u64) {
+        let Some(link) = self.links.get_mut(key) else { return };
+        let server = link.server;
+        let (LinkState::Held(_, mut transport) | LinkState::Granted(_, mut transport)) =
+            std::mem::replace(&mut link.state, LinkState::Asked(None))
+        else {
+            return self.remove(key);
+        };
+        if transport.receive(machine, &mut [0]) != Received::Nothing {
+            return self.remove(key);
+        }
+        link.was_used = transport.has_sent();
+        link.state = LinkState::Idle(transport);
+        self.file_idle(key, server, now_ms);
+    }
+
+    /// Adds a link to the idle ones of its server. It no longer counts for a client.
+    pub(super) fn file_idle(&mut self, key: Key, server: ServerId, now_ms: u64) {
+        self.end_share(key);
+        self.pools[usize::from(server.upstream.0)].idle[usize::from(server.server)]
+            .push_back(IdleLink { key, since_ms: now_ms });
+        self.idle_ends_ms.get_or_insert(now_ms + LINK_IDLE_MS);
+    }
+
+    /// Gives a request the idle link of a server that was used last. A request that needs a new one gets room for it.
+    pub(super) fn grant_idle(&mut self, server: ServerId, seeker: Seeker) -> Option<Key> {
+        let pool = &mut self.pools[usize::from(server.upstream.0)];
+        let idle = &mut pool.idle[usize::from(server.server)];
+        if seeker.needs_new {
+            if pool.servers[usize::from(server.server)].links >= pool.rules.connections_max
+                && let Some(oldest) = idle.pop_front()
+            {
+                self.remove(oldest.key);
+            }
+            return None;
+        }
+        let IdleLink { key, .. } = idle.pop_back()?;
+        if let Some(link) = self.links.get_mut(key) {
+            link.client = Some(seeker.sharer.client);
+            link.state = match std::mem::replace(&mut link.state, LinkState::Asked(None)) {
+                LinkState::Idle(transport) => LinkState::Granted(seeker.holder, transport),
+                state => state,
+            };
+        }
+        Some(key)
+    }
+
+    /// Looks at a link that was idle, directly before its request is sent. Returns the server of one that is of no use: it
+    /// has ended, or its server has sent bytes that would be taken for the answer (RFC 9112, section 9.2).
+    pub(super) fn look<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key) -> Option<u16> {
+        let link = self.links.get_mut(key)?;
+        let LinkState::Granted(_, transport) = &mut link.state else { return None };
+        // An event of it may be behind that of the client.
+        transport.suspect(Readiness { readable: true, ..Readiness::default() });
+        let is_quiet = transport.receive(machine, &mut [0]) == Received::Nothing;
+        if !is_quiet {
+            return Some(link.server.server);
+        }
+        link.state = match std::mem::replace(&mut link.state, LinkState::Asked(None)) {
+            LinkState::Granted(holder, transport) => LinkState::Held(holder, transport),
+            state => state,
+        };
+        self.counters.reused += 1;
+        None
+    }
+
+    /// Closes the idle link that was used longest ago, if there are too many.
+    pub(super) fn trim<M: Machine<Socket = S>>(&mut self, machine: &mut M, server: ServerId) {
+        let pool = &mut self.pools[usize::from(server.upstream.0)];
+        let idle = &mut pool.idle[usize::from(server.server)];
+        if idle.len() > pool.rules.idle_max
+            && let Some(oldest) = idle.pop_front()
+        {
+            self.close(machine, oldest.key);
+        }
+    }
+
+    /// Removes a link that is idle.
+    pub(super) fn remove_idle(&mut self, key: Key, server: ServerId) {
+        let idle = &mut self.pools[usize::from(server.upstream.0)].idle[usize::from(server.server)];
+        idle.retain(|other| other.key != key);
+        self.remove(key);
+    }
+
+    /// Closes links that have been idle for long, before their servers do.
+    pub(crate) fn close_idle(&mut self, now_ms: u64) {
+        if self.idle_ends_ms.is_none_or(|ms| ms > now_ms) {
+            return;
+        }
+        let mut over = Vec::new();
+        let mut next_ms = None;
+        for idle in self.pools.iter_mut().flat_map(|pool| &mut pool.idle) {
+            let is_over = |oldest: &IdleLink| oldest.since_ms + LINK_IDLE_MS <= now_ms;
+            let count = idle.iter().take_while(|oldest| is_over(oldest)).count();
+            over.extend(idle.drain(..count).map(|oldest| oldest.key));
+            let ends_ms = idle.front().map(|oldest| oldest.since_ms + LINK_IDLE_MS);
+            next_ms = next_ms.into_iter().chain(ends_ms).min();
+        }
+        // Several that end soon after each other are closed at once.
+        self.idle_ends_ms = next_ms.map(|ms: u64| ms.max(now_ms + LINK_LOOK_MS));
+        over.into_iter().for_each(|key| self.remove(key));
+    }
+}
