@@ -69,6 +69,10 @@ impl Net for OneFile {
 
     fn reset(&mut self, (): &()) {}
 
+    fn local_address(&mut self, (): &()) -> Option<SocketAddr> {
+        None
+    }
+
     fn unacknowledged_bytes(&mut self, (): &()) -> u64 {
         0
     }

@@ -54,8 +54,8 @@ pub fn evaluate(request: &Request<'_>, validators: &Validators<'_>) -> Verdict {
     Verdict::Proceed
 }
 
-/// Whether `Range` can be honoured: there is no `If-Range`, or it matches the present state of the file (RFC
-/// 9110 section 13.1.5). `now_s` is in seconds since 1970.
+/// Whether `Range` can be honoured: the method is GET (RFC 9110 section 14.2), and there is no `If-Range`, or it matches
+/// the present state of the file (section 13.1.5). `now_s` is in seconds since 1970.
 ///
 /// A date matches only if it equals `Last-Modified` and is a strong validator. For that, section 8.8.2.2
 /// demands that it is at least one second old. RFC 7232 demanded sixty seconds, but that would only make more
@@ -63,6 +63,7 @@ pub fn evaluate(request: &Request<'_>, validators: &Validators<'_>) -> Verdict {
 /// these easier to notice.
 pub fn range_applies(request: &Request<'_>, validators: &Validators<'_>, now_s: i64) -> bool {
     match request.if_range {
+        _ if request.method != Method::Get => false,
         None => true,
         // A weak tag never matches here, and it is not a date either.
         Some([b'"', ..]) => request.if_range == Some(validators.etag),

@@ -9,8 +9,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use memchr::memchr;
 
+use crate::fields::parse_length;
 use crate::hop::{Field, Named, is_hop_by_hop};
-use crate::request::{Body, FIELDS_MAX, Request, Version};
+use crate::request::{Body, FIELDS_MAX, Method, Request, Version};
 use crate::request_line::{is_token_byte, split_authority};
 use crate::response::push_number;
 
@@ -61,6 +62,25 @@ pub fn each_field<'b>(head: &'b [u8], mut field: impl FnMut(&'b [u8], &'b [u8]))
     }
 }
 
+/// How often an OPTIONS request may still be forwarded (RFC 9110 section 7.6.2). With 0, Flash must answer it itself. None
+/// if there is no bound; other methods have none.
+pub fn max_forwards(request: &Request<'_>, head: &[u8]) -> Option<u64> {
+    if request.method != Method::Options {
+        return None;
+    }
+    let mut hops = None;
+    each_field(head, |name, value| {
+        if hops.is_none() && is_max_forwards(name) {
+            hops = parse_length(value);
+        }
+    });
+    hops
+}
+
+fn is_max_forwards(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"max-forwards")
+}
+
 fn is_request_id(value: &[u8]) -> bool {
     (1..=128).contains(&value.len())
         && value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(byte))
@@ -70,7 +90,8 @@ fn is_request_id(value: &[u8]) -> bool {
 ///
 /// The target is in origin-form, with path and query as the client sent them. `Host` is empty if an HTTP/1.0
 /// client sent none (RFC 9112 section 3.2). The client's fields are passed on, except those that concern only
-/// its connection or only Flash, and those that only a proxy before the upstream can know (`X-Forwarded-*`).
+/// its connection or only Flash, and those that only a proxy before the upstream can know (`X-Forwarded-*`). `Via`
+/// gets one entry more (RFC 9110 section 7.6.3), and the `Max-Forwards` of OPTIONS is one less (section 7.6.2).
 pub fn write_proxy_head(out: &mut Vec<u8>, request: &Request<'_>, head: &[u8], forwarding: &Forwarding<'_>) {
     let sent = Sent::new(request, head, forwarding);
     out.extend_from_slice(sent.method);
@@ -78,14 +99,19 @@ pub fn write_proxy_head(out: &mut Vec<u8>, request: &Request<'_>, head: &[u8], f
     push_target(out, request);
     out.extend_from_slice(b" HTTP/1.1\r\n");
     push_field(out, b"Host", sent.authority);
+    let hops = max_forwards(request, head);
     for (name, value) in sent.passed_on() {
-        push_field(out, name, value);
+        match hops {
+            Some(hops) if is_max_forwards(name) => push_field(out, name, &decimal(hops.saturating_sub(1))),
+            _ => push_field(out, name, value),
+        }
     }
     match forwarding.body {
         Body::None => {}
         Body::Length(bytes) => push_field(out, b"Content-Length", &decimal(bytes)),
         Body::Chunked => push_field(out, b"Transfer-Encoding", b"chunked"),
     }
+    push_field(out, b"Via", if request.version == Version::Http10 { b"1.0 flash" } else { b"1.1 flash" });
     push_field(out, b"Forwarded", &sent.forwarded());
     push_field(out, b"X-Forwarded-For", sent.peer.as_bytes());
     push_field(out, b"X-Forwarded-Proto", forwarding.scheme.as_bytes());
@@ -143,6 +169,9 @@ fn server_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
     let Forwarding { server, scheme, peer, .. } = sent.forwarding;
     param(b"GATEWAY_INTERFACE", b"CGI/1.1");
     param(b"SERVER_SOFTWARE", b"flash");
+    let usual = if *scheme == "https" { 443 } else { 80 };
+    // Not that of the client's `Host`, which can name any.
+    let port = server.map_or(usual, |server| server.port());
     let server = server.map(|server| server.ip().to_canonical());
     // RFC 3875 section 4.1.14: not empty, and in brackets if it is IPv6.
     match server {
@@ -151,10 +180,7 @@ fn server_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
         Some(IpAddr::V6(server)) => param(b"SERVER_NAME", format!("[{server}]").as_bytes()),
         None => param(b"SERVER_NAME", b"localhost"),
     }
-    let port = sent.authority.get(sent.host.len() + 1..).unwrap_or_default();
-    let port = std::str::from_utf8(port).ok().and_then(|port| port.parse::<u16>().ok());
-    let usual = if *scheme == "https" { 443 } else { 80 };
-    param(b"SERVER_PORT", &decimal(port.unwrap_or(usual).into()));
+    param(b"SERVER_PORT", &decimal(port.into()));
     if let Some(server) = server {
         param(b"SERVER_ADDR", server.to_string().as_bytes());
     }

@@ -37,7 +37,7 @@ fn assert_proxied(head: &str, forwarding: &Forwarding<'_>, expected: &str) {
     assert_eq!(String::from_utf8(proxied(head.as_bytes(), forwarding)).unwrap(), expected, "{head:?}");
 }
 
-const TAIL: &str = "Forwarded: for=192.0.2.1;host=a;proto=http\r\nX-Forwarded-For: 192.0.2.1\r\n\
+const TAIL: &str = "Via: 1.1 flash\r\nForwarded: for=192.0.2.1;host=a;proto=http\r\nX-Forwarded-For: 192.0.2.1\r\n\
     X-Forwarded-Proto: http\r\nX-Forwarded-Host: a\r\nX-Request-Id: new-1\r\n\r\n";
 
 #[test]
@@ -72,7 +72,7 @@ fn targets_and_hosts() {
         assert!(out.contains(&format!("\r\nForwarded: for=192.0.2.1;host={quoted};proto=http\r\n")), "{out}");
     }
     for head in ["GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.0\r\nHost: :80\r\n\r\n"] {
-        let without = "GET / HTTP/1.1\r\nHost: \r\nForwarded: for=192.0.2.1;proto=http\r\n\
+        let without = "GET / HTTP/1.1\r\nHost: \r\nVia: 1.0 flash\r\nForwarded: for=192.0.2.1;proto=http\r\n\
             X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: http\r\nX-Request-Id: new-1\r\n\r\n";
         assert_proxied(head, &forwarding(Body::None), without);
     }
@@ -131,6 +131,22 @@ fn request_identifiers() {
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         let out = String::from_utf8(proxied(head.as_bytes(), &forwarding(Body::None))).unwrap();
         assert!(out.contains(&format!("\r\nX-Request-Id: {expected}\r\n")), "{lines:?}: {out}");
+    }
+}
+
+#[test]
+fn hops() {
+    let out = |head: &str| String::from_utf8(proxied(head.as_bytes(), &forwarding(Body::None))).unwrap();
+    let text = out("GET / HTTP/1.1\r\nHost: a\r\nVia: 1.0 x\r\nMax-Forwards: 3\r\n\r\n");
+    let (theirs, ours) = (text.find("Via: 1.0 x\r\n"), text.find("Via: 1.1 flash\r\n"));
+    assert!(theirs.is_some() && theirs < ours && text.contains("Max-Forwards: 3\r\n"), "{text}");
+    for (value, expected, passed_on) in
+        [("3", Some(3), "2"), ("0", Some(0), "0"), ("x", None, "x"), ("", None, "")]
+    {
+        let head = format!("OPTIONS / HTTP/1.1\r\nHost: a\r\nmax-forwards: {value}\r\n\r\n");
+        assert_eq!(max_forwards(&parsed(head.as_bytes()), head.as_bytes()), expected);
+        let text = out(&head);
+        assert!(text.contains(&format!("\r\nmax-forwards: {passed_on}\r\n")), "{text}");
     }
 }
 
@@ -202,7 +218,7 @@ fn variables_of_a_usual_request() {
         ("SCRIPT_NAME", "/a b.php"),
         ("SERVER_ADDR", "198.51.100.1"),
         ("SERVER_NAME", "A.org"),
-        ("SERVER_PORT", "8080"),
+        ("SERVER_PORT", "80"),
         ("SERVER_PROTOCOL", "HTTP/1.0"),
         ("SERVER_SOFTWARE", "flash"),
     ];
@@ -227,7 +243,7 @@ fn variables_that_depend() {
     for (name, value) in [
         ("REQUEST_URI", "/x?y"),
         ("SERVER_NAME", "[::1]"),
-        ("SERVER_PORT", "81"),
+        ("SERVER_PORT", "80"),
         ("HTTP_HOST", "[::1]:081"),
         ("HTTP_X_FORWARDED_HOST", "[::1]:081"),
     ] {

@@ -31,7 +31,7 @@ pub mod types;
 pub use answer::{Answer, AnswerBody, AnswerHead, AnswerTo, BadAnswer, HandBack, Speech, parse_answer};
 pub use body::{BadBody, Chunked, Progress};
 pub use conditional::{Validators, Verdict};
-pub use forward::{Forwarding, Script, each_cgi_variable, each_field, write_proxy_head};
+pub use forward::{Forwarding, Script, each_cgi_variable, each_field, max_forwards, write_proxy_head};
 pub use negotiate::{Acceptable, Choice, Coding};
 pub use range::{ByteRange, Ranges};
 pub use request::{BadHead, Body, Head, HeadLimits, Method, Request, Version, head_end, parse_head};

@@ -89,6 +89,13 @@ pub fn decode_path(raw: &[u8], encoded_slash: EncodedSlash) -> Result<Cow<'_, [u
     Ok(Cow::Borrowed(raw))
 }
 
+/// Whether every server reads a path in the same way, as most paths: then [`has_dot_segment`] is false, and there are no
+/// [`readings`].
+pub fn is_plain(path: &[u8]) -> bool {
+    let is_pair = |pair: &[u8]| matches!(pair, b"//" | b"/.");
+    !path.iter().any(|byte| matches!(byte, b'%' | b'\\')) && !path.windows(2).any(is_pair)
+}
+
 /// Whether a server could take a segment of a path for `.` or `..`: as it is, encoded, between encoded slashes or
 /// backslashes, or followed by parameters (`..;x`), which some servers remove first. `path` is one that [`decode_path`]
 /// accepts.
@@ -329,6 +336,29 @@ mod tests {
         assert!(is_hidden(decoded("/a%2F.hidden").unwrap().as_bytes()));
         assert!(is_hidden(decoded("/%2F%2Ehidden%2Fx").unwrap().as_bytes()));
         assert!(is_hidden(decoded("/.well-known%2F.x").unwrap().as_bytes()));
+    }
+
+    #[test]
+    fn paths_that_servers_can_read_differently() {
+        for path in ["/a/./b", "/..", "/a/%2e%2E", "/a%2f..", "/a\\..\\b", "/a%5C.%2Fb", "/a/..;x=1/b", "/.;"]
+        {
+            assert!(has_dot_segment(path.as_bytes()) && !is_plain(path.as_bytes()), "{path}");
+        }
+        for (path, others) in [
+            ("/a/b.c", &[][..]),
+            ("/a/...", &[]),
+            ("/a%2Fb%20c", &["/a%2Fb c"]),
+            ("/a%2fb%252Fc", &["/a%2fb%2Fc"]),
+            ("//a//b", &["//a//b"]),
+            ("/a\\b", &["/a/b"]),
+            ("/a%5Cb%2F", &["/a\\b%2F", "/a/b/"]),
+        ] {
+            assert!(!has_dot_segment(path.as_bytes()), "{path}");
+            let found: Vec<String> =
+                readings(path.as_bytes()).map(|path| String::from_utf8(path).unwrap()).collect();
+            assert_eq!(found, others, "{path}");
+            assert!(!others.is_empty() <= !is_plain(path.as_bytes()), "{path}");
+        }
     }
 
     #[test]

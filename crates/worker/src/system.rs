@@ -256,6 +256,12 @@ impl Net for LinuxSystem {
         lap(Call::Send);
     }
 
+    fn local_address(&mut self, socket: &Socket) -> Option<SocketAddr> {
+        let address = net::local_address(socket).ok();
+        lap(Call::Receive);
+        address
+    }
+
     fn unacknowledged_bytes(&mut self, socket: &Socket) -> u64 {
         let bytes = net::unsent_bytes(socket).unwrap_or(0);
         lap(Call::Send);

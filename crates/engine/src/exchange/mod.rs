@@ -35,6 +35,10 @@ use crate::machine::{JobId, Machine};
 use crate::shares::Sharer;
 use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
 
+/// The status in the log and the counters of a request whose client left before its answer. Nobody gets it; nginx has the
+/// same number.
+pub(crate) const CLIENT_LEFT: Status = Status(499);
+
 /// A request and the progress of its response.
 #[derive(Debug)]
 pub(crate) struct Exchange<F> {
@@ -295,7 +299,7 @@ impl<F> Exchanges<F> {
     }
 
     /// Ends an exchange early: leaves its jobs and logs the part of the answer that was sent. `sent` is the
-    /// status (if the answer has begun) and the body bytes sent.
+    /// status, which is [`CLIENT_LEFT`] if the answer has not begun, and the body bytes sent; None after a panic.
     pub(crate) fn abort<M: Machine<File = F>>(
         &mut self,
         desk: &mut Desk<'_, M>,

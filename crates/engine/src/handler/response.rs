@@ -90,7 +90,7 @@ impl<F> Response<F> {
     }
 
     /// The answer to OPTIONS.
-    pub(super) fn methods() -> Self {
+    pub(crate) fn methods() -> Self {
         Self {
             status: Status::NO_CONTENT,
             about: About::Methods,

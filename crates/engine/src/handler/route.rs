@@ -2,7 +2,7 @@
 //! file.
 
 use flash_http::request::Request;
-use flash_http::target::{decode_path, has_dot_segment, is_hidden, readings};
+use flash_http::target::{decode_path, has_dot_segment, is_hidden, is_plain, readings};
 
 use super::error_page::{AMBIGUOUS_PATH, Refusal};
 use crate::desk::Core;
@@ -62,6 +62,9 @@ pub(crate) fn route<F>(core: &Core<F>, request: &Request<'_>) -> Option<Routed> 
 /// what belongs to another route. Flash resolves dot segments, joins slashes and decodes `%2F` before it chooses a route,
 /// but servers get the path as it was sent.
 pub(crate) fn refusal_of_path<F>(core: &Core<F>, path: &[u8], routed: &Routed) -> Option<Refusal> {
+    if is_plain(path) {
+        return None;
+    }
     let rules = &core.rules.sites[usize::from(routed.site.0)];
     let is_refused = has_dot_segment(path)
         || readings(path)

@@ -41,6 +41,9 @@ pub trait Net {
     /// Makes the following close discard unsent data, so that the kernel keeps no buffers for it.
     fn reset(&mut self, socket: &Self::Socket);
 
+    /// The address of this machine to which the client has connected, if it is known.
+    fn local_address(&mut self, socket: &Self::Socket) -> Option<SocketAddr>;
+
     /// Bytes that were sent and that the client has not acknowledged.
     fn unacknowledged_bytes(&mut self, socket: &Self::Socket) -> u64;
 }

@@ -10,7 +10,7 @@ use super::h1_known::Shortcut;
 use super::h1_send::{Answering, Outgoing};
 use crate::access_log::{LogFields, LogText};
 use crate::exchange::{
-    Admission, Exchange, Opening, Parked, Progress, Record, State, Wake, admit, begin, proceed,
+    Admission, CLIENT_LEFT, Exchange, Opening, Parked, Progress, Record, State, Wake, admit, begin, proceed,
 };
 use crate::handler::{EXHAUSTED, REQUEST_LATE, Refusal, Step, malformed, route};
 use crate::jobs::Waiter;
@@ -482,14 +482,16 @@ impl H1 {
     /// Drops the exchange of a connection that is being dropped.
     pub(crate) fn drop_exchange<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Pending(key) => turn.exchanges.abort(&mut turn.desk, key, &conn.peer, None),
+            Phase::Pending(key) => {
+                turn.exchanges.abort(&mut turn.desk, key, &conn.peer, Some((CLIENT_LEFT, 0)));
+            }
             Phase::Sending(key, outgoing) => {
                 let sent = Some((outgoing.status, outgoing.body_bytes()));
                 turn.exchanges.abort(&mut turn.desk, key, &conn.peer, sent);
             }
             Phase::Relaying(key) => {
                 let sent = Self::leave_relay(turn, key);
-                turn.exchanges.abort(&mut turn.desk, key, &conn.peer, sent);
+                turn.exchanges.abort(&mut turn.desk, key, &conn.peer, Some(sent));
             }
             Phase::Idle | Phase::Head | Phase::Linger { .. } => {}
         }

@@ -124,7 +124,7 @@ pub(super) fn pass_on<M: Machine>(
     if reply.unsent().is_empty() || !conn.transport.is_writable() {
         return Ok(false);
     }
-    let left_bytes = reply.left_bytes.unwrap_or(0) + reply.unsent().len() as u64;
+    let left_bytes = reply.left_bytes.unwrap_or(0).saturating_add(reply.unsent().len() as u64);
     let Some(allowed) = conn.ask_uplink(&mut turn.desk, left_bytes) else { return Ok(false) };
     let piece = &reply.unsent()[..reply.unsent().len().min(allowed)];
     let sent = conn.transport.send(turn.desk.machine, piece, &[])?;

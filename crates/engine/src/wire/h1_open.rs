@@ -1,18 +1,18 @@
 //! Opens the relay of a request: its bytes for the server, in the protocol of its upstream. Called by
 //! [`h1_relay`](super::h1_relay), and by [`h1_upload`](super::h1_upload) if they depend on the length of the body.
 
-use std::net::SocketAddr;
-
 use flash_http::RequestBuf;
 use flash_http::answer::AnswerTo;
 use flash_http::forward::{Forwarding, Script, each_cgi_variable, each_field, write_proxy_head};
 use flash_http::request::{Body, Method, Request, Version};
 
-use crate::desk::Core;
+use super::conn::Conn;
+use crate::desk::{Core, Desk};
 use crate::exchange::{Relay, ScriptSearch};
 use crate::fastcgi::client::{write_begin, write_stdin_end};
 use crate::handler::{LENGTH_REQUIRED, Refusal, Routed, refusal_of_path};
 use crate::limits::RECEIVE_BYTES;
+use crate::machine::Machine;
 use crate::rules::UpstreamProtocol;
 use crate::upstream::{Framing, Talk, Upload};
 
@@ -23,30 +23,30 @@ const OPENING_BYTES: usize = 1024;
 ///
 /// # Errors
 /// The body is too long, or a server could read the path differently.
-pub(super) fn open<F>(
-    core: &mut Core<F>,
-    peer: SocketAddr,
+pub(super) fn open<M: Machine>(
+    desk: &mut Desk<'_, M>,
+    conn: &Conn<M::Socket>,
     (request, head): (&Request<'_>, &[u8]),
     (routed, is_gathered): (&Routed, bool),
 ) -> Result<Relay, Refusal> {
-    if let Some(refusal) = refusal_of_path(core, request.path, routed) {
+    if let Some(refusal) = refusal_of_path(desk.core, request.path, routed) {
         return Err(refusal);
     }
     let (upstream, bytes_max) = {
-        let rules = routed.rules(core);
+        let rules = routed.rules(desk.core);
         (rules.upstream, rules.body_bytes_max)
     };
-    let protocol = core.rules.upstreams[usize::from(upstream.0)].protocol;
+    let protocol = desk.core.rules.upstreams[usize::from(upstream.0)].protocol;
     let upload = Upload::new(request.body, bytes_max)?;
     let upgrades = protocol == UpstreamProtocol::Http && asks_upgrade(request, head);
     let asking = AnswerTo { is_head: request.method == Method::Head, upgrades };
     let mut talk = Talk::new(protocol, asking, upload);
     // The length of a gathered body is known at its end.
     if !is_gathered || request.body != Body::Chunked {
-        write_opening(core, peer, (request, head), routed, (&mut talk, request.body));
+        write_opening(desk, conn, (request, head), routed, (&mut talk, request.body));
     }
-    let mut relay = Relay::new(RequestBuf::new(request), (routed.site, upstream), talk, core.clock.ms());
-    if let Some(script) = routed.script_to_find(core) {
+    let mut relay = Relay::new(RequestBuf::new(request), (routed.site, upstream), talk, desk.core.clock.ms());
+    if let Some(script) = routed.script_to_find(desk.core) {
         relay.script = ScriptSearch::Wanted(script.into());
     }
     Ok(relay)
@@ -77,19 +77,22 @@ pub(super) fn is_gathered<F>(
 }
 
 /// Writes the bytes for the server with which a request begins. `body` is the framing that it announces.
-pub(super) fn write_opening<F>(
-    core: &mut Core<F>,
-    peer: SocketAddr,
+pub(super) fn write_opening<M: Machine>(
+    desk: &mut Desk<'_, M>,
+    conn: &Conn<M::Socket>,
     (request, head): (&Request<'_>, &[u8]),
     routed: &Routed,
     (talk, body): (&mut Talk, Body),
 ) {
+    let (core, peer) = (&mut *desk.core, conn.peer);
     core.relayed += 1;
+    let is_cgi = talk.protocol() == UpstreamProtocol::FastCgi;
     let request_id = format!("{:x}-{:x}-{:x}", core.clock.now.wall_ns, peer.port(), core.relayed);
     let forwarding = Forwarding {
         peer,
         scheme: "http",
-        server: None,
+        // Only CGI has variables for it.
+        server: is_cgi.then(|| desk.machine.local_address(conn.transport.socket())).flatten(),
         request_id: &request_id,
         body,
         upgrade: talk.asks_upgrade(),

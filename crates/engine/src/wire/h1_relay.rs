@@ -1,6 +1,7 @@
 //! Requests that an upstream answers: their begin, their deadlines and their end. Called by [`h1`](super::h1);
 //! [`h1_pump`](super::h1_pump) moves their bytes.
 
+use flash_http::max_forwards;
 use flash_http::request::{Body, Request};
 use flash_http::response::Status;
 
@@ -11,9 +12,13 @@ use super::h1_pump::{blame, pump, report_said};
 use super::h1_script::seek_script;
 use super::h1_send::Answering;
 use super::h1_upload::Pumped;
-use crate::exchange::{Awaits, BodyWay, Exchange, Parked, Record, Relay, State, Wake};
-use crate::handler::{NO_ANSWER, REQUEST_LATE, Routed, SPOOL_FAILED, UPSTREAM_BUSY, error_page};
+use crate::desk::Core;
+use crate::exchange::{Awaits, BodyWay, CLIENT_LEFT, Exchange, Parked, Record, Relay, State, Wake};
+use crate::handler::{
+    NO_ANSWER, REQUEST_LATE, Response, Routed, SPOOL_FAILED, UPSTREAM_BUSY, error_page, has_body,
+};
 use crate::machine::Machine;
+use crate::rules::UpstreamProtocol;
 use crate::slab::ExchangeKey;
 use crate::upstream::{LinkPlace, TalkFailure};
 
@@ -26,9 +31,14 @@ impl H1 {
         (request, head): (&Request<'_>, &[u8]),
         routed: &Routed,
     ) -> Flow {
-        let core = &mut *turn.desk.core;
-        let opened = is_gathered(core, request, routed)
-            .and_then(|gathers| Ok((open(core, conn.peer, (request, head), (routed, gathers))?, gathers)));
+        if answers_itself(turn.desk.core, request, (routed, head)) {
+            let answering = Answering::fresh(request, turn);
+            let answering = if has_body(request) { answering.closing() } else { answering };
+            return self.reply(conn, turn, answering, Response::methods());
+        }
+        let opened = is_gathered(turn.desk.core, request, routed).and_then(|gathers| {
+            Ok((open(&mut turn.desk, conn, (request, head), (routed, gathers))?, gathers))
+        });
         let (mut relay, gathers) = match opened {
             Ok(opened) => opened,
             Err(refusal) => {
@@ -144,7 +154,10 @@ impl H1 {
             pumped => {
                 turn.exchanges.end_lent(key);
                 conn.leave_uplink(&mut turn.desk.core.egress);
-                let Some(reply) = relay.reply else { return Flow::Over(Verdict::Close) };
+                let Some(reply) = relay.reply else {
+                    record.note_end(&mut turn.desk, &conn.peer, (CLIENT_LEFT, 0, false));
+                    return Flow::Over(Verdict::Close);
+                };
                 let is_whole = matches!(pumped, Pumped::Done);
                 record.note_end(&mut turn.desk, &conn.peer, (reply.status, reply.body_bytes, is_whole));
                 if !is_whole {
@@ -158,17 +171,27 @@ impl H1 {
     }
 
     /// Leaves the link of a request whose connection is being dropped. Returns what the client got of the answer.
-    pub(super) fn leave_relay<M: Machine>(turn: &mut Turn<'_, M>, key: ExchangeKey) -> Option<(Status, u64)> {
+    pub(super) fn leave_relay<M: Machine>(turn: &mut Turn<'_, M>, key: ExchangeKey) -> (Status, u64) {
         let mut exchange = turn.exchanges.lend(key);
-        let mut sent = None;
+        let mut sent = (CLIENT_LEFT, 0);
         if let State::Relaying(relay) = &mut exchange.state {
             leave_link(turn, relay);
             turn.desk.core.spool.end(key, &mut turn.desk.core.jobs);
-            sent = relay.reply.as_ref().map(|reply| (reply.status, reply.body_bytes));
+            if let Some(reply) = &relay.reply {
+                sent = (reply.status, reply.body_bytes);
+            }
         }
         turn.exchanges.put_back(key, exchange);
         sent
     }
+}
+
+/// Whether a request must not be forwarded any further (RFC 9110, section 7.6.2). An application of FastCGI is a part of
+/// this server.
+fn answers_itself<F>(core: &Core<F>, request: &Request<'_>, (routed, head): (&Routed, &[u8])) -> bool {
+    let upstream = routed.rules(core).upstream;
+    core.rules.upstreams[usize::from(upstream.0)].protocol == UpstreamProtocol::Http
+        && max_forwards(request, head) == Some(0)
 }
 
 /// Leaves the link, for the next request if it is in order.

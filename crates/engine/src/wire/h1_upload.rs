@@ -140,16 +140,15 @@ fn begin_sending<M: Machine>(
     relay: &mut Relay,
     exchange: ExchangeKey,
 ) -> Result<(), Pumped> {
-    let core = &mut *turn.desk.core;
-    let length_bytes = core.spool.length_bytes(exchange);
+    let length_bytes = turn.desk.core.spool.length_bytes(exchange);
     if let BodyWay::Gathered(_, Some(head)) = std::mem::replace(&mut relay.body, BodyWay::Held(exchange)) {
         let request = relay.request.request();
-        let routed = route(core, &request).ok_or(Pumped::Refused(EXHAUSTED))?;
+        let routed = route(turn.desk.core, &request).ok_or(Pumped::Refused(EXHAUSTED))?;
         let body = Body::Length(length_bytes);
-        write_opening(core, conn.peer, (&request, &head), &routed, (&mut relay.talk, body));
+        write_opening(&mut turn.desk, conn, (&request, &head), &routed, (&mut relay.talk, body));
     }
     relay.talk.hold(length_bytes);
-    relay.await_from(Awaits::Link, true, core.clock.ms());
+    relay.await_from(Awaits::Link, true, turn.desk.core.clock.ms());
     Ok(())
 }
 

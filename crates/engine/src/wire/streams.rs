@@ -17,7 +17,7 @@ use super::h1_head::write;
 use crate::access_log::{LogFields, LogText};
 use crate::body::Pulled;
 use crate::exchange::{
-    Admission, Exchange, Halt, Opening, Progress, Record, Sending, State, admit, begin, proceed,
+    Admission, CLIENT_LEFT, Exchange, Halt, Opening, Progress, Record, Sending, State, admit, begin, proceed,
 };
 use crate::handler::{Response, Step};
 use crate::jobs::Waiter;
@@ -326,7 +326,8 @@ impl Streams {
     /// Drops the exchanges of a connection that is being dropped.
     pub(crate) fn drop_exchanges<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
         for lane in self.lanes.drain(..) {
-            turn.exchanges.abort(&mut turn.desk, lane.key, &conn.peer, lane.answer);
+            let sent = lane.answer.unwrap_or((CLIENT_LEFT, 0));
+            turn.exchanges.abort(&mut turn.desk, lane.key, &conn.peer, Some(sent));
         }
     }
 }

@@ -316,6 +316,24 @@ fn each_request_is_logged_once() {
 }
 
 #[test]
+fn a_client_that_leaves_while_a_helper_works_is_logged() {
+    let mut world = World::with(Rules { log_format: LogFormat::Json, ..rules() });
+    world.auto = false;
+    world.machine.files.add("cold", "cold");
+    let client = world.connect();
+    client.get("/cold");
+    world.run();
+    client.reset();
+    world.run();
+    world.auto = true;
+    world.run();
+    assert_eq!(world.machine.log.len(), 1, "{:#?}", world.machine.log);
+    let line = &world.machine.log[0];
+    assert!(line.contains("\"GET /cold HTTP/1.1\",\"status\":499,\"bytes\":0,\"whole\":false"), "{line}");
+    world.end();
+}
+
+#[test]
 fn a_hit_that_fails_to_be_sent_is_logged() {
     let mut world = World::with(Rules { log_format: LogFormat::Json, ..rules() });
     world.machine.files.add("hot", "hot");

@@ -5,7 +5,8 @@ use flash_engine::limits::{
     SEND_BYTES_PER_TURN_MAX, SERVER_DOWN_MS, SERVER_FAILURES_MAX,
 };
 use flash_engine::{
-    Route, RoutePaths, Rules, ServerId, ServerRules, UpstreamId, UpstreamProtocol, UpstreamRules,
+    LogFormat, Policy, Route, RoutePaths, Rules, ServerId, ServerRules, UpstreamId, UpstreamProtocol,
+    UpstreamRules,
 };
 use flash_http::body::Chunked;
 use proptest::prelude::*;
@@ -443,7 +444,7 @@ fn a_link_that_is_closed_after_its_answer_leaves_no_port_in_use() {
     let without_idle = || {
         let mut rules = proxying();
         rules.upstreams[2].idle_max = 0;
-        World::with(rules)
+        with_scripts(rules)
     };
     for (path, records, ends, is_reset) in [
         ("/one/", answer.as_bytes().to_vec(), false, true),
@@ -1193,6 +1194,96 @@ fn an_upstream_can_hand_a_request_back_for_a_file() {
         assert_eq!(client.take_one().body, b"content");
         world.end();
     }
+}
+
+#[test]
+fn only_a_get_that_is_handed_back_has_ranges() {
+    for (method, expected) in [("GET", 206), ("POST", 200), ("HEAD", 200)] {
+        let mut world = world();
+        world.machine.files.add("file", "content");
+        let (client, server) = ask(&mut world, request(method, "/p/x", "Range: bytes=0-1\r\n"));
+        server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-Accel-Redirect: /file\r\n\r\n");
+        world.run();
+        assert_eq!(status(&client), expected, "{method}");
+        world.end();
+    }
+}
+
+#[test]
+fn the_longest_length_of_an_answer_is_no_overflow() {
+    for policy in [Policy::Fair, Policy::Srpt { fixed: None }] {
+        let mut rules = proxying();
+        rules.policy = policy;
+        let mut world = World::with(rules);
+        let (client, server) = ask(&mut world, get("/p/"));
+        server.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", u64::MAX));
+        world.run();
+        server.send("begin");
+        world.run();
+        assert!(text(&client.received()).ends_with("\r\n\r\nbegin"));
+        server.end();
+        world.run();
+        assert!(client.is_closed());
+        world.end();
+    }
+}
+
+#[test]
+fn options_that_may_not_be_forwarded_are_answered() {
+    let mut world = world();
+    let client = world.connect();
+    client.send(request("OPTIONS", "/p/", "Max-Forwards: 0\r\n"));
+    world.run();
+    let answer = client.take_one();
+    assert_eq!(
+        (answer.status, answer.field("Allow"), world.machine.asked.len()),
+        (204, Some("GET, HEAD, OPTIONS"), 0)
+    );
+    let (client, server) = ask(&mut world, request("OPTIONS", "/p/", "Max-Forwards: 1\r\n"));
+    let forwarded = text(&server.take_bytes());
+    assert!(
+        forwarded.contains("\r\nMax-Forwards: 0\r\n") && forwarded.contains("\r\nVia: 1.1 flash\r\n"),
+        "{forwarded}"
+    );
+    client.reset();
+    world.end();
+}
+
+#[test]
+fn a_client_that_leaves_before_its_answer_is_logged_and_counted() {
+    for is_told in [false, true] {
+        let mut rules = proxying();
+        rules.log_format = LogFormat::Json;
+        let mut world = World::with(rules);
+        let (client, server) = ask(&mut world, get("/p/left"));
+        if is_told {
+            client.end();
+        } else {
+            client.reset();
+        }
+        world.run();
+        assert!(client.is_closed() && server.is_closed());
+        assert_eq!(world.machine.log.len(), 1);
+        let line = &world.machine.log[0];
+        assert!(
+            line.contains("\"GET /p/left HTTP/1.1\",\"status\":499,\"bytes\":0,\"whole\":false"),
+            "{line}"
+        );
+        let counters = world.engine.counters();
+        assert_eq!((counters.requests, counters.responses[3], counters.responses_cut), (1, 1, 1));
+        world.end();
+    }
+}
+
+#[test]
+fn an_application_learns_the_port_of_the_socket() {
+    let mut world = world();
+    let (client, server) = ask(&mut world, "GET /a.php HTTP/1.1\r\nHost: h:4711\r\n\r\n");
+    let records = text(&server.take_bytes());
+    assert!(records.contains("SERVER_PORT8080") && records.contains("SERVER_ADDR192.0.2.80"), "{records}");
+    assert!(records.contains("SERVER_NAMEh") && records.contains("HTTP_HOSTh:4711"), "{records}");
+    client.reset();
+    world.end();
 }
 
 #[test]

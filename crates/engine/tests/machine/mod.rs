@@ -204,6 +204,10 @@ impl Net for Machine {
         socket.wire.borrow_mut().was_reset = true;
     }
 
+    fn local_address(&mut self, _: &Socket) -> Option<SocketAddr> {
+        Some(([192, 0, 2, 80], 8080).into())
+    }
+
     fn unacknowledged_bytes(&mut self, socket: &Socket) -> u64 {
         socket.wire.borrow().unacknowledged_bytes()
     }

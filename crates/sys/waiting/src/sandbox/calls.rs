@@ -115,6 +115,8 @@ const WORKER: &[i64] = &[
     libc::SYS_accept4,
     libc::SYS_recvfrom,
     libc::SYS_sendto,
+    // For the variables of CGI that name the server.
+    libc::SYS_getsockname,
     libc::SYS_openat2,
     libc::SYS_fstat,
     SYS_CACHESTAT,
