@@ -298,7 +298,7 @@ fn stats_show_a_reload_and_a_death() {
         let stats = stats_at(&path);
         let told = |worker: &Value| worker["counters"]["requests"] == 0;
         let workers = stats["workers"].as_array().unwrap();
-        // What they had reported before they were killed.
+        // The killed workers had reported these counts.
         workers.len() == 2 && workers.iter().all(told) && stats["sum"]["requests"] == 10
     });
     assert_eq!(server.get("/hello.txt").status, 200);
