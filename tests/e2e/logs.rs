@@ -2,8 +2,12 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
-use crate::harness::{Client, Folder, Launch, Server, SmallDisk, film, kill, pattern, wait_for, wait_until};
+use crate::harness::{
+    Client, Folder, Launch, Server, SmallDisk, film, is_root, kill, pattern, skip, wait_for, wait_until,
+};
 
 fn logging(folder: &Folder, format: &str) -> Server {
     let log = folder.path("access.log");
@@ -514,4 +518,117 @@ fn without_its_folder_the_log_continues_in_the_old_file() {
         let has = |text: &str| fs::read_to_string(folder.path("old/access.log")).unwrap().contains(text);
         wait_until("the line", || has(&format!("?{n}-")));
     }
+}
+
+#[test]
+fn a_log_that_was_replaced_by_a_link_or_a_fifo_is_not_opened() {
+    let folder = Folder::with_hello();
+    let victim = folder.write("victim", "precious\n");
+    let log = folder.write("logs/x", "").with_file_name("access.log");
+    let mut server = Launch::new(&folder).arg("--log-file").arg(&log).start();
+    fs::rename(&log, log.with_file_name("old.log")).unwrap();
+    let old = || fs::read_to_string(log.with_file_name("old.log")).unwrap();
+    let replace: [(&str, &dyn Fn()); 3] = [
+        ("it is a symbolic link", &|| std::os::unix::fs::symlink(&victim, &log).unwrap()),
+        ("the file has another name", &|| fs::hard_link(&victim, &log).unwrap()),
+        ("it is not a regular file", &|| {
+            let made = Command::new("mkfifo").arg(&log).status().unwrap();
+            assert!(made.success());
+        }),
+    ];
+    for (n, (why, replace)) in replace.into_iter().enumerate() {
+        replace();
+        let said = server.stderr().len();
+        server.signal("USR1");
+        wait_until("it is said", || {
+            let text = &server.stderr()[said..];
+            text.contains(why) && text.contains("continues in the old file")
+        });
+        assert_eq!(server.get(&format!("/hello.txt?{n}-")).status, 200);
+        wait_until("its line", || old().contains(&format!("?{n}-")));
+        fs::remove_file(&log).unwrap();
+    }
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious\n");
+    server.signal("USR1");
+    wait_until("the new file", || log.exists());
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn root_writes_no_log_where_others_can_write() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::with_hello();
+    let log = folder.write("logs/x", "").with_file_name("access.log");
+    let everybody = fs::Permissions::from_mode(0o1777);
+    fs::set_permissions(folder.path("logs"), everybody).unwrap();
+    if !is_root() {
+        return skip("needs root, whom alone Flash protects from this");
+    }
+    let (code, _, err) = Launch::new(&folder).arg("--log-file").arg(&log).fail();
+    assert_eq!(code, Some(1));
+    assert!(err.contains("cannot open the access log") && err.contains("run `chmod go-w"), "{err}");
+    assert!(!log.exists());
+}
+
+#[test]
+fn usr1_reopens_the_log_of_a_configuration_that_drains() {
+    let folder = Folder::with_hello();
+    let log = folder.path("access.log");
+    let config = "listen = [\"127.0.0.1:0\"]\nroot = \"www\"\nworkers = 1\nlog_file = \"access.log\"\n";
+    let mut server = Launch::configured(&folder, config).start();
+    let mut client = server.client();
+    assert_eq!(client.get("/hello.txt?before").status, 200);
+    client.send("GET /hello.txt?after HTTP/1.1\r\nHost: h\r\n");
+    let old = server.role("worker");
+    server.signal("HUP");
+    wait_until("the new configuration", || server.announcements().len() == 2);
+    wait_until("both", || server.role("worker").len() == 2 && server.role("worker").contains(&old[0]));
+    fs::rename(&log, folder.path("old.log")).unwrap();
+    let writers = server.role("log");
+    server.signal("USR1");
+    wait_until("new log writers", || {
+        let now = server.role("log");
+        now.len() == 2 && now.iter().all(|pid| !writers.contains(pid))
+    });
+    client.send("\r\n");
+    assert_eq!(client.page().status, 200);
+    drop(client);
+    wait_until("its line", || fs::read_to_string(&log).is_ok_and(|text| text.contains("?after ")));
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn the_packages_logrotate_file_rotates_the_log() {
+    let logrotate =
+        ["/usr/sbin/logrotate", "/sbin/logrotate"].into_iter().find(|path| Path::new(path).exists());
+    let Some(logrotate) = logrotate else { return skip("needs logrotate") };
+    if !is_root() {
+        return skip("needs root, as logrotate does");
+    }
+    let folder = Folder::with_hello();
+    let log = folder.write("logs/x", "").with_file_name("access.log");
+    let server = Launch::new(&folder).arg("--log-file").arg(&log).start();
+    assert_eq!(server.get("/hello.txt?before").status, 200);
+    wait_until("its line", || fs::read_to_string(&log).unwrap().contains("?before "));
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/debian/flash.logrotate");
+    let shipped = fs::read_to_string(shipped).unwrap();
+    let order = "systemctl kill --kill-whom=main --signal=USR1 flash.service || true";
+    assert!(shipped.contains(order) && shipped.contains("/var/log/flash/"));
+    let config = shipped
+        .replace("/var/log/flash/", &format!("{}/", folder.path("logs").display()))
+        .replace(order, &format!("kill -USR1 {}", server.pid()));
+    let config = folder.write("logrotate.conf", config);
+    let mut rotate = Command::new(logrotate);
+    rotate.arg("--force").arg("--state").arg(folder.path("state")).arg(config);
+    let output = rotate.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    wait_until("a line in the new file", || {
+        assert_eq!(server.get("/hello.txt?after").status, 200);
+        fs::read_to_string(&log).is_ok_and(|text| text.contains("?after "))
+    });
+    let old = fs::read_to_string(log.with_extension("log.1")).unwrap();
+    assert!(old.contains("?before "), "{old}");
+    assert_eq!(server.stderr(), "");
 }

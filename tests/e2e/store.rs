@@ -570,13 +570,57 @@ fn a_useless_hot_list_does_no_harm() {
 }
 
 #[test]
+fn a_hot_list_has_every_block() {
+    const FILES: usize = 5_000;
+    let folder = Folder::new();
+    (0..FILES).for_each(|n| drop(folder.www(&format!("{n}.txt"), pattern(100, n as u64))));
+    let server = launch_with_list(&folder).start();
+    wait_until("the files in the store", || {
+        let mut client = server.client();
+        (0..FILES).for_each(|n| assert_eq!(client.get(&format!("/{n}.txt")).status, 200));
+        figure(&folder, "blocks") == FILES as u64
+    });
+    stop(server);
+    assert_eq!(list_of(&folder).len(), 1 + FILES);
+}
+
+#[test]
+fn a_hot_list_is_replaced_and_never_written_through_a_link() {
+    let folder = Folder::with_hello();
+    folder.write("hot", "flash hot list 1\n");
+    // A reader of the old list keeps it.
+    let old = fs::File::open(folder.path("hot")).unwrap();
+    let server = launch_with_list(&folder).start();
+    wait_for_blocks(&server, &folder, &["/hello.txt"], 1);
+    assert_eq!(list_of(&folder).len(), 1, "not before the end");
+    stop(server);
+    assert_eq!(std::io::read_to_string(old).unwrap(), "flash hot list 1\n");
+    assert_eq!(list_of(&folder).len(), 2);
+    assert!(!folder.path("hot.new").exists());
+    let victim = folder.write("victim", "precious\n");
+    for name in ["hot", "hot.new"] {
+        let _ = fs::remove_file(folder.path(name));
+        std::os::unix::fs::symlink(&victim, folder.path(name)).unwrap();
+        if name == "hot" {
+            let (code, _, err) = launch_with_list(&folder).fail();
+            assert_eq!(code, Some(1));
+            assert!(err.contains("list of hot files") && err.contains("symbolic link"), "{err}");
+            fs::remove_file(folder.path(name)).unwrap();
+        } else {
+            stop(launch_with_list(&folder).start());
+        }
+    }
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious\n");
+}
+
+#[test]
 fn a_hot_list_that_cannot_be_opened_is_an_error() {
     let folder = Folder::with_hello();
     for place in ["www", "nowhere/hot"] {
         let (code, out, err) = launch(&folder, "64MiB").arg("--cache-list").arg(folder.path(place)).fail();
         assert_eq!((code, out.as_str()), (Some(1), ""), "{place}");
         assert!(err.contains("list of hot files") && err.contains(place), "{err}");
-        assert!(err.contains("choose a file in a folder that Flash can write to"), "{err}");
+        assert!(err.contains("or remove cache_list"), "{err}");
     }
 }
 

@@ -92,25 +92,31 @@ pub const STORE_MESSAGES: [StoreMessage; 4] = [
 fn from_worker_again(bytes: &[u8]) -> Option<Vec<u8>> {
     match store_protocol::decode_from_worker(bytes)? {
         store_protocol::FromWorker::Notices(notices) => Some(store_protocol::encode_notices(&notices)),
-        store_protocol::FromWorker::Named(named) => {
-            Some(store_protocol::encode_named(&named).expect("a decoded name fits in a message"))
+        store_protocol::FromWorker::Names(names) => {
+            let mut message = Vec::new();
+            for named in &names {
+                assert!(store_protocol::push_named(&mut message, named), "decoded names fit in a message");
+            }
+            Some(message)
         }
     }
 }
 
-/// A message can end after a notice, or within the path of a name.
+/// A message can end after a notice, or after a name.
 fn from_worker_ends(message: &[u8], length: usize) -> bool {
-    match message {
-        // The tag, the slot, the number of the block, and the root with its length.
-        [_, _, _, _, _, _, _, _, _, low, high, ..] if message[0] == NAMED => {
-            length >= 11 + usize::from(u16::from_le_bytes([*low, *high]))
-        }
-        _ => length % 8 == 1,
+    if message[0] != NAMES {
+        return length % 8 == 1;
     }
+    let mut end = 1;
+    while end < length {
+        let number = |at: usize| usize::from(u16::from_le_bytes([message[at], message[at + 1]]));
+        end += 12 + number(end + 8) + number(end + 10);
+    }
+    end == length && length > 1
 }
 
-/// The tag of a name.
-const NAMED: u8 = 9;
+/// The tag of names.
+const NAMES: u8 = 9;
 
 /// Decodes a worker's request to the gateway and encodes it again.
 #[must_use]

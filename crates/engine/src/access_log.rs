@@ -19,6 +19,8 @@ use crate::limits::LOG_FIELD_BYTES_MAX;
 pub enum LogFormat {
     /// Apache's and nginx's combined format.
     Combined,
+    /// The same with the host of the request at the end, in quotes.
+    CombinedHost,
     /// One JSON object per line.
     Json,
     /// No lines.
@@ -191,6 +193,11 @@ fn push_back(out: &mut Vec<u8>, format: LogFormat, fields: LogFields<'_>) {
         out.extend_from_slice(b"\" \"");
         push_quotable(out, or_dash(fields.agent));
         out.push(b'"');
+        if format == LogFormat::CombinedHost {
+            out.extend_from_slice(b" \"");
+            push_quotable(out, or_dash(fields.host));
+            out.push(b'"');
+        }
     }
 }
 
@@ -336,6 +343,14 @@ mod tests {
     }
 
     #[test]
+    fn the_host_is_at_the_end_of_a_combined_line() {
+        let host = line(LogFormat::CombinedHost, fields());
+        assert_eq!(host, line(LogFormat::Combined, fields()) + " \"h\"");
+        let none = line(LogFormat::CombinedHost, LogFields { host: b"", ..fields() });
+        assert!(none.ends_with(" \"-\""), "{none}");
+    }
+
+    #[test]
     fn json_lines_are_one_object() {
         let text = line(LogFormat::Json, fields());
         assert!(text.starts_with("{\"time\":\"1970-01-01T00:00:00Z\",\"peer\":\"127.0.0.1\","), "{text}");
@@ -348,7 +363,7 @@ mod tests {
         for byte in [b'x', b'"', 0x01, 0x7f, 0xff] {
             let long = vec![byte; 32 * 1024];
             let fields = LogFields { line: &long, host: &long, referer: &long, agent: &long };
-            for format in [LogFormat::Combined, LogFormat::Json] {
+            for format in [LogFormat::Combined, LogFormat::CombinedHost, LogFormat::Json] {
                 let text = line(format, fields);
                 assert!(text.len() < LOG_LINE_BYTES_MAX, "{} bytes", text.len());
                 assert!(text.contains("...\""), "a cut field ends with a mark");

@@ -125,7 +125,10 @@ fn a_wrong_command_line_is_a_usage_error() {
         (&["serve", "--workers", "0"], "invalid value '0' for '--workers <N>': must be from 1 to 256"),
         (&["serve", "--freshness", "5"], "the unit is missing; write a number and a unit"),
         (&["serve", "--listen", "8080"], "did you mean `127.0.0.1:8080`?"),
-        (&["serve", "--log-format", "jsn"], "must be combined, json or off; did you mean `json`?"),
+        (
+            &["serve", "--log-format", "jsn"],
+            "must be combined, combined_host, json or off; did you mean `json`?",
+        ),
         (&["serve", "--index", "a/b"], "must be the name of a file, without `/`"),
         (&["check", "--listen", "127.0.0.1:1", "--listen", "127.0.0.1:1"], "given twice"),
         (&["check", "a", "b"], "unexpected argument 'b'"),

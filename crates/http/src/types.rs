@@ -9,6 +9,37 @@ use std::collections::HashMap;
 const UNKNOWN: &str = "application/octet-stream";
 /// The character set of text; RFC 9110 section 8.3.2 recommends UTF-8.
 const CHARSET: &str = "; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+/// Names of text files without an extension, up to the first hyphen: of source packages, and of package archives.
+const NAMES_OF_TEXT: &[&str] = &[
+    "AUTHORS",
+    "CHANGELOG",
+    "CHANGES",
+    "CONTRIBUTING",
+    "COPYING",
+    "COPYRIGHT",
+    "CREDITS",
+    "Contents",
+    "Dockerfile",
+    "HISTORY",
+    "INSTALL",
+    "InRelease",
+    "LICENCE",
+    "LICENSE",
+    "MAINTAINERS",
+    "Makefile",
+    "NEWS",
+    "NOTICE",
+    "Packages",
+    "README",
+    "Release",
+    "SHA256",
+    "SHA512",
+    "Sources",
+    "THANKS",
+    "TODO",
+    "VERSION",
+];
 /// No registered extension is longer, so longer ones are not looked up.
 const EXTENSION_BYTES_MAX: usize = 32;
 
@@ -19,6 +50,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("apk", "application/vnd.android.package-archive"),
     ("apng", "image/apng"),
     ("appimage", "application/vnd.appimage"),
+    ("asc", "text/plain; charset=utf-8"),
     ("avif", "image/avif"),
     ("br", "application/x-brotli"),
     ("bz2", "application/x-bzip2"),
@@ -56,6 +88,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("jxl", "image/jxl"),
     ("kml", "application/vnd.google-earth.kml+xml"),
     ("kmz", "application/vnd.google-earth.kmz"),
+    ("lock", "text/plain; charset=utf-8"),
     ("log", "text/plain; charset=utf-8"),
     ("lz4", "application/x-lz4"),
     ("m3u8", "application/vnd.apple.mpegurl"),
@@ -63,6 +96,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("m4s", "video/iso.segment"),
     ("map", "application/json"),
     ("md", "text/markdown; charset=utf-8"),
+    ("md5", "text/plain; charset=utf-8"),
     ("mjs", "text/javascript; charset=utf-8"),
     ("mkv", "video/matroska"),
     ("mp3", "audio/mpeg"),
@@ -81,6 +115,10 @@ const KNOWN: &[(&str, &str)] = &[
     ("rpm", "application/x-rpm"),
     ("rs", "text/plain; charset=utf-8"),
     ("sh", "text/x-shellscript; charset=utf-8"),
+    ("sha1", "text/plain; charset=utf-8"),
+    ("sha256", "text/plain; charset=utf-8"),
+    ("sha512", "text/plain; charset=utf-8"),
+    ("sum", "text/plain; charset=utf-8"),
     ("svg", "image/svg+xml"),
     ("tar", "application/x-tar"),
     ("tgz", "application/gzip"),
@@ -126,10 +164,11 @@ impl TypeTable {
     }
 
     /// The value of `Content-Type` for the file with this path, by the extension of its last segment. A name
-    /// without an extension, or whose only dot is its first character, is `application/octet-stream`.
+    /// without an extension, or whose only dot is its first character, is `application/octet-stream`, except names that
+    /// text files always have.
     pub fn lookup(&self, path: &[u8]) -> Cow<'_, str> {
         let Some(extension) = extension(path) else {
-            return Cow::Borrowed(UNKNOWN);
+            return Cow::Borrowed(if is_name_of_text(path) { TEXT } else { UNKNOWN });
         };
         if let Some(media_type) = self.extra.get(&extension) {
             return Cow::Borrowed(media_type);
@@ -142,6 +181,14 @@ impl TypeTable {
             None => Cow::Borrowed(UNKNOWN),
         }
     }
+}
+
+/// Whether the last segment of a path, which has no extension, is a name that text files have: `LICENSE`, `LICENSE-MIT`,
+/// `SHA256SUMS`.
+fn is_name_of_text(path: &[u8]) -> bool {
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    let word = name.split(|&byte| byte == b'-').next().unwrap_or_default();
+    name.ends_with(b"SUMS") || NAMES_OF_TEXT.iter().any(|known| known.as_bytes() == word)
 }
 
 /// The extension of a path's last segment in lower case, without its dot.
@@ -214,6 +261,18 @@ mod tests {
         for (extension, media_type) in KNOWN {
             assert_eq!(extension.to_ascii_lowercase(), *extension);
             assert_eq!(with_charset(Cow::Borrowed(media_type)), *media_type, "{extension}");
+        }
+    }
+
+    #[test]
+    fn text_files_without_an_extension_are_text() {
+        let names =
+            ["LICENSE", "d.d/LICENSE-MIT", "/README", "SHA256SUMS", "v1_SHA512SUMS", "Makefile", "Release"];
+        for name in names.into_iter().chain(["Cargo.lock", "go.sum", "a.iso.sha256", "KEYS.asc"]) {
+            assert_eq!(plain(name), TEXT, "{name}");
+        }
+        for name in ["LICENSES", "-README", "README/x", "flash", ".README"] {
+            assert_eq!(plain(name), UNKNOWN, "{name}");
         }
     }
 

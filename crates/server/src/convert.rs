@@ -80,6 +80,7 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
         egress: egress(settings),
         log_format: match settings.log.format {
             config::LogFormat::Combined => LogFormat::Combined,
+            config::LogFormat::CombinedHost => LogFormat::CombinedHost,
             config::LogFormat::Json => LogFormat::Json,
             config::LogFormat::Off => LogFormat::Off,
         },

@@ -25,9 +25,10 @@ pub(crate) struct Hot {
     pub(crate) block: u32,
 }
 
-/// The saved list, from the most to the least valuable block.
-pub(crate) fn write<'h>(blocks: impl Iterator<Item = &'h Hot>) -> Vec<u8> {
+/// The saved list, from the most to the least valuable block, and the number of its blocks.
+pub(crate) fn write<'h>(blocks: impl Iterator<Item = &'h Hot>) -> (Vec<u8>, u64) {
     let mut text = HEADER.to_owned();
+    let mut count = 0;
     for Hot { root, path, block } in blocks.take(LINES_MAX) {
         let [root, path] = [root, path].map(|bytes| percent_encode(bytes, ESCAPED));
         let line = format!("\n{block}\t{root}\t{path}");
@@ -35,9 +36,10 @@ pub(crate) fn write<'h>(blocks: impl Iterator<Item = &'h Hot>) -> Vec<u8> {
             break;
         }
         text.push_str(&line);
+        count += 1;
     }
     text.push('\n');
-    text.into_bytes()
+    (text.into_bytes(), count)
 }
 
 /// The blocks of a list whose site has one of these roots, with the number of the first such root.
@@ -72,7 +74,7 @@ pub fn read_all(text: &[u8], roots: &[&Path]) -> Vec<(usize, Vec<u8>, u32)> {
 #[must_use]
 pub fn again(text: &[u8], roots: &[&Path]) -> Vec<u8> {
     let blocks: Vec<Hot> = read(text, roots).map(|(_, hot)| hot).collect();
-    write(blocks.iter())
+    write(blocks.iter()).0
 }
 
 #[cfg(test)]
@@ -86,7 +88,8 @@ mod tests {
     #[test]
     fn what_is_saved_is_loaded_in_its_order() {
         let blocks = [hot("/srv/a", b"/x\ty", 3), hot("/srv/b", b"/100%\n\xff", 0), hot("/gone", b"/z", 1)];
-        let text = write(blocks.iter());
+        let (text, count) = write(blocks.iter());
+        assert_eq!(count, 3);
         let read: Vec<_> = read(&text, &[Path::new("/srv/b"), Path::new("/srv/a")]).collect();
         assert_eq!(read, [(1, blocks[0].clone()), (0, blocks[1].clone())]);
     }

@@ -1,16 +1,17 @@
 //! The log writer: receives lines from the workers and writes the access log, so that no worker ever waits for the log's
 //! disk.
+//!
+//! It opens its file once, before it gives up root's rights, and can open nothing later. To reopen the file, the supervisor
+//! starts another one.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 
 use flash_prompt::channel;
 use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::{AsFd, OwnedFd};
-use flash_waiting::file;
+use flash_waiting::guarded::Place;
 use flash_waiting::sandbox::calls::CallList;
-use flash_waiting::sandbox::paths::Rights;
 
 use crate::config::Settings;
 use crate::sandbox::{self, Role};
@@ -23,11 +24,7 @@ const MESSAGES_PER_TURN_MAX: usize = 64;
 
 struct LogWriter {
     out: Box<dyn Write>,
-    /// None for standard output.
-    path: Option<PathBuf>,
     control: OwnedFd,
-    /// Whether it can open files only in the folders that it was started with.
-    is_confined: bool,
     /// Whether the last write failed.
     failing: bool,
     /// Lines lost since the last successful write.
@@ -36,17 +33,27 @@ struct LogWriter {
     rest: Vec<u8>,
 }
 
+/// Opens the access log, with the rights of the supervisor.
+///
+/// Errors: with the path and the reason.
+pub(crate) fn open(settings: &Settings) -> io::Result<File> {
+    // Without a buffer, so that the number of written bytes is known.
+    let Some(path) = &settings.log.file else {
+        return Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?));
+    };
+    Place::find(path)
+        .and_then(|place| place.append())
+        .map(File::from)
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot open the access log {}: {e}", path.display())))
+}
+
 /// Writes lines until it is told to drain and every worker's channel has ended.
-pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
+pub(crate) fn run(control: OwnedFd, settings: &Settings, out: File) -> io::Result<()> {
     let mut epoll = Epoll::new(64)?;
     channel::set_nonblocking(&control)?;
     epoll.add(&control, CONTROL, Watch::Input)?;
-    let path = settings.log.file.clone();
-    let mut writer = LogWriter::new(open(path.as_deref())?, path, control);
-    let folders = folders(settings)?;
-    let folders: Vec<_> = folders.iter().map(|folder| (folder, Rights::Write)).collect();
-    let in_force = sandbox::close(Role::Log, settings, &folders, CallList::Log)?;
-    writer.is_confined = in_force.landlock.is_some();
+    let mut writer = LogWriter::new(Box::new(out), control);
+    let in_force = sandbox::close(Role::Log, settings, &[], CallList::Log)?;
     send_notice(&writer.control, &Notice::Ready(in_force))?;
     let mut workers: Vec<Option<OwnedFd>> = Vec::new();
     let mut buffer = vec![0; BATCH_BYTES_MAX];
@@ -61,7 +68,6 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
                         epoll.add(&channel, workers.len() as u64, Watch::Input)?;
                         workers.push(Some(channel));
                     }
-                    Ok(Order::Reopen) => writer.reopen(),
                     Ok(Order::Drain) => draining = true,
                     Ok(_) => {}
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -81,8 +87,8 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
 }
 
 impl LogWriter {
-    fn new(out: Box<dyn Write>, path: Option<PathBuf>, control: OwnedFd) -> Self {
-        Self { out, path, control, is_confined: false, failing: false, lost: 0, rest: Vec::new() }
+    fn new(out: Box<dyn Write>, control: OwnedFd) -> Self {
+        Self { out, control, failing: false, lost: 0, rest: Vec::new() }
     }
 
     /// Writes the lines of a worker; false if the worker is gone.
@@ -133,23 +139,6 @@ impl LogWriter {
         self.lost += lines.iter().filter(|byte| **byte == b'\n').count();
     }
 
-    fn reopen(&mut self) {
-        match open(self.path.as_deref()) {
-            Ok(out) => {
-                self.out = out;
-                // The start of the line is in the old file.
-                self.lost += usize::from(!std::mem::take(&mut self.rest).is_empty());
-            }
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && self.is_confined => {
-                // Its folder was replaced, and the sandbox keeps this process out of the new one.
-                if send_notice(&self.control, &Notice::WantSuccessor).is_err() {
-                    self.report(&format!("{e}; the access log continues in the old file"));
-                }
-            }
-            Err(e) => self.report(&format!("{e}; the access log continues in the old file")),
-        }
-    }
-
     fn report(&self, message: &str) {
         // Without its supervisor this process ends anyway.
         let _ = send_notice(&self.control, &Notice::Report(message.to_owned()));
@@ -168,26 +157,6 @@ fn write_some(out: &mut dyn Write, bytes: &[u8]) -> (usize, io::Result<()>) {
         }
     }
     (done, Ok(()))
-}
-
-/// The folders in which the log file is reopened: its own, and that of a link's target.
-fn folders(settings: &Settings) -> io::Result<Vec<OwnedFd>> {
-    let Some(path) = &settings.log.file else { return Ok(Vec::new()) };
-    let target = path.canonicalize().unwrap_or_else(|_| path.clone());
-    [path.as_path(), &target].into_iter().filter_map(Path::parent).map(file::open_folder).collect()
-}
-
-fn open(path: Option<&Path>) -> io::Result<Box<dyn Write>> {
-    match path {
-        // Without a buffer, so that the number of written bytes is known.
-        None => Ok(Box::new(File::from(io::stdout().as_fd().try_clone_to_owned()?))),
-        Some(path) => {
-            let file: File = OpenOptions::new().append(true).create(true).open(path).map_err(|e| {
-                io::Error::new(e.kind(), format!("cannot open the access log {}: {e}", path.display()))
-            })?;
-            Ok(Box::new(file))
-        }
-    }
 }
 
 #[cfg(test)]
@@ -223,7 +192,7 @@ mod tests {
     fn a_line_that_was_torn_is_finished_first() {
         let (ours, theirs) = channel::pair(CHANNEL_BYTES).expect("a pair");
         let disk = Disk::default();
-        let mut writer = LogWriter::new(Box::new(disk.clone()), None, ours);
+        let mut writer = LogWriter::new(Box::new(disk.clone()), ours);
         let mut give = |room: usize, lines: &str| {
             disk.0.borrow_mut().0 = room;
             writer.write(lines.as_bytes());

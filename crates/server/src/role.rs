@@ -56,6 +56,8 @@ fn run_role(role: Role) -> io::Result<()> {
     let (channel, settings) = begin()?;
     // It only affects the kernel's choice of a victim: without /proc nothing changes.
     let _ = process::shift_oom_score(role.oom_score_shift());
+    // With the rights of the supervisor: folders of logs belong to root.
+    let log = if role == Role::Log { Some(log_writer::open(&settings)?) } else { None };
     let descriptors_max = sandbox::enter(role, &settings)?;
     match role {
         Role::Worker => match &settings.service {
@@ -65,7 +67,7 @@ fn run_role(role: Role) -> io::Result<()> {
         Role::Helper => helper::run(&channel, &settings),
         Role::Keeper => keeper::run(channel, &settings),
         Role::Gateway => gateway::run(channel, &settings),
-        Role::Log => log_writer::run(channel, &settings),
+        Role::Log => log.map_or(Ok(()), |out| log_writer::run(channel, &settings, out)),
     }
 }
 

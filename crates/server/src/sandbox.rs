@@ -152,11 +152,10 @@ impl Role {
 
     fn keeps(self, settings: &Settings) -> Keep {
         match self {
-            Role::Log => Keep::DacOverride,
             // Helpers of a backend test no residency.
             Role::Helper if matches!(settings.service, Service::Backend(_)) => Keep::Nothing,
             Role::Worker | Role::Helper if settings.cap_fowner => Keep::Fowner,
-            Role::Worker | Role::Helper | Role::Keeper | Role::Gateway => Keep::Nothing,
+            Role::Worker | Role::Helper | Role::Keeper | Role::Gateway | Role::Log => Keep::Nothing,
         }
     }
 }
@@ -172,8 +171,7 @@ pub(crate) fn enter(role: Role, settings: &Settings) -> io::Result<u64> {
         // If this fails, a worker's memory can be paged out like any other.
         let _ = memory::keep_resident();
     }
-    // The log writer keeps the user of the supervisor: log folders belong to root.
-    let account = settings.run_as.as_ref().filter(|_| role != Role::Log).map(crate::config::RunAs::account);
+    let account = settings.run_as.as_ref().map(crate::config::RunAs::account);
     privileges::become_role(account.as_ref(), role.keeps(settings))?;
     // The kernel forgets this at a change of user.
     process::die_with_parent()?;

@@ -82,8 +82,6 @@ pub enum Order<Fd = OwnedFd> {
     NoHelper,
     /// Finish requests (or, for a log writer, the lines of the present workers) and end.
     Drain,
-    /// For a log writer: reopen the file.
-    Reopen,
     /// For a worker: report the counters, with this number.
     Stats(u64),
     /// For a worker: report the last stalls, with this number.
@@ -101,8 +99,6 @@ pub enum Notice {
     WantHelper,
     /// A helper has passed its deadline and was given up.
     EndHelper(u64),
-    /// A log writer cannot reopen its file at the new place, so another one must start.
-    WantSuccessor,
     /// A message for the operator.
     Report(String),
     /// The counters as JSON ([`Counters`](crate::stats::Counters)), with the number of the order.
@@ -140,7 +136,6 @@ mod tag {
     pub(super) const HELPER: u8 = 5;
     pub(super) const NO_HELPER: u8 = 6;
     pub(super) const DRAIN: u8 = 7;
-    pub(super) const REOPEN: u8 = 8;
     pub(super) const LOCAL_ROOT: u8 = 9;
     pub(super) const OTHER_ROOT: u8 = 10;
     pub(super) const STATS: u8 = 11;
@@ -165,7 +160,6 @@ mod tag {
     pub(super) const REPORT: u8 = 23;
     pub(super) const COUNTED: u8 = 24;
     pub(super) const STALLED: u8 = 25;
-    pub(super) const WANT_SUCCESSOR: u8 = 26;
     pub(super) const PONG: u8 = 41;
 }
 
@@ -216,7 +210,6 @@ pub fn encode_order<Fd: AsFd>(order: &Order<Fd>) -> Encoded<'_> {
         Order::Helper(number, fd) => (tag::HELPER, *number, Some(fd.as_fd())),
         Order::NoHelper => (tag::NO_HELPER, 0, None),
         Order::Drain => (tag::DRAIN, 0, None),
-        Order::Reopen => (tag::REOPEN, 0, None),
         Order::Stats(question) => (tag::STATS, *question, None),
         Order::Stalls(question) => (tag::STALLS, *question, None),
         Order::Ping => (tag::PING, 0, None),
@@ -271,7 +264,6 @@ pub fn decode_order(bytes: &[u8], mut descriptors: Vec<OwnedFd>) -> io::Result<O
         tag::HELPER => Order::Helper(number, descriptor()?),
         tag::NO_HELPER => Order::NoHelper,
         tag::DRAIN => Order::Drain,
-        tag::REOPEN => Order::Reopen,
         tag::STATS => Order::Stats(number),
         tag::STALLS => Order::Stalls(number),
         tag::PING => Order::Ping,
@@ -292,7 +284,6 @@ pub fn encode_notice(notice: &Notice) -> Vec<u8> {
         }
         Notice::WantHelper => vec![tag::WANT_HELPER],
         Notice::Pong => vec![tag::PONG],
-        Notice::WantSuccessor => vec![tag::WANT_SUCCESSOR],
         Notice::EndHelper(helper) => [&[tag::END_HELPER], &helper.to_le_bytes()[..]].concat(),
         Notice::Report(text) => {
             [&[tag::REPORT], &text.as_bytes()[..text.len().min(REPORT_BYTES_MAX)]].concat()
@@ -324,9 +315,11 @@ pub fn decode_notice(bytes: &[u8]) -> io::Result<Notice> {
         }
         tag::WANT_HELPER => Notice::WantHelper,
         tag::PONG => Notice::Pong,
-        tag::WANT_SUCCESSOR => Notice::WantSuccessor,
         tag::END_HELPER => Notice::EndHelper(number(rest).ok_or_else(invalid)?),
-        tag::REPORT => Notice::Report(String::from_utf8_lossy(rest).into_owned()),
+        tag::REPORT => {
+            let text = &rest[..rest.len().min(REPORT_BYTES_MAX)];
+            Notice::Report(String::from_utf8_lossy(text).into_owned())
+        }
         tag @ (tag::COUNTED | tag::STALLED) => {
             let (question, json) = rest.split_first_chunk().ok_or_else(invalid)?;
             let (question, json) = (u64::from_le_bytes(*question), json.to_vec());
@@ -368,7 +361,6 @@ mod tests {
             Notice::Ready(in_force),
             Notice::WantHelper,
             Notice::Pong,
-            Notice::WantSuccessor,
             Notice::EndHelper(3),
             Notice::Report("text".into()),
             Notice::Stats(4, vec![b'x'; STATS_BYTES_MAX]),

@@ -18,7 +18,7 @@ use flash_prompt::{AsFd, OwnedFd};
 use super::calls::{Call, lap};
 use crate::setup::{Fills, GivenStore};
 use crate::store_protocol::{
-    NOTICES_MAX, Named, Notice, STORE_MESSAGE_BYTES_MAX, decode_leaving, encode_named, encode_notices,
+    NOTICES_MAX, Named, Notice, STORE_MESSAGE_BYTES_MAX, decode_leaving, encode_notices, push_named,
 };
 
 /// Slots checked for uses at each housekeeping.
@@ -79,8 +79,8 @@ pub(super) struct Store {
     leaving: Vec<Leaving>,
     /// Messages for the keeper.
     notices: Vec<Notice>,
-    /// Names for the keeper at the end, as encoded messages.
-    names: Vec<Vec<u8>>,
+    /// Names for the keeper at the end, as encoded messages, each with the number of its names. The last goes first.
+    names: Vec<(Vec<u8>, usize)>,
     /// Blocks to load without a request, last one first.
     warm: Vec<(SiteId, Box<[u8]>, u64)>,
     tells_names: bool,
@@ -272,8 +272,27 @@ impl Store {
             let found = key(stat, number).and_then(|key| self.table.find(&key));
             let Some((slot, _)) = found else { continue };
             let named = Named { slot, block: number as u32, root: root.to_vec(), path: path.to_vec() };
-            self.names.extend(encode_named(&named));
+            self.push_name(&named);
         }
+    }
+
+    fn push_name(&mut self, named: &Named) {
+        if let Some((message, count)) = self.names.last_mut()
+            && push_named(message, named)
+        {
+            *count += 1;
+            return;
+        }
+        let mut message = Vec::new();
+        // The path of a request is shorter than a message.
+        if push_named(&mut message, named) {
+            self.names.push((message, 1));
+        }
+    }
+
+    /// The number of names that the keeper has not been sent.
+    pub(super) fn names_untold(&self) -> usize {
+        self.names.iter().map(|(_, count)| count).sum()
     }
 
     /// Whether all names were sent to the keeper.
@@ -284,7 +303,7 @@ impl Store {
     fn send(&mut self) {
         let Some(keeper) = &self.keeper else { return self.notices.clear() };
         while let Some(name) = self.names.pop() {
-            if channel::send(keeper.as_fd(), &[IoSlice::new(&name)], &[]).is_err() {
+            if channel::send(keeper.as_fd(), &[IoSlice::new(&name.0)], &[]).is_err() {
                 self.names.push(name);
                 return;
             }

@@ -12,6 +12,8 @@ pub const NOTICES_MAX: usize = (STORE_MESSAGE_BYTES_MAX - 1) / NOTICE_BYTES;
 
 const NOTICE_BYTES: usize = 8;
 const KEY_BYTES: usize = 5 * 8 + 4;
+/// A name without its texts: slot, block, and the lengths of the texts.
+const NAMED_BYTES: usize = 4 + 4 + 2 + 2;
 
 /// A message from a process that fills the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +53,8 @@ pub enum Notice {
 pub enum FromWorker {
     /// The blocks that it used or released.
     Notices(Vec<Notice>),
-    /// The name under which it knows a block.
-    Named(Named),
+    /// The names under which it knows blocks.
+    Names(Vec<Named>),
 }
 
 /// A name of a block.
@@ -77,7 +79,7 @@ mod tag {
     pub(super) const FILL: u8 = 5;
     pub(super) const REFUSED: u8 = 6;
     pub(super) const NOTICES: u8 = 8;
-    pub(super) const NAMED: u8 = 9;
+    pub(super) const NAMES: u8 = 9;
 }
 
 /// Encodes a request.
@@ -175,14 +177,26 @@ pub fn encode_notices(notices: &[Notice]) -> Vec<u8> {
     bytes
 }
 
-/// Encodes a name; None if it does not fit in a message.
+/// Appends a name to a message, which it begins if that is empty. False, without a change, if the message has no room.
 #[must_use]
-pub fn encode_named(named: &Named) -> Option<Vec<u8>> {
+pub fn push_named(message: &mut Vec<u8>, named: &Named) -> bool {
     let Named { slot, block, root, path } = named;
-    let root_bytes = u16::try_from(root.len()).ok()?.to_le_bytes();
-    let bytes =
-        [&[tag::NAMED], &slot.to_le_bytes()[..], &block.to_le_bytes(), &root_bytes, root, path].concat();
-    (bytes.len() <= STORE_MESSAGE_BYTES_MAX).then_some(bytes)
+    let (Ok(root_bytes), Ok(path_bytes)) = (u16::try_from(root.len()), u16::try_from(path.len())) else {
+        return false;
+    };
+    if message.len().max(1) + NAMED_BYTES + root.len() + path.len() > STORE_MESSAGE_BYTES_MAX {
+        return false;
+    }
+    if message.is_empty() {
+        message.push(tag::NAMES);
+    }
+    message.extend_from_slice(&slot.to_le_bytes());
+    message.extend_from_slice(&block.to_le_bytes());
+    message.extend_from_slice(&root_bytes.to_le_bytes());
+    message.extend_from_slice(&path_bytes.to_le_bytes());
+    message.extend_from_slice(root);
+    message.extend_from_slice(path);
+    true
 }
 
 /// Decodes a worker's message; None if it is invalid.
@@ -191,20 +205,29 @@ pub fn decode_from_worker(bytes: &[u8]) -> Option<FromWorker> {
     let (tag, rest) = bytes.split_first()?;
     match *tag {
         tag::NOTICES => decode_notices(rest).map(FromWorker::Notices),
-        tag::NAMED => {
-            let (slot, rest) = rest.split_first_chunk()?;
-            let (block, rest) = rest.split_first_chunk()?;
-            let (root_bytes, rest) = rest.split_first_chunk()?;
-            let (root, path) = rest.split_at_checked(u16::from_le_bytes(*root_bytes).into())?;
-            Some(FromWorker::Named(Named {
-                slot: u32::from_le_bytes(*slot),
-                block: u32::from_le_bytes(*block),
-                root: root.to_vec(),
-                path: path.to_vec(),
-            }))
-        }
+        tag::NAMES => decode_names(rest).map(FromWorker::Names),
         _ => None,
     }
+}
+
+fn decode_names(mut rest: &[u8]) -> Option<Vec<Named>> {
+    let mut names = Vec::new();
+    while !rest.is_empty() {
+        let (slot, after) = rest.split_first_chunk()?;
+        let (block, after) = after.split_first_chunk()?;
+        let (root_bytes, after) = after.split_first_chunk()?;
+        let (path_bytes, after) = after.split_first_chunk()?;
+        let (root, after) = after.split_at_checked(u16::from_le_bytes(*root_bytes).into())?;
+        let (path, after) = after.split_at_checked(u16::from_le_bytes(*path_bytes).into())?;
+        names.push(Named {
+            slot: u32::from_le_bytes(*slot),
+            block: u32::from_le_bytes(*block),
+            root: root.to_vec(),
+            path: path.to_vec(),
+        });
+        rest = after;
+    }
+    (!names.is_empty()).then_some(names)
 }
 
 fn decode_notices(bytes: &[u8]) -> Option<Vec<Notice>> {
@@ -266,10 +289,17 @@ mod tests {
         assert_eq!(decode_from_worker(&bytes), Some(FromWorker::Notices(notices.to_vec())));
         assert!(decode_from_worker(&bytes[..bytes.len() - 1]).is_none());
         let named = Named { slot: 1, block: 2, root: b"/r".to_vec(), path: b"/p".to_vec() };
-        let bytes = encode_named(&named).expect("short");
-        assert_eq!(decode_from_worker(&bytes), Some(FromWorker::Named(named.clone())));
-        assert!(decode_from_worker(&bytes[..11]).is_none(), "cut within the root");
-        assert!(encode_named(&Named { path: vec![b'x'; STORE_MESSAGE_BYTES_MAX], ..named }).is_none());
+        let other = Named { slot: 2, path: Vec::new(), ..named.clone() };
+        let mut bytes = Vec::new();
+        assert!(push_named(&mut bytes, &named) && push_named(&mut bytes, &other));
+        assert_eq!(decode_from_worker(&bytes), Some(FromWorker::Names(vec![named.clone(), other])));
+        let ends = (0..bytes.len()).filter(|length| decode_from_worker(&bytes[..*length]).is_some());
+        assert_eq!(ends.collect::<Vec<_>>(), [17], "after the first name");
+        let long =
+            Named { path: vec![b'x'; STORE_MESSAGE_BYTES_MAX - bytes.len() - NAMED_BYTES - 2], ..named };
+        assert!(push_named(&mut bytes, &long));
+        assert_eq!(bytes.len(), STORE_MESSAGE_BYTES_MAX);
+        assert!(!push_named(&mut bytes, &long) && bytes.len() == STORE_MESSAGE_BYTES_MAX);
         let bytes = encode_leaving(&[1, 2, u32::MAX]);
         assert_eq!(decode_leaving(&bytes).expect("slots").collect::<Vec<_>>(), [1, 2, u32::MAX]);
         assert!(decode_leaving(&bytes[..7]).is_none());

@@ -31,6 +31,8 @@ use crate::panics;
 
 /// How long a drained worker waits for the log writer to accept its last lines.
 const LAST_LINES_MS: u64 = 1_000;
+/// How long it waits for the keeper to accept the names of the files in the store.
+const LAST_NAMES_MS: u64 = 10_000;
 /// Up to this total length, head and body are copied together and sent as one piece.
 const JOINED_BYTES_MAX: usize = 2048;
 /// Maximum number of messages for the operator that wait for the supervisor.
@@ -62,7 +64,7 @@ pub struct LinuxSystem {
     lost_helpers: Complaint,
     overdue: Complaint,
     failures: u64,
-    finishing_until_ms: Option<u64>,
+    finishing_since_ms: Option<u64>,
 }
 
 /// The parts of a [`LinuxSystem`].
@@ -117,7 +119,7 @@ impl LinuxSystem {
             lost_helpers: Complaint::default(),
             overdue: Complaint::default(),
             failures: 0,
-            finishing_until_ms: None,
+            finishing_since_ms: None,
         }
     }
 
@@ -150,14 +152,26 @@ impl LinuxSystem {
         self.send_reports();
     }
 
+    /// Whether names for the keeper wait for room in its channel.
+    pub(super) fn has_names(&self) -> bool {
+        self.store.as_ref().is_some_and(|store| !store.has_told_names())
+    }
+
     /// Whether all log lines and messages were handed over, so that the worker can end. After a while, the
-    /// remaining lines are dropped.
+    /// remaining lines and names are dropped.
     pub(super) fn has_finished(&mut self, now_ms: u64) -> bool {
         self.log.flush();
-        let until_ms = *self.finishing_until_ms.get_or_insert(now_ms + LAST_LINES_MS);
-        let has_names = self.store.as_ref().is_some_and(|store| !store.has_told_names());
-        if (self.log.has_lines() || has_names) && now_ms < until_ms {
+        let since_ms = *self.finishing_since_ms.get_or_insert(now_ms);
+        if (self.log.has_lines() && now_ms < since_ms + LAST_LINES_MS)
+            || (self.has_names() && now_ms < since_ms + LAST_NAMES_MS)
+        {
             return false;
+        }
+        if self.has_names() {
+            let untold = self.store.as_ref().map_or(0, Store::names_untold);
+            self.report(&format!(
+                "the store's keeper did not take the names of {untold} blocks in time; they are missing in cache_list"
+            ));
         }
         let dropped = self.log.give_up();
         if dropped > 0 {

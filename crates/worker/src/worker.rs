@@ -33,6 +33,8 @@ const EVENTS_MAX: usize = 256;
 const WARM_UPS_MAX: usize = 2;
 /// Period of the work that no event announces: idle helpers, log lines, reports.
 const HOUSEKEEPING_MS: u64 = 100;
+/// The pause while names for the keeper wait for room in its channel, at the worker's end.
+const NAMES_PAUSE_MS: u64 = 1;
 /// The kind of a ready descriptor, in the upper byte of its token.
 pub mod kind {
     /// A client.
@@ -246,7 +248,8 @@ impl Worker {
     pub fn end_turn(&mut self) {
         // Housekeeping comes before jobs are started, because it can allow helpers to be requested again.
         if self.now_ms >= self.housekeeping_ms {
-            self.housekeeping_ms = self.now_ms + HOUSEKEEPING_MS;
+            let pause_ms = if self.sys.has_names() { NAMES_PAUSE_MS } else { HOUSEKEEPING_MS };
+            self.housekeeping_ms = self.now_ms + pause_ms;
             self.sys.keep_house(self.now_ms);
             if let Some(report) = self.refusals.report(self.now_ms, self.engine.connections_len()) {
                 self.sys.report(&report);

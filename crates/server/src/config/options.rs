@@ -312,7 +312,7 @@ options! {
     sandbox: SandboxMode, Privileges, Kind::OneOf(SandboxMode::WORDS), "MODE", Text("auto"),
         "Use Landlock and seccomp: auto (if the kernel supports them), required or off";
     log_format: LogFormat, Logs, Kind::OneOf(LogFormat::WORDS), "FORMAT", Depends("combined with a log file, else off"),
-        "Format of the access log: combined, json or off";
+        "Format of the access log: combined, combined_host, json or off";
     log_file: PathBuf, Logs, PathKind, "FILE", Depends("standard output"),
         "Write the access log to this file, or to standard output for -";
     control: PathBuf, Logs, PathKind, "PATH",

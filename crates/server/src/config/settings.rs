@@ -192,6 +192,9 @@ pub struct NamesRoot(
 pub enum LogFormat {
     /// The combined log format of Apache and nginx.
     Combined,
+    /// The same, with the host of the request at the end.
+    #[serde(rename = "combined_host")]
+    CombinedHost,
     /// One JSON object per line.
     Json,
     /// No access log.
@@ -200,11 +203,12 @@ pub enum LogFormat {
 
 impl LogFormat {
     /// The names in the file, on the command line and in the environment.
-    pub(super) const WORDS: &'static [&'static str] = &["combined", "json", "off"];
+    pub(super) const WORDS: &'static [&'static str] = &["combined", "combined_host", "json", "off"];
 }
 
 impl Choice for LogFormat {
-    const ALL: &'static [Self] = &[LogFormat::Combined, LogFormat::Json, LogFormat::Off];
+    const ALL: &'static [Self] =
+        &[LogFormat::Combined, LogFormat::CombinedHost, LogFormat::Json, LogFormat::Off];
 }
 
 /// The architecture: which part of a server waits for the disk (flash-1999, section 3).

@@ -578,7 +578,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ("listen = [80]", &["must be in quotes"]),
     ("listen = []", &["name at least one address"]),
     ("index = [\"a/b\"]", &["must be the name of a file, without `/`"]),
-    ("log_format = 3", &["must be combined, json or off"]),
+    ("log_format = 3", &["must be combined, combined_host, json or off"]),
     ("helpers = 4", &["must be processes or threads", "--helpers-max (FLASH_HELPERS_MAX, `helpers_max`)"]),
     ("helpers = \"thread\"", &["must be processes or threads", "did you mean `threads`?"]),
     (
@@ -597,7 +597,7 @@ const WRONG: &[(&str, &[&str])] = &[
         "event_mechanism = \"select\"\nhelpers_max = 256\nhelpers = \"threads\"",
         &["`event_mechanism` cannot be select", "need all of them", "fewer sites or helpers"],
     ),
-    ("log_format = \"jsn\"", &["must be combined, json or off", "did you mean `json`?"]),
+    ("log_format = \"jsn\"", &["must be combined, combined_host, json or off", "did you mean `json`?"]),
     (
         "log_file = \"gone/access.log\"",
         &["cannot write the log `/DIR/gone/access.log`", "`/DIR/gone`: no such file"],

@@ -259,8 +259,10 @@ impl Process {
     fn hear_worker(&mut self, worker: WorkerId, message: &[u8]) -> bool {
         let notices = match decode_from_worker(message) {
             Some(FromWorker::Notices(notices)) => notices,
-            Some(FromWorker::Named(Named { slot, block, root, path })) => {
-                if self.hot_list.is_some() && slot < self.table.slots_max() {
+            Some(FromWorker::Names(names)) => {
+                let slots_max = self.table.slots_max();
+                let wanted = names.into_iter().filter(|named| named.slot < slots_max);
+                for Named { slot, block, root, path } in wanted.filter(|_| self.hot_list.is_some()) {
                     self.names.insert(slot, Hot { root, path, block });
                 }
                 return true;
@@ -325,14 +327,21 @@ impl Process {
         }
     }
 
-    /// Saves the list of the most valuable blocks, if a list is configured.
+    /// Writes the list of the most valuable blocks, if a list is configured. The supervisor then puts it in place of the
+    /// old list.
     fn save(&self) -> io::Result<()> {
         let Some(file) = &self.hot_list else { return Ok(()) };
         let valued = |(slot, hot): (&u32, _)| self.keeper.value(*slot).map(|value| (value, hot));
         let mut blocks: Vec<(f64, &Hot)> = self.names.iter().filter_map(valued).collect();
         blocks.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-        // The file is truncated last: on a full disk, lines of the old list remain after those of the new one.
-        let text = hot_list::write(blocks.into_iter().map(|(_, hot)| hot));
+        let (text, lines) = hot_list::write(blocks.into_iter().map(|(_, hot)| hot));
+        let all = self.keeper.totals().blocks;
+        if lines < all {
+            self.report(&format!(
+                "the list of hot files has {lines} of the {all} blocks in the store: no worker knows the names of the \
+                 others any more, or the list is full"
+            ));
+        }
         let saved = file.write_all_at(&text, 0).and_then(|()| file.set_len(text.len() as u64));
         saved.inspect_err(|e| self.report(&format!("cannot save the list of hot files: {e}")))
     }

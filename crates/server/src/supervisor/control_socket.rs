@@ -269,11 +269,11 @@ impl Drop for Listening {
 }
 
 fn listen(path: PathBuf, epoll: &Epoll, numbers: &mut u64) -> io::Result<Listening> {
-    let listener = local::listen(&path).map_err(|e| explain(&path, &e))?;
-    let found = path.symlink_metadata()?;
+    let failed = |e: io::Error| explain(&path, &e);
+    let listener = local::listen(&path).map_err(failed)?;
+    let file = local::give_to(&path, None).map_err(failed)?;
     *numbers += 1;
     epoll.add(&listener, *numbers, Watch::Input)?;
-    let file = (found.dev(), found.ino());
     Ok(Listening { listener, number: *numbers, path, file, shortage_until_ms: None })
 }
 

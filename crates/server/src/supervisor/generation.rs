@@ -382,12 +382,12 @@ impl Generation {
         Ok(self.logs.reap(self.need()))
     }
 
-    /// Starts another log writer that reopens the file, because the current one cannot.
-    pub(super) fn replace_log(&mut self, epoll: &Epoll, numbers: &mut u64) -> io::Result<()> {
-        if self.state != State::Serving {
-            return Err(io::Error::other("its configuration is no longer in force"));
+    /// Opens the access log again, if it is a file and there still are lines to write.
+    pub(super) fn reopen_log(&mut self, epoll: &Epoll, numbers: &mut u64) -> io::Result<()> {
+        if self.settings.log.file.is_none() || self.killed || self.is_over() {
+            return Ok(());
         }
-        self.logs.start_next(&self.settings_file, epoll, numbers)
+        self.logs.reopen(&self.settings_file, epoll, numbers)
     }
 
     /// Restarts the log writer when its time has come.

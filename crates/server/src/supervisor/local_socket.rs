@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use flash_prompt::OwnedFd;
@@ -59,12 +59,8 @@ impl LocalSocket {
     /// Gives a bound socket to this user.
     fn own(path: &Path, run_as: Option<&RunAs>, bound: io::Result<OwnedFd>) -> io::Result<Self> {
         let listener = bound?;
-        let found = path.symlink_metadata()?;
-        let socket = Self { listener, path: path.to_owned(), file: Some((found.dev(), found.ino())) };
-        if let Some(run_as) = run_as {
-            chown(path, Some(run_as.uid), Some(run_as.gid))?;
-        }
-        Ok(socket)
+        let file = local::give_to(path, run_as.map(|run_as| (run_as.uid, run_as.gid)))?;
+        Ok(Self { listener, path: path.to_owned(), file: Some(file) })
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -1,8 +1,8 @@
 //! The log writers of a generation: the current one, its successor while that starts, and earlier ones that still write their
 //! last lines.
 //!
-//! The sandbox lets a log writer reopen its file only in the folders that it was started with. If the folder was replaced,
-//! another log writer takes its place.
+//! A log writer opens its file before it gives up its rights, and can open nothing later. So another log writer takes its place
+//! when the file must be reopened.
 
 use std::io;
 
@@ -13,7 +13,6 @@ use super::crew::{Role, Worker, connect_log, has_ended};
 use super::outbox::Shared;
 use super::restart::{Need, Restart};
 use crate::sandbox::Role as Part;
-use flash_worker::control::Order;
 
 /// Maximum log writers that write last lines beside the current one; one more ends the oldest.
 const OLD_MAX: usize = 4;
@@ -22,8 +21,12 @@ const OLD_MAX: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Logs {
     pub(super) current: Option<Role>,
-    /// The successor, which starts because the current one could not reopen its file.
+    /// The successor, which opens the file again.
     next: Option<Role>,
+    /// Whether the file must be opened once more after that: it may have been renamed since the successor opened it.
+    reopens_again: bool,
+    /// Whether a successor ends after the lines of the current workers.
+    draining: bool,
     /// Log writers that end after their last lines, in the order of their start.
     old: Vec<Role>,
     /// The restart of the current one, which has ended.
@@ -63,21 +66,11 @@ impl Logs {
         self.current.as_ref().is_none_or(|log| log.ready.is_some())
     }
 
-    /// Makes the current one reopen its file.
-    ///
-    /// Errors: it does not read its control channel.
-    pub(super) fn reopen(&mut self) -> io::Result<()> {
-        self.current.iter_mut().chain(&mut self.next).try_for_each(|log| log.orders.give(Order::Reopen))
-    }
-
-    /// Starts a successor that opens the file, because the current one cannot. It takes over when it is ready.
-    pub(super) fn start_next(
-        &mut self,
-        settings: &Shared,
-        epoll: &Epoll,
-        numbers: &mut u64,
-    ) -> io::Result<()> {
-        if self.next.is_none() {
+    /// Starts a successor that opens the file again. It takes over when it is ready.
+    pub(super) fn reopen(&mut self, settings: &Shared, epoll: &Epoll, numbers: &mut u64) -> io::Result<()> {
+        self.reopens_again = self.next.is_some();
+        // One that has ended opens the file when it starts again.
+        if self.current.is_some() && self.next.is_none() {
             self.next = Some(Role::start_watched(Part::Log, settings, epoll, numbers)?);
         }
         Ok(())
@@ -90,6 +83,9 @@ impl Logs {
         if let Some(mut old) = self.current.replace(next) {
             old.drain();
             self.old.push(old);
+        }
+        if self.draining {
+            self.current.iter_mut().for_each(Role::drain);
         }
         self.restart.cancel();
         if self.old.len() > OLD_MAX {
@@ -115,7 +111,7 @@ impl Logs {
     }
 
     /// Restarts the current one when its time has come, and connects every worker to it. One for workers that drain
-    /// drains too.
+    /// drains too. Starts another successor if one must follow.
     pub(super) fn restart_when_due(
         &mut self,
         (now_ms, need): (u64, Need),
@@ -123,6 +119,9 @@ impl Logs {
         settings: &Shared,
         (epoll, numbers): (&Epoll, &mut u64),
     ) -> io::Result<()> {
+        if self.reopens_again && self.next.is_none() {
+            self.reopen(settings, epoll, numbers)?;
+        }
         if !self.restart.take_due(now_ms) {
             return Ok(());
         }
@@ -143,6 +142,7 @@ impl Logs {
     /// Makes them end after the lines of the current workers.
     pub(super) fn drain(&mut self) {
         self.restart.cancel();
+        (self.draining, self.reopens_again) = (true, false);
         if let Some(next) = self.next.take() {
             process::kill(&next.child);
         }

@@ -2,13 +2,20 @@
 //!
 //! The supervisor's loop calls it. A write to a pipe that nobody reads would block, so threads write, and the loop only queues: a
 //! message that does not fit in the queue is dropped and counted.
+//!
+//! Other processes have a pipe as their standard error, and a thread prints its lines behind [`OF_OTHERS`]. So no process can
+//! print a line as the supervisor, and control characters are escaped.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use flash_prompt::OwnedFd;
+use flash_waiting::process::{self, Redirected};
 
 /// Maximum queued messages per output.
 const WAITING_MAX: usize = 256;
@@ -16,6 +23,10 @@ const WAITING_MAX: usize = 256;
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Maximum time for all last messages.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Before every line that another process has written on its standard error.
+const OF_OTHERS: &str = "| ";
+/// Maximum length of such a line; a longer one is several.
+const LINE_BYTES_MAX: u64 = 4 * 1024;
 /// Time before another try on an output that takes nothing now and does not block.
 const FULL_PAUSE: Duration = Duration::from_millis(50);
 
@@ -24,20 +35,31 @@ const FULL_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Messages {
     errors: Outlet,
     output: Outlet,
+    /// Standard error, as this process was given it.
+    stderr: OwnedFd,
+    /// Closed when no other process can write any more.
+    others_ended: Receiver<()>,
 }
 
 impl Messages {
     /// Starts the threads. They inherit the signals and rights of the calling thread, so these must be set before.
     pub(super) fn start() -> io::Result<Self> {
-        Ok(Self {
-            errors: Outlet::start("messages", io::stderr())?,
-            output: Outlet::start("start lines", io::stdout())?,
-        })
+        let Redirected { real, written } = process::redirect_stderr()?;
+        let errors = Outlet::start("messages", File::from(real.try_clone()?))?;
+        let (end, others_ended) = mpsc::channel();
+        let (queue, dropped) = (errors.queue.clone(), Arc::clone(&errors.dropped));
+        thread::Builder::new().name("errors of others".to_owned()).spawn(move || {
+            // Dropped with the thread.
+            let _end: mpsc::Sender<()> = end;
+            pass_on(File::from(written), |line| push(&queue, &dropped, line));
+        })?;
+        let output = Outlet::start("start lines", io::stdout())?;
+        Ok(Self { errors, output, stderr: real, others_ended })
     }
 
-    /// Prints a message on standard error.
+    /// Prints a message on standard error, as one line.
     pub(super) fn say(&self, message: &str) {
-        self.errors.push(format!("flash: {message}"));
+        self.errors.push(format!("flash: {}", escaped(message)));
     }
 
     /// Prints a formatted text on standard error.
@@ -53,6 +75,9 @@ impl Messages {
     /// Waits briefly until all messages are written.
     pub(super) fn finish(self) {
         let deadline = Instant::now() + LAST_WORDS;
+        // Without it, no process is left that holds the pipe. If this fails, the deadline is the end.
+        let _ = process::restore_stderr(&self.stderr);
+        let _ = self.others_ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         self.errors.finish(deadline);
         self.output.finish(deadline);
     }
@@ -81,19 +106,48 @@ impl Outlet {
         Ok(Self { queue, dropped, ended })
     }
 
-    fn push(&self, mut text: String) {
-        let end = (0..=text.len().min(MESSAGE_BYTES_MAX)).rev().find(|end| text.is_char_boundary(*end));
-        text.truncate(end.unwrap_or(0));
-        text.push('\n');
-        if self.queue.try_send(text).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
+    fn push(&self, text: String) {
+        push(&self.queue, &self.dropped, text);
     }
 
     fn finish(self, deadline: Instant) {
         drop(self.queue);
         // Closed or too late: both are the end.
         let _ = self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Queues a text, or counts it as dropped.
+fn push(queue: &SyncSender<String>, dropped: &AtomicU64, mut text: String) {
+    let end = (0..=text.len().min(MESSAGE_BYTES_MAX)).rev().find(|end| text.is_char_boundary(*end));
+    text.truncate(end.unwrap_or(0));
+    text.push('\n');
+    if queue.try_send(text).is_err() {
+        dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A text on one line, and without characters that control a terminal.
+fn escaped(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() && character != '\t' {
+            line.extend(character.escape_default());
+        } else {
+            line.push(character);
+        }
+    }
+    line
+}
+
+/// Passes on the lines that other processes write, until none is left that could.
+fn pass_on(from: impl Read, mut push: impl FnMut(String)) {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    while let Ok(1..) = from.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+        let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line));
+        push(format!("{OF_OTHERS}{}", escaped(&text)));
+        line.clear();
     }
 }
 
@@ -169,6 +223,18 @@ mod tests {
         outlet.push("unread".to_owned());
         outlet.finish(Instant::now() + Duration::from_millis(10));
         assert!(held.is_empty());
+    }
+
+    #[test]
+    fn no_process_prints_a_line_as_the_supervisor() {
+        let mut lines = Vec::new();
+        let long = [b'x'; 5000];
+        let text = [&b"one\r\nflash: forged\n\x1b[2J\tthree\xff\n"[..], &long].concat();
+        pass_on(&text[..], |line| lines.push(line));
+        let expected = ["| one\\r", "| flash: forged", "| \\u{1b}[2J\tthree\u{fffd}"];
+        assert_eq!(lines[..3], expected);
+        assert_eq!(lines[3..].iter().map(String::len).collect::<Vec<_>>(), [2 + 4096, 2 + 904]);
+        assert_eq!(escaped("a file\nflash: forged\u{9b}"), "a file\\nflash: forged\\u{9b}");
     }
 
     #[test]

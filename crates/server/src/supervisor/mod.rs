@@ -240,9 +240,9 @@ impl<'m> Supervisor<'m> {
             Signal::Reload => {}
             Signal::ReopenLogs => {
                 for generation in &mut self.generations {
-                    if let Err(e) = generation.logs.reopen() {
+                    if let Err(e) = generation.reopen_log(&self.epoll, &mut self.numbers) {
                         self.messages.say(&format!(
-                            "cannot reopen the access log: cannot send the order to the log writer: {e}"
+                            "cannot start a log writer: {e}; the access log continues in the old file"
                         ));
                     }
                 }
@@ -275,11 +275,6 @@ impl<'m> Supervisor<'m> {
             Ok(Notice::WantHelper) => {
                 if let Err(e) = generation.start_helper(number, &mut self.numbers, &self.starter) {
                     self.messages.say(&format!("{who}: {e}"));
-                }
-            }
-            Ok(Notice::WantSuccessor) => {
-                if let Err(e) = generation.replace_log(&self.epoll, &mut self.numbers) {
-                    self.messages.say(&format!("{who}: {e}; the access log continues in the old file"));
                 }
             }
             Ok(Notice::EndHelper(helper)) => generation.end_helper(number, helper),

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::{OwnedFd, channel};
+use flash_waiting::guarded::Place;
 use flash_waiting::root::Root;
 use flash_waiting::{file, process, signal};
 use flash_worker::control::CHANNEL_BYTES;
@@ -47,9 +48,16 @@ enum Document {
         settings: String,
         roots: Vec<ToldRoot>,
         residency: Result<(), String>,
-        /// Whether two descriptors are those of the list of hot files.
-        has_list: bool,
+        /// None if there is no list of hot files, or no new one.
+        list: Option<ToldList>,
     },
+}
+
+/// A [`HotList`] without its three descriptors.
+#[derive(Debug, Serialize, Deserialize)]
+struct ToldList {
+    /// See [`Place::into_parts`].
+    owner: Option<u32>,
 }
 
 /// A [`FoundRoot`] without its descriptor.
@@ -139,9 +147,9 @@ impl Drop for Reader {
 ///
 /// Errors: the document is none.
 fn understand(document: OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<Result<Prepared, String>> {
-    let (settings, told, residency, has_list) = match serde_json::from_slice(&contents(document)?)? {
+    let (settings, told, residency, list) = match serde_json::from_slice(&contents(document)?)? {
         Document::Refused(why) => return Ok(Err(why)),
-        Document::Prepared { settings, roots, residency, has_list } => (settings, roots, residency, has_list),
+        Document::Prepared { settings, roots, residency, list } => (settings, roots, residency, list),
     };
     let settings = Settings::from_toml(&settings).map_err(io::Error::other)?;
     let mut descriptors = descriptors.into_iter();
@@ -156,9 +164,12 @@ fn understand(document: OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<Result
             ToldRoot::Failed(why) => FoundRoot::Failed(why),
         });
     }
-    let hot_list = match has_list {
-        true => HotList { to_load: Some(Arc::new(next()?)), to_save: Some(Arc::new(next()?)) },
-        false => HotList::default(),
+    let hot_list = match (list, &settings.cache_list) {
+        (Some(ToldList { owner }), Some(path)) => {
+            let (load, save) = (Arc::new(next()?), Arc::new(next()?));
+            HotList::from_parts(load, save, Place::from_parts(next()?, owner, path)?)
+        }
+        _ => HotList::default(),
     };
     Ok(Ok(Prepared { settings, roots, residency, hot_list }))
 }
@@ -215,16 +226,18 @@ fn send(channel: &OwnedFd, prepared: Prepared) -> io::Result<()> {
             FoundRoot::Failed(why) => ToldRoot::Failed(why),
         });
     }
-    let has_list = match (&hot_list.to_load, &hot_list.to_save) {
-        (Some(load), Some(save)) => {
-            tell(channel, DESCRIPTOR, load)?;
-            tell(channel, DESCRIPTOR, save)?;
-            true
+    let list = match hot_list.into_parts() {
+        Some((load, save, place)) => {
+            let (folder, owner) = place.into_parts();
+            for descriptor in [&load, &save, &folder] {
+                tell(channel, DESCRIPTOR, descriptor)?;
+            }
+            Some(ToldList { owner })
         }
-        _ => false,
+        None => None,
     };
     let settings = settings.to_toml();
-    tell(channel, DOCUMENT, &document(&Document::Prepared { settings, roots: told, residency, has_list })?)
+    tell(channel, DOCUMENT, &document(&Document::Prepared { settings, roots: told, residency, list })?)
 }
 
 fn document(document: &Document) -> io::Result<OwnedFd> {

@@ -89,9 +89,12 @@ impl Supervisor<'_> {
         let status = store.reap(fillers);
         if let Some(status) = status.filter(|_| self.stopping.is_none()) {
             self.messages.say(&format!(
-                "the store's keeper ended ({status}); starting another; the store keeps its contents"
+                "the store's keeper ended ({}); starting another; the store keeps its contents",
+                how_it_ended(status)
             ));
         }
+        let news = status.and_then(|status| store.use_hot_list(status));
+        news.iter().for_each(|text| self.messages.say(text));
         if self.stopping.is_some() {
             store.stop();
         }

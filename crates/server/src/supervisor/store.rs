@@ -2,9 +2,8 @@
 //! the keeper, every worker and every configuration.
 
 use std::cell::RefCell;
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::rc::Rc;
@@ -14,6 +13,7 @@ use flash_prompt::clock;
 use flash_prompt::epoll::Epoll;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::{self, TableWriter};
+use flash_waiting::guarded::Place;
 use flash_waiting::{file, process, store_file};
 use flash_worker::control::{Notice, Order, receive_notice};
 use flash_worker::store_protocol::STORE_MESSAGE_BYTES_MAX;
@@ -64,9 +64,11 @@ pub(super) struct Store {
 #[derive(Debug, Default)]
 pub(super) struct HotList {
     /// In memory, until a worker of the first configuration has it.
-    pub(super) to_load: Option<Shared>,
-    /// Open for writing.
-    pub(super) to_save: Option<Shared>,
+    to_load: Option<Shared>,
+    /// The next version of the list, open for writing.
+    to_save: Option<Shared>,
+    /// The place of the list, until the next version is in use.
+    place: Option<Place>,
 }
 
 impl Store {
@@ -243,6 +245,13 @@ impl Store {
         Some(status)
     }
 
+    /// Uses the list of hot files that a keeper has saved, which has ended. Returns a message for the operator.
+    pub(super) fn use_hot_list(&mut self, ended: ExitStatus) -> Option<String> {
+        let is_saved = self.saving_until_ms.is_some() && ended.success();
+        let failed = if is_saved { self.hot_list.use_next().err() } else { None };
+        failed.map(|e| format!("cannot replace the list of hot files: {e}"))
+    }
+
     /// Starts no further keeper, because the server stops.
     pub(super) fn stop(&mut self) {
         self.restart.cancel();
@@ -301,27 +310,47 @@ impl HotList {
         settings.cache_list.as_deref().map_or(Ok(Self::default()), Self::open)
     }
 
-    /// Reads the list, if it exists, and opens it for writing.
+    /// Reads the list, if it exists, and creates the next version beside it.
     ///
-    /// Errors: it cannot be opened.
+    /// Errors: one of both cannot be opened.
     fn open(path: &Path) -> io::Result<Self> {
         let cannot = |e: io::Error| {
-            let advice = "choose a file in a folder that Flash can write to, or remove cache_list";
+            let advice =
+                "choose a file in a folder of root, or of the user who starts Flash, or remove cache_list";
             io::Error::new(
                 e.kind(),
                 format!("cannot open the list of hot files {}: {e}; {advice}", path.display()),
             )
         };
-        let open =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-        let file = open.map_err(cannot)?;
-        if !file.metadata().map_err(cannot)?.is_file() {
-            return Err(cannot(io::Error::other("not a regular file")));
-        }
+        let place = Place::find(path).map_err(cannot)?;
         let mut text = Vec::new();
-        (&file).take(LIST_BYTES_MAX).read_to_end(&mut text).map_err(cannot)?;
+        if let Some(file) = place.read().map_err(cannot)? {
+            File::from(file).take(LIST_BYTES_MAX).read_to_end(&mut text).map_err(cannot)?;
+        }
         let to_load = Arc::new(file::memory_file(&text)?);
-        Ok(Self { to_load: Some(to_load), to_save: Some(Arc::new(file.into())) })
+        let to_save = Arc::new(place.create_next().map_err(cannot)?);
+        Ok(Self::from_parts(to_load, to_save, place))
+    }
+
+    /// A list from its current and its next version, and its place.
+    pub(super) fn from_parts(to_load: Shared, to_save: Shared, place: Place) -> Self {
+        Self { to_load: Some(to_load), to_save: Some(to_save), place: Some(place) }
+    }
+
+    /// The parts of a list, for another process.
+    pub(super) fn into_parts(mut self) -> Option<(Shared, Shared, Place)> {
+        Some((self.to_load.take()?, self.to_save.take()?, self.place.take()?))
+    }
+
+    /// Puts the next version in place of the list, which the keeper has written.
+    fn use_next(&mut self) -> io::Result<()> {
+        self.place.take().map_or(Ok(()), |place| place.use_next())
+    }
+}
+
+impl Drop for HotList {
+    fn drop(&mut self) {
+        self.place.iter().for_each(Place::drop_next);
     }
 }
 

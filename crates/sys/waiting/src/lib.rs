@@ -10,6 +10,7 @@
 pub mod account;
 pub mod errand;
 pub mod file;
+pub mod guarded;
 pub mod held;
 pub mod listening;
 pub mod local;

@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 
 use flash_prompt::clock;
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::sandbox::privileges;
 
 /// Maximum connections of packets that wait to be accepted; the kernel also bounds it by `somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -102,9 +104,44 @@ fn listen_as(path: &Path, kind: SocketType, permissions: u32) -> io::Result<Owne
     // bind(2) gives the path the mode that the socket has, less the umask; the umask of all threads stays as it is.
     rustix::fs::fchmod(&fd, Mode::from_raw_mode(permissions))?;
     rustix::net::bind(&fd, &address)?;
-    rustix::fs::chmod(path, Mode::from_raw_mode(permissions))?;
+    set_permissions(path, permissions)?;
     rustix::net::listen(&fd, BACKLOG)?;
     Ok(fd)
+}
+
+/// Gives the socket at `path`, which this process has just bound, these permissions.
+fn set_permissions(path: &Path, permissions: u32) -> io::Result<()> {
+    let (place, found) = place_of_own(path)?;
+    if found.st_mode & 0o777 == permissions {
+        return Ok(());
+    }
+    let place = format!("/proc/self/fd/{}", place.as_raw_fd());
+    Ok(rustix::fs::chmod(place, Mode::from_raw_mode(permissions))?)
+}
+
+/// Gives the socket at `path`, which this process has just bound, to a user and a group. Returns the device and the inode of
+/// the socket.
+///
+/// Errors: `AlreadyExists` if something else is there by now; any of chown(2).
+pub fn give_to(path: &Path, owner: Option<(u32, u32)>) -> io::Result<(u64, u64)> {
+    let (place, found) = place_of_own(path)?;
+    if let Some((uid, gid)) = owner {
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        rustix::fs::chownat(&place, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
+    }
+    Ok((found.st_dev, found.st_ino))
+}
+
+/// The place of a socket of this user, whatever its path leads to later. A user who can change its folder could replace it by
+/// a link to another file.
+fn place_of_own(path: &Path) -> io::Result<(OwnedFd, Stat)> {
+    let place = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let found = rustix::fs::fstat(&place)?;
+    let is_socket = FileType::from_raw_mode(found.st_mode) == FileType::Socket;
+    if is_socket && found.st_nlink == 1 && found.st_uid == privileges::user() {
+        return Ok((place, found));
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// Removes a stale socket.
@@ -199,6 +236,27 @@ mod tests {
         while refused() != Some(io::ErrorKind::ConnectionRefused) {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_socket_is_not_followed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [path, file] = ["socket", "file"].map(|name| folder.path().join(name));
+        std::fs::write(&file, "precious").expect("a file");
+        let mode = || file.metadata().expect("the file").permissions().mode() & 0o7777;
+        let before = mode();
+        // As another user would, between bind and the next call.
+        std::os::unix::fs::symlink(&file, &path).expect("a link");
+        for replaced in [set_permissions(&path, 0o666), give_to(&path, Some((1, 1))).map(drop)] {
+            assert_eq!(replaced.expect_err("not a socket").kind(), io::ErrorKind::AlreadyExists);
+        }
+        assert_eq!(mode(), before);
+        std::fs::remove_file(&path).expect("removed");
+        let other = folder.path().join("other");
+        let _other = listen(&other).expect("a listener");
+        std::fs::hard_link(&other, &path).expect("a link");
+        let replaced = set_permissions(&path, 0o666).expect_err("another socket");
+        assert_eq!(replaced.kind(), io::ErrorKind::AlreadyExists);
     }
 
     #[test]

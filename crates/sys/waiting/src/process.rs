@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getrlimit, kill_process,
     kill_process_group, pidfd_open, set_parent_process_death_signal, setrlimit, waitid,
@@ -195,6 +196,35 @@ pub fn shift_oom_score(by: i32) -> io::Result<()> {
         return Ok(());
     }
     std::fs::write(PLACE, found.saturating_add(by).clamp(NEVER + 1, 1000).to_string())
+}
+
+/// Standard error in another place: what this process and the programs that it starts write to descriptor 2 goes into a
+/// pipe.
+#[derive(Debug)]
+pub struct Redirected {
+    /// The former standard error.
+    pub real: OwnedFd,
+    /// The other end of the pipe. It ends when every process with the pipe has ended, after [`restore_stderr`].
+    pub written: OwnedFd,
+}
+
+/// Redirects standard error.
+///
+/// Errors: any of pipe(2) and dup(2).
+pub fn redirect_stderr() -> io::Result<Redirected> {
+    let (written, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    let real = io::stderr().as_fd().try_clone_to_owned()?;
+    restore_stderr(&write)?;
+    Ok(Redirected { real, written })
+}
+
+/// Makes a descriptor standard error.
+///
+/// Errors: any of dup2(2).
+pub fn restore_stderr(real: &OwnedFd) -> io::Result<()> {
+    // SAFETY: nothing owns descriptor 2, and the call closes no other.
+    let answer = unsafe { libc::dup2(real.as_raw_fd(), libc::STDERR_FILENO) };
+    if answer >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Maximum number of bytes that a pipe with room accepts without blocking (pipe(7), `PIPE_BUF`).

@@ -168,14 +168,7 @@ const SIOCOUTQ: u64 = libc::TIOCOUTQ as u64;
 /// memory.
 const THREADS: &[i64] = &[libc::SYS_futex, libc::SYS_sched_yield, libc::SYS_sched_getaffinity];
 
-const LOG: &[i64] = &[
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_ctl,
-    libc::SYS_openat,
-    libc::SYS_statx,
-    libc::SYS_write,
-    libc::SYS_writev,
-];
+const LOG: &[i64] = &[libc::SYS_epoll_pwait, libc::SYS_epoll_ctl, libc::SYS_write];
 
 impl More {
     /// The calls without conditions.
@@ -238,6 +231,21 @@ fn gateway_calls(probes: bool) -> Vec<(i64, Vec<Argument>)> {
     calls
 }
 
+/// The calls of every process that ends by a signal or for a violation.
+fn calls_at_the_end() -> Vec<(i64, Vec<Argument>)> {
+    use SeccompCmpOp::Eq;
+    // The handler of the standard library makes these signals fatal again, so that the process ends by the signal itself.
+    let fatal = [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT];
+    let mut calls = Vec::from(fatal.map(|signal| (libc::SYS_rt_sigaction, vec![(0, Eq, signal as u64)])));
+    calls.push((libc::SYS_tgkill, vec![(0, Eq, std::process::id().into())]));
+    // For the message about a violation.
+    #[cfg(target_arch = "x86_64")]
+    calls.push((libc::SYS_poll, vec![(2, Eq, 0)]));
+    #[cfg(not(target_arch = "x86_64"))]
+    calls.push((libc::SYS_ppoll, vec![(1, Eq, 1)]));
+    calls
+}
+
 /// The role's calls without conditions, besides the common ones.
 fn always(calls: CallList) -> &'static [&'static [i64]] {
     match calls {
@@ -275,7 +283,9 @@ fn list(calls: CallList) -> Compiled<Rules> {
     // A mapped file can wait for the disk at any access.
     allow(libc::SYS_mmap, &[not_to_be_executed.clone(), anonymous])?;
     allow(libc::SYS_mprotect, &[not_to_be_executed])?;
-    allow(libc::SYS_tgkill, &[(0, Eq, std::process::id().into())])?;
+    for (call, arguments) in calls_at_the_end() {
+        allow(call, &arguments)?;
+    }
     for command in [libc::F_GETFD, libc::F_GETFL] {
         allow(libc::SYS_fcntl, &[(1, Eq, command as u64)])?;
     }
@@ -289,11 +299,6 @@ fn list(calls: CallList) -> Compiled<Rules> {
     let flags = OFlags::NONBLOCK | OFlags::NOATIME | OFlags::ACCMODE | OFlags::LARGEFILE;
     let others = u64::from(!flags.bits());
     allow(libc::SYS_fcntl, &[(1, Eq, libc::F_SETFL as u64), (2, MaskedEq(others), 0)])?;
-    // For the message about a violation.
-    #[cfg(target_arch = "x86_64")]
-    allow(libc::SYS_poll, &[(2, Eq, 0)])?;
-    #[cfg(not(target_arch = "x86_64"))]
-    allow(libc::SYS_ppoll, &[(1, Eq, 1)])?;
     if let CallList::Worker(more) | CallList::WaitingWorker(more) = calls {
         // For a connection that must be reset, and for the number of bytes that a connection holds for its
         // client. A filter cannot check that the linger time is 0; `flash_prompt::net::reset` ensures it.

@@ -15,8 +15,6 @@ pub enum Rights {
     Read,
     /// Reading files and listing directories.
     ReadAndList,
-    /// Creating files and writing to them.
-    Write,
 }
 
 // Numbers and rights of linux/landlock.h; the calls have the same numbers on all machines.
@@ -28,10 +26,8 @@ const RULE_PATH_BENEATH: c_int = 1;
 const RULE_NET_PORT: c_int = 2;
 const BIND_TCP: u64 = 1 << 0;
 const CONNECT_TCP: u64 = 1 << 1;
-const WRITE_FILE: u64 = 1 << 1;
 const READ_FILE: u64 = 1 << 2;
 const READ_DIR: u64 = 1 << 3;
-const MAKE_REG: u64 = 1 << 8;
 
 /// The version that can forbid signals (Linux 6.12), and the scope for that.
 const VERSION_OF_SIGNALS: c_long = 6;
@@ -82,7 +78,6 @@ impl Rights {
         match self {
             Rights::Read => READ_FILE,
             Rights::ReadAndList => READ_FILE | READ_DIR,
-            Rights::Write => WRITE_FILE | MAKE_REG,
         }
     }
 }

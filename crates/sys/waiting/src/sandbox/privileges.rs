@@ -107,8 +107,6 @@ pub enum Keep {
     Nothing,
     /// `CAP_FOWNER`, if present: with it, the kernel reports the residency of files of other owners.
     Fowner,
-    /// `CAP_DAC_OVERRIDE`, if present: to open the access log whoever owns its directory.
-    DacOverride,
 }
 
 impl Keep {
@@ -116,7 +114,6 @@ impl Keep {
         match self {
             Keep::Nothing => CapabilitySet::empty(),
             Keep::Fowner => CapabilitySet::FOWNER,
-            Keep::DacOverride => CapabilitySet::DAC_OVERRIDE,
         }
     }
 }
