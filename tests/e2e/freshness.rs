@@ -133,6 +133,30 @@ fn a_change_within_the_same_second_is_noticed_where_times_are_coarse() {
 }
 
 #[test]
+fn a_deleted_or_moved_file_that_is_open_is_not_served_once_more() {
+    let folder = Folder::new();
+    let server = quick(&folder);
+    // Small and large: only large files were open while their content was in memory.
+    for (number, bytes) in [100, 700_000].into_iter().enumerate() {
+        for moved in [false, true] {
+            let name = format!("file-{number}-{moved}.bin");
+            let path = folder.www(&name, pattern(bytes, 7));
+            let target = format!("/{name}");
+            wait_until("the file", || server.get(&target).status == 200);
+            let kept = File::open(&path).unwrap();
+            if moved {
+                fs::rename(&path, path.with_extension("moved")).unwrap();
+            } else {
+                fs::remove_file(&path).unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(400));
+            assert_eq!(server.get(&target).status, 404, "{bytes} bytes, moved: {moved}");
+            drop(kept);
+        }
+    }
+}
+
+#[test]
 fn a_release_is_switched_by_a_symlink() {
     let folder = Folder::new();
     for release in ["one", "two"] {

@@ -189,7 +189,7 @@ fn the_list_says_what_there_is_and_wrong_words_are_told() {
         (&["single-file", "--peers", "zeus"], "no server 'zeus'"),
         (&["single-file", "--duration", "x"], "--duration"),
         (&["clients", "--log", "x.log"], "only the experiment `site-logs`"),
-        (&["clients", "--memory", "1B"], "1 bytes of memory"),
+        (&["clients", "--memory", "1B"], "1 B of memory"),
         (&["dataset-size", "--files", set], "has fewer than"),
         (&["single-file", "more"], "for `flash experiment judge`"),
         (&["judge"], "no folders"),

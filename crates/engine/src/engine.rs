@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use crate::admission::WhyRefused;
 use crate::counters::Counters;
 use crate::desk::Core;
-use crate::exchange::{Exchanges, finish_job};
+use crate::exchange::{Exchanges, end_short_waits, finish_job};
 use crate::jobs::{Job, JobKey, JobState, Urgency, Wanted};
 use crate::limits::{ABANDONED_MS, OVERDUE_PER_TURN_MAX};
 use crate::machine::{FileStat, JobId, Machine, Moment, Outcome, Task};
@@ -254,6 +254,10 @@ impl<M: Machine> Engine<M> {
             }
             self.finish(id, Outcome::Lost);
         }
+        let wires = &mut self.wires;
+        end_short_waits(&mut self.core, &mut self.exchanges, |opener| {
+            wires.continue_later(opener.connection);
+        });
         let (mut around, wires) = self.around(machine);
         wires.time_out(&mut around);
         self.links.resume(machine, now_ms);

@@ -70,6 +70,8 @@ pub const HAND_OVER_BYTES_MAX: u64 = 128 * 1024;
 /// Total of bytes handed over and not sent yet, over all connections, above which helpers hand over only
 /// [`READ_BYTES_MIN`] at once.
 pub const HANDED_OVER_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes of the last piece that a transfer compares with the file if it has grown since.
+pub const SAMPLE_BYTES_MAX: usize = 1024;
 /// Blocks loaded ahead of a transfer that has waited for the disk.
 pub const BLOCKS_AHEAD: u64 = 2;
 /// How often an exchange repeats a look-up, fill or load before it takes another way.
@@ -128,6 +130,13 @@ pub const FILE_IDLE_MS: u64 = 30_000;
 pub const FILE_SWEEP_MS: u64 = 1_000;
 /// Files checked each time.
 pub const FILES_SWEPT_AT_ONCE: usize = 128;
+/// How long a request waits for a helper to check an entry that nothing in memory confirms, before it is answered from
+/// the old entry.
+pub const SHORT_WAIT_MS: u64 = 50;
+/// Maximum number of requests that wait like that.
+pub const SHORT_WAITS_MAX: usize = 1024;
+/// After such a wait was in vain, no request waits like that for the same root for this long.
+pub const WAITED_IN_VAIN_MS: u64 = 10_000;
 /// Absent precompressed siblings are looked up no more often than this.
 pub const SIBLINGS_MS: u64 = 10_000;
 /// Maximum number of listings in memory, counting those still being sent.

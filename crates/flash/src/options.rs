@@ -38,7 +38,10 @@ impl ServeOptions {
 
 impl clap::Args for ServeOptions {
     fn augment_args(command: Command) -> Command {
-        command.args(OPTIONS.iter().flat_map(args))
+        let all = OPTIONS.iter().flat_map(|spec| {
+            args(spec).into_iter().map(move |arg| arg.hide_short_help(spec.group.is_rare()))
+        });
+        command.args(all).arg(port())
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -79,6 +82,18 @@ fn given(spec: &Spec, matches: &ArgMatches) -> Vec<OsString> {
         _ => word(&spec.flag(), "true"),
     };
     yes.into_iter().chain(word(&negated(spec), "false")).collect()
+}
+
+/// Not an option of Flash, but the first that many people try.
+fn port() -> Arg {
+    let refuse = |port: &str| -> Result<String, String> {
+        let number = if port.parse::<u16>().is_ok() { port } else { "8080" };
+        Err(format!(
+            "an address has its port: write --listen 0.0.0.0:{number} (all addresses of this machine)"
+        ))
+    };
+    let arg = Arg::new("port").long("port").short('p').hide(true);
+    arg.num_args(0..=1).default_missing_value("").value_parser(refuse)
 }
 
 fn together(spec: &Spec, items: &[&OsStr], refusals: &[Refusal]) -> clap::Error {

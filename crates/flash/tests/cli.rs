@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use flash_server::config::options::{DefaultValue, OPTIONS, Spec};
-use flash_server::config::{AutoSwitch, Kind, Settings, one_of};
+use flash_server::config::options::{self, DefaultValue, OPTIONS, Origin, Overrides, Spec};
+use flash_server::config::{AutoSwitch, Kind, Settings, Sources, one_of};
 use flash_units as units;
 use tempfile::TempDir;
 
@@ -56,7 +56,12 @@ impl Run {
     fn settings(&self) -> Settings {
         let only_warns = self.err.lines().all(|line| line.starts_with("warning: "));
         assert!(self.code == 0 && only_warns, "{}{}", self.err, self.out);
-        Settings::from_toml(&self.out).unwrap()
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), &self.out).unwrap();
+        let mut cli = Overrides::default();
+        let config = options::find("config").unwrap();
+        config.set(&mut cli, &[file.path().as_os_str()], Origin::Flag).unwrap();
+        Sources { cli, env: Vec::new(), cwd: "/".into() }.load().unwrap_or_else(|error| panic!("{error}"))
     }
 }
 
@@ -132,6 +137,10 @@ fn a_wrong_command_line_is_a_usage_error() {
         (&["serve", "--index", "a/b"], "must be the name of a file, without `/`"),
         (&["check", "--listen", "127.0.0.1:1", "--listen", "127.0.0.1:1"], "given twice"),
         (&["check", "a", "b"], "unexpected argument 'b'"),
+        (&["serve", "--port", "80"], "write --listen 0.0.0.0:80"),
+        (&["serve", "-p", "80"], "write --listen 0.0.0.0:80"),
+        (&["serve", "--port"], "write --listen 0.0.0.0:8080"),
+        (&["serve", "--cache-memory", "512"], "did you mean 512MiB?"),
         (&["completions", "tcsh"], "invalid value 'tcsh'"),
         (&["man", "here", "--stdout"], "cannot be used with"),
     ];
@@ -331,8 +340,11 @@ fn a_root_need_not_be_utf8() {
     let name = std::ffi::OsStr::from_bytes(b"w\xff");
     fs::create_dir(folder.path().join(name)).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_flash"));
-    let settings = run(command.current_dir(folder.path()).args(["check", "--print"]).arg(name)).settings();
-    assert_eq!(settings.sites[0].root, folder.path().join(name));
+    let check = run(command.current_dir(folder.path()).arg("check").arg(name));
+    assert!(check.code == 0 && check.out.starts_with("settings: ok\n"), "{}{}", check.err, check.out);
+    let printed = run(command.arg("--print"));
+    assert_eq!((printed.code, printed.out.as_str()), (1, ""));
+    assert!(printed.err.contains("a config file holds only UTF-8"), "{}", printed.err);
 }
 
 #[test]
@@ -351,7 +363,7 @@ fn file_sets_of_both_kinds() {
     let folder = Folder::new();
     let made = folder.flash(&["fileset", "specweb99", "set", "--size", "1B"]);
     assert_eq!((made.code, made.err.as_str()), (0, ""), "{}", made.out);
-    assert!(made.out.contains("1 directories, 36 files, 5119470 bytes, seed 1; 36 files"), "{}", made.out);
+    assert!(made.out.contains("1 directories, 36 files, 5.12 MB, seed 1; 36 files"), "{}", made.out);
 
     let line = "h - - [10/Oct/2000:10:00:00 +0000] \"GET /a HTTP/1.0\" 200 70\n";
     fs::write(folder.path().join("log"), format!("{line}?\n")).unwrap();
@@ -404,6 +416,13 @@ fn man_pages() {
     }
     assert!(folder.path().join("pages/flash.1").exists());
     assert!(!folder.path().join("pages/flash-role.1").exists());
+
+    let settings = fs::read_to_string(folder.path().join("pages/flash.toml.5")).unwrap();
+    let keys = OPTIONS.iter().filter(|spec| spec.is_in_file()).map(|spec| spec.key);
+    // Of routes, the first, one in the middle and the last of the table in docs/config.md.
+    for key in keys.chain(["prefix or extension", "weights", "probe_interval"]) {
+        assert!(settings.contains(&format!("\\fB{key}\\fR\n")), "{key}: {settings}");
+    }
 
     fs::write(folder.path().join("file"), "").unwrap();
     let run = folder.flash(&["man", "file"]);

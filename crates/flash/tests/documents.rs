@@ -2,6 +2,8 @@
 //!
 //! Each command line in Markdown, in a code block or between backquotes, is run with `--help` behind its options. The
 //! command then does nothing, but it refuses an unknown subcommand, option or value.
+//!
+//! A code block below `<!-- printed by: COMMAND -->` is the output of that command, perhaps after a line `$ COMMAND`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -91,6 +93,30 @@ fn flash_takes_every_command_of_the_documents() {
     }
     assert!(count > 50, "the commands were not found: {count}");
     assert!(complaints.is_empty(), "flash refuses these commands:\n{complaints}");
+}
+
+/// The commands that print a block of a document, with the block.
+fn printed(text: &str) -> Vec<(&str, String)> {
+    let marks = text.split("<!-- printed by: ").skip(1).map(|rest| {
+        let (command, rest) = rest.split_once(" -->\n```").expect("a code block below the command");
+        let block = rest.split_once('\n').and_then(|(_, rest)| rest.split_once("```")).expect("its end").0;
+        (command, block.strip_prefix(&format!("$ {command}\n")).unwrap_or(block).to_owned())
+    });
+    marks.collect()
+}
+
+#[test]
+fn the_documents_show_what_flash_prints() {
+    let mut count = 0;
+    for path in documents() {
+        for (command, block) in printed(&fs::read_to_string(&path).unwrap()) {
+            count += 1;
+            let output = Command::new(env!("CARGO_BIN_EXE_flash")).args(words(command)).output().unwrap();
+            let name = path.file_name().unwrap_or_default().display();
+            assert_eq!(String::from_utf8_lossy(&output.stdout), block, "{name}: {command}");
+        }
+    }
+    assert!(count > 1, "the blocks were not found: {count}");
 }
 
 #[test]

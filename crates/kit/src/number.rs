@@ -82,7 +82,7 @@ pub fn size(bytes: f64) -> String {
         }
         (value, unit) = (value / 1000.0, next);
     }
-    format!("{} {unit}", figure(value))
+    if unit == "B" { format!("{value:.0} B") } else { format!("{} {unit}", figure(value)) }
 }
 
 /// A size with a unit of powers of two, as people give memory: 512 MiB, 1.50 GiB.

@@ -21,6 +21,7 @@ use crate::tap::Tap;
 use crate::world::{Machine, in_call, is_hidden};
 use flash_kit::Stop;
 use flash_kit::interrupt;
+use flash_kit::number::binary_size;
 use flash_kit::{Error, Result};
 
 /// How often rings are read at least.
@@ -127,8 +128,10 @@ fn check(options: &RecordOptions) -> Result<()> {
     }
     if !(BUFFER_BYTES_MIN..=BUFFER_BYTES_MAX).contains(&options.buffer_bytes) {
         return Err(Error::usage(format!(
-            "a buffer of {} bytes: it must be of {BUFFER_BYTES_MIN} to {BUFFER_BYTES_MAX}",
-            options.buffer_bytes
+            "a buffer of {}: it must be of {} to {}",
+            binary_size(options.buffer_bytes),
+            binary_size(BUFFER_BYTES_MIN),
+            binary_size(BUFFER_BYTES_MAX)
         )));
     }
     match &options.subject {
@@ -163,11 +166,12 @@ fn note(trace: &mut Trace, recorder: &mut Recorder, machine: &Machine, options: 
     if got < wanted {
         let is_shared = got == ring_bytes(wanted as usize, recorder.attached.rings.len()) as u64;
         let why = if is_shared {
-            format!("all cores share {RINGS_BYTES_MAX} bytes at most")
+            format!("all cores share {} at most", binary_size(RINGS_BYTES_MAX as u64))
         } else {
             "the kernel refused more (perf_event_mlock_kb)".to_owned()
         };
-        let note = format!("the buffer per core has {got} bytes instead of {wanted}: {why}");
+        let note =
+            format!("the buffer per core has {} instead of {}: {why}", binary_size(got), binary_size(wanted));
         missing.notes.push(note);
     }
     if recorder.attached.decoder.broken > 0 {

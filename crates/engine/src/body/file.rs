@@ -7,29 +7,44 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Pulled;
+use super::seen::Since;
+use super::{Pulled, Seen};
 use crate::desk::Core;
 use crate::handed_over::HandedOver;
 use crate::jobs::{JobKey, Urgency, Wanted};
 use crate::limits::{
     BLOCKS_AHEAD, FILLS_MAX, HAND_OVER_BYTES_MAX, HANDED_OVER_BYTES_MAX, LOAD_BYTES, READ_BYTES_MAX,
-    READ_BYTES_MIN, TRIES_MAX,
+    READ_BYTES_MIN, SAMPLE_BYTES_MAX, TRIES_MAX,
 };
 use crate::machine::{Block, FilePart, FileStat, JobId, Machine, Resident, Task};
 use crate::store::Version;
+
+/// Whether a file still has the bytes that were seen before.
+enum Checked {
+    /// It has; this is its state now.
+    Same(FileStat),
+    /// The sample is not in memory.
+    Absent,
+    /// Only a helper can ask for its state.
+    OnlyByHelper,
+    Changed,
+}
 
 /// A range of a file that is being sent.
 #[derive(Debug)]
 pub(crate) struct FileBody<F> {
     version: Arc<Version>,
     file: Arc<F>,
-    /// The file's state when it was last checked.
-    seen: FileStat,
+    /// The file's state when it was last checked, with a sample of its bytes.
+    seen: Seen,
     /// The bytes that are not sent yet.
     range: Range<u64>,
     /// Bytes handed over by a helper and their offset in the file. All exchanges that waited for the job
     /// share them.
     handed_over: Option<(u64, HandedOver)>,
+    /// The state that came with these bytes, if the file has grown: they are sent once a helper has also handed over
+    /// the bytes of the sample and these have not changed.
+    unproven: Option<FileStat>,
     /// The stored block whose bytes the last pull returned, held until they are sent.
     block: Option<Block>,
     /// How often the first block of `range` was loaded and evicted before it was sent.
@@ -45,11 +60,12 @@ pub(crate) struct FileBody<F> {
 impl<F> FileBody<F> {
     pub(super) fn new(version: Arc<Version>, file: Arc<F>, range: Range<u64>) -> Self {
         Self {
-            seen: version.stat,
+            seen: Seen::new(version.stat),
             version,
             file,
             range,
             handed_over: None,
+            unproven: None,
             block: None,
             loads: 0,
             ahead: Vec::new(),
@@ -71,11 +87,16 @@ impl<F> FileBody<F> {
             return Pulled::End;
         }
         if self.was_handed_over() {
+            if self.unproven.is_some() {
+                let (at, sample) = self.seen.sample();
+                return Pulled::Wait(self.hand_over_part(at..at + sample.len() as u64));
+            }
             return Pulled::Bytes(self.handed_over_bytes());
         }
         if core.rules.optimizations.send_file {
             self.part(machine, core.handed_over.bytes())
         } else if self.find_block(machine, core) {
+            self.note_block();
             Pulled::Bytes(self.block_bytes())
         } else {
             self.read(machine, core)
@@ -132,10 +153,17 @@ impl<F> FileBody<F> {
         &bytes[..bytes.len().min(self.part_bytes())]
     }
 
+    /// Records the first bytes of the block that are sent next.
+    fn note_block(&mut self) {
+        let Some(block) = &self.block else { return };
+        let at = (self.range.start % LOAD_BYTES) as usize;
+        self.seen.note(self.version.stat, self.range.start, block.bytes().get(at..).unwrap_or_default());
+    }
+
     /// Whether the store can have blocks of this file. If the file has grown since, its stored blocks belong
     /// to another state.
     fn is_storable(&self, core: &Core<F>) -> bool {
-        core.rules.has_store && self.version.is_storable() && self.seen == self.version.stat
+        core.rules.has_store && self.version.is_storable() && *self.seen.stat() == self.version.stat
     }
 
     fn read<'p, M: Machine<File = F>>(&'p mut self, machine: &mut M, core: &'p mut Core<F>) -> Pulled<'p, F> {
@@ -144,14 +172,16 @@ impl<F> FileBody<F> {
         match machine.read_resident(&self.file, self.range.start, room) {
             Ok(Resident::Bytes(0)) => Pulled::Changed,
             // The file is checked after the read, so that a change during the read is noticed.
-            Ok(Resident::Bytes(bytes)) => match machine.stat(&self.file) {
-                Ok(stat) if self.note_seen(stat) => {
+            Ok(Resident::Bytes(bytes)) => match self.check(machine) {
+                Checked::Same(stat) => {
+                    self.seen.note(stat, self.range.start, &core.file_buffer[..bytes]);
                     if self.is_storable(core) {
                         ask_in(core, &self.version, &self.file, self.range.start / LOAD_BYTES);
                     }
                     Pulled::Bytes(&core.file_buffer[..bytes])
                 }
-                _ => Pulled::Changed,
+                Checked::Absent => self.bring_sample(),
+                Checked::OnlyByHelper | Checked::Changed => Pulled::Changed,
             },
             Ok(found @ (Resident::Absent | Resident::Unknown)) => {
                 let is_absent = found == Resident::Absent;
@@ -171,21 +201,55 @@ impl<F> FileBody<F> {
         }
     }
 
-    /// Records the file's new state. Returns whether the bytes seen before are unchanged: the file is the
-    /// same or has only grown, as a log does.
-    fn note_seen(&mut self, stat: FileStat) -> bool {
-        let continues = stat.continues(&self.seen);
-        self.seen = stat;
-        continues
+    /// Asks whether the bytes seen before are unchanged: the file is the same, or it has only grown, as a log does,
+    /// and still has the bytes of the sample.
+    fn check<M: Machine<File = F>>(&self, machine: &mut M) -> Checked {
+        let stat = match machine.stat(&self.file) {
+            Ok(stat) => stat,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Checked::OnlyByHelper,
+            Err(_) => return Checked::Changed,
+        };
+        match self.seen.since(&stat) {
+            Since::Unchanged => return Checked::Same(stat),
+            Since::Changed => return Checked::Changed,
+            Since::Grown => {}
+        }
+        let (at, sample) = self.seen.sample();
+        let mut now = [0; SAMPLE_BYTES_MAX];
+        let now = &mut now[..sample.len()];
+        match machine.read_resident(&self.file, at, now) {
+            Ok(Resident::Bytes(bytes)) if now[..bytes] != sample[..bytes] => Checked::Changed,
+            Ok(Resident::Bytes(bytes)) if bytes == sample.len() => Checked::Same(stat),
+            Ok(_) => Checked::Absent,
+            Err(_) => Checked::Changed,
+        }
+    }
+
+    /// Loads the sample into the page cache, where [`FileBody::check`] looks for it.
+    fn bring_sample<'p>(&mut self) -> Pulled<'p, F> {
+        if self.loads >= TRIES_MAX {
+            return Pulled::Changed;
+        }
+        self.loads += 1;
+        let (at, _) = self.seen.sample();
+        Pulled::Wait(self.load(at - at % LOAD_BYTES, Urgency::UnderWay))
     }
 
     /// The next part for the machine to send. The file is checked first, because sent bytes cannot be taken
     /// back; a later change is noticed before the next part.
     fn part<M: Machine<File = F>>(&mut self, machine: &mut M, held_bytes: u64) -> Pulled<'_, F> {
-        match machine.stat(&self.file) {
-            Ok(stat) if self.note_seen(stat) => {}
-            Err(e) if e.kind() == ErrorKind::WouldBlock => return Pulled::Wait(self.hand_over(held_bytes)),
-            _ => return Pulled::Changed,
+        let mut sample = [0; SAMPLE_BYTES_MAX];
+        let sample = &mut sample[..self.part_bytes().min(SAMPLE_BYTES_MAX)];
+        let read = machine.read_resident(&self.file, self.range.start, sample);
+        match self.check(machine) {
+            Checked::Same(stat) => {
+                if let Ok(Resident::Bytes(bytes)) = read {
+                    self.seen.note(stat, self.range.start, &sample[..bytes]);
+                }
+            }
+            Checked::Absent => return self.bring_sample(),
+            Checked::OnlyByHelper => return Pulled::Wait(self.hand_over(held_bytes)),
+            Checked::Changed => return Pulled::Changed,
         }
         let part = FilePart {
             version: self.version.id.0,
@@ -239,7 +303,10 @@ impl<F> FileBody<F> {
         };
         let left_in_block = HAND_OVER_BYTES_MAX - at % HAND_OVER_BYTES_MAX;
         let length_bytes = self.len().min(left_in_block).min(at_once as u64);
-        let part = at..at + length_bytes;
+        self.hand_over_part(at..at + length_bytes)
+    }
+
+    fn hand_over_part(&self, part: Range<u64>) -> Box<Wanted<F, Arc<Version>>> {
         let mut wanted = hand_over(&self.version, &self.file, part, Urgency::UnderWay);
         wanted.remaining_bytes = self.len();
         Box::new(wanted)
@@ -282,9 +349,35 @@ impl<F> FileBody<F> {
         self.ahead_to += LOAD_BYTES;
     }
 
-    /// Takes bytes, starting at `offset`, that a helper has handed over.
-    pub(crate) fn take_bytes(&mut self, offset: u64, bytes: &HandedOver) {
+    /// Takes bytes, starting at `offset`, that a helper has handed over, and the file's state after it read them.
+    /// Returns false if the file is no longer the one that was sent so far.
+    pub(crate) fn take_bytes(&mut self, offset: u64, bytes: &HandedOver, stat: FileStat) -> bool {
+        if let Some(unproven) = self.unproven.take() {
+            let is_same = (offset, &**bytes) == self.seen.sample();
+            if is_same {
+                self.note_handed_over(unproven);
+            }
+            return is_same;
+        }
         self.handed_over = Some((offset, bytes.clone()));
+        match self.seen.since(&stat) {
+            Since::Unchanged => self.note_handed_over(stat),
+            Since::Grown => self.unproven = Some(stat),
+            Since::Changed => return false,
+        }
+        true
+    }
+
+    /// Records the state of the file to which the handed-over bytes belong.
+    fn note_handed_over(&mut self, stat: FileStat) {
+        if let Some((from, bytes)) = &self.handed_over {
+            self.seen.note(stat, *from, bytes);
+        }
+    }
+
+    /// Takes over the last known state of the file.
+    pub(super) fn continue_from(&mut self, before: &FileBody<F>) {
+        self.seen = before.seen.clone();
     }
 
     pub(super) fn advance(&mut self, bytes: usize) {

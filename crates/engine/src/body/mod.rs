@@ -4,6 +4,7 @@
 
 mod file;
 mod multipart;
+mod seen;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 pub(crate) use file::{FileBody, ask_in, fill, hand_over, load};
 pub(crate) use multipart::MultipartBody;
+use seen::Seen;
 
 use crate::desk::Core;
 use crate::jobs::Wanted;
@@ -120,6 +122,13 @@ impl<F> Body<F> {
     pub(crate) fn offer_at_most(&mut self, bytes: usize) {
         if let Some(file) = self.file_mut() {
             file.offer_at_most(bytes);
+        }
+    }
+
+    /// Takes over the file's last known state from the part of the same answer that was sent before.
+    fn continue_from(&mut self, before: &mut Body<F>) {
+        if let (Body::File(part), Body::File(before)) = (self, before) {
+            part.continue_from(before);
         }
     }
 

@@ -35,15 +35,19 @@ impl<F> MultipartBody<F> {
         core: &'p mut Core<F>,
     ) -> Pulled<'p, F> {
         while self.is_between_parts() {
-            if let Some(part) = &mut self.part {
+            let mut before = self.part.take();
+            if let Some(part) = &mut before {
                 self.ahead.append(&mut part.take_jobs_ahead());
             }
             if let Some((text, range)) = self.parts.pop_front() {
                 self.text = (text, 0);
-                self.part = Some(self.source.clone().part(range));
+                let mut part = self.source.clone().part(range);
+                if let Some(before) = &mut before {
+                    part.continue_from(before);
+                }
+                self.part = Some(part);
             } else if let Some(text) = self.end.take() {
                 self.text = (text, 0);
-                self.part = None;
             } else {
                 return Pulled::End;
             }

@@ -8,7 +8,7 @@ use crate::desk::Core;
 use crate::handed_over::HandedOver;
 use crate::handler::{DENIED, EXHAUSTED, Held, LOST, NOT_FOUND, READ_FAILED, Refusal, SPOOL_FAILED, content};
 use crate::jobs::{Job, JobKey};
-use crate::machine::{Finding, JobId, Outcome};
+use crate::machine::{FileStat, Finding, JobId, Outcome};
 use crate::slab::ExchangeKey;
 use crate::store::{Content, ContentBytes, LookedUp, MadeListing, NameEntry, Version};
 
@@ -20,8 +20,8 @@ enum News<F> {
     Loaded,
     /// All of a small file.
     Content(Arc<Version>, Arc<Content>),
-    /// A part of a file, starting at this offset.
-    Bytes(u64, HandedOver),
+    /// A part of a file, starting at this offset, and the file's state after it was read.
+    Bytes(u64, HandedOver, FileStat),
     /// The file is no longer in the state that its version describes.
     Changed,
     Refused(Refusal),
@@ -43,6 +43,25 @@ pub(crate) fn finish_job<F>(
         if let Some(opener) = exchanges.tell(waiter, id, &news) {
             wake(opener);
         }
+    }
+}
+
+/// Ends the short waits whose jobs are not done in time: these requests are answered from their stale entries. Calls
+/// `wake` with the opener of each.
+pub(crate) fn end_short_waits<F>(
+    core: &mut Core<F>,
+    exchanges: &mut Exchanges<F>,
+    mut wake: impl FnMut(Opener),
+) {
+    let now_ms = core.clock.ms();
+    while let Some(key) = core.jobs.end_short_wait(now_ms) {
+        let Some(mut exchange) = exchanges.0.lend(key.0) else { continue };
+        if let State::Waiting(_, mut parked) = exchange.state {
+            parked.found.entry = parked.found.stale.take();
+            exchange.state = State::Woken(parked, Wake::LookAgain);
+            wake(exchange.opener);
+        }
+        exchanges.put_back(key, exchange);
     }
 }
 
@@ -72,13 +91,13 @@ fn keep_result<F>(
             let Some(version) = job.subject else { return News::Refused(READ_FAILED) };
             let is_whole = length == version.stat.size_bytes && core.rules.has_store;
             let is_true =
-                if is_whole { stat.same_content(&version.stat) } else { stat.continues(&version.stat) };
+                if is_whole { stat.same_content(&version.stat) } else { stat.may_continue(&version.stat) };
             // Fewer bytes than requested mean that the file ended early.
             if bytes.len() as u64 != length || !is_true {
                 return News::Changed;
             }
             if !is_whole {
-                return News::Bytes(offset, core.handed_over.hold(bytes));
+                return News::Bytes(offset, core.handed_over.hold(bytes), stat);
             }
             let content = content(core, &version, ContentBytes::Own(bytes.into()));
             News::Content(version, content)
@@ -137,8 +156,12 @@ impl<F> Exchange<F> {
                     }
                     News::Loaded | News::Bytes(..) => Wake::LookAgain,
                     News::Changed => Wake::ForgetAndLook,
+                    // The stale entry needs no check after all.
+                    News::Refused(_) if parked.found.stale.is_some() => Wake::LookAgain,
                     News::Refused(refusal) => Wake::Refuse(*refusal),
                 };
+                let stale = parked.found.stale.take();
+                parked.found.entry = parked.found.entry.or(stale);
                 self.state = State::Woken(parked, wake);
                 (self, true)
             }
@@ -148,9 +171,10 @@ impl<F> Exchange<F> {
                 if woken {
                     sending.waits_for = None;
                     match news {
-                        News::Bytes(offset, bytes) => {
-                            if let Some(file) = sending.body.file_mut() {
-                                file.take_bytes(*offset, bytes);
+                        News::Bytes(offset, bytes, stat) => {
+                            let file = sending.body.file_mut();
+                            if file.is_some_and(|file| !file.take_bytes(*offset, bytes, *stat)) {
+                                sending.halt = Some(Halt::Changed);
                             }
                         }
                         News::Changed => sending.halt = Some(Halt::Changed),

@@ -21,7 +21,7 @@ use flash_http::RequestBuf;
 use flash_http::request::Request;
 use flash_http::response::Status;
 
-pub(crate) use completion::finish_job;
+pub(crate) use completion::{end_short_waits, finish_job};
 pub(crate) use relay::{Awaits, BodyWay, Relay, RelayReply, ScriptSearch};
 pub(crate) use request_body::RequestBody;
 pub(crate) use sending::{Halt, Sending};
@@ -212,6 +212,9 @@ fn park<M: Machine>(
     let since_ms = waits_since_ms.unwrap_or(now_ms);
     match desk.core.jobs.submit_since(wanted, Some(waiter), since_ms, now_ms) {
         Ok(job) => {
+            if found.stale.is_some() {
+                desk.core.jobs.wait_shortly(job, waiter.exchange, now_ms);
+            }
             let parked = Parked { request, found, waits_since_ms: Some(since_ms) };
             Progress::Waits(State::Waiting(job, parked))
         }

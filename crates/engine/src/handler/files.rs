@@ -106,7 +106,7 @@ impl<F> Obtained<F> {
     pub(super) fn handled(self, request: &Request<'_>, entry: Arc<NameEntry>, tries: u8) -> Handled<F> {
         match self {
             Obtained::Wait(wanted, held) => {
-                let found = Found { entry: Some(entry), held, tries };
+                let found = Found { entry: Some(entry), held, tries, ..Found::NOTHING };
                 Handled::Step(Step::Wait(Box::new(Wait { wanted: *wanted, found })))
             }
             Obtained::Refused(refusal) => Handled::Step(refuse(request, refusal)),

@@ -66,6 +66,7 @@ fn request_listing<M: Machine>(
         subject: None,
         remaining_bytes: 0,
     };
-    let found = Found { entry: Some(Arc::clone(looked.entry)), held: Held::Nothing, tries: looked.tries };
+    let entry = Some(Arc::clone(looked.entry));
+    let found = Found { entry, tries: looked.tries, ..Found::NOTHING };
     Step::Wait(Box::new(Wait { wanted, found }))
 }

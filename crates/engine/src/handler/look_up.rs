@@ -12,7 +12,7 @@ use crate::jobs::{JobKey, Urgency, Wanted};
 use crate::limits::SIBLINGS_MS;
 use crate::machine::{FileKind, Finding, LookUpError, Machine, Task, Want};
 use crate::rules::SiteId;
-use crate::store::{LookedUp, NameEntry, Resolved, Version, find};
+use crate::store::{LookedUp, NameEntry, OpenFiles, Resolved, Version, find};
 
 /// The result of a look-up in the worker.
 pub(super) enum LookUp<F> {
@@ -20,10 +20,20 @@ pub(super) enum LookUp<F> {
     Known(Arc<NameEntry>),
     /// The entry is new; its file was opened just now.
     Opened(Arc<NameEntry>),
-    /// A helper must look the path up.
-    Wait(Box<Wanted<F, Arc<Version>>>),
+    /// A helper must look the path up. A stale entry is used if it does not do so within a moment.
+    Wait(Box<Wanted<F, Arc<Version>>>, Option<Arc<NameEntry>>),
     /// The path does not lead to a file that can be served.
     Refused(Refusal),
+}
+
+/// The answer of the open files of an entry to whether it is still true.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Witness {
+    /// The file has not changed since, so it has not lost a name either: that changes its times.
+    Confirms,
+    Contradicts,
+    /// It is not open, or only a helper can ask.
+    Silent,
 }
 
 /// Whether a known entry is still valid.
@@ -62,7 +72,7 @@ pub(super) fn look_up<M: Machine>(
             let name = LookedUp { site: asked.site, path: asked.path, as_of_ms: now_ms };
             LookUp::Opened(desk.core.store.learn(name, finding, desk.core.clock.now))
         }
-        Err(LookUpError::WouldWait) => LookUp::Wait(Box::new(wanted_find(asked.site, asked.path))),
+        Err(LookUpError::WouldWait) => LookUp::Wait(Box::new(wanted_find(asked.site, asked.path)), None),
         Err(error) => LookUp::Refused(refusal_of(error)),
     }
 }
@@ -75,9 +85,10 @@ fn refusal_of(error: LookUpError) -> Refusal {
     }
 }
 
-/// Checks a stale entry by a look-up that cannot block. If even that would block, a helper checks the entry:
-/// until the stale limit the old entry is served meanwhile, and after it the request waits. Returns None if
-/// the entry is wrong.
+/// Checks a stale entry by a look-up that cannot block. If even that would block, a helper checks the entry.
+/// Until the stale limit the old entry is served meanwhile if the open file confirms it; if no file is open, the
+/// request first waits a moment for a helper that is prompt. If the file contradicts the entry, or after the limit,
+/// the request waits for the helper. Returns None if the entry is wrong.
 fn confirm<M: Machine>(
     desk: &mut Desk<'_, M>,
     asked: &Asked<'_, '_>,
@@ -86,15 +97,29 @@ fn confirm<M: Machine>(
     let now_ms = desk.core.clock.ms();
     let bound_ms = desk.core.rules.freshness_ms.saturating_add(desk.core.rules.stale_ms);
     let too_old = now_ms.saturating_sub(entry.confirmed_ms.get()) > bound_ms;
+    // Of a hot file, each request after a freshness interval has the entry checked for the next one.
+    let bound_in_use_ms = desk.core.rules.freshness_ms.saturating_mul(2);
     match check(desk, asked, &entry) {
-        Check::True => entry.confirmed_ms.set(now_ms),
-        Check::False => return None,
-        Check::WouldWait if too_old => {
-            return Some(LookUp::Wait(Box::new(wanted_find(asked.site, asked.path))));
+        Check::True => {
+            keep_files_open(&mut desk.core.store.files, &entry);
+            entry.confirmed_ms.set(now_ms);
         }
+        Check::False => return None,
         Check::WouldWait => {
+            let witness = ask_open_files(desk, &entry);
+            let wanted = || wanted_find(asked.site, asked.path);
+            if too_old || witness == Witness::Contradicts {
+                return Some(LookUp::Wait(Box::new(wanted()), None));
+            }
+            let is_prompt = desk.core.jobs.is_prompt(asked.site, now_ms);
             // If the queue is full, the check is tried again one freshness interval later.
-            let _ = desk.core.jobs.submit(wanted_find(asked.site, asked.path), None, now_ms);
+            let is_queued = desk.core.jobs.submit(wanted(), None, now_ms).is_ok();
+            let is_in_use = now_ms.saturating_sub(entry.confirmed_ms.get()) <= bound_in_use_ms;
+            if witness == Witness::Silent && !is_in_use && is_prompt && is_queued {
+                // Only this request waits. Those that come meanwhile are answered at once.
+                entry.believed_ms.set(now_ms);
+                return Some(LookUp::Wait(Box::new(wanted()), Some(entry)));
+            }
         }
         Check::Failed(refusal) if too_old => return Some(LookUp::Refused(refusal)),
         // The machine is short of resources, so the known entry is kept.
@@ -103,6 +128,29 @@ fn confirm<M: Machine>(
     entry.believed_ms.set(now_ms);
     desk.core.counters.name_hits += 1;
     Some(LookUp::Known(entry))
+}
+
+/// Marks the open files of an entry as used: the entry is.
+fn keep_files_open<F>(files: &mut OpenFiles<F>, entry: &NameEntry) {
+    if let Resolved::File(resource) = &entry.resolved {
+        resource.versions().for_each(|version| drop(files.get(version.id)));
+    }
+}
+
+/// Asks the open files of an entry whether it is still true. That does not wait.
+fn ask_open_files<M: Machine>(desk: &mut Desk<'_, M>, entry: &NameEntry) -> Witness {
+    let Resolved::File(resource) = &entry.resolved else { return Witness::Silent };
+    let mut witness = Witness::Silent;
+    for version in resource.versions() {
+        let Some(file) = desk.core.store.files.get(version.id) else { continue };
+        match desk.machine.stat(&file) {
+            Ok(stat) if !version.matches(&stat) => return Witness::Contradicts,
+            // Without the file itself, its siblings prove little.
+            Ok(_) if version.id == resource.plain.id => witness = Witness::Confirms,
+            Ok(_) | Err(_) => {}
+        }
+    }
+    witness
 }
 
 fn check<M: Machine>(desk: &mut Desk<'_, M>, asked: &Asked<'_, '_>, entry: &NameEntry) -> Check {

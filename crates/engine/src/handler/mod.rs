@@ -56,6 +56,8 @@ pub(crate) struct Wait<F> {
 pub(crate) struct Found<F> {
     /// The entry that the path leads to.
     pub(crate) entry: Option<Arc<NameEntry>>,
+    /// A stale entry to be used if the job does not check it within a moment.
+    pub(crate) stale: Option<Arc<NameEntry>>,
     pub(crate) held: Held<F>,
     /// How often the request had to wait, or found that an entry was no longer valid.
     pub(crate) tries: u8,
@@ -72,7 +74,7 @@ pub(crate) enum Held<F> {
 }
 
 impl<F> Found<F> {
-    pub(crate) const NOTHING: Self = Self { entry: None, held: Held::Nothing, tries: 0 };
+    pub(crate) const NOTHING: Self = Self { entry: None, stale: None, held: Held::Nothing, tries: 0 };
 
     /// The start of the next attempt, with nothing found.
     pub(crate) fn next_try(&self) -> Self {
@@ -135,8 +137,8 @@ pub(crate) fn answer<M: Machine>(
             None => match look_up::look_up(desk, &asked, std::mem::take(&mut reopen)) {
                 look_up::LookUp::Known(entry) => (entry, false),
                 look_up::LookUp::Opened(entry) => (entry, true),
-                look_up::LookUp::Wait(wanted) => {
-                    return Step::Wait(Box::new(Wait { wanted: *wanted, found }));
+                look_up::LookUp::Wait(wanted, stale) => {
+                    return Step::Wait(Box::new(Wait { wanted: *wanted, found: Found { stale, ..found } }));
                 }
                 look_up::LookUp::Refused(refusal) => return refuse(request, refusal),
             },

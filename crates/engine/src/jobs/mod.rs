@@ -11,19 +11,21 @@ mod backlog;
 mod job;
 mod pace;
 mod shares;
+mod short_waits;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use crate::counters::{JobCounters, JobKind};
 use crate::histogram::Histogram;
-use crate::limits::{JOBS_PER_CLIENT_MAX, JOBS_QUEUED_MAX};
+use crate::limits::{JOBS_PER_CLIENT_MAX, JOBS_QUEUED_MAX, SHORT_WAIT_MS};
 use crate::machine::JobId;
 use crate::rules::SiteId;
 use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
 use backlog::{Backlog, Claim, Rank};
 pub(crate) use job::{Job, JobKey, JobState, NoRoom, Patience, Urgency, Waiter, Wanted};
 use shares::Shares;
+use short_waits::ShortWaits;
 
 /// The jobs of a worker.
 #[derive(Debug)]
@@ -50,6 +52,7 @@ pub(crate) struct Jobs<F, S> {
     /// Number of jobs created by each client's requests.
     of_clients: HashMap<ClientNumber, usize>,
     patience: Patience,
+    short_waits: ShortWaits,
     /// Counters, in the order of [`JobKind::ALL`].
     pub(crate) counters: [JobCounters; JobKind::ALL.len()],
     /// The queue length whenever a job was added, including that job.
@@ -76,6 +79,7 @@ impl<F, S> Jobs<F, S> {
             listings: 0,
             of_clients: HashMap::new(),
             patience,
+            short_waits: ShortWaits::default(),
             counters: Default::default(),
             lengths: Histogram::default(),
         }
@@ -249,6 +253,36 @@ impl<F, S> Jobs<F, S> {
         }
     }
 
+    /// Whether a request should wait a moment for a job of this site: nothing is queued for its root, no helper has been
+    /// at work on it for longer than that, and no such wait was in vain lately.
+    pub(crate) fn is_prompt(&self, site: SiteId, now_ms: u64) -> bool {
+        let root = self.roots[usize::from(site.0)];
+        let is_slow = |id: &JobId| {
+            self.jobs.get(id.0).is_some_and(|job| job.root == root && job.since_ms + SHORT_WAIT_MS < now_ms)
+        };
+        self.queues[root].is_empty()
+            && !self.running.iter().any(is_slow)
+            && !self.given_up.iter().any(|(_, other)| *other == root)
+            && self.short_waits.has_room(root, now_ms)
+    }
+
+    /// Makes the wait of an exchange for a job a short one.
+    pub(crate) fn wait_shortly(&mut self, id: JobId, exchange: ExchangeKey, now_ms: u64) {
+        self.short_waits.push(id, exchange, now_ms);
+    }
+
+    /// An exchange whose short wait was in vain. It no longer waits for the job.
+    pub(crate) fn end_short_wait(&mut self, now_ms: u64) -> Option<ExchangeKey> {
+        while let Some((id, exchange)) = self.short_waits.pop_due(now_ms) {
+            if let Some(job) = self.jobs.get(id.0).filter(|job| job.waiters.contains(&exchange)) {
+                self.short_waits.note_in_vain(job.root, now_ms);
+                self.leave(id, exchange);
+                return Some(exchange);
+            }
+        }
+        None
+    }
+
     /// The exchanges that wait for a job.
     pub(crate) fn waiters(&self, id: JobId) -> Vec<ExchangeKey> {
         self.jobs.get(id.0).map(|job| job.waiters.iter().copied().collect()).unwrap_or_default()
@@ -361,7 +395,7 @@ impl<F, S> Jobs<F, S> {
         self.running.iter().copied().chain(self.first_due()).find(due)
     }
 
-    /// The earliest deadline, in milliseconds of the monotonic clock.
+    /// The earliest deadline of a job or end of a short wait, in milliseconds of the monotonic clock.
     pub(crate) fn next_ms(&self) -> Option<u64> {
         self.running
             .iter()
@@ -369,6 +403,7 @@ impl<F, S> Jobs<F, S> {
             .chain(self.first_due())
             .filter_map(|id| self.jobs.get(id.0))
             .map(|job| job.deadline_ms)
+            .chain(self.short_waits.next_ms())
             .min()
     }
 

@@ -50,9 +50,9 @@ impl FileStat {
         self.size_bytes == other.size_bytes && self.modified_ns == other.modified_ns
     }
 
-    /// Whether the bytes of `before` are still the first bytes of this state: the file is unchanged or has
+    /// Whether the bytes of `before` can still be the first bytes of this state: the file is unchanged or has
     /// grown, as a log does. A file rewritten in place that grows looks the same as one that only grows.
-    pub fn continues(&self, before: &FileStat) -> bool {
+    pub fn may_continue(&self, before: &FileStat) -> bool {
         self.size_bytes > before.size_bytes || self.same_content(before)
     }
 }

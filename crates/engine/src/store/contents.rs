@@ -159,11 +159,6 @@ impl Contents {
         Some(content)
     }
 
-    /// Whether the content of a version is cached.
-    pub(crate) fn has(&self, id: VersionId) -> bool {
-        self.cache.peek(&id).is_some()
-    }
-
     /// Caches a content for as long as its block is in the store.
     pub(crate) fn insert(&mut self, id: VersionId, content: Arc<Content>) {
         let Some(number) = content.block().map(|block| block.number()) else { return };

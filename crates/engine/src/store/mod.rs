@@ -117,11 +117,10 @@ impl<F> Store<F> {
         }
     }
 
-    /// Keeps a file open unless its content is in memory.
+    /// Keeps a file open, also if its content is in memory: an open file tells without waiting whether it is still what
+    /// its entry says, and the kernel does not forget its name.
     fn keep_file(&mut self, id: VersionId, file: Option<F>, now: Moment) {
-        if let Some(file) = file
-            && !self.contents.has(id)
-        {
+        if let Some(file) = file {
             self.files.insert(id, Arc::new(file), now.monotonic_ms);
         }
     }
@@ -210,12 +209,9 @@ impl<F> Store<F> {
         self.listings.has_room(under_way)
     }
 
-    /// Caches the content of a file whose block is in the store. The file need not stay open.
+    /// Caches the content of a file whose block is in the store.
     pub(crate) fn keep_content(&mut self, version: &Version, content: &Arc<Content>) {
         self.contents.insert(version.id, Arc::clone(content));
-        if self.contents.has(version.id) {
-            self.files.remove(version.id);
-        }
     }
 
     /// Drops the entry of a name, so that the name is looked up again.

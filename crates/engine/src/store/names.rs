@@ -38,6 +38,13 @@ pub(crate) struct Resource {
     pub(crate) coded: [Option<Arc<Version>>; 3],
 }
 
+impl Resource {
+    /// The file and its siblings.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = &Arc<Version>> {
+        self.coded.iter().flatten().chain([&self.plain])
+    }
+}
+
 /// The listings of a directory, as HTML and as JSON.
 #[derive(Debug, Default)]
 pub(crate) struct ListingForms {
@@ -128,9 +135,7 @@ impl NameEntry {
     /// The versions of files that this entry leads to.
     pub(crate) fn versions(&self) -> Vec<Arc<Version>> {
         match &self.resolved {
-            Resolved::File(resource) => {
-                resource.coded.iter().flatten().chain([&resource.plain]).map(Arc::clone).collect()
-            }
+            Resolved::File(resource) => resource.versions().map(Arc::clone).collect(),
             Resolved::Listing(listings) => {
                 [&listings.html, &listings.json].into_iter().filter_map(Made::get).collect()
             }

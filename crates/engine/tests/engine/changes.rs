@@ -11,17 +11,20 @@ enum Change {
     Truncate,
     Grow,
     Overwrite,
+    /// A longer file is copied over it.
+    Copy,
     Replace,
     Delete,
 }
 
-const CHANGES: [Change; 5] =
-    [Change::Truncate, Change::Grow, Change::Overwrite, Change::Replace, Change::Delete];
+const CHANGES: [Change; 6] =
+    [Change::Truncate, Change::Grow, Change::Overwrite, Change::Copy, Change::Replace, Change::Delete];
 
 fn apply(world: &mut World, change: Change, size: u64) -> Content {
     let new = match change {
         Change::Truncate => Content::Pattern(1, size / 2),
         Change::Grow => Content::Pattern(1, size + 100),
+        Change::Copy => Content::Pattern(99, size + 100),
         _ => Content::Pattern(99, size),
     };
     let files = &mut world.machine.files;
@@ -245,6 +248,46 @@ fn where_times_are_in_whole_seconds_a_file_is_racy_for_two_of_them() {
         assert_eq!(world.get("/f").text(), "bbbb");
     }
     assert!(world.machine.calls.reads <= before + 1, "then the content stays");
+    world.end();
+}
+
+#[test]
+fn a_file_that_grows_is_sent_by_helpers_as_announced() {
+    let mut world = World::with(Rules { has_store: false, ..rules() });
+    let old = Content::Pattern(1, MIB);
+    world.machine.files.add("log", old.clone());
+    world.machine.files.places = vec!["log".into()];
+    let client = world.connect();
+    client.set_room(1_000);
+    client.get("/log");
+    world.run();
+    for grown in 1..=4 {
+        world.machine.files.overwrite("log", Content::Pattern(1, MIB + 100 * grown));
+        client.add_room(200_000);
+        world.run();
+    }
+    client.set_room(usize::MAX);
+    world.run();
+    assert!(client.take_one().body == old.slice(0, MIB), "the body is not the announced part of the file");
+    world.end();
+}
+
+#[test]
+fn a_file_that_grows_between_two_ranges_is_sent_as_announced() {
+    let mut world = World::new();
+    let old = Content::Pattern(1, MIB);
+    world.machine.files.add("log", old.clone());
+    let client = world.connect();
+    client.set_room(1_000);
+    client.send("GET /log HTTP/1.1\r\nHost: h\r\nRange: bytes=0-9999,500000-509999\r\n\r\n");
+    world.run();
+    world.machine.files.overwrite("log", Content::Pattern(1, MIB + 100));
+    client.set_room(usize::MAX);
+    world.run();
+    let response = client.take_one();
+    for part in [old.slice(0, 10_000), old.slice(500_000, 510_000)] {
+        assert!(response.body.windows(10_000).any(|bytes| bytes == part), "a part is missing");
+    }
     world.end();
 }
 

@@ -27,7 +27,7 @@ fn hits_are_counted_in_the_cache_that_gave_them() {
     assert_eq!((c.name_hits, c.file_hits, c.content_hits, c.known_hits), (1, 0, 4, 3));
     assert_eq!((c.sends.count(), c.sends.sum()), (5, world.machine.calls.sent_bytes));
     assert_eq!((c.accepted, c.connections, c.connections_most, c.refused_all()), (1, 1, 1, 0));
-    assert_eq!((c.names, c.files, c.contents), (1, 0, 1));
+    assert_eq!((c.names, c.files, c.contents), (1, 1, 1));
     assert_eq!(job(&c, JobKind::Fill), JobCounters { started: 1, refused: 0, refused_wait: 0, lost: 0 });
     assert_eq!(c.jobs.iter().map(|kind| kind.started).sum::<u64>(), 1);
     world.end();

@@ -216,7 +216,8 @@ fn an_idle_engine_sleeps_forever_and_a_busy_one_wakes_rarely() {
         client.take_one();
         world.advance(100);
     }
-    assert!(world.turns - before < 620, "{} turns for 600 requests in a minute", world.turns - before);
+    // One turn each second is for the file, which is open.
+    assert!(world.turns - before < 680, "{} turns for 600 requests in a minute", world.turns - before);
     client.end();
     world.run();
     world.advance(2 * IDLE_MS);

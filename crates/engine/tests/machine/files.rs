@@ -316,11 +316,20 @@ impl Files {
     }
 
     fn put(&mut self, path: &str, node: Node) {
+        self.lose_name(path);
         self.entries.insert(path.as_bytes().to_vec(), Entry { node, cached: true });
     }
 
     pub(crate) fn remove(&mut self, path: &str) {
+        self.lose_name(path);
         self.entries.remove(path.as_bytes());
+    }
+
+    /// A file that loses a name has other times.
+    fn lose_name(&mut self, path: &str) {
+        if let Some(Entry { node: Node::File(inode), .. }) = self.entries.get(path.as_bytes()) {
+            inode.borrow_mut().stat.changed_ns += 1;
+        }
     }
 
     /// Evicts a name from memory.

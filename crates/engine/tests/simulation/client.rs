@@ -80,6 +80,8 @@ pub(crate) struct Peer {
     pub(crate) bursts: bool,
     /// The turn by which its answer must be complete, because it is in memory.
     pub(crate) promised_turn: Option<u64>,
+    /// The time until which it may wait all the same: a moment if only a helper can confirm the entry.
+    pub(crate) promised_ms: u64,
 }
 
 impl Peer {
@@ -119,6 +121,7 @@ impl Peer {
             finished: Vec::new(),
             bursts: false,
             promised_turn: None,
+            promised_ms: 0,
         }
     }
 

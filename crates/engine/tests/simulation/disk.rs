@@ -40,17 +40,6 @@ pub(crate) struct Named {
     pub(crate) changed: bool,
     /// Whether it was ever written in place.
     pub(crate) written: bool,
-    /// How the present file is written. A file that is rewritten and also grows between two checks looks the
-    /// same as one that only grows, so a file does only one of the two.
-    writes: Writes,
-}
-
-/// How a file is written in place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Writes {
-    NotYet,
-    Append,
-    Rewrite,
 }
 
 /// The result of looking up an address.
@@ -139,7 +128,6 @@ impl Disk {
             failing: false,
             changed: false,
             written: false,
-            writes: Writes::NotYet,
         });
         if let Some(size_bytes) = size {
             self.replace(machine, rng, place, size_bytes);
@@ -186,7 +174,6 @@ impl Disk {
         self.settle_file(machine, place);
         self.set_failing(machine, place, false);
         let content = Self::content(rng, size_bytes);
-        self.named[place].writes = Writes::NotYet;
         let path = self.named[place].path.clone();
         let (normal_ns, stamp_ns) = (machine.files.now_ns, self.stamp(machine, rng));
         machine.files.now_ns = stamp_ns;
@@ -208,18 +195,19 @@ impl Disk {
     pub(crate) fn write(&mut self, machine: &mut Machine, rng: &mut Rng, place: usize) {
         self.settle_file(machine, place);
         let Some((mut stat, old)) = self.now(place).file.clone() else { return };
-        let may_append = self.named[place].writes != Writes::Rewrite;
-        let may_rewrite = self.named[place].writes != Writes::Append;
         let content = match (rng.below(5), &old) {
-            (0, Content::Noise(at, len)) if may_rewrite => Content::Noise(*at, rng.below(*len + 1)),
-            (1..3, Content::Noise(at, len)) if may_append && at + (*len as usize) + 5_000 < NOISE_BYTES => {
+            (0, Content::Noise(at, len)) => Content::Noise(*at, rng.below(*len + 1)),
+            (1, Content::Noise(at, len)) if at + (*len as usize) + 5_000 < NOISE_BYTES => {
                 Content::Noise(*at, len + rng.between(1, 5_000))
             }
-            _ if may_rewrite => Self::content(rng, old.len()),
-            _ => return,
+            // A longer file is copied over it.
+            (2, _) => {
+                let longer_bytes = rng.between(1, 5_000);
+                Self::content(rng, old.len() + longer_bytes)
+            }
+            _ => Self::content(rng, old.len()),
         };
         self.named[place].written = true;
-        self.named[place].writes = if content.len() > old.len() { Writes::Append } else { Writes::Rewrite };
         let now_ns = self.stamp(machine, rng);
         let path = self.named[place].path.clone();
         stat.size_bytes = content.len();

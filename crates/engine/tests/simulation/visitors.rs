@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use flash_engine::limits::{
     EVICTION_LOOKS_MAX, FILE_IDLE_MS, FILE_SWEEP_MS, LOAD_BYTES, NEWCOMER_GRACE_MS, OPEN_FILES_MAX,
+    SHORT_WAIT_MS,
 };
 
 use crate::ask::Ask;
@@ -337,9 +338,13 @@ impl Run {
             let Some(ask) = peer.asks.front().filter(|ask| ask.whole_turn == Some(self.turn)) else {
                 continue;
             };
-            let bytes = self.disk.in_memory(&self.machine, ask).or_else(|| self.in_store(ask));
-            let turn = bytes.map(|bytes| self.turn + Limits::turns(bytes));
-            self.peers[number].promised_turn = turn.filter(|_| !peer.closed && !peer.reset && !peer.evicted);
+            let in_memory = self.disk.in_memory(&self.machine, ask);
+            let wait_ms = if in_memory.is_some() { 0 } else { SHORT_WAIT_MS };
+            let turn = in_memory.or_else(|| self.in_store(ask)).map(|bytes| self.turn + Limits::turns(bytes));
+            let turn = turn.filter(|_| !peer.closed && !peer.reset && !peer.evicted);
+            let until_ms = self.now_ms() + wait_ms;
+            let peer = &mut self.peers[number];
+            (peer.promised_turn, peer.promised_ms) = (turn, until_ms);
         }
     }
 
@@ -408,6 +413,7 @@ impl Run {
     }
 
     pub(crate) fn check_promises(&mut self) {
+        let now_ms = self.now_ms();
         for number in self.hot.iter().flatten().copied().collect::<Vec<usize>>() {
             let peer = &mut self.peers[number];
             let Some(turn) = peer.promised_turn else { continue };
@@ -416,7 +422,7 @@ impl Run {
                 self.promises += 1;
                 continue;
             }
-            let broken = turn <= self.turn;
+            let broken = turn <= self.turn && peer.promised_ms < now_ms;
             let ask = peer.asks.front().map(|ask| ask.bytes.escape_ascii().to_string());
             self.require(!broken, "the promise", || {
                 format!(

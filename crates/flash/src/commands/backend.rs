@@ -22,7 +22,7 @@ Signals: TERM, INT and QUIT stop the backend after open requests finish, HUP res
 Exit codes: 0 stopped by a signal, 1 failed, 2 usage error.";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = MORE)]
+#[command(after_long_help = MORE)]
 pub(crate) struct Backend {
     /// Listen at this socket
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath, default_value = SOCKET_BY_DEFAULT)]

@@ -23,7 +23,11 @@ SIZE is a whole number of bytes, or has a unit: 512MiB or 3GB.
 Exit codes: 0 done, 1 failed, 2 usage error.";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = MORE, group(ArgGroup::new("source").required(true).args(["log", "workload"])))]
+#[command(
+    after_long_help = MORE,
+    override_usage = "flash cache simulate [OPTIONS] <--log <FILE>|--workload <WORKLOAD>>",
+    group(ArgGroup::new("source").required(true).args(["log", "workload"]))
+)]
 pub(crate) struct Cache {
     /// simulate: print how often caches of several sizes and policies read the disk
     #[arg(value_name = "simulate", value_parser = ["simulate"])]

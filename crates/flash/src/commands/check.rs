@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use flash_server::config::{Settings, Sources};
+use flash_server::config::{NotUtf8, Settings, Sources};
 
 use crate::options::ServeOptions;
 use crate::output;
@@ -16,7 +16,7 @@ pub(crate) struct Check {
     #[command(flatten)]
     options: ServeOptions,
 
-    /// Print the resulting settings as TOML
+    /// Print the resulting settings as a config file; defaults are comments
     #[arg(long)]
     print: bool,
 }
@@ -32,7 +32,13 @@ impl Check {
             eprintln!("warning: {warning}");
         }
         match loaded {
-            Ok(settings) if self.print => output::print(settings.to_toml()),
+            Ok(settings) if self.print => match settings.to_config_file() {
+                Ok(text) => output::print(text),
+                Err(NotUtf8(path)) => {
+                    eprintln!("error: cannot print `{path}`: a config file holds only UTF-8");
+                    ExitCode::FAILURE
+                }
+            },
             Ok(settings) => output::print(format!("{}: ok\n{}\n", subject(&sources), summary(&settings))),
             Err(error) => {
                 error.print();

@@ -12,7 +12,7 @@ use flash_units::parse_memory_bytes;
 use super::drive_args::{DriveArgs, LEVELS_TEXT, MORE};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = MORE)]
+#[command(after_long_help = MORE)]
 pub(crate) struct Compare {
     /// Running server as NAME=URL, or the name of a server to start: one of the --servers file, or flash, nginx,
     /// nginx-aio, apache-event, apache-prefork, lighttpd, h2o, caddy, or with `flash backend` nginx-gate,

@@ -13,7 +13,7 @@ const EXIT_UNKNOWN: u8 = 2;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Works with any server, not only Flash. It reports whether requests wait because an event loop is blocked by \
+    after_long_help = "Works with any server, not only Flash. It reports whether requests wait because an event loop is blocked by \
 calls for other requests, or because all threads of a pool wait for the disk. Needs root, or CAP_PERFMON, CAP_SYS_PTRACE \
 and CAP_DAC_READ_SEARCH; to name requests, CAP_NET_RAW. If tracefs is not mounted, flash mounts it for itself alone \
 (CAP_SYS_ADMIN).\n\n\

@@ -22,7 +22,7 @@ TIME is a whole number with a unit: 250ms, 10s or 2m. SIZE is a whole number of 
 Exit codes: 0 done, 1 failed, 2 usage error, 130 interrupted (the results so far are kept).";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = MORE)]
+#[command(after_long_help = MORE)]
 pub(crate) struct Experiment {
     /// Experiment: single-file, site-logs, dataset-size, breakdown, clients, new-flash, flashpache, burstiness, cpu-speed,
     /// hot-cold, overload or cwnd; or `list`, or `judge` with folders

@@ -17,7 +17,7 @@ enum Layout {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Continues an interrupted run. DIR/manifest.txt lists the files and their lengths, and with log:FILE the \
+    after_long_help = "Continues an interrupted run. DIR/manifest.txt lists the files and their lengths, and with log:FILE the \
                   path of each in the log.\n\n\
                   SIZE is a whole number of bytes, or has a unit: 64KiB or 3GB.\n\n\
                   Exit codes: 0 done, 1 failed, 2 usage error."

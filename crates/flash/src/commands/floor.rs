@@ -8,7 +8,7 @@ use flash_units::parse_size_bytes;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Answers every request with the same bytes and parses nothing. No server on the same event loop can answer \
+    after_long_help = "Answers every request with the same bytes and parses nothing. No server on the same event loop can answer \
 with less CPU time.\n\nSIZE is a whole number of bytes, or has a unit: 64KiB or 3GB."
 )]
 pub(crate) struct Floor {

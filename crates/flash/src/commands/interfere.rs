@@ -1,7 +1,7 @@
 //! `flash interfere`: measures whether requests for files in memory wait for the disk, or for a slow application.
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use flash_kit::{Error, Result};
@@ -44,7 +44,7 @@ enum Mix {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = MORE)]
+#[command(after_long_help = MORE)]
 pub(crate) struct Interfere {
     /// Running server as URL or NAME=URL, or the name of a server to start: one of the --servers file, or flash,
     /// nginx, nginx-aio, apache-event, apache-prefork, lighttpd, h2o, caddy, or with `flash backend` nginx-gate,
@@ -64,9 +64,9 @@ pub(crate) struct Interfere {
     #[arg(long, value_name = "N", default_value_t = 20, help_heading = "Workload")]
     hot_dirs: u32,
 
-    /// Directories that hold the cold files, from FIRST to END - 1
-    #[arg(long, value_name = "FIRST..END", default_value = "20..586", value_parser = range, help_heading = "Workload")]
-    cold_dirs: Range<u32>,
+    /// Directories that hold the cold files, from FIRST to END - 1 [default: all of --files after the hot ones]
+    #[arg(long, value_name = "FIRST..END", value_parser = range, help_heading = "Workload")]
+    cold_dirs: Option<Range<u32>>,
 
     /// Look up the names of all cold files before each server's turn: then only their contents come from the disk
     #[arg(long, help_heading = "Workload")]
@@ -186,6 +186,30 @@ fn range(text: &str) -> std::result::Result<Range<u32>, String> {
     ends.ok_or_else(|| "write two whole numbers, as in 20..586".to_owned())
 }
 
+/// The directories of the cold files: the given ones, or those of the file set after the hot ones.
+fn cold_directories(given: Option<Range<u32>>, files: Option<&Path>, hot: u32) -> Result<Range<u32>> {
+    let found = files.map(|folder| (folder, interfere::directories_in(folder)));
+    match (given, found) {
+        (Some(given), Some((folder, found))) if given.end > found => Err(Error::usage(format!(
+            "--cold-dirs {}..{}: {} has the directories 0 to {}",
+            given.start,
+            given.end,
+            folder.display(),
+            found.saturating_sub(1)
+        ))),
+        (Some(given), _) => Ok(given),
+        (None, Some((_, found))) if found > hot => Ok(hot..found),
+        (None, Some((folder, found))) => Err(Error::usage(format!(
+            "{} has {found} directories of a SPECweb99 set, and {hot} of them are hot: make a larger one with `flash fileset \
+             specweb99`, or take fewer --hot-dirs",
+            folder.display()
+        ))),
+        (None, None) => Err(Error::usage(
+            "name the folder of the file set (--files DIR), or the directories of its cold files (--cold-dirs FIRST..END)",
+        )),
+    }
+}
+
 /// The prefix of the paths that a started server passes to the application: the folder of a path.
 fn prefix(path: &str) -> Result<String> {
     let path = path.split('?').next().unwrap_or_default();
@@ -230,7 +254,7 @@ impl Interfere {
         let beside = match self.slow_application {
             Some(path) => Beside::Waiting { path, requests: self.waiting },
             None => Beside::Cold {
-                directories: self.cold_dirs,
+                directories: cold_directories(self.cold_dirs, root.as_deref(), self.hot_dirs)?,
                 rate_per_s: self.cold_rate,
                 looks_up_names: self.known_names,
             },

@@ -28,7 +28,7 @@ Exit codes: that of COMMAND (128 and the signal if a signal ended it), 1 failed,
 interrupted.";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = MORE, override_usage = "flash link [OPTIONS] [--server COMMAND] [-- COMMAND...]\n       flash link --check")]
+#[command(after_long_help = MORE, override_usage = "flash link [OPTIONS] [--server COMMAND] [-- COMMAND...]\n       flash link --check")]
 pub(crate) struct Link {
     /// Bits per second
     #[arg(long, value_name = "RATE", default_value = "unlimited", value_parser = both_rates)]

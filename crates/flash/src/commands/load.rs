@@ -18,7 +18,7 @@ enum Arrival {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = MORE)]
+#[command(after_long_help = MORE)]
 pub(crate) struct Load {
     /// Server to load, such as http://127.0.0.1:8080, or one file of it
     #[arg(value_hint = clap::ValueHint::Url)]

@@ -1,8 +1,9 @@
 //! `flash man`: writes the man pages, which clap_mangen makes from the command line's definition.
 //!
-//! `pages.rs` in this folder holds the sections that are not made from the options.
+//! `pages.rs` in this folder holds the sections that are not made from the options, `settings_page.rs` makes flash.toml(5).
 
 mod pages;
+mod settings_page;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -53,13 +54,15 @@ fn write(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The pages with their file names: the program's first, then one for each subcommand.
+/// The pages with their file names: the program's first, then one for each subcommand, then that of the settings.
 fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut program = super::Cli::command().disable_help_subcommand(true);
     program.build();
     let shown = program.get_subcommands().filter(|command| !command.is_hide_set());
     let commands: Vec<Command> = std::iter::once(&program).chain(shown).cloned().collect();
-    commands.into_iter().map(page).collect()
+    let pages = commands.into_iter().map(page);
+    let settings = settings_page::page().map(|text| (settings_page::FILE_NAME.to_owned(), text));
+    pages.chain([settings]).collect()
 }
 
 fn page(mut command: Command) -> io::Result<(String, Vec<u8>)> {
@@ -103,8 +106,10 @@ fn synopsis(usage: &str) -> Roff {
 fn render(section: &pages::Section) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", [section.heading]);
-    for paragraph in section.paragraphs {
-        roff.control("PP", []);
+    for (number, paragraph) in section.paragraphs.iter().enumerate() {
+        if number > 0 {
+            roff.control("PP", []);
+        }
         roff.text(inlines(paragraph));
     }
     for (term, meaning) in section.terms {

@@ -9,7 +9,7 @@ use flash_load::workload::Spec;
 use super::drive_args::{DriveArgs, LEVELS_TEXT, MORE};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = MORE)]
+#[command(after_long_help = MORE)]
 pub(crate) struct Profile {
     /// Server to load, such as http://127.0.0.1:8080
     #[arg(value_hint = clap::ValueHint::Url)]

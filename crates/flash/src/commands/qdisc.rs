@@ -20,7 +20,7 @@ RATE is a whole number with kbit, Mbit or Gbit.
 Exit codes: 0 done, 1 failed, 2 usage error.";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = MORE, override_usage = "flash qdisc DEV --rate RATE [--kind KIND] [--apply]\n       flash qdisc DEV --undo")]
+#[command(after_long_help = MORE, override_usage = "flash qdisc DEV --rate RATE [--kind KIND] [--apply]\n       flash qdisc DEV --undo")]
 pub(crate) struct Qdisc {
     /// Network device that leads to the clients
     #[arg(value_name = "DEV")]

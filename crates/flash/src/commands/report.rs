@@ -7,7 +7,7 @@ use flash_lab::report::{self, Options};
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The page is one self-contained HTML file. The figures of its tables are written beside it, as FILE.json. \
+    after_long_help = "The page is one self-contained HTML file. The figures of its tables are written beside it, as FILE.json. \
 Several folders are drawn in the same charts.\n\nExit codes: 0 done, 1 failed, 2 usage error."
 )]
 pub(crate) struct Report {

@@ -8,8 +8,8 @@ use flash_server::Program;
 use crate::options::ServeOptions;
 
 const MORE: &str = "\
-TIME is a whole number with a unit: 250ms, 5s, 2m or 1h. SIZE is a whole number of bytes, or has a unit: 64KiB, 1MiB \
-or 3GB.
+TIME is a number and a unit: 250ms, 1.5s, 2m, 1h or 1d. SIZE is a number of bytes, or has a unit: 64KiB, 512M \
+(512MiB) or 3GB.
 
 Every option can also be set by an environment variable: --cache-memory by FLASH_CACHE_MEMORY, DIR by FLASH_ROOT. An \
 option overrides the environment, which overrides the config file.
@@ -20,7 +20,7 @@ file.
 Exit codes: 0 stopped by a signal, 1 failed, 2 usage error.";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = MORE)]
+#[command(after_long_help = MORE)]
 pub(crate) struct Serve {
     #[command(flatten)]
     options: ServeOptions,

@@ -18,7 +18,7 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "docs/stats.md explains each figure. TIME is a whole number with a unit: 500ms or 5s.\n\n\
+    after_long_help = "docs/stats.md explains each figure. TIME is a whole number with a unit: 500ms or 5s.\n\n\
 Exit codes: 0 done, 1 failed, 2 usage error, or several servers run and none was named."
 )]
 pub(crate) struct Stats {

@@ -16,7 +16,7 @@ SIZE is a whole number of bytes, or has a unit: 512MB or 64MiB.
 Exit codes: that of the command (128 and the signal if a signal ended it), 1 the testbed failed, 2 usage error.";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = MORE)]
+#[command(after_long_help = MORE)]
 pub(crate) struct Testbed {
     /// Name of the testbed, for messages
     name: String,

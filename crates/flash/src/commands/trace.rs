@@ -27,7 +27,7 @@ const DURATION_S: f64 = 10.0;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = MORE,
+    after_long_help = MORE,
     override_usage = "flash trace [OPTIONS] <PID>\n       flash trace [OPTIONS] -- <COMMAND>..."
 )]
 pub(crate) struct Trace {

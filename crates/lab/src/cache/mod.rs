@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use crate::report::REPORT_FILE;
 use crate::results::folder::write_whole;
-use flash_kit::{Error, Result};
+use flash_kit::{Error, Result, number};
 use flash_load::files::layout::directories_for;
 use flash_load::workload::{self, Arrivals, Catalogue, Spec, Workload};
 
@@ -114,8 +114,11 @@ fn simulated(options: &Options) -> Result<Simulated> {
         )));
     }
     if let Some(small) = options.memory_bytes.iter().find(|bytes| **bytes < BLOCK_BYTES) {
-        warnings
-            .push(format!("{small} bytes of memory are less than a block of a large file, {BLOCK_BYTES}"));
+        warnings.push(format!(
+            "{} of memory are less than a block of a large file, {}",
+            number::binary_size(*small),
+            number::binary_size(BLOCK_BYTES)
+        ));
     }
     let mut memory_bytes = options.memory_bytes.clone();
     if memory_bytes.is_empty() {

@@ -9,7 +9,7 @@ use flash_waiting::program;
 use crate::link::Link;
 use crate::results::{FORMAT, Machine, Run};
 use crate::testbed::Watch;
-use flash_kit::{Error, Result};
+use flash_kit::{Error, Result, number};
 use flash_load::generator::{self, Pace, Phase, Setup, Stream, StreamRan};
 use flash_load::measure::Measures;
 use flash_load::measure::{self, PhaseFacts, SeriesBounds};
@@ -378,7 +378,7 @@ pub(super) fn describe(command: &str, options: &Options, workload: &Workload, ma
         );
     }
     if let Some(rate) = users.read_bytes_per_s {
-        set("users read", format!("at most {rate} bytes/s"));
+        set("users read", format!("at most {}/s", number::size(rate as f64)));
     }
     set("seed", options.seed.to_string());
     set("threads of the generator", options.threads.to_string());

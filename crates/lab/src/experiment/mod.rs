@@ -34,7 +34,7 @@ use data::Data;
 use finding::Finding;
 use flash_kit::Ending;
 use flash_kit::sheet::{Grid, Plot};
-use flash_kit::{Error, Result};
+use flash_kit::{Error, Result, number};
 use plan::{Plan, Scale, minutes};
 
 pub use judge::{Judge, judge};
@@ -330,7 +330,11 @@ fn check(options: &Options) -> Result<()> {
         return usage(format!("the duration is {duration_s} s: it must be above 0 and at most a day"));
     }
     if memory_bytes < MEMORY_BYTES_MIN {
-        return usage(format!("{memory_bytes} bytes of memory: a server needs at least {MEMORY_BYTES_MIN}"));
+        return usage(format!(
+            "{} of memory: a server needs at least {}",
+            number::binary_size(memory_bytes),
+            number::binary_size(MEMORY_BYTES_MIN)
+        ));
     }
     if reads_per_s == 0 {
         return usage("0 reads a second would stop the disk: give at least 1".to_owned());

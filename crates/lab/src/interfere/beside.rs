@@ -41,10 +41,10 @@ pub(super) struct Words {
     pub(super) others: &'static str,
     /// The thing that they wait for.
     pub(super) cause: &'static str,
-    /// Whether a failed request spoils the round, since it did not wait.
-    pub(super) must_succeed: bool,
-    /// The question to the user when none of them was answered properly.
+    /// The question to the user when they were not answered properly.
     pub(super) question: &'static str,
+    /// The advice when the server refused them.
+    pub(super) fewer: &'static str,
 }
 
 impl Words {
@@ -60,14 +60,14 @@ impl Beside {
             Self::Cold { .. } => Words {
                 others: "cold",
                 cause: "the disk",
-                must_succeed: false,
                 question: "does it serve the directories of --cold-dirs?",
+                fewer: "take a lower --cold-rate",
             },
             Self::Waiting { .. } => Words {
                 others: "slow",
                 cause: "the application",
-                must_succeed: true,
                 question: "does it pass the path of --slow-application to an application that answers in time?",
+                fewer: "take fewer --waiting",
             },
         }
     }

@@ -11,13 +11,13 @@ mod verdict;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::drive::{self, Driver, Users, nanoseconds};
 use crate::execute::{Executor, HotFiles, Start, Streams, Turn, WarmUp, check_servers, is_fresh};
 use crate::results::{Ratio, Subject};
 use crate::testbed::{Locked, Peer, Place};
-use flash_kit::{Ending, Error, Result};
+use flash_kit::{Ending, Error, Result, number};
 use flash_load::files::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY, File};
 use flash_load::measure::{Measures, Threshold};
 use flash_load::workload::{self, Spec};
@@ -301,7 +301,11 @@ fn describe(executor: &mut Executor, options: &Options, locked: &std::result::Re
     set(
         "hot files locked in memory",
         match locked {
-            Ok(locked) => format!("{} files, {} bytes", locked.files, locked.bytes),
+            Ok(locked) => format!(
+                "{} files of {} together",
+                number::count(locked.files as u64),
+                number::size(locked.bytes as f64)
+            ),
             Err(why) => format!("no: {why}"),
         },
     );
@@ -314,6 +318,16 @@ fn describe(executor: &mut Executor, options: &Options, locked: &std::result::Re
 
 fn usage(text: String) -> Result<()> {
     Err(Error::usage(text))
+}
+
+/// The directories of the SPECweb99 set in this folder: their number.
+#[must_use]
+pub fn directories_in(root: &Path) -> u32 {
+    let is_there = |directory: &u32| {
+        let first = File::from_path_id(directory * FILES_PER_DIRECTORY).path();
+        root.join(first).is_file()
+    };
+    (0..DIRECTORIES_MAX).take_while(is_there).count() as u32
 }
 
 /// Refuses options that make no sense.

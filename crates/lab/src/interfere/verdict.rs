@@ -13,6 +13,8 @@ use crate::interval::{Interval, ROUNDS_MIN};
 
 /// Failures that only mean that a request waited too long. Their latency counts, so they spoil no verdict.
 const WAITED: [&str; 2] = ["aborted", "unanswered"];
+/// The failure by which a server sheds load.
+const OVERLOADED: &str = "status 503";
 /// A generator that took requests up later than this share of a percentile, at the same percentile, blurs it.
 const LATE_SHARE_MAX: f64 = 0.1;
 /// The most reasons that are printed.
@@ -218,8 +220,10 @@ fn fault(round: &Round<'_>, words: Words) -> Option<String> {
     if others.counts.answered == 0 {
         return Some(format!("no {} request was answered", words.others));
     }
-    if let Some(why) = failures(others, words.others).filter(|_| words.must_succeed) {
-        return Some(why);
+    // A request that failed did not wait for the disk or the application.
+    if let Some(why) = failures(others, words.others) {
+        let was_refused = others.counts.failed.contains_key(OVERLOADED);
+        return Some(format!("{why}: {}", if was_refused { words.fewer } else { words.question }));
     }
     [alone, beside]
         .into_iter()
@@ -363,10 +367,35 @@ mod tests {
         assert!(found.words.contains("1.00 ms with slow requests"), "{}", found.words);
         let found = judged(|phases| _ = phases[2].counts.failed.insert("status 503".to_owned(), 1));
         assert_eq!(found.verdict, Verdict::CannotTell);
-        assert!(found.words.contains("of the slow requests failed: 1 status 503"), "{}", found.words);
+        assert!(
+            found.words.contains("of the slow requests failed: 1 status 503: take fewer --waiting"),
+            "{}",
+            found.words
+        );
         // A request that still waits at the end of the run has waited.
         let found = judged(|phases| _ = phases[2].counts.failed.insert("unanswered".to_owned(), 50));
         assert_eq!(found.verdict, Verdict::Calm);
+    }
+
+    #[test]
+    fn cold_requests_that_fail_are_no_evidence() {
+        let missing = |phases: &mut [Measures; 3]| {
+            _ = phases[2].counts.failed.insert("status 404".to_owned(), 82);
+        };
+        let found = judged(&[(1000, 1000); 5], missing);
+        assert_eq!(found.verdict, Verdict::CannotTell);
+        let why = "82.0 % of the cold requests failed: 82 status 404: does it serve the directories of --cold-dirs?";
+        assert!(found.words.contains(why), "{}", found.words);
+        let shed = judged(&[(1000, 900_000); 5], |phases| {
+            _ = phases[2].counts.failed.insert("status 503".to_owned(), 1);
+        });
+        assert_eq!(shed.verdict, Verdict::CannotTell);
+        assert!(shed.words.contains("1 status 503: take a lower --cold-rate"), "{}", shed.words);
+        // A request that still waits at the end of the run has waited.
+        let waits = judged(&[(1000, 1000); 5], |phases| {
+            _ = phases[2].counts.failed.insert("unanswered".to_owned(), 50);
+        });
+        assert_eq!(waits.verdict, Verdict::Calm);
     }
 
     #[test]

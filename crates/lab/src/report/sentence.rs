@@ -4,8 +4,8 @@
 //! factor whose interval holds 1 is not given. Pure.
 
 use super::levels::is_of_own_capacity;
-use super::view::{Picked, View, has_latency, is_phase};
-use crate::results::Ratio;
+use super::view::{Picked, Shown, View, has_latency, is_phase};
+use crate::results::{Ratio, Subject};
 use flash_kit::number::{self, figure, percent, time};
 use flash_load::measure::Measures;
 use flash_load::measure::validity::{self, Cause, Doubt};
@@ -21,6 +21,10 @@ const RATES_APART_MAX: f64 = 0.01;
 /// The sentence; none without an answered request.
 pub(super) fn sentence(view: &View) -> Option<String> {
     let phases = phases(view);
+    let verdicts: Vec<String> = view.drawn().filter_map(|shown| verdict(view, shown)).collect();
+    if !verdicts.is_empty() {
+        return Some(verdicts.join(". ") + ".");
+    }
     if !phases.is_empty() {
         return Some(growths(&phases));
     }
@@ -68,6 +72,15 @@ fn alone(view: &View, only: &Picked) -> String {
         Some(doubt) => format!("{text}. This does not count: {doubt}."),
         None => text + ".",
     }
+}
+
+/// The verdict of `flash interfere` on a server, in the words that it printed.
+fn verdict(view: &View, shown: &Shown) -> Option<String> {
+    let name = format!("verdict on {}", shown.subject.name);
+    let is_own = |subject: &Subject| std::ptr::eq(subject, shown.subject);
+    let run = view.runs.iter().find(|run| run.subjects.iter().any(is_own))?;
+    let words = run.settings.get(&name)?;
+    Some(format!("{}: {}", shown.label, number::plain(words)))
 }
 
 /// Two phases of one server that its run compares.

@@ -340,6 +340,10 @@ fn phases_of_one_server_are_compared_as_the_run_compares_them() {
     assert!(sentence_of(run.clone()).starts_with("The p99 of each level: hot alone 10.0 ms"));
     let ratio = p99("hot with cold", 2.0, Some([0.8, 3.0]));
     run.ratios = vec![Ratio { base: "hot alone".to_owned(), level: None, ..ratio }];
+    let mut judged = run.clone();
+    let words = "cannot be told: the rounds differ too much";
+    judged.settings.insert("verdict on flash".to_owned(), words.to_owned());
+    assert_eq!(sentence_of(judged), format!("flash: {words}."), "the verdict that was printed");
     let wanted = "The p99 from hot alone to hot with cold: on flash 10.0 ms to 20.0 ms: no difference can be told \
                   (0.800 to 3.00 times). Ranges are 95 % intervals.";
     assert_eq!(sentence_of(run.clone()), wanted);

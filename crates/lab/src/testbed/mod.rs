@@ -31,6 +31,7 @@ pub use running::Running;
 pub use states::{Moment, States};
 pub use watch::{UsageReading, Watch};
 
+use flash_kit::number::binary_size;
 use flash_kit::{Error, Result};
 use groups::{Bounds, Groups};
 
@@ -94,7 +95,7 @@ impl Place {
             name("server's core", core.to_string());
         }
         if let Some(bytes) = memory_bytes {
-            name("server's memory", format!("{bytes} bytes, page cache included"));
+            name("server's memory", format!("{}, page cache included", binary_size(bytes)));
         }
         if let Some(reads) = reads_per_s {
             name("server's disk", format!("{reads} reads/s, after the warm-up"));

@@ -13,6 +13,7 @@ use std::process::Command;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::files::content::{self, LINE_BYTES, part_matches};
+use flash_kit::number::size;
 use flash_kit::{Error, Result};
 use plan::Plan;
 
@@ -92,11 +93,12 @@ pub fn run(options: &Options) -> Result<()> {
     write_manifest(&options.folder, &manifest)?;
     write_files(options, &plan, &missing, missing_bytes)?;
     println!(
-        "{}: {}, seed {}; {} files ({missing_bytes} bytes) written now",
+        "{}: {}, seed {}; {} files ({}) written now",
         options.folder.display(),
         plan.words(),
         options.seed,
         missing.len(),
+        size(missing_bytes as f64),
     );
     Ok(())
 }
@@ -160,8 +162,10 @@ fn is_complete(options: &Options, plan: &Plan, path_id: u32) -> Result<bool> {
 fn check_room(folder: &Path, needed_bytes: u64) -> Result<()> {
     match free_bytes(folder) {
         Some(free) if free < needed_bytes => Err(Error::run(format!(
-            "{} has no room for the set: {needed_bytes} bytes are needed, {free} are free",
-            folder.display()
+            "{} has no room for the set: {} are needed, {} are free",
+            folder.display(),
+            size(needed_bytes as f64),
+            size(free as f64)
         ))),
         Some(_) => Ok(()),
         None => {

@@ -11,6 +11,7 @@ use crate::files::layout::{self, DIRECTORIES_MAX, DIRECTORY_BYTES, FILES_PER_DIR
 use crate::workload::access_log::AccessLog;
 use crate::workload::catalogue::{Catalogue, Listed};
 use crate::workload::manifest_head;
+use flash_kit::number::size;
 use flash_kit::{Error, Result};
 
 /// Files in a folder of a set for a log.
@@ -51,9 +52,9 @@ impl Plan {
             )));
         }
         let words = format!(
-            "{directories} directories, {} files, {} bytes",
+            "{directories} directories, {} files, {}",
             directories * u64::from(FILES_PER_DIRECTORY),
-            directories * DIRECTORY_BYTES
+            size((directories * DIRECTORY_BYTES) as f64)
         );
         let files = Catalogue::specweb99(directories as u32, Some(seed));
         Ok(Self { head: manifest_head("specweb99", seed), files, originals: Vec::new(), words })
@@ -74,7 +75,7 @@ impl Plan {
         let files: Vec<_> =
             TRACE_LIKE.lengths_bytes(count as u32).into_iter().enumerate().map(listed).collect();
         let bytes: u64 = files.iter().filter_map(|file| file.file_bytes).sum();
-        let words = format!("{} files with a heavy tail, {bytes} bytes", files.len());
+        let words = format!("{} files with a heavy tail, {}", files.len(), size(bytes as f64));
         let files = Catalogue::listed(files);
         Ok(Self { head: manifest_head("pareto", seed), files, originals: Vec::new(), words })
     }
@@ -93,7 +94,7 @@ impl Plan {
         };
         let files: Vec<_> = log.files().iter().enumerate().map(listed).collect();
         let bytes = files.iter().filter_map(|file| file.file_bytes).fold(0, u64::saturating_add);
-        let words = format!("{} files, {bytes} bytes, for {} requests", files.len(), log.len());
+        let words = format!("{} files, {}, for {} requests", files.len(), size(bytes as f64), log.len());
         Ok(Self {
             head: manifest_head("log", seed),
             files: Catalogue::listed(files),

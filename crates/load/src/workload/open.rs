@@ -15,6 +15,7 @@ use super::list::{Kind, List, Made, escaped};
 use super::sessions::{Sessions, partly_open};
 use super::spec::Spec;
 use crate::files::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
+use flash_kit::number::size;
 use flash_kit::{Error, Result};
 
 /// Requests on a connection where SPECweb99 is meant (blocking-induced-latency, section 2.3).
@@ -273,7 +274,7 @@ impl Workload {
 }
 
 fn bytes_words(catalogue: &Catalogue) -> String {
-    catalogue.dataset_bytes().map(|bytes| format!(", {bytes} bytes")).unwrap_or_default()
+    catalogue.dataset_bytes().map(|bytes| format!(", {}", size(bytes as f64))).unwrap_or_default()
 }
 
 /// The files that the options name.

@@ -43,7 +43,7 @@ fn specweb99_by_directories_and_by_manifest() {
     let by_count = open("specweb99", &Options { directories: Some(3), ..Options::default() }).unwrap();
     assert_eq!((by_count.catalogue().len(), by_count.requests_per_connection()), (108, Some(5)));
     assert!(!by_count.catalogue().knows_contents());
-    assert_eq!(by_count.describe(), "SPECweb99, 3 directories of 36 files, 15358410 bytes");
+    assert_eq!(by_count.describe(), "SPECweb99, 3 directories of 36 files, 15.4 MB");
     assert_eq!(by_count.log_mean_rate_per_s(), None);
 
     let manifest = Some(folder.file("manifest.txt", &specweb99_manifest(2)));
@@ -143,7 +143,7 @@ fn a_log_by_itself() {
     let folder = Folder::new();
     let log = open(&log_file(&folder), &Options::default()).unwrap();
     assert_eq!(log.log_mean_rate_per_s(), Some(1.25));
-    assert_eq!(log.describe(), "log log: 5 requests in 4 s, 3 files in the catalogue, 35 bytes");
+    assert_eq!(log.describe(), "log log: 5 requests in 4 s, 3 files in the catalogue, 35 B");
     let at = |ms, path: &str| (ms, path.to_owned());
     let expected = [at(0, "/a"), at(1000, "/b"), at(2000, "/a"), at(2500, "/b"), at(3000, "/c")];
     assert_eq!(intended_ms(&log, &Arrivals::Log { speed: 1.0 }), expected);
@@ -226,7 +226,7 @@ fn dynamic_requests_have_paths_of_their_own() {
     let workload = open("specweb99", &options).unwrap();
     assert_eq!(
         workload.describe(),
-        "SPECweb99, 2 directories of 36 files, 10238940 bytes; 30 % of the requests dynamic, below /app/"
+        "SPECweb99, 2 directories of 36 files, 10.2 MB; 30 % of the requests dynamic, below /app/"
     );
     let catalogue = workload.catalogue();
     assert_eq!((catalogue.len(), catalogue.first_dynamic(), catalogue.path_ids_end()), (72, Some(72), 144));

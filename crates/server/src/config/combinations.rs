@@ -9,7 +9,7 @@ use super::optimizations::SendBy;
 use super::options::{self, DefaultValue, Given, Origin, Overrides};
 use super::schedule;
 use super::settings::{Architecture, EventMechanism, HelperKind, Settings, Site};
-use super::values::{AutoSize, Choice, Kind, PathOrOff};
+use super::values::{AutoSize, Kind, PathOrOff, word};
 use crate::convert::connections_that_fit;
 
 use Architecture::{Amped, Mp, Mt, Sped};
@@ -28,7 +28,7 @@ fn check_architecture(given: &Overrides, problems: &mut Vec<Problem>) {
         if !architectures.contains(&chosen)
             && let Some(origin) = origin.filter(|origin| **origin != Origin::Default)
         {
-            let why = format!("the architecture is `{}`: {why}", word(chosen));
+            let why = format!("the architecture is `{}`: {why}", word(chosen, Architecture::WORDS));
             let help = "remove it, or choose another architecture";
             problems.push(problem(key, origin, SENSELESS, &why).helped(help));
         }
@@ -173,11 +173,6 @@ fn origin<T>(given: &Option<Given<T>>) -> Option<&Origin> {
 }
 
 /// The word for an architecture.
-fn word(architecture: Architecture) -> &'static str {
-    let words = Architecture::ALL.iter().zip(Architecture::WORDS);
-    words.into_iter().find(|(other, _)| **other == architecture).map_or("", |(_, word)| word)
-}
-
 /// The text for an option without effect.
 const SENSELESS: &str = "cannot be used here";
 

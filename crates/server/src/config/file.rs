@@ -47,6 +47,9 @@ pub(super) struct SiteDraft {
     pub(super) routes: Vec<RouteDraft>,
 }
 
+pub(super) use programs::program_numbers;
+pub(super) use routes::route_numbers;
+
 type Key<'i> = Spanned<DeString<'i>>;
 type Value<'i> = Spanned<DeValue<'i>>;
 

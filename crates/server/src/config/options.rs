@@ -63,6 +63,12 @@ pub enum Group {
 }
 
 impl Group {
+    /// Whether only the long help shows it.
+    #[must_use]
+    pub fn is_rare(self) -> bool {
+        matches!(self, Group::Architecture | Group::Schedule | Group::Limits)
+    }
+
     /// The heading.
     #[must_use]
     pub fn heading(self) -> &'static str {

@@ -169,6 +169,12 @@ pub(super) trait Choice: Copy + 'static {
     }
 }
 
+/// The word of `words`, which are in the order of [`Choice::ALL`].
+pub(super) fn word<T: Choice + PartialEq>(chosen: T, words: &[&'static str]) -> &'static str {
+    let found = T::ALL.iter().zip(words).find(|(other, _)| **other == chosen);
+    found.map_or("", |(_, word)| word)
+}
+
 /// A user and optionally a group, by name or by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserName {

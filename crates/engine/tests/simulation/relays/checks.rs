@@ -109,7 +109,8 @@ impl Relays {
                 format!("server {server} of upstream {upstream} has {idle} idle connections, of {most}")
             });
         }
-        // A crowd waits while others have room.
+        // A crowd waits while others have room, and so does a client for whose earlier request a connection is in the making.
+        let waits = waits && self.world.machine.asked.is_empty();
         if let ([rules], true, 0) = (&self.judge.upstreams[..], waits, self.plan.crowd) {
             let links = self.links();
             let is_down = |server: u16| self.down.contains(&ServerId { upstream: UpstreamId(0), server });

@@ -18,6 +18,8 @@ pub(super) struct Asked {
     pub(super) may_lack_helper: bool,
     /// Status of Flash's own answer that the request itself deserves.
     pub(super) refusal: Option<u16>,
+    /// The script is no file of the site: 404, whatever else is wrong.
+    pub(super) lacks_script: bool,
     /// The attempts to answer it.
     pub(super) attempts: Vec<usize>,
     /// When its first byte was sent, and when Flash could begin with it.
@@ -86,7 +88,7 @@ impl Ledger {
         require(is_safe || attempts == 1, "repetition", || {
             format!("request {ask} must not be repeated, and an application got it {attempts} times")
         });
-        require(asked.refusal != Some(404), "scripts", || {
+        require(!asked.lacks_script, "scripts", || {
             format!("an application got request {ask}, whose script is no file")
         });
         require(attempts <= 2, "repetition", || format!("request {ask} was sent {attempts} times"));

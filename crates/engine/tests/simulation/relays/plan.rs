@@ -240,7 +240,7 @@ impl Plan {
         let Some(scripts) = &self.scripts[upstream] else { return format!("/{upstream}/n{number}.php") };
         let script = rng.place(SCRIPTS);
         if scripts[script] == ScriptState::Missing {
-            asked.refusal = Some(404);
+            (asked.refusal, asked.lacks_script) = (Some(404), true);
         }
         asked.may_lack_helper = self.disk_troubles > 0 || !self.is_disk_fast();
         format!("/s{script}.run{upstream}/n{number}")
@@ -332,6 +332,7 @@ fn asked(upstream: usize, method: &str) -> Asked {
         may_lack_room: false,
         may_lack_helper: false,
         refusal: None,
+        lacks_script: false,
         attempts: Vec::new(),
         begun_ms: None,
     }

@@ -31,7 +31,7 @@ pub(super) fn before_options(command: &str) -> &'static [Section] {
         "serve" => &[Section {
             heading: "DESCRIPTION",
             paragraphs: &[
-                "Serves the files below `DIR`. At startup it prints one line with the URL, the number of \
+                "Serves the files below `DIR`, and passes the requests of routes to applications (`flash.toml`(5)). At startup it prints one line with the URL, the number of \
                  workers, and how reads avoid waiting for the disk. It stays in the foreground.",
             ],
             ..EMPTY
@@ -121,8 +121,8 @@ static SERVE: &[Section] = &[
     Section {
         heading: "VALUES",
         paragraphs: &[
-            "`TIME` is a whole number and a unit: 250ms, 5s, 2m or 1h. `SIZE` is a whole number of bytes, \
-             or has a unit: 64KiB, 1MiB, 2GiB, or in powers of ten 10kB, 5MB, 3GB. Write an IPv6 address in \
+            "`TIME` is a number and a unit: 250ms, 1.5s, 2m, 1h or 1d. `SIZE` is a number of bytes, or has a \
+             unit: 64KiB, 512M (512MiB), 1.5GiB, or in powers of ten 10kB, 3GB. Write an IPv6 address in \
              brackets: [::1]:8080.",
             "A flag overrides the environment, the environment overrides the config file, and the file \
              overrides the default. A list replaces the whole list of a weaker source.",
@@ -154,8 +154,8 @@ static SERVE: &[Section] = &[
         paragraphs: &[
             "Flash reads a config file only if `--config` or FLASH_CONFIG names one. It is TOML; its keys \
              are the names of the flags with _ instead of -, and `root` for `DIR`. Relative paths in it \
-             start at its folder. Only the file can set content types and named sites; a site can set its own \
-             `root`, `index`, `browse`, `precompressed` and `encoded_slash`:",
+             start at its folder. Only the file can set content types, named sites, and routes to \
+             applications. `flash.toml`(5) describes every key:",
         ],
         code: &["root = \"/srv/www\"\n\
                  freshness = \"2s\"\n\
@@ -207,7 +207,7 @@ static SERVE: &[Section] = &[
         ],
         ..EMPTY
     },
-    Section { heading: "SEE ALSO", paragraphs: &["`flash`(1), `flash-check`(1)"], ..EMPTY },
+    Section { heading: "SEE ALSO", paragraphs: &["`flash`(1), `flash-check`(1), `flash.toml`(5)"], ..EMPTY },
 ];
 
 static CHECK: &[Section] = &[

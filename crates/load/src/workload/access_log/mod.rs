@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::catalogue::Listed;
+use flash_kit::number::size;
 use flash_kit::{Error, Result};
 
 pub(crate) use replay::Replay;
@@ -125,9 +126,10 @@ impl AccessLog {
         }
         if files == 0 {
             return Err(Error::usage(format!(
-                "a data set of {dataset_bytes} bytes does not hold the first file of the log, {} of {sum_bytes} \
-                 bytes: allow more",
-                self.files[0].path
+                "a data set of {} does not hold the first file of the log, {} of {}: allow more",
+                size(dataset_bytes as f64),
+                self.files[0].path,
+                size(sum_bytes as f64)
             )));
         }
         let end = self.requests.iter().position(|request| request.path_id as usize >= files);

@@ -8,7 +8,7 @@ use toml::de::DeTable;
 use super::super::programs::{Program, ProgramDraft, Runs, WORDS_MAX};
 use super::super::routes::Route;
 use super::super::values::{FromText, Kind, UserName};
-use super::routes::{Number, owners};
+use super::routes::{Number, owners, values_of};
 use super::{Reader, Value, refused, scalar};
 
 /// Requests that a worker gives each process of an `app` at once, and programs that it runs at once by `cgi`.
@@ -35,6 +35,11 @@ const NUMBERS: [Number<Program>; 2] = [
         field: |program| &mut program.memory_bytes_max,
     },
 ];
+
+/// The numbers of a program that is given by the key `by`: their keys, kinds and values.
+pub(in super::super) fn program_numbers(by: &str, program: &Program) -> Vec<(&'static str, Kind, u64)> {
+    values_of(&NUMBERS, by, program)
+}
 
 impl Reader {
     /// The program of a route, of which `value` is the `app` or the `cgi`. Changes the defaults of the route to those of

@@ -102,6 +102,21 @@ const NUMBERS: [Number<Route>; 6] = [
     },
 ];
 
+/// The numbers of a route whose servers are given by the key `by`: their keys, kinds and values.
+pub(in super::super) fn route_numbers(by: &str, route: &Route) -> Vec<(&'static str, Kind, u64)> {
+    values_of(&NUMBERS, by, route)
+}
+
+/// The values of those numbers that such a route has.
+pub(super) fn values_of<T: Clone>(numbers: &[Number<T>], by: &str, of: &T) -> Vec<(&'static str, Kind, u64)> {
+    let has = |number: &&Number<T>| owners(number.key).is_empty() || owners(number.key).contains(&by);
+    numbers
+        .iter()
+        .filter(has)
+        .map(|number| (number.key, number.kind, *(number.field)(&mut of.clone())))
+        .collect()
+}
+
 impl Reader {
     pub(super) fn routes(&mut self, value: &Value<'_>) -> Vec<RouteDraft> {
         let tables = self.tables("route", value, ROUTES_MAX);
