@@ -148,6 +148,10 @@ impl Application {
         };
         let Some((ask, rest)) = head else { return };
         let attempt = ledger.begin(ask, !self.answered.is_empty(), now_ms);
+        // The end of a used connection meets the request, which the application has not read.
+        if !self.answered.is_empty() && !self.is_over && rng.chance(self.manners.closes_idle / 2) {
+            self.close(rng.chance(50), ledger, now_ms);
+        }
         if self.is_over {
             ledger.attempts[attempt].is_faulty = true;
         }

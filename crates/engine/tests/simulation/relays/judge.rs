@@ -74,7 +74,9 @@ impl Judge {
             }
             504 => {
                 let is_silent = ledger.latest(ask).is_some_and(|latest| self.is_silent(ledger, latest));
-                is_silent || troubles.late_ms >= begun_ms
+                // The time in the queue is a part of that for a connection.
+                let is_unlinked = asked.attempts.is_empty() && self.now_ms >= begun_ms + rules.connect_ms;
+                is_silent || is_unlinked || troubles.late_ms >= begun_ms
             }
             408 => {
                 // A head has this time from its first byte on, a body from its latest.
@@ -82,8 +84,9 @@ impl Judge {
                 self.is_body_late(visitor) || (is_head_late && !visitor.has_sent_all())
             }
             400 if asked.is_malformed => true,
-            // A helper could not look its script up.
-            500 => troubles.disk_ms >= begun_ms,
+            404 if asked.lacks_script => true,
+            // A helper could not look its script up. The job can have failed for an earlier request that it was made for.
+            500 => troubles.disk_ms + self.disk_ms >= begun_ms,
             status => asked.refusal == Some(status),
         };
         require(may, "errors", || {
