@@ -717,8 +717,9 @@ fn in_a_small_control_group_the_store_is_small_and_nothing_is_killed() {
     const MIB: u64 = 1 << 20;
     let folder = Folder::new();
     let files = files(&folder, 120, 1 << 20);
-    for (cache_memory, bytes_max, warning) in
-        [("auto", 32 * MIB, ""), ("1GiB", 32 * MIB, "cache_memory is lowered")]
+    // By default the size follows the memory that others use.
+    for (cache_memory, sizes, warning) in
+        [("auto", 6 * MIB..=72 * MIB, ""), ("1GiB", 32 * MIB..=32 * MIB, "cache_memory is lowered")]
     {
         let Some(group) = Group::of(96 * MIB) else {
             return skip("needs root and a control group of its own with the memory controller");
@@ -730,8 +731,9 @@ fn in_a_small_control_group_the_store_is_small_and_nothing_is_killed() {
                 assert_page(&server.get(target), content, target);
             }
         }
-        assert_eq!(figure(&folder, "bytes_max"), bytes_max);
-        assert!(figure(&folder, "evictions") > 0 && figure(&folder, "held_bytes") <= bytes_max);
+        let bytes_max = figure(&folder, "bytes_max");
+        assert!(sizes.contains(&bytes_max), "{bytes_max} with {cache_memory}");
+        assert!(figure(&folder, "evictions") > 0 && figure(&folder, "held_bytes") <= *sizes.end());
         assert_eq!([server.role("worker"), server.role("keeper")].concat(), processes);
         assert!(
             server.stderr().contains(warning) && server.stderr().lines().count() <= 1,

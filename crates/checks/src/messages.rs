@@ -82,10 +82,13 @@ pub const STORE_MESSAGES: [StoreMessage; 4] = [
     StoreMessage { again: from_worker_again, ends: from_worker_ends },
     StoreMessage {
         again: |bytes| {
-            let slots: Vec<u32> = store_protocol::decode_leaving(bytes)?.collect();
-            Some(store_protocol::encode_leaving(&slots))
+            Some(match store_protocol::decode_to_worker(bytes)? {
+                store_protocol::ToWorker::Known => store_protocol::encode_known().to_vec(),
+                store_protocol::ToWorker::Leaving(slots) => store_protocol::encode_leaving(&slots),
+            })
         },
-        ends: |_, length| length.is_multiple_of(4),
+        // Slots behind a tag.
+        ends: |_, length| length % 4 == 1,
     },
 ];
 

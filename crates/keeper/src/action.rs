@@ -35,6 +35,8 @@ pub enum Action<K> {
 pub enum Answer {
     /// The block is in the store.
     There,
+    /// Another helper loads the block. Another answer follows when it has.
+    Joined,
     /// Load the block to this place, and report when it is done.
     Fill(Place),
     /// The store has no room for the block.

@@ -19,8 +19,8 @@ use crate::space::{Space, UNIT_BYTES};
 const ROOM_WAIT_MS: u64 = 200;
 /// A worker that has not released a block after this time is assumed to be sending from it.
 const PINNED_MS: u64 = 100;
-/// Maximum number of blocks evicted in one turn.
-const EVICTED_PER_TURN_MAX: usize = 4096;
+/// Maximum number of blocks evicted in one turn, so that helpers and workers are heard in between.
+const EVICTED_PER_TURN_MAX: usize = 512;
 
 #[derive(Debug)]
 enum Slot<K> {
@@ -79,6 +79,8 @@ pub struct Keeper<K, S = RandomState> {
     coming_bytes: u64,
     pinned_bytes: u64,
     totals: Totals,
+    /// Whether the last turn evicted as many blocks as one turn may, so that more can be due.
+    has_more: bool,
     actions: VecDeque<Action<K>>,
 }
 
@@ -113,6 +115,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
             coming_bytes: 0,
             pinned_bytes: 0,
             totals: Totals::default(),
+            has_more: false,
             actions: VecDeque::new(),
         }
     }
@@ -163,18 +166,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
         }
     }
 
-    /// A worker has come. It may have learned of blocks that left the table before this keeper knew of the
-    /// worker, so it is asked to release every leaving block.
+    /// A worker has come. It holds no block: it looks into the table only once it was told that this keeper knows
+    /// it, which the caller does when all actions up to now are carried out.
     pub fn handle_worker(&mut self, worker: WorkerId) {
         self.workers.insert(worker);
-        for slot in &self.leaving {
-            if let Slot::Leaving { awaited, .. } = &mut self.slots[*slot as usize]
-                && !awaited.contains(&worker)
-            {
-                awaited.push(worker);
-                self.actions.push_back(Action::Forget(worker, *slot));
-            }
-        }
     }
 
     /// A worker has gone and holds nothing.
@@ -190,19 +185,16 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
         let hash = self.hasher.hash_one(key);
         if let Some(at) = self.index.get(&hash).copied() {
             let answer = match &mut self.slots[at as usize] {
-                Slot::Ready { key: known, .. } if *known == key => Some(Answer::There),
+                Slot::Ready { key: known, .. } if *known == key => Answer::There,
                 Slot::Loading { key: known, joined, .. } if *known == key => {
                     joined.push(helper);
-                    None
+                    Answer::Joined
                 }
                 // Another key with the same hash.
-                _ => Some(Answer::Refused),
+                _ => Answer::Refused,
             };
-            self.totals.joined += u64::from(answer != Some(Answer::Refused));
-            if let Some(answer) = answer {
-                self.actions.push_back(Action::Answer(helper, answer));
-            }
-            return;
+            self.totals.joined += u64::from(answer != Answer::Refused);
+            return self.actions.push_back(Action::Answer(helper, answer));
         }
         if self.loading.contains_key(&helper) || self.wants.iter().any(|want| want.helper == helper) {
             // The helper asks again before it has finished, which is a bug on its side, so it is refused.
@@ -240,7 +232,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
         }
     }
 
-    /// A helper has gone and can no longer write.
+    /// A helper has gone, or has given up its block: it can no longer write.
     pub fn handle_helper_gone(&mut self, helper: HelperId) {
         self.handle_filled(helper, false);
         self.wants.retain(|want| want.helper != helper);
@@ -309,11 +301,15 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
         while evictable > 0 && is_over(self) && self.evict(now_ms) {
             evictable -= 1;
         }
+        self.has_more = evictable == 0;
     }
 
     /// The latest time for the next call of [`Keeper::settle`].
     #[must_use]
     pub fn next_ms(&self) -> Option<u64> {
+        if self.has_more {
+            return Some(0);
+        }
         let told = self.told.front().map(|(ms, _)| ms + PINNED_MS);
         told.into_iter().chain(self.wants.front().map(|want| want.until_ms)).min()
     }
@@ -354,13 +350,15 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
         if let Some(at) = self.index.get(&hash).copied() {
             // Another helper already loads this block.
             self.wants.pop_front();
-            match &mut self.slots[at as usize] {
-                Slot::Loading { key: known, joined, .. } if *known == key => joined.push(helper),
-                Slot::Ready { key: known, .. } if *known == key => {
-                    self.actions.push_back(Action::Answer(helper, Answer::There));
+            let answer = match &mut self.slots[at as usize] {
+                Slot::Loading { key: known, joined, .. } if *known == key => {
+                    joined.push(helper);
+                    Answer::Joined
                 }
-                _ => self.actions.push_back(Action::Answer(helper, Answer::Refused)),
-            }
+                Slot::Ready { key: known, .. } if *known == key => Answer::There,
+                _ => Answer::Refused,
+            };
+            self.actions.push_back(Action::Answer(helper, answer));
             self.totals.joined += 1;
             return true;
         }

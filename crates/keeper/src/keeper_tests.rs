@@ -178,7 +178,10 @@ impl World {
                     prop_assert!(self.forgotten.insert((worker, slot)), "asked twice");
                 }
                 Action::Answer(helper, answer) => {
-                    prop_assert!(self.waiting.remove(&helper), "{helper:?} was not waiting for {answer:?}");
+                    let is_last = answer != Answer::Joined;
+                    let is_awaited =
+                        if is_last { self.waiting.remove(&helper) } else { self.waiting.contains(&helper) };
+                    prop_assert!(is_awaited, "{helper:?} was not waiting for {answer:?}");
                     if let Answer::Fill(place) = answer {
                         let is_noted = self.table.values().any(|entry| *entry == Entry::Loading(place));
                         prop_assert!(is_noted, "the place given to a helper is not in the table");

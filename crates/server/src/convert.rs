@@ -10,6 +10,7 @@ use flash_engine::{
 use flash_http::types::TypeTable;
 use flash_prompt::mechanism;
 use flash_prompt::net::{self, InFlightCap};
+use flash_waiting::memory::usable_bytes;
 
 use crate::architecture;
 use crate::config::{self, EventMechanism, HelperKind, SchedulePolicy, SendBy, Settings};
@@ -18,6 +19,8 @@ use crate::config::{self, EventMechanism, HelperKind, SchedulePolicy, SendBy, Se
 const DESCRIPTORS_APART: u64 = 64;
 /// The fraction of the store's size that a worker's name cache may have: a file of a page and its name have 8 : 1.
 const STORE_NAMES_SHARE: u64 = 8;
+/// The fraction of the memory that all workers' name caches may have.
+const NAMES_SHARE: u64 = 8;
 /// A root is open for the worker, and again for jobs done in its process.
 const ROOTS_OF_SITE: u64 = 2;
 
@@ -67,7 +70,7 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
         },
         admission: admission(settings, settings.connections_max.min(connections_max)),
         open_files_max: (open_files_max / architecture::cache_parts(settings)).max(1),
-        names_bytes_max: names_bytes_max(settings),
+        names_bytes_max: names_bytes_max(settings, usable_bytes()),
         cache_parts: architecture::cache_parts(settings),
         helpers_max: architecture::jobs_at_once(settings),
         timeouts: Timeouts {
@@ -88,9 +91,12 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
 }
 
 /// Size of a worker's name cache in bytes. It grows with the store: a file whose name is forgotten costs a look-up by a
-/// helper, although its content is in the store.
-pub(crate) fn names_bytes_max(settings: &Settings) -> u64 {
-    (settings.cache_memory.bytes_max() / STORE_NAMES_SHARE).clamp(NAMES_BYTES, 4 * NAMES_BYTES)
+/// helper, although its content is in the store. Of the memory that can be used, all workers' names have at most a part.
+pub(crate) fn names_bytes_max(settings: &Settings, usable_bytes: Option<u64>) -> u64 {
+    let wanted = (settings.cache_memory.bytes_max() / STORE_NAMES_SHARE).clamp(NAMES_BYTES, 4 * NAMES_BYTES);
+    let part = usable_bytes.unwrap_or(u64::MAX) / NAMES_SHARE / architecture::processes(settings) as u64;
+    // `mp` divides it again.
+    wanted.min(part.saturating_mul(architecture::cache_parts(settings) as u64))
 }
 
 /// Who gets one of `connections_max` connections. If the settings have more, a client's share of them stays the same.

@@ -103,11 +103,12 @@ impl Role {
     }
 
     /// How much more likely than the supervisor it is killed when memory runs out: a helper's death costs a request,
-    /// a worker's more.
+    /// a worker's more. The kernel adds this to the share of the memory that a process has mapped, in thousandths, and
+    /// a worker maps the whole store, whose memory its death would not free. So a helper has more than any worker.
     pub(crate) fn oom_score_shift(self) -> i32 {
         match self {
-            Role::Worker | Role::Keeper | Role::Gateway | Role::Log => 300,
-            Role::Helper => 400,
+            Role::Worker | Role::Keeper | Role::Gateway | Role::Log => 100,
+            Role::Helper => 1_100,
         }
     }
 
@@ -136,7 +137,7 @@ impl Role {
                 let heads = settings.cache_memory.bytes_max() / STORE_HEADS_SHARE;
                 let connections = connections_bytes(settings, descriptors_max, usable_bytes);
                 (MEMORY_APART_BYTES + architecture::memory_bytes(settings, listing_bytes))
-                    .saturating_add(names_bytes_max(settings))
+                    .saturating_add(names_bytes_max(settings, usable_bytes))
                     .saturating_add(if settings.routes().next().is_some() { SPOOL_BYTES } else { 0 })
                     .saturating_add(heads.min(STORE_HEADS_BYTES_MAX))
                     .saturating_add(connections)
@@ -167,8 +168,9 @@ impl Role {
 pub(crate) fn enter(role: Role, settings: &Settings) -> io::Result<u64> {
     let descriptors_max = limits::descriptors(role.descriptors(settings))?;
     limits::memory(role.memory_bytes(settings, descriptors_max, usable_bytes()))?;
-    if role == Role::Worker {
-        // If this fails, a worker's memory can be paged out like any other.
+    if matches!(role, Role::Worker | Role::Keeper) {
+        // If this fails, its memory can be paged out like any other. The keeper must be able to give memory back when
+        // there is none left for its own code.
         let _ = memory::keep_resident();
     }
     let account = settings.run_as.as_ref().map(crate::config::RunAs::account);

@@ -46,18 +46,23 @@ fn a_workers_memory_follows_from_what_it_can_have() {
     assert_eq!(mib(&settings, 4096, Some(1 << 20)), OWN_MIB + few * 264 / 1024);
     // Half of 4 GiB for two workers; the minimum on a machine that is too small.
     assert_eq!(mib(&settings, 1 << 20, Some(4096)), OWN_MIB + 1024);
-    assert_eq!(mib(&settings, 1 << 20, Some(256)), OWN_MIB + 128);
+    // There, two workers' names have 16 MiB each instead of 128.
+    assert_eq!(mib(&settings, 1 << 20, Some(256)), OWN_MIB - 112 + 128);
 }
 
 #[test]
 fn a_worker_has_room_for_its_heads_and_not_for_the_store() {
     let mut settings = settings();
-    let least = 256 + 32 + 128;
-    for (store_mib, heads_mib) in
-        [(0, 0), (16, 1), (512, 32 + 32), (1024, 64 + 96), (4096, 256 + 96), (1 << 20, 256 + 96)]
+    let least = 256 + 128;
+    // Names follow the store, within an eighth of the memory for two workers.
+    for (store_mib, names_mib, heads_mib) in
+        [(0, 32, 0), (16, 32, 1), (512, 64, 32), (1024, 128, 64), (4096, 128, 256), (1 << 20, 128, 256)]
     {
         settings.cache_memory = store(store_mib);
-        assert_eq!(mib(&settings, 1 << 20, Some(256)), least + heads_mib, "{store_mib} MiB");
+        for (usable_mib, names_mib) in [(512, names_mib.min(32)), (256, 16)] {
+            let expected = least + names_mib + heads_mib;
+            assert_eq!(mib(&settings, 1 << 20, Some(usable_mib)), expected, "{store_mib} MiB");
+        }
     }
 }
 

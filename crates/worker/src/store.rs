@@ -18,7 +18,8 @@ use flash_prompt::{AsFd, OwnedFd};
 use super::calls::{Call, lap};
 use crate::setup::{Fills, GivenStore};
 use crate::store_protocol::{
-    NOTICES_MAX, Named, Notice, STORE_MESSAGE_BYTES_MAX, decode_leaving, encode_notices, push_named,
+    NOTICES_MAX, Named, Notice, STORE_MESSAGE_BYTES_MAX, ToWorker, decode_to_worker, encode_notices,
+    push_named,
 };
 
 /// Slots checked for uses at each housekeeping.
@@ -69,6 +70,9 @@ pub(super) struct Store {
     memory: Arc<StoreMemory>,
     /// The channel to the keeper, if there is one.
     keeper: Option<OwnedFd>,
+    /// Whether a keeper has said that it asks this worker before it reuses a place. Before that, a block could be
+    /// replaced while it is sent. Later keepers know the worker from their start.
+    is_known: bool,
     /// How many channels to keepers there have been.
     links: u64,
     /// The blocks that were found, by slot.
@@ -97,6 +101,7 @@ impl Store {
             table,
             memory: Arc::new(memory),
             keeper: None,
+            is_known: false,
             links: 0,
             known: Vec::new(),
             check_from: 0,
@@ -148,6 +153,9 @@ impl Store {
 
     /// A block of a file in exactly this state.
     pub(super) fn block(&mut self, stat: &FileStat, number: u64) -> Option<Block> {
+        if !self.is_known {
+            return None;
+        }
         let (slot, place) = self.table.find(&key(stat, number)?)?;
         let at = slot as usize;
         if let Some(Some(block)) = self.known.get(at) {
@@ -175,15 +183,22 @@ impl Store {
         let Some(keeper) = &self.keeper else { return Vec::new() };
         let received = channel::recv(keeper, &mut bytes, &mut Vec::new());
         lap(Call::Message);
-        let slots: Option<Vec<u32>> = match received {
-            Ok(length) if length > 0 => decode_leaving(&bytes[..length]).map(Iterator::collect),
+        let message = match received {
+            Ok(length) => decode_to_worker(&bytes[..length]),
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Vec::new(),
-            Ok(_) | Err(_) => None,
+            Err(_) => None,
         };
-        let Some(slots) = slots else {
-            // The keeper has gone, and another one will come. Until then the known blocks stay valid.
-            self.keeper = None;
-            return Vec::new();
+        let slots = match message {
+            Some(ToWorker::Leaving(slots)) => slots,
+            Some(ToWorker::Known) => {
+                self.is_known = true;
+                return Vec::new();
+            }
+            None => {
+                // The keeper has gone, and another one will come. Until then the known blocks stay valid.
+                self.keeper = None;
+                return Vec::new();
+            }
         };
         for slot in &slots {
             let known = self.known.get_mut(*slot as usize).and_then(Option::take);

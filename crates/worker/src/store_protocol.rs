@@ -7,8 +7,12 @@ use flash_prompt::table::{BlockKey, Place};
 
 /// Size of the longest message in bytes.
 pub const STORE_MESSAGE_BYTES_MAX: usize = 8 * 1024;
+/// Size of the longest answer to a process that fills the store, in bytes.
+pub const ANSWER_BYTES_MAX: usize = 16;
 /// Maximum number of notices in one message.
 pub const NOTICES_MAX: usize = (STORE_MESSAGE_BYTES_MAX - 1) / NOTICE_BYTES;
+/// Maximum number of leaving slots in one message.
+pub const LEAVING_MAX: usize = (STORE_MESSAGE_BYTES_MAX - 1) / 4;
 
 const NOTICE_BYTES: usize = 8;
 const KEY_BYTES: usize = 5 * 8 + 4;
@@ -26,6 +30,8 @@ pub enum Request {
     Failed,
     /// It could not load the block, because the system has no memory for it.
     NoMemory,
+    /// It no longer waits for an answer, and writes nothing. The last answer to it is [`Answer::GivenUp`].
+    GiveUp,
 }
 
 /// The keeper's answer.
@@ -33,10 +39,23 @@ pub enum Request {
 pub enum Answer {
     /// The block is in the store.
     There,
+    /// Another process loads the block. Another answer follows when it has.
+    Joined,
     /// Load the block to this place.
     Fill(Place),
     /// The store has no room for the block.
     Refused,
+    /// No answer to an earlier request follows.
+    GivenUp,
+}
+
+/// A message from the keeper to a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToWorker {
+    /// The keeper knows the worker and asks it before it reuses a place. A worker must not look into the table before.
+    Known,
+    /// The worker must forget the blocks in these slots, and release each when no transfer sends it.
+    Leaving(Vec<u32>),
 }
 
 /// A message from a worker about one block.
@@ -80,6 +99,11 @@ mod tag {
     pub(super) const REFUSED: u8 = 6;
     pub(super) const NOTICES: u8 = 8;
     pub(super) const NAMES: u8 = 9;
+    pub(super) const KNOWN: u8 = 10;
+    pub(super) const LEAVING: u8 = 11;
+    pub(super) const GIVE_UP: u8 = 12;
+    pub(super) const JOINED: u8 = 13;
+    pub(super) const GIVEN_UP: u8 = 14;
 }
 
 /// Encodes a request.
@@ -102,6 +126,7 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
         Request::Filled => vec![tag::FILLED],
         Request::Failed => vec![tag::FAILED],
         Request::NoMemory => vec![tag::NO_MEMORY],
+        Request::GiveUp => vec![tag::GIVE_UP],
     }
 }
 
@@ -126,6 +151,7 @@ pub fn decode_request(bytes: &[u8]) -> Option<Request> {
         tag::FILLED if rest.is_empty() => Some(Request::Filled),
         tag::FAILED if rest.is_empty() => Some(Request::Failed),
         tag::NO_MEMORY if rest.is_empty() => Some(Request::NoMemory),
+        tag::GIVE_UP if rest.is_empty() => Some(Request::GiveUp),
         _ => None,
     }
 }
@@ -138,7 +164,9 @@ pub fn encode_answer(answer: &Answer) -> Vec<u8> {
         Answer::Fill(place) => {
             [&[tag::FILL], &place.offset.to_le_bytes()[..], &place.length.to_le_bytes()[..]].concat()
         }
+        Answer::Joined => vec![tag::JOINED],
         Answer::Refused => vec![tag::REFUSED],
+        Answer::GivenUp => vec![tag::GIVEN_UP],
     }
 }
 
@@ -148,7 +176,9 @@ pub fn decode_answer(bytes: &[u8]) -> Option<Answer> {
     let (tag, rest) = bytes.split_first()?;
     match *tag {
         tag::THERE if rest.is_empty() => Some(Answer::There),
+        tag::JOINED if rest.is_empty() => Some(Answer::Joined),
         tag::REFUSED if rest.is_empty() => Some(Answer::Refused),
+        tag::GIVEN_UP if rest.is_empty() => Some(Answer::GivenUp),
         tag::FILL => {
             let (offset, length) = rest.split_first_chunk()?;
             let place = Place {
@@ -239,16 +269,34 @@ fn decode_notices(bytes: &[u8]) -> Option<Vec<Notice>> {
     rest.is_empty().then(|| notices.iter().map(notice).collect())
 }
 
-/// Encodes the slots whose blocks a worker must forget and release.
+/// Encodes [`ToWorker::Known`].
 #[must_use]
-pub fn encode_leaving(slots: &[u32]) -> Vec<u8> {
-    slots.iter().flat_map(|slot| slot.to_le_bytes()).collect()
+pub fn encode_known() -> [u8; 1] {
+    [tag::KNOWN]
 }
 
-/// Decodes the slots; None if the message is invalid.
-pub fn decode_leaving(bytes: &[u8]) -> Option<impl Iterator<Item = u32>> {
-    let (slots, rest) = bytes.as_chunks::<4>();
-    rest.is_empty().then(|| slots.iter().map(|slot| u32::from_le_bytes(*slot)))
+/// Encodes [`ToWorker::Leaving`].
+#[must_use]
+pub fn encode_leaving(slots: &[u32]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(1 + slots.len() * 4);
+    bytes.push(tag::LEAVING);
+    bytes.extend(slots.iter().flat_map(|slot| slot.to_le_bytes()));
+    bytes
+}
+
+/// Decodes a message of the keeper; None if it is invalid.
+#[must_use]
+pub fn decode_to_worker(bytes: &[u8]) -> Option<ToWorker> {
+    let (tag, rest) = bytes.split_first()?;
+    match *tag {
+        tag::KNOWN if rest.is_empty() => Some(ToWorker::Known),
+        tag::LEAVING => {
+            let (slots, rest) = rest.as_chunks::<4>();
+            let slots = slots.iter().map(|slot| u32::from_le_bytes(*slot));
+            rest.is_empty().then(|| ToWorker::Leaving(slots.collect()))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -266,14 +314,16 @@ mod tests {
 
     #[test]
     fn every_message_arrives_and_has_one_encoding() {
-        for request in [Request::Want(KEY, 7), Request::Filled, Request::Failed, Request::NoMemory] {
+        let reports = [Request::Filled, Request::Failed, Request::NoMemory, Request::GiveUp];
+        for request in [Request::Want(KEY, 7)].into_iter().chain(reports) {
             let mut bytes = encode_request(&request);
             assert_eq!(decode_request(&bytes), Some(request));
             assert!((0..bytes.len()).all(|length| decode_request(&bytes[..length]).is_none()));
             bytes.push(0);
             assert_eq!(decode_request(&bytes), None);
         }
-        for answer in [Answer::There, Answer::Refused, Answer::Fill(Place { offset: 1 << 40, length: 9 })] {
+        let words = [Answer::There, Answer::Joined, Answer::Refused, Answer::GivenUp];
+        for answer in words.into_iter().chain([Answer::Fill(Place { offset: 1 << 40, length: 9 })]) {
             let mut bytes = encode_answer(&answer);
             assert_eq!(decode_answer(&bytes), Some(answer));
             assert!((0..bytes.len()).all(|length| decode_answer(&bytes[..length]).is_none()));
@@ -301,7 +351,10 @@ mod tests {
         assert_eq!(bytes.len(), STORE_MESSAGE_BYTES_MAX);
         assert!(!push_named(&mut bytes, &long) && bytes.len() == STORE_MESSAGE_BYTES_MAX);
         let bytes = encode_leaving(&[1, 2, u32::MAX]);
-        assert_eq!(decode_leaving(&bytes).expect("slots").collect::<Vec<_>>(), [1, 2, u32::MAX]);
-        assert!(decode_leaving(&bytes[..7]).is_none());
+        assert_eq!(decode_to_worker(&bytes), Some(ToWorker::Leaving(vec![1, 2, u32::MAX])));
+        assert_eq!(decode_to_worker(&bytes[..7]), None);
+        assert_eq!(decode_to_worker(&encode_known()), Some(ToWorker::Known));
+        assert_eq!((decode_to_worker(b"\x0a\0"), decode_to_worker(b"")), (None, None));
+        assert!(encode_leaving(&[0; LEAVING_MAX]).len() <= STORE_MESSAGE_BYTES_MAX);
     }
 }

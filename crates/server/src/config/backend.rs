@@ -71,6 +71,7 @@ impl BackendOptions {
             workers: 1,
             event_mechanism: EventMechanism::Epoll,
             helpers: HelperKind::Processes,
+            lowered: Vec::new(),
             cache_memory: CacheMemory::OFF,
             cache_list: None,
             spool: Spool::default(),

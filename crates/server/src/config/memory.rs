@@ -10,9 +10,12 @@ use super::values::AutoSize;
 
 /// The default size of the store if /proc does not report the memory.
 const UNKNOWN_BYTES: u64 = 64 << 20;
-/// Memory of a control group that always stays free: for the processes, their connections and the kernel's buffers,
-/// which the group is charged for too. Without it, the kernel kills one process of Flash after the other.
+/// Memory of a control group that a store of a fixed size leaves: for the processes, their connections and the kernel's
+/// buffers, which the group is charged for too. Without it, the kernel kills one process of Flash after the other.
 const LEFT_BYTES: u64 = 64 << 20;
+
+/// The default is at least this fraction of a control group.
+const GROUP_PART_LEAST: u64 = 8;
 
 /// The size of the store, which all workers share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +23,7 @@ const LEFT_BYTES: u64 = 64 << 20;
 pub enum CacheMemory {
     /// The size follows the available memory.
     Auto {
-        /// The maximum size in bytes; 0 if the memory is too small for a store.
+        /// The maximum size in bytes.
         bytes_max: u64,
     },
     /// The size was given.
@@ -37,9 +40,13 @@ impl CacheMemory {
     pub(super) const OFF: CacheMemory = CacheMemory::Fixed { bytes: 0, asked_bytes: 0 };
 
     /// The size for the given setting, within the available memory, if that is known.
-    pub(super) fn of(asked: AutoSize, usable: Option<Usable>) -> CacheMemory {
+    /// `processes_bytes` is the memory that the processes can come to need.
+    pub(super) fn of(asked: AutoSize, usable: Option<Usable>, processes_bytes: u64) -> CacheMemory {
         match asked {
-            AutoSize::Auto => CacheMemory::Auto { bytes_max: usable.map_or(UNKNOWN_BYTES, auto_bytes) },
+            AutoSize::Auto => {
+                let bytes_max = usable.map_or(UNKNOWN_BYTES, |usable| auto_bytes(usable, processes_bytes));
+                CacheMemory::Auto { bytes_max }
+            }
             AutoSize::Bytes(asked_bytes) => {
                 let most_bytes = usable.map_or(u64::MAX, |usable| most_bytes(usable.bytes()));
                 CacheMemory::Fixed { bytes: asked_bytes.min(most_bytes), asked_bytes }
@@ -66,20 +73,20 @@ impl CacheMemory {
                 rounded_text(bytes),
                 size_text(LEFT_BYTES)
             )),
-            CacheMemory::Auto { bytes_max: 0 } => Some(format!(
-                "cache_memory is 0: this control group has no more than the {} of memory that Flash keeps free",
-                size_text(LEFT_BYTES)
-            )),
             _ => None,
         }
     }
 }
 
-/// The default. A machine has other programs; a control group with its own limit exists for Flash.
-fn auto_bytes(usable: Usable) -> u64 {
+/// The default. A machine has other programs; a control group with its own limit exists for Flash. The keeper of the
+/// store keeps it smaller while other memory is in use.
+fn auto_bytes(usable: Usable, processes_bytes: u64) -> u64 {
     match usable {
         Usable::Machine { bytes } => bytes / 2,
-        Usable::Group { bytes } => (bytes / 4 * 3).min(bytes.saturating_sub(LEFT_BYTES)),
+        Usable::Group { bytes } => {
+            let left_bytes = bytes.saturating_sub(processes_bytes);
+            (bytes / 4 * 3).min(left_bytes).max(bytes / GROUP_PART_LEAST)
+        }
     }
 }
 
@@ -114,22 +121,21 @@ mod tests {
             (machine(8192), 4096),
             (machine(512), 256),
             (group(512), 384),
-            // Three quarters would leave less than 64 MiB.
-            (group(128), 64),
-            (group(64), 0),
-            (group(16), 0),
+            // Three quarters would leave less than the processes need.
+            (group(128), 68),
+            (group(64), 8),
+            (group(16), 2),
             (None, 64),
         ] {
-            let found = CacheMemory::of(AutoSize::Auto, usable);
+            let found = CacheMemory::of(AutoSize::Auto, usable, 60 * MIB);
             assert_eq!(found, CacheMemory::Auto { bytes_max: expected_mib * MIB }, "{usable:?}");
-            assert_eq!(found.bytes_max(), expected_mib * MIB);
-            assert_eq!(found.warning().is_some(), expected_mib == 0, "{usable:?}");
+            assert_eq!((found.bytes_max(), found.warning()), (expected_mib * MIB, None));
         }
     }
 
     #[test]
     fn a_size_that_does_not_fit_is_lowered_and_said() {
-        let fixed = |mib, usable| CacheMemory::of(AutoSize::Bytes(mib * MIB), usable);
+        let fixed = |mib, usable| CacheMemory::of(AutoSize::Bytes(mib * MIB), usable, 0);
         for usable in [machine(1000), group(1000)] {
             assert_eq!(fixed(900, usable).bytes_max(), 900 * MIB);
             assert_eq!(fixed(900, usable).warning(), None);

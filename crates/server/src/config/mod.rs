@@ -10,6 +10,7 @@ mod account;
 mod admission;
 mod backend;
 mod combinations;
+mod crew;
 mod endpoint;
 mod environment;
 mod error;

@@ -9,13 +9,14 @@ use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use flash_waiting::memory;
+use flash_waiting::memory::{self, Usable};
 use flash_waiting::root::{Unopened, open_roots};
 
 use super::ROOT_PATIENCE;
 use super::account;
 use super::admission::Admission;
 use super::combinations;
+use super::crew::{self, Crew};
 use super::error::{ConfigErrorKind, Problem};
 use super::file::{Draft, SiteDraft};
 use super::memory::CacheMemory;
@@ -26,6 +27,7 @@ use super::schedule::{self, Schedule};
 use super::settings::{
     Architecture, ControlSocket, LogFormat, LogSettings, RunAs, Service, Settings, Site, Spool,
 };
+use super::values::AutoSize;
 
 /// Maximum default number of workers, for any number of cores.
 const WORKERS_BY_DEFAULT_MAX: usize = 256;
@@ -50,24 +52,20 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     let (optimizations, schedule) = (Optimizations::of(&given), Schedule::of(&given));
     let connections_max = given.connections.as_ref().map_or(0, |given| size(given.value));
     let admission = Admission::of(&given, connections_max);
-    let architecture = value(given.architecture);
-    let by_default = || if architecture == Architecture::Mt { 1 } else { usable_cores() };
-    let workers = given.workers.map_or_else(by_default, |given| size(given.value));
-    let cache_memory = match value(given.content_cache) {
-        true => CacheMemory::of(value(given.cache_memory), memory::usable()),
-        false => CacheMemory::OFF,
-    };
+    let architecture = value(given.architecture.clone());
+    let Room { workers, processes, helpers_max, lowered, cache_memory } = room(architecture, &given);
     let mechanism = given.event_mechanism.as_ref().map(|given| given.origin.clone());
     let connections = given.connections.as_ref().map(|given| given.origin.clone());
     let settings = Settings {
         listen: value(given.listen),
         architecture,
         workers,
-        processes: size(value(given.processes)),
+        processes,
         threads: size(value(given.threads)),
         event_mechanism: value(given.event_mechanism),
         helpers: value(given.helpers),
-        helpers_max: size(value(given.helpers_max)),
+        helpers_max,
+        lowered,
         freshness_ms: value(given.freshness),
         stale_ms: value(given.stale),
         etag: value(given.etag),
@@ -101,6 +99,51 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     let no_rate = schedule::check_egress(given.egress.as_ref(), workers);
     let problems: Vec<Problem> = no_room.into_iter().chain(no_rate).collect();
     if problems.is_empty() { Ok(settings) } else { Err(problems) }
+}
+
+/// The processes and the store that fit in the memory.
+struct Room {
+    workers: usize,
+    processes: usize,
+    helpers_max: usize,
+    /// Warnings about given numbers that are lowered.
+    lowered: Vec<String>,
+    cache_memory: CacheMemory,
+}
+
+fn room(architecture: Architecture, given: &Overrides) -> Room {
+    let number = |given: &Option<Given<u64>>| given.as_ref().map_or(0, |given| size(given.value));
+    let by_default = || if architecture == Architecture::Mt { 1 } else { usable_cores() };
+    let workers = given.workers.as_ref().map_or_else(by_default, |given| size(given.value));
+    let (processes, helpers_max) = (number(&given.processes), number(&given.helpers_max));
+    let (is_mp, has_helpers) = (architecture == Architecture::Mp, architecture == Architecture::Amped);
+    let asked = Crew {
+        workers: if is_mp { processes } else { workers },
+        helpers_max: if has_helpers { helpers_max } else { 0 },
+    };
+    let usable = memory::usable();
+    let crew = asked.that_fits(usable);
+    let group_bytes = usable.map_or(0, Usable::bytes);
+    let lowered = |name: &str, option: &Option<Given<u64>>, number: usize| {
+        let given = option.as_ref().filter(|given| given.origin != Origin::Default)?;
+        crew::warning(name, given.value, number, group_bytes)
+    };
+    let (name, option) = if is_mp { ("processes", &given.processes) } else { ("workers", &given.workers) };
+    let of_workers = lowered(name, option, crew.workers);
+    let of_helpers =
+        if has_helpers { lowered("helpers_max", &given.helpers_max, crew.helpers_max) } else { None };
+    let asks_for_store = given.content_cache.as_ref().is_none_or(|given| given.value);
+    let asked_bytes = given.cache_memory.as_ref().map_or(AutoSize::Auto, |given| given.value);
+    Room {
+        workers: if is_mp { workers } else { crew.workers },
+        processes: if is_mp { crew.workers } else { processes },
+        helpers_max: if has_helpers { crew.helpers_max } else { helpers_max },
+        lowered: of_workers.into_iter().chain(of_helpers).collect(),
+        cache_memory: match asks_for_store {
+            true => CacheMemory::of(asked_bytes, usable, crew.bytes()),
+            false => CacheMemory::OFF,
+        },
+    }
 }
 
 /// The value of an option that has a default in the table.

@@ -39,6 +39,9 @@ pub struct Settings {
     pub helpers: HelperKind,
     /// Maximum helpers per worker, at least one.
     pub helpers_max: usize,
+    /// Numbers that this control group is too small for, as warnings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lowered: Vec<String>,
     /// Time for which a cache entry is served before its file is checked again, in milliseconds.
     pub freshness_ms: u64,
     /// Additional time for which it is served while a helper checks it, in milliseconds.
@@ -477,6 +480,7 @@ mod tests {
             event_mechanism: EventMechanism::Select,
             helpers: HelperKind::Threads,
             helpers_max: 16,
+            lowered: vec!["a warning".into()],
             freshness_ms: 1_000,
             stale_ms: 10_000,
             etag: EtagTime::Changed,

@@ -6,6 +6,7 @@ use std::fs;
 use flash_waiting::sandbox::privileges;
 use tempfile::TempDir;
 
+use super::crew::Crew;
 use super::*;
 
 /// A new folder with `www/` in it, removed at the end.
@@ -78,6 +79,7 @@ fn nothing_said_means_the_defaults() {
         event_mechanism: EventMechanism::Epoll,
         helpers: HelperKind::Processes,
         helpers_max: 16,
+        lowered: Vec::new(),
         freshness_ms: 1_000,
         stale_ms: 10_000,
         etag: EtagTime::Modified,
@@ -486,10 +488,10 @@ fn each_architecture_has_its_numbers() {
 fn the_store_has_the_size_that_was_asked_for_or_follows_the_memory() {
     let folder = Folder::new();
     let load = |file: &str| folder.load(file).cache_memory;
-    let (CacheMemory::Auto { bytes_max }, usable) = (load(""), flash_waiting::memory::usable()) else {
-        panic!("auto is the default");
-    };
-    assert_eq!(CacheMemory::Auto { bytes_max }, CacheMemory::of(AutoSize::Auto, usable));
+    let (Settings { workers, helpers_max, .. }, usable) = (folder.load(""), flash_waiting::memory::usable());
+    let processes_bytes = Crew { workers, helpers_max }.bytes();
+    let bytes_max = CacheMemory::of(AutoSize::Auto, usable, processes_bytes).bytes_max();
+    assert_eq!(load(""), CacheMemory::Auto { bytes_max });
     assert_eq!(load("cache_memory = \"auto\"").bytes_max(), bytes_max);
     for file in ["cache_memory = 0", "content_cache = false", "content_cache = false\ncache_memory = 0"] {
         assert_eq!(load(file), CacheMemory::Fixed { bytes: 0, asked_bytes: 0 }, "{file}");

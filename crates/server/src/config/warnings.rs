@@ -8,7 +8,7 @@ impl Settings {
     /// Warnings for the operator at startup, one per line.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let memory = self.cache_memory.warning().into_iter();
+        let memory = self.lowered.iter().cloned().chain(self.cache_memory.warning());
         let of_sites = exposed_programs(&self.sites).into_iter().chain(idle_index_names(&self.sites));
         let of_routes = self.too_long_bodies().into_iter().chain(self.programs_of_workers());
         memory.chain(self.optimizations.warnings()).chain(of_sites).chain(of_routes).collect()

@@ -12,7 +12,7 @@ use flash_prompt::table::{BlockKey, Place};
 use flash_prompt::{AsFd, OwnedFd, channel, clock};
 use flash_waiting::past_cache::Reader;
 use flash_waiting::{file, store_file};
-use flash_worker::store_protocol::{Answer, Request, STORE_MESSAGE_BYTES_MAX, decode_answer, encode_request};
+use flash_worker::store_protocol::{ANSWER_BYTES_MAX, Answer, Request, decode_answer, encode_request};
 use flash_worker::{Fills, convert};
 
 /// The means to fill the store. Threads may share it.
@@ -29,6 +29,8 @@ pub(crate) struct Fill {
 struct Filler {
     channel: OwnedFd,
     reader: Reader,
+    /// Whether it gave up a request that the keeper has not answered.
+    is_late: bool,
 }
 
 impl Fill {
@@ -76,16 +78,23 @@ impl Fills for Fill {
     }
 }
 
+/// How often a process waits for its channel's receive timeout, which the supervisor has set, while another process loads
+/// the same block, before it reads the block itself.
+const JOINED_WAITS_MAX: usize = 10;
+
 /// The keeper is gone, or broke the protocol.
 #[derive(Debug)]
 struct NoKeeper;
 
 impl Filler {
     fn new(channel: OwnedFd) -> Self {
-        Self { channel, reader: Reader::new(LOAD_BYTES as usize) }
+        Self { channel, reader: Reader::new(LOAD_BYTES as usize), is_late: false }
     }
 
     fn fill(&mut self, memory: &OwnedFd, source: impl AsFd, block: u64) -> Result<io::Result<()>, NoKeeper> {
+        if !self.has_keeper_caught_up()? {
+            return Ok(Ok(()));
+        }
         let before = match file::stat(&source) {
             Ok(stat) => stat,
             Err(e) => return Ok(Err(e)),
@@ -94,7 +103,7 @@ impl Filler {
             return Ok(Ok(()));
         }
         let Some((key, length)) = identify(&convert::stat(&before), block) else { return Ok(Ok(())) };
-        let Answer::Fill(place) = self.ask(&Request::Want(key, length))? else { return Ok(Ok(())) };
+        let Some(Answer::Fill(place)) = self.ask(&Request::Want(key, length))? else { return Ok(Ok(())) };
         if place.length != length {
             return Err(NoKeeper);
         }
@@ -120,12 +129,48 @@ impl Filler {
         Ok(true)
     }
 
-    fn ask(&self, request: &Request) -> Result<Answer, NoKeeper> {
+    /// The keeper's answer. None if the keeper is late: then the request is given up, and the caller must not write to
+    /// the store.
+    fn ask(&mut self, request: &Request) -> Result<Option<Answer>, NoKeeper> {
+        self.send(request)?;
+        let mut waits_left = 0;
+        loop {
+            let mut bytes = [0; ANSWER_BYTES_MAX];
+            match channel::recv(&self.channel, &mut bytes, &mut Vec::new()) {
+                Ok(length) => match decode_answer(&bytes[..length]).ok_or(NoKeeper)? {
+                    Answer::Joined => waits_left = JOINED_WAITS_MAX,
+                    answer => return Ok(Some(answer)),
+                },
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && waits_left > 0 => waits_left -= 1,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.send(&Request::GiveUp)?;
+                    self.is_late = true;
+                    return Ok(None);
+                }
+                Err(_) => return Err(NoKeeper),
+            }
+        }
+    }
+
+    /// Whether the keeper has answered everything. It drops late answers and does not wait for them, so a keeper that
+    /// hangs costs a process one wait.
+    fn has_keeper_caught_up(&mut self) -> Result<bool, NoKeeper> {
+        while self.is_late {
+            let mut bytes = [0; ANSWER_BYTES_MAX];
+            match channel::take(&self.channel, &mut bytes) {
+                Ok(length) => {
+                    self.is_late = decode_answer(&bytes[..length]).ok_or(NoKeeper)? != Answer::GivenUp;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(_) => return Err(NoKeeper),
+            }
+        }
+        Ok(true)
+    }
+
+    fn send(&self, request: &Request) -> Result<(), NoKeeper> {
         let sent = channel::send(&self.channel, &[IoSlice::new(&encode_request(request))], &[]);
-        sent.map_err(|_| NoKeeper)?;
-        let mut bytes = [0; STORE_MESSAGE_BYTES_MAX];
-        let length = channel::recv(&self.channel, &mut bytes, &mut Vec::new()).map_err(|_| NoKeeper)?;
-        decode_answer(&bytes[..length]).ok_or(NoKeeper)
+        sent.map_err(|_| NoKeeper)
     }
 }
 
@@ -159,3 +204,7 @@ fn identify(stat: &FileStat, block: u64) -> Option<(BlockKey, u32)> {
     };
     Some((key, left.min(LOAD_BYTES).try_into().ok()?))
 }
+
+#[cfg(test)]
+#[path = "fill_tests.rs"]
+mod tests;

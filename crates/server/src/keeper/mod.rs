@@ -6,11 +6,12 @@
 
 mod size;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 
+use flash_engine::limits::LOAD_BYTES;
 use flash_keeper::{Action, Answer, Entry, HelperId, Keeper, Place, WorkerId};
 use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::table::{self, BlockKey, TableWriter};
@@ -45,17 +46,47 @@ const LEAVING: u64 = 2;
 
 /// The process at the other end of a link.
 enum Link {
-    /// A worker, and the slots that it must be told to forget.
-    Worker(OwnedFd, Vec<u32>),
+    Worker(WorkerLink),
     /// A process that fills the store.
     Filler(OwnedFd),
 }
 
+/// The channel to a worker, and what the worker was not told yet.
+struct WorkerLink {
+    channel: OwnedFd,
+    /// Whether the worker was told that this keeper knows it.
+    is_told: bool,
+    /// The slots that it must forget.
+    leaving: Vec<u32>,
+}
+
 impl Link {
+    fn to_worker(channel: OwnedFd) -> Self {
+        Link::Worker(WorkerLink { channel, is_told: false, leaving: Vec::new() })
+    }
+
     fn channel(&self) -> &OwnedFd {
         match self {
-            Link::Worker(channel, _) | Link::Filler(channel) => channel,
+            Link::Worker(WorkerLink { channel, .. }) | Link::Filler(channel) => channel,
         }
+    }
+}
+
+impl WorkerLink {
+    /// Sends what the worker was not told yet.
+    ///
+    /// Errors: as of [`channel::send`].
+    fn tell(&mut self) -> io::Result<()> {
+        if !self.is_told {
+            channel::send(&self.channel, &[IoSlice::new(&protocol::encode_known())], &[])?;
+            self.is_told = true;
+        }
+        while !self.leaving.is_empty() {
+            let batch = &self.leaving[..self.leaving.len().min(protocol::LEAVING_MAX)];
+            channel::send(&self.channel, &[IoSlice::new(&protocol::encode_leaving(batch))], &[])?;
+            self.leaving.drain(..batch.len());
+        }
+        Ok(())
     }
 }
 
@@ -68,6 +99,8 @@ struct Process {
     /// By their numbers, which are the epoll tokens.
     links: BTreeMap<u32, Link>,
     links_made: u32,
+    /// The links of processes that broke the protocol.
+    ignored: BTreeSet<u32>,
     /// The file for the list of hot files.
     hot_list: Option<File>,
     /// The names of blocks for that list, by slot.
@@ -77,6 +110,8 @@ struct Process {
     /// None if the size is fixed.
     pressure: Option<PressureFiles>,
     next_look_ms: u64,
+    /// When the supervisor gets the next figures.
+    next_stats_ms: u64,
     /// The last figures sent to the supervisor.
     told: StoreStats,
     /// Shutdown: the keeper saves the list and ends.
@@ -103,7 +138,6 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
         let looks_ms = process.next_look_ms.saturating_sub(now_ms);
         let timeout_ms = again_ms.into_iter().chain(settles_ms).chain([looks_ms]).min();
         let ready: Vec<u64> = process.epoll.wait(timeout_ms)?.map(|ready| ready.token).collect();
-        // First of all: the keeper must know new workers before it reuses space that others have released.
         process.hear_supervisor()?;
         for token in ready {
             if token == CONTROL {
@@ -126,7 +160,7 @@ impl Process {
             match receive_order(&control)? {
                 Order::StoreMemory { length_bytes, file } => memory = Some((length_bytes, file)),
                 Order::StoreTable(file) => table = Some(TableWriter::open(file)?),
-                Order::Keeper(channel) => links.push(Link::Worker(channel, Vec::new())),
+                Order::Keeper(channel) => links.push(Link::to_worker(channel)),
                 Order::Filler(channel) => links.push(Link::Filler(channel)),
                 Order::BytesMax(bytes) => bytes_max = bytes,
                 Order::HotList(file) => hot_list = Some(File::from(file)),
@@ -150,11 +184,13 @@ impl Process {
             memory,
             links: BTreeMap::new(),
             links_made: 0,
+            ignored: BTreeSet::new(),
             hot_list,
             names: HashMap::new(),
             most_bytes: bytes_max,
             pressure: matches!(settings.cache_memory, CacheMemory::Auto { .. }).then(PressureFiles::open),
             next_look_ms: 0,
+            next_stats_ms: 0,
             told: StoreStats::default(),
             draining: false,
             said_no_memory: false,
@@ -194,7 +230,7 @@ impl Process {
     fn hear_supervisor(&mut self) -> io::Result<()> {
         loop {
             let linked = match receive_order(&self.control) {
-                Ok(Order::Keeper(channel)) => self.link(Link::Worker(channel, Vec::new())),
+                Ok(Order::Keeper(channel)) => self.link(Link::to_worker(channel)),
                 Ok(Order::Filler(channel)) => self.link(Link::Filler(channel)),
                 Ok(Order::BytesMax(bytes)) => {
                     self.most_bytes = bytes;
@@ -220,10 +256,11 @@ impl Process {
         }
     }
 
-    /// Reads messages of a worker or a filler; false if it is gone.
+    /// Reads messages of a worker or a filler; false if it is gone. After a message that is none, it is no longer
+    /// listened to, but the end of its channel counts: until then it can use the places that it has.
     ///
-    /// Errors: if it may still live, but its messages cannot be read or understood. It could still use a place that is
-    /// freed when it has gone, so this keeper ends, and the next one asks all processes anew.
+    /// Errors: if its messages cannot be read. It could still use a place that is freed when it has gone, so this keeper
+    /// ends, and the next one asks all processes anew.
     fn hear(&mut self, number: u32) -> io::Result<bool> {
         self.hear_some(number, MESSAGES_PER_TURN_MAX)
     }
@@ -238,17 +275,19 @@ impl Process {
                 Ok(length) => &bytes[..length],
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(true),
                 Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
+                // Longer than any message.
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => &[],
                 Err(e) => return Err(e),
             };
+            if self.ignored.contains(&number) {
+                continue;
+            }
             let is_understood = match link {
                 Link::Worker(..) => self.hear_worker(WorkerId(number), message),
                 Link::Filler(_) => self.hear_filler(HelperId(number), message),
             };
             if !is_understood {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "a process sent a message that is none",
-                ));
+                self.ignore(number);
             }
         }
         Ok(true)
@@ -278,9 +317,7 @@ impl Process {
 
     fn hear_filler(&mut self, helper: HelperId, message: &[u8]) -> bool {
         match decode_request(message) {
-            // No worker would look for it.
-            Some(Request::Want(key, 1..)) if key.device != NO_DEVICE => {
-                let Some(Request::Want(_, length_bytes)) = decode_request(message) else { return false };
+            Some(Request::Want(key, length_bytes)) if is_block(&key, length_bytes) => {
                 self.keeper.handle_want(helper, key, length_bytes, clock::monotonic_ms());
             }
             Some(Request::Want(..)) | None => return false,
@@ -289,6 +326,10 @@ impl Process {
             Some(Request::NoMemory) => {
                 self.keeper.handle_filled(helper, false);
                 self.shrink();
+            }
+            Some(Request::GiveUp) => {
+                self.keeper.handle_helper_gone(helper);
+                self.answer(helper.0, &protocol::Answer::GivenUp);
             }
         }
         true
@@ -305,7 +346,12 @@ impl Process {
             let pressure = files.look();
             let bytes = size::next_bytes(&pressure, totals.bytes_max, totals.held_bytes, self.most_bytes);
             self.keeper.handle_bytes_max(bytes);
+            self.next_look_ms = now_ms + size::next_look_ms(&pressure);
         }
+        if now_ms < self.next_stats_ms {
+            return;
+        }
+        self.next_stats_ms = now_ms + size::LOOK_MS;
         let stats = StoreStats::of(&totals);
         if stats != self.told
             && let Ok(json) = serde_json::to_vec(&stats)
@@ -358,7 +404,19 @@ impl Process {
         }
     }
 
+    /// Listens to a process no longer, and tells it that this channel is over.
+    fn ignore(&mut self, number: u32) {
+        let Some(link) = self.links.get(&number) else { return };
+        let who = if matches!(link, Link::Worker(_)) { "worker" } else { "helper" };
+        let _ = channel::end_sending(link.channel());
+        self.ignored.insert(number);
+        self.report(&format!(
+            "a {who} sent its keeper an invalid message, which is a bug or an attack; the keeper ignores it from now on"
+        ));
+    }
+
     fn lose(&mut self, number: u32) {
+        self.ignored.remove(&number);
         // The link is closed with it, and so no longer watched.
         match self.links.remove(&number) {
             Some(Link::Worker(..)) => self.keeper.handle_worker_gone(WorkerId(number)),
@@ -373,29 +431,36 @@ impl Process {
             match action {
                 Action::Note(slot, entry) => self.note(slot, &entry),
                 Action::Forget(WorkerId(number), slot) => {
-                    if let Some(Link::Worker(_, slots)) = self.links.get_mut(&number) {
-                        slots.push(slot);
+                    if let Some(Link::Worker(worker)) = self.links.get_mut(&number) {
+                        worker.leaving.push(slot);
                     }
                 }
                 Action::GiveBack(offset, length_bytes) => {
                     store_file::give_back(&self.memory, offset, length_bytes)?;
                 }
                 Action::Answer(HelperId(number), answer) => {
-                    let answer = protocol::encode_answer(&match answer {
-                        Answer::There => protocol::Answer::There,
-                        Answer::Fill(at) => protocol::Answer::Fill(table_place(at)),
-                        Answer::Refused => protocol::Answer::Refused,
-                    });
-                    let link = self.links.get(&number);
-                    let sent = link.map(|link| channel::send(link.channel(), &[IoSlice::new(&answer)], &[]));
-                    if sent.is_some_and(|sent| sent.is_err()) {
-                        // The helper does not read its answers: it is gone, or is not one of Flash's.
-                        self.lose(number);
-                    }
+                    self.answer(
+                        number,
+                        &match answer {
+                            Answer::There => protocol::Answer::There,
+                            Answer::Joined => protocol::Answer::Joined,
+                            Answer::Fill(at) => protocol::Answer::Fill(table_place(at)),
+                            Answer::Refused => protocol::Answer::Refused,
+                        },
+                    );
                 }
             }
         }
         Ok(())
+    }
+
+    fn answer(&mut self, number: u32, answer: &protocol::Answer) {
+        let Some(link) = self.links.get(&number) else { return };
+        let answer = protocol::encode_answer(answer);
+        if channel::send(link.channel(), &[IoSlice::new(&answer)], &[]).is_err() {
+            // The helper does not read its answers: it is gone, or is not one of Flash's.
+            self.lose(number);
+        }
     }
 
     fn note(&mut self, slot: u32, entry: &Entry<BlockKey>) {
@@ -417,23 +482,14 @@ impl Process {
         }
     }
 
-    /// Tells workers which blocks leave; false if a channel has no room for all messages now.
+    /// Tells new workers that they are known, and all workers which blocks leave; false if a channel has no room for
+    /// all messages now.
     fn tell_workers(&mut self) -> bool {
         let mut told = true;
         for link in self.links.values_mut() {
-            let Link::Worker(channel, slots) = link else { continue };
-            while !slots.is_empty() {
-                let batch = &slots[..slots.len().min(STORE_MESSAGE_BYTES_MAX / 4)];
-                let message = protocol::encode_leaving(batch);
-                match channel::send(&*channel, &[IoSlice::new(&message)], &[]) {
-                    Ok(()) => drop(slots.drain(..batch.len())),
-                    Err(e) => {
-                        // The channel reports a worker that is gone.
-                        told &= e.kind() != io::ErrorKind::WouldBlock;
-                        break;
-                    }
-                }
-            }
+            let Link::Worker(worker) = link else { continue };
+            // The channel reports a worker that is gone.
+            told &= worker.tell().err().is_none_or(|e| e.kind() != io::ErrorKind::WouldBlock);
         }
         told
     }
@@ -444,6 +500,11 @@ impl Process {
     }
 }
 
+/// Whether a worker could look for this block: larger ones would only drive out others.
+fn is_block(key: &BlockKey, length_bytes: u32) -> bool {
+    key.device != NO_DEVICE && (1..=LOAD_BYTES).contains(&length_bytes.into())
+}
+
 fn place(at: table::Place) -> Place {
     Place { offset: at.offset, length_bytes: at.length }
 }
@@ -451,3 +512,7 @@ fn place(at: table::Place) -> Place {
 fn table_place(at: Place) -> table::Place {
     table::Place { offset: at.offset, length: at.length_bytes }
 }
+
+#[cfg(test)]
+#[path = "keeper_tests.rs"]
+mod tests;

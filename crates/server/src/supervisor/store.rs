@@ -8,7 +8,9 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
+use flash_prompt::channel;
 use flash_prompt::epoll::Epoll;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::{self, TableWriter};
@@ -27,6 +29,10 @@ use crate::stats::StoreStats;
 
 /// Room for pending messages between the keeper and another process, in bytes.
 const LINK_BYTES: usize = 16 * STORE_MESSAGE_BYTES_MAX;
+
+/// Maximum time of the keeper for an answer: far beyond the time that it gives blocks to leave. A process that fills the
+/// store then works without it.
+const KEEPER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Maximum time of the keeper to save the list of hot files.
 const SAVING_MS: u64 = 5_000;
@@ -139,7 +145,7 @@ impl Store {
         for (worker, fillers) in workers {
             told = told.and_then(|()| link(&mut role.orders, worker, Order::Keeper));
             for _ in 0..fillers {
-                told = told.and_then(|()| link(&mut role.orders, worker, Order::Filler));
+                told = told.and_then(|()| link_filler(&mut role.orders, worker));
             }
         }
         if let Some(list) = &self.hot_list.to_save {
@@ -181,7 +187,11 @@ impl Store {
         let file = Arc::clone(&self.memory);
         filler.give_at_start(Order::StoreMemory { length_bytes: self.length_bytes, file })?;
         let Some(keeper) = &mut self.keeper else { return Ok(()) };
-        (0..fillers).try_for_each(|_| link(&mut keeper.orders, filler, Order::Filler))
+        if !keeper.orders.is_empty() {
+            // A keeper that does not read its orders collects no more descriptors: this process works without the store.
+            return Ok(());
+        }
+        (0..fillers).try_for_each(|_| link_filler(&mut keeper.orders, filler))
     }
 
     /// Resizes the store for the configuration in force.
@@ -342,6 +352,14 @@ impl Drop for HotList {
     fn drop(&mut self) {
         self.place.iter().for_each(Place::drop_next);
     }
+}
+
+/// Connects the keeper with a process that fills the store, which does not wait for a keeper that is late.
+fn link_filler(keeper: &mut Outbox, filler: &mut Outbox) -> io::Result<()> {
+    let (ours, theirs) = channel::pair(LINK_BYTES)?;
+    channel::set_receive_timeout(&theirs, KEEPER_PATIENCE)?;
+    keeper.give_at_start(Order::Filler(Arc::new(ours)))?;
+    filler.give_at_start(Order::Filler(Arc::new(theirs)))
 }
 
 /// Connects the keeper with another process.

@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{
@@ -25,6 +26,11 @@ pub fn pair(buffer_bytes: usize) -> io::Result<(OwnedFd, OwnedFd)> {
 pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&fd)?;
     Ok(rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?)
+}
+
+/// Makes receiving on this end return `WouldBlock` when nothing has come for this long (socket(7), `SO_RCVTIMEO`).
+pub fn set_receive_timeout(fd: impl AsFd, timeout: Duration) -> io::Result<()> {
+    Ok(sockopt::set_socket_timeout(fd, sockopt::Timeout::Recv, Some(timeout))?)
 }
 
 /// Sends one message completely or not at all.
@@ -57,6 +63,12 @@ pub fn end_receiving(fd: impl AsFd) -> io::Result<()> {
     Ok(net::shutdown(fd, net::Shutdown::Read)?)
 }
 
+/// Makes the other end receive the end after the messages under way, as if this end had closed. This end can still
+/// receive.
+pub fn end_sending(fd: impl AsFd) -> io::Result<()> {
+    Ok(net::shutdown(fd, net::Shutdown::Write)?)
+}
+
 /// A message that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
@@ -75,6 +87,13 @@ pub fn recv(fd: impl AsFd, buffer: &mut [u8], descriptors: &mut Vec<OwnedFd>) ->
     recv_reported(fd, buffer, descriptors).map(|received| received.bytes)
 }
 
+/// Like [`recv`] for a message without descriptors, and never waits, not even on an end that blocks.
+///
+/// Errors: as in [`recv`].
+pub fn take(fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    recv_with(fd, buffer, &mut Vec::new(), RecvFlags::DONTWAIT).map(|received| received.bytes)
+}
+
 /// Like [`recv`], and reports whether descriptors were lost.
 ///
 /// Errors: as in [`recv`].
@@ -83,9 +102,19 @@ pub fn recv_reported(
     buffer: &mut [u8],
     descriptors: &mut Vec<OwnedFd>,
 ) -> io::Result<Received> {
+    recv_with(fd, buffer, descriptors, RecvFlags::empty())
+}
+
+fn recv_with(
+    fd: impl AsFd,
+    buffer: &mut [u8],
+    descriptors: &mut Vec<OwnedFd>,
+    flags: RecvFlags,
+) -> io::Result<Received> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let message = net::recvmsg(fd, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let message =
+        net::recvmsg(fd, &mut [IoSliceMut::new(buffer)], &mut control, flags | RecvFlags::CMSG_CLOEXEC)?;
     for item in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = item {
             descriptors.extend(rights);

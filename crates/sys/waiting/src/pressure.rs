@@ -129,16 +129,18 @@ fn full_share(pressure: &str) -> Option<f64> {
     Some((percent / 100.0).clamp(0.0, 1.0))
 }
 
-/// The page cache of files in a group's usage, without locked pages and memory files (such as the store). In
-/// version 1, the lines that begin with `total_` include the groups below.
+/// The part of a group's usage that the kernel can drop: the page cache of files, without locked pages and memory
+/// files (such as the store), and in version 2 the caches of names and inodes. In version 1, the lines that begin with
+/// `total_` include the groups below, and no line counts names and inodes.
 fn cache_bytes(stat: &str) -> u64 {
     let sum = |names: [&str; 2]| {
         let [inactive, active] = names.map(|name| line_value(stat, name));
         Some(inactive?.saturating_add(active?))
     };
-    sum(["total_inactive_file", "total_active_file"])
+    let files = sum(["total_inactive_file", "total_active_file"])
         .or_else(|| sum(["inactive_file", "active_file"]))
-        .unwrap_or(0)
+        .unwrap_or(0);
+    files.saturating_add(line_value(stat, "slab_reclaimable").unwrap_or(0))
 }
 
 /// The number on the line that begins with `name`.
@@ -181,6 +183,8 @@ mod tests {
     #[test]
     fn page_cache_of_both_versions_is_counted() {
         assert_eq!(cache_bytes("anon 1\ninactive_file 20\nactive_file 300\nunevictable 5\n"), 320);
+        let names = "inactive_file 20\nactive_file 300\nslab_reclaimable 4000\nslab_unreclaimable 50000\n";
+        assert_eq!(cache_bytes(names), 4_320);
         let one = "inactive_file 1\nactive_file 2\ntotal_inactive_file 100\ntotal_active_file 200\n";
         assert_eq!(cache_bytes(one), 300);
         assert_eq!((cache_bytes(""), cache_bytes("inactive_file 1\n")), (0, 0));

@@ -70,6 +70,8 @@ enum Notice {
 struct Link {
     /// The number of the keeper at its end.
     keeper: u64,
+    /// Whether a keeper has told the worker that it knows it.
+    is_known: bool,
     forget: VecDeque<u32>,
     notices: VecDeque<Notice>,
 }
@@ -80,6 +82,7 @@ enum News {
     Want(HelperId, BlockKey, u32),
     Filled(HelperId, bool),
     HelperGone(HelperId),
+    WorkerComes(WorkerId),
     WorkerGone(WorkerId),
 }
 
@@ -259,6 +262,7 @@ impl StoreHost {
                 }
             }
         }
+        let mut known = Vec::new();
         for news in std::mem::take(&mut self.news) {
             match news {
                 News::Want(helper, key, length_bytes) => {
@@ -266,6 +270,10 @@ impl StoreHost {
                 }
                 News::Filled(helper, is_loaded) => keeper.handle_filled(helper, is_loaded),
                 News::HelperGone(helper) => keeper.handle_helper_gone(helper),
+                News::WorkerComes(worker) => {
+                    keeper.handle_worker(worker);
+                    known.push(worker);
+                }
                 News::WorkerGone(worker) => keeper.handle_worker_gone(worker),
             }
         }
@@ -281,6 +289,9 @@ impl StoreHost {
             }
             done += 1;
             self.act(action, &keeper.totals());
+        }
+        for worker in known {
+            self.links.entry(worker).and_modify(|link| link.is_known = true);
         }
         self.keeper = Some(keeper);
         if done > 0 {
@@ -322,6 +333,7 @@ impl StoreHost {
         let Some(fill) = self.fills.get_mut(&helper) else { return };
         fill.stage = match (answer, fill.stage) {
             (Answer::Fill(place), Stage::Asked) => Stage::Granted(place),
+            (Answer::Joined, Stage::Asked) => Stage::Asked,
             (Answer::There | Answer::Refused, Stage::Asked | Stage::Told) => Stage::Over,
             (answer, stage) => panic!("property: keeper: {answer:?} for {stage:?}"),
         };
@@ -372,6 +384,7 @@ impl StoreHost {
         for (worker, link) in &mut self.links {
             keeper.handle_worker(*worker);
             link.keeper = self.keepers;
+            link.is_known = true;
         }
         self.unsettled = true;
         self.keeper = Some(keeper);
@@ -489,8 +502,8 @@ impl StoreHost {
         self.workers += 1;
         let worker = WorkerId(self.workers);
         self.links.insert(worker, Link { keeper: self.keepers, ..Link::default() });
-        if let Some(keeper) = &mut self.keeper {
-            keeper.handle_worker(worker);
+        if self.keeper.is_some() {
+            self.news.push_back(News::WorkerComes(worker));
         }
         worker
     }

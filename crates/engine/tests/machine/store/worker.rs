@@ -80,6 +80,9 @@ impl WorkerStore {
 
     pub(crate) fn block(&mut self, stat: &FileStat, number: u64) -> Option<Block> {
         let host = self.host.borrow();
+        if !host.links.get(&self.id)?.is_known {
+            return None;
+        }
         let key = BlockKey::new(stat, number);
         let slot = *host.index.get(&key)?;
         let Entry::Ready(_, place) = host.table[slot as usize] else { return None };

@@ -156,6 +156,8 @@ const KEEPER: &[i64] = &[
     libc::SYS_pwrite64,
     libc::SYS_ftruncate,
     libc::SYS_write,
+    // For the channel of a process that broke the protocol.
+    libc::SYS_shutdown,
 ];
 
 const GATEWAY: &[i64] = &[libc::SYS_epoll_pwait, libc::SYS_epoll_ctl, libc::SYS_connect];

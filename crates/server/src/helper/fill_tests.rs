@@ -1,0 +1,80 @@
+//! Filling with a keeper that is late: this test is the keeper.
+
+use std::fs::File;
+use std::time::Duration;
+
+use flash_worker::store_protocol::{decode_request, encode_answer};
+
+use super::*;
+
+/// The keeper's end of a channel.
+struct Keeper(OwnedFd);
+
+impl Keeper {
+    fn receive(&self) -> Request {
+        let mut bytes = [0; 100];
+        let length = channel::recv(&self.0, &mut bytes, &mut Vec::new()).expect("received");
+        decode_request(&bytes[..length]).expect("a request")
+    }
+
+    fn answer(&self, answer: &Answer) {
+        channel::send(&self.0, &[IoSlice::new(&encode_answer(answer))], &[]).expect("sent");
+    }
+
+    fn has_nothing(&self) -> bool {
+        channel::take(&self.0, &mut [0; 100]).is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+fn start() -> (Fill, Keeper, OwnedFd) {
+    let (ours, theirs) = channel::pair(1 << 16).expect("a pair");
+    channel::set_receive_timeout(&theirs, Duration::from_millis(20)).expect("set");
+    let memory = store_file::create(c"flash-test", 1 << 30).expect("a memory file");
+    let fill = Fill::new(memory.try_clone().expect("a copy"), vec![theirs]);
+    (fill, Keeper(ours), memory)
+}
+
+/// A file that did not change just now.
+fn source() -> File {
+    File::open(std::env::current_exe().expect("this program")).expect("opened")
+}
+
+#[test]
+fn a_keeper_that_hangs_costs_one_wait_and_no_channel() {
+    let (fill, keeper, memory) = start();
+    let file = source();
+    fill.fill(&file, 0).expect("past the store");
+    assert!(matches!(keeper.receive(), Request::Want(..)));
+    assert_eq!(keeper.receive(), Request::GiveUp);
+    for _ in 0..3 {
+        fill.fill(&file, 0).expect("past the store");
+    }
+    assert!(keeper.has_nothing() && !fill.has_lost_keeper(), "it neither asks again nor ends");
+    // A late answer gives a place that is no longer its own.
+    keeper.answer(&Answer::Fill(Place { offset: 0, length: 4096 }));
+    fill.fill(&file, 0).expect("past the store");
+    assert!(keeper.has_nothing());
+    keeper.answer(&Answer::GivenUp);
+    fill.fill(&file, 0).expect("past the store");
+    assert!(matches!(keeper.receive(), Request::Want(..)), "the keeper is back");
+    assert_eq!(store_file::held_bytes(&memory).expect("its state"), 0, "nothing was written");
+}
+
+#[test]
+fn a_load_by_another_process_is_waited_for() {
+    let (fill, keeper, _memory) = start();
+    let thread = std::thread::spawn(move || {
+        let want = keeper.receive();
+        keeper.answer(&Answer::Joined);
+        // Longer than the patience for a first answer.
+        std::thread::sleep(Duration::from_millis(60));
+        keeper.answer(&Answer::There);
+        (want, keeper)
+    });
+    fill.fill(source(), 0).expect("filled");
+    let (want, keeper) = thread.join().expect("no panic");
+    assert!(matches!(want, Request::Want(..)) && keeper.has_nothing());
+    drop(keeper);
+    fill.fill(source(), 0).expect("past the store");
+    assert!(fill.has_lost_keeper(), "the next process has a keeper");
+}

@@ -1,0 +1,164 @@
+//! Tests of the keeper's process in a thread: this test is the supervisor, the workers and the helpers.
+
+use std::thread::{self, JoinHandle};
+
+use flash_prompt::table::{TableReader, file_bytes};
+use flash_worker::control::{CHANNEL_BYTES, receive_notice, send_order};
+use flash_worker::store_protocol::{ToWorker, decode_answer, decode_to_worker, encode_request};
+
+use super::*;
+use crate::config::{Overrides, SandboxMode, Sources};
+
+const LENGTH_BYTES: u64 = 1 << 30;
+
+/// A keeper in a thread, and the supervisor's end of its control channel.
+struct Running {
+    control: OwnedFd,
+    table: TableReader,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+impl Running {
+    fn start(bytes_max: u64) -> Self {
+        let cwd = std::env::temp_dir();
+        let sources = Sources { cli: Overrides::default(), env: Vec::new(), cwd };
+        let mut settings = sources.load().expect("the defaults");
+        settings.sandbox = SandboxMode::Off;
+        settings.cache_memory = CacheMemory::Fixed { bytes: bytes_max, asked_bytes: bytes_max };
+        let memory = store_file::create(c"flash-test", LENGTH_BYTES).expect("a memory file");
+        let table =
+            store_file::create(c"flash-test", file_bytes(100).expect("a length")).expect("a memory file");
+        TableWriter::create(&table, 100).expect("a table");
+        let to_read = TableReader::map(store_file::read_only(&table).expect("opened")).expect("mapped");
+        let (control, theirs) = channel::pair(CHANNEL_BYTES).expect("a pair");
+        let running = Self { control, table: to_read, thread: thread::spawn(move || run(theirs, &settings)) };
+        running.order(&Order::StoreMemory { length_bytes: LENGTH_BYTES, file: memory });
+        running.order(&Order::StoreTable(table));
+        running.order(&Order::Begin);
+        assert!(matches!(receive_notice(&running.control), Ok(ToSupervisor::Ready(_))));
+        running
+    }
+
+    fn order(&self, order: &Order) {
+        send_order(&self.control, order).expect("sent");
+    }
+
+    fn link(&self, order: fn(OwnedFd) -> Order) -> Peer {
+        let (ours, theirs) = channel::pair(16 * STORE_MESSAGE_BYTES_MAX).expect("a pair");
+        self.order(&order(theirs));
+        Peer(ours)
+    }
+
+    /// The next report to the operator.
+    fn report(&self) -> String {
+        loop {
+            if let ToSupervisor::Report(text) = receive_notice(&self.control).expect("a notice") {
+                return text;
+            }
+        }
+    }
+
+    fn end(self) {
+        drop(self.control);
+        let ended = self.thread.join().expect("no panic").expect_err("the supervisor is gone");
+        // The second, if it left a notice unread.
+        let kinds = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset];
+        assert!(kinds.contains(&ended.kind()), "{ended}");
+    }
+}
+
+/// The end of a worker's or a helper's channel.
+struct Peer(OwnedFd);
+
+impl Peer {
+    fn send(&self, message: &[u8]) {
+        channel::send(&self.0, &[IoSlice::new(message)], &[]).expect("sent");
+    }
+
+    fn receive(&self) -> Vec<u8> {
+        let mut bytes = [0; STORE_MESSAGE_BYTES_MAX];
+        let length = channel::recv(&self.0, &mut bytes, &mut Vec::new()).expect("received");
+        bytes[..length].to_vec()
+    }
+
+    fn ask(&self, request: &Request) -> protocol::Answer {
+        self.send(&encode_request(request));
+        self.answer()
+    }
+
+    fn answer(&self) -> protocol::Answer {
+        decode_answer(&self.receive()).expect("an answer")
+    }
+}
+
+fn key(inode: u64) -> BlockKey {
+    BlockKey { device: 1, inode, size_bytes: LOAD_BYTES, modified_ns: 4, changed_ns: 5, block: 0 }
+}
+
+fn want(inode: u64) -> Request {
+    Request::Want(key(inode), LOAD_BYTES as u32)
+}
+
+#[test]
+fn a_bad_message_ends_only_its_senders_channel_and_frees_nothing_that_it_can_write() {
+    let keeper = Running::start(LOAD_BYTES * 3 / 2);
+    let [bad, good] = [keeper.link(Order::Filler), keeper.link(Order::Filler)];
+    assert!(matches!(bad.ask(&want(1)), protocol::Answer::Fill(_)));
+    for message in [&b"\xff"[..], &[0; STORE_MESSAGE_BYTES_MAX + 1], &encode_request(&Request::Filled)] {
+        bad.send(message);
+    }
+    assert!(keeper.report().contains("a helper sent its keeper an invalid message"));
+    assert_eq!(bad.receive(), b"", "the end");
+    assert_eq!(keeper.table.find(&key(1)), None, "its later messages do not count");
+    assert_eq!(
+        good.ask(&want(2)),
+        protocol::Answer::Refused,
+        "the other one may still write to the only place"
+    );
+    drop(bad);
+    // Its end and this request race, and requests that find no room are refused in the meantime.
+    while good.ask(&want(2)) == protocol::Answer::Refused {}
+    assert_eq!(good.ask(&Request::Filled), protocol::Answer::There);
+    assert!(keeper.table.find(&key(2)).is_some());
+    let worker = keeper.link(Order::Keeper);
+    worker.send(b"\xff");
+    assert!(keeper.report().contains("a worker sent its keeper an invalid message"));
+    for too_large in [0, LOAD_BYTES as u32 + 1] {
+        let helper = keeper.link(Order::Filler);
+        helper.send(&encode_request(&Request::Want(key(3), too_large)));
+        assert!(keeper.report().contains("a helper"), "{too_large}");
+    }
+    keeper.end();
+}
+
+#[test]
+fn a_request_that_is_given_up_gets_a_last_answer_and_frees_its_place() {
+    let keeper = Running::start(4 * LOAD_BYTES);
+    let [one, other] = [keeper.link(Order::Filler), keeper.link(Order::Filler)];
+    assert!(matches!(one.ask(&want(1)), protocol::Answer::Fill(_)));
+    assert_eq!(other.ask(&want(1)), protocol::Answer::Joined);
+    assert_eq!(one.ask(&Request::GiveUp), protocol::Answer::GivenUp);
+    assert_eq!(other.answer(), protocol::Answer::Refused, "the load has ended");
+    assert!(matches!(other.ask(&want(1)), protocol::Answer::Fill(_)));
+    assert_eq!(one.ask(&want(1)), protocol::Answer::Joined);
+    assert_eq!(one.ask(&Request::GiveUp), protocol::Answer::GivenUp);
+    assert_eq!(other.ask(&Request::Filled), protocol::Answer::There);
+    assert_eq!(one.ask(&want(1)), protocol::Answer::There, "nothing came in between");
+    keeper.end();
+}
+
+#[test]
+fn a_worker_is_told_that_it_is_known_before_anything_else() {
+    let keeper = Running::start(LOAD_BYTES * 3 / 2);
+    let helper = keeper.link(Order::Filler);
+    assert!(matches!(helper.ask(&want(1)), protocol::Answer::Fill(_)));
+    assert_eq!(helper.ask(&Request::Filled), protocol::Answer::There);
+    let worker = keeper.link(Order::Keeper);
+    assert_eq!(decode_to_worker(&worker.receive()), Some(ToWorker::Known));
+    helper.send(&encode_request(&want(2)));
+    assert_eq!(decode_to_worker(&worker.receive()), Some(ToWorker::Leaving(vec![0])));
+    assert_eq!(helper.answer(), protocol::Answer::Refused, "until the worker releases it");
+    worker.send(&protocol::encode_notices(&[Notice::Released(0)]));
+    while helper.ask(&want(2)) == protocol::Answer::Refused {}
+    keeper.end();
+}
