@@ -1,7 +1,8 @@
-//! Request bodies are held until they are complete: a slow client keeps no server busy, and what is too long for memory
-//! goes to a file.
+//! Request bodies are held until they are complete, and answers until their clients have read them: a slow client keeps
+//! no server busy, and what is too long for memory goes to a file.
 
 use std::fs;
+use std::sync::Arc;
 
 use crate::harness::upstream::{Peer, Running, Upstream, config, framed, ok, post_head, proxy, start};
 use crate::harness::{Folder, Launch, SmallDisk, pattern, stats_at, wait_until};
@@ -40,6 +41,45 @@ fn a_slow_upload_keeps_no_server_busy() {
         client.send(&framed(&post_head("/app/slow"), &body, None)[1_000_000..]);
         assert_eq!(client.message().brief(), (200, format!("{BODY_BYTES} {BODY_BYTES} true")));
     }
+    assert_eq!(server.stderr(), "");
+}
+
+/// More than the buffers of the sockets between two processes hold.
+const LONG_ANSWER_BYTES: usize = 16 << 20;
+
+#[test]
+fn slow_readers_keep_no_server_busy() {
+    let folder = Folder::with_hello();
+    let long = Arc::new(pattern(LONG_ANSWER_BYTES, 5));
+    let answer = long.clone();
+    let upstream = Upstream::tcp().answer(move |request| match request.target() {
+        "/app/long" => framed("HTTP/1.1 200 OK\r\n", &answer, None),
+        "/app/chunks" => framed("HTTP/1.1 200 OK\r\n", &answer, Some(CHUNK_BYTES)),
+        _ => ok("short"),
+    });
+    let control = folder.path("control.sock");
+    // One connection, so a reader that had it would keep all others waiting.
+    let routes = config(&folder, &proxy("/app/", &upstream.address, "connections_max = 1"));
+    let server = Launch::configured(&folder, &routes).arg("--control").arg(&control).start();
+    let slow: Vec<Peer> = ["/app/long", "/app/chunks", "/app/long"]
+        .map(|target| {
+            let mut client = Peer::client(&server);
+            client.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n"));
+            client
+        })
+        .into();
+    let held = || stats_at(&control)["sum"]["upstreams"]["bodies"].as_u64().unwrap();
+    wait_until("all answers to be held", || held() == slow.len() as u64);
+    for _ in 0..20 {
+        assert_eq!(Peer::client(&server).get("/app/short").brief(), (200, "short".to_owned()));
+    }
+    assert_eq!(held(), slow.len() as u64, "they still wait");
+    for mut client in slow {
+        let answer = client.message();
+        assert!(answer.status() == 200 && answer.body == *long, "{} bytes", answer.body.len());
+    }
+    let spooled = || stats_at(&control)["sum"]["upstreams"]["spool_bytes"].as_u64().unwrap();
+    wait_until("the file to be free again", || spooled() == 0 && held() == 0);
     assert_eq!(server.stderr(), "");
 }
 

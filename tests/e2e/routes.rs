@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::harness::upstream::{Ended, Message, Peer, Upstream, config, framed, ok, post_head, proxy, start};
 use crate::harness::{
-    Client, Folder, Launch, film, pattern, raise_own_descriptor_limit, skip, stats_at, wait_for, wait_until,
+    Client, Folder, Launch, film, kill, pattern, raise_own_descriptor_limit, skip, stats_at, wait_for,
+    wait_until,
 };
 
 const BODY_BYTES: usize = 3_000_000;
@@ -263,11 +264,17 @@ fn a_reload_changes_routes_and_cuts_no_request() {
     });
     assert_eq!(Peer::client(&server).get("/slow/x").text(), "new");
     assert!(server.role("worker").contains(&worker) && server.role("gateway").contains(&gateway));
+    // The old configuration still needs its gateway.
+    kill("KILL", gateway);
+    server.wait_for_stderr("the gateway ended");
+    wait_until("another gateway", || {
+        server.role("gateway").iter().filter(|pid| **pid != gateway).count() == 2
+    });
+    let gateways = server.role("gateway");
     peer.send("ended");
     assert_eq!(client.exactly(10), b"beginended");
     client.assert_ended();
     drop(peer);
-    // The gateway of the old configuration still connects.
     let mut peer = slow.accept();
     assert_eq!(peer.head().unwrap().target(), "/slow/2");
     assert_eq!(queued.message().status(), 100);
@@ -277,10 +284,11 @@ fn a_reload_changes_routes_and_cuts_no_request() {
     assert_eq!(queued.message().brief(), (200, "queued".into()));
     queued.assert_ended();
     wait_until("the end of the old processes", || {
-        !server.role("worker").contains(&worker) && !server.role("gateway").contains(&gateway)
+        !server.role("worker").contains(&worker) && server.role("gateway").len() == 1
     });
+    assert!(gateways.contains(&server.sole("gateway")));
     assert_eq!(Peer::client(&server).get("/app/x").brief(), (200, "new".into()));
-    assert_eq!(server.stderr(), "");
+    assert_eq!(server.stderr().lines().count(), 1, "{}", server.stderr());
 }
 
 #[test]

@@ -392,6 +392,7 @@ fn a_wrong_configuration_leaves_the_old_one_in_force() {
         ("root = \"gone\"\n", "gone"),
         ("root = \"www\"\nlisten = [\"203.0.113.1:1\"]\n", "203.0.113.1"),
         ("this is no TOML", "flash.toml:1"),
+        ("", "no directory to serve is named"),
     ];
     for (text, told) in wrong {
         let said = server.stderr().len();

@@ -274,6 +274,7 @@ fn stats_show_a_reload_and_a_death() {
     let folder = Folder::with_hello();
     let (server, path) = start(&folder, 2);
     assert_eq!(stats_at(&path)["workers"].as_array().unwrap().len(), 2);
+    assert!((0..4).all(|_| exchange(&server, "/hello.txt") > 0));
     let old = server.role("worker");
     server.signal("HUP");
     let stats = wait_for("two new workers", || {
@@ -282,20 +283,23 @@ fn stats_show_a_reload_and_a_death() {
         let is_new = |worker: &Value| worker["generation"] == 2 && worker["state"] == "serving";
         (workers.len() == 2 && workers.iter().all(is_new)).then_some(stats.clone())
     });
-    assert_eq!(stats["sum"]["requests"], 0);
+    // The counts of the old workers stay, and nothing of theirs exists any more.
+    assert_eq!((&stats["sum"]["requests"], &stats["ended"]["requests"]), (&4.into(), &4.into()));
+    assert_eq!(stats["ended"]["connections"]["open"], 0);
     assert!(stats["workers"].as_array().unwrap().iter().all(|w| !old.iter().any(|pid| w["pid"] == *pid)));
     assert!((0..6).all(|_| exchange(&server, "/hello.txt") > 0));
-    assert_eq!(stats_at(&path)["sum"]["requests"], 6);
+    assert_eq!(stats_at(&path)["sum"]["requests"], 10);
     for pid in server.role("worker") {
         kill("KILL", pid);
         // There is an answer in any state.
-        assert!(stats_once(&path)["sum"]["requests"].as_u64().unwrap() <= 6);
+        assert!(stats_once(&path)["sum"]["requests"].as_u64().unwrap() <= 10);
     }
     wait_until("two new workers", || {
         let stats = stats_at(&path);
         let told = |worker: &Value| worker["counters"]["requests"] == 0;
         let workers = stats["workers"].as_array().unwrap();
-        workers.len() == 2 && workers.iter().all(told) && stats["sum"]["requests"] == 0
+        // The killed workers had reported these counts.
+        workers.len() == 2 && workers.iter().all(told) && stats["sum"]["requests"] == 10
     });
     assert_eq!(server.get("/hello.txt").status, 200);
 }

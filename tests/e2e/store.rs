@@ -355,6 +355,22 @@ fn a_killed_keeper_costs_nothing() {
 }
 
 #[test]
+fn a_keeper_that_hangs_is_replaced() {
+    let folder = Folder::new();
+    let files = files(&folder, 5, 60_000);
+    let server = launch(&folder, "64MiB").start();
+    let targets: Vec<&str> = files.iter().map(|(target, _)| target.as_str()).collect();
+    wait_for_blocks(&server, &folder, &targets, 5);
+    let keeper = server.sole("keeper");
+    kill("STOP", keeper);
+    server.wait_for_stderr("killing the store's keeper: it has not answered for 10 s");
+    wait_until("another keeper", || server.role("keeper").iter().any(|pid| *pid != keeper));
+    folder.www("new.bin", pattern(70_000, 50));
+    unlike_before();
+    wait_for_blocks(&server, &folder, &["/new.bin"], 6);
+}
+
+#[test]
 fn a_new_keeper_evicts_old_blocks() {
     let folder = Folder::new();
     let files = files(&folder, 40, 100_000);

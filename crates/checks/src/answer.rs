@@ -191,6 +191,7 @@ fn expected(bytes: &[u8], speech: Speech, asked: AnswerTo, limit: usize) -> Opti
         body,
         length_bytes: if code == 101 || code == 204 { None } else { length },
         keep_alive: persists,
+        is_stream: is_stream(&fields),
         hand_back: hand_back(&fields, code)?,
         fields: passed_on(&fields, code, speech),
     })))
@@ -204,6 +205,16 @@ fn cgi_code(fields: &Fields<'_>) -> Option<u16> {
         None if all(fields, "location").is_empty() => Some(200),
         None => Some(302),
     }
+}
+
+fn is_stream(fields: &Fields<'_>) -> bool {
+    let is = |name: &str, wanted: &[u8]| {
+        let first = |value: &&[u8]| value.split(|byte| *byte == b';').next().unwrap_or_default().to_vec();
+        all(fields, name).iter().any(|value| first(value).trim_ascii().eq_ignore_ascii_case(wanted))
+    };
+    let is_unbuffered =
+        all(fields, "x-accel-buffering").iter().any(|value| value.eq_ignore_ascii_case(b"no"));
+    is_unbuffered || is("content-type", b"text/event-stream")
 }
 
 fn hand_back(fields: &Fields<'_>, code: u16) -> Option<Option<HandBack>> {

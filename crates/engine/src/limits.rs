@@ -160,15 +160,22 @@ pub const GATEWAY_LATE_MS: u64 = 250;
 /// Failures of one server are reported no more often than this.
 pub const COMPLAINT_MS: u64 = 10_000;
 
-/// Longest piece of a request body that is held until the body is complete: up to this much of a body stays in memory,
-/// and one slot of the file has room for it.
+/// Longest piece of a body in the spool: up to this much of a request body stays in memory, and one slot of the file has
+/// room for it.
 pub const SPOOL_PIECE_BYTES_MAX: usize = HAND_OVER_BYTES_MAX as usize;
+/// Maximum number of bytes of an answer that wait in memory for its client: a piece that the client needs soon, one that
+/// is being written to the file, and one that the server sends meanwhile.
+pub const SPOOL_ANSWER_MEMORY_BYTES_MAX: usize = 3 * SPOOL_PIECE_BYTES_MAX;
 /// Maximum number of bytes of such bodies that a worker has in memory.
 pub const SPOOL_MEMORY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// The same bound for one client address.
 pub const SPOOL_MEMORY_BYTES_PER_CLIENT_MAX: usize = 16 * 1024 * 1024;
 /// When memory is short, shorter pieces are written to the file, but none shorter than this.
 pub const SPOOL_EARLY_BYTES: usize = 8 * 1024;
+
+/// A client gets at most one slot of the file for each of this many that it leaves free. So one client alone gets a fifth of
+/// all.
+pub const SPOOL_SHARE_ONE_IN: usize = 4;
 
 /// The lowest cutoff of a learned schedule: a smaller answer fits in one packet with its head, so there is
 /// nothing left to distinguish.

@@ -81,6 +81,8 @@ pub struct Route {
     pub body_bytes_max: u64,
     /// Whether the servers get a body while the client sends it, or only once it is complete.
     pub streams_bodies: bool,
+    /// Whether answers pass as they come, so that a slow reader slows its server down.
+    pub streams_answers: bool,
 }
 
 /// The paths of a route.

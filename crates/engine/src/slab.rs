@@ -25,6 +25,24 @@ impl Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ExchangeKey(pub(crate) Key);
 
+/// The key of a body that the spool holds, used by jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum HeldKey {
+    /// The body of a request.
+    Request(ExchangeKey),
+    /// The body of an answer.
+    Answer(ExchangeKey),
+}
+
+impl HeldKey {
+    /// Its exchange.
+    pub(crate) fn exchange(self) -> ExchangeKey {
+        match self {
+            HeldKey::Request(exchange) | HeldKey::Answer(exchange) => exchange,
+        }
+    }
+}
+
 /// A client address as a number, used by jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientNumber(pub(crate) u64);

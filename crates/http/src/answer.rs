@@ -76,6 +76,9 @@ pub struct Answer {
     /// Whether the upstream keeps the connection after the body (RFC 9112 section 9.3). Always true for CGI,
     /// where FastCGI decides.
     pub keep_alive: bool,
+    /// Whether its parts are meant to reach the client as they come: `X-Accel-Buffering: no`, or events
+    /// (`text/event-stream`).
+    pub is_stream: bool,
     /// Set only if the status is from 200 to 299.
     pub hand_back: Option<HandBack>,
     /// The lines to pass on to the client, each ending in CRLF. Without fields that concern only the connection
@@ -308,6 +311,7 @@ struct Seen<'b> {
     connection_keep_alive: bool,
     has_upgrade: bool,
     has_location: bool,
+    is_stream: bool,
     /// CGI: the `Status`.
     status: Option<Status>,
     /// An `X-Accel-Redirect` (true) or `X-Sendfile` (false), not checked yet.
@@ -340,6 +344,8 @@ impl<'b> Seen<'b> {
         } else if is(b"x-accel-redirect") || is(b"x-sendfile") {
             self.hand_back_twice |= self.hand_back.replace((is(b"x-accel-redirect"), value)).is_some();
         }
+        self.is_stream |= is(b"x-accel-buffering") && value.eq_ignore_ascii_case(b"no");
+        self.is_stream |= is(b"content-type") && media_type(value).eq_ignore_ascii_case(b"text/event-stream");
         self.has_upgrade |= is(b"upgrade");
         self.has_location |= is(b"location");
         Ok(())
@@ -376,6 +382,7 @@ impl<'b> Seen<'b> {
             body,
             length_bytes: self.content_length.filter(|_| !matches!(status.0, 101 | 204)),
             keep_alive: line.is_none_or(|(version, _)| self.keeps_alive(version, status, body)),
+            is_stream: self.is_stream,
             hand_back: self.hand_back(status)?,
             fields: lines_to_pass_on(fields, status, line.is_none()),
         })))
@@ -433,6 +440,11 @@ impl<'b> Seen<'b> {
             Err(_) => Err(BadAnswer::HandBack),
         }
     }
+}
+
+/// The media type in a `Content-Type`, without its parameters.
+fn media_type(value: &[u8]) -> &[u8] {
+    value[..memchr(b';', value).unwrap_or(value.len())].trim_ascii()
 }
 
 /// The value of [`Answer::fields`].

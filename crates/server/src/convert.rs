@@ -227,6 +227,7 @@ pub(crate) fn sites(settings: &Settings) -> Vec<SiteRules> {
             has_own_files: has_own_files(route, &site.root),
             body_bytes_max: route.body_bytes_max,
             streams_bodies: route.stream_bodies,
+            streams_answers: route.stream_answers,
         });
         SiteRules { routes: routes.collect(), ..site_rules(site) }
     };
@@ -321,6 +322,7 @@ mod tests {
                 .collect(),
             body_bytes_max: 1,
             stream_bodies: false,
+            stream_answers: true,
             connect_timeout_ms: 2,
             answer_timeout_ms: 3,
             connections_max: 4,
@@ -341,10 +343,11 @@ mod tests {
         let rules = rules(&settings, 4096);
         let routes: Vec<_> = rules.sites.iter().flat_map(|site| &site.routes).collect();
         for (number, prefix) in (0..).zip(["/a", "/b", "/c"]) {
-            let Route { paths, upstream, has_own_files, body_bytes_max, streams_bodies } =
+            let Route { paths, upstream, has_own_files, body_bytes_max, streams_bodies, streams_answers } =
                 routes[usize::from(number)];
             assert_eq!((paths, upstream.0), (&RoutePaths::Prefix(prefix.into()), number));
-            assert_eq!((*has_own_files, *body_bytes_max, *streams_bodies), (false, 1, false));
+            assert_eq!((*has_own_files, *body_bytes_max), (false, 1));
+            assert_eq!((*streams_bodies, *streams_answers), (false, true));
         }
         let servers: Vec<_> = rules.upstreams.iter().map(|upstream| upstream.servers.len()).collect();
         assert_eq!(servers, [1, 2, 1]);

@@ -168,6 +168,10 @@ impl Gateway {
                         *known = Some(place);
                     }
                 }
+                Ok(Order::Ping) => {
+                    // Without its supervisor this process ends anyway.
+                    let _ = send_notice(&self.control, &Notice::Pong);
+                }
                 Ok(Order::Drain) => self.draining = true,
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),

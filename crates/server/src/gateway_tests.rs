@@ -58,6 +58,7 @@ impl Running {
             servers: vec![(*server).clone()],
             body_bytes_max: 0,
             stream_bodies: false,
+            stream_answers: false,
             connect_timeout_ms,
             answer_timeout_ms: 1,
             connections_max: 1,

@@ -17,6 +17,8 @@ const REPORT_BYTES_MAX: usize = 4 * 1024;
 /// Longest text of counters or stalls in bytes: enough for every bucket of a worker's histograms, and for all
 /// of its stalls.
 pub const STATS_BYTES_MAX: usize = 60 * 1024;
+/// The number of the counters that a worker reports at its end, which no order has asked for.
+pub const LAST_QUESTION: u64 = 0;
 /// Longest notice: its tag, a number, and a text.
 const NOTICE_BYTES_MAX: usize = 1 + 8 + STATS_BYTES_MAX;
 
@@ -84,6 +86,8 @@ pub enum Order<Fd = OwnedFd> {
     Stats(u64),
     /// For a worker: report the last stalls, with this number.
     Stalls(u64),
+    /// For a keeper or a gateway: answer, to show that its event loop turns.
+    Ping,
 }
 
 /// A message from a worker or a log writer to the supervisor.
@@ -101,6 +105,8 @@ pub enum Notice {
     Stats(u64, Vec<u8>),
     /// The last stalls as JSON ([`Stalls`](crate::stats::Stalls)), with the number of the order.
     Stalls(u64, Vec<u8>),
+    /// The answer to a ping.
+    Pong,
 }
 
 /// The sandbox of a process.
@@ -146,6 +152,7 @@ mod tag {
     pub(super) const PROGRAM: u8 = 29;
     pub(super) const SPOOL: u8 = 30;
     pub(super) const PLACE: u8 = 40;
+    pub(super) const PING: u8 = 42;
 
     pub(super) const READY: u8 = 20;
     pub(super) const WANT_HELPER: u8 = 21;
@@ -153,6 +160,7 @@ mod tag {
     pub(super) const REPORT: u8 = 23;
     pub(super) const COUNTED: u8 = 24;
     pub(super) const STALLED: u8 = 25;
+    pub(super) const PONG: u8 = 41;
 }
 
 /// Sends an order.
@@ -204,6 +212,7 @@ pub fn encode_order<Fd: AsFd>(order: &Order<Fd>) -> Encoded<'_> {
         Order::Drain => (tag::DRAIN, 0, None),
         Order::Stats(question) => (tag::STATS, *question, None),
         Order::Stalls(question) => (tag::STALLS, *question, None),
+        Order::Ping => (tag::PING, 0, None),
     };
     let mut bytes = [tag; ORDER_BYTES];
     bytes[1..].copy_from_slice(&number.to_le_bytes());
@@ -257,6 +266,7 @@ pub fn decode_order(bytes: &[u8], mut descriptors: Vec<OwnedFd>) -> io::Result<O
         tag::DRAIN => Order::Drain,
         tag::STATS => Order::Stats(number),
         tag::STALLS => Order::Stalls(number),
+        tag::PING => Order::Ping,
         _ => return Err(invalid()),
     })
 }
@@ -273,6 +283,7 @@ pub fn encode_notice(notice: &Notice) -> Vec<u8> {
             vec![tag::READY, in_force.landlock.unwrap_or(0), in_force.seccomp.into()]
         }
         Notice::WantHelper => vec![tag::WANT_HELPER],
+        Notice::Pong => vec![tag::PONG],
         Notice::EndHelper(helper) => [&[tag::END_HELPER], &helper.to_le_bytes()[..]].concat(),
         Notice::Report(text) => {
             [&[tag::REPORT], &text.as_bytes()[..text.len().min(REPORT_BYTES_MAX)]].concat()
@@ -303,6 +314,7 @@ pub fn decode_notice(bytes: &[u8]) -> io::Result<Notice> {
             Notice::Ready(InForce { landlock: (landlock > 0).then_some(landlock), seccomp: seccomp == 1 })
         }
         tag::WANT_HELPER => Notice::WantHelper,
+        tag::PONG => Notice::Pong,
         tag::END_HELPER => Notice::EndHelper(number(rest).ok_or_else(invalid)?),
         tag::REPORT => {
             let text = &rest[..rest.len().min(REPORT_BYTES_MAX)];
@@ -348,6 +360,7 @@ mod tests {
         for notice in [
             Notice::Ready(in_force),
             Notice::WantHelper,
+            Notice::Pong,
             Notice::EndHelper(3),
             Notice::Report("text".into()),
             Notice::Stats(4, vec![b'x'; STATS_BYTES_MAX]),

@@ -13,7 +13,7 @@ use flash_prompt::timer::Timer;
 use flash_prompt::{channel, clock, net};
 
 use crate::calls::{self, Call, lap};
-use crate::control::{InForce, Notice, Order, receive_order, send_notice};
+use crate::control::{InForce, LAST_QUESTION, Notice, Order, receive_order, send_notice};
 use crate::gateway::GatewayChannel;
 use crate::helpers::{self, Helpers};
 use crate::log::LogBuffer;
@@ -310,9 +310,13 @@ impl Worker {
         self.draining
     }
 
-    /// Whether it was ordered to drain and has finished.
+    /// Whether it was ordered to drain and has finished. It then ends, and reports its counters a last time.
     pub fn is_over(&mut self) -> bool {
-        self.draining && self.engine.is_drained() && self.sys.has_finished(self.now_ms)
+        let is_over = self.draining && self.engine.is_drained() && self.sys.has_finished(self.now_ms);
+        if is_over {
+            self.tell_stats(LAST_QUESTION);
+        }
+        is_over
     }
 
     /// Sets the timer for the next deadline. Returns 0 if there is work to do at once.

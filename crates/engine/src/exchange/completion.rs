@@ -9,7 +9,7 @@ use crate::handed_over::HandedOver;
 use crate::handler::{DENIED, EXHAUSTED, Held, LOST, NOT_FOUND, READ_FAILED, Refusal, SPOOL_FAILED, content};
 use crate::jobs::{Job, JobKey};
 use crate::machine::{FileStat, Finding, JobId, Outcome};
-use crate::slab::ExchangeKey;
+use crate::slab::{ExchangeKey, HeldKey};
 use crate::store::{Content, ContentBytes, LookedUp, MadeListing, NameEntry, Version};
 
 /// The result of a job as the waiting exchanges see it.
@@ -102,18 +102,21 @@ fn keep_result<F>(
             let content = content(core, &version, ContentBytes::Own(bytes.into()));
             News::Content(version, content)
         }
-        (JobKey::SpoolWrite(_, exchange, slot), outcome) => {
+        (JobKey::SpoolWrite(_, body, slot), outcome) => {
             let late = core.jobs.is_given_up(id).then_some(id);
-            core.spool.wrote(exchange, slot, late);
-            if matches!(outcome, Outcome::Written) { News::Loaded } else { News::Refused(SPOOL_FAILED) }
+            let is_written = matches!(outcome, Outcome::Written);
+            core.spool.wrote(body, slot, is_written, late);
+            // An answer that cannot go to the file slows its server down.
+            let continues = is_written || matches!(body, HeldKey::Answer(_));
+            if continues { News::Loaded } else { News::Refused(SPOOL_FAILED) }
         }
-        (JobKey::SpoolRead(_, exchange, start), Outcome::Bytes(bytes, _))
-            if core.spool.is_whole(exchange, start, bytes.len()) =>
-        {
-            core.spool.took(exchange, start, core.handed_over.hold(bytes));
-            News::Loaded
+        (JobKey::SpoolRead(_, body, _), outcome) => {
+            let bytes = match outcome {
+                Outcome::Bytes(bytes, _) => Some(core.handed_over.hold(bytes)),
+                _ => None,
+            };
+            if core.spool.took(body, id, bytes) { News::Loaded } else { News::Refused(SPOOL_FAILED) }
         }
-        (JobKey::SpoolRead(..), _) => News::Refused(SPOOL_FAILED),
         (_, Outcome::Exhausted) => News::Refused(EXHAUSTED),
         (key, Outcome::Lost) => {
             core.jobs.count(key.kind()).lost += 1;

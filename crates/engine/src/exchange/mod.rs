@@ -254,6 +254,10 @@ impl<F> Exchanges<F> {
         self.0.get(key.0)
     }
 
+    pub(crate) fn get_mut(&mut self, key: ExchangeKey) -> Option<&mut Exchange<F>> {
+        self.0.get_mut(key.0)
+    }
+
     /// Takes an exchange out for a turn of its wire.
     ///
     /// # Panics
@@ -313,7 +317,7 @@ impl<F> Exchanges<F> {
         let Some(mut exchange) = self.remove(key) else {
             // The exchange was lost in a panic while it was lent.
             self.0.free_lent(key.0);
-            desk.core.spool.end(key, &mut desk.core.jobs);
+            desk.core.spool.end_all(key, &mut desk.core.jobs);
             return desk.core.jobs.leave_all(key);
         };
         match &mut exchange.state {

@@ -22,6 +22,8 @@ pub(crate) struct Relay {
     pub(crate) request: RequestBuf,
     pub(crate) site: SiteId,
     pub(crate) upstream: UpstreamId,
+    /// Whether its route passes answers on as they come.
+    pub(crate) streams_answers: bool,
     pub(crate) talk: Talk,
     pub(crate) script: ScriptSearch,
     pub(crate) body: BodyWay,
@@ -42,6 +44,10 @@ pub(crate) struct Relay {
     /// Who is waited for, and since when.
     pub(crate) awaits: Awaits,
     pub(crate) since_ms: u64,
+    /// Since when the server is waited for while the client reads what came before; None if nothing more is received.
+    pub(crate) hears_since_ms: Option<u64>,
+    /// When the rate of the client is checked next, while it is waited for.
+    pub(crate) pace_due_ms: u64,
 }
 
 /// How far the search for the script of a request has come, which must be a file before a server is asked to run it.
@@ -81,7 +87,7 @@ pub(crate) enum BodyWay {
 pub(crate) enum Awaits {
     /// A link to a server.
     Link,
-    /// A helper, which writes or reads a part of the body.
+    /// A helper, which writes or reads a part of a body.
     Helper,
     /// The client, which sends the body.
     Body,
@@ -102,9 +108,14 @@ pub(crate) struct RelayReply {
     /// Bytes that were not sent yet.
     pub(crate) unsent: Vec<u8>,
     pub(crate) unsent_at: usize,
+    /// Whether the spool takes what the client does not take at once.
+    pub(crate) gathers: bool,
+    /// The part of the body that the spool has: where it begins in the spool, and its length.
+    pub(crate) gathered_at: u64,
+    pub(crate) gathered_bytes: u64,
     /// Bytes of the body that were passed on.
     pub(crate) body_bytes: u64,
-    /// Bytes of the body that remain, if it is known.
+    /// Bytes of the body that remain to be passed on, if it is known.
     pub(crate) left_bytes: Option<u64>,
     /// Whether a chunk was framed, whose line end is part of the next frame.
     pub(crate) has_chunk: bool,
@@ -115,7 +126,7 @@ pub(crate) struct RelayReply {
 impl Relay {
     pub(crate) fn new(
         request: RequestBuf,
-        (site, upstream): (SiteId, UpstreamId),
+        (site, upstream, streams_answers): (SiteId, UpstreamId, bool),
         talk: Talk,
         now_ms: u64,
     ) -> Self {
@@ -123,6 +134,7 @@ impl Relay {
             request,
             site,
             upstream,
+            streams_answers,
             talk,
             script: ScriptSearch::Over,
             body: BodyWay::Streamed,
@@ -136,6 +148,8 @@ impl Relay {
             is_heard: true,
             awaits: Awaits::Link,
             since_ms: now_ms,
+            hears_since_ms: None,
+            pace_due_ms: u64::MAX,
         }
     }
 
@@ -180,6 +194,16 @@ impl Relay {
         }
     }
 
+    /// Notes that the server has sent or taken something.
+    pub(crate) fn note_heard(&mut self, now_ms: u64) {
+        self.hears_since_ms = self.hears_since_ms.map(|_| now_ms);
+    }
+
+    /// When the server has been silent for too long, while the client reads what came before.
+    pub(crate) fn silent_ms(&self, answer_ms: u64) -> u64 {
+        self.hears_since_ms.map_or(u64::MAX, |since_ms| since_ms.saturating_add(answer_ms))
+    }
+
     /// Notes who is waited for. The time of a wait begins anew when someone else is waited for, and when there
     /// was progress.
     pub(crate) fn await_from(&mut self, awaits: Awaits, has_progressed: bool, now_ms: u64) {
@@ -202,13 +226,38 @@ impl RelayReply {
         format!("{line_end}{data_bytes:x}\r\n").into_bytes()
     }
 
-    /// Frames the end of the body.
+    /// Frames the end of the body, once nothing of it is in the spool.
     pub(crate) fn end(&mut self) {
+        if self.gathered_bytes > 0 {
+            return;
+        }
         if std::mem::replace(&mut self.is_ended, true) || !self.is_chunked {
             return;
         }
         let end: &[u8] = if self.has_chunk { b"\r\n0\r\n\r\n" } else { b"0\r\n\r\n" };
         self.unsent.extend_from_slice(end);
+    }
+
+    /// Whether nothing of what the server has sent waits for the client.
+    pub(crate) fn is_passed_on(&self) -> bool {
+        self.unsent.is_empty() && self.gathered_bytes == 0
+    }
+
+    /// Whether the client has all of it.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.is_ended && self.unsent.is_empty()
+    }
+
+    /// How urgent its next bytes are: the bytes that it has left, the fewest first. While the server has not said how
+    /// many there are, those that were sent count instead, as in least-attained-service scheduling: short answers go
+    /// first, and a long one loses its urgency.
+    pub(crate) fn rank_bytes(&self, is_complete: bool) -> u64 {
+        let unsent = self.unsent().len() as u64;
+        match self.left_bytes {
+            Some(left) => left.saturating_add(unsent),
+            None if is_complete => self.gathered_bytes + unsent,
+            None => self.body_bytes.saturating_sub(unsent),
+        }
     }
 
     /// The bytes that were not sent yet.

@@ -122,7 +122,8 @@ mod tests {
 
     fn end(paths: RoutePaths, path: &str) -> Option<usize> {
         let upstream = UpstreamId(0);
-        Route { paths, upstream, has_own_files: false, body_bytes_max: 0, streams_bodies: false }
+        let (streams_bodies, streams_answers) = (false, false);
+        Route { paths, upstream, has_own_files: false, body_bytes_max: 0, streams_bodies, streams_answers }
             .script_end(path.as_bytes())
     }
 

@@ -6,7 +6,7 @@ use super::backlog::{Claim, Rank};
 use crate::counters::JobKind;
 use crate::machine::{FileId, Part, Task};
 use crate::rules::SiteId;
-use crate::slab::{ClientNumber, ExchangeKey, VersionId};
+use crate::slab::{ClientNumber, ExchangeKey, HeldKey, VersionId};
 
 /// The identity of a job: requests for the same key are joined.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,10 +18,10 @@ pub(crate) enum JobKey {
     Load(SiteId, VersionId, u64),
     Read(SiteId, VersionId, u64, u64),
     Close(SiteId, u64),
-    /// Write a piece of the request body of an exchange to this slot.
-    SpoolWrite(SiteId, ExchangeKey, u32),
-    /// Read the piece that begins here in the request body of an exchange.
-    SpoolRead(SiteId, ExchangeKey, u64),
+    /// Write a piece of a body to this slot.
+    SpoolWrite(SiteId, HeldKey, u32),
+    /// Read the part of a body that begins here.
+    SpoolRead(SiteId, HeldKey, u64),
     /// A user's path beneath this root: no user's job depends on a descriptor that another has sent.
     Touch(SiteId, u32, FileId, Box<[u8]>),
     /// A user's range of a file.

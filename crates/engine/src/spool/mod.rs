@@ -1,69 +1,40 @@
-//! Request bodies that are held until they are complete, so that a slow client keeps no server busy: up to a piece
-//! of each in memory, the rest in slots of a file that helpers write and read. Called by the wires, and by
-//! [`exchange`](crate::exchange) with the results of jobs.
+//! Bodies that wait: request bodies until they are complete, so that a slow client keeps no server busy, and answers that
+//! their client takes more slowly than the server sends them, for the same reason. A little of each is in memory, the
+//! rest in slots of a file that helpers write and read. Called by the wires, and by [`exchange`](crate::exchange) with the
+//! results of jobs.
 
+mod held;
 mod slots;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::handed_over::HandedOver;
-use crate::jobs::{JobKey, Jobs, Urgency, Wanted};
+use crate::jobs::{JobKey, Jobs, Urgency, Waiter, Wanted};
 use crate::limits::{
-    RECEIVE_BYTES, SPOOL_EARLY_BYTES, SPOOL_MEMORY_BYTES_MAX, SPOOL_MEMORY_BYTES_PER_CLIENT_MAX,
-    SPOOL_PIECE_BYTES_MAX,
+    HAND_OVER_BYTES_MAX, HANDED_OVER_BYTES_MAX, READ_BYTES_MIN, RECEIVE_BYTES, SPOOL_ANSWER_MEMORY_BYTES_MAX,
+    SPOOL_MEMORY_BYTES_MAX, SPOOL_MEMORY_BYTES_PER_CLIENT_MAX, SPOOL_PIECE_BYTES_MAX, TRIES_MAX,
 };
 use crate::machine::{JobId, Task};
 use crate::rules::SiteId;
-use crate::slab::{ClientNumber, ExchangeKey};
+use crate::shares::{ClientShares, Sharer};
+use crate::slab::{ExchangeKey, HeldKey};
+use held::{Freed, HeldBody, PartRead};
 use slots::Slots;
 
 /// A number of a slot in the file.
 pub(crate) type Slot = u32;
 
-/// The request bodies that a worker holds.
+/// The bodies that a worker holds.
 #[derive(Debug)]
 pub(crate) struct Spool<F> {
     /// The file, and the root whose helpers serve it; None without one.
     file: Option<(Arc<F>, SiteId)>,
     slots: Slots,
-    bodies: HashMap<ExchangeKey, HeldBody>,
+    bodies: HashMap<HeldKey, HeldBody>,
     memory_bytes: usize,
-    memory_of_clients: HashMap<ClientNumber, usize>,
-}
-
-/// A request body.
-#[derive(Debug)]
-struct HeldBody {
-    client: ClientNumber,
-    /// The pieces in the file, in order.
-    pieces: Vec<FiledPiece>,
-    /// The bytes in the file.
-    filed_bytes: u64,
-    /// The bytes that follow them.
-    memory: Vec<u8>,
-    work: Work,
-}
-
-/// A part of a body that is in the file.
-#[derive(Clone, Copy, Debug)]
-struct FiledPiece {
-    /// Its place in the body.
-    start: u64,
-    length_bytes: usize,
-    slot: Slot,
-}
-
-/// The work of helpers on a body.
-#[derive(Debug)]
-enum Work {
-    None,
-    /// This job writes these bytes to this slot.
-    Writing(JobId, Slot, usize),
-    /// This job reads a piece.
-    Reading(JobId),
-    /// A piece that was read, and its place in the body.
-    Read(u64, HandedOver),
+    /// Bytes in memory of each client.
+    memory_of_clients: ClientShares,
 }
 
 /// The next bytes of a body.
@@ -86,7 +57,7 @@ impl<F> Spool<F> {
             slots: Slots::new(0),
             bodies: HashMap::new(),
             memory_bytes: 0,
-            memory_of_clients: HashMap::new(),
+            memory_of_clients: ClientShares::default(),
         }
     }
 
@@ -100,145 +71,173 @@ impl<F> Spool<F> {
         self.file.is_some()
     }
 
-    /// Begins the body of an exchange.
-    pub(crate) fn begin(&mut self, exchange: ExchangeKey, client: ClientNumber) {
-        let body =
-            HeldBody { client, pieces: Vec::new(), filed_bytes: 0, memory: Vec::new(), work: Work::None };
-        self.bodies.insert(exchange, body);
+    /// Begins a body.
+    pub(crate) fn begin(&mut self, key: HeldKey, sharer: Sharer) {
+        self.bodies.insert(key, HeldBody::new(sharer));
     }
 
-    /// Whether a body can take what is received at once. If not, [`Spool::write`] makes room.
-    pub(crate) fn has_room(&self, exchange: ExchangeKey) -> bool {
-        let Some(body) = self.bodies.get(&exchange) else { return false };
-        let theirs = self.memory_of_clients.get(&body.client).copied().unwrap_or(0);
-        body.memory.len() + RECEIVE_BYTES <= SPOOL_PIECE_BYTES_MAX
-            && self.memory_bytes + RECEIVE_BYTES <= SPOOL_MEMORY_BYTES_MAX
-            && theirs + RECEIVE_BYTES <= SPOOL_MEMORY_BYTES_PER_CLIENT_MAX
+    /// Whether a body can take what is received at once.
+    pub(crate) fn has_room(&self, key: HeldKey) -> bool {
+        let most = match key {
+            HeldKey::Request(_) => SPOOL_PIECE_BYTES_MAX,
+            HeldKey::Answer(_) => SPOOL_ANSWER_MEMORY_BYTES_MAX,
+        };
+        self.bodies
+            .get(&key)
+            .is_some_and(|body| body.memory_bytes + RECEIVE_BYTES <= most && self.has_memory(body.sharer))
+    }
+
+    /// Whether a new body of a client finds memory for what is received at once.
+    pub(crate) fn has_memory(&self, sharer: Sharer) -> bool {
+        let theirs = self.memory_of_clients.held(sharer.client) + RECEIVE_BYTES;
+        self.memory_bytes + RECEIVE_BYTES <= SPOOL_MEMORY_BYTES_MAX
+            && (sharer.is_exempt || theirs <= SPOOL_MEMORY_BYTES_PER_CLIENT_MAX)
+    }
+
+    /// Whether the next piece of a body belongs into the file. Of an answer this is so before its memory is full, so
+    /// that a helper writes while the server sends, and only what lies behind the first piece: the client needs that soon.
+    pub(crate) fn wants_write(&self, key: HeldKey) -> bool {
+        let kept = match key {
+            HeldKey::Request(_) => SPOOL_PIECE_BYTES_MAX,
+            HeldKey::Answer(_) => 2 * SPOOL_PIECE_BYTES_MAX,
+        };
+        self.bodies.get(&key).is_some_and(|body| {
+            let is_long = body.memory_bytes + RECEIVE_BYTES > kept;
+            body.writing.is_none() && (is_long || !self.has_memory(body.sharer))
+        })
     }
 
     /// Whether a helper works for a body.
-    pub(crate) fn is_busy(&self, exchange: ExchangeKey) -> bool {
-        let work = self.bodies.get(&exchange).map(|body| &body.work);
-        matches!(work, Some(Work::Writing(..) | Work::Reading(_)))
+    pub(crate) fn is_busy(&self, key: HeldKey) -> bool {
+        self.bodies.get(&key).is_some_and(|body| body.writing.is_some() || body.reading.is_some())
+    }
+
+    /// Whether a helper reads a part of a body.
+    pub(crate) fn is_reading(&self, key: HeldKey) -> bool {
+        self.bodies.get(&key).is_some_and(|body| body.reading.is_some())
     }
 
     /// Appends bytes to a body that has room.
-    pub(crate) fn add(&mut self, exchange: ExchangeKey, bytes: &[u8]) {
-        let Some(body) = self.bodies.get_mut(&exchange) else { return };
-        body.memory.extend_from_slice(bytes);
+    pub(crate) fn add(&mut self, key: HeldKey, bytes: &[u8]) {
+        let Some(body) = self.bodies.get_mut(&key) else { return };
+        body.add(bytes);
         self.memory_bytes += bytes.len();
-        *self.memory_of_clients.entry(body.client).or_default() += bytes.len();
+        self.memory_of_clients.take(body.sharer.client, bytes.len());
     }
 
     /// The length of a body, in bytes.
-    pub(crate) fn length_bytes(&self, exchange: ExchangeKey) -> u64 {
-        self.bodies.get(&exchange).map_or(0, |body| body.filed_bytes + body.memory.len() as u64)
+    pub(crate) fn length_bytes(&self, key: HeldKey) -> u64 {
+        self.bodies.get(&key).map_or(0, |body| body.length_bytes)
     }
 
-    /// The job that writes what a body has in memory.
+    /// Has a helper write a piece of a body.
     ///
     /// # Errors
-    /// There is no slot for it, or it is too little to be worth one.
-    pub(crate) fn write<S>(&mut self, exchange: ExchangeKey) -> Result<Wanted<F, S>, SpoolFull> {
+    /// There is no room for it in the file or in the queue of jobs, or it is too little to be worth that.
+    pub(crate) fn write<S>(
+        &mut self,
+        key: HeldKey,
+        jobs: &mut Jobs<F, S>,
+        now_ms: u64,
+    ) -> Result<(), SpoolFull> {
         let (file, root) = self.file.as_ref().ok_or(SpoolFull)?;
-        let body = self.bodies.get_mut(&exchange).ok_or(SpoolFull)?;
-        if body.memory.len() < SPOOL_EARLY_BYTES {
-            return Err(SpoolFull);
-        }
-        let slot = self.slots.take(body.client).ok_or(SpoolFull)?;
-        let bytes: Arc<[u8]> = std::mem::take(&mut body.memory).into();
-        body.pieces.push(FiledPiece { start: body.filed_bytes, length_bytes: bytes.len(), slot });
-        body.filed_bytes += bytes.len() as u64;
-        let urgency = if body.pieces.len() > 1 { Urgency::UnderWay } else { Urgency::Bounded };
+        let body = self.bodies.get_mut(&key).filter(|body| !body.is_kept_in_memory).ok_or(SpoolFull)?;
+        let piece = body.longest_in_memory().ok_or(SpoolFull)?;
+        let slot = self.slots.take(body.sharer, key).ok_or(SpoolFull)?;
+        let urgency = if body.is_filed() { Urgency::UnderWay } else { Urgency::Bounded };
+        let (bytes, freed_bytes) = body.begin_writing(piece, slot);
         let task = Task::Write { file: Arc::clone(file), offset: offset(slot), bytes };
-        let key = JobKey::SpoolWrite(*root, exchange, slot);
-        Ok(Wanted { key, task, urgency, subject: None, remaining_bytes: 0 })
-    }
-
-    /// Notes that a body's last piece is being written by this job; None if there was no room for the job.
-    pub(crate) fn writing(&mut self, exchange: ExchangeKey, job: Option<JobId>) {
-        let Some(body) = self.bodies.get_mut(&exchange) else { return };
-        let Some(piece) = body.pieces.last().copied() else { return };
-        match job {
-            Some(job) => body.work = Work::Writing(job, piece.slot, piece.length_bytes),
-            None => {
-                body.pieces.pop();
-                let client = body.client;
-                self.slots.leave(client);
-                self.slots.free(piece.slot);
-                self.forget_memory(client, piece.length_bytes);
+        let job = JobKey::SpoolWrite(*root, key, slot);
+        let wanted = Wanted { key: job, task, urgency, subject: None, remaining_bytes: 0 };
+        let waiter = Waiter { exchange: key.exchange(), client: body.sharer.client };
+        let sharer = body.sharer;
+        let submitted = jobs.submit(wanted, Some(waiter), now_ms);
+        match submitted {
+            Ok(job) => body.writing = Some(job),
+            Err(_) => {
+                body.end_writing(slot, false);
+                self.slots.leave(sharer.client);
+                self.slots.free(slot);
             }
         }
+        self.forget_memory(sharer, freed_bytes);
+        submitted.map(drop).map_err(|_| SpoolFull)
     }
 
     /// The part of a body from `at` on.
-    pub(crate) fn part(&self, exchange: ExchangeKey, at: u64) -> Supply<'_> {
-        let Some(body) = self.bodies.get(&exchange) else { return Supply::Bytes(&[]) };
-        if let Some(from) = at.checked_sub(body.filed_bytes) {
-            let from = usize::try_from(from).unwrap_or(usize::MAX);
-            return Supply::Bytes(body.memory.get(from..).unwrap_or_default());
-        }
-        match &body.work {
-            Work::Read(start, bytes) if *start <= at && at - start < bytes.len() as u64 => {
-                Supply::Bytes(&bytes[(at - start) as usize..])
-            }
-            _ => Supply::InFile,
-        }
+    pub(crate) fn part(&self, key: HeldKey, at: u64) -> Supply<'_> {
+        let Some(body) = self.bodies.get(&key) else { return Supply::Bytes(&[]) };
+        body.part(at).map_or(Supply::InFile, Supply::Bytes)
     }
 
-    /// The job that reads the piece of a body that contains `at`.
-    pub(crate) fn read<S>(&self, exchange: ExchangeKey, at: u64) -> Option<Wanted<F, S>> {
-        let (file, root) = self.file.as_ref()?;
-        let pieces = &self.bodies.get(&exchange)?.pieces;
-        let piece = pieces.get(pieces.partition_point(|piece| piece.start <= at).checked_sub(1)?)?;
-        let length_bytes = piece.length_bytes as u64;
-        let task = Task::Read { file: Arc::clone(file), offset: offset(piece.slot), length_bytes };
-        let key = JobKey::SpoolRead(*root, exchange, piece.start);
-        Some(Wanted { key, task, urgency: Urgency::UnderWay, subject: None, remaining_bytes: length_bytes })
-    }
-
-    /// Notes that this job reads a piece of a body.
-    pub(crate) fn reading(&mut self, exchange: ExchangeKey, job: JobId) {
-        if let Some(body) = self.bodies.get_mut(&exchange) {
-            body.work = Work::Reading(job);
+    /// Has a helper read the part of a body from `at` on, which is in the file, unless one reads already. Less at once
+    /// while much was handed over and not sent: `handed_over_bytes`.
+    ///
+    /// # Errors
+    /// There is no such part.
+    pub(crate) fn read<S>(
+        &mut self,
+        key: HeldKey,
+        at: u64,
+        jobs: &mut Jobs<F, S>,
+        (handed_over_bytes, now_ms): (u64, u64),
+    ) -> Result<(), SpoolFull> {
+        let (file, root) = self.file.as_ref().ok_or(SpoolFull)?;
+        let body = self.bodies.get_mut(&key).ok_or(SpoolFull)?;
+        if body.reading.is_some() {
+            return Ok(());
         }
+        let (slot, from, left_bytes) = body.filed(at).ok_or(SpoolFull)?;
+        let is_much = handed_over_bytes > HANDED_OVER_BYTES_MAX;
+        let length_bytes = left_bytes.min(if is_much { READ_BYTES_MIN as u64 } else { HAND_OVER_BYTES_MAX });
+        let task = Task::Read { file: Arc::clone(file), offset: offset(slot) + from, length_bytes };
+        let wanted = Wanted {
+            key: JobKey::SpoolRead(*root, key, at),
+            task,
+            urgency: Urgency::UnderWay,
+            subject: None,
+            remaining_bytes: length_bytes,
+        };
+        let waiter = Waiter { exchange: key.exchange(), client: body.sharer.client };
+        let job = jobs.submit(wanted, Some(waiter), now_ms).map_err(|_| SpoolFull)?;
+        body.reading = Some(PartRead { job, at, length_bytes });
+        Ok(())
     }
 
     /// Takes the end of a job that wrote to a slot. `late` is the job if its helper may still write.
-    pub(crate) fn wrote(&mut self, exchange: ExchangeKey, slot: Slot, late: Option<JobId>) {
-        let body = self.bodies.get_mut(&exchange);
-        let writes =
-            |body: &&mut HeldBody| matches!(body.work, Work::Writing(_, written, _) if written == slot);
-        let Some(body) = body.filter(writes) else {
-            return match late {
-                Some(job) => self.slots.hold_for(slot, job),
-                None => self.slots.free(slot),
-            };
-        };
-        let (client, bytes) = match std::mem::replace(&mut body.work, Work::None) {
-            Work::Writing(_, _, bytes) => (body.client, bytes),
-            _ => return,
-        };
-        if let Some(job) = late {
-            body.pieces.retain(|piece| piece.slot != slot);
-            self.slots.leave(client);
-            self.slots.hold_for(slot, job);
+    pub(crate) fn wrote(&mut self, key: HeldKey, slot: Slot, is_written: bool, late: Option<JobId>) {
+        let is_written = is_written && late.is_none();
+        let body = self.bodies.get_mut(&key);
+        let ended = body.and_then(|body| Some((body.end_writing(slot, is_written)?, body)));
+        if let Some((length_bytes, body)) = ended {
+            let sharer = body.sharer;
+            if is_written {
+                return self.forget_memory(sharer, length_bytes);
+            }
+            body.is_kept_in_memory = true;
+            self.slots.leave(sharer.client);
         }
-        self.forget_memory(client, bytes);
-    }
-
-    /// Takes a piece that was read, at its place in the body.
-    pub(crate) fn took(&mut self, exchange: ExchangeKey, start: u64, bytes: HandedOver) {
-        if let Some(body) = self.bodies.get_mut(&exchange) {
-            body.work = Work::Read(start, bytes);
+        match late {
+            Some(job) => self.slots.hold_for(slot, job),
+            None => self.slots.free(slot),
         }
     }
 
-    /// Whether a piece that was read is as long as it was when it was written.
-    pub(crate) fn is_whole(&self, exchange: ExchangeKey, start: u64, length_bytes: usize) -> bool {
-        self.bodies.get(&exchange).is_none_or(|body| {
-            body.pieces.iter().any(|piece| piece.start == start && piece.length_bytes == length_bytes)
-        })
+    /// Takes the result of a job that read a part of a body: its bytes, if there are any. Returns whether the body can
+    /// continue: a part can be read again a few times.
+    pub(crate) fn took(&mut self, key: HeldKey, job: JobId, bytes: Option<HandedOver>) -> bool {
+        let Some(body) = self.bodies.get_mut(&key) else { return true };
+        let Some(reading) = body.reading.take_if(|reading| reading.job == job) else { return true };
+        match bytes.filter(|bytes| bytes.len() as u64 == reading.length_bytes) {
+            Some(bytes) => {
+                body.take_read(reading.at, bytes);
+                true
+            }
+            None => {
+                body.failed_reads += 1;
+                body.failed_reads < TRIES_MAX
+            }
+        }
     }
 
     /// Frees the slot for which the helper of this job had to end first.
@@ -246,38 +245,55 @@ impl<F> Spool<F> {
         self.slots.helper_gone(job);
     }
 
-    /// Ends the body of an exchange, if it has one.
-    pub(crate) fn end<S>(&mut self, exchange: ExchangeKey, jobs: &mut Jobs<F, S>) {
-        let Some(body) = self.bodies.remove(&exchange) else { return };
-        let mut memory_bytes = body.memory.len();
-        let mut written = None;
-        match body.work {
-            Work::Writing(job, slot, bytes) => {
-                memory_bytes += bytes;
-                jobs.leave(job, exchange);
-                // A job that runs frees the slot at its end.
-                written = jobs.is_running(job).then_some(slot);
+    /// Forgets the part of a body before `to`.
+    pub(crate) fn forget<S>(&mut self, key: HeldKey, to: u64, jobs: &mut Jobs<F, S>) {
+        let Some(body) = self.bodies.get_mut(&key) else { return };
+        let sharer = body.sharer;
+        let (mut freed_bytes, mut slots) = (0, Vec::new());
+        while let Some(freed) = body.pop_used(to) {
+            match freed {
+                Freed::Memory(bytes) => freed_bytes += bytes,
+                Freed::Slot(slot) => slots.push(slot),
+                Freed::Writing(bytes, slot) => {
+                    freed_bytes += bytes;
+                    // A job that runs frees the slot at its end.
+                    let job = body.writing.take();
+                    let is_running = job.is_some_and(|job| jobs.is_running(job));
+                    job.into_iter().for_each(|job| jobs.leave(job, key.exchange()));
+                    if is_running {
+                        self.slots.leave(sharer.client);
+                    } else {
+                        slots.push(slot);
+                    }
+                }
             }
-            Work::Reading(job) => jobs.leave(job, exchange),
-            Work::None | Work::Read(..) => {}
         }
-        self.forget_memory(body.client, memory_bytes);
-        for piece in &body.pieces {
-            self.slots.leave(body.client);
-            if written != Some(piece.slot) {
-                self.slots.free(piece.slot);
-            }
+        for slot in slots {
+            self.slots.leave(sharer.client);
+            self.slots.free(slot);
+        }
+        self.forget_memory(sharer, freed_bytes);
+    }
+
+    /// Ends a body, if it exists.
+    pub(crate) fn end<S>(&mut self, key: HeldKey, jobs: &mut Jobs<F, S>) {
+        self.forget(key, u64::MAX, jobs);
+        if let Some(body) = self.bodies.remove(&key)
+            && let Some(reading) = body.reading
+        {
+            jobs.leave(reading.job, key.exchange());
         }
     }
 
-    fn forget_memory(&mut self, client: ClientNumber, bytes: usize) {
+    /// Ends the bodies of an exchange.
+    pub(crate) fn end_all<S>(&mut self, exchange: ExchangeKey, jobs: &mut Jobs<F, S>) {
+        self.end(HeldKey::Request(exchange), jobs);
+        self.end(HeldKey::Answer(exchange), jobs);
+    }
+
+    fn forget_memory(&mut self, sharer: Sharer, bytes: usize) {
         self.memory_bytes -= bytes;
-        if let Some(theirs) = self.memory_of_clients.get_mut(&client) {
-            *theirs -= bytes;
-            if *theirs == 0 {
-                self.memory_of_clients.remove(&client);
-            }
-        }
+        self.memory_of_clients.give_back(sharer.client, bytes);
     }
 
     /// Bytes of bodies in memory.

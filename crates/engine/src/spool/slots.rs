@@ -1,12 +1,13 @@
-//! The slots of the file that holds request bodies: which are free, and how many each client has. Called by
-//! [`spool`](super).
+//! The slots of the file that holds bodies: which are free, and how many each client has. Called by [`spool`](super).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use super::Slot;
+use crate::limits::SPOOL_SHARE_ONE_IN;
 use crate::machine::JobId;
-use crate::slab::ClientNumber;
+use crate::shares::{ClientShares, Sharer};
+use crate::slab::{ClientNumber, HeldKey};
 
 /// The slots of the file.
 #[derive(Debug)]
@@ -16,7 +17,7 @@ pub(super) struct Slots {
     unused_from: Slot,
     /// Free slots before it. The lowest is taken first, so the file stays short.
     free: BinaryHeap<Reverse<Slot>>,
-    of_clients: HashMap<ClientNumber, u32>,
+    of_clients: ClientShares,
     /// Slots to which a helper may still write, by the job that was given up.
     late: HashMap<JobId, Slot>,
 }
@@ -27,15 +28,18 @@ impl Slots {
             slots,
             unused_from: 0,
             free: BinaryHeap::new(),
-            of_clients: HashMap::new(),
+            of_clients: ClientShares::default(),
             late: HashMap::new(),
         }
     }
 
-    /// Takes a slot for a client. No client can take more than half of them.
-    pub(super) fn take(&mut self, client: ClientNumber) -> Option<Slot> {
-        let theirs = self.of_clients.get(&client).copied().unwrap_or(0);
-        if theirs >= self.slots.div_ceil(2) {
+    /// Takes a slot for a body of a client. Answers leave half of the slots to request bodies: without a slot an answer
+    /// slows its server down, and a request is refused.
+    pub(super) fn take(&mut self, sharer: Sharer, body: HeldKey) -> Option<Slot> {
+        let slots = self.slots as usize;
+        let kept = if matches!(body, HeldKey::Answer(_)) { slots / 2 } else { 0 };
+        let free = (slots - self.used()).saturating_sub(kept);
+        if !self.of_clients.has_room(sharer, free, SPOOL_SHARE_ONE_IN) {
             return None;
         }
         let slot = match self.free.pop() {
@@ -46,18 +50,13 @@ impl Slots {
             }
             None => return None,
         };
-        self.of_clients.insert(client, theirs + 1);
+        self.of_clients.take(sharer.client, 1);
         Some(slot)
     }
 
     /// Counts one slot less for a client.
     pub(super) fn leave(&mut self, client: ClientNumber) {
-        if let Some(theirs) = self.of_clients.get_mut(&client) {
-            *theirs -= 1;
-            if *theirs == 0 {
-                self.of_clients.remove(&client);
-            }
-        }
+        self.of_clients.give_back(client, 1);
     }
 
     /// Frees a slot that nobody has.
@@ -86,33 +85,59 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slab::Slab;
+    use crate::slab::{ExchangeKey, Slab};
+
+    fn request() -> HeldKey {
+        HeldKey::Request(ExchangeKey(Slab::new().insert(())))
+    }
+
+    fn answer() -> HeldKey {
+        HeldKey::Answer(request().exchange())
+    }
+
+    fn client(number: u64) -> Sharer {
+        Sharer { client: ClientNumber(number), is_exempt: false }
+    }
+
+    /// Takes as many slots as a client gets.
+    fn take_all(slots: &mut Slots, number: u64, body: HeldKey) -> Vec<Slot> {
+        std::iter::from_fn(|| slots.take(client(number), body)).collect()
+    }
 
     #[test]
-    fn a_client_gets_half_and_the_lowest_first() {
-        let mut slots = Slots::new(4);
-        let (one, other) = (ClientNumber(1), ClientNumber(2));
-        assert_eq!([slots.take(one), slots.take(one), slots.take(one)], [Some(0), Some(1), None]);
-        assert_eq!([slots.take(other), slots.take(other)], [Some(2), Some(3)]);
-        assert_eq!(slots.take(ClientNumber(3)), None, "all are taken");
+    fn a_client_gets_its_part_of_what_is_free_and_the_lowest_first() {
+        let mut slots = Slots::new(20);
+        assert_eq!(take_all(&mut slots, 1, request()), [0, 1, 2, 3]);
+        assert_eq!(take_all(&mut slots, 2, request()), [4, 5, 6, 7]);
+        assert_eq!(take_all(&mut slots, 3, request()).len(), 3);
         for slot in [1, 0] {
-            slots.leave(one);
+            slots.leave(ClientNumber(1));
             slots.free(slot);
         }
-        assert_eq!(slots.take(one), Some(0));
-        assert_eq!(slots.used(), 3);
+        assert_eq!(slots.take(client(4), request()), Some(0));
+        assert_eq!(slots.used(), 10);
+        let all = Sharer { is_exempt: true, ..client(5) };
+        assert_eq!(std::iter::from_fn(|| slots.take(all, request())).count(), 10);
+    }
+
+    #[test]
+    fn answers_leave_half_to_requests() {
+        let mut slots = Slots::new(20);
+        let taken: usize = (0..100).map(|number| take_all(&mut slots, number, answer()).len()).sum();
+        assert_eq!(taken, 10);
+        assert!(!take_all(&mut slots, 200, request()).is_empty());
     }
 
     #[test]
     fn a_slot_to_which_a_helper_may_write_is_not_taken() {
         let mut slots = Slots::new(2);
         let job = JobId(Slab::new().insert(()));
-        let slot = slots.take(ClientNumber(1)).expect("free");
+        let slot = slots.take(client(1), request()).expect("free");
         slots.leave(ClientNumber(1));
         slots.hold_for(slot, job);
-        assert_eq!(slots.take(ClientNumber(1)), Some(1));
-        assert_eq!(slots.take(ClientNumber(2)), None);
+        assert_eq!(slots.take(client(1), request()), Some(1));
+        assert_eq!(slots.take(client(2), request()), None);
         slots.helper_gone(job);
-        assert_eq!(slots.take(ClientNumber(2)), Some(slot));
+        assert_eq!(slots.take(client(2), request()), Some(slot));
     }
 }

@@ -421,13 +421,14 @@ impl H1 {
                 let key = *key;
                 self.give_body_up(conn, turn, key)
             }
-            Phase::Relaying(key) if conn.pace.is_none() => {
+            Phase::Relaying(key) if conn.pace.is_none() || !Self::is_pace_due(turn, *key) => {
                 let key = *key;
                 self.relay_late(conn, turn, key)
             }
             Phase::Sending(..) | Phase::Relaying(_) if judges => return self.judge_pace(conn, turn, buffer),
             Phase::Sending(..) | Phase::Relaying(_) => {
                 conn.deadline_ms = u64::MAX;
+                self.pace_checked(conn, turn);
                 Flow::Over(Verdict::Blocked)
             }
         };
@@ -466,7 +467,15 @@ impl H1 {
         if waits_for_uplink {
             conn.await_server();
         }
+        self.pace_checked(conn, turn);
         verdict
+    }
+
+    /// Continues after a check of the client's rate.
+    fn pace_checked<M: Machine>(&self, conn: &mut Conn<M::Socket>, turn: &mut Turn<'_, M>) {
+        if let Phase::Relaying(key) = self.phase {
+            Self::note_pace_due(conn, turn, key);
+        }
     }
 
     /// Drops the exchange of a connection whose turn has panicked.

@@ -1,5 +1,6 @@
-//! The answer of an upstream on its way to the client: its head, the framing of its body, and its pieces. Called by
-//! [`h1_pump`](super::h1_pump).
+//! The answer of an upstream on its way to the client: its head, the framing of its body, and its pieces. The
+//! [spool](crate::spool) takes the bytes that the client does not take at once, so that a slow reader keeps no server
+//! busy. Called by [`h1_pump`](super::h1_pump).
 
 use flash_http::RequestBuf;
 use flash_http::answer::{Answer, AnswerBody, HandBack};
@@ -9,10 +10,13 @@ use flash_http::target::{decode_path, encode_path};
 
 use super::conn::{Conn, Turn};
 use super::h1_head::persistence;
+use super::h1_upload::Pumped;
 use crate::exchange::{Relay, RelayReply};
 use crate::handler::leads_to_script;
-use crate::limits::PASSED_ON_BYTES;
+use crate::limits::{PASSED_ON_BYTES, RECEIVE_BYTES};
 use crate::machine::Machine;
+use crate::slab::{ExchangeKey, HeldKey};
+use crate::spool::{SpoolFull, Supply};
 use crate::store::Persistence;
 use crate::transport::Gone;
 use crate::upstream::TalkFailure;
@@ -47,12 +51,7 @@ pub(super) fn hand_over<M: Machine>(
 }
 
 /// Begins the answer to the client.
-pub(super) fn begin_reply<M: Machine>(
-    conn: &mut Conn<M::Socket>,
-    turn: &mut Turn<'_, M>,
-    relay: &Relay,
-    answer: &Answer,
-) -> RelayReply {
+pub(super) fn begin_reply<M: Machine>(turn: &mut Turn<'_, M>, relay: &Relay, answer: &Answer) -> RelayReply {
     let request = relay.request.request();
     let is_upgraded = answer.body == AnswerBody::Upgraded;
     let has_no_end = matches!(answer.body, AnswerBody::Chunked | AnswerBody::UntilEnd);
@@ -73,15 +72,24 @@ pub(super) fn begin_reply<M: Machine>(
     }
     head.finish(closes && !is_upgraded, 1);
     turn.desk.core.counters.heads_made += 1;
-    let left_bytes = if let AnswerBody::Length(bytes) = answer.body { Some(bytes) } else { None };
-    turn.desk.core.schedule.note_answer(left_bytes.unwrap_or(0));
-    conn.follow_schedule(&mut turn.desk, left_bytes.unwrap_or(0));
+    let left_bytes = match answer.body {
+        AnswerBody::Length(bytes) => Some(bytes),
+        AnswerBody::None => Some(0),
+        AnswerBody::Chunked | AnswerBody::UntilEnd | AnswerBody::Upgraded => None,
+    };
+    // One of unknown length is counted at its end.
+    if let Some(bytes) = left_bytes {
+        turn.desk.core.schedule.note_answer(bytes);
+    }
     RelayReply {
         status: answer.status,
         is_chunked,
         closes,
         unsent,
         unsent_at: 0,
+        gathers: !relay.streams_answers && !is_upgraded && !answer.is_stream,
+        gathered_at: 0,
+        gathered_bytes: 0,
         body_bytes: 0,
         left_bytes,
         has_chunk: false,
@@ -89,7 +97,7 @@ pub(super) fn begin_reply<M: Machine>(
     }
 }
 
-/// Takes a piece of the body for the client. A long one is sent from the buffer.
+/// Takes a piece of the body for the client, who has everything before it. A long one is sent from the buffer.
 pub(super) fn deliver<M: Machine>(
     conn: &mut Conn<M::Socket>,
     turn: &mut Turn<'_, M>,
@@ -108,10 +116,76 @@ pub(super) fn deliver<M: Machine>(
         kept = &data[sent.saturating_sub(first)..];
     }
     reply.unsent.extend_from_slice(kept);
-    if relay.talk.is_over() {
+    Ok(())
+}
+
+/// Whether the spool has room for a piece of the answer that the client does not take yet. Has a helper make room.
+pub(super) fn has_room<M: Machine>(
+    conn: &Conn<M::Socket>,
+    turn: &mut Turn<'_, M>,
+    relay: &Relay,
+    key: ExchangeKey,
+) -> bool {
+    let Some(reply) = relay.reply.as_ref().filter(|reply| reply.gathers) else { return false };
+    let (core, body) = (&mut *turn.desk.core, HeldKey::Answer(key));
+    if reply.gathered_bytes == 0 {
+        return core.spool.has_memory(conn.opener.sharer());
+    }
+    if core.spool.wants_write(body) {
+        // Without room in the file, the answer waits in memory, and then at its server.
+        let _ = core.spool.write(body, &mut core.jobs, core.clock.ms());
+    }
+    core.spool.has_room(body)
+}
+
+/// Takes a piece of the body for the spool.
+pub(super) fn gather_answer<M: Machine>(
+    conn: &Conn<M::Socket>,
+    turn: &mut Turn<'_, M>,
+    reply: &mut RelayReply,
+    key: ExchangeKey,
+    data: &[u8],
+) {
+    let (spool, body) = (&mut turn.desk.core.spool, HeldKey::Answer(key));
+    if reply.gathered_bytes == 0 && !data.is_empty() {
+        reply.gathered_at = 0;
+        spool.begin(body, conn.opener.sharer());
+    }
+    reply.gathered_bytes += data.len() as u64;
+    spool.add(body, data);
+}
+
+/// Takes the next piece from the spool, once the piece before it was sent. Returns whether there is one.
+fn take_gathered<M: Machine>(
+    turn: &mut Turn<'_, M>,
+    relay: &mut Relay,
+    key: ExchangeKey,
+) -> Result<bool, Pumped> {
+    let is_complete = relay.talk.is_over();
+    let Some(reply) = relay.reply.as_mut().filter(|reply| reply.gathered_bytes > 0) else { return Ok(false) };
+    let (core, body) = (&mut *turn.desk.core, HeldKey::Answer(key));
+    let handed_over_bytes = core.handed_over.bytes();
+    let Supply::Bytes(bytes) = core.spool.part(body, reply.gathered_at) else {
+        let pace = (handed_over_bytes, core.clock.ms());
+        let read = core.spool.read(body, reply.gathered_at, &mut core.jobs, pace);
+        return read.map(|()| false).map_err(|SpoolFull| Pumped::Cut);
+    };
+    let taken = bytes.len().min(RECEIVE_BYTES).min(turn.budget.bytes);
+    turn.budget.bytes -= taken;
+    let frame = reply.frame(taken);
+    reply.unsent.extend_from_slice(&frame);
+    reply.unsent.extend_from_slice(&bytes[..taken]);
+    reply.gathered_at += taken as u64;
+    reply.gathered_bytes -= taken as u64;
+    if reply.gathered_bytes == 0 {
+        core.spool.end(body, &mut core.jobs);
+    } else {
+        core.spool.forget(body, reply.gathered_at, &mut core.jobs);
+    }
+    if is_complete {
         reply.end();
     }
-    Ok(())
+    Ok(taken > 0)
 }
 
 /// Sends what the client has not got yet.
@@ -119,15 +193,19 @@ pub(super) fn pass_on<M: Machine>(
     conn: &mut Conn<M::Socket>,
     turn: &mut Turn<'_, M>,
     relay: &mut Relay,
-) -> Result<bool, Gone> {
-    let Some(reply) = &mut relay.reply else { return Ok(false) };
-    if reply.unsent().is_empty() || !conn.transport.is_writable() {
+    key: ExchangeKey,
+) -> Result<bool, Pumped> {
+    let is_complete = relay.talk.is_over();
+    let is_empty = relay.reply.as_ref().is_none_or(|reply| reply.unsent().is_empty());
+    if !conn.transport.is_writable() || is_empty && !take_gathered(turn, relay, key)? {
         return Ok(false);
     }
-    let left_bytes = reply.left_bytes.unwrap_or(0).saturating_add(reply.unsent().len() as u64);
-    let Some(allowed) = conn.ask_uplink(&mut turn.desk, left_bytes) else { return Ok(false) };
+    let Some(reply) = &mut relay.reply else { return Ok(false) };
+    let rank_bytes = reply.rank_bytes(is_complete);
+    let Some(allowed) = conn.ask_uplink(&mut turn.desk, rank_bytes) else { return Ok(false) };
+    conn.follow_schedule(&mut turn.desk, rank_bytes);
     let piece = &reply.unsent()[..reply.unsent().len().min(allowed)];
-    let sent = conn.transport.send(turn.desk.machine, piece, &[])?;
+    let sent = conn.transport.send(turn.desk.machine, piece, &[]).map_err(|Gone| Pumped::Cut)?;
     let core = &mut *turn.desk.core;
     core.counters.sends.add(sent as u64);
     core.schedule.count_sent(conn.transport.band(), sent);

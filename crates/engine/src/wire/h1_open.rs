@@ -32,9 +32,9 @@ pub(super) fn open<M: Machine>(
     if let Some(refusal) = refusal_of_path(desk.core, request.path, routed) {
         return Err(refusal);
     }
-    let (upstream, bytes_max) = {
+    let (upstream, bytes_max, streams_answers) = {
         let rules = routed.rules(desk.core);
-        (rules.upstream, rules.body_bytes_max)
+        (rules.upstream, rules.body_bytes_max, rules.streams_answers)
     };
     let protocol = desk.core.rules.upstreams[usize::from(upstream.0)].protocol;
     let upload = Upload::new(request.body, bytes_max)?;
@@ -45,7 +45,8 @@ pub(super) fn open<M: Machine>(
     if !is_gathered || request.body != Body::Chunked {
         write_opening(desk, conn, (request, head), routed, (&mut talk, request.body));
     }
-    let mut relay = Relay::new(RequestBuf::new(request), (routed.site, upstream), talk, desk.core.clock.ms());
+    let place = (routed.site, upstream, streams_answers);
+    let mut relay = Relay::new(RequestBuf::new(request), place, talk, desk.core.clock.ms());
     if let Some(script) = routed.script_to_find(desk.core) {
         relay.script = ScriptSearch::Wanted(script.into());
     }

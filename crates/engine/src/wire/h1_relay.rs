@@ -8,7 +8,7 @@ use flash_http::response::Status;
 use super::conn::{Blamed, Conn, Turn, Verdict};
 use super::h1::{Flow, H1, Phase, record};
 use super::h1_open::{is_gathered, open};
-use super::h1_pump::{blame, pump, report_said};
+use super::h1_pump::{blame, leave_link, pump};
 use super::h1_script::seek_script;
 use super::h1_send::Answering;
 use super::h1_upload::Pumped;
@@ -19,7 +19,7 @@ use crate::handler::{
 };
 use crate::machine::Machine;
 use crate::rules::UpstreamProtocol;
-use crate::slab::ExchangeKey;
+use crate::slab::{ExchangeKey, HeldKey};
 use crate::upstream::{LinkPlace, TalkFailure};
 
 impl H1 {
@@ -55,7 +55,7 @@ impl H1 {
             Exchange { opener: conn.opener, record, state: State::Relaying(Box::new(relay)) }
         });
         if gathers {
-            turn.desk.core.spool.begin(key, conn.opener.client);
+            turn.desk.core.spool.begin(HeldKey::Request(key), conn.opener.sharer());
         }
         conn.await_server();
         self.phase = Phase::Relaying(key);
@@ -72,7 +72,7 @@ impl H1 {
     ) -> Flow {
         let (record, mut relay) = self.lend_relay(turn, key);
         let pumped = match seek_script(conn, turn, &mut relay, key) {
-            Ok(()) => pump(conn, turn, buffer, &mut relay),
+            Ok(()) => pump(conn, turn, buffer, (&mut relay, key)),
             Err(pumped) => pumped,
         };
         self.after_pump(conn, turn, (key, record, relay), pumped)
@@ -86,6 +86,22 @@ impl H1 {
         };
         *turn.blamed = Blamed::Line(relay.request.request().line.to_vec());
         (record, relay)
+    }
+
+    /// Whether the rate of a client that reads the answer is to be checked now. Otherwise its server is late.
+    pub(super) fn is_pace_due<M: Machine>(turn: &Turn<'_, M>, key: ExchangeKey) -> bool {
+        let relay = turn.exchanges.get(key).map(|exchange| &exchange.state);
+        matches!(relay, Some(State::Relaying(relay)) if relay.pace_due_ms <= turn.desk.core.clock.ms())
+    }
+
+    /// Notes when the rate of a client is checked next. Its server can be late before that.
+    pub(super) fn note_pace_due<S, M: Machine>(conn: &mut Conn<S>, turn: &mut Turn<'_, M>, key: ExchangeKey) {
+        let Some(Exchange { state: State::Relaying(relay), .. }) = turn.exchanges.get_mut(key) else {
+            return;
+        };
+        relay.pace_due_ms = conn.deadline_ms;
+        let answer_ms = turn.links.rules(relay.upstream).answer_ms;
+        conn.deadline_ms = conn.deadline_ms.min(relay.silent_ms(answer_ms));
     }
 
     /// Handles the deadline of a relayed request.
@@ -135,7 +151,7 @@ impl H1 {
             return Flow::Over(verdict);
         }
         leave_link(turn, &mut relay);
-        turn.desk.core.spool.end(key, &mut turn.desk.core.jobs);
+        turn.desk.core.spool.end_all(key, &mut turn.desk.core.jobs);
         conn.pace = None;
         match pumped {
             Pumped::Refused(refusal) => {
@@ -159,6 +175,9 @@ impl H1 {
                     return Flow::Over(Verdict::Close);
                 };
                 let is_whole = matches!(pumped, Pumped::Done);
+                if is_whole && reply.left_bytes.is_none() {
+                    turn.desk.core.schedule.note_answer(reply.body_bytes);
+                }
                 record.note_end(&mut turn.desk, &conn.peer, (reply.status, reply.body_bytes, is_whole));
                 if !is_whole {
                     // A client that takes the end of the connection for that of the body gets a reset instead.
@@ -176,7 +195,7 @@ impl H1 {
         let mut sent = (CLIENT_LEFT, 0);
         if let State::Relaying(relay) = &mut exchange.state {
             leave_link(turn, relay);
-            turn.desk.core.spool.end(key, &mut turn.desk.core.jobs);
+            turn.desk.core.spool.end_all(key, &mut turn.desk.core.jobs);
             if let Some(reply) = &relay.reply {
                 sent = (reply.status, reply.body_bytes);
             }
@@ -192,18 +211,4 @@ fn answers_itself<F>(core: &Core<F>, request: &Request<'_>, (routed, head): (&Ro
     let upstream = routed.rules(core).upstream;
     core.rules.upstreams[usize::from(upstream.0)].protocol == UpstreamProtocol::Http
         && max_forwards(request, head) == Some(0)
-}
-
-/// Leaves the link, for the next request if it is in order.
-fn leave_link<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
-    let now_ms = turn.desk.core.clock.ms();
-    if let LinkPlace::Has(link) = relay.place {
-        report_said(turn, relay, link);
-    }
-    match std::mem::replace(&mut relay.place, LinkPlace::None) {
-        LinkPlace::Has(link) if relay.is_heard && relay.talk.leaves_link_usable() => {
-            turn.links.release(turn.desk.machine, link, now_ms);
-        }
-        place => turn.links.leave(turn.desk.machine, relay.upstream, place, now_ms),
-    }
 }

@@ -8,9 +8,8 @@ use super::conn::{Conn, Turn};
 use super::h1_open::write_opening;
 use crate::exchange::{Awaits, BodyWay, Relay};
 use crate::handler::{EXHAUSTED, Refusal, SPOOL_FAILED, route};
-use crate::jobs::Waiter;
 use crate::machine::Machine;
-use crate::slab::{ExchangeKey, Key};
+use crate::slab::{ExchangeKey, HeldKey, Key};
 use crate::spool::{SpoolFull, Supply};
 use crate::transport::{Gone, Received};
 use crate::upstream::TalkFailure;
@@ -98,11 +97,13 @@ pub(super) fn gather<M: Machine>(
     loop {
         let now_ms = turn.desk.core.clock.ms();
         let is_whole = !relay.talk.wants_body();
-        let spool = &turn.desk.core.spool;
-        if !is_whole && !spool.is_busy(exchange) && !spool.has_room(exchange) {
-            write(conn, turn, exchange)?;
+        let body = HeldKey::Request(exchange);
+        let core = &mut *turn.desk.core;
+        if !is_whole && core.spool.wants_write(body) {
+            let written = core.spool.write(body, &mut core.jobs, now_ms);
+            written.map_err(|SpoolFull| Pumped::Refused(SPOOL_FAILED))?;
         }
-        if turn.desk.core.spool.is_busy(exchange) {
+        if core.spool.is_busy(body) {
             relay.await_from(Awaits::Helper, has_progressed, now_ms);
             conn.await_server();
             return Err(Pumped::Blocked);
@@ -128,7 +129,7 @@ pub(super) fn gather<M: Machine>(
         has_progressed = true;
         let decoded =
             relay.talk.decode_body(&mut buffer[..filled]).map_err(|refusal| refused(relay, refusal))?;
-        turn.desk.core.spool.add(exchange, &buffer[..decoded.data_bytes]);
+        turn.desk.core.spool.add(body, &buffer[..decoded.data_bytes]);
         keep(conn, turn, &buffer[decoded.consumed..filled]);
     }
 }
@@ -140,7 +141,7 @@ fn begin_sending<M: Machine>(
     relay: &mut Relay,
     exchange: ExchangeKey,
 ) -> Result<(), Pumped> {
-    let length_bytes = turn.desk.core.spool.length_bytes(exchange);
+    let length_bytes = turn.desk.core.spool.length_bytes(HeldKey::Request(exchange));
     if let BodyWay::Gathered(_, Some(head)) = std::mem::replace(&mut relay.body, BodyWay::Held(exchange)) {
         let request = relay.request.request();
         let routed = route(turn.desk.core, &request).ok_or(Pumped::Refused(EXHAUSTED))?;
@@ -152,46 +153,24 @@ fn begin_sending<M: Machine>(
     Ok(())
 }
 
-/// Has a helper write what the spool has in memory of a body.
-fn write<M: Machine>(
-    conn: &Conn<M::Socket>,
-    turn: &mut Turn<'_, M>,
-    exchange: ExchangeKey,
-) -> Result<(), Pumped> {
-    let core = &mut *turn.desk.core;
-    let wanted = core.spool.write(exchange).map_err(|SpoolFull| Pumped::Refused(SPOOL_FAILED))?;
-    let waiter = Waiter { exchange, client: conn.opener.client };
-    let job = core.jobs.submit(wanted, Some(waiter), core.clock.ms());
-    core.spool.writing(exchange, job.as_ref().ok().copied());
-    job.map(drop).map_err(|_| Pumped::Refused(SPOOL_FAILED))
-}
-
 /// Gives a piece of a body that the spool has to the server, once the piece before it was sent.
-pub(super) fn give_held<M: Machine>(
-    conn: &Conn<M::Socket>,
-    turn: &mut Turn<'_, M>,
-    relay: &mut Relay,
-) -> Result<bool, Pumped> {
+pub(super) fn give_held<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) -> Result<bool, Pumped> {
     let (BodyWay::Held(exchange), Some(at)) = (&relay.body, relay.talk.held_at()) else { return Ok(false) };
     if !relay.talk.is_all_sent() || !relay.is_heard {
         return Ok(false);
     }
-    let (core, exchange) = (&mut *turn.desk.core, *exchange);
-    match core.spool.part(exchange, at) {
+    let (core, body) = (&mut *turn.desk.core, HeldKey::Request(*exchange));
+    match core.spool.part(body, at) {
         Supply::Bytes(bytes) => {
             let bytes = &bytes[..bytes.len().min(turn.budget.bytes)];
             turn.budget.bytes -= bytes.len();
             relay.talk.give(bytes);
             Ok(!bytes.is_empty())
         }
-        Supply::InFile if core.spool.is_busy(exchange) => Ok(false),
         Supply::InFile => {
-            let waiter = Waiter { exchange, client: conn.opener.client };
-            let wanted = core.spool.read(exchange, at);
-            let job = wanted.and_then(|wanted| core.jobs.submit(wanted, Some(waiter), core.clock.ms()).ok());
-            let job = job.ok_or_else(|| refused(relay, SPOOL_FAILED))?;
-            core.spool.reading(exchange, job);
-            Ok(false)
+            let pace = (core.handed_over.bytes(), core.clock.ms());
+            let read = core.spool.read(body, at, &mut core.jobs, pace);
+            read.map(|()| false).map_err(|SpoolFull| refused(relay, SPOOL_FAILED))
         }
     }
 }

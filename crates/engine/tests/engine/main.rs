@@ -3,6 +3,7 @@
 mod changes;
 mod counters;
 mod freshness;
+mod gathered;
 mod hits;
 mod large_files;
 mod life;

@@ -1,10 +1,12 @@
 //! SRPT: the band of a connection follows the bytes that its answer has left, and changes cost no more calls
 //! than there are bands to pass.
 
-use flash_engine::{Band, Cutoffs, Policy, Rules};
+use flash_engine::limits::CUTOFFS_LEARNED_FROM_MIN;
+use flash_engine::{Band, Cutoffs, EgressRules, Policy, Rules};
 
 use crate::machine::files::Residency;
 use crate::machine::{Client, Content, KIB, World, rules};
+use crate::relays::{ask, bytes, get, proxying, whole};
 
 /// The cutoffs of these tests, in bytes.
 const CUTOFFS: [u64; 2] = [10 * KIB, 100 * KIB];
@@ -116,6 +118,96 @@ fn an_answer_that_is_made_anew_counts_once() {
     let after = world.engine.counters().schedule.bands.map(|band| band.answers);
     assert_eq!([after[0] - before[0], after[1] - before[1], after[2] - before[2]], [0, 1, 0]);
     world.end();
+}
+
+/// A relayed answer whose client reads 8 KiB at a time. Returns the bands in their order.
+fn relay_slowly(world: &mut World, head: &str, body: &[u8]) -> Vec<usize> {
+    let (client, server) = ask(world, get("/one/x"));
+    client.set_room(0);
+    server.send(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n"));
+    for piece in body.chunks(20_000) {
+        let chunk = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+        server.send(if head.contains("chunked") { &chunk } else { piece });
+        world.run();
+        // The client has nearly all before more comes.
+        while client.wire().wants_room() {
+            client.set_room(8 * KIB as usize);
+            world.run();
+        }
+    }
+    if head.contains("chunked") {
+        server.send("0\r\n\r\n");
+    }
+    client.set_room(usize::MAX);
+    world.run();
+    assert!(whole(&client.take_bytes()).1 == body);
+    bands(&client).iter().map(|(band, _)| *band).collect()
+}
+
+fn relaying(policy: Policy) -> World {
+    World::with(Rules { policy, ..proxying() })
+}
+
+#[test]
+fn a_relayed_answer_follows_the_schedule() {
+    let fixed = Some(Cutoffs::new(&CUTOFFS).expect("cutoffs in order"));
+    let body = bytes(300 * KIB as usize);
+    let length = format!("Content-Length: {}", body.len());
+    // A known length becomes shorter; of an unknown one, what was sent counts, until the end is known.
+    for (head, order) in [(&length[..], &[2, 1, 0][..]), ("Transfer-Encoding: chunked", &[0, 1, 2, 0])] {
+        let mut world = relaying(Policy::Srpt { fixed });
+        assert_eq!(relay_slowly(&mut world, head, &body), order, "{head}");
+        let counted = world.engine.counters().schedule.bands;
+        assert_eq!([counted[0].answers, counted[1].answers, counted[2].answers], [0, 0, 1]);
+        world.end();
+    }
+}
+
+#[test]
+fn answers_of_unknown_length_do_not_lower_the_cutoffs() {
+    let mut world = relaying(Policy::Srpt { fixed: None });
+    let body = bytes(30_000);
+    let chunk = [format!("{:x}\r\n", body.len()).as_bytes(), &body, b"\r\n0\r\n\r\n"].concat();
+    let answer = [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", &chunk[..]].concat();
+    let (client, server) = ask(&mut world, get("/one/x"));
+    for _ in 0..CUTOFFS_LEARNED_FROM_MIN {
+        server.send(&answer);
+        world.run();
+        client.take_bytes();
+        client.send(get("/one/x"));
+        world.run();
+    }
+    let cutoffs = world.engine.counters().schedule.cutoffs.expect("cutoffs");
+    assert!(cutoffs.iter().all(|bytes| bytes > 20_000), "{cutoffs:?}: all answers have 30,000 bytes");
+    world.end();
+}
+
+#[test]
+fn a_relayed_answer_waits_for_its_turn_at_the_uplink() {
+    let egress = Some(EgressRules { bytes_per_s: 1_000_000, workers: 1 });
+    for head in ["Content-Length: 400000", "Transfer-Encoding: chunked"] {
+        let mut world = World::with(Rules { egress, ..proxying() });
+        let (long, server) = ask(&mut world, get("/one/x"));
+        server.send(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n"));
+        let body = bytes(400_000);
+        let framed = [b"61a80\r\n", &body[..], b"\r\n0\r\n\r\n"].concat();
+        server.send(if head.contains("chunked") { &framed } else { &body });
+        world.run();
+        world.advance(100);
+        assert!(long.received_len() > 50_000 && long.received_len() < 200_000, "{head}");
+        assert_eq!(world.engine.counters().links.links, 1, "{head}");
+        // A short one passes it.
+        let (short, server) = ask(&mut world, get("/p/y"));
+        server.send("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n");
+        server.send(bytes(1_000));
+        world.run();
+        world.advance(10);
+        assert!(whole(&short.take_bytes()).1 == bytes(1_000), "{head}");
+        assert!(long.received_len() < 300_000);
+        world.advance(1_000);
+        assert!(whole(&long.take_bytes()).1 == body, "{head}");
+        world.end();
+    }
 }
 
 #[test]

@@ -173,6 +173,11 @@ impl Wire {
         self.wants_room
     }
 
+    /// Bytes on their way to the server that it has not received.
+    pub(crate) fn unread(&self) -> usize {
+        self.arrived.len() + self.under_way.iter().map(Vec::len).sum::<usize>()
+    }
+
     pub(crate) fn unacknowledged_bytes(&self) -> u64 {
         self.unacknowledged.min(self.sent_bytes)
     }

@@ -144,6 +144,12 @@ impl Sources {
             return Err(ConfigError::of_problems(problems, source));
         }
         let given = upper.or(std::mem::take(&mut draft.overrides));
+        if given.root.is_none() && source.as_ref().is_some_and(|source| says_nothing(&source.text)) {
+            // More often a mistake, such as a file that was emptied, than the wish to publish the current directory.
+            let problem = Problem::plain("no directory to serve is named", "the config file has no settings");
+            let help = "add a line such as `root = \"/srv/site\"`, or name the directory on the command line";
+            problems.push(problem.helped(help));
+        }
         match resolve::resolve(given, draft, &self.cwd) {
             Ok(settings) if problems.is_empty() => Ok(settings),
             Ok(_) => Err(ConfigError::of_problems(problems, source)),
@@ -165,6 +171,11 @@ fn rebased(mut draft: Draft, file: &Path) -> Draft {
         site.routes.iter_mut().for_each(|route| route.rebase(folder));
     }
     draft
+}
+
+/// Whether a config file has no settings.
+fn says_nothing(text: &str) -> bool {
+    text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#'))
 }
 
 /// The text of the file at `path`; errors use the name that the user gave.

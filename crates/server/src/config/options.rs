@@ -258,9 +258,9 @@ options! {
     cache_list: PathOrOff, Resources, PathKind, "FILE", Text("off"),
         "Save the list of hot files here on shutdown, and load these files on startup; off disables";
     spool: PathOrOff, Resources, PathKind, "DIR", Text("/var/tmp"),
-        "Directory for request bodies that wait, longer than memory should hold, until they are complete; off disables";
+        "Directory for request bodies and answers that wait, longer than memory should hold; off disables";
     spool_max: u64, Resources, Kind::MemorySize { least_bytes: 0, most_bytes: 1024 * GIB }, "SIZE", Text("1GiB"),
-        "Maximum size of the files for request bodies, of all workers together";
+        "Maximum size of these files, of all workers together";
     architecture: Architecture, Architecture, Kind::OneOf(Architecture::WORDS), "NAME", Text("amped"),
         "Who waits for the disk: helpers (amped), the event loop (sped), one process per connection (mp) or one thread per connection (mt)";
     processes: u64, Architecture, count(1, 1024), "N", Text("32"),

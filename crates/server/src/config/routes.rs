@@ -44,6 +44,9 @@ pub struct Route {
     /// Whether the servers get a request body while it comes, or only once it is complete.
     #[serde(default)]
     pub stream_bodies: bool,
+    /// Whether answers pass as they come, so that a slow reader keeps its server busy.
+    #[serde(default)]
+    pub stream_answers: bool,
     /// Maximum time to get a connection, in milliseconds.
     pub connect_timeout_ms: u64,
     /// Maximum time without a byte from a server that must answer, in milliseconds.

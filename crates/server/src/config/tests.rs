@@ -55,6 +55,9 @@ impl Folder {
     }
 }
 
+/// A config file that changes nothing. An empty one is refused.
+const DEFAULTS: &str = "browse = false\n";
+
 fn flag(sources: &mut Sources, key: &str, values: &[&str]) {
     let values: Vec<&OsStr> = values.iter().map(OsStr::new).collect();
     options::find(key).unwrap().set(&mut sources.cli, &values, Origin::Flag).unwrap();
@@ -133,14 +136,14 @@ fn nothing_said_means_the_defaults() {
         }],
     };
     assert_eq!(settings, expected);
-    assert_eq!(folder.load(""), expected, "an empty file changes nothing");
+    assert_eq!(folder.load(DEFAULTS), expected, "a default changes nothing");
 }
 
 #[test]
 fn the_control_socket_is_somewhere_nowhere_or_where_it_is_by_default() {
     let folder = Folder::new();
     let control = |file: &str| folder.load(file).control;
-    assert_eq!(control(""), ControlSocket::Default);
+    assert_eq!(control(DEFAULTS), ControlSocket::Default);
     assert_eq!(control("control = \"none\""), ControlSocket::Off);
     assert_eq!(control("control = \"./none\""), ControlSocket::At(folder.path().join("none")));
     assert_eq!(control("control = \"/run/x.sock\""), ControlSocket::At("/run/x.sock".into()));
@@ -305,7 +308,7 @@ fn relative_paths_start_at_the_file_or_at_the_current_directory() {
 fn a_log_file_makes_the_format_combined() {
     let folder = Folder::new();
     let log = |text: &str| folder.load(text).log;
-    assert_eq!(log("").format, LogFormat::Off);
+    assert_eq!(log(DEFAULTS).format, LogFormat::Off);
     assert_eq!(log("log_file = \"l\"").format, LogFormat::Combined);
     assert_eq!(log("log_file = \"-\""), LogSettings { format: LogFormat::Combined, file: None });
     assert_eq!(log("log_format = \"json\""), LogSettings { format: LogFormat::Json, file: None });
@@ -475,7 +478,7 @@ fn what_takes_effect_somewhere_is_taken() {
 #[test]
 fn each_architecture_has_its_numbers() {
     let folder = Folder::new();
-    let amped = folder.load("");
+    let amped = folder.load(DEFAULTS);
     let mp = folder.load("architecture = \"mp\"\nprocesses = 8");
     assert_eq!((mp.architecture, mp.processes), (Architecture::Mp, 8));
     assert_eq!(mp.cache_memory, amped.cache_memory, "all processes share it");
@@ -488,10 +491,11 @@ fn each_architecture_has_its_numbers() {
 fn the_store_has_the_size_that_was_asked_for_or_follows_the_memory() {
     let folder = Folder::new();
     let load = |file: &str| folder.load(file).cache_memory;
-    let (Settings { workers, helpers_max, .. }, usable) = (folder.load(""), flash_waiting::memory::usable());
+    let (Settings { workers, helpers_max, .. }, usable) =
+        (folder.load(DEFAULTS), flash_waiting::memory::usable());
     let processes_bytes = Crew { workers, helpers_max }.bytes();
     let bytes_max = CacheMemory::of(AutoSize::Auto, usable, processes_bytes).bytes_max();
-    assert_eq!(load(""), CacheMemory::Auto { bytes_max });
+    assert_eq!(load(DEFAULTS), CacheMemory::Auto { bytes_max });
     assert_eq!(load("cache_memory = \"auto\"").bytes_max(), bytes_max);
     for file in ["cache_memory = 0", "content_cache = false", "content_cache = false\ncache_memory = 0"] {
         assert_eq!(load(file), CacheMemory::Fixed { bytes: 0, asked_bytes: 0 }, "{file}");
@@ -507,7 +511,9 @@ fn the_store_has_the_size_that_was_asked_for_or_follows_the_memory() {
 fn the_list_of_hot_files_is_somewhere_or_nowhere() {
     let folder = Folder::new();
     let list = |file: &str| folder.load(file).cache_list;
-    for file in ["", "cache_list = \"\"", "cache_list = \"off\"", "cache_list = \"off\"\ncache_memory = 0"] {
+    for file in
+        [DEFAULTS, "cache_list = \"\"", "cache_list = \"off\"", "cache_list = \"off\"\ncache_memory = 0"]
+    {
         assert_eq!(list(file), None, "{file}");
     }
     assert_eq!(list("cache_list = \"./off\""), Some(folder.path().join("off")));
@@ -523,7 +529,7 @@ fn the_capability_is_kept_as_far_as_it_is_there() {
     let kept = |file: &str| folder.load(file).cap_fowner;
     let is_there = privileges::has_fowner();
     let by_itself = is_there && privileges::can_forbid_calls();
-    assert_eq!((kept(""), kept("cap_fowner = \"auto\"")), (by_itself, by_itself));
+    assert_eq!((kept(DEFAULTS), kept("cap_fowner = \"auto\"")), (by_itself, by_itself));
     for file in ["cap_fowner = false", "cap_fowner = \"off\"", "sandbox = \"off\""] {
         assert!(!kept(file), "{file}");
     }
@@ -671,9 +677,21 @@ fn what_an_error_quotes_does_not_act_on_the_terminal() {
 }
 
 #[test]
+fn an_emptied_config_file_does_not_publish_the_current_directory() {
+    let folder = Folder::new();
+    for text in ["", "\n \n", "# root = \"www\"\n"] {
+        let error = folder.error(text);
+        assert!(error.contains("no directory to serve is named: the config file has no settings"), "{error}");
+        let mut sources = folder.sources(text);
+        flag(&mut sources, "root", &["."]);
+        sources.load().expect("a directory on the command line");
+    }
+}
+
+#[test]
 fn a_config_file_that_cannot_be_read() {
     let folder = Folder::new();
-    let mut sources = folder.sources("");
+    let mut sources = folder.sources(DEFAULTS);
     flag(&mut sources, "config", &["gone.toml"]);
     let error = sources.load().unwrap_err();
     assert_eq!(error.kind(), ConfigErrorKind::Read);
@@ -695,7 +713,7 @@ fn a_config_file_that_cannot_be_read() {
 #[test]
 fn a_wrong_path_says_who_named_it() {
     let folder = Folder::new();
-    let mut sources = folder.sources("");
+    let mut sources = folder.sources(DEFAULTS);
     variable(&mut sources, "FLASH_ROOT", "gone");
     let error = sources.load().unwrap_err().to_string();
     assert!(error.ends_with("/gone` (from FLASH_ROOT): no such file or directory"), "{error}");
@@ -757,6 +775,7 @@ extension = "PHP"
 fastcgi = "unix:/run/php/php-fpm.sock"
 body_max = "64MiB"
 stream_bodies = true
+stream_answers = true
 answer_timeout = "5m"
 
 [[site.route]]
@@ -807,6 +826,7 @@ fn routes_belong_to_their_site_in_their_order() {
         weights: Vec::new(),
         body_bytes_max: 10_000_000,
         stream_bodies: false,
+        stream_answers: false,
         connect_timeout_ms: 5_000,
         answer_timeout_ms: 60_000,
         connections_max: 128,
@@ -823,6 +843,7 @@ fn routes_belong_to_their_site_in_their_order() {
         servers: vec![ServerAddress::Unix("/run/php/php-fpm.sock".into())],
         body_bytes_max: 64 << 20,
         stream_bodies: true,
+        stream_answers: true,
         answer_timeout_ms: 300_000,
         idle_max: 0,
         paths: RoutePaths::Extension("php".to_owned()),
@@ -955,9 +976,9 @@ fn settings_of_routes_that_cannot_take_effect_are_reported() {
         folder.load(&file).warnings()
     };
     let [warning] = &warnings("spool_max = \"1GiB\"", "body_max = \"400MiB\"")[..] else { panic!() };
-    assert!(warning.contains("400MiB") && warning.contains("256MiB"), "{warning}");
+    assert!(warning.contains("400MiB") && warning.contains("spool_max leaves 102"), "{warning}");
     for (top, route) in [
-        ("spool_max = \"1GiB\"", "body_max = \"256MiB\""),
+        ("spool_max = \"1GiB\"", "body_max = \"100MiB\""),
         ("spool_max = \"1GiB\"", "body_max = \"400MiB\"\nstream_bodies = true"),
         ("spool = \"off\"", "body_max = \"400MiB\""),
         ("index = [\"index.php\"]", ""),

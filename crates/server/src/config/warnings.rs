@@ -1,8 +1,12 @@
 //! Settings that are valid, and yet perhaps not meant. The supervisor prints these warnings.
 
+use flash_engine::limits::SPOOL_SHARE_ONE_IN;
+
 use super::routes::{Route, RoutePaths};
 use super::settings::{RunAs, Settings, Site};
 use flash_units::size_text;
+
+const MIB: u64 = 1 << 20;
 
 impl Settings {
     /// Warnings for the operator at startup, one per line.
@@ -30,10 +34,13 @@ impl Settings {
         ))
     }
 
-    /// A warning if a route allows bodies that its workers cannot hold: one client gets half of a worker's file.
+    /// A warning if a route allows bodies that its workers cannot hold: one client alone gets a
+    /// part of a worker's file.
     fn too_long_bodies(&self) -> Option<String> {
         self.spool.folder.as_ref()?;
-        let held_bytes_max = self.spool.bytes_max / self.workers as u64 / 2;
+        let held_bytes_max = self.spool.bytes_max / self.workers as u64 / (SPOOL_SHARE_ONE_IN as u64 + 1);
+        // In whole mebibytes, so that it is easy to read.
+        let held_bytes_max = if held_bytes_max < MIB { held_bytes_max } else { held_bytes_max / MIB * MIB };
         let holding = self.routes().filter(|route| !route.stream_bodies);
         let longest_bytes = holding.map(|route| route.body_bytes_max).max()?;
         (longest_bytes > held_bytes_max).then(|| {

@@ -237,6 +237,8 @@ impl Process {
                     self.keeper.handle_bytes_max(bytes);
                     Ok(())
                 }
+                // Without its supervisor this process ends anyway.
+                Ok(Order::Ping) => send_notice(&self.control, &ToSupervisor::Pong).or(Ok(())),
                 Ok(Order::Settled) => {
                     self.keeper.handle_settled();
                     Ok(())

@@ -34,8 +34,11 @@ pub struct ServerStats {
     pub uptime_ms: u64,
     /// The settings in force that are single values.
     pub settings: serde_json::Map<String, serde_json::Value>,
-    /// The sum over all workers that answered.
+    /// The sum over all workers that answered, and over those that have ended.
     pub sum: Counters,
+    /// The part of `sum` that workers have counted that have ended.
+    #[serde(default)]
+    pub ended: Counters,
     /// The states of the processes at the time of the request.
     pub states: States,
     /// The listening sockets, their connections and the counts of TCP.
@@ -125,9 +128,9 @@ impl Answer {
 }
 
 impl ServerStats {
-    /// Computes the sum over the workers.
+    /// Computes the sum.
     pub(crate) fn sum_up(&mut self) {
-        self.sum = Counters::default();
+        self.sum = self.ended.clone();
         for counters in self.workers.iter().filter_map(|worker| worker.counters.as_ref()) {
             self.sum.merge(counters);
         }
@@ -149,6 +152,14 @@ impl ServerStats {
                 // Its earlier counts are unknown.
                 Some(None) => None,
             };
+        }
+        new.ended = self.ended.after(&before.ended);
+        let is_here = |then: &&WorkerStats| {
+            self.workers.iter().any(|now| now.pid == then.pid && now.uptime_ms >= then.uptime_ms)
+        };
+        for then in before.workers.iter().filter(|then| !is_here(then)) {
+            // Its earlier counts are no news.
+            new.ended = then.counters.iter().fold(new.ended, |ended, known| ended.after(known));
         }
         if let (Some(now), Some(then)) = (&mut new.store, &before.store) {
             // A new keeper counts from 0.

@@ -95,6 +95,7 @@ struct Gathering {
 pub(super) struct Subject<'a> {
     pub(super) generations: &'a [Generation],
     pub(super) started_ms: u64,
+    pub(super) ended: &'a Counters,
     pub(super) store: Option<StoreStats>,
     pub(super) sockets: &'a Sockets,
 }
@@ -405,6 +406,7 @@ impl Gathering {
             pid: std::process::id(),
             uptime_ms: now_ms.saturating_sub(subject.started_ms),
             settings: settings.unwrap_or_default(),
+            ended: subject.ended.clone(),
             states: self.states,
             network,
             store: subject.store,

@@ -44,6 +44,7 @@ impl Bench {
             let subject = Subject {
                 generations: &[],
                 started_ms: NOW_MS - 5,
+                ended: &Counters::default(),
                 store: None,
                 sockets: &Sockets::default(),
             };

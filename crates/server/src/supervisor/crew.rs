@@ -11,6 +11,7 @@ use flash_waiting::process;
 use flash_waiting::sandbox::VIOLATION_EXIT_CODE;
 
 use super::outbox::{self, Outbox, Shared};
+use super::pulse::{Pulse, SILENCE_MS};
 use super::roots::Roots;
 use super::starter::Starter;
 use super::store::SharedStore;
@@ -24,7 +25,7 @@ const BEGIN_MS: u64 = 60_000;
 /// Maximum time until a helper has read its roots.
 const HELPER_BEGIN_MS: u64 = 10_000;
 /// A worker or log writer that ends earlier than this after its start is restarted after a pause.
-const STEADY_MS: u64 = 1_000;
+pub(super) const STEADY_MS: u64 = 1_000;
 /// The pause before such a restart.
 pub(super) const RESTART_PAUSE_MS: u64 = 1_000;
 
@@ -36,6 +37,8 @@ pub(super) struct Role {
     /// Its sandbox, once it is ready.
     pub(super) ready: Option<InForce>,
     pub(super) started_ms: u64,
+    /// For roles that must answer pings.
+    pub(super) pulse: Pulse,
 }
 
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub(super) struct Worker {
     pub(super) role: Role,
     pub(super) place: usize,
     pub(super) helpers: HashMap<u64, Child>,
+    /// The last counters that it has reported.
+    pub(super) counters: Option<Vec<u8>>,
     /// The helpers that have not read their roots yet.
     pub(super) coming: Vec<Coming>,
 }
@@ -62,6 +67,8 @@ pub(super) struct Death {
     pub(super) status: ExitStatus,
     /// Its messages that were not read yet.
     pub(super) last_words: Vec<String>,
+    /// The last counters that it has reported, as JSON.
+    pub(super) counters: Option<Vec<u8>>,
 }
 
 impl Role {
@@ -73,7 +80,7 @@ impl Role {
         let name = part.name();
         let child = process::start_role(name, theirs)
             .map_err(|e| io::Error::new(e.kind(), format!("cannot start a {name} process: {e}")))?;
-        Ok(Self { child, orders, ready: None, started_ms: clock::monotonic_ms() })
+        Ok(Self { child, orders, ready: None, started_ms: clock::monotonic_ms(), pulse: Pulse::default() })
     }
 
     /// Starts a process that needs only its settings, and watches it.
@@ -123,21 +130,32 @@ impl Role {
         is_late
     }
 
+    /// Kills it if it does not answer pings. Returns the reason the first time.
+    pub(super) fn give_up_silent(&mut self, now_ms: u64) -> Option<String> {
+        let is_silent = self.ready.is_some() && self.pulse.look(now_ms, &mut self.orders);
+        is_silent.then(|| {
+            process::kill(&self.child);
+            format!("it has not answered for {} s", SILENCE_MS / 1_000)
+        })
+    }
+
     /// The restart time of this process, which has just ended: after a pause if it lived only briefly.
     pub(super) fn restart_ms(&self) -> u64 {
         let now_ms = clock::monotonic_ms();
         if now_ms >= self.started_ms + STEADY_MS { now_ms } else { now_ms + RESTART_PAUSE_MS }
     }
 
-    /// Its messages that were not read yet.
-    pub(super) fn last_words(&self) -> Vec<String> {
-        let mut words = Vec::new();
+    /// Its messages that were not read yet, and the last counters among them.
+    pub(super) fn last_words(&self) -> (Vec<String>, Option<Vec<u8>>) {
+        let (mut words, mut counters) = (Vec::new(), None);
         while let Ok(notice) = receive_notice(self.orders.channel()) {
-            if let Notice::Report(text) = notice {
-                words.push(text);
+            match notice {
+                Notice::Report(text) => words.push(text),
+                Notice::Stats(_, json) => counters = Some(json),
+                _ => {}
             }
         }
-        words
+        (words, counters)
     }
 }
 
@@ -151,7 +169,7 @@ pub(super) struct HelperNeeds<'a> {
 
 impl Worker {
     pub(super) fn new(role: Role, place: usize) -> Self {
-        Self { role, place, helpers: HashMap::new(), coming: Vec::new() }
+        Self { role, place, helpers: HashMap::new(), counters: None, coming: Vec::new() }
     }
 
     /// Starts a helper and sends it everything that it needs.

@@ -6,9 +6,10 @@ use std::process::ExitStatus;
 use flash_prompt::epoll::Epoll;
 use flash_waiting::process;
 
-use super::crew::{RESTART_PAUSE_MS, Role, Worker};
+use super::crew::{Role, Worker};
 use super::outbox::{self, Shared};
 use super::programs::Programs;
+use super::restart::{Need, Restart};
 use crate::sandbox::Role as Part;
 use flash_worker::control::Order;
 
@@ -20,7 +21,7 @@ const LINK_BYTES: usize = 256 * 1024;
 pub(super) struct Gateway {
     /// None without routes, or while another one must be started.
     pub(super) role: Option<Role>,
-    restart_ms: Option<u64>,
+    restart: Restart,
 }
 
 impl Gateway {
@@ -38,7 +39,7 @@ impl Gateway {
 
     /// Gives it an order, if it is there.
     pub(super) fn give(&mut self, order: Order<Shared>) -> io::Result<()> {
-        self.role.as_mut().map_or(Ok(()), |role| role.orders.give_at_start(order))
+        self.role.as_mut().map_or(Ok(()), |role| role.orders.give(order))
     }
 
     /// Whether it is ready, or not needed.
@@ -46,31 +47,39 @@ impl Gateway {
         self.role.as_ref().is_none_or(|role| role.ready.is_some())
     }
 
-    /// Reaps it if it has ended. If it is `needed`, another one is started.
-    pub(super) fn reap(&mut self, needed: bool) -> Option<ExitStatus> {
+    /// Reaps it if it has ended. If it is needed, another one is started.
+    pub(super) fn reap(&mut self, need: Need) -> Option<ExitStatus> {
         let status = self.role.as_mut()?.child.try_wait().ok()??;
         let role = self.role.take()?;
-        self.restart_ms = needed.then(|| role.restart_ms());
+        if need.wants_another(status) {
+            self.restart.plan(&role);
+        }
         Some(status)
     }
 
-    /// Starts another one when its time has come, connects every worker with it, and tells it of the programs.
+    /// Starts another one when its time has come, connects every worker with it, and tells it of the programs. One for
+    /// workers that drain drains too.
     pub(super) fn restart_when_due(
         &mut self,
-        now_ms: u64,
+        (now_ms, need): (u64, Need),
         (workers, programs): (&mut [Worker], &Programs),
         settings: &Shared,
         (epoll, numbers): (&Epoll, &mut u64),
     ) -> io::Result<()> {
-        if self.restart_ms.is_none_or(|ms| ms > now_ms) {
+        if !self.restart.take_due(now_ms) {
             return Ok(());
         }
-        self.restart_ms = Some(now_ms + RESTART_PAUSE_MS);
+        self.restart.plan_again(now_ms);
         self.start(settings, epoll, numbers)?;
         let connected = workers.iter_mut().try_for_each(|worker| self.connect(&mut worker.role));
         let connected = connected.and_then(|()| programs.introduce(self));
         match connected {
-            Ok(()) => self.restart_ms = None,
+            Ok(()) => {
+                self.restart.cancel();
+                if need == Need::ToDrain {
+                    self.role.iter_mut().for_each(Role::drain);
+                }
+            }
             // A worker would stay without it: the next one starts after a pause.
             Err(_) => self.end(),
         }
@@ -79,7 +88,7 @@ impl Gateway {
 
     /// Makes it end when the last worker has ended.
     pub(super) fn drain(&mut self) {
-        self.restart_ms = None;
+        self.restart.cancel();
         self.role.iter_mut().for_each(Role::drain);
     }
 
@@ -95,6 +104,7 @@ impl Gateway {
 
     /// The next deadline.
     pub(super) fn next_ms(&self) -> Option<u64> {
-        self.role.as_ref().and_then(Role::begin_ms).into_iter().chain(self.restart_ms).min()
+        let of_role = |role: &Role| role.begin_ms().into_iter().chain(role.pulse.next_ms()).min();
+        self.role.as_ref().and_then(of_role).into_iter().chain(self.restart.next_ms()).min()
     }
 }

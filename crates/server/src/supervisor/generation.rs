@@ -16,6 +16,7 @@ use super::logs::{Ended as LogEnd, Logs};
 use super::outbox::{Outbox, Shared};
 use super::prepare::Prepared;
 use super::programs::Programs;
+use super::restart::Need;
 use super::roots::Roots;
 use super::sockets::Sockets;
 use super::spool::Spool;
@@ -308,6 +309,9 @@ impl Generation {
                     .map(|text| format!("worker {}: {text}", worker.place)),
             );
         }
+        if let Some(why) = self.gateway.role.as_mut().and_then(|role| role.give_up_silent(now_ms)) {
+            news.push(format!("killing the gateway: {why}"));
+        }
         let workers = self.workers.iter_mut();
         let workers = workers.map(|worker| (format!("worker {}", worker.place), &mut worker.role));
         let gateway = self.gateway.role.iter_mut().map(|role| ("the gateway".to_owned(), role));
@@ -353,7 +357,9 @@ impl Generation {
                 process::kill(&helper);
                 self.orphans.push(helper);
             }
-            deaths.push(Death { place: worker.place, status, last_words: worker.role.last_words() });
+            let (last_words, counters) = worker.role.last_words();
+            let counters = counters.or(worker.counters);
+            deaths.push(Death { place: worker.place, status, last_words, counters });
             if self.state == State::Serving {
                 self.restarts.push((worker.place, worker.role.restart_ms()));
             }
@@ -361,10 +367,19 @@ impl Generation {
         deaths
     }
 
+    /// Whether it needs a gateway and a log writer.
+    pub(super) fn need(&self) -> Need {
+        match self.state {
+            State::Serving => Need::ToServe,
+            State::Draining { .. } if !self.killed && !self.workers.is_empty() => Need::ToDrain,
+            State::Starting | State::Draining { .. } => Need::Not,
+        }
+    }
+
     /// Reaps log writers, and switches to a new one that is ready.
     pub(super) fn reap_logs(&mut self) -> io::Result<Option<LogEnd>> {
         self.logs.take_over(&mut self.workers)?;
-        Ok(self.logs.reap(self.state == State::Serving))
+        Ok(self.logs.reap(self.need()))
     }
 
     /// Opens the access log again, if it is a file and there still are lines to write.
@@ -382,7 +397,8 @@ impl Generation {
         epoll: &Epoll,
         numbers: &mut u64,
     ) -> io::Result<()> {
-        self.logs.restart_when_due(now_ms, &mut self.workers, &self.settings_file, (epoll, numbers))
+        let when = (now_ms, self.need());
+        self.logs.restart_when_due(when, &mut self.workers, &self.settings_file, (epoll, numbers))
     }
 
     /// Restarts the gateway when its time has come.
@@ -392,8 +408,9 @@ impl Generation {
         epoll: &Epoll,
         numbers: &mut u64,
     ) -> io::Result<()> {
+        let when = (now_ms, self.need());
         let known = (&mut self.workers[..], &self.programs);
-        self.gateway.restart_when_due(now_ms, known, &self.settings_file, (epoll, numbers))
+        self.gateway.restart_when_due(when, known, &self.settings_file, (epoll, numbers))
     }
 
     /// Handles the programs of routes: those that have ended start again while requests can come, and all end when none is

@@ -9,8 +9,9 @@ use std::io;
 use flash_prompt::epoll::Epoll;
 use flash_waiting::process;
 
-use super::crew::{RESTART_PAUSE_MS, Role, Worker, connect_log, has_ended};
+use super::crew::{Role, Worker, connect_log, has_ended};
 use super::outbox::Shared;
+use super::restart::{Need, Restart};
 use crate::sandbox::Role as Part;
 
 /// Maximum log writers that write last lines beside the current one; one more ends the oldest.
@@ -28,15 +29,17 @@ pub(super) struct Logs {
     draining: bool,
     /// Log writers that end after their last lines, in the order of their start.
     old: Vec<Role>,
-    /// The restart time of the current one, which has ended.
-    restart_ms: Option<u64>,
+    /// The restart of the current one, which has ended.
+    restart: Restart,
 }
 
 /// The end of a log writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The current one has ended unexpectedly.
-    Current,
+    /// The current one has ended unexpectedly; another one follows if `again`.
+    Current { again: bool },
+    /// The current one has written its last line.
+    Done,
     /// The successor was not ready.
     Next,
 }
@@ -84,30 +87,34 @@ impl Logs {
         if self.draining {
             self.current.iter_mut().for_each(Role::drain);
         }
-        self.restart_ms = None;
+        self.restart.cancel();
         if self.old.len() > OLD_MAX {
             process::kill(&self.old[0].child);
         }
         connected
     }
 
-    /// Reaps log writers; the current one is restarted if it is `needed`.
-    pub(super) fn reap(&mut self, needed: bool) -> Option<Ended> {
+    /// Reaps log writers; the current one is restarted if it is needed.
+    pub(super) fn reap(&mut self, need: Need) -> Option<Ended> {
         self.old.retain_mut(|log| !has_ended(&mut log.child));
         if self.next.as_mut().is_some_and(|log| has_ended(&mut log.child)) {
             self.next = None;
             return Some(Ended::Next);
         }
-        let log = self.current.take_if(|log| has_ended(&mut log.child))?;
-        self.restart_ms = needed.then(|| log.restart_ms());
-        Some(Ended::Current)
+        let status = self.current.as_mut()?.child.try_wait().ok()??;
+        let log = self.current.take()?;
+        let again = need.wants_another(status);
+        if again {
+            self.restart.plan(&log);
+        }
+        Some(if need != Need::ToServe && status.success() { Ended::Done } else { Ended::Current { again } })
     }
 
-    /// Restarts the current one when its time has come, and connects every worker to it. Starts another successor if one must
-    /// follow.
+    /// Restarts the current one when its time has come, and connects every worker to it. One for workers that drain
+    /// drains too. Starts another successor if one must follow.
     pub(super) fn restart_when_due(
         &mut self,
-        now_ms: u64,
+        (now_ms, need): (u64, Need),
         workers: &mut [Worker],
         settings: &Shared,
         (epoll, numbers): (&Epoll, &mut u64),
@@ -115,24 +122,26 @@ impl Logs {
         if self.reopens_again && self.next.is_none() {
             self.reopen(settings, epoll, numbers)?;
         }
-        if self.restart_ms.is_none_or(|ms| ms > now_ms) {
+        if !self.restart.take_due(now_ms) {
             return Ok(());
         }
-        self.restart_ms = None;
         let restarted = Role::start_watched(Part::Log, settings, epoll, numbers).and_then(|mut log| {
             let connected = workers.iter_mut().try_for_each(|worker| connect_log(&mut log, &mut worker.role));
+            if need == Need::ToDrain {
+                log.drain();
+            }
             self.current = Some(log);
             connected
         });
         if restarted.is_err() {
-            self.restart_ms = Some(now_ms + RESTART_PAUSE_MS);
+            self.restart.plan_again(now_ms);
         }
         restarted
     }
 
     /// Makes them end after the lines of the current workers.
     pub(super) fn drain(&mut self) {
-        self.restart_ms = None;
+        self.restart.cancel();
         (self.draining, self.reopens_again) = (true, false);
         if let Some(next) = self.next.take() {
             process::kill(&next.child);
@@ -158,6 +167,6 @@ impl Logs {
 
     /// The next deadline.
     pub(super) fn next_ms(&self) -> Option<u64> {
-        self.roles().filter_map(Role::begin_ms).chain(self.restart_ms).min()
+        self.roles().filter_map(Role::begin_ms).chain(self.restart.next_ms()).min()
     }
 }

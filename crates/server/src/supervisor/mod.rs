@@ -14,8 +14,10 @@ mod messages;
 mod outbox;
 mod prepare;
 mod programs;
+mod pulse;
 pub(crate) mod reader;
 mod reload;
+mod restart;
 mod roots;
 mod settle;
 mod sockets;
@@ -37,6 +39,7 @@ use flash_waiting::signal::{self, Signal};
 use flash_waiting::systemd;
 
 use crate::config::{self, BackendOptions, ConfigError, LogFormat, Settings, Sources};
+use crate::stats::Counters;
 use control_socket::{ControlSocket, Subject};
 use flash_worker::control::{Notice, receive_notice};
 use generation::Generation;
@@ -137,6 +140,8 @@ struct Supervisor<'m> {
     /// The control socket wanted at startup.
     control_wanted: config::ControlSocket,
     started_ms: u64,
+    /// The counts of workers that have ended.
+    ended: Counters,
     /// The number of the last configuration started.
     configurations: u64,
 }
@@ -177,6 +182,7 @@ impl<'m> Supervisor<'m> {
             control_wanted: generation.settings.control.clone(),
             configurations: generation.number,
             started_ms: clock::monotonic_ms(),
+            ended: Counters::default(),
             generations: vec![generation],
             numbers,
             stopping: None,
@@ -207,6 +213,7 @@ impl<'m> Supervisor<'m> {
             let subject = Subject {
                 generations: &self.generations,
                 started_ms: self.started_ms,
+                ended: &self.ended,
                 store,
                 sockets: &self.sockets,
             };
@@ -263,6 +270,7 @@ impl<'m> Supervisor<'m> {
         let Some(role) = generation.role_mut(number) else { return };
         match receive_notice(role.orders.channel()) {
             Ok(Notice::Ready(in_force)) => role.ready = Some(in_force),
+            Ok(Notice::Pong) => role.pulse.hear(clock::monotonic_ms()),
             Ok(Notice::Report(text)) => self.messages.say(&format!("{who}: {text}")),
             Ok(Notice::WantHelper) => {
                 if let Err(e) = generation.start_helper(number, &mut self.numbers, &self.starter) {
@@ -270,9 +278,14 @@ impl<'m> Supervisor<'m> {
                 }
             }
             Ok(Notice::EndHelper(helper)) => generation.end_helper(number, helper),
-            Ok(Notice::Stats(question, json) | Notice::Stalls(question, json)) => {
+            Ok(Notice::Stats(question, json)) => {
+                let mut workers = generation.workers.iter_mut();
+                if let Some(worker) = workers.find(|worker| worker.role.number() == number) {
+                    worker.counters = Some(json.clone());
+                }
                 self.control.take(number, question, json);
             }
+            Ok(Notice::Stalls(question, json)) => self.control.take(number, question, json),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             // It has ended, or is about to; reaping handles that.
             Err(_) => role.orders.unwatch(&self.epoll),

@@ -1,5 +1,5 @@
 //! Orders on their way to a role. A role that does not read them blocks nothing: orders that do not fit in its channel wait here
-//! until there is room.
+//! until there is room. Their number is bounded after its start; beyond the bound the role is replaced.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,6 +24,10 @@ pub(super) struct Outbox {
     /// Its token in the supervisor's epoll.
     number: u64,
     waiting: VecDeque<Order<Shared>>,
+    /// How many of those at the end of the queue were given after its start.
+    later: usize,
+    /// Whether there were too many: the role must be replaced, and its successor gets everything again.
+    is_stuck: bool,
     /// How epoll watches it.
     watched: Option<Watch>,
     /// Whether it is no longer watched, for good.
@@ -34,7 +38,15 @@ impl Outbox {
     /// Takes one end of a channel, which is not watched yet.
     pub(super) fn new(channel: OwnedFd, number: u64) -> io::Result<Self> {
         channel::set_nonblocking(&channel)?;
-        Ok(Self { channel, number, waiting: VecDeque::new(), watched: None, is_over: false })
+        Ok(Self {
+            channel,
+            number,
+            waiting: VecDeque::new(),
+            later: 0,
+            is_stuck: false,
+            watched: None,
+            is_over: false,
+        })
     }
 
     /// The channel from the role.
@@ -55,13 +67,19 @@ impl Outbox {
         self.go_on()
     }
 
-    /// Sends an order, or queues it.
+    /// Sends an order, or queues it. If too many are queued, they are all dropped, with their descriptors, and
+    /// [`Outbox::go_on`] fails from then on.
     ///
-    /// Errors: `WouldBlock` if too many are queued; as in [`Outbox::go_on`].
+    /// Errors: as in [`Outbox::go_on`].
     pub(super) fn give(&mut self, order: Order<Shared>) -> io::Result<()> {
-        if self.waiting.len() >= WAITING_MAX {
-            return Err(io::Error::new(io::ErrorKind::WouldBlock, "it does not read its control channel"));
+        if self.later >= WAITING_MAX {
+            self.is_stuck = true;
+            self.waiting.clear();
         }
+        if self.is_stuck {
+            return Ok(());
+        }
+        self.later += 1;
         self.give_at_start(order)
     }
 
@@ -79,8 +97,17 @@ impl Outbox {
     /// Sends queued orders while there is room. A dead role needs none: after it is reaped, its successor gets them
     /// again.
     ///
-    /// Errors: those of the channel.
+    /// Errors: those of the channel; `TimedOut` if too many were queued.
     pub(super) fn go_on(&mut self) -> io::Result<()> {
+        if self.is_stuck {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not read its control channel"));
+        }
+        let sent = self.send_waiting();
+        self.later = self.later.min(self.waiting.len());
+        sent
+    }
+
+    fn send_waiting(&mut self) -> io::Result<()> {
         while let Some(order) = self.waiting.front() {
             match encode_order(order).send(&self.channel) {
                 Ok(()) => drop(self.waiting.pop_front()),
@@ -147,8 +174,8 @@ pub(super) fn link(
     buffer_bytes: usize,
 ) -> io::Result<()> {
     let (ours, theirs) = channel::pair(buffer_bytes)?;
-    one.give_at_start(order(Arc::new(ours)))?;
-    other.give_at_start(order(Arc::new(theirs)))
+    one.give(order(Arc::new(ours)))?;
+    other.give(order(Arc::new(theirs)))
 }
 
 #[cfg(test)]
@@ -199,8 +226,16 @@ mod tests {
     #[test]
     fn a_role_that_takes_nothing_has_a_bound_and_one_that_died_takes_everything() {
         let (mut outbox, theirs) = pair();
-        let refused = (0..100_000).find_map(|_| outbox.give(Order::Drain).err());
-        assert_eq!(refused.expect("bounded").kind(), io::ErrorKind::WouldBlock);
+        let folder = Arc::new(theirs.try_clone().expect("a copy"));
+        for _ in 0..100_000 {
+            outbox.give(Order::Filler(Arc::clone(&folder))).expect("taken or dropped");
+        }
+        assert_eq!(outbox.go_on().expect_err("bounded").kind(), io::ErrorKind::TimedOut);
+        assert_eq!(Arc::strong_count(&folder), 1, "no order holds a descriptor any more");
+        let (mut outbox, theirs) = pair();
+        for _ in 0..1_000 {
+            outbox.give(Order::Drain).expect("taken");
+        }
         // Closing it would not do: a process that another test starts has a copy until it executes its program.
         channel::end_receiving(&theirs).expect("shut down");
         drop(theirs);

@@ -12,6 +12,7 @@ use super::logs::Ended as LogEnd;
 use super::reader::Reader;
 use super::store::SharedStore;
 use super::{DRAINING_MAX, Supervisor};
+use crate::stats::Counters;
 
 impl Supervisor<'_> {
     /// Handles every process that has ended or become ready and every deadline that has passed. Returns an exit code
@@ -115,28 +116,30 @@ impl Supervisor<'_> {
         if end == LogEnd::Next {
             return self.messages.say("the access log continues in the old file");
         }
-        match generation.state {
-            State::Serving => self.messages.say("the log writer ended; starting another"),
-            State::Starting => generation.stop(clock::monotonic_ms()),
-            State::Draining { .. } => {}
+        match (end, generation.state) {
+            (LogEnd::Current { again: true }, _) => {
+                self.messages.say("the log writer ended; starting another");
+            }
+            (_, State::Starting) => generation.stop(clock::monotonic_ms()),
+            _ => {}
         }
     }
 
     /// Handles the gateway of a generation.
     fn settle_gateway(&mut self, place: usize, now_ms: u64) {
         let generation = &mut self.generations[place];
-        if let Some(status) = generation.gateway.reap(generation.state == State::Serving) {
+        let need = generation.need();
+        if let Some(status) = generation.gateway.reap(need) {
             let how = how_it_ended(status);
             match generation.state {
-                State::Serving => self.messages.say(&format!("the gateway ended ({how}); starting another")),
+                _ if need.wants_another(status) => {
+                    self.messages.say(&format!("the gateway ended ({how}); starting another"));
+                }
                 State::Starting => {
                     self.messages.say(&format!("the gateway did not start ({how})"));
                     generation.stop(now_ms);
                 }
-                State::Draining { .. } if status.success() || generation.killed => {}
-                State::Draining { .. } => {
-                    self.messages.say(&format!("the gateway ended ({how}) before its workers"));
-                }
+                State::Serving | State::Draining { .. } => {}
             }
         }
         if let Err(e) = generation.restart_gateway_when_due(now_ms, &self.epoll, &mut self.numbers) {
@@ -149,6 +152,9 @@ impl Supervisor<'_> {
         for text in &death.last_words {
             self.messages.say(&format!("worker {}: {text}", death.place));
         }
+        let counters =
+            death.counters.as_deref().and_then(|json| serde_json::from_slice::<Counters>(json).ok());
+        counters.iter().for_each(|counters| self.ended.merge(&counters.ended()));
         let how = how_it_ended(death.status);
         let generation = &mut self.generations[place];
         match generation.state {

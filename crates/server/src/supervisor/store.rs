@@ -10,17 +10,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flash_prompt::channel;
 use flash_prompt::epoll::Epoll;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::{self, TableWriter};
+use flash_prompt::{channel, clock};
 use flash_waiting::guarded::Place;
 use flash_waiting::{file, process, store_file};
 use flash_worker::control::{Notice, Order, receive_notice};
 use flash_worker::store_protocol::STORE_MESSAGE_BYTES_MAX;
 
-use super::crew::{RESTART_PAUSE_MS, Role};
+use super::crew::Role;
 use super::outbox::{self, Outbox, Shared};
+use super::restart::Restart;
 use crate::config::Settings;
 use crate::convert::{store_length_bytes, store_slots_max};
 use crate::hot_list::LIST_BYTES_MAX;
@@ -52,8 +53,8 @@ pub(super) struct Store {
     settings_file: Shared,
     bytes_max: u64,
     keeper: Option<Role>,
-    /// The restart time of the keeper, which has ended.
-    restart_ms: Option<u64>,
+    /// The restart of the keeper, which has ended.
+    restart: Restart,
     /// Processes that may still fill the store for an earlier keeper; None once the keeper knows that there are none.
     awaited: Option<Vec<u32>>,
     /// The last figures of the keeper.
@@ -118,7 +119,7 @@ impl Store {
             settings_file: Arc::clone(settings_file),
             bytes_max,
             keeper: None,
-            restart_ms: None,
+            restart: Restart::default(),
             awaited: None,
             stats: None,
             hot_list,
@@ -134,7 +135,6 @@ impl Store {
         epoll: &Epoll,
         numbers: &mut u64,
     ) -> io::Result<()> {
-        self.restart_ms = None;
         *numbers += 1;
         let mut role = Role::start(Part::Keeper, &self.settings_file, *numbers)?;
         let file = Arc::clone(&self.memory);
@@ -220,6 +220,7 @@ impl Store {
         let keeper = self.keeper.as_mut()?;
         match receive_notice(keeper.orders.channel()) {
             Ok(Notice::Ready(in_force)) => keeper.ready = Some(in_force),
+            Ok(Notice::Pong) => keeper.pulse.hear(clock::monotonic_ms()),
             Ok(Notice::Report(text)) => return Some(format!("the store: {text}")),
             Ok(Notice::Stats(_, json)) => self.stats = serde_json::from_slice(&json).ok(),
             Err(e) if e.kind() != io::ErrorKind::WouldBlock => keeper.orders.unwatch(epoll),
@@ -235,6 +236,12 @@ impl Store {
             process::kill(&keeper.child);
             return Some(format!("killing the store's keeper: cannot send it orders: {e}"));
         }
+        // While it saves the list, it waits for a disk, and has its own deadline.
+        if self.saving_until_ms.is_none()
+            && let Some(why) = keeper.give_up_silent(now_ms)
+        {
+            return Some(format!("killing the store's keeper: {why}"));
+        }
         keeper.give_up_late(now_ms).then(|| "killing the store's keeper: it was not ready in time".to_owned())
     }
 
@@ -242,7 +249,7 @@ impl Store {
     pub(super) fn reap(&mut self, fillers: impl Iterator<Item = u32>) -> Option<ExitStatus> {
         let status = self.keeper.as_mut()?.child.try_wait().ok()??;
         let keeper = self.keeper.take()?;
-        self.restart_ms = Some(keeper.restart_ms());
+        self.restart.plan(&keeper);
         self.awaited.get_or_insert_default().extend(fillers);
         Some(status)
     }
@@ -256,7 +263,7 @@ impl Store {
 
     /// Starts no further keeper, because the server stops.
     pub(super) fn stop(&mut self) {
-        self.restart_ms = None;
+        self.restart.cancel();
     }
 
     /// Asks the keeper to save the list of hot files when all workers are gone. True when that is done or takes too
@@ -272,14 +279,14 @@ impl Store {
         now_ms >= until_ms
     }
 
-    /// Whether a keeper must be started now.
-    pub(super) fn is_due(&self, now_ms: u64) -> bool {
-        self.restart_ms.is_some_and(|ms| ms <= now_ms)
+    /// Whether a keeper must be started now. True once.
+    pub(super) fn is_due(&mut self, now_ms: u64) -> bool {
+        self.restart.take_due(now_ms)
     }
 
     /// Schedules another attempt after a keeper could not be started.
     pub(super) fn start_later(&mut self, now_ms: u64) {
-        self.restart_ms = Some(now_ms + RESTART_PAUSE_MS);
+        self.restart.plan_again(now_ms);
     }
 
     /// Tells the keeper when all processes that filled the store for an earlier one are gone.
@@ -297,8 +304,10 @@ impl Store {
 
     /// The next deadline.
     pub(super) fn next_ms(&self) -> Option<u64> {
-        let begins = self.keeper.as_ref().and_then(Role::begin_ms);
-        begins.into_iter().chain(self.restart_ms).chain(self.saving_until_ms).min()
+        let keeper = self.keeper.as_ref().filter(|_| self.saving_until_ms.is_none());
+        let of_keeper =
+            keeper.into_iter().flat_map(|role| role.begin_ms().into_iter().chain(role.pulse.next_ms()));
+        of_keeper.chain(self.restart.next_ms()).chain(self.saving_until_ms).min()
     }
 }
 

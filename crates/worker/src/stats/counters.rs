@@ -129,6 +129,10 @@ impl Figures for Bands {
         let before = before.0.iter().chain(std::iter::repeat(&none));
         Self(self.0.iter().zip(before).map(|(now, before)| now.since(before)).collect())
     }
+
+    fn ended(&self) -> Self {
+        self.clone()
+    }
 }
 
 figures! {
@@ -425,6 +429,12 @@ impl Counters {
     #[must_use]
     pub fn after(&self, before: &Counters) -> Self {
         Figures::since(self, before)
+    }
+
+    /// The counts of a worker that has ended: every gauge is 0.
+    #[must_use]
+    pub fn ended(&self) -> Self {
+        Figures::ended(self)
     }
 
     /// Bytes sent to clients.

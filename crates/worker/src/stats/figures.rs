@@ -13,6 +13,8 @@ pub(super) trait Figures {
     fn add(&mut self, other: &Self);
     /// The increase since `before`. A gauge keeps its present value.
     fn since(&self, before: &Self) -> Self;
+    /// The figure of a worker that has ended: a count stays, and nothing exists any more.
+    fn ended(&self) -> Self;
 }
 
 impl Figures for u64 {
@@ -22,6 +24,10 @@ impl Figures for u64 {
 
     fn since(&self, before: &Self) -> Self {
         self.saturating_sub(*before)
+    }
+
+    fn ended(&self) -> Self {
+        *self
     }
 }
 
@@ -40,6 +46,10 @@ impl<T: Figures + Clone> Figures for Option<T> {
             (Some(now), Some(before)) => Some(now.since(before)),
             (now, _) => now.clone(),
         }
+    }
+
+    fn ended(&self) -> Self {
+        self.as_ref().map(T::ended)
     }
 }
 
@@ -61,6 +71,10 @@ impl<T: Figures + Clone> Figures for BTreeMap<String, T> {
         };
         self.iter().map(changed).collect()
     }
+
+    fn ended(&self) -> Self {
+        self.iter().map(|(name, group)| (name.clone(), group.ended())).collect()
+    }
 }
 
 /// An amount that exists now, as opposed to a count.
@@ -75,6 +89,10 @@ impl Figures for Gauge {
 
     fn since(&self, _: &Self) -> Self {
         *self
+    }
+
+    fn ended(&self) -> Self {
+        Self(0)
     }
 }
 
@@ -91,6 +109,10 @@ impl Figures for Shared {
 
     fn since(&self, _: &Self) -> Self {
         *self
+    }
+
+    fn ended(&self) -> Self {
+        Self(0)
     }
 }
 
@@ -109,6 +131,10 @@ impl Figures for Cutoffs {
 
     fn since(&self, _: &Self) -> Self {
         self.clone()
+    }
+
+    fn ended(&self) -> Self {
+        Self::default()
     }
 }
 
@@ -131,6 +157,10 @@ macro_rules! figures {
             fn since(&self, before: &Self) -> Self {
                 Self { $($field: $crate::stats::figures::Figures::since(&self.$field, &before.$field),)* }
             }
+
+            fn ended(&self) -> Self {
+                Self { $($field: $crate::stats::figures::Figures::ended(&self.$field),)* }
+            }
         }
     };
 }
@@ -147,6 +177,10 @@ impl Figures for Histogram {
 
     fn since(&self, before: &Self) -> Self {
         Self(self.0.since(&before.0))
+    }
+
+    fn ended(&self) -> Self {
+        *self
     }
 }
 

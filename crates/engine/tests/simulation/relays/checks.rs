@@ -94,8 +94,9 @@ impl Relays {
         let unanswered: Vec<usize> =
             self.visitors.iter().filter_map(Visitor::waits).map(|pending| pending.ask).collect();
         for application in &self.applications {
-            // The client has not necessarily read everything yet.
-            let holds = application.answered.last().is_some_and(|ask| unanswered.contains(ask));
+            // The client has not necessarily read everything yet. An answer that is gathered keeps no application.
+            let may_hold = |ask: &&usize| unanswered.contains(ask) && self.ledger.may_hold(**ask);
+            let holds = application.answered.last().as_ref().is_some_and(may_hold);
             if application.is_idle() && !holds && application.end.received_len() == 0 {
                 *idle.entry(place_of(application.server)).or_default() += 1;
             }

@@ -57,6 +57,10 @@ impl Relays {
         let due: Vec<u64> = self.disk.jobs.values().filter(is_due).map(|job| job.id.to_u64()).collect();
         for number in &due {
             let Some(job) = self.disk.jobs.remove(number) else { continue };
+            if job.fate != Fate::Ends {
+                // A request that came later can have joined it.
+                self.ledger.troubles.iter_mut().for_each(|troubles| troubles.disk_ms = now_ms);
+            }
             match job.fate {
                 Fate::Ends => self.world.finish(job.id),
                 Fate::Fails => {

@@ -1,6 +1,8 @@
 //! The record of a world with routes: the requests of clients, the attempts of applications to answer them, and the
 //! reasons that Flash has for errors of its own.
 
+use flash_engine::limits::{RECEIVE_BYTES, SPOOL_ANSWER_MEMORY_BYTES_MAX};
+
 /// A client's request.
 #[derive(Debug)]
 pub(super) struct Asked {
@@ -10,6 +12,8 @@ pub(super) struct Asked {
     pub(super) is_head: bool,
     /// The body, of which each byte follows from the number of the request.
     pub(super) body_bytes: usize,
+    /// Its route passes answers on as they come.
+    pub(super) streams_answers: bool,
     /// The framing of the body is malformed after these bytes.
     pub(super) is_malformed: bool,
     /// The file for request bodies can be too small for it, or the server has none.
@@ -37,6 +41,8 @@ pub(super) struct Attempt {
     pub(super) status: u16,
     /// The length of the answer's body, each byte of which follows from the number of the attempt.
     pub(super) length: usize,
+    /// The answer says that it passes as it comes.
+    pub(super) is_stream: bool,
     /// Every byte of the answer was sent.
     pub(super) is_whole: bool,
     /// The application did something for which Flash may break the answer off.
@@ -74,6 +80,9 @@ pub(super) fn require(holds: bool, property: &str, what: impl FnOnce() -> String
     assert!(holds, "property: relay {property}: {}", what());
 }
 
+/// An answer of this length finds room in memory, whatever the file for bodies does.
+pub(super) const GATHERED_BYTES: usize = SPOOL_ANSWER_MEMORY_BYTES_MAX - RECEIVE_BYTES;
+
 /// An attempt after the first one to answer the same request, including those on other servers, is a retry. Flash
 /// makes at most this many.
 pub(super) const RETRIES_MAX: usize = flash_engine::limits::TRIES_MAX as usize;
@@ -105,6 +114,7 @@ impl Ledger {
             has_spoken: false,
             status: 0,
             length: 0,
+            is_stream: false,
             is_whole: false,
             is_faulty: false,
             said_ms: now_ms,
@@ -118,6 +128,13 @@ impl Ledger {
     pub(super) fn latest(&self, ask: usize) -> Option<&Attempt> {
         let attempts = || self.asks[ask].attempts.iter().rev().map(|number| &self.attempts[*number]);
         attempts().find(|attempt| !attempt.is_faulty).or_else(|| attempts().next())
+    }
+
+    /// Whether an application can have to wait until its client has read the answer.
+    pub(super) fn may_hold(&self, ask: usize) -> bool {
+        let asked = &self.asks[ask];
+        let made = asked.attempts.iter().map(|number| &self.attempts[*number]);
+        asked.streams_answers || made.into_iter().any(|made| made.is_stream || made.length > GATHERED_BYTES)
     }
 
     /// Whether an application failed this request.

@@ -14,6 +14,9 @@
 //! - **scripts**: an application that runs files of the site gets a request only if its script is one of them.
 //! - **repetition**: a request reaches a second application only if that does no harm, and the first one had ended a
 //!   connection on which an earlier request was answered, without a word.
+//! - **freedom**: an application that has answered is free, whatever its client has read: its connection is idle or closed.
+//!   Checked by **bounds** and **waiting**, which count it as idle. Only streams and answers beyond the memory of one
+//!   may hold it.
 //! - **bounds**: no server has more connections than its bound, in the making or not, none has more idle ones, and no
 //!   more requests wait than may.
 //! - **shares**: no client has more than half of the connections of an upstream. One that has its share waits or gets 503.
@@ -118,7 +121,8 @@ impl Relays {
             head_ms: rules.timeouts.head_ms,
             idle_ms: rules.timeouts.idle_ms.min(rules.timeouts.head_ms),
             upstreams: rules.upstreams.clone(),
-            // A body has at most seven pieces, and each is written and read. Before that a script is looked up.
+            // A body has at most seven pieces, an answer as well, each is written and read, and a read is tried again.
+            // Before that a script is looked up.
             disk_ms: plan.jobs_max() * (rules.timeouts.job_ms + 200),
             busy: Vec::new(),
             blind_ms: plan.pace_ms.max(300),

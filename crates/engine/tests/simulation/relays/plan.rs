@@ -67,9 +67,11 @@ pub(super) struct Plan {
     body_bytes_max: usize,
     /// Whether the servers of each upstream get bodies while they come.
     streams_bodies: Vec<bool>,
+    /// Whether answers of each upstream pass as they come.
+    pub(super) streams_answers: Vec<bool>,
     /// The state of each script, if the applications of an upstream run files of the site.
     pub(super) scripts: Vec<Option<[ScriptState; SCRIPTS]>>,
-    /// Slots of the file for request bodies; 0 without a file.
+    /// Slots of the file for bodies; 0 without a file.
     pub(super) spool_slots: u32,
     pub(super) helpers: usize,
     pub(super) disk_troubles: u64,
@@ -110,6 +112,7 @@ impl Plan {
             bodies: rng.pick(&[20, 50, 80]),
             body_bytes_max: rng.pick(&[1_000, 60_000, 150_000, 400_000, 400_000]),
             streams_bodies: (0..count).map(|_| rng.chance(40)).collect(),
+            streams_answers: (0..count).map(|_| rng.chance(30)).collect(),
             scripts,
             spool_slots: rng.pick(&[0, 2, 6, 1_000]),
             helpers: rng.pick(&[1, 2]),
@@ -123,10 +126,10 @@ impl Plan {
 
     /// Maximum jobs that a request waits for, each of which may wait for a helper and then for its end.
     pub(super) fn jobs_max(&self) -> u64 {
-        let streams_all = self.streams_bodies.iter().all(|streams| *streams);
+        let streams_all = self.streams_bodies.iter().chain(&self.streams_answers).all(|streams| *streams);
         let runs_files = self.scripts.iter().any(Option::is_some);
-        let of_body = if streams_all { 0 } else { 14 };
-        of_body + 2 * u64::from(runs_files)
+        let of_bodies = if streams_all { 0 } else { 56 };
+        of_bodies + 2 * u64::from(runs_files)
     }
 
     pub(super) fn rules(&self, rng: &mut Rng) -> Rules {
@@ -141,6 +144,7 @@ impl Plan {
             has_own_files: false,
             body_bytes_max: self.body_bytes_max as u64,
             streams_bodies: self.streams_bodies[number],
+            streams_answers: self.streams_answers[number],
         };
         rules.sites[0].routes = (0..self.upstreams.len()).map(route).collect();
         rules.timeouts =
@@ -219,7 +223,7 @@ impl Plan {
             _ => "GET",
         };
         let is_old = rng.chance(6);
-        let mut asked = asked(upstream, method);
+        let mut asked = self.asked(upstream, method);
         let path = self.path(rng, &mut asked, number);
         let mut head = format!("{method} {path} HTTP/1.{}\r\nHost: h\r\n", if is_old { 0 } else { 1 });
         let mut body = Vec::new();
@@ -318,23 +322,24 @@ impl Plan {
             }
             None => format!("/{upstream}/n{number}.php"),
         };
-        (asked(upstream, "GET"), format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").into_bytes())
+        (self.asked(upstream, "GET"), format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").into_bytes())
     }
-}
 
-fn asked(upstream: usize, method: &str) -> Asked {
-    Asked {
-        upstream,
-        is_safe: method != "POST",
-        is_head: method == "HEAD",
-        body_bytes: 0,
-        is_malformed: false,
-        may_lack_room: false,
-        may_lack_helper: false,
-        refusal: None,
-        lacks_script: false,
-        attempts: Vec::new(),
-        begun_ms: None,
+    fn asked(&self, upstream: usize, method: &str) -> Asked {
+        Asked {
+            upstream,
+            is_safe: method != "POST",
+            is_head: method == "HEAD",
+            body_bytes: 0,
+            streams_answers: self.streams_answers[upstream],
+            is_malformed: false,
+            may_lack_room: false,
+            may_lack_helper: false,
+            lacks_script: false,
+            refusal: None,
+            attempts: Vec::new(),
+            begun_ms: None,
+        }
     }
 }
 

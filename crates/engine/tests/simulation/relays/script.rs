@@ -105,6 +105,7 @@ pub(super) fn write(
 fn length(rng: &mut Rng) -> usize {
     match rng.below(12) {
         0 => 0,
+        1 if rng.chance(50) => rng.between(300_000, 900_000) as usize,
         1 | 2 => rng.between(100_000, 250_000) as usize,
         3..6 => rng.between(2_000, 40_000) as usize,
         _ => rng.between(1, 800) as usize,
@@ -132,6 +133,10 @@ fn http(rng: &mut Rng, number: usize, is_head: bool, attempt: &mut Attempt) -> D
         Framing::Length => drop(write!(head, "Content-Length: {}\r\n", attempt.length)),
         Framing::Chunked => head.push_str("Transfer-Encoding: chunked\r\n"),
         Framing::None | Framing::UntilEnd => {}
+    }
+    attempt.is_stream = rng.chance(10);
+    if attempt.is_stream {
+        head.push_str(rng.pick(&["X-Accel-Buffering: no\r\n", "Content-Type: text/event-stream\r\n"]));
     }
     let says_close = !is_old && rng.chance(10);
     if says_close {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::framing::{Dechunker, byte_of};
 use super::judge::Judge;
-use super::ledger::{Ledger, require};
+use super::ledger::{GATHERED_BYTES, Ledger, require};
 use crate::machine::Client;
 use crate::machine::response::{Response, parse_head};
 
@@ -266,8 +266,12 @@ impl Visitor {
         {
             self.complete(ledger, judge);
         }
-        let is_cut_short =
-            self.latest.is_some_and(|number| judge.may_break(ledger, &ledger.attempts[number]));
+        // A helper can fail to read what was gathered.
+        let has_lost = |ask: usize| ledger.troubles[ledger.asks[ask].upstream].disk_ms >= self.front_ms;
+        let is_cut_short = self.latest.is_some_and(|number| {
+            let made = &ledger.attempts[number];
+            judge.may_break(ledger, made) || made.length > GATHERED_BYTES / 2 && has_lost(made.ask)
+        });
         let waits = self.waits().map(|pending| pending.ask);
         let may = match (&self.answer, waits) {
             (Some(_), Some(ask)) => {

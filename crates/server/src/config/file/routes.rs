@@ -22,7 +22,6 @@ const SERVERS: [&str; 4] = ["proxy", "fastcgi", APP, CGI];
 const APP: &str = "app";
 const CGI: &str = "cgi";
 const WEIGHTS: &str = "weights";
-const STREAM_BODIES: &str = "stream_bodies";
 const IDLE_MAX: &str = "idle_max";
 /// The keys that only some routes have.
 const OWNED: [&str; 7] = [
@@ -61,6 +60,14 @@ pub(super) struct Number<T> {
     pub(super) default: u64,
     pub(super) field: fn(&mut T) -> &mut u64,
 }
+
+/// A switch of a route, which is off by default: its key and its field.
+type Switch = (&'static str, fn(&mut Route) -> &mut bool);
+
+const SWITCHES: [Switch; 2] = [
+    ("stream_bodies", |route| &mut route.stream_bodies),
+    ("stream_answers", |route| &mut route.stream_answers),
+];
 
 const NUMBERS: [Number<Route>; 6] = [
     Number {
@@ -133,6 +140,7 @@ impl Reader {
             weights: Vec::new(),
             body_bytes_max: 0,
             stream_bodies: false,
+            stream_answers: false,
             connect_timeout_ms: 0,
             answer_timeout_ms: 0,
             connections_max: 0,
@@ -163,10 +171,11 @@ impl Reader {
         }
         for (key, value) in table {
             let name = key.get_ref().as_ref();
+            if let Some((_, field)) = SWITCHES.iter().find(|(switch, _)| *switch == name) {
+                *field(&mut route) = self.switch(name, value).unwrap_or_default();
+                continue;
+            }
             match NUMBERS.iter().find(|number| number.key == name) {
-                None if name == STREAM_BODIES => {
-                    route.stream_bodies = self.switch(name, value).unwrap_or_default();
-                }
                 // Without a server, one problem is enough.
                 Some(number) if by.is_empty() || owners(name).is_empty() || owners(name).contains(&by) => {
                     self.number(number, &mut route, value);
@@ -305,7 +314,12 @@ fn unknown_route_key(key: &Key<'_>) -> Problem {
         Some(_) => ("applies to the whole server, not to a route", Some(super::to_the_top(name))),
         None => {
             let numbers = NUMBERS.iter().map(|number| number.key);
-            let words = PATHS.into_iter().chain(SERVERS).chain(numbers).chain(OWNED).chain([STREAM_BODIES]);
+            let words = PATHS
+                .into_iter()
+                .chain(SERVERS)
+                .chain(numbers)
+                .chain(OWNED)
+                .chain(SWITCHES.map(|(key, _)| key));
             let help = suggest::did_you_mean(name, words);
             ("not a setting of a route", help)
         }
