@@ -3,11 +3,21 @@
 //! Each command line in Markdown, in a code block or between backquotes, is run with `--help` behind its options. The
 //! command then does nothing, but it refuses an unknown subcommand, option or value.
 //!
-//! A code block below `<!-- printed by: COMMAND -->` is the output of that command, perhaps after a line `$ COMMAND`.
+//! Each block of output says where it is from, in the line above it:
+//!
+//! - `<!-- printed by: COMMAND -->`: the output of that command, perhaps after a line `$ COMMAND`;
+//! - `<!-- from: FILE -->`: each line occurs in that file of the repository, mostly a kept measurement;
+//! - `<!-- output: STEP -->`: a step of `bench/walkthrough.py`, which writes the block; each line occurs in what it kept;
+//! - `<!-- example: ORIGIN -->`: nothing checks it; ORIGIN says how it was made.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use skip::skip;
+
+#[path = "../../../tests/skip.rs"]
+mod skip;
 
 /// The Markdown files of the project.
 fn documents() -> Vec<PathBuf> {
@@ -117,6 +127,127 @@ fn the_documents_show_what_flash_prints() {
         }
     }
     assert!(count > 1, "the blocks were not found: {count}");
+}
+
+/// A code block with its line number, the line above it and its language.
+struct Block<'a> {
+    line: usize,
+    above: &'a str,
+    language: &'a str,
+    text: Vec<&'a str>,
+}
+
+fn blocks(text: &str) -> Vec<Block<'_>> {
+    let mut found: Vec<Block> = Vec::new();
+    let (mut is_code, mut above) = (false, "");
+    for (index, line) in text.lines().enumerate() {
+        match (line.strip_prefix("```"), is_code) {
+            (Some(language), false) => {
+                found.push(Block { line: index + 1, above, language, text: Vec::new() });
+                is_code = true;
+            }
+            (Some(_), true) => is_code = false,
+            (None, true) => found.last_mut().expect("an open block").text.push(line),
+            (None, false) => above = line,
+        }
+    }
+    found
+}
+
+impl Block<'_> {
+    /// Blocks without a language are commands, or else output.
+    fn is_output(&self) -> bool {
+        let first = self.text.first().copied().unwrap_or_default();
+        let program = first.split(' ').next().unwrap_or_default();
+        match self.language {
+            "text" | "console" => true,
+            "" => !PROGRAMS.contains(&program) && !program.contains('/') && !program.starts_with("FLASH_"),
+            _ => false,
+        }
+    }
+
+    /// The files in one of which each line of it must occur; an error if nothing says where it is from.
+    fn sources(&self, root: &Path) -> Result<Vec<PathBuf>, ()> {
+        let mark = self.above.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->"));
+        let kept = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().path();
+        match mark.and_then(|mark| mark.split_once(": ")).ok_or(())? {
+            ("from", file) => Ok(vec![root.join(file)]),
+            ("output", _) => {
+                let mut files: Vec<PathBuf> =
+                    fs::read_dir(root.join("bench/results")).unwrap().map(kept).collect();
+                files.retain(|file| file.to_string_lossy().contains("walkthrough"));
+                Ok(files)
+            }
+            ("printed by" | "example", _) => Ok(Vec::new()),
+            _ => Err(()),
+        }
+    }
+}
+
+/// A block that begins with one of these programs is commands.
+const PROGRAMS: [&str; 10] =
+    ["apt-get", "cargo", "flash", "install", "ln", "make", "nginx", "sudo", "systemctl", "xdg-open"];
+
+#[test]
+fn every_block_of_output_says_where_it_is_from() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut complaints = String::new();
+    let mut count = 0;
+    // The blocks of ARCHITECTURE.md are drawings.
+    for path in documents().iter().filter(|path| !path.ends_with("ARCHITECTURE.md")) {
+        let text = fs::read_to_string(path).unwrap();
+        for block in blocks(&text).iter().filter(|block| block.is_output()) {
+            count += 1;
+            let mut complain = |what: &str| {
+                complaints += &format!("{}:{}: {what}\n", path.file_name().unwrap().display(), block.line);
+            };
+            let Ok(sources) = block.sources(&root) else {
+                complain("a block of output, and the line above does not say where it is from");
+                continue;
+            };
+            let kept: Vec<String> = sources.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+            let lines = block.text.iter().map(|line| line.trim()).filter(|line| *line != "...");
+            for line in lines.filter(|_| !kept.is_empty()) {
+                if !kept.iter().any(|text| text.contains(line)) {
+                    complain(&format!("this line does not occur in its source: {line}"));
+                }
+            }
+        }
+    }
+    assert!(count > 20, "the blocks were not found: {count}");
+    assert!(complaints.is_empty(), "\n{complaints}");
+}
+
+#[test]
+fn the_man_pages_are_valid() {
+    let run = |program: &str, args: &[&str]| Command::new(program).args(args).output();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    assert!(run(env!("CARGO_BIN_EXE_flash"), &["man", path]).unwrap().status.success());
+    let mut count = 0;
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        let page = entry.unwrap().path();
+        let Ok(lint) = run("mandoc", &["-T", "lint", "-W", "error", page.to_str().unwrap()]) else {
+            return skip("needs mandoc");
+        };
+        count += 1;
+        let complaints = String::from_utf8_lossy(&lint.stdout);
+        assert!(lint.status.success(), "{}: {complaints}", page.display());
+    }
+    assert!(count > 10, "the pages were not found: {count}");
+}
+
+#[test]
+fn long_help_explains_more_than_short_help() {
+    let lines = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_flash")).args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}");
+        output.stdout.iter().filter(|byte| **byte == b'\n').count()
+    };
+    for command in ["serve", "load", "compare"] {
+        let (short, long) = (lines(&[command, "-h"]), lines(&[command, "--help"]));
+        assert!(short * 3 < long * 2, "{command}: -h has {short} lines, --help {long}");
+    }
 }
 
 #[test]

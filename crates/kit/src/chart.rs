@@ -22,7 +22,7 @@ const ENDS_MAX: usize = 6;
 const END_CHARS_MAX: usize = 18;
 /// The width of a character and the height of a line of the largest type, that of narrow screens.
 const CHAR_WIDTH: f64 = 8.6;
-const LINE_HEIGHT: f64 = 13.5;
+const LINE_HEIGHT: f64 = 16.5;
 
 /// One line.
 #[derive(Clone, Debug)]
@@ -100,15 +100,34 @@ impl Frame {
         }
     }
 
+    /// The labels of the x axis for which there is room, each with its x coordinate. The highest one is kept, and
+    /// ticks at equal distances keep equal distances.
+    fn x_labels<'a>(&self, scale: &'a Scale) -> Vec<(&'a str, f64)> {
+        let labels = places(scale).into_iter().rev();
+        let mut labels: Vec<(&str, f64)> =
+            labels.filter_map(|(tick, place)| Some((tick.label.as_deref()?, self.x(place)))).collect();
+        let longest = labels.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+        let apart = (longest + 1) as f64 * CHAR_WIDTH;
+        let mut right = f64::INFINITY;
+        labels.retain(|(_, x)| {
+            let has_room = right - x >= apart;
+            if has_room {
+                right = *x;
+            }
+            has_room
+        });
+        labels
+    }
+
     /// Lines and labels of the x axis.
     pub fn x_axis(&self, scale: &Scale, title: &str) -> Markup {
         let foot = self.y(0.0);
         html! {
             @for (tick, place) in places(scale) {
                 line class=(grid_class(tick)) x1=(px(self.x(place))) x2=(px(self.x(place))) y1=(px(self.top)) y2=(px(foot)) {}
-                @if let Some(label) = &tick.label {
-                    text class="tick" text-anchor="middle" x=(px(self.x(place))) y=(px(foot + 17.0)) { (label) }
-                }
+            }
+            @for (label, x) in self.x_labels(scale) {
+                text class="tick" text-anchor="middle" x=(px(x)) y=(px(foot + 20.0)) { (label) }
             }
             text class="axis" text-anchor="end" x=(px(self.x(1.0))) y=(px(self.height - 4.0)) { (title) }
         }
@@ -341,6 +360,18 @@ mod tests {
         let drawn = chart(vec![(1.0, 1.0), (10.0, 10.0)]).draw().into_string();
         assert!(drawn.contains("M58.0 258.0L58.0 258.0L275.0 142.0"), "{drawn}");
         assert!(drawn.contains("a: 1.00 ms at 1.00 to 10.0 ms at 10.0."), "{drawn}");
+    }
+
+    #[test]
+    fn labels_of_the_x_axis_do_not_overlap() {
+        let frame = Frame { width: WIDTH, height: 300.0, left: 58.0, right: 170.0, top: 26.0, bottom: 42.0 };
+        let labels = |scale: &Scale| -> Vec<String> {
+            frame.x_labels(scale).into_iter().map(|(label, _)| label.to_owned()).collect()
+        };
+        let scale = Scale::decades(Unit::Milliseconds, 0.01, 10_000.0);
+        assert_eq!(labels(&scale), ["10 s", "100 ms", "1 ms", "10 µs"]);
+        let scale = Scale::at(Unit::Number, &[1.0, 100_000.0, 100_100.0, 200_000.0]);
+        assert_eq!(labels(&scale), ["200,000", "100,100", "1"]);
     }
 
     #[test]

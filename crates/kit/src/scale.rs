@@ -130,17 +130,7 @@ impl Scale {
         values.dedup();
         let (low, high) = (values.first().copied().unwrap_or(0.0), values.last().copied().unwrap_or(1.0));
         let margin = if high > low { (high - low) * 0.04 } else { low.abs().max(1.0) * 0.5 };
-        // Labels closer than this would overlap; the highest one is kept.
-        let apart = (high - low) * 0.075;
-        let mut ticks: Vec<Tick> = Vec::new();
-        let mut labelled = f64::INFINITY;
-        for value in values.into_iter().rev() {
-            let label = (labelled - value >= apart).then(|| unit.tick(value));
-            if label.is_some() {
-                labelled = value;
-            }
-            ticks.push(Tick { value, label });
-        }
+        let ticks = values.into_iter().map(|value| Tick { value, label: Some(unit.tick(value)) }).collect();
         Self { low: low - margin, high: high + margin, is_log: false, unit, ticks }
     }
 
@@ -243,7 +233,7 @@ mod tests {
             labels(&Scale::linear(Unit::Number, 0.0, [1.0, 43_000.0])),
             ["0", "10,000", "20,000", "30,000", "40,000", "50,000"]
         );
-        assert_eq!(labels(&Scale::at(Unit::Number, &[0.2, 0.95, 0.2])), ["0.95", "0.2"]);
+        assert_eq!(labels(&Scale::at(Unit::Number, &[0.2, 0.95, 0.2])), ["0.2", "0.95"]);
     }
 
     #[test]

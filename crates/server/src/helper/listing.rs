@@ -87,6 +87,19 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().map(shown).collect()
 }
 
+/// Text in HTML that may go on in the next line after a separator: browsers would otherwise break a long name inside
+/// a word, or not at all. A character reference contains no separator.
+fn breakable(html: &str) -> String {
+    let mut text = String::with_capacity(html.len() + 40);
+    for part in html.split_inclusive(['.', '-', '_', '+', '~', '/']) {
+        if !text.is_empty() {
+            text.push_str("<wbr>");
+        }
+        text.push_str(part);
+    }
+    text
+}
+
 /// A name for the inside of a JSON string. Invalid UTF-8 is replaced: its `href` is exact.
 fn json_text(bytes: &[u8]) -> String {
     match String::from_utf8_lossy(bytes) {
@@ -117,8 +130,9 @@ impl Listing {
             page,
             "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
              <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-             <title>{title}</title><style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n<table>\
-             <thead><tr><th>Name</th><th class=\"n\">Size</th><th>Modified (UTC)</th></tr></thead>\n<tbody>\n"
+             <title>{title}</title><style>{STYLE}</style></head>\n<body><h1>{}</h1>\n<table>\
+             <thead><tr><th>Name</th><th class=\"n\">Size</th><th>Modified (UTC)</th></tr></thead>\n<tbody>\n",
+            breakable(&title),
         );
         if self.path != b"/" {
             page.push_str("<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>\n");
@@ -130,7 +144,7 @@ impl Listing {
                 page,
                 "<tr><td><a href=\"{}\">{}{}</a></td><td class=\"n\">{size}</td><td>{modified}</td></tr>",
                 entry.href(),
-                escape_html(&text(&entry.name)),
+                breakable(&escape_html(&text(&entry.name))),
                 entry.slash(),
             );
         }
@@ -204,7 +218,15 @@ td:not(:first-child){white-space:nowrap;font-variant-numeric:tabular-nums;opacit
 .n{text-align:right}\
 a{text-decoration:none}a:hover{text-decoration:underline}\
 tbody tr:hover{background:#8881}\
-p{opacity:.7}";
+p{opacity:.7}\
+@media (max-width:40rem){\
+body{margin:1rem auto}\
+thead{display:none}\
+tr{display:block;padding:.3rem 0;border-bottom:1px solid #8883}\
+td{display:inline;padding:0}\
+td:first-child{display:block}\
+td:not(:first-child){font-size:.85em;margin-right:1rem}\
+td:empty{display:none}}";
 
 #[cfg(test)]
 mod tests {
@@ -248,7 +270,7 @@ mod tests {
         let (_folder, listing) = listing();
         let page = listing.to_html();
         assert!(page.contains("<a href=\"./sub/\">sub/</a>"), "{page}");
-        assert!(page.contains("<a href=\"./a%3Cb%3E.txt\">a&lt;b&gt;.txt</a>"), "{page}");
+        assert!(page.contains("<a href=\"./a%3Cb%3E.txt\">a&lt;b&gt;.<wbr>txt</a>"), "{page}");
         assert!(page.contains("<a href=\"./c%0Ad\">c\u{fffd}d</a>"), "{page}");
         assert!(page.contains("<a href=\"./%FF%C2%9B\">\u{fffd}\u{fffd}</a>"), "{page}");
         assert!(!page.contains(|c: char| c.is_control() && c != '\n'));
@@ -262,8 +284,18 @@ mod tests {
             assert!(json.contains(entry), "{entry} in {json}");
         }
         let odd = Listing { path: b"/\x1b\xff<b>/".to_vec(), ..listing };
-        assert!(odd.to_html().contains("<h1>/\u{fffd}\u{fffd}&lt;b&gt;/</h1>"));
+        assert!(odd.to_html().contains("<h1>/<wbr>\u{fffd}\u{fffd}&lt;b&gt;/</h1>"));
         assert!(odd.to_json().starts_with("{\"path\":\"/\\u001b\u{fffd}<b>/\""));
+    }
+
+    #[test]
+    fn names_break_at_their_separators() {
+        assert_eq!(
+            breakable("libc6_2.36-9~x_&amp;.deb"),
+            "libc6_<wbr>2.<wbr>36-<wbr>9~<wbr>x_<wbr>&amp;.<wbr>deb"
+        );
+        assert_eq!(breakable("/a/"), "/<wbr>a/");
+        assert_eq!(breakable(""), "");
     }
 
     #[test]
