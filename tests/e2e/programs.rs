@@ -26,7 +26,7 @@ pub(crate) fn is_alive(pid: &str) -> bool {
 
 /// A FastCGI application in Python: one request at a time, from the socket that is its standard input.
 const APP: &str = r#"
-import os, socket, struct, sys, time
+import os, signal, socket, struct, sys, time
 
 def record(kind, content):
     return struct.pack(">BBHHBB", 1, kind, 1, len(content), 0, 0) + content
@@ -39,8 +39,13 @@ def exactly(peer, count):
         data += piece
     return data
 
+going = True
+def stop(*_):
+    global going
+    going = False
+if os.path.exists(sys.argv[1] + "/tidy"): signal.signal(signal.SIGTERM, stop)
 listener = socket.socket(fileno=0)
-while True:
+while going:
     peer, _ = listener.accept()
     try:
         params, body, ended = b"", b"", False
@@ -59,6 +64,7 @@ while True:
     except (EOFError, OSError):
         pass
     peer.close()
+open(sys.argv[1] + "/ended%d" % os.getpid(), "w").close()
 "#;
 
 /// A server with the application in Python below `/app/`.
@@ -103,6 +109,8 @@ fn the_processes_of_an_app_stay_and_are_replaced() {
     let began = Instant::now();
     wait_until("the process has run for a while", || began.elapsed() > Duration::from_millis(5_100));
     kill("KILL", first);
+    // Until then it can still accept a request.
+    wait_until("the first process ends", || !is_alive(&first.to_string()));
     let second = pid_in(&client.get("/app/").text());
     assert_ne!(second, first);
     server.wait_for_stderr("ended (signal: 9 (SIGKILL)); starting another");
@@ -114,6 +122,28 @@ fn the_processes_of_an_app_stay_and_are_replaced() {
     server.signal("TERM");
     assert!(server.wait().success());
     assert!(!is_alive(&third.to_string()), "it ends before the server");
+}
+
+#[test]
+fn a_request_goes_to_an_idle_process_whichever_worker_has_it() {
+    let folder = Folder::with_hello();
+    let Some(route) = app_route(&folder, "", "processes = 3") else { return };
+    let config = config(&folder, &route).replace("workers = 1", "workers = 2");
+    let server = Launch::configured(&folder, &config).start();
+    let (begun, mut slow) = (folder.path("slow/begun"), Vec::new());
+    // They can have come by the same worker or by two.
+    for _ in 0..2 {
+        let mut client = Peer::client(&server);
+        client.ask("/app/slow");
+        wait_until("a process to have the slow request", || fs::remove_file(&begun).is_ok());
+        slow.push(client);
+    }
+    // Each by another connection, so that both workers get some. The process that is left answers all.
+    let pids: Vec<u32> = (0..32).map(|_| pid_in(&Peer::client(&server).get("/app/").text())).collect();
+    assert!(pids.iter().all(|pid| *pid == pids[0]), "{pids:?}");
+    fs::write(folder.path("slow/go"), "").unwrap();
+    let busy: Vec<u32> = slow.iter_mut().map(|client| pid_in(&client.message().text())).collect();
+    assert!(busy[0] != busy[1] && !busy.contains(&pids[0]), "{busy:?} {pids:?}");
 }
 
 #[test]
@@ -192,6 +222,27 @@ fn an_app_that_ignores_sigterm_has_its_time_and_is_killed() {
         }
     }
     panic!("no worker ended in time");
+}
+
+#[test]
+fn processes_that_wait_for_a_connection_notice_sigterm() {
+    let folder = Folder::with_hello();
+    for _ in 0..20 {
+        let Some(route) = app_route(&folder, "", "processes = 2") else { return };
+        let slow = folder.path("slow");
+        fs::write(slow.join("tidy"), "").unwrap();
+        let mut server = start(&folder, &route);
+        assert_eq!(Peer::client(&server).get("/app/").status(), 200);
+        server.signal("TERM");
+        assert!(server.wait().success());
+        let files = fs::read_dir(&slow).unwrap().map(|file| file.unwrap().file_name());
+        let ended = files.filter(|name| name.to_string_lossy().starts_with("ended"));
+        // On a busy machine they can be killed first, or get the signal before they are ready for it.
+        if ended.inspect(|name| fs::remove_file(slow.join(name)).unwrap()).count() == 2 {
+            return;
+        }
+    }
+    panic!("the processes never ended by themselves");
 }
 
 #[test]

@@ -249,14 +249,15 @@ fn has_own_files(route: &config::Route, root: &Path) -> bool {
 /// The rules of the upstream of a route.
 fn upstream_rules(route: &config::Route) -> UpstreamRules {
     let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let of_server = |number: u64| count(number.saturating_mul(route.processes_of_server()));
     UpstreamRules {
         protocol: match route.protocol {
             config::Protocol::Http => UpstreamProtocol::Http,
             config::Protocol::FastCgi => UpstreamProtocol::FastCgi,
         },
         servers: servers(route),
-        connections_max: count(route.connections_max),
-        idle_max: count(route.idle_max),
+        connections_max: of_server(route.connections_max),
+        idle_max: of_server(route.idle_max),
         queue_max: count(route.queue_max),
         connect_ms: route.connect_timeout_ms,
         answer_ms: route.answer_timeout_ms,
@@ -265,7 +266,7 @@ fn upstream_rules(route: &config::Route) -> UpstreamRules {
 
 fn servers(route: &config::Route) -> Vec<ServerRules> {
     let name = |server: &config::ServerAddress| match (server, &route.program) {
-        (config::ServerAddress::Process(number), Some(program)) => program.name(*number),
+        (config::ServerAddress::Program, Some(program)) => program.name(),
         _ => server.to_string(),
     };
     let weights = route.weights.iter().copied().chain(std::iter::repeat(1));

@@ -9,7 +9,7 @@ mod probes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, IoSlice};
 
-use flash_engine::ServerId;
+use flash_engine::{ServerId, UpstreamId};
 use flash_prompt::epoll::{Epoll, Ready, Watch};
 use flash_prompt::{AsFd, OwnedFd, channel, clock, net};
 use flash_waiting::local;
@@ -38,8 +38,8 @@ const RETRY_MS: u64 = 50;
 /// The servers of a route.
 struct Upstream {
     servers: Vec<ServerAddress>,
-    /// Where the processes among the servers listen, once they do.
-    places: Vec<Option<OwnedFd>>,
+    /// Where its program listens, once it does.
+    place: Option<OwnedFd>,
     connect_timeout_ms: u64,
 }
 
@@ -105,7 +105,7 @@ impl Gateway {
     fn new(control: OwnedFd, settings: &Settings) -> io::Result<Self> {
         let upstreams = settings.routes().map(|route| Upstream {
             servers: route.servers.clone(),
-            places: route.servers.iter().map(|_| None).collect(),
+            place: None,
             connect_timeout_ms: route.connect_timeout_ms,
         });
         let epoll = Epoll::new(64)?;
@@ -162,10 +162,9 @@ impl Gateway {
                         let _ = send_notice(&self.control, &Notice::Report(text));
                     }
                 }
-                Ok(Order::Program(ServerId { upstream, server }, place)) => {
-                    let of_route = self.upstreams.get_mut(usize::from(upstream.0));
-                    if let Some(known) = of_route.and_then(|it| it.places.get_mut(usize::from(server))) {
-                        *known = Some(place);
+                Ok(Order::Program(UpstreamId(number), place)) => {
+                    if let Some(upstream) = self.upstreams.get_mut(usize::from(number)) {
+                        upstream.place = Some(place);
                     }
                 }
                 Ok(Order::Ping) => {
@@ -263,7 +262,7 @@ impl Gateway {
                 return;
             }
             ServerAddress::Unix(path) => local::connect_prompt(path),
-            ServerAddress::Process(_) => match &upstream.places[server] {
+            ServerAddress::Program => match &upstream.place {
                 Some(place) => local::connect_in_private(place),
                 None => Err(io::ErrorKind::ConnectionRefused.into()),
             },

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 
-use flash_engine::{ServerId, UpstreamId};
+use flash_engine::UpstreamId;
 use flash_prompt::channel;
 use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
 
@@ -59,9 +59,8 @@ pub enum Order<Fd = OwnedFd> {
     Filler(Fd),
     /// For a worker: the channel to the gateway. For the gateway: the channel to a worker.
     Gateway(Fd),
-    /// For a process of a program: the server of a route that it is, and the socket on which it listens. For the
-    /// gateway: the place of that socket.
-    Program(ServerId, Fd),
+    /// For a process of the program of a route: the socket on which it listens. For the gateway: the place of that socket.
+    Program(UpstreamId, Fd),
     /// For a worker: the file for request bodies, and how many slots it may have.
     Spool(u32, Fd),
     /// For the keeper: every process that filled the store for an earlier keeper has ended.
@@ -197,9 +196,7 @@ pub fn encode_order<Fd: AsFd>(order: &Order<Fd>) -> Encoded<'_> {
         Order::Keeper(fd) => (tag::KEEPER, 0, Some(fd.as_fd())),
         Order::Filler(fd) => (tag::FILLER, 0, Some(fd.as_fd())),
         Order::Gateway(fd) => (tag::GATEWAY, 0, Some(fd.as_fd())),
-        Order::Program(ServerId { upstream, server }, fd) => {
-            (tag::PROGRAM, u64::from(upstream.0) << 16 | u64::from(*server), Some(fd.as_fd()))
-        }
+        Order::Program(upstream, fd) => (tag::PROGRAM, upstream.0.into(), Some(fd.as_fd())),
         Order::Spool(slots, fd) => (tag::SPOOL, u64::from(*slots), Some(fd.as_fd())),
         Order::Settled => (tag::SETTLED, 0, None),
         Order::BytesMax(bytes) => (tag::BYTES_MAX, *bytes, None),
@@ -251,8 +248,8 @@ pub fn decode_order(bytes: &[u8], mut descriptors: Vec<OwnedFd>) -> io::Result<O
         tag::FILLER => Order::Filler(descriptor()?),
         tag::GATEWAY => Order::Gateway(descriptor()?),
         tag::PROGRAM => {
-            let upstream = UpstreamId(u16::try_from(number >> 16).map_err(|_| invalid())?);
-            Order::Program(ServerId { upstream, server: number as u16 }, descriptor()?)
+            let upstream = UpstreamId(u16::try_from(number).map_err(|_| invalid())?);
+            Order::Program(upstream, descriptor()?)
         }
         tag::SPOOL => Order::Spool(u32::try_from(number).map_err(|_| invalid())?, descriptor()?),
         tag::SETTLED => Order::Settled,

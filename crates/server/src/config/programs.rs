@@ -61,13 +61,18 @@ pub(super) struct ProgramDraft {
 }
 
 impl Program {
-    /// Its process of this number, from 1, in messages.
-    pub(crate) fn name(&self, number: u16) -> String {
+    /// The program in messages.
+    pub(crate) fn name(&self) -> String {
         match &self.runs {
-            Runs::App(words) if self.processes > 1 => format!("process {number} of `{}`", words.join(" ")),
             Runs::App(words) => format!("`{}`", words.join(" ")),
             Runs::Cgi(folder) => format!("the process that runs the programs in `{}`", folder.display()),
         }
+    }
+
+    /// Its process of this number, from 1, in messages.
+    pub(crate) fn process_name(&self, number: u64) -> String {
+        let name = self.name();
+        if self.processes > 1 { format!("process {number} of {name}") } else { name }
     }
 }
 

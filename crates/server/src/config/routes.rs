@@ -25,8 +25,8 @@ const PREFIX_BYTES_MAX: usize = 1_024;
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Begins the address of a Unix socket.
 const UNIX: &str = "unix:";
-/// Begins the number of a process.
-const PROCESS: &str = "process ";
+/// The address of the route's program.
+const PROGRAM: &str = "program";
 
 /// The requests of a site that an upstream answers, and the upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,9 +51,9 @@ pub struct Route {
     pub connect_timeout_ms: u64,
     /// Maximum time without a byte from a server that must answer, in milliseconds.
     pub answer_timeout_ms: u64,
-    /// Maximum connections of a worker to each server, at least one.
+    /// Maximum connections of a worker to each server, or to each process of the program; at least one.
     pub connections_max: u64,
-    /// Maximum idle connections of a worker to each server.
+    /// Maximum idle connections of a worker to each server, or to each process of the program.
     pub idle_max: u64,
     /// Maximum requests of a worker that wait for a connection.
     pub queue_max: u64,
@@ -62,7 +62,7 @@ pub struct Route {
     /// How its servers are probed, if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probe>,
-    /// The program that Flash starts, if there is one; the servers are its processes.
+    /// The program that Flash starts, if there is one; it is the only server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
 }
@@ -108,8 +108,8 @@ pub enum ServerAddress {
     Tcp(SocketAddr),
     /// The absolute path of a Unix socket.
     Unix(PathBuf),
-    /// A process of the route's [`Program`], by its number from 1.
-    Process(u16),
+    /// The socket that all processes of the route's [`Program`] share.
+    Program,
 }
 
 /// A route, and its place in the file.
@@ -137,9 +137,8 @@ impl RouteDraft {
     pub(super) fn resolve(self, run_as: Option<&RunAs>, problems: &mut Vec<Problem>) -> Route {
         let mut route = self.route;
         if let Some(draft) = self.program {
-            let program = draft.resolve(run_as, problems);
-            route.servers = (1..=program.processes as u16).map(ServerAddress::Process).collect();
-            route.program = Some(program);
+            route.servers = vec![ServerAddress::Program];
+            route.program = Some(draft.resolve(run_as, problems));
         }
         route
     }
@@ -148,7 +147,13 @@ impl RouteDraft {
 impl Route {
     /// The connections to its servers that a worker can have open, idle ones included.
     pub(crate) fn connections_of_worker(&self) -> u64 {
-        self.connections_max.saturating_mul(self.servers.len() as u64)
+        let processes = self.servers.len() as u64 * self.processes_of_server();
+        self.connections_max.saturating_mul(processes)
+    }
+
+    /// The processes that accept the connections to a server: a program is one server with all of its processes.
+    pub(crate) fn processes_of_server(&self) -> u64 {
+        self.program.as_ref().map_or(1, |program| program.processes)
     }
 }
 
@@ -157,7 +162,7 @@ impl fmt::Display for ServerAddress {
         match self {
             ServerAddress::Tcp(address) => address.fmt(f),
             ServerAddress::Unix(path) => write!(f, "{UNIX}{}", path.display()),
-            ServerAddress::Process(number) => write!(f, "{PROCESS}{number}"),
+            ServerAddress::Program => f.write_str(PROGRAM),
         }
     }
 }
@@ -172,10 +177,10 @@ impl TryFrom<String> for ServerAddress {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        match text.strip_prefix(PROCESS).map(str::parse) {
-            Some(Ok(number)) => Ok(ServerAddress::Process(number)),
-            _ => ServerAddress::parse(&text).map_err(|refusal| format!("`{text}`: {}", refusal.why)),
+        if text == PROGRAM {
+            return Ok(ServerAddress::Program);
         }
+        ServerAddress::parse(&text).map_err(|refusal| format!("`{text}`: {}", refusal.why))
     }
 }
 

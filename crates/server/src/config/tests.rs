@@ -886,7 +886,7 @@ fn routes_with_programs() {
         runs: Runs::Cgi(folder.path().join("www")),
     };
     assert_eq!((cgi.program.as_ref(), cgi.connections_max, cgi.idle_max), (Some(&program), 16, 0));
-    assert_eq!((cgi.protocol, &cgi.servers[..]), (Protocol::FastCgi, &[ServerAddress::Process(1)][..]));
+    assert_eq!((cgi.protocol, &cgi.servers[..]), (Protocol::FastCgi, &[ServerAddress::Program][..]));
     let program = Program {
         processes: 2,
         memory_bytes_max: 1 << 30,
@@ -895,7 +895,7 @@ fn routes_with_programs() {
         ..program
     };
     assert_eq!((app.program.as_ref(), app.connections_max), (Some(&program), 3));
-    assert_eq!(app.servers, [ServerAddress::Process(1), ServerAddress::Process(2)]);
+    assert_eq!((&app.servers[..], app.connections_of_worker()), (&[ServerAddress::Program][..], 6));
     assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
 }
 
@@ -948,7 +948,7 @@ fn a_program_that_its_user_cannot_start_is_refused() {
     }
     let settings = folder.load(&format!("user = \"nobody\"\n{}", route("app = \"true\"", "nobody")));
     let [warning] = &settings.warnings()[..] else { panic!("{:?}", settings.warnings()) };
-    assert!(warning.starts_with("process 1 of `true` has the user of the workers"), "{warning}");
+    assert!(warning.starts_with("`true` has the user of the workers"), "{warning}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ impl Settings {
         };
         Some(format!(
             "{} has the user of the workers, and so can slow them down or end them; {remedy}",
-            program.name(1)
+            program.name()
         ))
     }
 

@@ -163,7 +163,7 @@ impl Probed {
     fn new(address: ServerAddress, probe: &Probe, timeout_ms: u64) -> Self {
         let host = match &address {
             ServerAddress::Tcp(address) => address.to_string(),
-            ServerAddress::Unix(_) | ServerAddress::Process(_) => "localhost".to_owned(),
+            ServerAddress::Unix(_) | ServerAddress::Program => "localhost".to_owned(),
         };
         let request = format!(
             "GET {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: flash-probe\r\nAccept: */*\r\nConnection: close\r\n\r\n",
@@ -202,8 +202,8 @@ impl Probed {
                 }
                 connected => connected,
             },
-            // Processes speak FastCGI, which has no probes.
-            ServerAddress::Process(_) => return Err(Failure::Own),
+            // Programs speak FastCGI, which has no probes.
+            ServerAddress::Program => return Err(Failure::Own),
         };
         let socket = connected?;
         epoll.add(&socket, token, Watch::Output)?;

@@ -41,10 +41,10 @@ const ENVIRONMENT: [(&str, &str); 3] = [
 ///
 /// Errors: it cannot be started; the supervisor is gone.
 pub(crate) fn run(channel: &OwnedFd, settings: &Settings) -> io::Result<()> {
-    let Order::Program(server, listener) = receive_order(channel)? else {
+    let Order::Program(upstream, listener) = receive_order(channel)? else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "expected the socket of a program"));
     };
-    let route = settings.routes().nth(server.upstream.0.into());
+    let route = settings.routes().nth(upstream.0.into());
     let (Some(route), Some(program)) = (route, route.and_then(|route| route.program.as_ref())) else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the settings have no such program"));
     };

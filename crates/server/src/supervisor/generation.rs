@@ -417,7 +417,7 @@ impl Generation {
     /// left. Returns messages for the operator.
     pub(super) fn settle_programs(&mut self, now_ms: u64) -> Vec<String> {
         let is_needed = !self.killed && !self.is_over();
-        let mut news = self.programs.reap(is_needed);
+        let mut news = self.programs.reap(is_needed, now_ms);
         if is_needed {
             news.extend(self.programs.go_on(now_ms, &self.settings_file, &mut self.gateway));
         } else {

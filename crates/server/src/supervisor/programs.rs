@@ -1,13 +1,15 @@
 //! The processes of a generation that answer requests of its routes (`app`, `cgi`).
 //!
-//! Each has a listening socket, which outlives it: requests that arrive while another process starts wait. A process that fails
-//! soon after its start loses its socket, so that its requests fail at once, and starts again after a pause that doubles.
+//! All processes of a program accept from one listening socket, so the kernel gives each connection to an idle one, whichever
+//! worker made it. The socket outlives them: requests that arrive while another process starts wait. A process that fails soon
+//! after its start starts again after a pause that doubles. While all of them pause, the program has no socket, so that its
+//! requests fail at once.
 
 use std::io;
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 
-use flash_engine::{ServerId, UpstreamId};
+use flash_engine::UpstreamId;
 use flash_prompt::{channel, clock};
 use flash_waiting::{local, process};
 
@@ -27,10 +29,10 @@ const PAUSE_MS_MAX: u64 = 30_000;
 /// Time of the processes to end once no request is left. That of `cgi` needs 2 s for programs that ignore SIGTERM.
 const END_MS: u64 = 3_000;
 
-/// The processes of all programs.
+/// All programs.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
-    processes: Vec<Process>,
+    programs: Vec<Program>,
     end: End,
 }
 
@@ -46,13 +48,20 @@ enum End {
     Killed { leave_ms: u64 },
 }
 
+/// The program of a route.
+#[derive(Debug)]
+struct Program {
+    upstream: UpstreamId,
+    /// None before the first start, and while all processes pause.
+    socket: Option<Socket>,
+    processes: Vec<Process>,
+}
+
 /// A process of a program.
 #[derive(Debug)]
 struct Process {
-    server: ServerId,
     /// For messages.
     name: String,
-    socket: Option<Socket>,
     child: Option<Child>,
     started_ms: u64,
     /// When it starts again, and the pause before that.
@@ -79,19 +88,13 @@ impl Programs {
     ) -> io::Result<()> {
         for (upstream, route) in (0..).map(UpstreamId).zip(settings.routes()) {
             let Some(program) = &route.program else { continue };
-            for server in 0..program.processes as u16 {
-                let mut process = Process {
-                    server: ServerId { upstream, server },
-                    name: program.name(server + 1),
-                    socket: None,
-                    child: None,
-                    started_ms: 0,
-                    restart_ms: None,
-                    pause_ms: RESTART_PAUSE_MS,
-                };
-                let started = process.start(settings_file, gateway);
-                self.processes.push(process);
-                started?;
+            let names = (1..=program.processes).map(|number| program.process_name(number));
+            let processes = names.map(Process::new).collect();
+            self.programs.push(Program { upstream, socket: None, processes });
+        }
+        for program in &mut self.programs {
+            for number in 0..program.processes.len() {
+                program.start(number, settings_file, gateway)?;
             }
         }
         Ok(())
@@ -99,7 +102,7 @@ impl Programs {
 
     /// Tells another gateway where the processes listen.
     pub(super) fn introduce(&self, gateway: &mut Gateway) -> io::Result<()> {
-        self.processes.iter().try_for_each(|process| process.introduce(gateway))
+        self.programs.iter().try_for_each(|program| program.introduce(gateway))
     }
 
     /// Starts processes again whose time has come. Returns messages for the operator.
@@ -109,37 +112,27 @@ impl Programs {
         settings_file: &Shared,
         gateway: &mut Gateway,
     ) -> Vec<String> {
-        let is_due = |process: &&mut Process| process.restart_ms.is_some_and(|ms| ms <= now_ms);
-        let mut news = Vec::new();
-        for process in self.processes.iter_mut().filter(is_due) {
-            if let Err(e) = process.start(settings_file, gateway) {
-                // Otherwise only the gateway does not know it. The next gateway will.
-                if process.child.is_none() {
-                    process.wait_longer(now_ms);
-                }
-                news.push(format!("{}: {e}", process.name));
-            }
-        }
-        news
+        let programs = self.programs.iter_mut();
+        programs.flat_map(|program| program.go_on(now_ms, settings_file, gateway)).collect()
     }
 
     /// Reaps processes that have ended. Those that are `needed` start again. Returns messages for the operator.
-    pub(super) fn reap(&mut self, needed: bool) -> Vec<String> {
-        let now_ms = clock::monotonic_ms();
-        self.processes.iter_mut().filter_map(|process| process.reap(needed, now_ms)).collect()
+    pub(super) fn reap(&mut self, needed: bool, now_ms: u64) -> Vec<String> {
+        self.programs.iter_mut().flat_map(|program| program.reap(needed, now_ms)).collect()
     }
 
     /// Asks all processes to end, kills them when they have had time to, and later gives them up.
     pub(super) fn end(&mut self, now_ms: u64) {
-        self.processes.iter_mut().for_each(|process| process.restart_ms = None);
+        self.processes_mut().for_each(|process| process.restart_ms = None);
         match self.end {
             End::Later => {
                 self.children().for_each(process::end_group);
+                self.programs.iter().for_each(Program::wake);
                 self.end = End::Asked { kill_ms: now_ms + END_MS };
             }
             End::Asked { kill_ms } if kill_ms <= now_ms => self.kill(now_ms),
             End::Killed { leave_ms } if leave_ms <= now_ms => {
-                self.processes.iter_mut().for_each(|process| process.child = None);
+                self.processes_mut().for_each(|process| process.child = None);
             }
             End::Asked { .. } | End::Killed { .. } => {}
         }
@@ -158,8 +151,16 @@ impl Programs {
         }
     }
 
+    fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.programs.iter().flat_map(|program| &program.processes)
+    }
+
+    fn processes_mut(&mut self) -> impl Iterator<Item = &mut Process> {
+        self.programs.iter_mut().flat_map(|program| &mut program.processes)
+    }
+
     fn children(&self) -> impl Iterator<Item = &Child> {
-        self.processes.iter().filter_map(|process| process.child.as_ref())
+        self.processes().filter_map(|process| process.child.as_ref())
     }
 
     pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
@@ -168,7 +169,7 @@ impl Programs {
 
     /// Whether every process has ended.
     pub(super) fn is_over(&self) -> bool {
-        self.processes.iter().all(|process| process.child.is_none())
+        self.children().next().is_none()
     }
 
     /// The next deadline.
@@ -177,36 +178,95 @@ impl Programs {
             End::Asked { kill_ms: ms } | End::Killed { leave_ms: ms } if !self.is_over() => Some(ms),
             _ => None,
         };
-        self.processes.iter().filter_map(|process| process.restart_ms).chain(end_ms).min()
+        self.processes().filter_map(|process| process.restart_ms).chain(end_ms).min()
     }
 }
 
-impl Process {
-    fn start(&mut self, settings_file: &Shared, gateway: &mut Gateway) -> io::Result<()> {
-        self.restart_ms = None;
-        self.started_ms = clock::monotonic_ms();
-        let listener = match &self.socket {
-            Some(socket) => Arc::clone(&socket.listener),
-            None => {
-                let (listener, place) = local::listen_in_private()
-                    .map_err(|e| io::Error::new(e.kind(), format!("cannot make a socket for it: {e}")))?;
-                let socket = Socket { listener: Arc::new(listener), place: Arc::new(place) };
-                Arc::clone(&self.socket.insert(socket).listener)
-            }
+impl Program {
+    /// Starts the process of this number, from 0.
+    fn start(&mut self, number: usize, settings_file: &Shared, gateway: &mut Gateway) -> io::Result<()> {
+        let process = &mut self.processes[number];
+        process.restart_ms = None;
+        process.started_ms = clock::monotonic_ms();
+        let socket = match self.socket.take() {
+            Some(socket) => socket,
+            None => Socket::new()
+                .map_err(|e| io::Error::new(e.kind(), format!("cannot make a socket for it: {e}")))?,
         };
+        let listener = Arc::clone(&self.socket.insert(socket).listener);
         let (ours, theirs) = channel::pair(CHANNEL_BYTES)?;
-        for order in [Order::Settings(Arc::clone(settings_file)), Order::Program(self.server, listener)] {
+        for order in [Order::Settings(Arc::clone(settings_file)), Order::Program(self.upstream, listener)] {
             encode_order(&order).send(&ours)?;
         }
         let child = process::start_role(program::ROLE, theirs)
             .map_err(|e| io::Error::new(e.kind(), format!("cannot start it: {e}")))?;
-        self.child = Some(child);
+        process.child = Some(child);
         self.introduce(gateway)
     }
 
     fn introduce(&self, gateway: &mut Gateway) -> io::Result<()> {
         let Some(socket) = &self.socket else { return Ok(()) };
-        gateway.give(Order::Program(self.server, Arc::clone(&socket.place)))
+        gateway.give(Order::Program(self.upstream, Arc::clone(&socket.place)))
+    }
+
+    /// Starts processes again whose time has come. Returns messages for the operator.
+    fn go_on(&mut self, now_ms: u64, settings_file: &Shared, gateway: &mut Gateway) -> Vec<String> {
+        let mut news = Vec::new();
+        for number in 0..self.processes.len() {
+            if self.processes[number].restart_ms.is_none_or(|ms| ms > now_ms) {
+                continue;
+            }
+            if let Err(e) = self.start(number, settings_file, gateway) {
+                let process = &mut self.processes[number];
+                // Otherwise only the gateway does not know it. The next gateway will.
+                if process.child.is_none() {
+                    process.wait_longer(now_ms);
+                }
+                news.push(format!("{}: {e}", process.name));
+            }
+        }
+        self.close_if_all_pause(now_ms);
+        news
+    }
+
+    /// Makes an empty connection for each process, so that accept(2) returns. After a signal that a process handles, many
+    /// languages call it again, even if the process waited with poll(2) first and another one has taken the connection.
+    fn wake(&self) {
+        let Some(socket) = &self.socket else { return };
+        for _ in self.processes.iter().filter(|process| process.child.is_some()) {
+            // Without it, the process ends only when it is killed.
+            let _ = local::connect_in_private(&socket.place);
+        }
+    }
+
+    fn reap(&mut self, needed: bool, now_ms: u64) -> Vec<String> {
+        let news = self.processes.iter_mut().filter_map(|process| process.reap(needed, now_ms)).collect();
+        self.close_if_all_pause(now_ms);
+        news
+    }
+
+    /// Closes the socket if no process runs or starts now: requests would wait for the end of a pause.
+    fn close_if_all_pause(&mut self, now_ms: u64) {
+        if self.processes.iter().all(|process| process.pauses(now_ms)) {
+            self.socket = None;
+        }
+    }
+}
+
+impl Socket {
+    fn new() -> io::Result<Self> {
+        let (listener, place) = local::listen_in_private()?;
+        Ok(Self { listener: Arc::new(listener), place: Arc::new(place) })
+    }
+}
+
+impl Process {
+    fn new(name: String) -> Self {
+        Self { name, child: None, started_ms: 0, restart_ms: None, pause_ms: RESTART_PAUSE_MS }
+    }
+
+    fn pauses(&self, now_ms: u64) -> bool {
+        self.child.is_none() && self.restart_ms.is_some_and(|ms| ms > now_ms)
     }
 
     fn reap(&mut self, needed: bool, now_ms: u64) -> Option<String> {
@@ -230,9 +290,8 @@ impl Process {
         Some(self.ended(status, &again))
     }
 
-    /// Starts it again after a pause. Until then its requests fail at once.
+    /// Starts it again after a pause.
     fn wait_longer(&mut self, now_ms: u64) {
-        self.socket = None;
         self.restart_ms = Some(now_ms + self.pause_ms);
         self.pause_ms = (2 * self.pause_ms).min(PAUSE_MS_MAX);
     }
