@@ -414,9 +414,9 @@ fn a_hung_site_regains_its_share_when_its_helpers_are_gone() {
 
 #[test]
 fn a_helper_that_cannot_start_is_not_retried_forever() {
-    // A user without other processes, who may have the supervisor's four threads, the store's keeper and a worker.
+    // A user without other processes, who may have the supervisor's five threads, the store's keeper and a worker.
     let user = format!("--reuid={}", 1_000_000 + std::process::id());
-    let limited = ["setpriv", &user, "--clear-groups", "prlimit", "--nproc=6", "--"];
+    let limited = ["setpriv", &user, "--clear-groups", "prlimit", "--nproc=7", "--"];
     if !can_run_flash(&limited) {
         return skip("needs root, setpriv and prlimit, to limit the server's processes");
     }

@@ -59,8 +59,11 @@ fn verdict(head: &Expected<'_>, etag: &[u8], modified_s: i64) -> Verdict {
     Verdict::Proceed
 }
 
-/// Step 5. A repeated `If-Range` counts as absent, together with `Range`.
+/// Step 5. A repeated `If-Range` counts as absent, together with `Range`. Only GET has ranges (section 14.2).
 fn applies(head: &Expected<'_>, etag: &[u8], modified_s: i64, now_s: i64) -> bool {
+    if head.method != Method::Get {
+        return false;
+    }
     match head.fields.once("if-range") {
         None => true,
         Some(value) if value.contains(&b'"') => value == etag,

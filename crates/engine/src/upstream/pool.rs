@@ -163,15 +163,22 @@ impl Pool {
         self.servers.iter().filter(|server| server.probed == Probed::Down).count()
     }
 
-    /// The links that a server could have in addition to those in use. A server in trouble gets requests only if all
-    /// servers are.
-    fn free(&self, now_ms: u64) -> impl Fn(usize) -> usize {
-        let is_down = move |place: usize| self.servers[place].is_down(now_ms);
-        let all_down = (0..self.servers.len()).all(is_down);
-        move |place| {
-            let in_use = self.servers[place].links - self.idle[place].len();
-            if all_down || !is_down(place) { self.rules.connections_max.saturating_sub(in_use) } else { 0 }
+    /// Whether all servers are in trouble.
+    fn all_down(&self, now_ms: u64) -> bool {
+        self.servers.iter().all(|server| server.is_down(now_ms))
+    }
+
+    /// The links that the server at `place` could have in addition to those in use. A server in trouble gets requests only
+    /// if all servers are.
+    fn free(&self, place: usize, all_down: bool, now_ms: u64) -> usize {
+        if !all_down && self.servers[place].is_down(now_ms) {
+            return 0;
         }
+        self.rules.connections_max.saturating_sub(self.in_use(place))
+    }
+
+    fn in_use(&self, place: usize) -> usize {
+        self.servers[place].links - self.idle[place].len()
     }
 
     /// Whether a client may have another link: it gets at most as many as it leaves free.
@@ -217,7 +224,8 @@ impl Pool {
     }
 
     fn free_links(&self, now_ms: u64) -> usize {
-        (0..self.servers.len()).map(self.free(now_ms)).sum()
+        let all_down = self.all_down(now_ms);
+        (0..self.servers.len()).map(|place| self.free(place, all_down, now_ms)).sum()
     }
 
     /// The server with the fewest requests for its weight that has room for another one, if possible one that has not failed
@@ -226,19 +234,17 @@ impl Pool {
         if !self.has_share(seeker.sharer, self.free_links(now_ms)) {
             return None;
         }
-        let (free, failed) = (self.free(now_ms), seeker.failed);
-        let has_room = |place: &usize| free(*place) > 0;
-        let in_use = |place: usize| self.servers[place].links - self.idle[place].len();
+        let all_down = self.all_down(now_ms);
+        let has_room = |place: &usize| self.free(*place, all_down, now_ms) > 0;
         // With one more request: otherwise of two idle servers the first would be chosen, whatever the weights.
         let load_with_one_more = |place: usize| {
-            (in_use(place) as u64 + 1) * LOAD_OF_REQUEST / u64::from(self.rules.servers[place].weight)
+            (self.in_use(place) as u64 + 1) * LOAD_OF_REQUEST / u64::from(self.rules.servers[place].weight)
         };
         let count = self.servers.len();
         let best = (0..count)
             .map(|step| (self.first + step) % count)
             .filter(has_room)
-            .min_by_key(|place| (failed.contains(*place as u16), load_with_one_more(*place)))?;
-        drop(free);
+            .min_by_key(|place| (seeker.failed.contains(*place as u16), load_with_one_more(*place)))?;
         self.first = best + 1;
         Some(best as u16)
     }

@@ -321,7 +321,7 @@ fn each_request_is_logged_once() {
 fn a_client_that_leaves_while_a_helper_works_is_logged() {
     let mut world = World::with(Rules { log_format: LogFormat::Json, ..rules() });
     world.auto = false;
-    world.machine.files.add("cold", "cold");
+    world.machine.files.add_cold("cold", "cold");
     let client = world.connect();
     client.get("/cold");
     world.run();

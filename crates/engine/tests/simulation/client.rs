@@ -81,7 +81,9 @@ pub(crate) struct Peer {
     /// The turn by which its answer must be complete, because it is in memory.
     pub(crate) promised_turn: Option<u64>,
     /// The time until which it may wait all the same: a moment if only a helper can confirm the entry.
-    pub(crate) promised_ms: u64,
+    pub(crate) promised_ms: Option<u64>,
+    /// The turns that its answer takes once it has waited.
+    pub(crate) promised_turns: u64,
 }
 
 impl Peer {
@@ -121,7 +123,8 @@ impl Peer {
             finished: Vec::new(),
             bursts: false,
             promised_turn: None,
-            promised_ms: 0,
+            promised_ms: None,
+            promised_turns: 0,
         }
     }
 

@@ -339,12 +339,12 @@ impl Run {
                 continue;
             };
             let in_memory = self.disk.in_memory(&self.machine, ask);
-            let wait_ms = if in_memory.is_some() { 0 } else { SHORT_WAIT_MS };
-            let turn = in_memory.or_else(|| self.in_store(ask)).map(|bytes| self.turn + Limits::turns(bytes));
-            let turn = turn.filter(|_| !peer.closed && !peer.reset && !peer.evicted);
-            let until_ms = self.now_ms() + wait_ms;
+            let until_ms = in_memory.is_none().then(|| self.now_ms() + SHORT_WAIT_MS);
+            let turns = in_memory.or_else(|| self.in_store(ask)).map(Limits::turns);
+            let turns = turns.filter(|_| !peer.closed && !peer.reset && !peer.evicted);
             let peer = &mut self.peers[number];
-            (peer.promised_turn, peer.promised_ms) = (turn, until_ms);
+            peer.promised_turn = turns.map(|turns| self.turn + turns);
+            (peer.promised_ms, peer.promised_turns) = (until_ms, turns.unwrap_or(0));
         }
     }
 
@@ -398,8 +398,12 @@ impl Run {
         let keeps = self.limits.name_cache && self.limits.stale_ms == crate::plan::STALE_WITHOUT_END_MS;
         let (target, sent_ms) =
             ask.target.filter(|_| keeps).and_then(|target| self.warm.get_key_value(&target))?;
-        let Lead::File { plain, .. } = self.disk.targets[*target].lead else { return None };
+        let Lead::File { plain, coded } = self.disk.targets[*target].lead else { return None };
         let stat = self.disk.now(plain).file.as_ref()?.0;
+        // An open sibling that has changed contradicts what is known.
+        if coded.iter().flatten().any(|place| self.disk.named[*place].states.len() > 1) {
+            return None;
+        }
         // A file that changed shortly before it was found is not considered unchanged.
         let old = stat.changed_ns + 1_000_000_000 < START_WALL_NS;
         let is_open = self.limits.open_files_max >= OPEN_FILES_MAX
@@ -422,7 +426,13 @@ impl Run {
                 self.promises += 1;
                 continue;
             }
-            let broken = turn <= self.turn && peer.promised_ms < now_ms;
+            // The turns of its answer begin after the wait, in the first turn that notices its end.
+            if let Some(until_ms) = peer.promised_ms {
+                peer.promised_turn = Some(self.turn + peer.promised_turns);
+                peer.promised_ms = Some(until_ms).filter(|until_ms| now_ms <= *until_ms);
+                continue;
+            }
+            let broken = turn <= self.turn;
             let ask = peer.asks.front().map(|ask| ask.bytes.escape_ascii().to_string());
             self.require(!broken, "the promise", || {
                 format!(

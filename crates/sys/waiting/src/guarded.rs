@@ -26,6 +26,8 @@ const NO_GROUP: u32 = 65534;
 const WRITABLE_BY_GROUP: u32 = 0o020;
 const WRITABLE_BY_OTHERS: u32 = 0o002;
 const STICKY: u32 = 0o1000;
+/// Groups below this one belong to services, not to people (SYS_GID_MAX of login.defs(5)).
+const SERVICE_GROUPS_END: u32 = 1000;
 
 /// The place of a file: its folder, which is open, and its name there.
 #[derive(Debug)]
@@ -240,7 +242,13 @@ fn check_folder(path: &Path, folder: &Stat, entry: &Stat, trusted: &[u32]) -> io
     }
     // In a folder such as /tmp, only its owner replaces an entry.
     let is_kept = folder.st_mode & STICKY != 0 && trusted.contains(&entry.st_uid);
-    if is_writable_by_others(folder) && !is_kept {
+    // Ubuntu's /var/log belongs to the group of its log service. A service that replaces a folder there gains nothing: what
+    // is in its own folder is opened with its own rights. A link of its own is another matter.
+    let is_link = FileType::from_raw_mode(entry.st_mode) == FileType::Symlink;
+    let is_of_service = folder.st_mode & WRITABLE_BY_OTHERS == 0
+        && folder.st_gid < SERVICE_GROUPS_END
+        && (!is_link || trusted.contains(&entry.st_uid));
+    if is_writable_by_others(folder) && !is_kept && !is_of_service {
         return Err(insecure(path, "users other than its owner can replace the folders in it", "chmod go-w"));
     }
     Ok(())

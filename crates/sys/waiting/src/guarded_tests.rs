@@ -105,6 +105,25 @@ fn root_refuses_folders_that_others_can_change() {
 }
 
 #[test]
+fn the_group_of_a_service_may_write_to_a_folder_on_the_path_but_place_no_link() {
+    if !privileges::is_root() {
+        return skip("needs root, to be a danger to others");
+    }
+    let folder = folder();
+    let inner = folder.path().join("logs");
+    fs::create_dir(&inner).expect("a folder");
+    let link = folder.path().join("link");
+    symlink(&inner, &link).expect("a link");
+    std::os::unix::fs::lchown(&link, Some(OTHER), None).expect("another owner");
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o775)).expect("a mode");
+    for (group, is_found) in [(SERVICE_GROUPS_END - 1, true), (SERVICE_GROUPS_END, false)] {
+        chown(folder.path(), None, Some(group)).expect("a group");
+        assert_eq!(Place::find(&inner.join("log")).is_ok(), is_found, "{group}");
+        assert!(refusal(Place::find(&link.join("log"))).contains("replace the folders"), "{group}");
+    }
+}
+
+#[test]
 fn root_works_in_the_folder_of_a_user_with_the_rights_of_this_user() {
     if !privileges::is_root() {
         return skip("needs root, to have another user's folder");
