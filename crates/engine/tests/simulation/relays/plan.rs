@@ -284,7 +284,7 @@ impl Plan {
     ) -> Vec<u8> {
         let is_too_long = rng.chance(3);
         let most = self.body_bytes_max as u64;
-        let scale = if rng.chance(30) { most } else { 1 << rng.between(1, 18) };
+        let scale = if rng.chance(60) { most } else { 1 << rng.between(1, 18) };
         let bytes = if is_too_long { most + rng.between(1, 50_000) } else { rng.between(0, most.min(scale)) };
         asked.body_bytes = bytes as usize;
         let is_long = bytes as usize > SPOOL_PIECE_BYTES_MAX - RECEIVE_BYTES;
