@@ -199,6 +199,9 @@ impl Plan {
                 let reads = rng.pick(&[200, 5_000, 60_000]);
                 visitor.reads_bytes = Some(reads);
                 visitor.client.set_room(reads);
+                if rng.chance(30) {
+                    visitor.leaves_ms = now_ms + rng.below(500);
+                }
             }
             2 => visitor.stalls_at = Some(rng.between(1, 60) as usize),
             _ => visitor.leaves_ms = now_ms + rng.below(500),
