@@ -414,14 +414,17 @@ fn a_hung_site_regains_its_share_when_its_helpers_are_gone() {
 
 #[test]
 fn a_helper_that_cannot_start_is_not_retried_forever() {
-    // A user without other processes, who may have the supervisor's five threads, the store's keeper and a worker.
+    // A user without other processes: the limit counts all of a user.
     let user = format!("--reuid={}", 1_000_000 + std::process::id());
-    let limited = ["setpriv", &user, "--clear-groups", "prlimit", "--nproc=7", "--"];
-    if !can_run_flash(&limited) {
+    let other = ["setpriv", &user, "--clear-groups", "--"];
+    if !can_run_flash(&other) {
         return skip("needs root, setpriv and prlimit, to limit the server's processes");
     }
     let folder = Folder::with_hello();
-    let server = Launch::new(&folder).user(None).args(["--job-deadline", "2s"]).through(limited).start();
+    let server = Launch::new(&folder).user(None).args(["--job-deadline", "2s"]).through(other).start();
+    let limit = ["prlimit", "--nproc=1", "--pid", &server.pid().to_string()];
+    let limited = std::process::Command::new(other[0]).args(&other[1..]).args(limit).status();
+    assert!(limited.expect("prlimit runs").success());
     assert_refused(&server.get("/hello.txt"));
     server.wait_for_stderr("cannot start a helper");
     let lines = server.stderr().lines().count();
