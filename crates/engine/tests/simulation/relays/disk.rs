@@ -56,6 +56,14 @@ impl Relays {
         let is_due = |job: &&Job| job.due_ms <= now_ms && job.fate != Fate::Hangs;
         let due: Vec<u64> = self.disk.jobs.values().filter(is_due).map(|job| job.id.to_u64()).collect();
         for number in &due {
+            // One that was given up ends with its helper. Its time can have begun at the latest turn, which was before.
+            let running = &self.world.machine.helpers.running;
+            if !running.iter().any(|(id, _)| id.to_u64() == *number) {
+                if let Some(job) = self.disk.jobs.get_mut(number) {
+                    job.fate = Fate::Hangs;
+                }
+                continue;
+            }
             let Some(job) = self.disk.jobs.remove(number) else { continue };
             if job.fate != Fate::Ends {
                 // A request that came later can have joined it.
