@@ -419,7 +419,7 @@ fn man_pages() {
 
     let settings = fs::read_to_string(folder.path().join("pages/flash.toml.5")).unwrap();
     let keys = OPTIONS.iter().filter(|spec| spec.is_in_file()).map(|spec| spec.key);
-    // Of routes, the first, one in the middle and the last of the table in docs/config.md.
+    // The first route, one in the middle and the last of the table in docs/config.md.
     for key in keys.chain(["prefix or extension", "weights", "probe_interval"]) {
         assert!(settings.contains(&format!("\\fB{key}\\fR\n")), "{key}: {settings}");
     }

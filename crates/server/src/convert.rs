@@ -91,7 +91,7 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
 }
 
 /// Size of a worker's name cache in bytes. It grows with the store: a file whose name is forgotten costs a look-up by a
-/// helper, although its content is in the store. Of the memory that can be used, all workers' names have at most a part.
+/// helper, although its content is in the store. All workers' names have at most a part of the usable memory.
 pub(crate) fn names_bytes_max(settings: &Settings, usable_bytes: Option<u64>) -> u64 {
     let wanted = (settings.cache_memory.bytes_max() / STORE_NAMES_SHARE).clamp(NAMES_BYTES, 4 * NAMES_BYTES);
     let part = usable_bytes.unwrap_or(u64::MAX) / NAMES_SHARE / architecture::processes(settings) as u64;

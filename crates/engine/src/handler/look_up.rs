@@ -97,7 +97,7 @@ fn confirm<M: Machine>(
     let now_ms = desk.core.clock.ms();
     let bound_ms = desk.core.rules.freshness_ms.saturating_add(desk.core.rules.stale_ms);
     let too_old = now_ms.saturating_sub(entry.confirmed_ms.get()) > bound_ms;
-    // Of a hot file, each request after a freshness interval has the entry checked for the next one.
+    // Each request for a hot file after a freshness interval has the entry checked for the next one.
     let bound_in_use_ms = desk.core.rules.freshness_ms.saturating_mul(2);
     match check(desk, asked, &entry) {
         Check::True => {

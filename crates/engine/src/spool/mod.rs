@@ -94,7 +94,7 @@ impl<F> Spool<F> {
             && (sharer.is_exempt || theirs <= SPOOL_MEMORY_BYTES_PER_CLIENT_MAX)
     }
 
-    /// Whether the next piece of a body belongs into the file. Of an answer this is so before its memory is full, so
+    /// Whether the next piece of a body belongs into the file. For an answer this holds before its memory is full, so
     /// that a helper writes while the server sends, and only what lies behind the first piece: the client needs that soon.
     pub(crate) fn wants_write(&self, key: HeldKey) -> bool {
         let kept = match key {
@@ -130,7 +130,7 @@ impl<F> Spool<F> {
         self.bodies.get(&key).map_or(0, |body| body.length_bytes)
     }
 
-    /// Has a helper write a piece of a body.
+    /// Submits a job that writes a piece of a body.
     ///
     /// # Errors
     /// There is no room for it in the file or in the queue of jobs, or it is too little to be worth that.
@@ -170,7 +170,7 @@ impl<F> Spool<F> {
         body.part(at).map_or(Supply::InFile, Supply::Bytes)
     }
 
-    /// Has a helper read the part of a body from `at` on, which is in the file, unless one reads already. Less at once
+    /// Submits a job that reads the part of a body from `at` on, which is in the file, unless one reads already. Less at once
     /// while much was handed over and not sent: `handed_over_bytes`.
     ///
     /// # Errors

@@ -119,7 +119,7 @@ pub(super) fn deliver<M: Machine>(
     Ok(())
 }
 
-/// Whether the spool has room for a piece of the answer that the client does not take yet. Has a helper make room.
+/// Whether the spool has room for a piece of the answer that the client does not take yet. A helper then makes room.
 pub(super) fn has_room<M: Machine>(
     conn: &Conn<M::Socket>,
     turn: &mut Turn<'_, M>,
