@@ -58,7 +58,7 @@ fn task_again(message: &[u8], given: usize) -> Option<Encoded> {
             let (Part::From { length_bytes, .. } | Part::Last { length_bytes }) = part;
             assert!(*length_bytes <= RANGE_BYTES_MAX);
         }
-        Task::Close { .. } | Task::Fill { .. } => {}
+        Task::Close { .. } | Task::Fill { .. } | Task::GiveBack { .. } => {}
         Task::Load { length_bytes, .. } => assert!(*length_bytes <= RANGE_BYTES_MAX),
         Task::Write { bytes, .. } => assert!(bytes.len() as u64 <= HAND_OVER_BYTES_MAX),
         Task::Read { length_bytes, .. } => assert!(*length_bytes <= HAND_OVER_BYTES_MAX),

@@ -429,7 +429,7 @@ fn message() -> Bytes {
     let id = || any::<u64>().prop_map(JobId::from_u64);
     let path = || vec(any::<u8>(), 0..40);
     let file = || std::sync::Arc::new(std::fs::File::open("/dev/null").unwrap().into());
-    let task = (id(), 0..10u8, any::<u16>(), path(), any::<bool>(), any::<u64>(), 0..600_000u64).prop_map(
+    let task = (id(), 0..11u8, any::<u16>(), path(), any::<bool>(), any::<u64>(), 0..600_000u64).prop_map(
         move |(id, kind, site, path, json, offset, length_bytes)| {
             let task = match kind {
                 0 => Task::Find { site: SiteId(site), path: path.into() },
@@ -441,6 +441,7 @@ fn message() -> Bytes {
                 6 => Task::WarmFile { path: path.into(), part: Part::From { offset, length_bytes } },
                 7 => Task::WarmFile { path: path.into(), part: Part::Last { length_bytes } },
                 8 => Task::Write { file: file(), offset, bytes: path.into() },
+                9 => Task::GiveBack { file: file(), offset, length_bytes: (!json).then_some(length_bytes) },
                 _ => Task::Read { file: file(), offset, length_bytes },
             };
             flash_checks::messages::encode_task(id, &task)
@@ -465,6 +466,7 @@ fn message() -> Bytes {
                 (5, Opened { stat, .. }) => Outcome::Bytes(path, stat),
                 (6, _) => Outcome::Failed(number),
                 (7, _) => Outcome::Exhausted,
+                (8, _) if number < 0 => Outcome::Unsupported,
                 (8, _) => Outcome::Written,
                 _ => Outcome::Lost,
             };

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use flash_engine::{
-    AdmissionRules, Band, Bands, Block, BlockBytes, Blocks, Engine, FileKind, FilePart, FileSent, FileStat,
-    Files, Gateway, Helpers, JobId, Key, Log, LogFormat, LookUpError, Machine, Moment, Net, Opened,
+    AdmissionRules, Band, Bands, Block, BlockBytes, Blocks, BodyRules, Engine, FileKind, FilePart, FileSent,
+    FileStat, Files, Gateway, Helpers, JobId, Key, Log, LogFormat, LookUpError, Machine, Moment, Net, Opened,
     Optimizations, Policy, Readiness, Resident, Rules, ServerId, SiteId, SiteRules, Task, Timeouts,
     UplinkShare, Want,
 };
@@ -184,6 +184,8 @@ fn rules(log_format: LogFormat) -> Rules {
         helpers_max: 16,
         timeouts: Timeouts { head_ms: 10_000, idle_ms: 60_000, job_ms: 30_000 },
         least_rate_bytes_per_s: 1024,
+        bodies: BodyRules::default(),
+        spool_idle_ms: 5_000,
         policy: Policy::Fair,
         egress: None,
         log_format,

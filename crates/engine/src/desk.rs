@@ -89,7 +89,7 @@ impl<F> Core<F> {
                 rules.helpers_max,
                 root_numbers(&rules.sites),
             ),
-            spool: Spool::new(),
+            spool: Spool::new(rules.spool_idle_ms),
             counters: Counters::default(),
             schedule: Schedule::new(rules.policy),
             egress: Egress::new(rules.egress, now.monotonic_ms),

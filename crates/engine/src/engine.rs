@@ -263,6 +263,7 @@ impl<M: Machine> Engine<M> {
         self.links.resume(machine, now_ms);
         self.links.close_idle(now_ms);
         self.wires.wake(&mut self.links);
+        self.core.spool.give_back(&mut self.core.jobs, now_ms);
         self.start_jobs(machine);
         self.core.store.files.sweep(now_ms);
         let egress = &mut self.core.egress;
@@ -292,13 +293,14 @@ impl<M: Machine> Engine<M> {
     /// When the engine needs its next turn if no event comes, in milliseconds of the monotonic clock: 0 means
     /// at once, None means never.
     pub fn poll_next_ms(&self) -> Option<u64> {
-        let Core { jobs, store, egress, .. } = &self.core;
+        let Core { jobs, store, egress, spool, .. } = &self.core;
         let next = [
             self.wires.next_ms(),
             self.links.next_ms(),
             jobs.next_ms(),
             store.files.next_ms(),
             egress.next_ms(),
+            spool.next_ms(),
         ];
         let next_ms = next.into_iter().flatten().min()?;
         // A deadline is still overdue, because one turn handles a bounded number of them.

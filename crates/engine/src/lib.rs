@@ -68,8 +68,8 @@ pub use machine::{
     UplinkShare, Want,
 };
 pub use rules::{
-    Optimizations, Route, RoutePaths, Rules, ServerId, ServerRules, SiteId, SiteRules, Timeouts, UpstreamId,
-    UpstreamProtocol, UpstreamRules,
+    BodyRules, Optimizations, Route, RoutePaths, Rules, ServerId, ServerRules, SiteId, SiteRules, Timeouts,
+    UpstreamId, UpstreamProtocol, UpstreamRules,
 };
 pub use schedule::{BANDS, Band, BandCounters, CUTOFFS_MAX, Cutoffs, EgressRules, Policy, ScheduleCounters};
 pub use slab::Key;

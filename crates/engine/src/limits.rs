@@ -177,6 +177,15 @@ pub const SPOOL_EARLY_BYTES: usize = 8 * 1024;
 /// all.
 pub const SPOOL_SHARE_ONE_IN: usize = 4;
 
+/// Slots that no body has used for this long, or up to twice as long, are given back to the file system.
+pub const SPOOL_IDLE_MS: u64 = 5_000;
+/// Maximum number of idle slots that are looked at to find those.
+pub const SPOOL_IDLE_LOOKS_MAX: usize = 1024;
+/// Maximum number of slots that are given back at once: 128 MiB.
+pub const SPOOL_GIVEN_BACK_MAX: usize = 1024;
+/// Slots that stay in use while the file is cut off behind them, if its file system cannot have holes.
+pub const SPOOL_KEPT_SLOTS: u32 = 8;
+
 /// The lowest cutoff of a learned schedule: a smaller answer fits in one packet with its head, so there is
 /// nothing left to distinguish.
 pub const CUTOFF_BYTES_MIN: u64 = 1_000;
@@ -212,6 +221,9 @@ pub const EGRESS_AGED_ONE_IN: u32 = 8;
 pub const LINGER_MS: u64 = 2_000;
 /// Maximum number of bytes discarded from a closing connection.
 pub const LINGER_BYTES_MAX: usize = 256 * 1024;
+/// How long a request body may fall short of the lowest rate before its client is late: longer than the usual
+/// interruptions of a mobile link.
+pub const BODY_GRACE_MS: u64 = 30_000;
 /// The period over which a slow reader's rate is measured.
 pub const RATE_WINDOW_MS: u64 = 10_000;
 /// A file changed less than this before it was read can change again without a new time stamp.

@@ -165,6 +165,17 @@ pub struct Timeouts {
     pub job_ms: u64,
 }
 
+/// How fast clients must send request bodies that upstreams get. Only the time in which Flash waits for the client counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BodyRules {
+    /// The lowest rate; 0 for any rate.
+    pub least_rate_bytes_per_s: u64,
+    /// How long a body may fall short of it, in milliseconds.
+    pub grace_ms: u64,
+    /// Maximum time for a body, in milliseconds; 0 for no limit.
+    pub total_ms: u64,
+}
+
 /// The optimizations of the paper. Each can be switched off alone to measure its effect; [`Rules::has_store`]
 /// switches the content cache.
 #[derive(Clone, Copy, Debug)]
@@ -235,6 +246,10 @@ pub struct Rules {
     pub timeouts: Timeouts,
     /// The lowest rate at which a client must read; 0 disables the check.
     pub least_rate_bytes_per_s: u64,
+    /// The pace of request bodies.
+    pub bodies: BodyRules,
+    /// How long room in the file for bodies is idle before the file system gets it back, in milliseconds.
+    pub spool_idle_ms: u64,
     /// The schedule: which connection's bytes go first.
     pub policy: Policy,
     /// The uplink, if its rate is known; None for no bound.

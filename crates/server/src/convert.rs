@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use flash_engine::limits::{NAMES_BYTES, OPEN_FILES_MAX, SPOOL_PIECE_BYTES_MAX};
+use flash_engine::limits::{
+    BODY_GRACE_MS, NAMES_BYTES, OPEN_FILES_MAX, SPOOL_IDLE_MS, SPOOL_PIECE_BYTES_MAX,
+};
 use flash_engine::{
-    AdmissionRules, Cutoffs, EgressRules, LogFormat, Optimizations, Policy, Route, RoutePaths, Rules,
-    ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
+    AdmissionRules, BodyRules, Cutoffs, EgressRules, LogFormat, Optimizations, Policy, Route, RoutePaths,
+    Rules, ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
 };
 use flash_http::types::TypeTable;
 use flash_prompt::mechanism;
@@ -79,6 +81,12 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
             job_ms: settings.job_deadline_ms,
         },
         least_rate_bytes_per_s: settings.least_rate_bytes_per_s,
+        bodies: BodyRules {
+            least_rate_bytes_per_s: settings.body_least_rate_bytes_per_s,
+            grace_ms: BODY_GRACE_MS,
+            total_ms: settings.body_timeout_ms,
+        },
+        spool_idle_ms: SPOOL_IDLE_MS,
         policy: policy(&settings.schedule),
         egress: egress(settings),
         log_format: match settings.log.format {

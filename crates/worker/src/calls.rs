@@ -181,7 +181,11 @@ pub fn of_job(task: &Task<SiteFile>) -> Option<(SiteId, &[u8])> {
         }
         Task::Fill { file, .. } | Task::Load { file, .. } | Task::Read { file, .. } => file.name(),
         // The file for request bodies has no name.
-        Task::Write { .. } | Task::Close { .. } | Task::Touch { .. } | Task::WarmFile { .. } => None,
+        Task::Write { .. }
+        | Task::GiveBack { .. }
+        | Task::Close { .. }
+        | Task::Touch { .. }
+        | Task::WarmFile { .. } => None,
     }
 }
 

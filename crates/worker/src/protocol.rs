@@ -35,6 +35,8 @@ mod tag {
     pub(super) const TOUCH: u8 = 8;
     pub(super) const WARM_FILE: u8 = 9;
     pub(super) const WRITE: u8 = 22;
+    pub(super) const PUNCH: u8 = 25;
+    pub(super) const CUT: u8 = 26;
 
     pub(super) const FOUND_FILE: u8 = 10;
     pub(super) const REDIRECT: u8 = 11;
@@ -50,6 +52,7 @@ mod tag {
     pub(super) const CLOSED: u8 = 21;
     pub(super) const WRITTEN: u8 = 23;
     pub(super) const SCRIPT: u8 = 24;
+    pub(super) const UNSUPPORTED: u8 = 27;
 }
 
 /// Encodes a task for a helper. `aside` is the file of a [`Task::Close`].
@@ -93,6 +96,12 @@ pub fn encode_task<'f, F: AsFd>(id: JobId, task: &'f Task<F>, aside: Option<Borr
             start(tag::WRITE);
             bytes.extend_from_slice(&offset.to_le_bytes());
             bytes.extend_from_slice(data);
+            descriptors.push(file.as_fd());
+        }
+        Task::GiveBack { file, offset, length_bytes } => {
+            start(if length_bytes.is_some() { tag::PUNCH } else { tag::CUT });
+            bytes.extend_from_slice(&offset.to_le_bytes());
+            bytes.extend(length_bytes.iter().flat_map(|length_bytes| length_bytes.to_le_bytes()));
             descriptors.push(file.as_fd());
         }
         Task::Close { number } => {
@@ -155,6 +164,11 @@ pub fn decode_task(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Option<(JobI
             }
             Task::Write { file: Arc::new(descriptors.pop()?), offset, bytes }
         }
+        tag::PUNCH | tag::CUT => {
+            let offset = reader.u64()?;
+            let length_bytes = if tag == tag::PUNCH { Some(reader.u64()?) } else { None };
+            Task::GiveBack { file: Arc::new(descriptors.pop()?), offset, length_bytes }
+        }
         tag::TOUCH => {
             let path = reader.rest();
             if path.len() > PATH_BYTES_MAX {
@@ -207,6 +221,7 @@ pub fn encode_outcome(id: JobId, outcome: &Outcome<OwnedFd>) -> Message<'_> {
         }
         Outcome::Loaded => tag::LOADED,
         Outcome::Written => tag::WRITTEN,
+        Outcome::Unsupported => tag::UNSUPPORTED,
         Outcome::Closed => tag::CLOSED,
         Outcome::Bytes(data, stat) => {
             push_stat(&mut bytes, stat);
@@ -250,6 +265,7 @@ pub fn decode_outcome<F: From<OwnedFd>>(
         tag::LISTED => Outcome::Listed(descriptors.next()?, reader.stat()?),
         tag::LOADED => Outcome::Loaded,
         tag::WRITTEN => Outcome::Written,
+        tag::UNSUPPORTED => Outcome::Unsupported,
         tag::CLOSED => Outcome::Closed,
         tag::BYTES => {
             let stat = reader.stat()?;

@@ -117,6 +117,11 @@ fn keep_result<F>(
             };
             if core.spool.took(body, id, bytes) { News::Loaded } else { News::Refused(SPOOL_FAILED) }
         }
+        (JobKey::SpoolGiveBack(_), outcome) => {
+            let late = core.jobs.is_given_up(id).then_some(id);
+            core.spool.gave_back(&outcome, late);
+            News::Loaded
+        }
         (_, Outcome::Exhausted) => News::Refused(EXHAUSTED),
         (key, Outcome::Lost) => {
             core.jobs.count(key.kind()).lost += 1;

@@ -10,6 +10,7 @@
 //!
 //! An answer that fits in one send needs no exchange: the wire calls [`begin`] and sends the answer itself.
 
+mod body_pace;
 mod completion;
 mod relay;
 mod request_body;

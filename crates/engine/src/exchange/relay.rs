@@ -8,10 +8,11 @@ use flash_http::request::Method;
 use flash_http::response::Status;
 
 use super::Opener;
+use super::body_pace::BodyPace;
 use crate::handler::Refusal;
 use crate::limits::TRIES_MAX;
 use crate::machine::JobId;
-use crate::rules::{SiteId, UpstreamId};
+use crate::rules::{BodyRules, SiteId, UpstreamId};
 use crate::slab::ExchangeKey;
 use crate::store::NameEntry;
 use crate::upstream::{FailedServers, LinkPlace, Seeker, Talk};
@@ -39,6 +40,8 @@ pub(crate) struct Relay {
     pub(crate) reply: Option<RelayReply>,
     /// Whether the client was told to send the body.
     pub(crate) said_continue: bool,
+    /// Whether the client sends the body fast enough.
+    pub(crate) pace: BodyPace,
     /// Whether the server still takes the request. One that does not can still answer.
     pub(crate) is_heard: bool,
     /// Who is waited for, and since when.
@@ -128,7 +131,7 @@ impl Relay {
         request: RequestBuf,
         (site, upstream, streams_answers): (SiteId, UpstreamId, bool),
         talk: Talk,
-        now_ms: u64,
+        (bodies, now_ms): (BodyRules, u64),
     ) -> Self {
         Self {
             request,
@@ -145,6 +148,7 @@ impl Relay {
             needs_new: false,
             reply: None,
             said_continue: false,
+            pace: BodyPace::new(bodies),
             is_heard: true,
             awaits: Awaits::Link,
             since_ms: now_ms,
@@ -199,9 +203,17 @@ impl Relay {
         self.hears_since_ms = self.hears_since_ms.map(|_| now_ms);
     }
 
-    /// When the server has been silent for too long, while the client reads what came before.
-    pub(crate) fn silent_ms(&self, answer_ms: u64) -> u64 {
-        self.hears_since_ms.map_or(u64::MAX, |since_ms| since_ms.saturating_add(answer_ms))
+    /// When the server has been silent for too long while the client reads what came before, or the client has sent too
+    /// little of the body meanwhile.
+    pub(crate) fn late_ms(&self, answer_ms: u64) -> u64 {
+        let silent_ms = self.hears_since_ms.map_or(u64::MAX, |since_ms| since_ms.saturating_add(answer_ms));
+        silent_ms.min(self.pace.due_ms())
+    }
+
+    /// Whether nothing but the client holds up the body.
+    pub(crate) fn is_ready_for_body(&self) -> bool {
+        let takes_body = self.talk.wants_body() && !self.talk.is_upgraded() && !self.talk.is_over();
+        takes_body && self.is_heard && self.talk.is_all_sent()
     }
 
     /// Notes who is waited for. The time of a wait begins anew when someone else is waited for, and when there

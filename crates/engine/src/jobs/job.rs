@@ -22,6 +22,8 @@ pub(crate) enum JobKey {
     SpoolWrite(SiteId, HeldKey, u32),
     /// Read the part of a body that begins here.
     SpoolRead(SiteId, HeldKey, u64),
+    /// Give room of the file for bodies back.
+    SpoolGiveBack(SiteId),
     /// A user's path beneath this root: no user's job depends on a descriptor that another has sent.
     Touch(SiteId, u32, FileId, Box<[u8]>),
     /// A user's range of a file.
@@ -38,7 +40,7 @@ impl JobKey {
             JobKey::Load(..) | JobKey::Range(..) => JobKind::Load,
             JobKey::Read(..) => JobKind::Read,
             JobKey::Close(..) => JobKind::Close,
-            JobKey::SpoolWrite(..) | JobKey::SpoolRead(..) => JobKind::Spool,
+            JobKey::SpoolWrite(..) | JobKey::SpoolRead(..) | JobKey::SpoolGiveBack(..) => JobKind::Spool,
         }
     }
 
@@ -53,6 +55,7 @@ impl JobKey {
             | JobKey::Close(site, ..)
             | JobKey::SpoolWrite(site, ..)
             | JobKey::SpoolRead(site, ..)
+            | JobKey::SpoolGiveBack(site)
             | JobKey::Touch(site, ..)
             | JobKey::Range(site, ..)
             | JobKey::WarmFile(site, ..) => *site,

@@ -116,6 +116,15 @@ pub enum Task<F> {
         /// The bytes, at most [`HAND_OVER_BYTES_MAX`](crate::limits::HAND_OVER_BYTES_MAX).
         bytes: Arc<[u8]>,
     },
+    /// Give room of a file that only this worker uses back to the file system.
+    GiveBack {
+        /// The file.
+        file: Arc<F>,
+        /// Offset of the first byte that nobody needs.
+        offset: u64,
+        /// How many bytes, which become a hole; None if the file ends at the offset from now on.
+        length_bytes: Option<u64>,
+    },
     /// Close a deleted file. Closing can block while the file system frees its blocks.
     Close {
         /// The number under which the machine has set the file aside.
@@ -154,6 +163,9 @@ impl<F> Clone for Task<F> {
             Task::Write { file, offset, bytes } => {
                 Task::Write { file: Arc::clone(file), offset: *offset, bytes: Arc::clone(bytes) }
             }
+            Task::GiveBack { file, offset, length_bytes } => {
+                Task::GiveBack { file: Arc::clone(file), offset: *offset, length_bytes: *length_bytes }
+            }
             Task::Close { number } => Task::Close { number: *number },
             Task::Touch { root, path } => Task::Touch { root: Arc::clone(root), path: path.clone() },
             Task::WarmFile { path, part } => Task::WarmFile { path: path.clone(), part: *part },
@@ -173,8 +185,10 @@ pub enum Outcome<F> {
     /// The result of [`Task::Read`]: the bytes (fewer than requested if the file ended) and the file's state
     /// after the read.
     Bytes(Vec<u8>, FileStat),
-    /// The result of [`Task::Write`]: all bytes were written.
+    /// The result of [`Task::Write`] and [`Task::GiveBack`]: all of it was done.
     Written,
+    /// The result of [`Task::GiveBack`] if the file system cannot do it.
+    Unsupported,
     /// The result of [`Task::Close`].
     Closed,
     /// The file system failed, with this error number.

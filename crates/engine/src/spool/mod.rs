@@ -1,9 +1,11 @@
 //! Bodies that wait: request bodies until they are complete, so that a slow client keeps no server busy, and answers that
 //! their client takes more slowly than the server sends them, for the same reason. A little of each is in memory, the
-//! rest in slots of a file that helpers write and read. Called by the wires, and by [`exchange`](crate::exchange) with the
+//! rest in slots of a file that helpers write and read. The room of slots that are free for long goes back to the file
+//! system. Called by the wires, and by [`exchange`](crate::exchange) with the
 //! results of jobs.
 
 mod held;
+mod idle;
 mod slots;
 
 use std::collections::HashMap;
@@ -15,12 +17,12 @@ use crate::limits::{
     HAND_OVER_BYTES_MAX, HANDED_OVER_BYTES_MAX, READ_BYTES_MIN, RECEIVE_BYTES, SPOOL_ANSWER_MEMORY_BYTES_MAX,
     SPOOL_MEMORY_BYTES_MAX, SPOOL_MEMORY_BYTES_PER_CLIENT_MAX, SPOOL_PIECE_BYTES_MAX, TRIES_MAX,
 };
-use crate::machine::{JobId, Task};
+use crate::machine::{JobId, Outcome, Task};
 use crate::rules::SiteId;
 use crate::shares::{ClientShares, Sharer};
 use crate::slab::{ExchangeKey, HeldKey};
 use held::{Freed, HeldBody, PartRead};
-use slots::Slots;
+use slots::{Back, GivenBack, Slots};
 
 /// A number of a slot in the file.
 pub(crate) type Slot = u32;
@@ -31,6 +33,8 @@ pub(crate) struct Spool<F> {
     /// The file, and the root whose helpers serve it; None without one.
     file: Option<(Arc<F>, SiteId)>,
     slots: Slots,
+    /// How long room is idle before it is given back.
+    idle_ms: u64,
     bodies: HashMap<HeldKey, HeldBody>,
     memory_bytes: usize,
     /// Bytes in memory of each client.
@@ -51,10 +55,11 @@ pub(crate) struct SpoolFull;
 
 impl<F> Spool<F> {
     /// Without a file.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(idle_ms: u64) -> Self {
         Self {
             file: None,
-            slots: Slots::new(0),
+            slots: Slots::new(0, idle_ms),
+            idle_ms,
             bodies: HashMap::new(),
             memory_bytes: 0,
             memory_of_clients: ClientShares::default(),
@@ -64,7 +69,7 @@ impl<F> Spool<F> {
     /// Sets the file: the helpers of `root` use its first `slots` slots.
     pub(crate) fn set_file(&mut self, file: F, root: SiteId, slots: u32) {
         self.file = Some((Arc::new(file), root));
-        self.slots = Slots::new(slots);
+        self.slots = Slots::new(slots, self.idle_ms);
     }
 
     pub(crate) fn has_file(&self) -> bool {
@@ -240,7 +245,42 @@ impl<F> Spool<F> {
         }
     }
 
-    /// Frees the slot for which the helper of this job had to end first.
+    /// Submits a job that gives room of the file back, if some is idle for long.
+    pub(crate) fn give_back<S>(&mut self, jobs: &mut Jobs<F, S>, now_ms: u64) {
+        let Some((file, root)) = &self.file else { return };
+        let Some(back) = self.slots.give_back(now_ms) else { return };
+        let (at, length_bytes) = match back {
+            Back::Hole(slots) => (slots.start, Some(slots.len() as u64 * SPOOL_PIECE_BYTES_MAX as u64)),
+            Back::From(slot) => (slot, None),
+        };
+        let wanted = Wanted {
+            key: JobKey::SpoolGiveBack(*root),
+            task: Task::GiveBack { file: Arc::clone(file), offset: offset(at), length_bytes },
+            urgency: Urgency::Ahead,
+            subject: None,
+            remaining_bytes: 0,
+        };
+        if jobs.submit(wanted, None, now_ms).is_err() {
+            self.slots.given_back(GivenBack::NotDone, None);
+        }
+    }
+
+    /// Takes the end of a job that gave room back. `late` is the job if its helper may still be at it.
+    pub(crate) fn gave_back(&mut self, outcome: &Outcome<F>, late: Option<JobId>) {
+        let result = match outcome {
+            Outcome::Written => GivenBack::Done,
+            Outcome::Unsupported | Outcome::Failed(_) => GivenBack::Unsupported,
+            _ => GivenBack::NotDone,
+        };
+        self.slots.given_back(result, late);
+    }
+
+    /// When room of the file may have to be given back, in milliseconds of the monotonic clock.
+    pub(crate) fn next_ms(&self) -> Option<u64> {
+        self.slots.next_ms()
+    }
+
+    /// Frees the slots for which the helper of this job had to end first.
     pub(crate) fn helper_gone(&mut self, job: JobId) {
         self.slots.helper_gone(job);
     }
@@ -306,7 +346,7 @@ impl<F> Spool<F> {
         self.bodies.len()
     }
 
-    /// Slots that cannot be taken now.
+    /// Slots that bodies have, and those that a helper may still write to.
     pub(crate) fn slots_used(&self) -> usize {
         self.slots.used()
     }

@@ -169,16 +169,16 @@ impl Talk {
         self.upload.decode(bytes)
     }
 
-    /// Takes received bytes of the client for the server. Returns how many belonged to the request.
+    /// Takes received bytes of the client for the server. Returns what they were.
     ///
     /// # Errors
     /// The body is malformed or too long.
-    pub(crate) fn take_body(&mut self, bytes: &mut [u8]) -> Result<usize, BodyRefusal> {
+    pub(crate) fn take_body(&mut self, bytes: &mut [u8]) -> Result<Decoded, BodyRefusal> {
         self.has_taken = true;
         let decoded = self.upload.decode(bytes)?;
         let is_last = !self.wants_body();
         self.framing.frame(&mut self.out.0, &bytes[..decoded.data_bytes], is_last);
-        Ok(decoded.consumed)
+        Ok(decoded)
     }
 
     /// Takes data of the spool for the server.

@@ -46,7 +46,8 @@ pub(super) fn open<M: Machine>(
         write_opening(desk, conn, (request, head), routed, (&mut talk, request.body));
     }
     let place = (routed.site, upstream, streams_answers);
-    let mut relay = Relay::new(RequestBuf::new(request), place, talk, desk.core.clock.ms());
+    let mut relay =
+        Relay::new(RequestBuf::new(request), place, talk, (desk.core.rules.bodies, desk.core.clock.ms()));
     if let Some(script) = routed.script_to_find(desk.core) {
         relay.script = ScriptSearch::Wanted(script.into());
     }

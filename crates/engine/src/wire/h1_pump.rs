@@ -242,6 +242,7 @@ fn settle<M: Machine>(
     }
     let limit_ms = if awaits_body {
         relay.await_from(Awaits::Body, has_progressed, now_ms);
+        relay.pace.wait(now_ms);
         turn.desk.core.rules.timeouts.head_ms
     } else {
         relay.await_from(Awaits::Server, has_progressed, now_ms);
@@ -249,7 +250,7 @@ fn settle<M: Machine>(
         relay.since_ms = heard_ms.unwrap_or(relay.since_ms);
         turn.links.rules(relay.upstream).answer_ms
     };
-    conn.deadline_ms = relay.since_ms + limit_ms;
+    conn.deadline_ms = (relay.since_ms + limit_ms).min(relay.pace.due_ms());
     Pumped::Blocked
 }
 
@@ -280,7 +281,10 @@ fn await_client<M: Machine>(
         }
     }
     let answer_ms = turn.links.rules(relay.upstream).answer_ms;
-    conn.deadline_ms = conn.deadline_ms.min(relay.silent_ms(answer_ms));
+    if relay.is_ready_for_body() {
+        relay.pace.wait(now_ms);
+    }
+    conn.deadline_ms = conn.deadline_ms.min(relay.late_ms(answer_ms));
     Pumped::Blocked
 }
 

@@ -81,14 +81,15 @@ impl H1 {
     fn lend_relay<M: Machine>(&mut self, turn: &mut Turn<'_, M>, key: ExchangeKey) -> (Record, Box<Relay>) {
         self.lent = Some(key);
         let Exchange { record, state, .. } = turn.exchanges.lend(key);
-        let State::Relaying(relay) = state else {
+        let State::Relaying(mut relay) = state else {
             unreachable!("the Relaying phase has an exchange in the Relaying state")
         };
+        relay.pace.pause(turn.desk.core.clock.ms());
         *turn.blamed = Blamed::Line(relay.request.request().line.to_vec());
         (record, relay)
     }
 
-    /// Whether the rate of a client that reads the answer is to be checked now. Otherwise its server is late.
+    /// Whether the rate of a client that reads the answer is to be checked now. Otherwise its server or its body is late.
     pub(super) fn is_pace_due<M: Machine>(turn: &Turn<'_, M>, key: ExchangeKey) -> bool {
         let relay = turn.exchanges.get(key).map(|exchange| &exchange.state);
         matches!(relay, Some(State::Relaying(relay)) if relay.pace_due_ms <= turn.desk.core.clock.ms())
@@ -101,7 +102,7 @@ impl H1 {
         };
         relay.pace_due_ms = conn.deadline_ms;
         let answer_ms = turn.links.rules(relay.upstream).answer_ms;
-        conn.deadline_ms = conn.deadline_ms.min(relay.silent_ms(answer_ms));
+        conn.deadline_ms = conn.deadline_ms.min(relay.late_ms(answer_ms));
     }
 
     /// Handles the deadline of a relayed request.
@@ -114,6 +115,7 @@ impl H1 {
         self.phase = Phase::Idle;
         let (record, mut relay) = self.lend_relay(turn, key);
         let refusal = match (relay.awaits, relay.place) {
+            _ if relay.talk.wants_body() && relay.pace.is_late() => REQUEST_LATE,
             // The gateway, which would know of the server, does not answer.
             (Awaits::Link, LinkPlace::Has(_)) => NO_ANSWER,
             (Awaits::Link, _) => UPSTREAM_BUSY,

@@ -78,7 +78,8 @@ pub(super) fn take_body<M: Machine>(
         ended => return Err(left(conn, relay, ended).into()),
     };
     let taken = relay.talk.take_body(&mut buffer[..filled]).map_err(|refusal| refused(relay, refusal))?;
-    keep(conn, turn, &buffer[taken..filled]);
+    relay.pace.took(taken.data_bytes);
+    keep(conn, turn, &buffer[taken.consumed..filled]);
     Ok(true)
 }
 
@@ -120,8 +121,10 @@ pub(super) fn gather<M: Machine>(
             Received::Bytes(bytes) => bytes,
             Received::Nothing => {
                 relay.await_from(Awaits::Body, has_progressed, now_ms);
+                relay.pace.wait(now_ms);
                 conn.await_server();
-                conn.deadline_ms = relay.since_ms + turn.desk.core.rules.timeouts.head_ms;
+                let silent_ms = relay.since_ms + turn.desk.core.rules.timeouts.head_ms;
+                conn.deadline_ms = silent_ms.min(relay.pace.due_ms());
                 return Err(Pumped::Blocked);
             }
             ended => return Err(left(conn, relay, ended)),
@@ -130,6 +133,7 @@ pub(super) fn gather<M: Machine>(
         let decoded =
             relay.talk.decode_body(&mut buffer[..filled]).map_err(|refusal| refused(relay, refusal))?;
         turn.desk.core.spool.add(body, &buffer[..decoded.data_bytes]);
+        relay.pace.took(decoded.data_bytes);
         keep(conn, turn, &buffer[decoded.consumed..filled]);
     }
 }

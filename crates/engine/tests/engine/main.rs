@@ -22,3 +22,4 @@ mod schedule;
 mod scripts;
 mod shares;
 mod timeouts;
+mod uploads;

@@ -128,6 +128,20 @@ impl Inode {
         self.size_max_bytes = self.size_max_bytes.max(self.stat.size_bytes);
     }
 
+    /// Makes a hole in a file of bytes, or cuts it off. A byte that is gone can be told from one that was never written.
+    pub(crate) fn give_back(&mut self, offset: u64, length_bytes: Option<u64>) {
+        let Content::Bytes(content) = &mut self.content else { panic!("only a file of bytes is written") };
+        let start = content.len().min(offset as usize);
+        match length_bytes {
+            Some(bytes) => {
+                let end = content.len().min((offset + bytes) as usize);
+                content[start..end].fill(0);
+            }
+            None => content.truncate(start),
+        }
+        self.stat.size_bytes = content.len() as u64;
+    }
+
     pub(crate) fn load(&mut self, offset: u64, length: u64) {
         if let Residency::Pages(pages) = &mut self.residency
             && length > 0

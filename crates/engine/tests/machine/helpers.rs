@@ -28,6 +28,8 @@ pub(crate) struct Helpers {
     pub(crate) thrash: bool,
     /// Every task fails with this error number.
     pub(crate) failure: Option<i32>,
+    /// The file system cannot make holes.
+    pub(crate) has_no_holes: bool,
     /// A found file is brought into the store instead of the page cache.
     pub(crate) has_store: bool,
     /// Length of a listing in bytes.
@@ -130,6 +132,11 @@ impl Helpers {
                 file.inode.borrow_mut().write(*offset, bytes);
                 Outcome::Written
             }
+            Task::GiveBack { length_bytes: Some(_), .. } if self.has_no_holes => Outcome::Unsupported,
+            Task::GiveBack { file, offset, length_bytes } => {
+                file.inode.borrow_mut().give_back(*offset, *length_bytes);
+                Outcome::Written
+            }
             Task::Touch { .. } | Task::WarmFile { .. } => panic!("only a backend queues this job"),
             Task::Read { file, offset, length_bytes } => match file.read(*offset, *length_bytes) {
                 Ok(bytes) => Outcome::Bytes(bytes, file.stat()),
@@ -189,6 +196,7 @@ fn describe(task: &Task<FileHandle>) -> String {
             format!("read {offset}+{length_bytes}")
         }
         Task::Close { number } => format!("close {number}"),
+        Task::GiveBack { offset, length_bytes, .. } => format!("give back {length_bytes:?} at {offset}"),
         Task::Write { offset, bytes, .. } => format!("write {} bytes at {offset}", bytes.len()),
         Task::Touch { path, .. } => format!("touch {}", path.escape_ascii()),
         Task::WarmFile { path, .. } => format!("warm file {}", path.escape_ascii()),

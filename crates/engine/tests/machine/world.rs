@@ -4,16 +4,16 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use flash_engine::limits::SMALL_FILE_BYTES_MAX;
+use flash_engine::limits::{SMALL_FILE_BYTES_MAX, SPOOL_IDLE_MS};
 use flash_engine::{
-    AdmissionRules, Engine, Finding, JobId, LogFormat, Optimizations, Outcome, Policy, Readiness, Rules,
-    SiteRules, Task, Timeouts, WhyRefused,
+    AdmissionRules, BodyRules, Engine, Finding, JobId, LogFormat, Optimizations, Outcome, Policy, Readiness,
+    Rules, SiteRules, Task, Timeouts, WhyRefused,
 };
 use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
 use super::client::{Client, Wire, pair};
-use super::files::FileHandle;
+use super::files::{FileHandle, Inode};
 use super::response::Response;
 use super::store::{ALL_ACTIONS, StoreHost, StoreSize, WorkerStore};
 use super::{Machine, START_MS};
@@ -60,6 +60,8 @@ pub(crate) fn rules() -> Rules {
         helpers_max: 16,
         timeouts: Timeouts { head_ms: HEAD_MS, idle_ms: IDLE_MS, job_ms: JOB_MS },
         least_rate_bytes_per_s: LEAST_RATE,
+        bodies: BodyRules::default(),
+        spool_idle_ms: SPOOL_IDLE_MS,
         policy: Policy::Fair,
         egress: None,
         log_format: LogFormat::Off,
@@ -101,6 +103,8 @@ pub(crate) struct World {
     pub(crate) only_address: Option<std::net::IpAddr>,
     /// The next turns serve the connections to servers before those of clients.
     pub(crate) links_first: bool,
+    /// The file for bodies.
+    pub(crate) spool: Option<Rc<RefCell<Inode>>>,
     pub(crate) turns: u64,
 }
 
@@ -156,6 +160,7 @@ impl World {
             sockets: 0,
             only_address: None,
             links_first: false,
+            spool: None,
         }
     }
 
@@ -420,6 +425,7 @@ impl World {
     /// Gives the engine a file for request bodies, with this many slots.
     pub(crate) fn give_spool(&mut self, slots: u32) {
         let file = self.machine.files.anonymous(super::Content::Bytes(Vec::new()));
+        self.spool = Some(Rc::clone(&file.inode));
         self.engine.set_spool(file, slots);
     }
 

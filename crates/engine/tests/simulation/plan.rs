@@ -1,7 +1,7 @@
 //! The random world of a run: settings, sites, files, and the health of its disk.
 
 use flash_engine::limits::{HEADS_BYTES_PER_CLIENT_MAX, JOBS_QUEUED_MAX};
-use flash_engine::{Cutoffs, LogFormat, Optimizations, Policy, Rules, SiteRules, Timeouts};
+use flash_engine::{BodyRules, Cutoffs, LogFormat, Optimizations, Policy, Rules, SiteRules, Timeouts};
 use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
@@ -183,6 +183,8 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
             job_ms: rng.pick(&[100, 1_000, 5_000]),
         },
         least_rate_bytes_per_s: rng.pick(&[0, 1, 1024]),
+        bodies: BodyRules::default(),
+        spool_idle_ms: 0,
         policy: Policy::Fair,
         egress: None,
         log_format: rng.pick(&[LogFormat::Off, LogFormat::Json, LogFormat::Combined]),

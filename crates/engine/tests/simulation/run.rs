@@ -568,7 +568,11 @@ impl Run {
                 Task::Find { site, path } | Task::List { site, path, .. } => {
                     Subject::Path(*site, path.clone())
                 }
-                Task::Close { .. } | Task::Warm { .. } | Task::Touch { .. } | Task::WarmFile { .. } => {
+                Task::Close { .. }
+                | Task::Warm { .. }
+                | Task::Touch { .. }
+                | Task::WarmFile { .. }
+                | Task::GiveBack { .. } => {
                     panic!("the simulation does not queue these jobs")
                 }
                 Task::Fill { file, .. }

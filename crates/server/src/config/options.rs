@@ -301,6 +301,10 @@ options! {
         "Close a connection after this time without a request";
     least_rate: u64, Limits, size(0, GIB), "SIZE", Text("1KiB"),
         "Close a connection whose client reads less than this per second; 0 disables";
+    body_least_rate: u64, Limits, size(0, GIB), "SIZE", Text("500B"),
+        "Answer 408 when a request body for a route comes more slowly than this per second; 0 disables";
+    body_timeout: u64, Limits, millis(0, 24 * HOUR_MS), "TIME", Text("2h"),
+        "Answer 408 when a request body for a route takes longer than this; 0s disables";
     job_deadline: u64, Limits, millis(1, HOUR_MS), "TIME", Text("30s"),
         "Answer 503 when a helper takes longer than this";
     queue_wait: u64, Limits, millis(0, HOUR_MS), "TIME", Text("5s"),

@@ -144,6 +144,8 @@ impl Settings {
             "head_timeout" => one(duration_text(self.head_timeout_ms)),
             "idle_timeout" => one(duration_text(self.idle_timeout_ms)),
             "least_rate" => one(size_text(self.least_rate_bytes_per_s)),
+            "body_least_rate" => one(size_text(self.body_least_rate_bytes_per_s)),
+            "body_timeout" => one(duration_text(self.body_timeout_ms)),
             "job_deadline" => one(duration_text(self.job_deadline_ms)),
             "queue_wait" => one(duration_text(self.queue_wait_ms)),
             "shutdown_timeout" => one(duration_text(self.shutdown_timeout_ms)),

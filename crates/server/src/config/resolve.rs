@@ -82,6 +82,8 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
         reload_timeout_ms: value(given.reload_timeout),
         helper_idle_ms: value(given.helper_idle),
         least_rate_bytes_per_s: value(given.least_rate),
+        body_least_rate_bytes_per_s: value(given.body_least_rate),
+        body_timeout_ms: value(given.body_timeout),
         listing_entries_max: size(value(given.listing_entries)),
         sandbox: value(given.sandbox),
         cap_fowner,

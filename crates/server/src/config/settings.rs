@@ -73,6 +73,10 @@ pub struct Settings {
     pub helper_idle_ms: u64,
     /// Minimum rate at which a client must receive its answer, in bytes per second; 0 for any rate.
     pub least_rate_bytes_per_s: u64,
+    /// Minimum rate at which a client must send a request body for a route, in bytes per second; 0 for any rate.
+    pub body_least_rate_bytes_per_s: u64,
+    /// Maximum time for such a body, in milliseconds; 0 for no limit.
+    pub body_timeout_ms: u64,
     /// Maximum entries in a directory listing.
     pub listing_entries_max: usize,
     /// Whether Landlock and seccomp confine each role.
@@ -496,6 +500,8 @@ mod tests {
             reload_timeout_ms: 0,
             helper_idle_ms: 10_000,
             least_rate_bytes_per_s: 1_024,
+            body_least_rate_bytes_per_s: 500,
+            body_timeout_ms: 7_200_000,
             listing_entries_max: 10_000,
             sandbox: SandboxMode::Required,
             cap_fowner: true,

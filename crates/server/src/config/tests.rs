@@ -98,6 +98,8 @@ fn nothing_said_means_the_defaults() {
         reload_timeout_ms: 0,
         helper_idle_ms: 10_000,
         least_rate_bytes_per_s: 1_024,
+        body_least_rate_bytes_per_s: 500,
+        body_timeout_ms: 7_200_000,
         listing_entries_max: 10_000,
         sandbox: SandboxMode::Auto,
         cap_fowner: settings.cap_fowner,
@@ -214,6 +216,8 @@ fn every_key_is_read() {
         reload_timeout = "6s"
         helper_idle = "5s"
         least_rate = "2KiB"
+        body_least_rate = "3KiB"
+        body_timeout = "9s"
         listing_entries = 6
         user = "UID"
         cap_fowner = false
@@ -237,7 +241,7 @@ fn every_key_is_read() {
     let store = CacheMemory::Fixed { bytes: 1 << 20, asked_bytes: 1 << 20 };
     assert_eq!((settings.workers, settings.cache_memory), (16, store));
     assert_eq!(settings.cache_list, Some(folder.path().join("hot")));
-    assert_eq!(settings.least_rate_bytes_per_s, 2_048);
+    assert_eq!((settings.least_rate_bytes_per_s, settings.body_least_rate_bytes_per_s), (2_048, 3_072));
     let times = [
         settings.freshness_ms,
         settings.head_timeout_ms,
@@ -247,8 +251,9 @@ fn every_key_is_read() {
         settings.helper_idle_ms,
         settings.reload_timeout_ms,
         settings.queue_wait_ms,
+        settings.body_timeout_ms,
     ];
-    assert_eq!(times, [250, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 7_000]);
+    assert_eq!(times, [250, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 7_000, 9_000]);
     assert_eq!((settings.connections_max, settings.listing_entries_max), (7, 6));
     assert_eq!(
         settings.log,

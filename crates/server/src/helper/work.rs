@@ -99,6 +99,7 @@ impl DiskWork {
             Task::Write { file, offset, bytes } => {
                 store_file::write(&**file, *offset, bytes).map(|()| Outcome::Written)
             }
+            Task::GiveBack { file, offset, length_bytes } => give_back(&**file, *offset, *length_bytes),
             Task::Touch { root, path } => {
                 file::touch(&**root, path, self.listing_entries_max).map(|()| Outcome::Loaded)
             }
@@ -214,6 +215,18 @@ impl DiskWork {
             self.outdated.store(true, Ordering::Relaxed);
         }
         Ok(site.root.as_ref().map(|root| (&site.rules, root)))
+    }
+}
+
+/// Gives room of a file back to its file system. Not every file system can make a hole.
+fn give_back<G>(file: impl AsFd, offset: u64, length_bytes: Option<u64>) -> io::Result<Outcome<G>> {
+    let given_back = match length_bytes {
+        Some(length_bytes) => store_file::give_back(file, offset, length_bytes),
+        None => store_file::cut(file, offset),
+    };
+    match given_back {
+        Err(e) if store_file::is_unsupported(&e) => Ok(Outcome::Unsupported),
+        other => other.map(|()| Outcome::Written),
     }
 }
 

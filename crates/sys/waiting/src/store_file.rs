@@ -73,6 +73,23 @@ pub fn give_back(fd: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<()
     }
 }
 
+/// Whether an error says that the file system cannot do this.
+pub fn is_unsupported(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::OPNOTSUPP | Errno::NOSYS))
+}
+
+/// Cuts the file off: all room behind `length_bytes` returns to the system.
+///
+/// Errors: any of ftruncate(2).
+pub fn cut(fd: impl AsFd, length_bytes: u64) -> io::Result<()> {
+    loop {
+        match fs::ftruncate(&fd, length_bytes) {
+            Err(Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
 /// The memory that the file holds in bytes, including swapped-out pages.
 ///
 /// Errors: any of fstat(2).

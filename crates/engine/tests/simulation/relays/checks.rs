@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flash_engine::limits::SERVER_DOWN_MS;
+use flash_engine::limits::{SERVER_DOWN_MS, SPOOL_KEPT_SLOTS, SPOOL_PIECE_BYTES_MAX};
 use flash_engine::{ServerId, UpstreamId};
 
 use super::Relays;
@@ -86,6 +86,24 @@ impl Relays {
         let is_calm = failures == 0 || self.judge.now_ms > failed_ms + SERVER_DOWN_MS;
         self.check_idle(waiting > 0 && is_calm);
         self.check_shares();
+    }
+
+    /// Checks that the room of bodies goes back to the file system.
+    pub(super) fn check_room(&mut self) {
+        let Some(file) = self.world.spool.clone() else { return };
+        for _ in 0..16 {
+            // A helper can take 200 ms.
+            self.world.advance(self.plan.spool_idle_ms + 200);
+            self.rest();
+        }
+        let kept_bytes = if self.plan.has_holes {
+            0
+        } else {
+            SPOOL_KEPT_SLOTS.min(self.plan.spool_slots.div_ceil(2)) as usize * SPOOL_PIECE_BYTES_MAX
+        };
+        let content = file.borrow().content.whole();
+        let last = content.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+        require(last <= kept_bytes, "room", || format!("{last} bytes of the file, of {kept_bytes}"));
     }
 
     /// Checks the number of idle connections, and that no request waits while a server has room.

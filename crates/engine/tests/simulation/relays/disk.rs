@@ -89,14 +89,17 @@ impl Relays {
             }
             let Some(task) = self.world.machine.helpers.task(id) else { continue };
             let is_of_request = matches!(&task, Task::Write { .. } | Task::Read { .. } | Task::Find { .. });
+            let gives_back = matches!(&task, Task::GiveBack { .. });
             let fate = match self.rng.below(100) {
-                n if self.is_over || !is_of_request || n >= self.disk.troubles => Fate::Ends,
+                n if self.is_over || n >= self.disk.troubles => Fate::Ends,
+                _ if gives_back => self.rng.pick(&[Fate::Dies, Fate::Hangs, Fate::Hangs]),
+                _ if !is_of_request => Fate::Ends,
                 _ => self.rng.pick(&[Fate::Fails, Fate::Dies, Fate::Hangs, Fate::Hangs]),
             };
             if fate != Fate::Ends {
                 self.ledger.troubles.iter_mut().for_each(|troubles| troubles.disk_ms = now_ms);
             }
-            let in_ms = if is_of_request { self.rng.pick(&[0, 1, 30, 200]) } else { 0 };
+            let in_ms = if is_of_request || gives_back { self.rng.pick(&[0, 1, 30, 200]) } else { 0 };
             self.disk.jobs.insert(id.to_u64(), Job { id, task, fate, due_ms: now_ms + in_ms });
         }
     }
@@ -112,7 +115,7 @@ impl Relays {
         self.world.machine.helpers.uninterruptible = true;
         for id in &gone {
             let job = self.disk.jobs.remove(&id.to_u64());
-            if let Some(task @ Task::Write { .. }) = job.map(|job| job.task)
+            if let Some(task @ (Task::Write { .. } | Task::GiveBack { .. })) = job.map(|job| job.task)
                 && self.rng.chance(70)
             {
                 self.world.write_late(&task);

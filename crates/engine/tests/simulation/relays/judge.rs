@@ -2,11 +2,11 @@
 
 use std::cell::RefCell;
 
-use flash_engine::UpstreamRules;
 use flash_engine::limits::{GATEWAY_LATE_MS, TICK_MS};
+use flash_engine::{BodyRules, UpstreamRules};
 
 use super::ledger::{Attempt, Ledger, RETRIES_MAX, require};
-use super::visitor::Visitor;
+use super::visitor::{Pending, Visitor};
 use crate::machine::response::Response;
 
 /// The time and the rules.
@@ -17,6 +17,7 @@ pub(super) struct Judge {
     pub(super) looked_ms: u64,
     pub(super) head_ms: u64,
     pub(super) idle_ms: u64,
+    pub(super) bodies: BodyRules,
     pub(super) upstreams: Vec<UpstreamRules>,
     /// The longest time that helpers need for a request body.
     pub(super) disk_ms: u64,
@@ -46,7 +47,31 @@ impl Judge {
 
     /// Whether the client has sent nothing of its request for too long.
     pub(super) fn is_body_late(&self, visitor: &Visitor) -> bool {
-        !visitor.has_sent_all() && self.now_ms >= visitor.sent_ms + self.head_ms
+        !visitor.has_sent_all()
+            && (self.now_ms >= visitor.sent_ms + self.head_ms || self.is_body_slow(visitor))
+    }
+
+    /// Whether the first pending request of a client is so old that its body can be too slow.
+    fn is_body_slow(&self, visitor: &Visitor) -> bool {
+        let BodyRules { least_rate_bytes_per_s, grace_ms, total_ms } = self.bodies;
+        let since_ms = self.now_ms - visitor.front_ms;
+        (least_rate_bytes_per_s > 0 && since_ms >= grace_ms) || (total_ms > 0 && since_ms >= total_ms)
+    }
+
+    /// Checks that a body that waits for nothing but its client is neither too slow nor too long under way.
+    fn check_pace(&self, visitor: &Visitor, pending: &Pending, since_ms: u64) {
+        let BodyRules { least_rate_bytes_per_s: rate, grace_ms, total_ms } = self.bodies;
+        let took_ms = self.now_ms - since_ms;
+        // The head comes first.
+        let slack_ms = self.head_ms + 3 * TICK_MS + self.blind_ms;
+        let is_over = total_ms > 0 && took_ms > total_ms + slack_ms;
+        let earned_ms = ((visitor.sent_bytes - pending.begin) as u64 * 1_000).checked_div(rate);
+        let is_slow = earned_ms.is_some_and(|earned_ms| took_ms > grace_ms + earned_ms + slack_ms);
+        require(!is_over && !is_slow, "pace", || {
+            let Self { bodies, now_ms, .. } = self;
+            let sent = visitor.sent_bytes;
+            format!("at {now_ms} the body of {pending:?} has come for {took_ms} ms, {sent} bytes; {bodies:?}")
+        });
     }
 
     /// Checks that a page of Flash itself has a reason.
@@ -79,7 +104,7 @@ impl Judge {
                 is_silent || is_unlinked || troubles.late_ms >= begun_ms
             }
             408 => {
-                // A head has this time from its first byte on, a body from its latest.
+                // A head has this time from its first byte on, a body from its latest, besides the limits of its pace.
                 let is_head_late = asked.attempts.is_empty() && self.now_ms >= begun_ms + self.head_ms;
                 self.is_body_late(visitor) || (is_head_late && !visitor.has_sent_all())
             }
@@ -112,6 +137,9 @@ impl Judge {
             let answer_ms = self.upstreams[ledger.asks[made.ask].upstream].answer_ms;
             made.active_ms + if made.is_whole { 0 } else { answer_ms + slack_ms }
         });
+        if ledger.asks[pending.ask].needs_client_only && !visitor.has_sent_all() {
+            self.check_pace(visitor, pending, visitor.front_ms.max(previous_ms.min(self.now_ms)));
+        }
         let active_ms = visitor.active_ms().max(latest.map_or(0, |latest| latest.active_ms));
         let since_ms = active_ms.max(previous_ms.min(self.now_ms));
         let body_ms = if visitor.has_sent_all() { 0 } else { self.head_ms + slack_ms };

@@ -20,6 +20,8 @@ pub(super) struct Asked {
     pub(super) may_lack_room: bool,
     /// A helper may come too late to find its script.
     pub(super) may_lack_helper: bool,
+    /// Until its body is complete it waits for nothing but its client.
+    pub(super) needs_client_only: bool,
     /// Status of Flash's own answer that the request itself deserves.
     pub(super) refusal: Option<u16>,
     /// The script is no file of the site: 404, whatever else is wrong.

@@ -23,11 +23,14 @@
 //! - **waiting**: only requests of connected clients wait, and only while no server has room that is not left alone, or
 //!   while their client has its share.
 //! - **probes**: a server whose probe has failed gets no connection while another one of its upstream is in order.
+//! - **pace**: no body that waits for nothing but its client is under way for longer than its lowest rate and its total time
+//!   allow.
 //! - **patience**: no request waits for longer than the deadlines allow.
 //! - **idle**: an idle connection on which its application ends or says something is closed, and one that nobody has used
 //!   for long.
 //! - **promise**: a file in memory is sent in the turn of its request.
 //! - **progress**: after all troubles each server can be used fully again.
+//! - **room**: in the end the file for bodies takes no room, or little if its file system cannot make holes.
 //! - **leaks**: in the end no connection, request, input or timer is left.
 
 mod application;
@@ -120,6 +123,7 @@ impl Relays {
             looked_ms: START_MS,
             head_ms: rules.timeouts.head_ms,
             idle_ms: rules.timeouts.idle_ms.min(rules.timeouts.head_ms),
+            bodies: rules.bodies,
             upstreams: rules.upstreams.clone(),
             // A body has at most seven pieces, an answer as well, each is written and read, and a read is tried again.
             // Before that a script is looked up.
@@ -143,6 +147,7 @@ impl Relays {
         world.auto = false;
         world.machine.helpers.uninterruptible = true;
         world.machine.helpers.idle = plan.helpers;
+        world.machine.helpers.has_no_holes = !plan.has_holes;
         let disk = Disk::with(plan.disk_troubles);
         Self {
             rng,
@@ -502,6 +507,7 @@ impl Relays {
         // Nobody waits for what a helper that hangs does.
         self.world.advance(self.plan.job_ms);
         self.rest();
+        self.check_room();
         self.world.end();
         let counters = self.world.engine.counters();
         let left = (counters.exchanges, counters.input_bytes, counters.links.waiting, counters.connections);

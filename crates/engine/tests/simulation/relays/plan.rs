@@ -2,7 +2,8 @@
 
 use flash_engine::limits::{RECEIVE_BYTES, SPOOL_PIECE_BYTES_MAX};
 use flash_engine::{
-    Route, RoutePaths, Rules, ServerId, ServerRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
+    BodyRules, Route, RoutePaths, Rules, ServerId, ServerRules, Timeouts, UpstreamId, UpstreamProtocol,
+    UpstreamRules,
 };
 
 use super::application::Application;
@@ -73,10 +74,14 @@ pub(super) struct Plan {
     pub(super) scripts: Vec<Option<[ScriptState; SCRIPTS]>>,
     /// Slots of the file for bodies; 0 without a file.
     pub(super) spool_slots: u32,
+    /// How long its room is idle before it is given back, and whether its file system can make holes.
+    pub(super) spool_idle_ms: u64,
+    pub(super) has_holes: bool,
     pub(super) helpers: usize,
     pub(super) disk_troubles: u64,
     pub(super) job_ms: u64,
     head_ms: u64,
+    body_rules: BodyRules,
     pub(super) told: Told,
     /// Percentage of steps in which the gateway reports a probe.
     pub(super) probes: u64,
@@ -115,10 +120,13 @@ impl Plan {
             streams_answers: (0..count).map(|_| rng.chance(30)).collect(),
             scripts,
             spool_slots: rng.pick(&[0, 2, 6, 1_000]),
+            spool_idle_ms: rng.pick(&[20, 200, 2_000]),
+            has_holes: rng.chance(70),
             helpers: rng.pick(&[1, 2]),
             disk_troubles: rng.pick(&[0, 0, 10, 40]),
             job_ms: rng.pick(&[500, 3_000]),
             head_ms: rng.pick(&[400, 3_000]),
+            body_rules: body_rules(rng),
             told: rng.pick(&[Told::Edges, Told::Edges, Told::Levels, Told::LevelsOfTwoKinds]),
             probes: rng.pick(&[0, 0, 5, 30]),
         }
@@ -152,6 +160,8 @@ impl Plan {
         // How long a request may wait for a helper is the subject of other worlds, and so are slow readers.
         rules.queue_wait_ms = 0;
         rules.least_rate_bytes_per_s = 0;
+        rules.bodies = self.body_rules;
+        rules.spool_idle_ms = self.spool_idle_ms;
         rules
     }
 
@@ -289,6 +299,9 @@ impl Plan {
         asked.body_bytes = bytes as usize;
         let is_long = bytes as usize > SPOOL_PIECE_BYTES_MAX - RECEIVE_BYTES;
         asked.may_lack_room = !self.streams_bodies[asked.upstream] && is_long && !self.is_disk_fast();
+        let fits_memory = bytes as usize <= RECEIVE_BYTES;
+        asked.needs_client_only =
+            fits_memory && !self.streams_bodies[asked.upstream] && self.scripts[asked.upstream].is_none();
         if is_too_long {
             asked.refusal = Some(413);
         }
@@ -301,6 +314,7 @@ impl Plan {
             head.push_str(&format!("Content-Length: {bytes}\r\n"));
             return data;
         }
+        asked.needs_client_only &= self.spool_slots > 0;
         head.push_str("Transfer-Encoding: chunked\r\n");
         let mut framed = chunks(&data, rng.pick(&[20, 3_000, 100_000]).max(data.len() / 300));
         if rng.chance(4) {
@@ -339,10 +353,20 @@ impl Plan {
             may_lack_room: false,
             may_lack_helper: false,
             lacks_script: false,
+            needs_client_only: false,
             refusal: None,
             attempts: Vec::new(),
             begun_ms: None,
         }
+    }
+}
+
+/// The pace of bodies, often with one of the limits.
+fn body_rules(rng: &mut Rng) -> BodyRules {
+    BodyRules {
+        least_rate_bytes_per_s: rng.pick(&[0, 0, 500, 5_000, 50_000]),
+        grace_ms: rng.pick(&[500, 2_000]),
+        total_ms: rng.pick(&[0, 0, 1_000, 4_000]),
     }
 }
 

@@ -141,6 +141,8 @@ const HELPER: &[i64] = &[
     libc::SYS_statx,
     libc::SYS_preadv2,
     libc::SYS_pwrite64,
+    // For room in the file for bodies, where the file system cannot make holes.
+    libc::SYS_ftruncate,
     libc::SYS_shutdown,
     // For the place of an open file in /proc.
     libc::SYS_readlinkat,
@@ -326,6 +328,11 @@ fn list(calls: CallList) -> Compiled<Rules> {
         allow(libc::SYS_preadv2, &[(5, Eq, libc::RWF_NOWAIT as u64)])?;
         allow(libc::SYS_write, &[(0, Eq, libc::STDERR_FILENO as u64)])?;
         allow(libc::SYS_fadvise64, &[(3, Eq, libc::POSIX_FADV_RANDOM as u64)])?;
+    }
+    if matches!(calls, CallList::Helper | CallList::HelperThread | CallList::WaitingWorker(_)) {
+        // Only holes: it must not take room.
+        let hole = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as u64;
+        allow(libc::SYS_fallocate, &[(1, Eq, hole)])?;
     }
     if let CallList::Gateway { probes } = calls {
         for (call, arguments) in gateway_calls(probes) {
