@@ -2,7 +2,11 @@
 //! no server busy, and what is too long for memory goes to a file.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use crate::harness::upstream::{Peer, Running, Upstream, config, framed, ok, post_head, proxy, start};
 use crate::harness::{Folder, Launch, SmallDisk, pattern, stats_at, wait_until};
@@ -109,7 +113,7 @@ fn files_of_bodies_are_bounded_and_left_with_the_client() {
     // One client has half of the file at most.
     let mut client = Peer::client(&server);
     let mut sender = client.sender();
-    let sends = std::thread::spawn(move || drop(std::io::Write::write_all(&mut sender, &long)));
+    let sends = thread::spawn(move || drop(sender.write_all(&long)));
     let page = client.message();
     assert_eq!(page.status(), 503, "{page:?}");
     assert!(String::from_utf8_lossy(&page.body).contains("could not hold the request body"), "{page:?}");
@@ -152,4 +156,62 @@ fn without_a_place_for_files_bodies_are_passed_on_as_they_come() {
     let server = start(&folder, &routes);
     assert!(server.stderr().contains("cannot create a file in /nonexistent"), "{}", server.stderr());
     assert_eq!(Peer::client(&server).post("/app/x", &pattern(BODY_BYTES, 7)).status(), 200);
+}
+
+#[test]
+fn slow_uploads_hold_their_room_for_a_limited_time() {
+    // More than a third client can hold while two others have their shares, less than it can alone.
+    const FAIR_BYTES: usize = 1_500_000;
+    let folder = Folder::with_hello();
+    let upstream = counting();
+    let top = "spool_max = \"8MiB\"\nclient_exempt = []\nbody_timeout = \"3s\"\n".to_owned();
+    let server = start(&folder, &(top + &proxy("/app/", &upstream.address, "")));
+    let long = framed(&post_head("/app/slow"), &pattern(BODY_BYTES, 7), None);
+    let slow = (0..14).map(|number| {
+        let mut client = Peer::client_from([127, 0, 0, 2 + number % 2].into(), &server);
+        // One that finds no room is refused.
+        let _ = client.try_send(&long[..400_000]);
+        let mut sender = client.sender();
+        // Each byte would begin another `head_timeout`.
+        thread::spawn(move || {
+            while sender.write_all(b"x").is_ok() {
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        client
+    });
+    let slow: Vec<Peer> = slow.collect();
+    wait_until("another client to find room", || {
+        let mut client = Peer::client_from([127, 0, 0, 4].into(), &server);
+        let _ = client.try_send(framed(&post_head("/app/fair"), &pattern(FAIR_BYTES, 7), None));
+        client.receive().is_ok_and(|answer| answer.status() == 200)
+    });
+    let statuses: Vec<u16> = slow.into_iter().map(|mut client| client.message().status()).collect();
+    let late = statuses.iter().filter(|status| **status == 408).count();
+    assert!(late >= 4 && statuses.iter().all(|status| [408, 503].contains(status)), "{statuses:?}");
+    assert_eq!(server.stderr(), "");
+}
+
+#[test]
+fn the_file_system_gets_the_room_of_bodies_back() {
+    let folder = Folder::with_hello();
+    let place = folder.write("spool/x", "").parent().unwrap().to_owned();
+    let upstream = counting();
+    let routes = format!("spool = {place:?}\n") + &proxy("/app/", &upstream.address, "");
+    let server = start(&folder, &routes);
+    let worker = server.sole("worker");
+    let file = fs::read_dir(format!("/proc/{worker}/fd")).unwrap().flatten().map(|entry| entry.path());
+    let file = file.into_iter().find(|path| fs::read_link(path).is_ok_and(|file| file.starts_with(&place)));
+    let file = file.expect("the file for bodies");
+    let held_bytes = || fs::metadata(&file).unwrap().blocks() * 512;
+    for _ in 0..2 {
+        let mut client = Peer::client(&server);
+        client.send(&framed(&post_head("/app/x"), &pattern(BODY_BYTES, 7), None)[..BODY_BYTES - 100_000]);
+        wait_until("the body to be in the file", || held_bytes() > 2 << 20);
+        client.reset();
+        // Where there are no holes, 1 MiB is kept.
+        wait_until("its room to be given back", || held_bytes() <= 1 << 20);
+    }
+    assert_eq!(Peer::client(&server).post("/app/x", &pattern(BODY_BYTES, 7)).status(), 200);
+    assert_eq!(server.stderr(), "");
 }

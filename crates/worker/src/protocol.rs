@@ -116,13 +116,7 @@ pub fn encode_task<'f, F: AsFd>(id: JobId, task: &'f Task<F>, aside: Option<Borr
         }
         Task::WarmFile { path, part } => {
             start(tag::WARM_FILE);
-            let (is_last, offset, length_bytes) = match *part {
-                Part::From { offset, length_bytes } => (0, offset, length_bytes),
-                Part::Last { length_bytes } => (1, 0, length_bytes),
-            };
-            bytes.push(is_last);
-            bytes.extend_from_slice(&offset.to_le_bytes());
-            bytes.extend_from_slice(&length_bytes.to_le_bytes());
+            push_part(&mut bytes, *part);
             bytes.extend_from_slice(path);
         }
     }
@@ -277,6 +271,16 @@ pub fn decode_outcome<F: From<OwnedFd>>(
         _ => return None,
     };
     reader.is_at_end().then_some((id, outcome))
+}
+
+fn push_part(bytes: &mut Vec<u8>, part: Part) {
+    let (is_last, offset, length_bytes) = match part {
+        Part::From { offset, length_bytes } => (0, offset, length_bytes),
+        Part::Last { length_bytes } => (1, 0, length_bytes),
+    };
+    bytes.push(is_last);
+    bytes.extend_from_slice(&offset.to_le_bytes());
+    bytes.extend_from_slice(&length_bytes.to_le_bytes());
 }
 
 const ABSENT: u8 = 0;

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -127,6 +127,14 @@ impl Peer {
         let address = server.addresses[0];
         let stream = TcpStream::connect_timeout(&address, PATIENCE);
         Self::of(stream.unwrap_or_else(|e| panic!("cannot connect to {address}: {e}")))
+    }
+
+    /// A client with this address of its own.
+    #[track_caller]
+    pub(crate) fn client_from(own: IpAddr, server: &Server) -> Self {
+        let address = server.addresses[0];
+        let stream = flash_prompt::net::connect_from(address, Some(own), None);
+        Self::of(stream.unwrap_or_else(|e| panic!("cannot connect from {own} to {address}: {e}")).into())
     }
 
     fn of(stream: TcpStream) -> Self {

@@ -1,6 +1,7 @@
 //! Clients that send the body of a request slowly: how little and for how long they may, and what is not their fault.
+//! The room of their bodies goes back to the file system.
 
-use flash_engine::limits::TICK_MS;
+use flash_engine::limits::{SPOOL_IDLE_MS, SPOOL_KEPT_SLOTS, SPOOL_PIECE_BYTES_MAX, TICK_MS};
 use flash_engine::{BodyRules, Rules};
 
 use super::relays::{ask, bytes, proxying, status, with_scripts};
@@ -19,7 +20,9 @@ const STEP_MS: u64 = HEAD_MS / 2;
 fn world(streams: bool) -> World {
     let bodies = BodyRules { least_rate_bytes_per_s: RATE, grace_ms: GRACE_MS, total_ms: TOTAL_MS };
     let mut rules = Rules { bodies, ..proxying() };
-    rules.sites[0].routes.iter_mut().for_each(|route| route.streams_bodies = streams);
+    for route in &mut rules.sites[0].routes {
+        (route.streams_bodies, route.body_bytes_max) = (streams, 16 << 20);
+    }
     let mut world = with_scripts(rules);
     world.give_spool(1_000);
     world
@@ -210,5 +213,86 @@ fn a_body_that_is_discarded_has_the_time_of_a_head() {
     let took_ms = trickle(&mut world, &client, 1, 2 * TOTAL_MS);
     assert!((HEAD_MS..=HEAD_MS + STEP_MS).contains(&took_ms), "{took_ms} ms");
     assert_eq!(client.take_one().status, 408);
+    world.end();
+}
+
+/// The bytes of the spool's file, and the end of the last one that is not in a hole.
+fn file_bytes(world: &World) -> (usize, usize) {
+    let content = world.spool.as_ref().expect("a file").borrow().content.whole();
+    (content.len(), content.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1))
+}
+
+#[test]
+fn the_room_of_a_body_goes_back_to_the_file_system() {
+    for has_no_holes in [false, true] {
+        let mut world = world(false);
+        world.machine.helpers.has_no_holes = has_no_holes;
+        for round in 0..3 {
+            let client = world.connect();
+            client.send(post(4 << 20 >> round));
+            client.send(vec![b'x'; 3 << 20 >> round]);
+            world.run();
+            let (length, end) = file_bytes(&world);
+            assert!(length >= end && end > 2 << 20 >> round, "{end} bytes");
+            client.reset();
+            world.run();
+            assert_eq!(world.engine.counters().spool_slots, 0);
+            assert_eq!(file_bytes(&world), (length, end), "it could be needed again soon");
+            world.advance(4 * SPOOL_IDLE_MS);
+            let (length, end) = file_bytes(&world);
+            let kept = if has_no_holes { SPOOL_KEPT_SLOTS as usize * SPOOL_PIECE_BYTES_MAX } else { 0 };
+            assert!(end <= kept && (length <= kept || !has_no_holes), "{end} of {length} bytes");
+            assert_eq!(world.engine.poll_next_ms(), None, "there is nothing more to do");
+        }
+        world.end();
+    }
+}
+
+#[test]
+fn room_that_is_used_again_is_kept() {
+    let mut world = world(false);
+    for _ in 0..20 {
+        let client = world.connect();
+        client.send(post(400_000));
+        client.send(bytes(300_000));
+        world.run();
+        world.advance(SPOOL_IDLE_MS / 2);
+        client.reset();
+        world.run();
+    }
+    let given_back = world.machine.helpers.history.iter().filter(|job| job.starts_with("give back"));
+    assert_eq!(given_back.count(), 0);
+    world.end();
+}
+
+#[test]
+fn a_body_gets_no_room_that_a_lost_helper_may_give_back() {
+    let mut world = world(false);
+    let client = world.connect();
+    client.send(post(1 << 20));
+    client.send(bytes(900_000));
+    world.run();
+    client.reset();
+    world.run();
+    world.auto = false;
+    world.machine.helpers.uninterruptible = true;
+    world.advance(3 * SPOOL_IDLE_MS);
+    let late = world.machine.helpers.task(world.job()).expect("a job that gives room back");
+    world.advance(JOB_MS);
+    world.auto = true;
+    let body = bytes(1 << 20);
+    let client = world.connect();
+    client.send(post(body.len()));
+    client.send(&body);
+    world.run();
+    world.write_late(&late);
+    let server = world.link();
+    world.run();
+    assert!(server.take_bytes().ends_with(&body), "no byte of it was given back");
+    world.machine.helpers.uninterruptible = false;
+    world.run();
+    client.reset();
+    world.advance(4 * SPOOL_IDLE_MS);
+    assert_eq!(file_bytes(&world).1, 0, "the helper has ended");
     world.end();
 }

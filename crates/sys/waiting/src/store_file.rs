@@ -131,6 +131,18 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_cut_off() {
+        let file = fs::memfd_create(c"flash-test", MemfdFlags::CLOEXEC).expect("a memory file");
+        write(&file, 0, &[7; 2 << 20]).expect("written");
+        cut(&file, MIB).expect("cut");
+        assert_eq!(fs::fstat(&file).expect("its state").st_size as u64, MIB);
+        assert!(held_bytes(&file).expect("its state") < 2 * MIB);
+        for (number, is_it) in [(libc::EOPNOTSUPP, true), (libc::ENOSYS, true), (libc::EIO, false)] {
+            assert_eq!(is_unsupported(&io::Error::from_raw_os_error(number)), is_it);
+        }
+    }
+
+    #[test]
     fn the_length_is_fixed_and_a_reader_cannot_write() {
         let file = create(c"flash-test", MIB).expect("a memory file");
         for bytes in [MIB - 1, MIB + 1] {

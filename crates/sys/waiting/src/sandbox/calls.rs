@@ -235,6 +235,19 @@ fn gateway_calls(probes: bool) -> Vec<(i64, Vec<Argument>)> {
     calls
 }
 
+/// The calls with conditions of a role, except those of workers.
+fn calls_of_role(calls: CallList) -> Vec<(i64, Vec<Argument>)> {
+    match calls {
+        CallList::Gateway { probes } => gateway_calls(probes),
+        CallList::Helper | CallList::HelperThread | CallList::WaitingWorker(_) => {
+            // Only holes: a helper needs no room.
+            let hole = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as u64;
+            vec![(libc::SYS_fallocate, vec![(1, SeccompCmpOp::Eq, hole)])]
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// The calls of every process that ends by a signal or for a violation.
 fn calls_at_the_end() -> Vec<(i64, Vec<Argument>)> {
     use SeccompCmpOp::Eq;
@@ -287,7 +300,7 @@ fn list(calls: CallList) -> Compiled<Rules> {
     // A mapped file can wait for the disk at any access.
     allow(libc::SYS_mmap, &[not_to_be_executed.clone(), anonymous])?;
     allow(libc::SYS_mprotect, &[not_to_be_executed])?;
-    for (call, arguments) in calls_at_the_end() {
+    for (call, arguments) in calls_at_the_end().into_iter().chain(calls_of_role(calls)) {
         allow(call, &arguments)?;
     }
     for command in [libc::F_GETFD, libc::F_GETFL] {
@@ -328,16 +341,6 @@ fn list(calls: CallList) -> Compiled<Rules> {
         allow(libc::SYS_preadv2, &[(5, Eq, libc::RWF_NOWAIT as u64)])?;
         allow(libc::SYS_write, &[(0, Eq, libc::STDERR_FILENO as u64)])?;
         allow(libc::SYS_fadvise64, &[(3, Eq, libc::POSIX_FADV_RANDOM as u64)])?;
-    }
-    if matches!(calls, CallList::Helper | CallList::HelperThread | CallList::WaitingWorker(_)) {
-        // Only holes: it must not take room.
-        let hole = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as u64;
-        allow(libc::SYS_fallocate, &[(1, Eq, hole)])?;
-    }
-    if let CallList::Gateway { probes } = calls {
-        for (call, arguments) in gateway_calls(probes) {
-            allow(call, &arguments)?;
-        }
     }
     let more = match calls {
         CallList::Worker(more) | CallList::WaitingWorker(more) => more.calls(),
