@@ -165,8 +165,8 @@ fn slow_uploads_hold_their_room_for_a_limited_time() {
     let folder = Folder::with_hello();
     let upstream = counting();
     let top = "spool_max = \"8MiB\"\nclient_exempt = []\nbody_timeout = \"3s\"\n".to_owned();
-    let server = start(&folder, &(top + &proxy("/app/", &upstream.address, "")));
-    let long = framed(&post_head("/app/slow"), &pattern(BODY_BYTES, 7), None);
+    let server = start(&folder, &(top + &proxy("/app/", &upstream.address, "body_max = \"1600kB\"")));
+    let long = framed(&post_head("/app/slow"), &pattern(FAIR_BYTES, 7), None);
     let slow = (0..14).map(|number| {
         let mut client = Peer::client_from([127, 0, 0, 2 + number % 2].into(), &server);
         // One that finds no room is refused.
