@@ -15,7 +15,7 @@ pub(crate) struct BodyPace {
     since_ms: Option<u64>,
     /// How long it has waited before that.
     waited_ms: u64,
-    /// What is left of the credit, in milliseconds times the lowest rate in bytes per second.
+    /// The rest of the credit, in milliseconds times the lowest rate in bytes per second.
     credit: u64,
 }
 
