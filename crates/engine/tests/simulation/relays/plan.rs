@@ -368,7 +368,7 @@ fn upstream(rng: &mut Rng) -> UpstreamRules {
             .map(|number| ServerRules { name: format!("server {number}"), weight: 1 + number as u32 % 2 })
             .collect(),
         connections_max: rng.between(1, 4) as usize,
-        idle_max: rng.below(3) as usize,
+        idle_max: rng.pick(&[0, 1, 2, 2]),
         queue_max: rng.below(5) as usize,
         connect_ms: rng.pick(&[300, 1_000, 5_000]),
         answer_ms: rng.pick(&[400, 2_000, 10_000]),
