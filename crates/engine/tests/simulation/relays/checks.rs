@@ -57,6 +57,7 @@ impl Relays {
     pub(super) fn check_at_rest(&mut self) {
         for visitor in &self.visitors {
             self.judge.check_patience(&self.ledger, visitor);
+            self.judge.check_pace(&self.ledger, visitor);
         }
         let lacked: Vec<usize> = self.applications.iter().filter_map(Application::lacks).collect();
         for visitor in self.visitors.iter().filter(|visitor| visitor.has_sent_all() && !visitor.ended) {
