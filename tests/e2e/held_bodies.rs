@@ -165,7 +165,7 @@ fn slow_uploads_hold_their_room_for_a_limited_time() {
     let folder = Folder::with_hello();
     let upstream = counting();
     let top = "spool_max = \"8MiB\"\nclient_exempt = []\nbody_timeout = \"3s\"\n".to_owned();
-    let server = start(&folder, &(top + &proxy("/app/", &upstream.address, "body_max = \"1600kB\"")));
+    let server = start(&folder, &(top + &proxy("/app/", &upstream.address, "")));
     let long = framed(&post_head("/app/slow"), &pattern(FAIR_BYTES, 7), None);
     let slow = (0..14).map(|number| {
         let mut client = Peer::client_from([127, 0, 0, 2 + number % 2].into(), &server);
@@ -189,7 +189,6 @@ fn slow_uploads_hold_their_room_for_a_limited_time() {
     let statuses: Vec<u16> = slow.into_iter().map(|mut client| client.message().status()).collect();
     let late = statuses.iter().filter(|status| **status == 408).count();
     assert!(late >= 4 && statuses.iter().all(|status| [408, 503].contains(status)), "{statuses:?}");
-    assert_eq!(server.stderr(), "");
 }
 
 #[test]

@@ -152,6 +152,7 @@ fn a_log_writer_that_dies_is_replaced() {
     assert_eq!(client.get("/hello.txt?later").status, 200);
     wait_until("the later line", || fs::read_to_string(&log).unwrap().contains("?later "));
     assert!(fs::read_to_string(&log).unwrap().contains("?first "), "the file keeps its lines");
+    server.wait_for_stderr("the log writer ended (signal: 9 (SIGKILL), not sent by Flash; if memory ran out");
 }
 
 #[test]
