@@ -175,7 +175,7 @@ fn a_log_writer_that_dies_while_its_configuration_drains_is_replaced() {
         let now = server.role("log");
         now.len() == 2 && !now.contains(&old)
     });
-    server.wait_for_stderr("the log writer ended; starting another");
+    server.wait_for_stderr("the log writer ended (signal: 9 (SIGKILL)");
     client.send("\r\n");
     assert_eq!(client.page().status, 200);
     drop(client);

@@ -9,7 +9,8 @@
 //! - `<!-- from: FILE -->`: each line occurs in that file of the repository, mostly a kept measurement;
 //! - `<!-- output: STEP -->`: a step of `bench/walkthrough.py`, which writes the block; each line occurs in what it kept;
 //! - `<!-- checked by: TEST -->`: the test of that name makes it or checks it (`tests/documented.rs`);
-//! - `<!-- example: ORIGIN -->`: no program prints it; ORIGIN says what it is.
+//! - `<!-- example: ORIGIN -->`: nothing checks it. It is for text that no program prints, and for the few long runs that are not
+//!   kept yet; ORIGIN says which.
 
 use std::fs;
 use std::path::{Path, PathBuf};
