@@ -140,8 +140,7 @@ idle_max = {PHP_PROCESSES}
 
 
 def flash_before(behind, port, folder):
-    """An older build, to compare with."""
-    return flash(behind, port, folder, os.environ["FLASH_BEFORE"])
+    return flash(behind, port, folder, servers.flash_before())
 
 
 def nginx(behind, port, folder):
@@ -319,10 +318,7 @@ def connections_of(case, arguments):
 
 def choose(names):
     """The servers that can be started here, and the reasons why others can't."""
-    known, skipped = servers.choose(name for name in names if name != "flash-before")
-    if "flash-before" in names:
-        binary = os.environ["FLASH_BEFORE"]
-        known.append(servers.Server("flash-before", None, lambda: [binary, "--version"]))
+    known, skipped = servers.choose(names)
     return [servers.Server(it.name, COMMANDS[it.name], it.version_command) for it in known], skipped
 
 
@@ -462,7 +458,8 @@ def main():
         behind = Behind(folder, servers.Ports())
         result.hide(folder, "$FOLDER")
         result.hide(servers.flash_binary(), "flash")
-        result.hide(os.environ.get("FLASH_BEFORE", "flash"), "flash")
+        if "flash-before" in names:
+            result.hide(servers.flash_before(), "flash")
         try:
             behind.start()
             run_rounds(chosen, arguments, behind, result)
