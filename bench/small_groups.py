@@ -160,15 +160,10 @@ def main():
     arguments = parse_arguments()
     servers.prepare(arguments)
     process.raise_descriptor_limit()
-    settings = {key: value for key, value in vars(arguments).items() if key != "files"}
-    result = results.Result("small-groups", settings)
-    result.hide(arguments.files, "$ROOT")
-    result.hide(servers.flash_binary(), "flash")
-    result.heading("Small control groups")
     ports = servers.Ports()
     numbers = lambda text: [int(number) for number in text.split(",")]
-    with tempfile.TemporaryDirectory(prefix="flash-bench-") as folder:
-        os.chmod(folder, 0o755)
+    about = ("small-groups", "Small control groups", arguments, servers.flash_binary())
+    with results.kept(*about) as (result, folder):
         for what in arguments.what.split(","):
             for mib in numbers(arguments.memory):
                 # A neighbour needs a group that holds it and the least of Flash.
@@ -176,9 +171,6 @@ def main():
                     continue
                 for workers in numbers(arguments.workers):
                     run(arguments, result, folder, ports, what, mib, workers)
-    result.say()
-    if not arguments.no_keep:
-        result.keep()
 
 
 if __name__ == "__main__":

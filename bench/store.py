@@ -180,23 +180,14 @@ def main():
     arguments = parse_arguments()
     servers.prepare(arguments)
     process.raise_descriptor_limit()
-    settings = {key: value for key, value in vars(arguments).items() if key != "files"}
-    result = results.Result("store", settings)
-    result.hide(arguments.files, "$ROOT")
-    result.hide(servers.flash_binary(), "flash")
-    result.heading("The store")
     ports = servers.Ports()
-    with tempfile.TemporaryDirectory(prefix="flash-bench-") as folder:
-        os.chmod(folder, 0o755)
+    with results.kept("store", "The store", arguments, servers.flash_binary()) as (result, folder):
         for name in arguments.what.split(","):
             try:
                 {"workers": workers, "million": million, "restart": restart}[name](arguments, folder, ports, result)
             except servers.Unavailable as why:
                 result.data["skipped"][name] = str(why)
                 result.say(f"{name}: skipped: {why}")
-    result.say()
-    if not arguments.no_keep:
-        result.keep()
 
 
 if __name__ == "__main__":

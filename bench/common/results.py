@@ -3,10 +3,12 @@
 Nothing in them was typed by hand, and nothing names the machine or its folders.
 """
 
+import contextlib
 import datetime
 import json
 import os
 import statistics
+import tempfile
 
 from . import machine
 
@@ -85,6 +87,21 @@ class Result:
             file.write("\n".join(self.lines) + "\n")
         print(f"\nkept in {os.path.relpath(path)}.txt and .json")
         return path + ".txt"
+
+
+@contextlib.contextmanager
+def kept(kind, title, arguments, binary):
+    """A run of `flash` on the files of the arguments: gives its result and a folder, and keeps it, unless they say otherwise."""
+    result = Result(kind, {key: value for key, value in vars(arguments).items() if key != "files"})
+    result.hide(arguments.files, "$ROOT")
+    result.hide(binary, "flash")
+    result.heading(title)
+    with tempfile.TemporaryDirectory(prefix="flash-bench-") as folder:
+        os.chmod(folder, 0o755)
+        yield result, folder
+    result.say()
+    if not arguments.no_keep:
+        result.keep()
 
 
 def median(values):

@@ -1,9 +1,11 @@
 //! Real applications behind routes: PHP by FastCGI, and Node by HTTP over a Unix socket.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::harness::documented::{block, code};
 use crate::harness::upstream::{Peer, Program, Upstream, framed, ok, post_head, proxy, start};
 use crate::harness::{Folder, Server, is_root, of_a_program, pattern, skip};
 
@@ -33,8 +35,8 @@ fn with_php(folder: &Folder) -> Option<(Program, Server)> {
         socket.display()
     );
     let mut command = Command::new(program);
-    // Without the machine's php.ini.
-    command.args(["-n", "-F", "-y"]).arg(folder.write("fpm.conf", pool));
+    // Without the machine's php.ini. Debian's has no field for the version either.
+    command.args(["-n", "-d", "expose_php=0", "-F", "-y"]).arg(folder.write("fpm.conf", pool));
     if is_root() {
         command.arg("-R");
     }
@@ -42,6 +44,39 @@ fn with_php(folder: &Folder) -> Option<(Program, Server)> {
     let route = format!("[[route]]\nextension = \"php\"\nfastcgi = \"unix:{}\"\n", socket.display());
     let server = start(folder, &format!("index = [\"index.php\"]\n{route}"));
     Some((php, server))
+}
+
+/// Runs the command of a block of `docs/applications.md` at this server, and compares the output with that of the block.
+#[track_caller]
+pub(crate) fn assert_as_documented(server: &Server, block: &str) {
+    let (command, expected) = block.strip_prefix("$ ").unwrap().split_once('\n').unwrap();
+    let command = command.replace("127.0.0.1:8080", &server.addresses[0].to_string());
+    let output = Command::new("sh").args(["-c", &command]).env("no_proxy", "*").output().unwrap();
+    if output.status.code() == Some(127) {
+        return skip("needs curl");
+    }
+    let undated = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.starts_with("Date: "));
+        lines.map(|line| line.trim_end().to_owned()).collect()
+    };
+    assert_eq!(undated(&String::from_utf8_lossy(&output.stdout)), undated(expected), "{command}");
+}
+
+#[test]
+fn php_answers_as_documented() {
+    let folder = Folder::with_hello();
+    folder.www("hello.php", code("docs/applications.md", "php"));
+    let Some((_php, server)) = with_php(&folder) else { return };
+    assert_as_documented(&server, &block("docs/applications.md", "php_answers_as_documented"));
+}
+
+#[test]
+fn node_answers_as_documented() {
+    let folder = Folder::with_hello();
+    let socket = folder.path("node.sock");
+    let listen = code("docs/applications.md", "js").replace("3000, \"127.0.0.1\"", &format!("{socket:?}"));
+    let Some((_node, server)) = with_node(&folder, &listen) else { return };
+    assert_as_documented(&server, &block("docs/applications.md", "node_answers_as_documented"));
 }
 
 #[test]
@@ -197,7 +232,7 @@ fn php_gets_bodies_and_long_answers_arrive() {
 }
 
 const NODE: &str = r#"
-const http = require("http"), fs = require("fs"), socket = process.argv[2];
+const http = require("http"), socket = process.argv[2];
 http.createServer((request, response) => {
     if (request.url == "/api/echo") return request.pipe(response);
     let bytes = 0;
@@ -209,21 +244,28 @@ http.createServer((request, response) => {
 }).on("upgrade", (request, socket) => {
     socket.write("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
     socket.pipe(socket);
-}).listen(socket, () => fs.chmodSync(socket, 0o666));
+}).listen(socket);
 "#;
+
+/// A server that passes `/api/` to a Node program, which listens at `node.sock`, its argument. None if Node is not installed.
+fn with_node(folder: &Folder, program: &str) -> Option<(Program, Server)> {
+    if !Command::new("node").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        skip("needs node");
+        return None;
+    }
+    let socket = folder.path("node.sock");
+    let mut command = Command::new("node");
+    command.arg(folder.write("server.js", program)).arg(&socket);
+    let node = Program::start(command, &socket, &folder.path("node.log"));
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).unwrap();
+    let route = format!("[[route]]\nprefix = \"/api/\"\nproxy = \"unix:{}\"\n", socket.display());
+    Some((node, start(folder, &route)))
+}
 
 #[test]
 fn node_answers_over_a_unix_socket() {
-    if !Command::new("node").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        return skip("needs node");
-    }
     let folder = Folder::with_hello();
-    let socket = folder.path("node.sock");
-    let mut command = Command::new("node");
-    command.arg(folder.write("server.js", NODE)).arg(&socket);
-    let _node = Program::start(command, &socket, &folder.path("node.log"));
-    let route = format!("[[route]]\nprefix = \"/api/\"\nproxy = \"unix:{}\"\n", socket.display());
-    let server = start(&folder, &route);
+    let Some((_node, server)) = with_node(&folder, NODE) else { return };
     let mut client = Peer::client(&server);
     let answer = client.get("/api/a%20b?c");
     assert_eq!(answer.brief(), (200, "GET /api/a%20b?c e2e.test 0\n".into()));

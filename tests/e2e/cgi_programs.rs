@@ -6,6 +6,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use crate::applications::assert_as_documented;
+use crate::harness::documented::{block, code};
 use crate::harness::upstream::{Ended, Peer, start};
 use crate::harness::{Folder, Server, is_root, kill, of_a_program, pattern, skip, wait_for, wait_until};
 use crate::programs::{is_alive, writable};
@@ -24,6 +26,16 @@ fn script(folder: &Folder, name: &str, text: &str) {
 fn with_cgi(folder: &Folder, more: &str) -> Server {
     let cgi = folder.path("cgi");
     start(folder, &format!("[[route]]\nprefix = \"/cgi-bin/\"\ncgi = {cgi:?}\n{}\n{more}\n", of_a_program()))
+}
+
+#[test]
+fn a_program_answers_as_documented() {
+    let folder = Folder::with_hello();
+    script(&folder, "hello", &code("docs/applications.md", "sh"));
+    assert_as_documented(
+        &with_cgi(&folder, ""),
+        &block("docs/applications.md", "a_program_answers_as_documented"),
+    );
 }
 
 #[test]

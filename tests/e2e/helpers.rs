@@ -131,6 +131,9 @@ fn an_idle_helper_that_dies_costs_nothing() {
         assert_eq!(server.get(&unheard_of()).status, 404);
     }
     assert_ne!(server.sole("helper"), helper, "it was replaced");
+    server.wait_for_stderr(
+        "flash: a helper ended (signal: 9 (SIGKILL), not sent by Flash; if memory ran out, dmesg says so)",
+    );
 }
 
 #[test]

@@ -522,3 +522,38 @@ fn a_spool_whose_disk_hangs_delays_no_worker_and_no_signal() {
     disk.tell("lookup ok");
     assert_eq!(server.wait().code(), Some(0));
 }
+
+#[test]
+fn a_stop_does_not_wait_for_the_disk_of_the_control_socket() {
+    let Some((folder, mut disk)) = folder_and_disk() else { return };
+    // The socket is on a local disk, but its path leads through the one that hangs.
+    let socket = folder.path("mount/sub/../../control.sock");
+    let mut server = Launch::new(&folder).arg("--control").arg(&socket).start();
+    disk.tell("lookup hang");
+    server.signal("TERM");
+    wait_until("the end of the server", || server.has_ended());
+    disk.tell("lookup ok");
+    assert_eq!(server.wait().code(), Some(0));
+    // Otherwise it is removed.
+    let mut server = Launch::new(&folder).arg("--control").arg(&socket).start();
+    assert!(folder.path("control.sock").exists());
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(!folder.path("control.sock").exists());
+}
+
+#[test]
+fn a_stop_does_not_wait_for_the_disk_of_the_list_of_hot_files() {
+    let folder = Folder::with_hello();
+    folder.write("disk/sub/x", "");
+    let Some(mut disk) = Disk::mount_writable(&folder.path("disk"), &folder.path("mount")) else { return };
+    let mut server = Launch::new(&folder).arg("--cache-list").arg(folder.path("mount/sub/hot")).start();
+    assert_eq!(server.get("/hello.txt").status, 200);
+    // The keeper writes to the file, which is open. Only its new name must be looked up.
+    disk.tell("lookup hang");
+    server.signal("TERM");
+    wait_until("the end of the server", || server.has_ended());
+    server.wait_for_stderr("cannot replace the list of hot files: its disk does not answer");
+    disk.tell("lookup ok");
+    assert_eq!(server.wait().code(), Some(0));
+}

@@ -1,10 +1,12 @@
 //! Processes that die are replaced without losing a queued connection; none outlives its supervisor.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
-use crate::harness::{Client, Folder, Launch, Server, kill, skip, wait_for, wait_until};
+use crate::harness::{Client, Folder, Launch, PATIENCE, Server, kill, skip, wait_for, wait_until};
 
 /// Waits for a new worker.
 fn next_worker(server: &Server, old: u32) -> u32 {
@@ -150,6 +152,101 @@ fn a_log_writer_that_dies_is_replaced() {
     assert_eq!(client.get("/hello.txt?later").status, 200);
     wait_until("the later line", || fs::read_to_string(&log).unwrap().contains("?later "));
     assert!(fs::read_to_string(&log).unwrap().contains("?first "), "the file keeps its lines");
+    server.wait_for_stderr("the log writer ended (signal: 9 (SIGKILL), not sent by Flash; if memory ran out");
+}
+
+#[test]
+fn a_log_writer_that_dies_while_its_configuration_drains_is_replaced() {
+    let folder = Folder::with_hello();
+    let log = folder.path("access.log");
+    let config = "listen = [\"127.0.0.1:0\"]\nroot = \"www\"\nworkers = 1\nlog_file = \"access.log\"\n";
+    let mut server = Launch::configured(&folder, config).start();
+    let old = server.sole("log");
+    let mut client = server.client();
+    assert_eq!(client.get("/hello.txt?before").status, 200);
+    wait_until("the first line", || fs::read_to_string(&log).unwrap().contains("?before "));
+    client.send("GET /hello.txt?after HTTP/1.1\r\nHost: h\r\n");
+    server.signal("HUP");
+    wait_until("the new configuration", || server.announcements().len() == 2);
+    let both = server.role("log");
+    assert!(both.len() == 2 && both.contains(&old), "the old configuration drains");
+    kill("KILL", old);
+    wait_until("a log writer for the lines to come", || {
+        let now = server.role("log");
+        now.len() == 2 && !now.contains(&old)
+    });
+    server.wait_for_stderr("the log writer ended (signal: 9 (SIGKILL)");
+    client.send("\r\n");
+    assert_eq!(client.page().status, 200);
+    drop(client);
+    wait_until("its line", || fs::read_to_string(&log).unwrap().contains("?after "));
+    wait_until("the end of the old configuration", || server.role("log").len() == 1);
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+/// The new process of a role, stopped before it can be ready; None if it was faster.
+fn stop_at_start(server: &Server, role: &str) -> Option<u32> {
+    let old = server.role(role);
+    let mut command = Command::new("sh");
+    // It waits for the pid, because starting a program takes as long as the role needs.
+    let mut stop = command.args(["-c", "read pid && kill -STOP $pid"]).stdin(Stdio::piped()).spawn().unwrap();
+    server.signal("HUP");
+    let started = Instant::now();
+    // Without the pauses of `wait_for`.
+    let new = loop {
+        if let Some(new) = server.role(role).into_iter().find(|pid| !old.contains(pid)) {
+            break new;
+        }
+        assert!(started.elapsed() < PATIENCE, "no new {role}");
+    };
+    writeln!(stop.stdin.take().unwrap(), "{new}").unwrap();
+    assert!(stop.wait().unwrap().success());
+    wait_until("it to stop", || status_of(new, "State").starts_with('T'));
+    // A role is ready once its sandbox is in force.
+    if status_of(new, "Seccomp") == "0" {
+        return Some(new);
+    }
+    kill("CONT", new);
+    None
+}
+
+/// A field of `/proc/PID/status`.
+fn status_of(pid: u32, field: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap().trim().to_owned()
+}
+
+#[test]
+fn a_configuration_is_in_force_once_every_role_is_ready() {
+    const ROLES: [&str; 3] = ["worker", "gateway", "log"];
+    let folder = Folder::with_hello();
+    let config = "listen = [\"127.0.0.1:0\"]\nroot = \"www\"\nworkers = 1\nlog_file = \"access.log\"\n\
+                  [[route]]\nprefix = \"/api/\"\nproxy = \"127.0.0.1:1\"\n";
+    let server = Launch::configured(&folder, config).start();
+    for role in ROLES {
+        let (unready, gateway, before) = wait_for("a process that is not ready", || {
+            let (gateway, before) = (server.sole("gateway"), server.in_force().len());
+            let unready = stop_at_start(&server, role);
+            if unready.is_none() {
+                wait_until("the end of the reload", || server.in_force().len() > before);
+            }
+            Some((unready?, gateway, before))
+        });
+        let all = || ROLES.iter().flat_map(|role| server.role(role)).filter(|pid| *pid != unready);
+        wait_until("all others", || all().all(|pid| status_of(pid, "Seccomp") == "2"));
+        // The supervisor has a turn that has nothing to do with the reload.
+        kill("KILL", gateway);
+        wait_until("another gateway", || {
+            let now = server.role("gateway");
+            now.len() == 2 && !now.contains(&gateway)
+        });
+        assert_eq!(server.get("/hello.txt").status, 200, "the old configuration serves");
+        assert_eq!(server.in_force().len(), before, "a {role} is not ready");
+        kill("CONT", unready);
+        wait_until("the new configuration", || server.in_force().len() == before + 1);
+    }
 }
 
 /// A server with a route.

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use crate::harness::documented::block;
 use crate::harness::upstream::{Ended, Peer, Running, Upstream, framed, ok, post_head, proxy, start};
 use crate::harness::{Folder, Server, film, kill, pattern, wait_for, wait_until};
 
@@ -71,7 +72,8 @@ fn with_one_dead_server_of_two_every_request_succeeds() {
     for client in &mut clients {
         assert_eq!(client.message().brief(), (200, "/app/many body".into()));
     }
-    server.wait_for_stderr(&format!("upstream {DEAD}: cannot connect: Connection refused"));
+    let documented = block("docs/applications.md", "with_one_dead_server_of_two_every_request_succeeds");
+    server.wait_for_stderr(&documented.replace("127.0.0.1:3000", DEAD));
     assert!(!server.stderr().contains(&alive.address), "{}", server.stderr());
 }
 

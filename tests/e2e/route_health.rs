@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use crate::harness::documented::block;
 use crate::harness::upstream::{Message, Peer, Running, Upstream, config, ok, start};
 use crate::harness::{Folder, Launch, Server, kill, stats_at, wait_until};
 
@@ -70,9 +71,11 @@ fn a_server_whose_probes_fail_gets_no_requests_until_they_succeed() {
     let server = launch.arg("--control").arg(&control).start();
     let down = || stats_at(&control)["sum"]["upstreams"]["probed_down"].clone();
     let address = &a.upstream.address;
-    server.wait_for_stderr(&format!(
-        "upstream {address}: probe failed: status 503; it gets no requests until a probe succeeds"
-    ));
+    let documented =
+        block("docs/applications.md", "a_server_whose_probes_fail_gets_no_requests_until_they_succeed");
+    let documented = documented.replace("127.0.0.1:3000", address);
+    let (failed, answers_again) = documented.trim_end().split_once('\n').unwrap();
+    server.wait_for_stderr(failed);
     wait_until("the worker to learn it", || down() == 1);
     let pages = a.pages();
     assert_eq!(request(&server, 20), vec!["b"; 20]);
@@ -96,7 +99,7 @@ fn a_server_whose_probes_fail_gets_no_requests_until_they_succeed() {
     b.set(true);
     wait_until("one to be up", || down() == 1);
     a.set(true);
-    server.wait_for_stderr(&format!("upstream {address}: answers probes again"));
+    server.wait_for_stderr(answers_again);
     wait_until("all to be up", || down() == 0);
     wait_until("requests for it", || request(&server, 10).contains(&"a".to_owned()));
     assert_eq!(server.get("/hello.txt").status, 200);

@@ -38,6 +38,9 @@ const UTIMENSAT: Call = ("utimensat", "280:-100:s/etc/passwd:0:0");
 const UNLINKAT: Call = ("unlinkat", "263:-100:s/etc/passwd:0");
 const LINKAT: Call = ("linkat", "265:-100:s/etc/passwd:-100:s/tmp/x:0");
 
+/// A listener that is shut down to read can be connected (sendto with MSG_FASTOPEN).
+const SHUT_DOWN_BOTH_SIDES: Call = ("shutdown", "48:0:2");
+
 /// Calls that can wait for a disk, or reach outside the process.
 const FORBIDDEN_TO_A_WORKER: [Call; 31] = [
     OPENAT_PASSWD,
@@ -77,11 +80,10 @@ const FORBIDDEN_TO_A_WORKER: [Call; 31] = [
     ("fcntl", "72:0:4:0x4000"),
     // F_DUPFD_CLOEXEC to the number of standard error, the only one that may be written to.
     ("fcntl", "72:0:1030:2"),
-    // A listener that is shut down to read can be connected (sendto with MSG_FASTOPEN).
-    ("shutdown", "48:0:2"),
+    SHUT_DOWN_BOTH_SIDES,
 ];
 
-const FORBIDDEN_TO_A_HELPER: [Call; 13] = [
+const FORBIDDEN_TO_A_HELPER: [Call; 14] = [
     SOCKET,
     CONNECT,
     BIND,
@@ -95,6 +97,8 @@ const FORBIDDEN_TO_A_HELPER: [Call; 13] = [
     UNLINKAT,
     LINKAT,
     ("sendto", "44:0:0:0:0:0:0"),
+    // It only stops receiving.
+    SHUT_DOWN_BOTH_SIDES,
 ];
 const FORBIDDEN_TO_A_GATEWAY: [Call; 9] = [
     // With MSG_FASTOPEN, which connects.
@@ -185,6 +189,28 @@ fn a_worker_is_ended_by_every_call_that_could_wait_and_alone() {
     assert!(server.role("worker").contains(&workers[count - 1]), "the one that did nothing is left alone");
     server.wait_for_stderr("killed by its sandbox");
     assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()));
+}
+
+#[test]
+fn a_worker_of_any_architecture_shuts_down_no_listener() {
+    if let Some(why) = cannot_inject() {
+        return skip(why);
+    }
+    let folder = Folder::with_hello();
+    for architecture in ["sped", "mp", "mt"] {
+        let launch = Launch::bare().architecture(architecture).arg(folder.path("www"));
+        let server = launch.args(["--listen", "127.0.0.1:0"]).user(BY_ITSELF).start();
+        if !is_held(&server) {
+            return skip("this kernel has no seccomp");
+        }
+        let worker = server.some("worker")[0];
+        assert_eq!(inject(worker, &["48:-1:1"]), [Some(EBADF)], "{architecture}: it ends sending");
+        try_forbidden(&server, worker, "worker", SHUT_DOWN_BOTH_SIDES);
+        wait_until("another worker", || {
+            server.client().try_get("/hello.txt").is_ok_and(|page| page.status == 200)
+        });
+        assert_eq!(server.get("/hello.txt").brief(), (200, "hello\n".into()), "{architecture}");
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! A FUSE file system that hangs, fails or is slow on command: the disk of the tests in
 //! `tests/e2e/hung_disks.rs` and of `bench/hung.py`.
 //!
-//! `hanging_fs MOUNTPOINT FOLDER` reads the small FOLDER into memory and mounts it read-only. Then it
-//! reads commands from standard input and answers each with a line:
+//! `hanging_fs MOUNTPOINT FOLDER` reads the small FOLDER into memory and mounts it read-only; with `--writable` behind, so
+//! that files can be created and written, but not removed or renamed. Then it reads commands from standard input and answers each with a line:
 //!
 //! | command | effect |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | `held` | prints the number of hanging requests |
 //! | `askers` | prints the processes that have sent requests, by ID, and the kinds of requests |
 //!
-//! OP is `lookup`, `getattr`, `open`, `read`, `flush`, `opendir`, `readdir`, `statfs` or `all`. Hanging requests
+//! OP is `lookup`, `getattr`, `open`, `read`, `flush`, `opendir`, `readdir`, `statfs`, `write` or `all`. Hanging requests
 //! continue when their kind is `ok` again. The end of standard input unmounts it, and so does [`LIFE_TIME`]; if a
 //! process still has an open file, it unmounts lazily, with exit code 3.
 
@@ -28,9 +28,10 @@ use std::time::{Duration, SystemTime};
 use std::{fs, io, thread};
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyStatfs, Request,
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow,
+    WriteFlags,
 };
 
 /// How far the clock of this file system is behind. A file that has just changed on another host is not stored, because it could change
@@ -41,7 +42,8 @@ const BEHIND: Duration = Duration::from_secs(3600);
 const LIFE_TIME: Duration = Duration::from_secs(600);
 /// Maximum requests that hang at once; further ones fail.
 const HELD_MAX: usize = 4096;
-const OPS: [&str; 8] = ["lookup", "getattr", "open", "read", "flush", "opendir", "readdir", "statfs"];
+const OPS: [&str; 9] =
+    ["lookup", "getattr", "open", "read", "flush", "opendir", "readdir", "statfs", "write"];
 
 enum Node {
     File { content: Arc<[u8]>, modified: SystemTime },
@@ -138,6 +140,26 @@ impl State {
         let number = self.find(path)?;
         self.nodes[number.0 as usize - 1] =
             Node::File { content: text.as_bytes().into(), modified: SystemTime::now() };
+        Ok(())
+    }
+
+    fn create(&mut self, parent: INodeNo, name: String) -> Result<INodeNo, Errno> {
+        let number = self.nodes.len() as u64 + 1;
+        match self.nodes.get_mut((parent.0 as usize).wrapping_sub(1)) {
+            Some(Node::Folder(children)) => children.insert(name, number),
+            _ => return Err(Errno::ENOTDIR),
+        };
+        self.nodes.push(Node::File { content: [].into(), modified: SystemTime::now() });
+        Ok(INodeNo(number))
+    }
+
+    /// Changes the content of a file.
+    fn edit(&mut self, number: INodeNo, edit: impl FnOnce(&mut Vec<u8>)) -> Result<(), Errno> {
+        let Node::File { content, .. } = self.node(number)? else { return Err(Errno::EISDIR) };
+        let mut changed = content.to_vec();
+        edit(&mut changed);
+        let file = Node::File { content: changed.into(), modified: SystemTime::now() };
+        self.nodes[number.0 as usize - 1] = file;
         Ok(())
     }
 
@@ -325,6 +347,85 @@ impl Filesystem for HangingFs {
         });
     }
 
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        _: u32,
+        _: u32,
+        _: i32,
+        reply: ReplyCreate,
+    ) {
+        let (fs, name) = (self.clone(), name.to_string_lossy().into_owned());
+        self.go("write", request, move |result| {
+            let mut state = fs.state();
+            let made = result.and_then(|()| state.create(parent, name)).and_then(|new| state.attributes(new));
+            match made {
+                Ok(made) => {
+                    reply.created(&state.ttl, &made, Generation(0), FileHandle(0), FopenFlags::empty());
+                }
+                Err(e) => reply.error(e),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let (fs, data) = (self.clone(), data.to_vec());
+        self.go("write", request, move |result| {
+            let end = offset as usize + data.len();
+            let edit = |content: &mut Vec<u8>| {
+                content.resize(content.len().max(end), 0);
+                content[offset as usize..end].copy_from_slice(&data);
+            };
+            match result.and_then(|()| fs.state().edit(ino, edit)) {
+                Ok(()) => reply.written(data.len() as u32),
+                Err(e) => reply.error(e),
+            }
+        });
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _: Option<u32>,
+        _: Option<u32>,
+        _: Option<u32>,
+        size: Option<u64>,
+        _: Option<TimeOrNow>,
+        _: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let fs = self.clone();
+        self.go("write", request, move |result| {
+            let mut state = fs.state();
+            let cut = |content: &mut Vec<u8>| content.resize(size.map_or(content.len(), |n| n as usize), 0);
+            let changed = result.and_then(|()| state.edit(ino, cut)).and_then(|()| state.attributes(ino));
+            match changed {
+                Ok(attributes) => reply.attr(&state.ttl, &attributes),
+                Err(e) => reply.error(e),
+            }
+        });
+    }
+
     fn flush(&self, request: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         self.go("flush", request, move |result| match result {
             Ok(()) => reply.ok(),
@@ -387,18 +488,19 @@ fn obey_all(fs: &HangingFs) {
 }
 
 fn main() -> ExitCode {
-    let places: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
-    let [mountpoint, folder] = &places[..] else {
-        eprintln!("usage: hanging_fs MOUNTPOINT FOLDER");
+    let words: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let [mountpoint, folder, more @ ..] = &words[..] else {
+        eprintln!("usage: hanging_fs MOUNTPOINT FOLDER [--writable]");
         return ExitCode::from(2);
     };
+    let access = if more.is_empty() { MountOption::RO } else { MountOption::RW };
     let fs = HangingFs::default();
     if let Err(e) = fs.state().add(folder) {
         eprintln!("cannot read {}: {e}", folder.display());
         return ExitCode::FAILURE;
     }
     let mut options = fuser::Config::default();
-    options.mount_options = vec![MountOption::RO, MountOption::FSName("hanging".to_owned())];
+    options.mount_options = vec![access, MountOption::FSName("hanging".to_owned())];
     options.acl = fuser::SessionACL::All;
     let mounted = fuser::Session::new(fs.clone(), mountpoint, &options).and_then(fuser::Session::spawn);
     let session = match mounted {

@@ -14,7 +14,7 @@ const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 /// Maximum bytes read of a list.
 pub(crate) const LIST_BYTES_MAX: u64 = 64 << 20;
 /// Maximum lines of a list.
-const LINES_MAX: usize = 1 << 20;
+pub(crate) const LINES_MAX: usize = 1 << 20;
 
 /// A block of a hot file.
 #[derive(Clone, Debug, PartialEq, Eq)]

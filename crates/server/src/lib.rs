@@ -23,6 +23,10 @@ mod architecture;
 mod backend;
 pub mod config;
 mod convert;
+#[cfg(test)]
+#[expect(dead_code, reason = "some of it is for the code of documents")]
+#[path = "../../../tests/documented.rs"]
+mod documented;
 mod gateway;
 mod helper;
 #[cfg(not(feature = "fuzzing"))]

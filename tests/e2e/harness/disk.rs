@@ -17,9 +17,20 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Mounts the contents of `content` on the empty folder `place`; prints why if that is impossible here.
+    /// Mounts the contents of `content` on the empty folder `place`, read-only; prints why if that is impossible here.
     #[track_caller]
     pub(crate) fn mount(content: &Path, place: &Path) -> Option<Self> {
+        Self::mount_with(content, place, &[])
+    }
+
+    /// The same, so that files can be created and written.
+    #[track_caller]
+    pub(crate) fn mount_writable(content: &Path, place: &Path) -> Option<Self> {
+        Self::mount_with(content, place, &["--writable"])
+    }
+
+    #[track_caller]
+    fn mount_with(content: &Path, place: &Path, options: &[&str]) -> Option<Self> {
         let program = std::env::current_exe().unwrap().with_file_name("../examples/hanging_fs");
         if !Path::new("/dev/fuse").exists() {
             skip("needs /dev/fuse, for a file system that hangs");
@@ -31,7 +42,8 @@ impl Disk {
         );
         fs::create_dir_all(place).unwrap();
         let mut command = Command::new(program);
-        command.args([place, content]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args([place, content]).args(options);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (commands, mut answers) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
         let mut line = String::new();

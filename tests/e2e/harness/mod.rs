@@ -4,6 +4,8 @@
 
 mod client;
 pub(crate) mod disk;
+#[path = "../../documented.rs"]
+pub(crate) mod documented;
 mod files;
 pub(crate) mod server;
 #[path = "../../skip.rs"]

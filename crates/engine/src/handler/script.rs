@@ -25,8 +25,11 @@ pub(crate) enum ScriptFound<F> {
 pub(crate) fn find_script<M: Machine>(desk: &mut Desk<'_, M>, asked: &Asked<'_, '_>) -> ScriptFound<M::File> {
     match look_up(desk, asked, false) {
         LookUp::Known(entry) | LookUp::Opened(entry) => script_of(&entry),
-        // The server that runs it looks for it again, so a stale entry does.
-        LookUp::Wait(_, Some(stale)) => script_of(&stale),
+        // The server that runs it opens it again, so no request waits while a helper checks.
+        LookUp::Wait(_, Some(stale)) => {
+            desk.core.counters.name_hits += 1;
+            script_of(&stale)
+        }
         LookUp::Wait(wanted, None) => ScriptFound::Wait(wanted),
         LookUp::Refused(refusal) => ScriptFound::Refused(refusal),
     }

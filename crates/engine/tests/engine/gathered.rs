@@ -204,17 +204,21 @@ fn a_full_disk_costs_the_file_only() {
 
 #[test]
 fn helpers_that_die_cost_a_try() {
-    let mut world = world(100);
     let body = bytes(1_000_000);
-    let (client, _) = slow(&mut world, "/one/x", &framings(&body)[0].1, false);
-    world.auto = false;
-    client.set_room(300_000);
-    world.run();
-    for _ in 0..2 {
-        let job = world.job();
-        world.lose(job);
+    let losing = |times| {
+        let mut world = world(100);
+        let (client, _) = slow(&mut world, "/one/x", &framings(&body)[0].1, false);
+        world.auto = false;
+        client.set_room(300_000);
         world.run();
-    }
+        for _ in 0..times {
+            let job = world.job();
+            world.lose(job);
+            world.run();
+        }
+        (world, client)
+    };
+    let (mut world, client) = losing(2);
     assert!(!client.is_closed());
     world.finish_job();
     world.auto = true;
@@ -223,16 +227,7 @@ fn helpers_that_die_cost_a_try() {
     assert!(whole(&client.take_bytes()).1 == body);
     world.end();
     // A part that cannot be read at all breaks the answer off.
-    let mut world = self::world(100);
-    let (client, _) = slow(&mut world, "/one/x", &framings(&body)[0].1, false);
-    world.auto = false;
-    client.set_room(300_000);
-    world.run();
-    for _ in 0..3 {
-        let job = world.job();
-        world.lose(job);
-        world.run();
-    }
+    let (mut world, client) = losing(3);
     assert!(client.is_ended());
     world.end();
 }

@@ -5,15 +5,15 @@ use flash_engine::limits::{
     SEND_BYTES_PER_TURN_MAX, SERVER_DOWN_MS, SERVER_FAILURES_MAX,
 };
 use flash_engine::{
-    LogFormat, Policy, Route, RoutePaths, Rules, ServerId, ServerRules, UpstreamId, UpstreamProtocol,
-    UpstreamRules,
+    LogFormat, Outcome, Policy, Route, RoutePaths, Rules, ServerId, ServerRules, Task, UpstreamId,
+    UpstreamProtocol, UpstreamRules,
 };
 use flash_http::body::Chunked;
 use proptest::prelude::*;
 
 use crate::machine::client::request;
 use crate::machine::response::parse_head;
-use crate::machine::world::{HEAD_MS, LEAST_RATE, Told, rules};
+use crate::machine::world::{HEAD_MS, JOB_MS, LEAST_RATE, Told, rules};
 use crate::machine::{Client, World};
 
 const CONNECT_MS: u64 = 5_000;
@@ -1034,6 +1034,27 @@ fn a_link_that_comes_too_late_serves_the_next_request() {
 }
 
 #[test]
+fn a_link_that_is_late_counts_for_its_client_until_it_is_made() {
+    let mut rules = proxying();
+    (rules.upstreams[1].connections_max, rules.upstreams[1].queue_max) = (2, 0);
+    let mut world = World::with(rules);
+    let late = ask_from(&mut world, 1, "/one/a");
+    world.advance(CONNECT_MS + GATEWAY_LATE_MS + 1_000);
+    assert_eq!(status(&late), 504);
+    late.send(get("/one/b"));
+    world.run();
+    assert_eq!(status(&late), 503, "its client has half of the connections, and there is no queue");
+    let _other = ask_from(&mut world, 2, "/one/c");
+    assert_eq!(world.machine.asked.len(), 2, "the rest is for others");
+    let server = world.link();
+    world.run();
+    late.send(get("/one/d"));
+    world.run();
+    assert!(text(&server.take_bytes()).starts_with("GET /one/d "));
+    world.end();
+}
+
+#[test]
 fn bodies_that_are_late_or_too_long_are_refused() {
     let mut world = world();
     let (client, server) = ask(&mut world, request("POST", "/p/", "Content-Length: 5\r\n"));
@@ -1667,6 +1688,88 @@ fn a_slot_is_not_used_again_while_a_lost_helper_may_write() {
     client.reset();
     world.run();
     assert_eq!(world.engine.counters().spool_slots, 0, "its helper has ended");
+}
+
+#[test]
+fn nobody_gets_the_slot_of_a_write_whose_request_has_ended_before_it_is_back() {
+    // It comes late, or only its helper ends.
+    for is_given_up in [false, true] {
+        let mut world = gathering();
+        world.give_spool(1);
+        world.auto = false;
+        world.machine.helpers.uninterruptible = true;
+        let client = world.connect();
+        client.send(post("/one/", "Content-Length: 300000", &bytes(150_000)));
+        world.run();
+        let (job, late) = (world.job(), world.machine.helpers.task(world.job()).expect("a job that writes"));
+        client.reset();
+        world.run();
+        if is_given_up {
+            world.advance(JOB_MS);
+            assert!(world.machine.helpers.running.is_empty());
+        }
+        let held = world.engine.counters();
+        assert_eq!((held.bodies, held.spool_slots, held.input_bytes), (0, 1, 0));
+        let other = world.connect();
+        other.send(post("/one/", "Content-Length: 150000", &bytes(150_000)));
+        world.run();
+        assert_eq!(status(&other), 503, "the helper may still write");
+        if is_given_up {
+            world.write_late(&late);
+            world.machine.helpers.uninterruptible = false;
+        } else {
+            world.finish(job);
+        }
+        world.run();
+        assert_eq!(world.engine.counters().spool_slots, 0, "it is back");
+        world.auto = true;
+        let (_client, server) = ask(&mut world, post("/one/", "Content-Length: 150000", &bytes(150_000)));
+        assert!(received(&server.take_bytes()).1 == bytes(150_000));
+    }
+}
+
+#[test]
+fn a_read_that_is_late_gives_its_bytes_to_no_other_request() {
+    let mut world = gathering();
+    world.give_spool(1);
+    let others: Vec<u8> = bytes(150_000).into_iter().rev().collect();
+    let client = world.connect();
+    client.send(post("/one/", "Content-Length: 150000", &others));
+    world.run();
+    world.auto = false;
+    let server = world.link();
+    world.run();
+    let late = world.job();
+    let Some(Task::Read { file, length_bytes, .. }) = world.machine.helpers.task(late) else {
+        panic!("a helper reads the first piece");
+    };
+    client.reset();
+    world.run();
+    assert!(server.is_closed());
+    // The next body is written to the same slot, and read while the first read is under way.
+    let client = world.connect();
+    client.send(post("/one/", "Content-Length: 150000", &bytes(150_000)));
+    world.run();
+    let write = world.machine.helpers.running.iter().map(|(id, _)| *id).find(|id| *id != late);
+    world.finish(write.expect("a job that writes"));
+    world.run();
+    let server = world.link();
+    world.run();
+    assert_eq!(world.machine.helpers.running.len(), 2, "two reads of one slot");
+    drop(world.machine.helpers.finish(late));
+    world.deliver(late, Outcome::Bytes(others[..length_bytes as usize].to_vec(), file.stat()));
+    world.run();
+    let early = server.take_bytes();
+    world.auto = true;
+    world.run();
+    let all = [early, server.take_bytes()].concat();
+    assert!(received(&all).1 == bytes(150_000), "no byte of another body");
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    world.run();
+    assert_eq!(status(&client), 200);
+    let left = world.engine.counters();
+    assert_eq!((left.bodies, left.spool_slots, left.jobs_running), (0, 0, 0));
+    world.end();
 }
 
 #[test]

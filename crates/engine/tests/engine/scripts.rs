@@ -4,6 +4,7 @@ use flash_engine::{LookUpError, Rules};
 
 use crate::machine::World;
 use crate::machine::client::request;
+use crate::machine::world::FRESHNESS_MS;
 use crate::relays::{ask, get, proxying, status, text};
 
 /// A world in which a FastCGI application runs `.php`, and HTTP servers have `/p/` and `/one/`.
@@ -83,6 +84,37 @@ fn a_script_is_looked_up_once() {
     world.auto = true;
     let (_, server) = ask(&mut world, get("/none.php"));
     assert!(text(&server.take_bytes()).contains("/none.php"));
+}
+
+#[test]
+fn no_request_waits_for_the_check_of_a_script() {
+    let mut world = world();
+    world.auto = false;
+    let ask = |world: &mut World, expected: u16| {
+        let before = world.engine.counters();
+        let client = world.connect();
+        client.send(get("/a.php"));
+        world.run();
+        if expected == 502 {
+            assert_eq!(world.machine.asked.len(), 1, "a server is asked at once");
+            world.refuse_link();
+            world.run();
+        }
+        assert_eq!(status(&client), expected);
+        let counters = world.engine.counters();
+        (counters.name_hits - before.name_hits, counters.name_misses - before.name_misses)
+    };
+    assert_eq!(ask(&mut world, 502), (0, 1));
+    // Long unused, and then only a helper can tell.
+    world.pass(3 * FRESHNESS_MS);
+    world.machine.files.missing_cached = false;
+    world.machine.files.remove("a.php");
+    for _ in 0..2 {
+        assert_eq!(ask(&mut world, 502), (1, 0), "each look-up is a hit or a miss");
+    }
+    world.finish_job();
+    assert_eq!(ask(&mut world, 404), (1, 0));
+    world.end();
 }
 
 #[test]

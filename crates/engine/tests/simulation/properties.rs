@@ -168,9 +168,10 @@ impl Run {
         {
             return None;
         }
-        // A head and a body have this time each.
-        let parts = if ask.has_body { 2 } else { 1 };
-        let ms = self.now_ms() - ask.first_ms.max(peer.answered_ms);
+        // A head and a body have this time each. The turn after a jump hears a client before its deadline: a head that is
+        // complete then leaves its body all of its time.
+        let (parts, from_ms) = if ask.has_body { (2, self.jumped_at_ms) } else { (1, 0) };
+        let ms = self.now_ms() - ask.first_ms.max(peer.answered_ms).max(from_ms);
         (ms > parts * (self.limits.head_ms + 2 * TICK_MS)).then_some(ms)
     }
 

@@ -14,6 +14,11 @@ use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 use crate::output;
 
+/// The program and the manual, as the foot and the head of each page name them.
+const SOURCE: &str = concat!("flash ", env!("CARGO_PKG_VERSION"));
+const MANUAL: &str = "Flash Manual";
+const CHANGES: &str = include_str!("../../../../CHANGELOG.md");
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = "To read a page: flash man DIR && man DIR/flash-serve.1")]
 pub(crate) struct Man {
@@ -71,9 +76,7 @@ fn page(mut command: Command) -> io::Result<(String, Vec<u8>)> {
     let usage = command.render_usage().to_string();
     // A man page has one section OPTIONS; each heading of the help would become another section.
     let command = command.mut_args(|arg| arg.help_heading(None::<&str>));
-    let man = clap_mangen::Man::new(command)
-        .source(concat!("flash ", env!("CARGO_PKG_VERSION")))
-        .manual("Flash Manual");
+    let man = clap_mangen::Man::new(command).date(date()).source(SOURCE).manual(MANUAL);
     let mut text = Vec::new();
     man.render_title(&mut text)?;
     man.render_name_section(&mut text)?;
@@ -81,7 +84,7 @@ fn page(mut command: Command) -> io::Result<(String, Vec<u8>)> {
     for section in pages::before_options(&name) {
         render(section).to_writer(&mut text)?;
     }
-    man.render_options_section(&mut text)?;
+    text.extend(options(&man)?);
     if is_program {
         man.render_subcommands_section(&mut text)?;
     }
@@ -89,6 +92,20 @@ fn page(mut command: Command) -> io::Result<(String, Vec<u8>)> {
         render(section).to_writer(&mut text)?;
     }
     Ok((man.get_filename(), text))
+}
+
+/// The date of the newest section of the change log. The clock would give other pages with each build.
+fn date() -> &'static str {
+    let heading = CHANGES.lines().find_map(|line| line.strip_prefix("## ")).unwrap_or_default();
+    heading.rsplit(' ').next().unwrap_or_default()
+}
+
+/// The section of the options. clap_mangen puts line breaks around an empty line, which mandoc reports as useless.
+fn options(man: &clap_mangen::Man) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    man.render_options_section(&mut text)?;
+    let text = String::from_utf8(text).map_err(io::Error::other)?;
+    Ok(text.replace("\n.br\n\n.br\n", "\n.sp\n").into_bytes())
 }
 
 /// The short usage. clap_mangen's usage names every flag, which hides the operands.

@@ -1,6 +1,8 @@
 //! Tests of the keeper's process in a thread: this test is the supervisor, the workers and the helpers.
 
+use std::os::fd::AsFd;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use flash_prompt::table::{TableReader, file_bytes};
 use flash_worker::control::{CHANNEL_BYTES, receive_notice, send_order};
@@ -160,5 +162,35 @@ fn a_worker_is_told_that_it_is_known_before_anything_else() {
     assert_eq!(helper.answer(), protocol::Answer::Refused, "until the worker releases it");
     worker.send(&protocol::encode_notices(&[Notice::Released(0)]));
     while helper.ask(&want(2)) == protocol::Answer::Refused {}
+    keeper.end();
+}
+
+#[test]
+fn descriptors_that_come_with_messages_are_closed() {
+    // Fewer descriptors on their way than an unprivileged user may have (unix(7), ETOOMANYREFS).
+    const MESSAGES: usize = 12;
+    let keeper = Running::start(4 * LOAD_BYTES);
+    let [helper, ignored] = [keeper.link(Order::Filler), keeper.link(Order::Filler)];
+    let worker = keeper.link(Order::Keeper);
+    ignored.send(b"\xff");
+    assert!(keeper.report().contains("invalid message"));
+    // The other end notices when the last copy of a descriptor is closed.
+    let (ours, theirs) = channel::pair(STORE_MESSAGE_BYTES_MAX).expect("a pair");
+    channel::set_receive_timeout(&ours, Duration::from_secs(60)).expect("set");
+    let release = protocol::encode_notices(&[Notice::Released(0)]);
+    for _ in 0..MESSAGES {
+        let descriptors = [theirs.as_fd(); channel::DESCRIPTORS_MAX];
+        for (peer, message) in [
+            (&helper, &encode_request(&Request::Failed)[..]),
+            (&worker, &release[..]),
+            (&ignored, &b"\xff"[..]),
+        ] {
+            channel::send(&peer.0, &[IoSlice::new(message)], &descriptors).expect("sent");
+        }
+    }
+    drop(theirs);
+    let ended = channel::recv(&ours, &mut [0], &mut Vec::new());
+    assert_eq!(ended.expect("the end, not a timeout"), 0, "every copy is closed");
+    assert!(matches!(helper.ask(&want(1)), protocol::Answer::Fill(_)), "its messages count");
     keeper.end();
 }

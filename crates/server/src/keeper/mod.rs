@@ -4,9 +4,10 @@
 //!
 //! The supervisor keeps the memory file and the table open, so both outlive the keeper, and a new keeper takes over the blocks.
 
+mod names;
 mod size;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
@@ -29,6 +30,7 @@ use crate::config::{CacheMemory, Settings};
 use crate::hot_list::{self, Hot};
 use crate::sandbox::{self, Role};
 use crate::stats::StoreStats;
+use names::Names;
 
 const CONTROL: u64 = u64::MAX;
 /// Messages taken from one link before the next has its turn.
@@ -103,8 +105,8 @@ struct Process {
     ignored: BTreeSet<u32>,
     /// The file for the list of hot files.
     hot_list: Option<File>,
-    /// The names of blocks for that list, by slot.
-    names: HashMap<u32, Hot>,
+    /// The names of blocks for that list.
+    names: Names,
     /// The size that the settings want.
     most_bytes: u64,
     /// None if the size is fixed.
@@ -186,7 +188,7 @@ impl Process {
             links_made: 0,
             ignored: BTreeSet::new(),
             hot_list,
-            names: HashMap::new(),
+            names: Names::new(),
             most_bytes: bytes_max,
             pressure: matches!(settings.cache_memory, CacheMemory::Auto { .. }).then(PressureFiles::open),
             next_look_ms: 0,
@@ -299,9 +301,10 @@ impl Process {
         let notices = match decode_from_worker(message) {
             Some(FromWorker::Notices(notices)) => notices,
             Some(FromWorker::Names(names)) => {
-                let slots_max = self.table.slots_max();
-                let wanted = names.into_iter().filter(|named| named.slot < slots_max);
-                for Named { slot, block, root, path } in wanted.filter(|_| self.hot_list.is_some()) {
+                // A block that is not in the store needs no name.
+                let has_block = |named: &Named| self.keeper.value(named.slot).is_some();
+                let wanted = names.into_iter().filter(|_| self.hot_list.is_some()).filter(has_block);
+                for Named { slot, block, root, path } in wanted {
                     self.names.insert(slot, Hot { root, path, block });
                 }
                 return true;
@@ -377,7 +380,7 @@ impl Process {
     /// old list.
     fn save(&self) -> io::Result<()> {
         let Some(file) = &self.hot_list else { return Ok(()) };
-        let valued = |(slot, hot): (&u32, _)| self.keeper.value(*slot).map(|value| (value, hot));
+        let valued = |(slot, hot)| self.keeper.value(slot).map(|value| (value, hot));
         let mut blocks: Vec<(f64, &Hot)> = self.names.iter().filter_map(valued).collect();
         blocks.sort_by(|(a, _), (b, _)| b.total_cmp(a));
         let (text, lines) = hot_list::write(blocks.into_iter().map(|(_, hot)| hot));
@@ -467,7 +470,7 @@ impl Process {
 
     fn note(&mut self, slot: u32, entry: &Entry<BlockKey>) {
         // The next block in this slot has another name.
-        self.names.remove(&slot);
+        self.names.remove(slot);
         let hidden = |inode| BlockKey {
             device: NO_DEVICE,
             inode,

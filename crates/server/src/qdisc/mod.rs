@@ -124,27 +124,38 @@ fn set(wanted: &Wanted<'_>, present: &Present, say: &mut dyn FnMut(&str)) -> Res
     if wanted.applies {
         check_privilege()?;
     }
-    let (scheme, is_tried) = choose(wanted.kind, wanted.rate_bits_per_s)?;
-    let mut text = format!("# {device} has {present}. {}\n", scheme.remark());
-    if !is_tried {
-        text += "# Not tried on this kernel, which needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN).\n";
-    }
+    let chosen = choose(wanted.kind, wanted.rate_bits_per_s)?;
     let mut steps = Vec::new();
     if matches!(present, Present::Ours(_)) {
         steps.push(plan::removal(device));
     }
     let builds_from = steps.len();
-    steps.extend(plan::steps(device, wanted.rate_bits_per_s, scheme));
-    steps.iter().for_each(|step| text += &step.shown());
+    steps.extend(plan::steps(device, wanted.rate_bits_per_s, chosen.0));
+    say(&text(wanted, present, chosen, &steps));
     if !wanted.applies {
-        text += "# The device was not changed: run this with --apply, or the commands yourself.\n";
-        say(&text);
         return Ok(());
     }
-    say(&text);
     apply(device, &steps, builds_from)?;
     say(&format!("# Done. `flash qdisc {device} --undo` restores the kernel's default.\n"));
     Ok(())
+}
+
+/// The text before the steps are run. `is_tried` is whether the scheme was tried on this kernel.
+fn text(
+    wanted: &Wanted<'_>,
+    present: &Present,
+    (scheme, is_tried): (Scheme, bool),
+    steps: &[Step],
+) -> String {
+    let mut text = format!("# {} has {present}. {}\n", wanted.device, scheme.remark());
+    if !is_tried {
+        text += "# Not tried on this kernel, which needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN).\n";
+    }
+    steps.iter().for_each(|step| text += &step.shown());
+    if !wanted.applies {
+        text += "# The device was not changed: run this with --apply, or the commands yourself.\n";
+    }
+    text
 }
 
 /// Runs the steps. If one fails, removes all that the steps from `builds_from` on have set.

@@ -3,6 +3,8 @@
 use super::object::{SECTION, base64, classifier};
 use super::plan::{Classifier, Scheme, Step, removal, steps};
 use super::present::{Present, parse};
+use super::{Wanted, text};
+use crate::documented;
 
 /// The `tc` commands of a scheme on `eth0` at 10 Mbit/s.
 fn commands(scheme: Scheme) -> Vec<String> {
@@ -14,6 +16,15 @@ fn commands(scheme: Scheme) -> Vec<String> {
             Step::Object(_) => None,
         })
         .collect()
+}
+
+#[test]
+fn the_document_shows_the_commands() {
+    let wanted = Wanted { device: "eth0", rate_bits_per_s: 20_000_000, kind: None, applies: false };
+    let steps = steps(wanted.device, wanted.rate_bits_per_s, Scheme::Prio);
+    let text = text(&wanted, &Present::Default("noqueue".into()), (Scheme::Prio, false), &steps);
+    let block = documented::block("docs/overload.md", "the_document_shows_the_commands");
+    assert_eq!(block, format!("$ flash qdisc eth0 --rate 20Mbit\n{text}"));
 }
 
 #[test]

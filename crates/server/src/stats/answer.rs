@@ -62,7 +62,7 @@ pub struct StoreStats {
     pub pinned_bytes: u64,
     /// Blocks in the store.
     pub blocks: u64,
-    /// Blocks brought in since the keeper began.
+    /// Blocks brought in. The counts are of all keepers since the server began.
     pub loads: u64,
     /// Blocks that a helper wanted to bring in and that were present or being loaded.
     pub joined: u64,
@@ -77,6 +77,17 @@ impl StoreStats {
         let flash_keeper::Totals { bytes_max, held_bytes, pinned_bytes, blocks, .. } = *totals;
         let flash_keeper::Totals { loads, joined, refused, evictions, .. } = *totals;
         Self { bytes_max, held_bytes, pinned_bytes, blocks, loads, joined, refused, evictions }
+    }
+
+    /// The figures of a keeper that follows others, whose counts continue.
+    pub(crate) fn after(self, earlier: &Self) -> Self {
+        Self {
+            loads: earlier.loads + self.loads,
+            joined: earlier.joined + self.joined,
+            refused: earlier.refused + self.refused,
+            evictions: earlier.evictions + self.evictions,
+            ..self
+        }
     }
 }
 

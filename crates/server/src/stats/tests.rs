@@ -3,6 +3,7 @@
 use flash_worker::stats::{BUCKETS, CallTimes, Calls, Gauge, bucket_of};
 
 use super::*;
+use crate::documented;
 
 /// Counters whose histograms use every bucket, with maximum counts.
 fn full() -> Counters {
@@ -197,4 +198,68 @@ fn the_table_says_what_was_counted() {
         assert!(rates.lines().any(|line| line == row), "{row:?} in\n{rates}");
     }
     assert!(line(Some((&stats, Some(2.0)))).contains("617,284/s"));
+}
+
+#[test]
+fn the_documents_show_parts_of_the_table() {
+    let mut counters = counted(24_848, 0, &[]);
+    counters.caches.contents.lookups = 24_790;
+    counters.caches.contents.hits = 23_655;
+    counters.caches.contents.entries = Gauge(1_854);
+    (counters.caches.blocks.lookups, counters.caches.blocks.hits) = (793, 182);
+    counters.sends.0.add(1_000);
+    counters.stored_bytes = 765;
+    let mut stats = server(60_000, vec![worker(8, 60_000, Some(counters))]);
+    stats.store = Some(StoreStats {
+        bytes_max: 64 << 20,
+        held_bytes: 65_745_715,
+        blocks: 1_162,
+        loads: 1_178,
+        joined: 1,
+        evictions: 16,
+        ..StoreStats::default()
+    });
+    stats.network.listeners = vec![ListenerStats {
+        address: "198.18.0.1:8080".into(),
+        accept_queues: vec![Queue { now: 16, bound: 8_192 }],
+        syn_queue: Some(Queue { now: 0, bound: 8_192 }),
+        connections: [("established".to_owned(), 46)].into(),
+        is_cut: false,
+    }];
+    stats.network.namespace =
+        Some(NamespaceCounts { passive_opens: 47, segments_sent: 9_677, ..Default::default() });
+    let text = table(&stats, None);
+    for document in ["docs/memory.md", "docs/stats.md"] {
+        for part in documented::block(document, "the_documents_show_parts_of_the_table").split("\n\n") {
+            assert!(text.contains(part), "{document}: {part}\nin\n{text}");
+        }
+    }
+}
+
+#[test]
+fn the_documents_show_stalls() {
+    let began_unix_ms = 1_795_270_416_723;
+    let rows = [
+        (0, "job", 41_000_000, Some(5), Some("/srv/mirror/iso/netinst-1.iso")),
+        (55, "job", 40_800_000, Some(5), Some("/srv/mirror/iso/netinst-2.iso")),
+        (109, "job", 40_500_000, Some(5), Some("/srv/mirror/iso/netinst-3.iso")),
+        (171, "job", 42_600_000, Some(8), Some("/srv/mirror/index.html")),
+        (266, "send", 1_180_000, None, None),
+    ];
+    let stall = |(after_ms, call, took_ns, switches, path): &(u64, &str, u64, Option<u64>, Option<&str>)| {
+        let (call, path) = ((*call).into(), path.map(str::to_owned));
+        Stall {
+            number: 1,
+            call,
+            path,
+            began_unix_ms: began_unix_ms + after_ms,
+            took_ns: *took_ns,
+            switches: *switches,
+        }
+    };
+    let stalls = Stalls { count: 5, last: rows.iter().map(stall).collect() };
+    let worker = WorkerStalls { pid: 3_637, stalls: Some(stalls), ..WorkerStalls::default() };
+    let text =
+        stalls_heading() + &stalls_table(&ServerStalls { workers: vec![worker], ..Default::default() });
+    assert_eq!(documented::block("docs/stats.md", "the_documents_show_stalls"), text);
 }

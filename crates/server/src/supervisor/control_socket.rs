@@ -4,9 +4,7 @@
 //! The supervisor's loop calls it. No client can block that loop: no call here waits for a client or a worker, and the number of
 //! clients, their input, their time and the questions to workers are bounded.
 
-use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
@@ -262,9 +260,7 @@ impl ControlSocket {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        if self.path.symlink_metadata().is_ok_and(|found| (found.dev(), found.ino()) == self.file) {
-            let _ = fs::remove_file(&self.path);
-        }
+        local::remove(&self.path, self.file);
     }
 }
 

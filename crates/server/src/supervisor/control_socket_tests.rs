@@ -1,5 +1,6 @@
 //! Tests with clients of all kinds at a control socket without workers; `tests/e2e/stats.rs` has the others.
 
+use std::fs;
 use std::net::Shutdown;
 
 use tempfile::TempDir;

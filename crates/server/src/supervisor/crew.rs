@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 
 use flash_prompt::epoll::Epoll;
 use flash_prompt::{channel, clock};
 use flash_waiting::process;
-use flash_waiting::sandbox::VIOLATION_EXIT_CODE;
 
+use super::child::{Ending, Subprocess};
 use super::outbox::{self, Outbox, Shared};
 use super::pulse::{Pulse, SILENCE_MS};
 use super::roots::Roots;
@@ -32,7 +31,7 @@ pub(super) const RESTART_PAUSE_MS: u64 = 1_000;
 /// A process with a control channel.
 #[derive(Debug)]
 pub(super) struct Role {
-    pub(super) child: Child,
+    pub(super) child: Subprocess,
     pub(super) orders: Outbox,
     /// Its sandbox, once it is ready.
     pub(super) ready: Option<InForce>,
@@ -45,7 +44,7 @@ pub(super) struct Role {
 pub(super) struct Worker {
     pub(super) role: Role,
     pub(super) place: usize,
-    pub(super) helpers: HashMap<u64, Child>,
+    pub(super) helpers: HashMap<u64, Subprocess>,
     /// The last counters that it has reported.
     pub(super) counters: Option<Vec<u8>>,
     /// The helpers that have not read their roots yet.
@@ -64,7 +63,7 @@ pub(super) struct Coming {
 #[derive(Debug)]
 pub(super) struct Death {
     pub(super) place: usize,
-    pub(super) status: ExitStatus,
+    pub(super) end: Ending,
     /// Its messages that were not read yet.
     pub(super) last_words: Vec<String>,
     /// The last counters that it has reported, as JSON.
@@ -80,6 +79,7 @@ impl Role {
         let name = part.name();
         let child = process::start_role(name, theirs)
             .map_err(|e| io::Error::new(e.kind(), format!("cannot start a {name} process: {e}")))?;
+        let child = child.into();
         Ok(Self { child, orders, ready: None, started_ms: clock::monotonic_ms(), pulse: Pulse::default() })
     }
 
@@ -93,7 +93,7 @@ impl Role {
         *numbers += 1;
         let mut role = Self::start(part, settings_file, *numbers)?;
         if let Err(e) = role.orders.watch(epoll) {
-            process::kill(&role.child);
+            role.child.kill();
             return Err(e);
         }
         Ok(role)
@@ -102,7 +102,7 @@ impl Role {
     /// Makes it finish its work and end.
     pub(super) fn drain(&mut self) {
         if self.orders.give(Order::Drain).is_err() {
-            process::kill(&self.child);
+            self.child.kill();
         }
     }
 
@@ -123,7 +123,7 @@ impl Role {
     pub(super) fn give_up_late(&mut self, now_ms: u64) -> bool {
         let is_late = self.begin_ms().is_some_and(|ms| ms <= now_ms);
         if is_late {
-            process::kill(&self.child);
+            self.child.kill();
             // Otherwise it would be found late again before it is reaped.
             self.started_ms = now_ms;
         }
@@ -134,7 +134,7 @@ impl Role {
     pub(super) fn give_up_silent(&mut self, now_ms: u64) -> Option<String> {
         let is_silent = self.ready.is_some() && self.pulse.look(now_ms, &mut self.orders);
         is_silent.then(|| {
-            process::kill(&self.child);
+            self.child.kill();
             format!("it has not answered for {} s", SILENCE_MS / 1_000)
         })
     }
@@ -183,13 +183,13 @@ impl Worker {
         let mut orders = Outbox::new(ours, number)?;
         orders.give_at_start(Order::Settings(Arc::clone(needs.settings_file)))?;
         // The channel may be too small for many roots, so the helper must already read it.
-        let child = starter.start(theirs)?;
+        let child = Subprocess::from(starter.start(theirs)?);
         let mut told = needs.roots.give(&mut orders);
         if let Some(store) = needs.store {
             told = told.and_then(|()| store.borrow_mut().give_filler(&mut orders, 1));
         }
         if let Err(e) = told.and_then(|()| orders.give_at_start(Order::Begin)) {
-            process::kill(&child);
+            child.kill();
             return Err(e);
         }
         self.helpers.insert(number, child);
@@ -222,7 +222,7 @@ impl Worker {
                 Ok(()) => format!("it was not ready within {} s", HELPER_BEGIN_MS / 1_000),
                 Err(e) => e.to_string(),
             };
-            self.helpers.get(&coming.number).into_iter().for_each(process::kill);
+            self.helpers.get(&coming.number).into_iter().for_each(Subprocess::kill);
             let _ = self.role.orders.give(Order::NoHelper);
             news.push(format!("cannot start a helper: {why}"));
         }
@@ -238,16 +238,4 @@ impl Worker {
 /// Connects a worker with the log writer.
 pub(super) fn connect_log(log: &mut Role, worker: &mut Role) -> io::Result<()> {
     outbox::link(&mut log.orders, &mut worker.orders, Order::Log, 8 * flash_worker::BATCH_BYTES_MAX)
-}
-
-pub(super) fn has_ended(child: &mut Child) -> bool {
-    matches!(child.try_wait(), Ok(Some(_)))
-}
-
-/// How a process ended, for messages.
-pub(super) fn how_it_ended(status: ExitStatus) -> String {
-    match status.code() {
-        Some(VIOLATION_EXIT_CODE) => "killed by its sandbox".to_owned(),
-        _ => status.to_string(),
-    }
 }

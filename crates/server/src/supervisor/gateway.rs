@@ -1,11 +1,10 @@
 //! The gateway of a generation, if its configuration has routes.
 
 use std::io;
-use std::process::ExitStatus;
 
 use flash_prompt::epoll::Epoll;
-use flash_waiting::process;
 
+use super::child::Ending;
 use super::crew::{Role, Worker};
 use super::outbox::{self, Shared};
 use super::programs::Programs;
@@ -48,13 +47,13 @@ impl Gateway {
     }
 
     /// Reaps it if it has ended. If it is needed, another one is started.
-    pub(super) fn reap(&mut self, need: Need) -> Option<ExitStatus> {
-        let status = self.role.as_mut()?.child.try_wait().ok()??;
+    pub(super) fn reap(&mut self, need: Need) -> Option<Ending> {
+        let end = self.role.as_mut()?.child.ending()?;
         let role = self.role.take()?;
-        if need.wants_another(status) {
+        if need.wants_another(end) {
             self.restart.plan(&role);
         }
-        Some(status)
+        Some(end)
     }
 
     /// Starts another one when its time has come, connects every worker with it, and tells it of the programs. One for
@@ -94,12 +93,12 @@ impl Gateway {
 
     /// Kills it and forgets it.
     pub(super) fn end(&mut self) {
-        self.role.take().into_iter().for_each(|role| process::kill(&role.child));
+        self.role.take().into_iter().for_each(|role| role.child.kill());
     }
 
     /// Kills it.
     pub(super) fn kill(&self) {
-        self.role.iter().for_each(|role| process::kill(&role.child));
+        self.role.iter().for_each(|role| role.child.kill());
     }
 
     /// The next deadline.

@@ -2,15 +2,15 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::process::Child;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use flash_prompt::clock;
 use flash_prompt::epoll::Epoll;
-use flash_waiting::{file, process};
+use flash_waiting::file;
 
-use super::crew::{Death, HelperNeeds, RESTART_PAUSE_MS, Role, Worker, connect_log, has_ended};
+use super::child::{LostHelpers, Subprocess};
+use super::crew::{Death, HelperNeeds, RESTART_PAUSE_MS, Role, Worker, connect_log};
 use super::gateway::Gateway;
 use super::logs::{Ended as LogEnd, Logs};
 use super::outbox::{Outbox, Shared};
@@ -71,7 +71,8 @@ pub(super) struct Generation {
     pub(super) gateway: Gateway,
     programs: Programs,
     /// Helpers whose workers are gone, until they end too.
-    orphans: Vec<Child>,
+    orphans: Vec<Subprocess>,
+    lost_helpers: LostHelpers,
     /// Whether every process was killed: then their ends are not reported.
     pub(super) killed: bool,
 }
@@ -135,12 +136,13 @@ impl Generation {
             gateway: Gateway::default(),
             programs: Programs::default(),
             orphans: Vec::new(),
+            lost_helpers: LostHelpers::default(),
             killed: false,
         };
         match generation.start_all(sockets, epoll, numbers) {
             Ok(()) => Ok((generation, news)),
             Err(e) => {
-                generation.workers.drain(..).for_each(|worker| process::kill(&worker.role.child));
+                generation.workers.drain(..).for_each(|worker| worker.role.child.kill());
                 generation.logs.end();
                 generation.gateway.end();
                 generation.programs.kill(clock::monotonic_ms());
@@ -190,7 +192,7 @@ impl Generation {
         match told.and_then(|()| role.orders.watch(epoll)) {
             Ok(()) => self.workers.push(Worker::new(role, place)),
             Err(e) => {
-                process::kill(&role.child);
+                role.child.kill();
                 return Err(e);
             }
         }
@@ -238,7 +240,7 @@ impl Generation {
     /// The processes of the helpers, including those whose workers are gone.
     pub(super) fn helper_pids(&self) -> impl Iterator<Item = u32> {
         let helpers = self.workers.iter().flat_map(|worker| worker.helpers.values());
-        helpers.chain(&self.orphans).map(Child::id)
+        helpers.chain(&self.orphans).map(Subprocess::id)
     }
 
     /// All processes that it waits for.
@@ -309,6 +311,7 @@ impl Generation {
                     .map(|text| format!("worker {}: {text}", worker.place)),
             );
         }
+        news.extend(self.lost_helpers.report(now_ms));
         if let Some(why) = self.gateway.role.as_mut().and_then(|role| role.give_up_silent(now_ms)) {
             news.push(format!("killing the gateway: {why}"));
         }
@@ -319,7 +322,7 @@ impl Generation {
         for (who, role) in workers.chain(gateway).chain(logs) {
             if let Err(e) = role.orders.go_on().and_then(|()| role.orders.watch(epoll)) {
                 news.push(format!("killing {who}: cannot send it orders: {e}"));
-                process::kill(&role.child);
+                role.child.kill();
             }
             if role.give_up_late(now_ms) {
                 news.push(format!("killing {who}: it was not ready in time"));
@@ -332,34 +335,35 @@ impl Generation {
     pub(super) fn end_helper(&mut self, number: u64, helper: u64) {
         let worker = self.workers.iter().find(|worker| worker.role.number() == number);
         if let Some(child) = worker.and_then(|worker| worker.helpers.get(&helper)) {
-            process::kill(child);
+            child.kill();
         }
     }
 
     /// Reaps every process that has ended, and returns the workers among them.
     pub(super) fn reap(&mut self) -> Vec<Death> {
-        self.orphans.retain_mut(|child| !has_ended(child));
+        self.orphans.retain_mut(|child| child.ending().is_none());
         let mut deaths = Vec::new();
         let mut place = 0;
         while let Some(worker) = self.workers.get_mut(place) {
             worker.helpers.retain(|_, child| {
-                let Ok(Some(status)) = child.try_wait() else { return true };
-                self.root_is_stale |= status.code() == Some(STALE_ROOT.into());
+                let Some(end) = child.ending() else { return true };
+                self.root_is_stale |= end.code() == Some(STALE_ROOT.into());
+                self.lost_helpers.note(end);
                 false
             });
-            let Ok(Some(status)) = worker.role.child.try_wait() else {
+            let Some(end) = worker.role.child.ending() else {
                 place += 1;
                 continue;
             };
             let worker = self.workers.swap_remove(place);
             self.uplink.iter().for_each(|uplink| uplink.clear(worker.place));
             for helper in worker.helpers.into_values() {
-                process::kill(&helper);
+                helper.kill();
                 self.orphans.push(helper);
             }
             let (last_words, counters) = worker.role.last_words();
             let counters = counters.or(worker.counters);
-            deaths.push(Death { place: worker.place, status, last_words, counters });
+            deaths.push(Death { place: worker.place, end, last_words, counters });
             if self.state == State::Serving {
                 self.restarts.push((worker.place, worker.role.restart_ms()));
             }
@@ -507,10 +511,10 @@ impl Generation {
         self.gateway.kill();
         self.programs.end(now_ms);
         for worker in &self.workers {
-            process::kill(&worker.role.child);
-            worker.helpers.values().for_each(process::kill);
+            worker.role.child.kill();
+            worker.helpers.values().for_each(Subprocess::kill);
         }
-        self.orphans.iter().for_each(process::kill);
+        self.orphans.iter().for_each(Subprocess::kill);
     }
 
     /// Whether it finishes open requests and may continue.

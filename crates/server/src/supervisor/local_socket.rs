@@ -112,9 +112,8 @@ impl Passed {
 
 impl Drop for LocalSocket {
     fn drop(&mut self) {
-        let found = self.path.symlink_metadata().ok().map(|found| (found.dev(), found.ino()));
-        if self.file.is_some() && found == self.file {
-            let _ = fs::remove_file(&self.path);
+        if let Some(file) = self.file {
+            local::remove(&self.path, file);
         }
     }
 }

@@ -7,9 +7,9 @@
 use std::io;
 
 use flash_prompt::epoll::Epoll;
-use flash_waiting::process;
 
-use super::crew::{Role, Worker, connect_log, has_ended};
+use super::child::Ending;
+use super::crew::{Role, Worker, connect_log};
 use super::outbox::Shared;
 use super::restart::{Need, Restart};
 use crate::sandbox::Role as Part;
@@ -37,7 +37,7 @@ pub(super) struct Logs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// The current one has ended unexpectedly; another one follows if `again`.
-    Current { again: bool },
+    Current { again: bool, end: Ending },
     /// The current one has written its last line.
     Done,
     /// The successor was not ready.
@@ -89,25 +89,29 @@ impl Logs {
         }
         self.restart.cancel();
         if self.old.len() > OLD_MAX {
-            process::kill(&self.old[0].child);
+            self.old[0].child.kill();
         }
         connected
     }
 
     /// Reaps log writers; the current one is restarted if it is needed.
     pub(super) fn reap(&mut self, need: Need) -> Option<Ended> {
-        self.old.retain_mut(|log| !has_ended(&mut log.child));
-        if self.next.as_mut().is_some_and(|log| has_ended(&mut log.child)) {
+        self.old.retain_mut(|log| log.child.ending().is_none());
+        if self.next.as_mut().is_some_and(|log| log.child.ending().is_some()) {
             self.next = None;
             return Some(Ended::Next);
         }
-        let status = self.current.as_mut()?.child.try_wait().ok()??;
+        let end = self.current.as_mut()?.child.ending()?;
         let log = self.current.take()?;
-        let again = need.wants_another(status);
+        let again = need.wants_another(end);
         if again {
             self.restart.plan(&log);
         }
-        Some(if need != Need::ToServe && status.success() { Ended::Done } else { Ended::Current { again } })
+        Some(if need != Need::ToServe && end.is_success() {
+            Ended::Done
+        } else {
+            Ended::Current { again, end }
+        })
     }
 
     /// Restarts the current one when its time has come, and connects every worker to it. One for workers that drain
@@ -144,7 +148,7 @@ impl Logs {
         self.restart.cancel();
         (self.draining, self.reopens_again) = (true, false);
         if let Some(next) = self.next.take() {
-            process::kill(&next.child);
+            next.child.kill();
         }
         self.roles_mut().for_each(Role::drain);
     }
@@ -152,12 +156,12 @@ impl Logs {
     /// Kills all and forgets them.
     pub(super) fn end(&mut self) {
         let logs = [self.current.take(), self.next.take()].into_iter().flatten();
-        logs.chain(self.old.drain(..)).for_each(|log| process::kill(&log.child));
+        logs.chain(self.old.drain(..)).for_each(|log| log.child.kill());
     }
 
     /// Kills all at once.
     pub(super) fn kill(&self) {
-        self.roles().for_each(|log| process::kill(&log.child));
+        self.roles().for_each(|log| log.child.kill());
     }
 
     /// Whether none is left.

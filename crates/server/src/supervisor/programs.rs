@@ -13,7 +13,8 @@ use flash_engine::UpstreamId;
 use flash_prompt::{channel, clock};
 use flash_waiting::{local, process};
 
-use super::crew::{RESTART_PAUSE_MS, how_it_ended};
+use super::child::Ending;
+use super::crew::RESTART_PAUSE_MS;
 use super::gateway::Gateway;
 use super::outbox::Shared;
 use crate::config::Settings;
@@ -297,6 +298,6 @@ impl Process {
     }
 
     fn ended(&self, status: ExitStatus, then: &str) -> String {
-        format!("{} ended ({}); {then}", self.name, how_it_ended(status))
+        format!("{} ended ({}); {then}", self.name, Ending::from(status))
     }
 }

@@ -1,9 +1,8 @@
 //! The restart of a role that ended although it is needed.
 
-use std::process::ExitStatus;
-
 use flash_prompt::clock;
 
+use super::child::Ending;
 use super::crew::{RESTART_PAUSE_MS, Role, STEADY_MS};
 
 /// A role that ends earlier than this after its start may have the same reason to end again: the pauses get longer.
@@ -24,10 +23,10 @@ pub(super) enum Need {
 
 impl Need {
     /// Whether another one must follow one that has ended so. When it drains, success means that its work is done.
-    pub(super) fn wants_another(self, status: ExitStatus) -> bool {
+    pub(super) fn wants_another(self, end: Ending) -> bool {
         match self {
             Need::ToServe => true,
-            Need::ToDrain => !status.success(),
+            Need::ToDrain => !end.is_success(),
             Need::Not => false,
         }
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use flash_prompt::clock;
 use flash_waiting::process;
 
-use super::crew::{Death, how_it_ended};
+use super::crew::Death;
 use super::generation::{Generation, State};
 use super::logs::Ended as LogEnd;
 use super::reader::Reader;
@@ -86,14 +86,14 @@ impl Supervisor<'_> {
         let Some(shared) = &self.store else { return };
         let mut store = shared.borrow_mut();
         let fillers = self.generations.iter().flat_map(Generation::filler_pids);
-        let status = store.reap(fillers);
-        if let Some(status) = status.filter(|_| self.stopping.is_none()) {
+        let (end, last_words) = store.reap(fillers);
+        last_words.iter().for_each(|text| self.messages.say(text));
+        if let Some(end) = end.filter(|_| self.stopping.is_none()) {
             self.messages.say(&format!(
-                "the store's keeper ended ({}); starting another; the store keeps its contents",
-                how_it_ended(status)
+                "the store's keeper ended ({end}); starting another; the store keeps its contents"
             ));
         }
-        let news = status.and_then(|status| store.use_hot_list(status));
+        let news = end.and_then(|end| store.use_hot_list(end));
         news.iter().for_each(|text| self.messages.say(text));
         if self.stopping.is_some() {
             store.stop();
@@ -117,8 +117,8 @@ impl Supervisor<'_> {
             return self.messages.say("the access log continues in the old file");
         }
         match (end, generation.state) {
-            (LogEnd::Current { again: true }, _) => {
-                self.messages.say("the log writer ended; starting another");
+            (LogEnd::Current { again: true, end }, _) => {
+                self.messages.say(&format!("the log writer ended ({end}); starting another"));
             }
             (_, State::Starting) => generation.stop(clock::monotonic_ms()),
             _ => {}
@@ -129,14 +129,13 @@ impl Supervisor<'_> {
     fn settle_gateway(&mut self, place: usize, now_ms: u64) {
         let generation = &mut self.generations[place];
         let need = generation.need();
-        if let Some(status) = generation.gateway.reap(need) {
-            let how = how_it_ended(status);
+        if let Some(end) = generation.gateway.reap(need) {
             match generation.state {
-                _ if need.wants_another(status) => {
-                    self.messages.say(&format!("the gateway ended ({how}); starting another"));
+                _ if need.wants_another(end) => {
+                    self.messages.say(&format!("the gateway ended ({end}); starting another"));
                 }
                 State::Starting => {
-                    self.messages.say(&format!("the gateway did not start ({how})"));
+                    self.messages.say(&format!("the gateway did not start ({end})"));
                     generation.stop(now_ms);
                 }
                 State::Serving | State::Draining { .. } => {}
@@ -155,19 +154,19 @@ impl Supervisor<'_> {
         let counters =
             death.counters.as_deref().and_then(|json| serde_json::from_slice::<Counters>(json).ok());
         counters.iter().for_each(|counters| self.ended.merge(&counters.ended()));
-        let how = how_it_ended(death.status);
+        let end = death.end;
         let generation = &mut self.generations[place];
         match generation.state {
             State::Serving => {
-                self.messages.say(&format!("worker {} ended ({how}); starting another", death.place));
+                self.messages.say(&format!("worker {} ended ({end}); starting another", death.place));
             }
-            State::Draining { .. } if death.status.success() || generation.killed => {}
+            State::Draining { .. } if end.is_success() || generation.killed => {}
             State::Draining { .. } => {
                 self.messages
-                    .say(&format!("worker {} ended ({how}) before it finished its requests", death.place));
+                    .say(&format!("worker {} ended ({end}) before it finished its requests", death.place));
             }
             State::Starting => {
-                self.messages.say(&format!("worker {} did not start ({how})", death.place));
+                self.messages.say(&format!("worker {} did not start ({end})", death.place));
                 generation.stop(clock::monotonic_ms());
             }
         }

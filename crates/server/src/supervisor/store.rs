@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +14,11 @@ use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::{self, TableWriter};
 use flash_prompt::{channel, clock};
 use flash_waiting::guarded::Place;
-use flash_waiting::{file, process, store_file};
+use flash_waiting::{file, store_file};
 use flash_worker::control::{Notice, Order, receive_notice};
 use flash_worker::store_protocol::STORE_MESSAGE_BYTES_MAX;
 
+use super::child::Ending;
 use super::crew::Role;
 use super::outbox::{self, Outbox, Shared};
 use super::restart::Restart;
@@ -57,8 +57,10 @@ pub(super) struct Store {
     restart: Restart,
     /// Processes that may still fill the store for an earlier keeper; None once the keeper knows that there are none.
     awaited: Option<Vec<u32>>,
-    /// The last figures of the keeper.
+    /// The last figures of the keeper; its counts continue those of earlier keepers.
     pub(super) stats: Option<StoreStats>,
+    /// The figures of the keepers that have ended.
+    ended: StoreStats,
     /// The list of hot files: the first worker loads it, and the keeper saves it.
     hot_list: HotList,
     /// The deadline for saving the list, once the keeper was told to.
@@ -122,6 +124,7 @@ impl Store {
             restart: Restart::default(),
             awaited: None,
             stats: None,
+            ended: StoreStats::default(),
             hot_list,
             saving_until_ms: None,
         })
@@ -155,7 +158,7 @@ impl Store {
         match told.and_then(|()| role.orders.watch(epoll)) {
             Ok(()) => self.keeper = Some(role),
             Err(e) => {
-                process::kill(&role.child);
+                role.child.kill();
                 return Err(e);
             }
         }
@@ -222,18 +225,23 @@ impl Store {
             Ok(Notice::Ready(in_force)) => keeper.ready = Some(in_force),
             Ok(Notice::Pong) => keeper.pulse.hear(clock::monotonic_ms()),
             Ok(Notice::Report(text)) => return Some(format!("the store: {text}")),
-            Ok(Notice::Stats(_, json)) => self.stats = serde_json::from_slice(&json).ok(),
+            Ok(Notice::Stats(_, json)) => self.note_stats(&json),
             Err(e) if e.kind() != io::ErrorKind::WouldBlock => keeper.orders.unwatch(epoll),
             Ok(_) | Err(_) => {}
         }
         None
     }
 
+    fn note_stats(&mut self, json: &[u8]) {
+        let stats = serde_json::from_slice(json).ok();
+        self.stats = stats.map(|stats: StoreStats| stats.after(&self.ended)).or(self.stats);
+    }
+
     /// Continues sending orders; returns a message for the operator.
     pub(super) fn go_on(&mut self, now_ms: u64, epoll: &Epoll) -> Option<String> {
         let keeper = self.keeper.as_mut()?;
         if let Err(e) = keeper.orders.go_on().and_then(|()| keeper.orders.watch(epoll)) {
-            process::kill(&keeper.child);
+            keeper.child.kill();
             return Some(format!("killing the store's keeper: cannot send it orders: {e}"));
         }
         // While it saves the list, it waits for a disk, and has its own deadline.
@@ -245,18 +253,23 @@ impl Store {
         keeper.give_up_late(now_ms).then(|| "killing the store's keeper: it was not ready in time".to_owned())
     }
 
-    /// Reaps a keeper that has ended. `fillers` are the processes that may still fill the store for it.
-    pub(super) fn reap(&mut self, fillers: impl Iterator<Item = u32>) -> Option<ExitStatus> {
-        let status = self.keeper.as_mut()?.child.try_wait().ok()??;
-        let keeper = self.keeper.take()?;
+    /// Reaps a keeper that has ended. `fillers` are the processes that may still fill the store for it. Also returns its
+    /// messages that were not read yet.
+    pub(super) fn reap(&mut self, fillers: impl Iterator<Item = u32>) -> (Option<Ending>, Vec<String>) {
+        let end = self.keeper.as_mut().and_then(|keeper| keeper.child.ending());
+        let Some(keeper) = self.keeper.take_if(|_| end.is_some()) else { return (None, Vec::new()) };
+        let (mut last_words, stats) = keeper.last_words();
+        last_words.iter_mut().for_each(|text| text.insert_str(0, "the store: "));
+        stats.iter().for_each(|json| self.note_stats(json));
+        self.ended = self.stats.unwrap_or_default();
         self.restart.plan(&keeper);
         self.awaited.get_or_insert_default().extend(fillers);
-        Some(status)
+        (end, last_words)
     }
 
     /// Uses the list of hot files that a keeper has saved, which has ended. Returns a message for the operator.
-    pub(super) fn use_hot_list(&mut self, ended: ExitStatus) -> Option<String> {
-        let is_saved = self.saving_until_ms.is_some() && ended.success();
+    pub(super) fn use_hot_list(&mut self, end: Ending) -> Option<String> {
+        let is_saved = self.saving_until_ms.is_some() && end.is_success();
         let failed = if is_saved { self.hot_list.use_next().err() } else { None };
         failed.map(|e| format!("cannot replace the list of hot files: {e}"))
     }

@@ -180,14 +180,10 @@ pub fn send_parts(fd: impl AsFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
     Ok(net::sendmsg(fd, parts, &mut none, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
 }
 
-/// Closes the sending side: the peer reads the end of input after the sent bytes.
+/// Closes the sending side: the peer reads the end of input after the sent bytes. This also wakes a thread that waits on
+/// another copy of this descriptor, edge-triggered.
 pub fn end_sending(fd: impl AsFd) -> io::Result<()> {
     Ok(net::shutdown(fd, Shutdown::Write)?)
-}
-
-/// Closes both sides, which wakes a thread that waits on another copy of this descriptor.
-pub fn end(fd: impl AsFd) -> io::Result<()> {
-    Ok(net::shutdown(fd, Shutdown::Both)?)
 }
 
 /// Makes the following close of a TCP socket end its connection at once: the client gets a reset, and the

@@ -2,13 +2,13 @@
 //!
 //! A disk, a network server or a FUSE daemon that hangs blocks every process that uses its files, for any time and beyond
 //! any signal. Only the child of an errand hangs then: its parent watches a descriptor, and gives the child up by dropping
-//! the errand. Called by the supervisor, and by [`crate::root`].
+//! the errand. Called by the supervisor, and by [`crate::root`], [`crate::guarded`] and [`crate::local`].
 
 use std::ffi::{CString, c_uint};
 use std::io::{self, IoSlice};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -18,11 +18,16 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use flash_prompt::{channel, clock};
 
+/// The result of an errand: a descriptor, if it makes one, and the note.
+type Made = (Option<OwnedFd>, Note);
 /// Numbers that an errand reports beside its descriptor.
 pub(crate) type Note = [u64; 3];
 
 /// A message of the child: an error number or 0, and the note.
 const ANSWER_BYTES: usize = 4 + size_of::<Note>();
+
+/// Time for [`Errand::run`]: a server that ends waits this long for a disk that hangs.
+const RUN_TIME: Duration = Duration::from_secs(2);
 
 /// A child process on an errand. Its descriptor is readable once it has a result.
 #[derive(Debug)]
@@ -39,6 +44,39 @@ impl Errand {
     /// `work` must only make system calls on memory that exists already: in the child, other threads may have left any
     /// lock held, also that of the allocator.
     pub(crate) unsafe fn start(work: impl FnOnce() -> Result<(OwnedFd, Note), Errno>) -> io::Result<Self> {
+        // SAFETY: the caller answers for `work`.
+        unsafe { Self::start_with(None, |_| work().map(|(made, note)| (Some(made), note))) }
+    }
+
+    /// Runs `work` in a child, with the descriptor `kept`, and waits for the end of it, at most [`RUN_TIME`].
+    ///
+    /// Errors: those of starting a process and of the work; `TimedOut`.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Errand::start`].
+    pub(crate) unsafe fn run(
+        kept: Option<BorrowedFd<'_>>,
+        work: impl FnOnce(Option<BorrowedFd<'_>>) -> Result<(), Errno>,
+    ) -> io::Result<()> {
+        // SAFETY: the caller answers for `work`.
+        let errand = unsafe { Self::start_with(kept, |kept| work(kept).map(|()| (None, Note::default()))) }?;
+        errand.wait(Instant::now() + RUN_TIME)?;
+        match errand.take_all() {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, "its disk does not answer"))
+            }
+            done => done.map(drop),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As of [`Errand::start`].
+    unsafe fn start_with(
+        kept: Option<BorrowedFd<'_>>,
+        work: impl FnOnce(Option<BorrowedFd<'_>>) -> Result<Made, Errno>,
+    ) -> io::Result<Self> {
         let (ours, theirs) = channel::pair(4096)?;
         channel::set_nonblocking(&ours)?;
         // SAFETY: the caller answers for `work`; `report` makes only system calls, and the child ends without unwinding
@@ -50,7 +88,7 @@ impl Errand {
         match Pid::from_raw(child) {
             Some(child) => Ok(Self { child, channel: ours }),
             None => {
-                report(work, &theirs);
+                report(work, &theirs, kept);
                 // SAFETY: ends the child at once; it owns nothing that must be kept.
                 unsafe { libc::_exit(0) }
             }
@@ -78,16 +116,22 @@ impl Errand {
     ///
     /// Errors: `WouldBlock` while there is none; `UnexpectedEof` if the child died without one; those of the work.
     pub(crate) fn take(&self) -> io::Result<(OwnedFd, Note)> {
+        let (made, note) = self.take_all()?;
+        Ok((made.ok_or(io::ErrorKind::UnexpectedEof)?, note))
+    }
+
+    fn take_all(&self) -> io::Result<Made> {
         let (mut answer, mut descriptors) = ([0; ANSWER_BYTES], Vec::new());
-        channel::recv(&self.channel, &mut answer, &mut descriptors)?;
+        if channel::recv(&self.channel, &mut answer, &mut descriptors)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         let (number, note) = answer.split_at(4);
         let number = number.try_into().map_or(0, i32::from_le_bytes);
         let mut words = note.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
         let note = [(); 3].map(|()| words.next().unwrap_or(0));
-        match (number, descriptors.pop()) {
-            (0, Some(descriptor)) => Ok((descriptor, note)),
-            (0, None) => Err(io::ErrorKind::UnexpectedEof.into()),
-            (number, _) => Err(io::Error::from_raw_os_error(number)),
+        match number {
+            0 => Ok((descriptors.pop(), note)),
+            number => Err(io::Error::from_raw_os_error(number)),
         }
     }
 }
@@ -107,19 +151,28 @@ impl Drop for Errand {
 }
 
 /// The child: does the work and sends its result. It must not allocate.
-fn report(work: impl FnOnce() -> Result<(OwnedFd, Note), Errno>, channel: &OwnedFd) {
+fn report(
+    work: impl FnOnce(Option<BorrowedFd<'_>>) -> Result<Made, Errno>,
+    channel: &OwnedFd,
+    kept: Option<BorrowedFd<'_>>,
+) {
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-    // A child that hangs must not hold its parent's sockets and pipes, so it keeps only the channel.
+    // A child that hangs must not hold its parent's sockets and pipes, so it keeps only these two.
     //
     // SAFETY: the closed and replaced descriptors belong only to this child, which no longer uses them and
-    // runs no destructors; 0 stays open until it ends.
-    let channel = unsafe {
+    // runs no destructors; 0 and 1 stay open until it ends. The standard descriptors are open, so neither is one of them.
+    let (channel, kept) = unsafe {
         libc::dup2(channel.as_raw_fd(), 0);
-        libc::syscall(libc::SYS_close_range, 1 as c_uint, c_uint::MAX, 0 as c_uint);
-        BorrowedFd::borrow_raw(0)
+        let kept = kept.map(|kept| {
+            libc::dup2(kept.as_raw_fd(), 1);
+            BorrowedFd::borrow_raw(1)
+        });
+        let rest = 1 + c_uint::from(kept.is_some());
+        libc::syscall(libc::SYS_close_range, rest, c_uint::MAX, 0 as c_uint);
+        (BorrowedFd::borrow_raw(0), kept)
     };
-    let (number, note, descriptor) = match work() {
-        Ok((descriptor, note)) => (0, note, Some(descriptor)),
+    let (number, note, descriptor) = match work(kept) {
+        Ok((descriptor, note)) => (0, note, descriptor),
         Err(e) => (e.raw_os_error(), Note::default(), None),
     };
     let mut answer = [0; ANSWER_BYTES];
@@ -203,6 +256,27 @@ mod tests {
         assert_eq!(&text, b"text");
         let missing = make(&folder.join("not-there")).expect_err("no folder");
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_run_ends_or_fails() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let opened = std::fs::File::open(folder.path()).expect("open");
+        let make = || {
+            // SAFETY: it makes only one system call.
+            unsafe {
+                Errand::run(Some(opened.as_fd()), |kept| {
+                    let kept = kept.ok_or(Errno::BADF)?;
+                    fs::mkdirat(kept, c"made", Mode::RWXU)
+                })
+            }
+        };
+        make().expect("made");
+        assert!(folder.path().join("made").is_dir());
+        assert_eq!(make().expect_err("it is there").kind(), io::ErrorKind::AlreadyExists);
+        // SAFETY: it makes only one system call.
+        let died = unsafe { Errand::run(None, |_| libc::_exit(1)) };
+        assert_eq!(died.expect_err("no answer").kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]

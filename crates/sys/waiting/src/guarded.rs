@@ -7,15 +7,16 @@
 //! Called by the log writer before its sandbox, and by the supervisor for the list of hot files.
 
 use std::collections::VecDeque;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use crate::errand::Errand;
 use crate::sandbox::privileges::{self, Account, Keep};
 
 /// Maximum symbolic links on a path, as in the kernel (path_resolution(7)).
@@ -109,19 +110,20 @@ impl Place {
         self.open(&next, Access::Create)
     }
 
-    /// Puts the next version in place of the file.
+    /// Puts the next version in place of the file. A child does it, because its disk may hang.
     ///
-    /// Errors: any of rename(2).
+    /// Errors: any of rename(2), and of starting a process; `TimedOut` if it takes long.
     pub fn use_next(&self) -> io::Result<()> {
-        let next = self.next_name();
-        Ok(self.as_owner(|| fs::renameat(&self.folder, &next, &self.folder, &self.name))??)
+        let next = CString::new(self.next_name().as_bytes())?;
+        let name = CString::new(self.name.as_bytes())?;
+        self.in_child(|folder| fs::renameat(folder, next.as_c_str(), folder, name.as_c_str()))
     }
 
-    /// Removes the next version.
+    /// Removes the next version. A child does it, because its disk may hang.
     pub fn drop_next(&self) {
-        let next = self.next_name();
+        let Ok(next) = CString::new(self.next_name().as_bytes()) else { return };
         // One that is left over is replaced at the next start.
-        let _ = self.as_owner(|| fs::unlinkat(&self.folder, &next, AtFlags::empty()));
+        let _ = self.in_child(|folder| fs::unlinkat(folder, next.as_c_str(), AtFlags::empty()));
     }
 
     fn next_name(&self) -> OsString {
@@ -175,6 +177,19 @@ impl Place {
             None => Ok(call()),
             Some(owner) => privileges::with_rights_of(Some(owner), Keep::Nothing, call),
         }
+    }
+
+    /// Makes a call in the folder, as [`Place::as_owner`] does, in a child. `call` must not allocate.
+    fn in_child(&self, call: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>) -> io::Result<()> {
+        let owner = self.owner.as_ref().map(|owner| owner.uid);
+        let work = |folder: Option<BorrowedFd<'_>>| {
+            if let Some(uid) = owner {
+                privileges::become_owner(uid, NO_GROUP)?;
+            }
+            call(folder.ok_or(Errno::BADF)?)
+        };
+        // SAFETY: it makes only system calls, on names that exist.
+        unsafe { Errand::run(Some(self.folder.as_fd()), work) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Unix sockets at a path (unix(7)): the supervisor's control socket and its clients, the socket of `flash
 //! backend`, and those of the programs of routes, whose paths are gone.
 
+use std::ffi::CString;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -9,11 +10,12 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use flash_prompt::clock;
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::errand::Errand;
 use crate::sandbox::privileges;
 
 /// Maximum connections of packets that wait to be accepted; the kernel also bounds it by `somaxconn`.
@@ -130,6 +132,20 @@ pub fn give_to(path: &Path, owner: Option<(u32, u32)>) -> io::Result<(u64, u64)>
         rustix::fs::chownat(&place, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
     }
     Ok((found.st_dev, found.st_ino))
+}
+
+/// Removes the socket at `path` if it still has this device and inode: another process may have replaced it. A child does it,
+/// because its disk may hang.
+pub fn remove(path: &Path, file: (u64, u64)) {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return };
+    let work = |_: Option<BorrowedFd<'_>>| {
+        let found = rustix::fs::lstat(path.as_c_str())?;
+        if (found.st_dev, found.st_ino) == file { rustix::fs::unlink(path.as_c_str()) } else { Ok(()) }
+    };
+    // A socket that stays is stale, and replaced at the next start.
+    //
+    // SAFETY: it makes only system calls, and the path exists.
+    let _ = unsafe { Errand::run(None, work) };
 }
 
 /// The place of a socket of this user, whatever its path leads to later. A user who can change its folder could replace it by

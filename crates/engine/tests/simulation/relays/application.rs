@@ -149,7 +149,7 @@ impl Application {
         let Some((ask, rest)) = head else { return };
         let attempt = ledger.begin(ask, !self.answered.is_empty(), now_ms);
         // The end of a used connection meets the request, which the application has not read.
-        if !self.answered.is_empty() && !self.is_over && rng.chance(self.manners.closes_idle / 2) {
+        if !self.answered.is_empty() && !self.is_over && rng.chance(self.manners.closes_idle) {
             self.close(rng.chance(50), ledger, now_ms);
         }
         if self.is_over {

@@ -18,10 +18,13 @@ pub(super) struct Judge {
     pub(super) head_ms: u64,
     pub(super) idle_ms: u64,
     pub(super) upstreams: Vec<UpstreamRules>,
-    /// The longest time that helpers need for a request body.
+    /// The longest time that helpers need for all jobs of a request, and for one.
     pub(super) disk_ms: u64,
+    pub(super) job_ms: u64,
     /// Before the latest turn: requests without an answer, and connections in the making, by upstream.
     pub(super) busy: Vec<usize>,
+    /// Connections among them that a client can have left to its next request: they count for it until they are idle.
+    pub(super) left: Vec<usize>,
     /// The longest time in which the simulation does not look.
     pub(super) blind_ms: u64,
     /// Requests that were answered completely since the last look.
@@ -59,9 +62,11 @@ impl Judge {
         let may = match head.status {
             502 => ledger.is_failed(ask) || troubles.broken_ms >= begun_ms,
             503 => {
-                // A crowd has half of each, less of what others have left.
-                let busy = self.busy[asked.upstream] * if visitor.is_of_crowd { 2 } else { 1 };
-                let is_full = busy > rules.connections_max + rules.queue_max;
+                // A client gets as many connections as it leaves free. Those of a crowd count together.
+                let busy = self.busy[asked.upstream];
+                let left = self.left[asked.upstream].min(visitor.answers as usize);
+                let theirs = if visitor.is_of_crowd { busy } else { left };
+                let is_full = busy + theirs > rules.connections_max + rules.queue_max;
                 // Some mechanisms do not report that the client has ended: its input could have found no room.
                 let is_short = visitor.ended && !visitor.has_sent_all();
                 is_full
@@ -115,12 +120,18 @@ impl Judge {
         let active_ms = visitor.active_ms().max(latest.map_or(0, |latest| latest.active_ms));
         let since_ms = active_ms.max(previous_ms.min(self.now_ms));
         let body_ms = if visitor.has_sent_all() { 0 } else { self.head_ms + slack_ms };
+        // The time in the queue is a part of that for a connection, and each failure gives a new one.
+        let troubles = &ledger.troubles[ledger.asks[pending.ask].upstream];
+        let has_failed = latest.is_some() || troubles.latest_ms() >= visitor.front_ms;
+        let tries = if has_failed { 1 + RETRIES_MAX as u64 } else { 1 };
         let wait_ms = match latest {
             Some(latest) if !latest.is_faulty => rules.answer_ms.max(body_ms),
-            _ => (1 + RETRIES_MAX as u64) * (rules.connect_ms + GATEWAY_LATE_MS + slack_ms) + body_ms,
+            _ => tries * (rules.connect_ms + GATEWAY_LATE_MS + slack_ms) + body_ms,
         };
+        let jobs_ms = ledger.asks[pending.ask].jobs_before * self.job_ms;
+        let disk_ms = if latest.is_some() { self.disk_ms } else { jobs_ms };
         let waited_ms = self.now_ms - since_ms;
-        require(waited_ms <= wait_ms + slack_ms + self.disk_ms, "patience", || {
+        require(waited_ms <= wait_ms + slack_ms + disk_ms, "patience", || {
             let asked = &ledger.asks[pending.ask];
             format!(
                 "{pending:?} has waited for {waited_ms} ms, of {wait_ms} ms; {asked:?}; {latest:?}; before: {previous:?}"

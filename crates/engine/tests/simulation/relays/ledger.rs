@@ -20,6 +20,8 @@ pub(super) struct Asked {
     pub(super) may_lack_room: bool,
     /// A helper may come too late to find its script.
     pub(super) may_lack_helper: bool,
+    /// Maximum jobs that it waits for before a server gets it.
+    pub(super) jobs_before: u64,
     /// Status of Flash's own answer that the request itself deserves.
     pub(super) refusal: Option<u16>,
     /// The script is no file of the site: 404, whatever else is wrong.
@@ -64,6 +66,12 @@ pub(super) struct Troubles {
     pub(super) own_ms: u64,
     /// A helper failed, or was given up.
     pub(super) disk_ms: u64,
+}
+
+impl Troubles {
+    pub(super) fn latest_ms(&self) -> u64 {
+        self.broken_ms.max(self.late_ms).max(self.own_ms).max(self.disk_ms)
+    }
 }
 
 /// The record.

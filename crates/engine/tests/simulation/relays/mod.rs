@@ -121,10 +121,10 @@ impl Relays {
             head_ms: rules.timeouts.head_ms,
             idle_ms: rules.timeouts.idle_ms.min(rules.timeouts.head_ms),
             upstreams: rules.upstreams.clone(),
-            // A body has at most seven pieces, an answer as well, each is written and read, and a read is tried again.
-            // Before that a script is looked up.
             disk_ms: plan.jobs_max() * (rules.timeouts.job_ms + 200),
+            job_ms: rules.timeouts.job_ms + 200,
             busy: Vec::new(),
+            left: Vec::new(),
             blind_ms: plan.pace_ms.max(300),
             satisfied: std::cell::RefCell::default(),
         };
@@ -265,7 +265,8 @@ impl Relays {
     }
 
     fn count_busy(&mut self) {
-        self.judge.busy = vec![0; self.judge.upstreams.len()];
+        let mut left = vec![0; self.judge.upstreams.len()];
+        self.judge.busy = left.clone();
         // A client can have a request after the one that is answered in this turn.
         let mut served = Vec::new();
         for visitor in &self.visitors {
@@ -278,11 +279,13 @@ impl Relays {
         // An answer can be complete for its client before it is for its application.
         for application in &self.applications {
             let is_busy = application.ask().is_some_and(|ask| !served.contains(&ask));
-            self.judge.busy[usize::from(application.server.upstream.0)] += usize::from(is_busy);
+            left[usize::from(application.server.upstream.0)] += usize::from(is_busy);
         }
         for (_, server) in &self.world.machine.asked {
-            self.judge.busy[usize::from(server.upstream.0)] += 1;
+            left[usize::from(server.upstream.0)] += 1;
         }
+        self.judge.busy.iter_mut().zip(&left).for_each(|(busy, left)| *busy += left);
+        self.judge.left = left;
     }
 
     /// Every client reads, and the bounds are checked.

@@ -33,6 +33,12 @@ struct Reach {
     lost: u64,
 }
 
+/// Waits for jobs of a body, of a request or an answer: it has at most seven pieces, each is written and read, and each job
+/// waits for a helper and for its end.
+const JOBS_OF_BODY: u64 = 28;
+/// The same of the look-up of a script.
+const JOBS_OF_SCRIPT: u64 = 2;
+
 /// Scripts of an upstream.
 const SCRIPTS: usize = 4;
 
@@ -128,8 +134,8 @@ impl Plan {
     pub(super) fn jobs_max(&self) -> u64 {
         let streams_all = self.streams_bodies.iter().chain(&self.streams_answers).all(|streams| *streams);
         let runs_files = self.scripts.iter().any(Option::is_some);
-        let of_bodies = if streams_all { 0 } else { 56 };
-        of_bodies + 2 * u64::from(runs_files)
+        let of_bodies = if streams_all { 0 } else { 2 * JOBS_OF_BODY };
+        of_bodies + if runs_files { JOBS_OF_SCRIPT } else { 0 }
     }
 
     pub(super) fn rules(&self, rng: &mut Rng) -> Rules {
@@ -221,6 +227,8 @@ impl Plan {
         let method = match rng.below(10) {
             0 if !has_body => "HEAD",
             1 => "PUT",
+            // Bodies that can be sent again.
+            2..5 if has_body => "PUT",
             _ if has_body => "POST",
             2 => "POST",
             _ => "GET",
@@ -250,6 +258,7 @@ impl Plan {
             (asked.refusal, asked.lacks_script) = (Some(404), true);
         }
         asked.may_lack_helper = self.disk_troubles > 0 || !self.is_disk_fast();
+        asked.jobs_before += JOBS_OF_SCRIPT;
         format!("/s{script}.run{upstream}/n{number}")
     }
 
@@ -288,7 +297,9 @@ impl Plan {
         let bytes = if is_too_long { most + rng.between(1, 50_000) } else { rng.between(0, most.min(scale)) };
         asked.body_bytes = bytes as usize;
         let is_long = bytes as usize > SPOOL_PIECE_BYTES_MAX - RECEIVE_BYTES;
-        asked.may_lack_room = !self.streams_bodies[asked.upstream] && is_long && !self.is_disk_fast();
+        let is_filed = !self.streams_bodies[asked.upstream] && is_long;
+        asked.may_lack_room = is_filed && !self.is_disk_fast();
+        asked.jobs_before += if is_filed { JOBS_OF_BODY } else { 0 };
         if is_too_long {
             asked.refusal = Some(413);
         }
@@ -318,14 +329,16 @@ impl Plan {
 
     /// A plain GET that an application answers.
     pub(super) fn simple(&self, upstream: usize, number: usize) -> (Asked, Vec<u8>) {
+        let mut asked = self.asked(upstream, "GET");
         let path = match &self.scripts[upstream] {
             Some(scripts) => {
+                asked.jobs_before = JOBS_OF_SCRIPT;
                 let script = scripts.iter().position(|state| *state != ScriptState::Missing);
                 format!("/s{}.run{upstream}/n{number}", script.expect("a script"))
             }
             None => format!("/{upstream}/n{number}.php"),
         };
-        (self.asked(upstream, "GET"), format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").into_bytes())
+        (asked, format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").into_bytes())
     }
 
     fn asked(&self, upstream: usize, method: &str) -> Asked {
@@ -338,6 +351,7 @@ impl Plan {
             is_malformed: false,
             may_lack_room: false,
             may_lack_helper: false,
+            jobs_before: 0,
             lacks_script: false,
             refusal: None,
             attempts: Vec::new(),
@@ -354,7 +368,7 @@ fn upstream(rng: &mut Rng) -> UpstreamRules {
             .map(|number| ServerRules { name: format!("server {number}"), weight: 1 + number as u32 % 2 })
             .collect(),
         connections_max: rng.between(1, 4) as usize,
-        idle_max: rng.below(3) as usize,
+        idle_max: rng.pick(&[0, 1, 2, 2]),
         queue_max: rng.below(5) as usize,
         connect_ms: rng.pick(&[300, 1_000, 5_000]),
         answer_ms: rng.pick(&[400, 2_000, 10_000]),

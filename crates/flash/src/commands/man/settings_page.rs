@@ -8,7 +8,7 @@ use std::io;
 use clap_mangen::roff::{Roff, bold, roman};
 use flash_server::config::options::{DefaultValue, OPTIONS, Spec};
 
-use super::inlines;
+use super::{MANUAL, SOURCE, date, inlines};
 
 /// The name of the page's file.
 pub(super) const FILE_NAME: &str = "flash.toml.5";
@@ -19,8 +19,7 @@ const ROUTES: &str = "\n## Routes\n";
 /// The page.
 pub(super) fn page() -> io::Result<Vec<u8>> {
     let mut roff = Roff::new();
-    let source = concat!("flash ", env!("CARGO_PKG_VERSION"));
-    roff.control("TH", ["flash.toml", "5", "", source, "Flash Manual"]);
+    roff.control("TH", ["flash.toml", "5", date(), SOURCE, MANUAL]);
     section(&mut roff, "NAME", &["flash.toml - settings of the Flash web server"]);
     let description = [
         "Flash reads the TOML file that `--config` or FLASH_CONFIG names, and no other. A flag or an environment variable \

@@ -141,7 +141,6 @@ const HELPER: &[i64] = &[
     libc::SYS_statx,
     libc::SYS_preadv2,
     libc::SYS_pwrite64,
-    libc::SYS_shutdown,
     // For the place of an open file in /proc.
     libc::SYS_readlinkat,
     #[cfg(target_arch = "x86_64")]
@@ -156,8 +155,6 @@ const KEEPER: &[i64] = &[
     libc::SYS_pwrite64,
     libc::SYS_ftruncate,
     libc::SYS_write,
-    // For the channel of a process that broke the protocol.
-    libc::SYS_shutdown,
 ];
 
 const GATEWAY: &[i64] = &[libc::SYS_epoll_pwait, libc::SYS_epoll_ctl, libc::SYS_connect];
@@ -261,6 +258,20 @@ fn always(calls: CallList) -> &'static [&'static [i64]] {
     }
 }
 
+/// The side of a socket that the role can shut down, if any.
+fn way_to_shut_down(calls: CallList) -> Option<libc::c_int> {
+    match calls {
+        // A listener that is shut down to read can be connected by sendto(2) with MSG_FASTOPEN, which Landlock does
+        // not see.
+        CallList::Worker(_) | CallList::WaitingWorker(_) => Some(libc::SHUT_WR),
+        // For the channel of a process that broke the protocol.
+        CallList::Keeper => Some(libc::SHUT_WR),
+        // For its own channel, when it ends after the tasks that are in transit.
+        CallList::Helper => Some(libc::SHUT_RD),
+        CallList::HelperThread | CallList::Log | CallList::Gateway { .. } => None,
+    }
+}
+
 fn list(calls: CallList) -> Compiled<Rules> {
     use SeccompCmpOp::{Eq, Ge, MaskedEq};
     let mut rules: Rules = COMMON
@@ -301,6 +312,9 @@ fn list(calls: CallList) -> Compiled<Rules> {
     let flags = OFlags::NONBLOCK | OFlags::NOATIME | OFlags::ACCMODE | OFlags::LARGEFILE;
     let others = u64::from(!flags.bits());
     allow(libc::SYS_fcntl, &[(1, Eq, libc::F_SETFL as u64), (2, MaskedEq(others), 0)])?;
+    if let Some(how) = way_to_shut_down(calls) {
+        allow(libc::SYS_shutdown, &[(1, Eq, how as u64)])?;
+    }
     if let CallList::Worker(more) | CallList::WaitingWorker(more) = calls {
         // For a connection that must be reset, and for the number of bytes that a connection holds for its
         // client. A filter cannot check that the linger time is 0; `flash_prompt::net::reset` ensures it.
@@ -320,9 +334,6 @@ fn list(calls: CallList) -> Compiled<Rules> {
         }
     }
     if matches!(calls, CallList::Worker(_)) {
-        // A listener that is shut down to read can be connected by sendto(2) with MSG_FASTOPEN, which
-        // Landlock does not see.
-        allow(libc::SYS_shutdown, &[(1, Eq, libc::SHUT_WR as u64)])?;
         allow(libc::SYS_preadv2, &[(5, Eq, libc::RWF_NOWAIT as u64)])?;
         allow(libc::SYS_write, &[(0, Eq, libc::STDERR_FILENO as u64)])?;
         allow(libc::SYS_fadvise64, &[(3, Eq, libc::POSIX_FADV_RANDOM as u64)])?;

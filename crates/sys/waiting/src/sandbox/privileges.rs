@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use rustix::io::Errno;
 use rustix::process::{Gid, Uid, getegid, geteuid, getgid, getgroups, getuid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
@@ -154,6 +155,18 @@ pub fn with_rights_of<T: Send>(
         })?;
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
     })
+}
+
+/// Becomes this user, with this group alone and without capabilities, in a child that was forked from root's process. It
+/// makes only system calls.
+///
+/// Errors: `EPERM` without root's rights.
+pub(crate) fn become_owner(uid: u32, gid: u32) -> Result<(), Errno> {
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    set_thread_groups(&[])?;
+    set_thread_res_gid(gid, gid, gid)?;
+    // The kernel takes the capabilities away (capabilities(7)).
+    set_thread_res_uid(uid, uid, uid)
 }
 
 /// Changes user and groups of the calling thread. Its permitted capabilities stay.
