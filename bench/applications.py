@@ -24,8 +24,8 @@ CASES = {"proxy/1k": 1_024, "proxy/100k": 102_400, "hello.php": 6, "hello.phk": 
 DEFAULT_SERVERS = "flash,nginx,h2o,lighttpd,apache,caddy"
 # FastCGI over connections that are kept.
 KEPT_CASE = "hello.phk"
-# Connections to the upstream that are kept, where a server asks for a number.
-KEPT = 64
+# Idle connections to the upstream that nginx keeps: it wants a number. Flash has its default.
+KEPT = 128
 # Processes of each pool of PHP-FPM: one serves one connection, kept or not.
 PHP_PROCESSES = 8
 SLEEPER = """
@@ -110,7 +110,7 @@ def php_fpm():
     return os.path.join("/usr/sbin", found[-1]) if found else servers.find("php-fpm")
 
 
-def flash(behind, port, folder):
+def flash(behind, port, folder, binary=None):
     conf = servers.write(folder, "flash.toml", f"""
 root = "{behind.root}"
 listen = ["127.0.0.1:{port}"]
@@ -119,7 +119,6 @@ workers = 1
 [[route]]
 prefix = "/proxy/"
 proxy = "127.0.0.1:{behind.port}"
-idle_max = {KEPT}
 
 [[route]]
 prefix = "/slow/"
@@ -137,7 +136,11 @@ fastcgi = "unix:{behind.php_kept}"
 connections_max = {PHP_PROCESSES}
 idle_max = {PHP_PROCESSES}
 """)
-    return [servers.flash_binary(), "serve", "--config", conf]
+    return [binary or servers.flash_binary(), "serve", "--config", conf]
+
+
+def flash_before(behind, port, folder):
+    return flash(behind, port, folder, servers.flash_before())
 
 
 def nginx(behind, port, folder):
@@ -296,7 +299,7 @@ http://127.0.0.1:{port} {{
     return [servers.find("caddy"), "run", "--config", conf, "--adapter", "caddyfile"]
 
 
-COMMANDS = {"flash": flash, "nginx": nginx, "h2o": h2o, "lighttpd": lighttpd, "apache": apache, "caddy": caddy}
+COMMANDS = {"flash": flash, "flash-before": flash_before, "nginx": nginx, "h2o": h2o, "lighttpd": lighttpd, "apache": apache, "caddy": caddy}
 # Apache has a thread for each request in flight, so it cannot have thousands.
 NOT_IN_FLIGHT = {"apache"}
 # They make a FastCGI connection for each request.
@@ -419,9 +422,10 @@ def say_all(result, arguments, names):
     result.say(f"medians of {arguments.rounds} rounds of {arguments.seconds} s; server on core {cpu.SERVER_CORE}; "
                f"wrk -t1, the upstream and PHP-FPM on core {cpu.LOAD_CORE}, which is the limit of requests/s")
     result.say(f"the FastCGI connections of {KEPT_CASE} are kept; {', '.join(sorted(KEEP_NONE))}: cannot keep them")
-    result.say()
-    result.say(f"memory with {arguments.in_flight} requests in flight that their upstream does not answer, Pss of the process tree")
-    for name, found in result.data["in_flight"].items():
+    if arguments.in_flight:
+        result.say()
+        result.say(f"memory with {arguments.in_flight} requests in flight that their upstream does not answer, Pss of the process tree")
+    for name, found in result.data.get("in_flight", {}).items():
         grown = found["in_flight_kib"] - found["before_kib"]
         result.say(f"{name:<12}{grown / 1024:>8.1f} MiB more, {grown / arguments.in_flight:>6.1f} KiB per request"
                    + (f"; {found['answered']} were answered or closed" if found["answered"] else ""))
@@ -454,10 +458,13 @@ def main():
         behind = Behind(folder, servers.Ports())
         result.hide(folder, "$FOLDER")
         result.hide(servers.flash_binary(), "flash")
+        if "flash-before" in names:
+            result.hide(servers.flash_before(), "flash")
         try:
             behind.start()
             run_rounds(chosen, arguments, behind, result)
-            measure_memory(chosen, arguments, behind, result)
+            if arguments.in_flight:
+                measure_memory(chosen, arguments, behind, result)
         finally:
             behind.stop()
         say_all(result, arguments, names)

@@ -142,6 +142,18 @@ def _flash(root, port, folder):
     return [flash_binary(), "serve", root, "--listen", f"127.0.0.1:{port}", "--workers", "1", *extra]
 
 
+def flash_before():
+    """An older build to compare with: $FLASH_BEFORE."""
+    path = os.environ.get("FLASH_BEFORE")
+    if not path:
+        raise Unavailable("FLASH_BEFORE does not name a program")
+    return os.path.abspath(path)
+
+
+def _flash_before(root, port, folder):
+    return [flash_before(), *_flash(root, port, folder)[1:]]
+
+
 def _flash_somebody(root, port, folder):
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]
     return [*nobody, *_flash(root, port, folder)]
@@ -295,6 +307,7 @@ SERVERS = {
     for server in [
         Floor(),
         Server("flash", _flash, lambda: [flash_binary(), "--version"], "by its defaults, started by whoever runs this"),
+        Server("flash-before", _flash_before, lambda: [flash_before(), "--version"], "an older build"),
         Server("flash-somebody", _flash_somebody, lambda: [flash_binary(), "--version"], "started by another user than the files' owner"),
         Server("nginx", _nginx(True, False), _says("nginx", "-v"), "sendfile, open_file_cache"),
         Server("nginx-nosendfile", _nginx(False, False), _says("nginx", "-v"), "open_file_cache"),
