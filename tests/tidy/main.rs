@@ -4,6 +4,7 @@
 mod c;
 mod links;
 mod modules;
+mod results;
 mod source;
 mod words;
 
