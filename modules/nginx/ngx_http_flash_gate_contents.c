@@ -7,6 +7,7 @@
  *
  * The rest of the chain is kept here like in any filter that buffers: a bit
  * of r->buffered keeps the request alive, and its write handler comes back.
+ * It is not r->aio, so that the bytes passed on before go on draining.
  */
 
 #include "ngx_http_flash_gate.h"

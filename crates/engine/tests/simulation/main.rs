@@ -30,7 +30,8 @@
 //!   rate ([`uplink`]).
 //! - **admission**, **overload**: of worlds with more connections than there is room for ([`newcomers`]).
 //! - **relay …**: of worlds with routes to applications ([`relays`]).
-//! - **determinism**: a second run has the same events and calls.
+//! - **determinism**: a second run has the same events and calls. Only two hashes of the engine differ: that of
+//!   names, which orders nothing, and that of request heads, which decides only whether a hit is parsed again.
 //!
 //! `FLASH_SEEDS=N` runs this many seeds; `FLASH_SEED=S` runs one and prints its trace. `.ci/faults` applies
 //! each patch of `faults/` to show that these properties can fail.

@@ -2,7 +2,7 @@
 //! the others continue (flash-1999, section 3.1).
 //!
 //! The processes share the listening sockets. A process with a connection leaves new ones in the kernel's queue, so no
-//! client is refused at a limit.
+//! client is refused at a limit. With a socket for each (`SO_REUSEPORT`) the kernel would pass connections to busy processes.
 
 use std::io;
 

@@ -1,5 +1,8 @@
 //! The size of a store that follows the memory: it gives back what others need before the memory is full, and grows
 //! again afterwards.
+//!
+//! The less memory is left, the more often the keeper looks. Triggers of pressure stall information come when tasks already
+//! wait, need rights that the keeper has given up, and do not exist for control groups of version 1.
 
 use flash_waiting::pressure::Pressure;
 
