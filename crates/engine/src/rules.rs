@@ -65,6 +65,8 @@ pub struct ServerRules {
     pub name: String,
     /// Its share of the requests, in proportion to those of the other servers; at least 1.
     pub weight: u32,
+    /// Whether its connections are Unix sockets, which have no port that is kept after their end.
+    pub is_unix: bool,
 }
 
 /// A route: the requests of a site that an upstream answers.

@@ -282,7 +282,11 @@ fn servers(route: &config::Route) -> Vec<ServerRules> {
         .servers
         .iter()
         .zip(weights)
-        .map(|(server, weight)| ServerRules { name: name(server), weight })
+        .map(|(server, weight)| ServerRules {
+            name: name(server),
+            weight,
+            is_unix: !matches!(server, config::ServerAddress::Tcp(_)),
+        })
         .collect()
 }
 
@@ -363,7 +367,7 @@ mod tests {
         let UpstreamRules { connections_max, idle_max, queue_max, connect_ms, answer_ms, .. } =
             rules.upstreams[1];
         assert_eq!((connect_ms, answer_ms, connections_max, idle_max, queue_max), (2, 3, 4, 5, 6));
-        let server = |port, weight| ServerRules { name: format!("127.0.0.1:{port}"), weight };
+        let server = |port, weight| ServerRules { name: format!("127.0.0.1:{port}"), weight, is_unix: false };
         assert_eq!(rules.upstreams[1].servers, [server(2, 7), server(3, 1)]);
         let roots = 2 * ROOTS_OF_SITE;
         assert_eq!(connections_that_fit(&settings, 4096), without - 4 * 4 - roots);

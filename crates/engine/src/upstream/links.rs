@@ -11,7 +11,7 @@ use std::io;
 
 use crate::counters::LinkCounters;
 use crate::machine::Machine;
-use crate::rules::{ServerId, UpstreamId, UpstreamRules};
+use crate::rules::{ServerId, ServerRules, UpstreamId, UpstreamRules};
 use crate::slab::{ClientNumber, Key, Slab};
 use crate::transport::{Readiness, Received, Transport};
 use crate::upstream::pool::{Pool, Seeker};
@@ -220,7 +220,11 @@ impl<S> Links<S> {
 
     /// The name of a server, for messages.
     pub(crate) fn name(&self, server: ServerId) -> &str {
-        &self.pools[usize::from(server.upstream.0)].rules.servers[usize::from(server.server)].name
+        &self.rules_of(server).name
+    }
+
+    fn rules_of(&self, server: ServerId) -> &ServerRules {
+        &self.rules(server.upstream).servers[usize::from(server.server)]
     }
 
     /// Leaves a link after a complete answer, so that another request can use it.
@@ -303,10 +307,12 @@ impl<S> Links<S> {
 
     /// Closes a link that a request has used. Whoever closes first keeps the connection for a minute, in the state
     /// TIME_WAIT (RFC 9293, section 3.6.1), and with it a port: some 470 requests a second would use up all ports. A reset
-    /// keeps nothing. It comes only when the server has all that was sent, and not if the server has closed first.
+    /// keeps nothing, and is useless for a Unix socket. It comes only when the server has all that was sent, and not if the server has closed first.
     pub(super) fn close<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key) {
-        if let Some(Link { state: LinkState::Held(_, transport) | LinkState::Idle(transport), .. }) =
-            self.links.get(key)
+        if let Some(Link {
+            server, state: LinkState::Held(_, transport) | LinkState::Idle(transport), ..
+        }) = self.links.get(key)
+            && !self.rules_of(*server).is_unix
             && !transport.has_ended()
             && !transport.is_hung_up()
             && transport.is_acknowledged(machine)

@@ -1,6 +1,7 @@
 //! One connection: its transport, its deadline, its buffered input, and its protocol. Called by
 //! [`wire`](crate::wire).
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -31,6 +32,8 @@ pub(crate) struct Connection<S> {
 pub(crate) struct Conn<S> {
     pub(crate) transport: Transport<S>,
     pub(crate) peer: SocketAddr,
+    /// The address that the client reached, once an application has wanted it.
+    pub(crate) local: OnceCell<Option<SocketAddr>>,
     pub(crate) opener: Opener,
     /// Input received and not yet consumed.
     pub(crate) input: Vec<u8>,
@@ -128,6 +131,7 @@ impl<S> Conn<S> {
         Self {
             transport: Transport::new(socket),
             peer,
+            local: OnceCell::new(),
             opener,
             input: Vec::new(),
             deadline_ms: u64::MAX,

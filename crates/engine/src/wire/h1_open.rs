@@ -94,7 +94,9 @@ pub(super) fn write_opening<M: Machine>(
         peer,
         scheme: "http",
         // Only CGI has variables for it.
-        server: is_cgi.then(|| desk.machine.local_address(conn.transport.socket())).flatten(),
+        server: is_cgi
+            .then(|| *conn.local.get_or_init(|| desk.machine.local_address(conn.transport.socket())))
+            .flatten(),
         request_id: &request_id,
         body,
         upgrade: talk.asks_upgrade(),

@@ -391,7 +391,11 @@ fn upstream(rng: &mut Rng) -> UpstreamRules {
     UpstreamRules {
         protocol,
         servers: (0..rng.between(1, 3))
-            .map(|number| ServerRules { name: format!("server {number}"), weight: 1 + number as u32 % 2 })
+            .map(|number| ServerRules {
+                name: format!("server {number}"),
+                weight: 1 + number as u32 % 2,
+                is_unix: number == 2,
+            })
             .collect(),
         connections_max: rng.between(1, 4) as usize,
         idle_max: rng.pick(&[0, 1, 2, 2]),
