@@ -214,8 +214,15 @@ fn upward_imports_are_found() {
     assert_eq!(upward_imports(&other), []);
 }
 
-/// The crates in which no two files import each other in a circle.
-const NO_CIRCLES: &[&str] = &["crates/kit/src/", "crates/load/src/", "crates/trace/src/", "crates/lab/src/"];
+/// The crates, and the modules of the engine, in which no two files import each other in a circle.
+const NO_CIRCLES: &[&str] = &[
+    "crates/kit/src/",
+    "crates/load/src/",
+    "crates/trace/src/",
+    "crates/lab/src/",
+    "crates/http/src/",
+    "crates/engine/src/",
+];
 
 /// The files of a crate by their modules from the root, tests and the root itself not among them.
 type Files<'s> = BTreeMap<Vec<&'s str>, &'s Source>;
