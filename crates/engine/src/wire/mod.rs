@@ -136,7 +136,7 @@ impl<S> Wires<S> {
             Connection { conn: Conn::new(socket, peer, opener), wire }
         });
         turn.desk.core.egress.spend_connection();
-        let counters = turn.core.counters;
+        let counters = &mut turn.desk.core.counters;
         counters.accepted += 1;
         counters.connections_most = counters.connections_most.max(self.connections.len());
         // The first head has a deadline like any other, so that a silent client is not kept as an idle one.
@@ -302,7 +302,7 @@ impl<S> Wires<S> {
         self.act_unguarded(turn, key, Act::Drop);
         if let Some(Connection { mut conn, .. }) = self.connections.remove(key) {
             conn.take_input(turn.inputs);
-            conn.leave_uplink(turn.core.egress);
+            conn.leave_uplink(&mut turn.desk.core.egress);
             self.admission.closed(conn.opener.client);
         }
         self.wake(turn.links);
