@@ -25,7 +25,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "spool",
             "upstream",
             "transport",
-            "store",
+            "caches",
             "jobs",
             "machine",
             "rules",
@@ -113,7 +113,7 @@ const ORDERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The order of a file's crate and the modules that the file is in, from the root: `wire`, `h1` of `wire/h1.rs`. None for a
+/// The order of a file's crate and the modules that the file is in, from the root: `wire`, `h1` of `wire/h1/mod.rs`. None for a
 /// file that is not held to an order: another crate's, a test, or the root, which names all modules.
 fn place(source: &Source) -> Option<(&'static [&'static str], Vec<&str>)> {
     let (folder, order) = ORDERS.iter().find(|(folder, _)| source.path.starts_with(folder))?;
@@ -202,7 +202,7 @@ fn upward_imports_are_found() {
     for (file, text) in [
         ("handler/files.rs", "use crate::handler::Asked;\nuse super::{Asked, error_page::BUSY};\n"),
         ("handler/files.rs", "use self::inner::Wires;\nuse std::sync::Arc;\nuse flash_http::etag;\n"),
-        ("handler/mod.rs", "use crate::{limits, store::{self, Store}};\nmod files;\nuse files::wire::X;\n"),
+        ("handler/mod.rs", "use crate::{limits, caches::{self, Caches}};\nmod files;\nuse files::wire::X;\n"),
         ("handler/mod.rs", "// crate::wire\n#[cfg(test)]\nmod tests {\n    use crate::wire::Wires;\n}\n"),
         ("counters.rs", "use crate::histogram::Histogram;\n"),
         ("handler/handler_tests.rs", "use crate::wire::Wires;\n"),

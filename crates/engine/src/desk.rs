@@ -5,6 +5,7 @@ use flash_http::date::http_date;
 use std::sync::Arc;
 
 use crate::access_log::{Ending, LineWriter, LogSource};
+use crate::caches::{Caches, Version};
 use crate::counters::Counters;
 use crate::handed_over::HandedOverTotal;
 use crate::jobs::{Jobs, Patience};
@@ -13,7 +14,6 @@ use crate::machine::{Machine, Moment};
 use crate::rules::{Router, Rules, root_numbers};
 use crate::schedule::{Egress, Schedule};
 use crate::spool::Spool;
-use crate::store::{Store, Version};
 
 /// The state that all requests of a worker share.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Core<F> {
     pub(crate) rules: Rules,
     pub(crate) router: Router,
     pub(crate) clock: Clock,
-    pub(crate) store: Store<F>,
+    pub(crate) caches: Caches<F>,
     pub(crate) jobs: Jobs<F, Arc<Version>>,
     pub(crate) spool: Spool<F>,
     pub(crate) counters: Counters,
@@ -83,7 +83,7 @@ impl<F> Core<F> {
         Self {
             router: Router::new(&rules.sites),
             clock: Clock::new(now),
-            store: Store::new(&rules),
+            caches: Caches::new(&rules),
             jobs: Jobs::new(
                 Patience { job_ms: rules.timeouts.job_ms, queue_ms: rules.queue_wait_ms },
                 rules.helpers_max,

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use crate::admission::WhyRefused;
+use crate::caches::Version;
 use crate::counters::Counters;
 use crate::desk::Core;
 use crate::exchange::{Exchanges, end_short_waits, finish_job};
@@ -13,7 +14,6 @@ use crate::limits::{ABANDONED_MS, OVERDUE_PER_TURN_MAX};
 use crate::machine::{FileStat, JobId, Machine, Moment, Outcome, Task};
 use crate::rules::{Rules, ServerId, SiteId};
 use crate::slab::Key;
-use crate::store::Version;
 use crate::transport::Readiness;
 use crate::upstream::{Links, NoLink};
 use crate::wire::{Around, Protocol, Wires};
@@ -188,12 +188,12 @@ impl<M: Machine> Engine<M> {
     /// Calls `each` for every file in the name cache with its site, the path of the name, and the state of
     /// the file.
     pub fn each_name(&self, mut each: impl FnMut(SiteId, &[u8], &FileStat)) {
-        self.core.store.names.each_file(|site, path, version| each(site, path, &version.stat));
+        self.core.caches.names.each_file(|site, path, version| each(site, path, &version.stat));
     }
 
     /// Drops a block that is leaving the store, unless a transfer is still sending it.
     pub fn handle_leaving(&mut self, block: u64) {
-        self.core.store.contents.forget_block(block);
+        self.core.caches.contents.forget_block(block);
     }
 
     /// Takes a connection to a server that [`Gateway::connect`](crate::Gateway::connect) asked for.
@@ -265,7 +265,7 @@ impl<M: Machine> Engine<M> {
         self.wires.wake(&mut self.links);
         self.core.spool.give_back(&mut self.core.jobs, now_ms);
         self.start_jobs(machine);
-        self.core.store.files.sweep(now_ms);
+        self.core.caches.files.sweep(now_ms);
         let egress = &mut self.core.egress;
         if !egress.is_off() {
             let others = machine.share_uplink(egress.is_in_use(now_ms));
@@ -293,12 +293,12 @@ impl<M: Machine> Engine<M> {
     /// When the engine needs its next turn if no event comes, in milliseconds of the monotonic clock: 0 means
     /// at once, None means never.
     pub fn poll_next_ms(&self) -> Option<u64> {
-        let Core { jobs, store, egress, spool, .. } = &self.core;
+        let Core { jobs, caches, egress, spool, .. } = &self.core;
         let next = [
             self.wires.next_ms(),
             self.links.next_ms(),
             jobs.next_ms(),
-            store.files.next_ms(),
+            caches.files.next_ms(),
             egress.next_ms(),
             spool.next_ms(),
         ];
@@ -335,7 +335,7 @@ impl<M: Machine> Engine<M> {
 
     /// The counters, and the amounts that the engine holds now.
     pub fn counters(&self) -> Counters {
-        let Core { jobs, store, spool, counters, schedule, egress, .. } = &self.core;
+        let Core { jobs, caches, spool, counters, schedule, egress, .. } = &self.core;
         Counters {
             connections: self.wires.len(),
             clients: self.wires.clients_len(),
@@ -343,9 +343,9 @@ impl<M: Machine> Engine<M> {
             input_bytes: self.wires.input_bytes() + spool.memory_bytes(),
             bodies: spool.bodies_len(),
             spool_slots: spool.slots_used(),
-            names: store.names.len(),
-            contents: store.contents.len(),
-            files: store.files.len(),
+            names: caches.names.len(),
+            contents: caches.contents.len(),
+            files: caches.files.len(),
             jobs: jobs.counters,
             schedule: schedule.counters(),
             egress_waiting: egress.waiting(),

@@ -21,10 +21,10 @@
 //! exchange   one request to one response
 //! handler    files, listings, redirects, error pages
 //! body       the bytes of a response, through one pull method             (streams would go here)
-//! desk       the state that all requests share: rules, clock, store, jobs, counters
+//! desk       the state that all requests share: rules, clock, caches, jobs, counters
 //! upstream   connections to the servers of upstreams, and what is said on them
 //! transport  a socket and its readiness
-//! store      names, versions, contents, heads, known requests, open files
+//! caches     names, versions, contents, heads, known requests, open files
 //! jobs       work for helpers: joining, order, shares, deadlines
 //! schedule   whose bytes go to the network first
 //! admission  who gets a connection when there is not room for all
@@ -36,6 +36,7 @@ mod access_log;
 mod admission;
 pub mod backend;
 mod body;
+mod caches;
 mod counters;
 mod desk;
 mod engine;
@@ -52,13 +53,13 @@ mod schedule;
 mod shares;
 mod slab;
 mod spool;
-mod store;
 mod transport;
 mod upstream;
 mod wire;
 
 pub use access_log::LogFormat;
 pub use admission::{AcceptBatch, AcceptQueue, AdmissionRules, Network, WhyRefused, WrongNetwork};
+pub use caches::find;
 pub use counters::{Counters, JobCounters, JobKind, LinkCounters, Times};
 pub use engine::Engine;
 pub use histogram::{BUCKETS, Bucket, Histogram};
@@ -73,5 +74,4 @@ pub use rules::{
 };
 pub use schedule::{BANDS, Band, BandCounters, CUTOFFS_MAX, Cutoffs, EgressRules, Policy, ScheduleCounters};
 pub use slab::Key;
-pub use store::find;
 pub use transport::Readiness;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::seen::Since;
 use super::{Pulled, Seen};
+use crate::caches::Version;
 use crate::desk::Core;
 use crate::handed_over::HandedOver;
 use crate::jobs::{JobKey, Urgency, Wanted};
@@ -17,7 +18,6 @@ use crate::limits::{
     READ_BYTES_MIN, SAMPLE_BYTES_MAX, TRIES_MAX,
 };
 use crate::machine::{Block, FilePart, FileStat, JobId, Machine, Resident, Task};
-use crate::store::Version;
 
 /// Whether a file still has the bytes that were seen before.
 enum Checked {

@@ -14,10 +14,10 @@ pub(crate) use file::{FileBody, ask_in, fill, hand_over, load};
 pub(crate) use multipart::MultipartBody;
 use seen::Seen;
 
+use crate::caches::{Content, Version};
 use crate::desk::Core;
 use crate::jobs::Wanted;
 use crate::machine::{FilePart, JobId, Machine};
-use crate::store::{Content, Version};
 
 /// The bytes of a response.
 #[derive(Debug)]

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use super::{Exchange, Exchanges, Halt, Opener, ScriptSearch, State, Wake};
+use crate::caches::{Content, ContentBytes, LookedUp, MadeListing, NameEntry, Version};
 use crate::desk::Core;
 use crate::handed_over::HandedOver;
 use crate::handler::{DENIED, EXHAUSTED, Held, LOST, NOT_FOUND, READ_FAILED, Refusal, SPOOL_FAILED, content};
 use crate::jobs::{Job, JobKey};
 use crate::machine::{FileStat, Finding, JobId, Outcome};
 use crate::slab::{ExchangeKey, HeldKey};
-use crate::store::{Content, ContentBytes, LookedUp, MadeListing, NameEntry, Version};
 
 /// The result of a job as the waiting exchanges see it.
 enum News<F> {
@@ -75,11 +75,11 @@ fn keep_result<F>(
     match (job.key, outcome) {
         (JobKey::Find(site, path), Outcome::Found(finding)) => {
             let name = LookedUp { site, path: &path, as_of_ms: job.since_ms };
-            News::Entry(core.store.learn(name, finding, now))
+            News::Entry(core.caches.learn(name, finding, now))
         }
         (JobKey::List(site, path, json), Outcome::Listed(file, stat)) => {
             let listing = MadeListing { site, path: &path, json, file, stat };
-            let (version, file) = core.store.keep_listing(listing, now.monotonic_ms);
+            let (version, file) = core.caches.keep_listing(listing, now.monotonic_ms);
             News::Listing(version, file)
         }
         // The server lacks permission to list the directory, or the directory went away before it was listed.

@@ -9,12 +9,12 @@ use flash_http::response::Status;
 
 use super::Opener;
 use super::body_pace::BodyPace;
+use crate::caches::NameEntry;
 use crate::handler::Refusal;
 use crate::limits::TRIES_MAX;
 use crate::machine::JobId;
 use crate::rules::{BodyRules, SiteId, UpstreamId};
 use crate::slab::ExchangeKey;
-use crate::store::NameEntry;
 use crate::upstream::{FailedServers, LinkPlace, Seeker, Talk};
 
 /// A request that an upstream answers.

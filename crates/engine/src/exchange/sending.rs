@@ -8,12 +8,12 @@ use flash_http::request::Request;
 
 use super::{Parked, State, Wake};
 use crate::body::Body;
+use crate::caches::Version;
 use crate::desk::Desk;
 use crate::handler::{BUSY, Found, READ_FAILED, Refusal};
 use crate::jobs::{Jobs, Waiter, Wanted};
 use crate::machine::{JobId, Machine};
 use crate::slab::ExchangeKey;
-use crate::store::Version;
 
 /// An answer that is being sent.
 #[derive(Debug)]

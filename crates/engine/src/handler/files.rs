@@ -16,11 +16,11 @@ use flash_http::response::Status;
 use super::error_page::{NOT_ACCEPTABLE, PRECONDITION_FAILED, READ_FAILED, Refusal, UNSTEADY, unsatisfiable};
 use super::{About, Asked, Extent, Found, Handled, Held, Response, Step, Wait, refuse};
 use crate::body::{Body, Source, ask_in, fill, hand_over, load, multipart};
+use crate::caches::{Content, ContentBytes, NameEntry, ReplyForm, Resource, Version, write_head};
 use crate::desk::{Core, Desk};
 use crate::jobs::{Urgency, Wanted};
 use crate::limits::{FILLS_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX, TRIES_MAX};
 use crate::machine::{Machine, Resident};
-use crate::store::{Content, ContentBytes, NameEntry, ReplyForm, Resource, Version, write_head};
 
 /// The entry that a request is answered from, and anything already found for its file.
 pub(super) struct Looked<'e, F> {
@@ -197,7 +197,7 @@ pub(super) fn obtain<M: Machine>(
     let is_first_look = held.is_none();
     // The entry was confirmed without opening its file, which may have been closed at the limit of open
     // files.
-    let Some(file) = held.or_else(|| desk.core.store.files.get(version.id)) else { return Obtained::Closed };
+    let Some(file) = held.or_else(|| desk.core.caches.files.get(version.id)) else { return Obtained::Closed };
     if is_first_look {
         count_file(desk.core, looked.opened, version.stat.size_bytes);
     }
@@ -211,7 +211,7 @@ pub(super) fn obtain<M: Machine>(
 /// The content of a one-block file, if its block is in the store.
 fn stored<M: Machine>(desk: &mut Desk<'_, M>, version: &Arc<Version>) -> Option<Arc<Content>> {
     let core = &mut *desk.core;
-    if let Some(content) = core.store.contents.get(version.id) {
+    if let Some(content) = core.caches.contents.get(version.id) {
         return Some(Arc::clone(content));
     }
     if version.stat.size_bytes > LOAD_BYTES || !core.rules.has_store || !version.is_storable() {
@@ -220,7 +220,7 @@ fn stored<M: Machine>(desk: &mut Desk<'_, M>, version: &Arc<Version>) -> Option<
     let block = desk.machine.block(&version.stat, 0)?;
     block.note_use();
     let content = content(core, version, ContentBytes::Stored(block));
-    core.store.keep_content(version, &content);
+    core.caches.keep_content(version, &content);
     Some(content)
 }
 

@@ -9,11 +9,11 @@ use flash_http::request::Method;
 use super::error_page::BUSY;
 use super::files::{Looked, Obtained, obtain};
 use super::{Asked, Found, Handled, Held, Response, Step, Wait, refuse};
+use crate::caches::ListingForms;
 use crate::counters::JobKind;
 use crate::desk::Desk;
 use crate::jobs::{JobKey, Urgency, Wanted};
 use crate::machine::{Machine, Task};
-use crate::store::ListingForms;
 
 /// Answers with a listing of the directory.
 pub(super) fn answer<M: Machine>(
@@ -54,7 +54,7 @@ fn request_listing<M: Machine>(
     looked: &Looked<'_, M::File>,
     json: bool,
 ) -> Step<M::File> {
-    if !desk.core.store.has_room_for_listing(desk.core.jobs.listings_len()) {
+    if !desk.core.caches.has_room_for_listing(desk.core.jobs.listings_len()) {
         desk.core.jobs.count(JobKind::List).refused += 1;
         return refuse(asked.request, BUSY);
     }

@@ -7,12 +7,12 @@ use flash_http::target::is_hidden;
 
 use super::Asked;
 use super::error_page::{BUSY, EXHAUSTED, NOT_FOUND, READ_FAILED, Refusal};
+use crate::caches::{LookedUp, NameEntry, OpenFiles, Resolved, Version, find};
 use crate::desk::Desk;
 use crate::jobs::{JobKey, Urgency, Wanted};
 use crate::limits::SIBLINGS_MS;
 use crate::machine::{FileKind, Finding, LookUpError, Machine, Task, Want};
 use crate::rules::SiteId;
-use crate::store::{LookedUp, NameEntry, OpenFiles, Resolved, Version, find};
 
 /// The result of a look-up in the worker.
 pub(super) enum LookUp<F> {
@@ -53,7 +53,7 @@ pub(super) fn look_up<M: Machine>(
     reopen: bool,
 ) -> LookUp<M::File> {
     let now_ms = desk.core.clock.ms();
-    if !reopen && let Some(entry) = desk.core.store.names.get(asked.site, asked.path) {
+    if !reopen && let Some(entry) = desk.core.caches.names.get(asked.site, asked.path) {
         if entry.is_fresh(now_ms, desk.core.rules.freshness_ms) {
             desk.core.counters.name_hits += 1;
             return LookUp::Known(Arc::clone(entry));
@@ -70,7 +70,7 @@ pub(super) fn look_up<M: Machine>(
     match find_cached(desk, asked, Want::Content, None) {
         Ok(finding) => {
             let name = LookedUp { site: asked.site, path: asked.path, as_of_ms: now_ms };
-            LookUp::Opened(desk.core.store.learn(name, finding, desk.core.clock.now))
+            LookUp::Opened(desk.core.caches.learn(name, finding, desk.core.clock.now))
         }
         Err(LookUpError::WouldWait) => LookUp::Wait(Box::new(wanted_find(asked.site, asked.path)), None),
         Err(error) => LookUp::Refused(refusal_of(error)),
@@ -101,7 +101,7 @@ fn confirm<M: Machine>(
     let bound_in_use_ms = desk.core.rules.freshness_ms.saturating_mul(2);
     match check(desk, asked, &entry) {
         Check::True => {
-            keep_files_open(&mut desk.core.store.files, &entry);
+            keep_files_open(&mut desk.core.caches.files, &entry);
             entry.confirmed_ms.set(now_ms);
         }
         Check::False => return None,
@@ -142,7 +142,7 @@ fn ask_open_files<M: Machine>(desk: &mut Desk<'_, M>, entry: &NameEntry) -> Witn
     let Resolved::File(resource) = &entry.resolved else { return Witness::Silent };
     let mut witness = Witness::Silent;
     for version in resource.versions() {
-        let Some(file) = desk.core.store.files.get(version.id) else { continue };
+        let Some(file) = desk.core.caches.files.get(version.id) else { continue };
         match desk.machine.stat(&file) {
             Ok(stat) if !version.matches(&stat) => return Witness::Contradicts,
             // Without the file itself, its siblings prove little.

@@ -29,12 +29,12 @@ pub(crate) use response::{About, Extent, Response};
 pub(crate) use route::{Routed, leads_to_script, refusal_of_path, route};
 pub(crate) use script::{ScriptFound, find_script, script_of};
 
+use crate::caches::{Content, NameEntry, Resolved, Version};
 use crate::desk::Desk;
 use crate::jobs::Wanted;
 use crate::limits::TRIES_MAX;
 use crate::machine::Machine;
 use crate::rules::SiteId;
-use crate::store::{Content, NameEntry, Resolved, Version};
 
 /// A handler's decision on a request.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ pub(crate) fn answer<M: Machine>(
             Handled::Step(step) => return step,
             // The file was closed, but its stored siblings are still valid, so the entry is kept.
             Handled::Closed => reopen = true,
-            Handled::Stale => desk.core.store.forget(site, &path, &entry),
+            Handled::Stale => desk.core.caches.forget(site, &path, &entry),
         }
         // The number of attempts is bounded, in case the file keeps changing.
         found = Found { tries: tries.saturating_add(1), ..Found::NOTHING };
@@ -171,9 +171,9 @@ pub(crate) fn forget<M: Machine>(desk: &mut Desk<'_, M>, request: &Request<'_>) 
     let Some(site) = desk.core.router.route(request.host) else { return };
     let encoded_slash = desk.core.rules.sites[usize::from(site.0)].encoded_slash;
     let Ok(path) = decode_path(request.path, encoded_slash) else { return };
-    let entry = desk.core.store.names.get(site, &path).map(Arc::clone);
+    let entry = desk.core.caches.names.get(site, &path).map(Arc::clone);
     if let Some(entry) = entry {
-        desk.core.store.forget(site, &path, &entry);
+        desk.core.caches.forget(site, &path, &entry);
     }
 }
 

@@ -8,7 +8,7 @@ use flash_http::range::ByteRange;
 use flash_http::response::Status;
 
 use crate::body::{Body, Source};
-use crate::store::{NameEntry, ReplyForm, Version};
+use crate::caches::{NameEntry, ReplyForm, Version};
 
 /// A response.
 #[derive(Debug)]

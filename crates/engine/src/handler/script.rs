@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::Asked;
 use super::error_page::{DENIED, NOT_FOUND, Refusal};
 use super::look_up::{LookUp, look_up};
+use crate::caches::{NameEntry, Resolved, Version};
 use crate::desk::Desk;
 use crate::jobs::Wanted;
 use crate::machine::Machine;
-use crate::store::{NameEntry, Resolved, Version};
 
 /// The result of a search for a script.
 pub(crate) enum ScriptFound<F> {

@@ -4,16 +4,6 @@
 
 mod conn;
 mod h1;
-mod h1_answer;
-mod h1_body;
-mod h1_head;
-mod h1_known;
-mod h1_open;
-mod h1_pump;
-mod h1_relay;
-mod h1_script;
-mod h1_send;
-mod h1_upload;
 #[cfg(feature = "test-wire")]
 mod streams;
 mod timers;

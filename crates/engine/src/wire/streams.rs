@@ -13,9 +13,10 @@ use flash_http::response::Status;
 
 use super::conn::{Conn, Turn, Verdict};
 use super::h1::HEAD_LIMITS;
-use super::h1_head::write;
+use super::h1::head::write;
 use crate::access_log::{LogFields, LogText};
 use crate::body::Pulled;
+use crate::caches::Persistence;
 use crate::exchange::{
     Admission, CLIENT_LEFT, Exchange, Halt, Opening, Progress, Record, Sending, State, admit, begin, proceed,
 };
@@ -23,7 +24,6 @@ use crate::handler::{Response, Step};
 use crate::jobs::Waiter;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
-use crate::store::Persistence;
 use crate::transport::Received;
 
 /// Maximum number of exchanges at once.

@@ -1,20 +1,20 @@
 //! The shortcut of HTTP/1: a request known by the bytes of its head is answered without parsing and look-up,
-//! and a plain hit by one send of one buffer. Called by [`h1`](super::h1).
+//! and a plain hit by one send of one buffer. Called by [`h1`](super).
 
 use std::sync::Arc;
 
 use flash_http::request::Body as RequestFraming;
 use flash_http::response::Status;
 
-use super::conn::{Conn, Turn};
-use super::h1::{Flow, H1, Phase};
-use super::h1_send::{Answering, FirstSend, RequestPlace, at_once};
+use super::send::{Answering, FirstSend, RequestPlace, at_once};
+use super::{Flow, H1, Phase};
 use crate::access_log::{LogFields, LogSource, LogText};
 use crate::body::Source;
+use crate::caches::{HeadHash, KnownReply, Persistence, ReplyForm};
 use crate::desk::{Ended, note_end};
 use crate::handler::{About, Response};
 use crate::machine::Machine;
-use crate::store::{HeadHash, KnownReply, Persistence, ReplyForm};
+use crate::wire::conn::{Conn, Turn};
 
 /// The result of the shortcut.
 pub(super) enum Shortcut {
@@ -42,7 +42,7 @@ impl H1 {
         let (entry, version) = (Arc::clone(entry), Arc::clone(version));
         let reply = KnownReply { entry, version, form: *form, persistence: answering.persistence };
         let format = core.rules.log_format;
-        core.store.known.put(hash, head, reply, || LogText::new(format, LogFields::of(request)));
+        core.caches.known.put(hash, head, reply, || LogText::new(format, LogFields::of(request)));
     }
 
     /// Answers a request that is known by the bytes of its head.
@@ -54,7 +54,7 @@ impl H1 {
         head: &[u8],
     ) -> Shortcut {
         let core = &mut *turn.desk.core;
-        let (hash, known) = core.store.known.get(head);
+        let (hash, known) = core.caches.known.get(head);
         let fresh = known.filter(|known| {
             known.reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms) && !turn.draining
         });
@@ -65,7 +65,7 @@ impl H1 {
         let KnownReply { version, form, persistence, .. } = &known.reply;
         let persistence = *persistence;
         let content = match form {
-            ReplyForm::Whole => match core.store.contents.get(version.id) {
+            ReplyForm::Whole => match core.caches.contents.get(version.id) {
                 Some(content) => Some(content),
                 None => {
                     core.counters.known_misses += 1;

@@ -1,16 +1,16 @@
-//! Reads request bodies, because the next request follows them on the connection. Called by [`h1`](super::h1).
+//! Reads request bodies, because the next request follows them on the connection. Called by [`h1`](super).
 
 use flash_http::RequestBuf;
 use flash_http::request::Request;
 
-use super::conn::{Conn, Turn, Verdict};
-use super::h1::{Flow, H1, Phase, record};
-use super::h1_send::Answering;
+use super::send::Answering;
+use super::{Flow, H1, Phase, record};
 use crate::exchange::{Exchange, RequestBody, State};
 use crate::handler::{REQUEST_LATE, Refusal, malformed};
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
 use crate::transport::Received;
+use crate::wire::conn::{Conn, Turn, Verdict};
 
 impl H1 {
     /// Starts to read a request body, because the next request follows it.

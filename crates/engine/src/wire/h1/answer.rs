@@ -1,6 +1,6 @@
 //! The answer of an upstream on its way to the client: its head, the framing of its body, and its pieces. The
 //! [spool](crate::spool) takes the bytes that the client does not take at once, so that a slow reader keeps no server
-//! busy. Called by [`h1_pump`](super::h1_pump).
+//! busy. Called by [`pump`](super::pump).
 
 use flash_http::RequestBuf;
 use flash_http::answer::{Answer, AnswerBody, HandBack};
@@ -8,18 +8,18 @@ use flash_http::request::Version;
 use flash_http::response::HeadWriter;
 use flash_http::target::{decode_path, encode_path};
 
-use super::conn::{Conn, Turn};
-use super::h1_head::persistence;
-use super::h1_upload::Pumped;
+use super::head::persistence;
+use super::upload::Pumped;
+use crate::caches::Persistence;
 use crate::exchange::{Relay, RelayReply};
 use crate::handler::leads_to_script;
 use crate::limits::{PASSED_ON_BYTES, RECEIVE_BYTES};
 use crate::machine::Machine;
 use crate::slab::{ExchangeKey, HeldKey};
 use crate::spool::{SpoolFull, Supply};
-use crate::store::Persistence;
 use crate::transport::Gone;
 use crate::upstream::TalkFailure;
+use crate::wire::conn::{Conn, Turn};
 
 const SCRIPT: TalkFailure = TalkFailure("The answer names a script instead of a file");
 const OUTSIDE: TalkFailure = TalkFailure("The answer names a file outside the site's root");

@@ -1,11 +1,10 @@
 //! Moves the bytes of a request that an upstream answers, in both directions, until nothing more can be moved. The spool
 //! takes what the client does not take, and the server is free once it has answered. Where the spool has no room, and in
 //! the other direction, at most one piece is held, so a slow reader slows its sender down. Called by
-//! [`h1_relay`](super::h1_relay).
+//! [`relay`](super::relay).
 
-use super::conn::{Conn, Turn, Uplink};
-use super::h1_answer::{begin_reply, deliver, gather_answer, hand_over, has_room, pass_on};
-use super::h1_upload::{Pumped, Stop, gather, give_held, take_body};
+use super::answer::{begin_reply, deliver, gather_answer, hand_over, has_room, pass_on};
+use super::upload::{Pumped, Stop, gather, give_held, take_body};
 use crate::exchange::{Awaits, BodyWay, Relay, RelayReply};
 use crate::handler::{BAD_ANSWER, EXHAUSTED, NO_ANSWER, NO_LINK, UPSTREAM_BUSY};
 use crate::limits::GATEWAY_LATE_MS;
@@ -13,6 +12,7 @@ use crate::machine::Machine;
 use crate::slab::{ExchangeKey, HeldKey, Key};
 use crate::transport::{Gone, Readiness, Received};
 use crate::upstream::{LinkPlace, NoLink, Sought, TalkFailure};
+use crate::wire::conn::{Conn, Turn, Uplink};
 
 /// Moves bytes until nothing more can be moved, or the turn is over.
 pub(super) fn pump<M: Machine>(

@@ -1,12 +1,11 @@
 //! Opens the relay of a request: its bytes for the server, in the protocol of its upstream. Called by
-//! [`h1_relay`](super::h1_relay), and by [`h1_upload`](super::h1_upload) if they depend on the length of the body.
+//! [`relay`](super::relay), and by [`upload`](super::upload) if they depend on the length of the body.
 
 use flash_http::RequestBuf;
 use flash_http::answer::AnswerTo;
 use flash_http::forward::{Forwarding, Script, each_cgi_variable, each_field, write_proxy_head};
 use flash_http::request::{Body, Method, Request, Version};
 
-use super::conn::Conn;
 use crate::desk::{Core, Desk};
 use crate::exchange::{Relay, ScriptSearch};
 use crate::fastcgi::client::{write_begin, write_stdin_end};
@@ -15,6 +14,7 @@ use crate::limits::RECEIVE_BYTES;
 use crate::machine::Machine;
 use crate::rules::UpstreamProtocol;
 use crate::upstream::{Framing, Talk, Upload};
+use crate::wire::conn::Conn;
 
 /// The length of most openings beyond that of the client's head: CGI has long names.
 const OPENING_BYTES: usize = 1024;

@@ -1,11 +1,11 @@
 //! Writes heads of HTTP/1 responses: status line, fields, and the fields of the connection. Called by
-//! [`send`](super::h1_send).
+//! [`send`](super::send).
 
 use flash_http::request::{Request, Version as HttpVersion};
 use flash_http::response::{HeadWriter, Status};
 
+use crate::caches::Persistence;
 use crate::handler::About;
-use crate::store::Persistence;
 
 /// Whether the connection persists after the answer to this request (RFC 9112, section 9.3).
 pub(super) fn persistence(request: &Request<'_>, draining: bool) -> Persistence {
@@ -19,7 +19,7 @@ pub(super) fn persistence(request: &Request<'_>, draining: bool) -> Persistence 
 }
 
 /// Clears `out` and writes the head of a response into it, padded to a multiple of `align_bytes`.
-pub(super) fn write(
+pub(in crate::wire) fn write(
     out: &mut Vec<u8>,
     (date, align_bytes): (&[u8; 29], usize),
     (status, length): (Status, Option<u64>),

@@ -1,11 +1,10 @@
 //! Takes the body of a request that an upstream answers from its client: piece by piece for the server, or all of it
-//! for the spool, which then gives it to the server. Called by [`h1_pump`](super::h1_pump).
+//! for the spool, which then gives it to the server. Called by [`pump`](super::pump).
 
 use flash_http::RequestBuf;
 use flash_http::request::Body;
 
-use super::conn::{Conn, Turn};
-use super::h1_open::write_opening;
+use super::open::write_opening;
 use crate::exchange::{Awaits, BodyWay, Relay};
 use crate::handler::{EXHAUSTED, Refusal, SPOOL_FAILED, route};
 use crate::machine::Machine;
@@ -13,6 +12,7 @@ use crate::slab::{ExchangeKey, HeldKey, Key};
 use crate::spool::{SpoolFull, Supply};
 use crate::transport::{Gone, Received};
 use crate::upstream::TalkFailure;
+use crate::wire::conn::{Conn, Turn};
 
 /// How the work on a relayed request ended for now.
 pub(super) enum Pumped {

@@ -1,13 +1,13 @@
 //! Looks for the script of a request before a server is asked to run it: only a file beneath the root is run. Called by
-//! [`h1_relay`](super::h1_relay).
+//! [`relay`](super::relay).
 
-use super::conn::{Conn, Turn};
-use super::h1_upload::Pumped;
+use super::upload::Pumped;
 use crate::exchange::{Awaits, Relay, ScriptSearch};
 use crate::handler::{Asked, BUSY, ScriptFound, find_script, script_of};
 use crate::jobs::Waiter;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
+use crate::wire::conn::{Conn, Turn};
 
 /// Returns once the request can be passed on.
 pub(super) fn seek_script<M: Machine>(

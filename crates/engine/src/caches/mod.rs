@@ -34,7 +34,7 @@ use crate::slab::VersionId;
 
 /// The caches of a worker.
 #[derive(Debug)]
-pub(crate) struct Store<F> {
+pub(crate) struct Caches<F> {
     pub(crate) names: Names,
     pub(crate) contents: Contents,
     pub(crate) files: OpenFiles<F>,
@@ -57,7 +57,7 @@ pub(crate) struct LookedUp<'p> {
     pub(crate) as_of_ms: u64,
 }
 
-impl<F> Store<F> {
+impl<F> Caches<F> {
     pub(crate) fn new(rules: &Rules) -> Self {
         Self {
             names: Names::new(rules.name_cache_bytes_max()),

@@ -1,15 +1,15 @@
 //! Turns responses into bytes: answers that fit in one send, and answers that an exchange sends piece by
-//! piece, a bounded amount per turn. Called by [`h1`](super::h1).
+//! piece, a bounded amount per turn. Called by [`h1`](super).
 
 use flash_http::RequestBuf;
 use flash_http::request::Request;
 use flash_http::response::Status;
 
-use super::conn::{Blamed, Conn, Turn, Verdict};
-use super::h1::{Flow, H1, Phase};
-use super::h1_head::{persistence, write};
+use super::head::{persistence, write};
+use super::{Flow, H1, Phase};
 use crate::access_log::{LogFields, LogFormat, LogSource, LogText};
 use crate::body::{Body, Pulled};
+use crate::caches::Persistence;
 use crate::desk::Ended;
 use crate::exchange::{Exchange, Halt, Record, Sending, State};
 use crate::handler::{About, Extent, Response, has_body};
@@ -17,8 +17,8 @@ use crate::jobs::Waiter;
 use crate::limits::{SEND_BYTES_PER_TURN_MAX, TRIES_MAX};
 use crate::machine::{FileSent, Machine};
 use crate::slab::ExchangeKey;
-use crate::store::Persistence;
 use crate::transport::Gone;
+use crate::wire::conn::{Blamed, Conn, Turn, Verdict};
 
 /// A request that is being answered.
 pub(super) struct Answering<'r, 'b> {

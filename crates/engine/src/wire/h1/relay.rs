@@ -1,17 +1,16 @@
-//! Requests that an upstream answers: their begin, their deadlines and their end. Called by [`h1`](super::h1);
-//! [`h1_pump`](super::h1_pump) moves their bytes.
+//! Requests that an upstream answers: their begin, their deadlines and their end. Called by [`h1`](super);
+//! [`pump`](super::pump) moves their bytes.
 
 use flash_http::max_forwards;
 use flash_http::request::{Body, Request};
 use flash_http::response::Status;
 
-use super::conn::{Blamed, Conn, Turn, Verdict};
-use super::h1::{Flow, H1, Phase, record};
-use super::h1_open::{is_gathered, open};
-use super::h1_pump::{blame, leave_link, pump};
-use super::h1_script::seek_script;
-use super::h1_send::Answering;
-use super::h1_upload::Pumped;
+use super::open::{is_gathered, open};
+use super::pump::{blame, leave_link, pump};
+use super::script::seek_script;
+use super::send::Answering;
+use super::upload::Pumped;
+use super::{Flow, H1, Phase, record};
 use crate::desk::Core;
 use crate::exchange::{Awaits, BodyWay, CLIENT_LEFT, Exchange, Parked, Record, Relay, State, Wake};
 use crate::handler::{
@@ -21,6 +20,7 @@ use crate::machine::Machine;
 use crate::rules::UpstreamProtocol;
 use crate::slab::{ExchangeKey, HeldKey};
 use crate::upstream::{LinkPlace, TalkFailure};
+use crate::wire::conn::{Blamed, Conn, Turn, Verdict};
 
 impl H1 {
     /// Begins a request that an upstream answers. `head` are its bytes.

@@ -122,11 +122,11 @@ impl KnownRequests {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::caches::Resolved;
     use crate::limits::KNOWN_REQUESTS_MAX;
     use crate::machine::{FileKind, FileStat};
     use crate::rules::SiteId;
     use crate::slab::VersionId;
-    use crate::store::Resolved;
 
     fn reply() -> KnownReply {
         let stat = FileStat {

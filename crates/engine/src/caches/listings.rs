@@ -1,5 +1,5 @@
 //! Listings in memory, bounded in number, with the names that they were made for. Used by
-//! [`store`](crate::store).
+//! [`caches`](crate::caches).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

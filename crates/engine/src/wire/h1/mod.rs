@@ -1,14 +1,22 @@
 //! HTTP/1: one exchange after the other on a connection. This module turns bytes into requests;
-//! [`body`](super::h1_body) reads request bodies, [`known`](super::h1_known) has the shortcut for repeated requests,
-//! and [`send`](super::h1_send) turns responses into bytes.
+//! [`body`](body) reads request bodies, [`known`](known) has the shortcut for repeated requests,
+//! and [`send`](send) turns responses into bytes.
+
+mod answer;
+mod body;
+pub(super) mod head;
+mod known;
+mod open;
+mod pump;
+mod relay;
+mod script;
+mod send;
+mod upload;
 
 use flash_http::request::{Head, HeadLimits, Request, first_line, head_end, parse_head};
 
-use super::conn::{Blamed, Conn, Turn, Uplink, Verdict};
-use super::h1_body::{Reading, read_body};
-use super::h1_known::Shortcut;
-use super::h1_send::{Answering, Outgoing};
 use crate::access_log::{LogFields, LogText};
+use crate::caches::HeadHash;
 use crate::exchange::{
     Admission, CLIENT_LEFT, Exchange, Opening, Parked, Progress, Record, State, Wake, admit, begin, proceed,
 };
@@ -17,8 +25,11 @@ use crate::jobs::Waiter;
 use crate::limits::{FIELDS_MAX, HEAD_BYTES_MAX, LINGER_BYTES_MAX, LINGER_MS, TARGET_BYTES_MAX};
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
-use crate::store::HeadHash;
 use crate::transport::{Readiness, Received};
+use crate::wire::conn::{Blamed, Conn, Turn, Uplink, Verdict};
+use body::{Reading, read_body};
+use known::Shortcut;
+use send::{Answering, Outgoing};
 
 pub(super) const HEAD_LIMITS: HeadLimits =
     HeadLimits { head_bytes: HEAD_BYTES_MAX, fields: FIELDS_MAX, target_bytes: TARGET_BYTES_MAX };
@@ -26,7 +37,7 @@ pub(super) const HEAD_LIMITS: HeadLimits =
 /// The state of HTTP/1 on a connection.
 #[derive(Debug)]
 pub(crate) struct H1 {
-    pub(super) phase: Phase,
+    phase: Phase,
     /// The first bytes of the input, this many, contain no end of a head.
     scanned: usize,
     /// Whether an answer was finished since the connection last waited for a head.
@@ -34,12 +45,12 @@ pub(crate) struct H1 {
     /// Whether any answer was finished.
     used: bool,
     /// The exchange that was lent last. After a panic in its turn, this is the only trace of it.
-    pub(super) lent: Option<ExchangeKey>,
+    lent: Option<ExchangeKey>,
 }
 
 /// The phase of a connection.
 #[derive(Debug)]
-pub(super) enum Phase {
+enum Phase {
     /// Between two requests.
     Idle,
     /// In the head of a request.
@@ -59,7 +70,7 @@ pub(super) enum Phase {
 
 /// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flow {
+enum Flow {
     /// The exchange is finished; the connection is between two requests.
     Finished,
     /// The phase has changed and can continue at once.
@@ -365,11 +376,7 @@ impl H1 {
 
     /// Closes the sending side and waits for the client to close, so that a reset does not destroy the last
     /// answer (RFC 9112, section 9.6).
-    pub(super) fn begin_linger<M: Machine>(
-        &mut self,
-        conn: &mut Conn<M::Socket>,
-        turn: &mut Turn<'_, M>,
-    ) -> Flow {
+    fn begin_linger<M: Machine>(&mut self, conn: &mut Conn<M::Socket>, turn: &mut Turn<'_, M>) -> Flow {
         conn.transport.end_sending(turn.desk.machine);
         conn.take_input(turn.inputs);
         self.phase = Phase::Linger { left_bytes: LINGER_BYTES_MAX };
@@ -508,7 +515,7 @@ impl H1 {
 }
 
 /// The log fields of a request, kept while it waits.
-pub(super) fn record<M: Machine>(turn: &Turn<'_, M>, request: &Request<'_>) -> Record {
+fn record<M: Machine>(turn: &Turn<'_, M>, request: &Request<'_>) -> Record {
     let core = &turn.desk.core;
     Record { log: LogText::new(core.rules.log_format, LogFields::of(request)), started_ms: core.clock.ms() }
 }
