@@ -1,5 +1,5 @@
-//! The rules for modules: their order in the engine and in the crates of the lab, no circles among the lab's files, and one
-//! name for one type in the engine.
+//! The rules for modules: their order in the engine and in the crates of the lab, no circles among the files of several
+//! crates, and one name for one type in the engine.
 
 use std::collections::BTreeMap;
 
@@ -214,15 +214,19 @@ fn upward_imports_are_found() {
     assert_eq!(upward_imports(&other), []);
 }
 
-/// The crates, and the modules of the engine, in which no two files import each other in a circle.
+/// The crates in which no two files import each other in a circle.
 const NO_CIRCLES: &[&str] = &[
     "crates/kit/src/",
     "crates/load/src/",
+    "crates/server/src/",
     "crates/trace/src/",
     "crates/lab/src/",
     "crates/http/src/",
     "crates/engine/src/",
 ];
+
+/// The folder that still has circles: restarts name the processes that they restart, and the reverse.
+const WITH_CIRCLES: &str = "crates/server/src/supervisor/";
 
 /// The files of a crate by their modules from the root, tests and the root itself not among them.
 type Files<'s> = BTreeMap<Vec<&'s str>, &'s Source>;
@@ -301,7 +305,8 @@ fn circles(sources: &[Source], folder: &str) -> Vec<Breach> {
 #[test]
 fn files_do_not_import_each_other_in_a_circle() {
     let sources = sources();
-    let found: Vec<Breach> = NO_CIRCLES.iter().flat_map(|folder| circles(&sources, folder)).collect();
+    let found = NO_CIRCLES.iter().flat_map(|folder| circles(&sources, folder));
+    let found: Vec<Breach> = found.filter(|breach| !breach.path.starts_with(WITH_CIRCLES)).collect();
     assert_kept("Two files that need each other share an item that belongs in a third, below both.", &found);
 }
 

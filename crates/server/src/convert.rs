@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use flash_engine::limits::{
-    BODY_GRACE_MS, NAMES_BYTES, OPEN_FILES_MAX, SPOOL_IDLE_MS, SPOOL_PIECE_BYTES_MAX,
-};
+use flash_engine::limits::{BODY_GRACE_MS, NAMES_BYTES, SPOOL_IDLE_MS, SPOOL_PIECE_BYTES_MAX};
 use flash_engine::{
     AdmissionRules, BodyRules, Cutoffs, EgressRules, LogFormat, Optimizations, Policy, Route, RoutePaths,
     Rules, ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
@@ -14,40 +12,13 @@ use flash_prompt::mechanism;
 use flash_prompt::net::{self, InFlightCap};
 use flash_waiting::memory::usable_bytes;
 
-use crate::architecture;
+use crate::config::architecture::{self, connections_that_fit, mapped_chunks_max, open_files_max};
 use crate::config::{self, EventMechanism, HelperKind, SchedulePolicy, SendBy, Settings};
 
-/// Descriptors that a worker needs besides those for connections, files and its architecture.
-const DESCRIPTORS_APART: u64 = 64;
 /// The fraction of the store's size that a worker's name cache may have: a file of a page and its name have 8 : 1.
 const STORE_NAMES_SHARE: u64 = 8;
 /// The fraction of the memory that all workers' name caches may have.
 const NAMES_SHARE: u64 = 8;
-/// A root is open for the worker, and again for jobs done in its process.
-const ROOTS_OF_SITE: u64 = 2;
-
-/// Maximum files that a worker may keep open, of this many descriptors.
-fn open_files_max(descriptors_max: u64) -> u64 {
-    (descriptors_max / 4).min(OPEN_FILES_MAX as u64)
-}
-
-/// Maximum connections of a worker, of this many descriptors.
-pub(crate) fn connections_that_fit(settings: &Settings, descriptors_max: u64) -> u64 {
-    let others = open_files_max(descriptors_max)
-        + mapped_chunks_max(settings, descriptors_max) as u64
-        + DESCRIPTORS_APART
-        + architecture::descriptors(settings) as u64
-        + upstream_connections_max(settings, descriptors_max)
-        + ROOTS_OF_SITE * settings.sites.len() as u64;
-    descriptors_max.saturating_sub(others)
-}
-
-/// Maximum connections of a worker to the servers of routes, of this many descriptors.
-pub(crate) fn upstream_connections_max(settings: &Settings, descriptors_max: u64) -> u64 {
-    let asked = settings.routes().map(config::Route::connections_of_worker).fold(0, u64::saturating_add);
-    asked.min(descriptors_max / 4)
-}
-
 /// The rules of the engine, within `descriptors_max`.
 pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
     let connections_max = connections_that_fit(settings, descriptors_max);
@@ -180,17 +151,6 @@ pub(crate) fn spool_slots(settings: &Settings) -> u32 {
 pub(crate) fn store_length_bytes(bytes_max: u64) -> u64 {
     const LEAST_BYTES: u64 = 1 << 30;
     bytes_max.saturating_mul(4).max(LEAST_BYTES).next_multiple_of(4096)
-}
-
-/// Maximum mapped parts of files: each may keep a file open.
-pub(crate) fn mapped_chunks_max(settings: &Settings, descriptors_max: u64) -> usize {
-    const CHUNKS_MAX: u64 = 4096;
-    match settings.optimizations.send {
-        SendBy::Mmap => {
-            ((descriptors_max / 4).min(CHUNKS_MAX) as usize / architecture::cache_parts(settings)).max(1)
-        }
-        SendBy::Read | SendBy::Sendfile => 0,
-    }
 }
 
 /// The call that sends parts of files.
@@ -369,7 +329,8 @@ mod tests {
         assert_eq!((connect_ms, answer_ms, connections_max, idle_max, queue_max), (2, 3, 4, 5, 6));
         let server = |port, weight| ServerRules { name: format!("127.0.0.1:{port}"), weight, is_unix: false };
         assert_eq!(rules.upstreams[1].servers, [server(2, 7), server(3, 1)]);
-        let roots = 2 * ROOTS_OF_SITE;
+        // Each of the two more sites has its root open twice.
+        let roots = 2 * 2;
         assert_eq!(connections_that_fit(&settings, 4096), without - 4 * 4 - roots);
         settings.sites[0].routes[0].connections_max = 4096;
         assert_eq!(

@@ -20,9 +20,9 @@ use flash_waiting::sandbox::paths::{self, Rights};
 use flash_waiting::sandbox::privileges::{self, Keep};
 use flash_worker::control::InForce;
 
-use crate::architecture;
+use crate::config::architecture::{self, connections_that_fit, upstream_connections_max};
 use crate::config::{EventMechanism, SandboxMode, ServerAddress, Service, Settings};
-use crate::convert::{connections_that_fit, names_bytes_max, store_slots_max, upstream_connections_max};
+use crate::convert::{names_bytes_max, store_slots_max};
 
 /// A process that serves requests or writes their log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,13 +24,10 @@ use flash_worker::{
 };
 
 use crate::config::Settings;
+use crate::config::architecture::STACK_BYTES;
 use crate::helper::DiskWork;
 use crate::start::{Begun, close};
 
-/// Descriptors of a thread: two to wait with, and its connection's file.
-pub(super) const DESCRIPTORS_OF_THREAD: usize = 3;
-/// The stack of a thread, in bytes.
-pub(super) const STACK_BYTES: usize = 1 << 20;
 /// Maximum times that a thread lets waiting threads go first before each turn of a long answer.
 const YIELDS_MAX: usize = 100;
 /// Ready descriptors taken from the kernel at once: a thread has one connection, and one more descriptor can wake it.

@@ -7,24 +7,17 @@ use flash_prompt::file::Want;
 use flash_waiting::sandbox::privileges::{self, Account, Keep};
 use flash_waiting::{account, file};
 
+use super::choices::SandboxMode;
 use super::combinations;
-use super::error::Problem;
+use super::error::{Problem, reason};
 use super::options::{Given, Origin, Overrides};
-use super::resolve::reason;
-use super::settings::{RunAs, SandboxMode};
+use super::run_as::RunAs;
 use super::values::{AutoSwitch, UserName};
 
 /// The user when root starts Flash and names none.
 const BY_DEFAULT: &str = "nobody";
 /// The user ID if this name is unknown.
 const BY_DEFAULT_UID: &str = "65534";
-
-impl RunAs {
-    /// The user as the system knows it.
-    pub(crate) fn account(&self) -> Account {
-        Account { uid: self.uid, gid: self.gid, groups: self.groups.clone() }
-    }
-}
 
 /// The user that roles run as; None for the current user.
 pub(super) fn run_as(given: &Overrides, problems: &mut Vec<Problem>) -> Option<RunAs> {

@@ -8,7 +8,6 @@ use std::fmt;
 use flash_engine::{Network, WrongNetwork};
 use serde::{Deserialize, Serialize};
 
-use super::options::Overrides;
 use super::values::{FromText, Kind, ListItem, Refusal, utf8};
 
 /// The settings of admission.
@@ -98,20 +97,6 @@ impl ListItem for Clients {
 
     fn may_repeat(&self) -> bool {
         false
-    }
-}
-
-impl Admission {
-    /// The settings of `given`, in which every option with a default has a value, for this many connections.
-    pub(super) fn of(given: &Overrides, connections_max: usize) -> Self {
-        let half = (connections_max / 2).max(1);
-        let asked = given.client_connections.as_ref();
-        Self {
-            client_connections_max: asked
-                .map_or(half, |given| usize::try_from(given.value).unwrap_or(usize::MAX)),
-            client_exempt: given.client_exempt.as_ref().map_or_else(Vec::new, |given| given.value.clone()),
-            accept_wait_ms: given.accept_wait.as_ref().map_or(0, |given| given.value),
-        }
     }
 }
 

@@ -7,16 +7,14 @@ use std::path::{Path, PathBuf};
 use flash_waiting::account;
 use flash_waiting::sandbox::privileges;
 
+use super::choices::{Architecture, EventMechanism, HelperKind, LogFormat};
 use super::endpoint::EndpointOptions;
 use super::error::{ConfigError, ConfigErrorKind, Problem};
 use super::file::Draft;
 use super::memory::CacheMemory;
 use super::options::{Given, Origin, Overrides};
 use super::resolve;
-use super::settings::{
-    Architecture, BackendSettings, EventMechanism, HelperKind, LogFormat, LogSettings, NamesRoot, Service,
-    Settings, Spool,
-};
+use super::settings::{BackendSettings, LogSettings, NamesRoot, Service, Settings, Spool};
 use super::values::UserName;
 
 /// The socket without an option.

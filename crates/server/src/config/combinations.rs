@@ -3,14 +3,15 @@
 //! Called by `resolve` with the merged options of all sources, including the defaults. It must not look at anything else.
 
 use flash_prompt::mechanism::SELECT_DESCRIPTORS_MAX;
+use flash_prompt::net::InFlightCap;
+use flash_units::{rate_text, size_text};
 
+use super::architecture::connections_that_fit;
+use super::choices::{Architecture, Choice, EventMechanism, HelperKind, SchedulePolicy, SendBy};
 use super::error::Problem;
-use super::optimizations::SendBy;
 use super::options::{self, DefaultValue, Given, Origin, Overrides};
-use super::schedule;
-use super::settings::{Architecture, EventMechanism, HelperKind, Settings, Site};
-use super::values::{AutoSize, Kind, PathOrOff, word};
-use crate::convert::connections_that_fit;
+use super::settings::{Settings, Site};
+use super::values::{AutoSize, Kind, PathOrOff};
 
 use Architecture::{Amped, Mp, Mt, Sped};
 
@@ -18,7 +19,8 @@ use Architecture::{Amped, Mp, Mt, Sped};
 pub(super) fn check(given: &Overrides, problems: &mut Vec<Problem>) {
     check_architecture(given, problems);
     check_others(given, problems);
-    schedule::check(given, problems);
+    check_cap(given, problems);
+    check_bands(given, problems);
 }
 
 /// Checks options that have no effect with the chosen architecture.
@@ -28,7 +30,7 @@ fn check_architecture(given: &Overrides, problems: &mut Vec<Problem>) {
         if !architectures.contains(&chosen)
             && let Some(origin) = origin.filter(|origin| **origin != Origin::Default)
         {
-            let why = format!("the architecture is `{}`: {why}", word(chosen, Architecture::WORDS));
+            let why = format!("the architecture is `{}`: {why}", chosen.word());
             let help = "remove it, or choose another architecture";
             problems.push(problem(key, origin, SENSELESS, &why).helped(help));
         }
@@ -168,11 +170,60 @@ pub(super) fn check_room(
     Some(problem("connections", asked, "is too high", &why).helped(help))
 }
 
+/// Checks that the kernel can keep the cap.
+fn check_cap(given: &Overrides, problems: &mut Vec<Problem>) {
+    let Some(Given { value: cap @ 1.., origin }) = &given.cwnd_cap else { return };
+    if *cap < InFlightCap::BYTES_MIN as u64 {
+        let least = size_text(InFlightCap::BYTES_MIN as u64);
+        let why = "the kernel's smallest send buffer would hold more";
+        let help = format!("use at least {least}, or 0 for no cap");
+        problems.push(problem("cwnd_cap", origin, "is too low", why).helped(help));
+    }
+    if given.send.as_ref().is_some_and(|send| send.value != SendBy::Read) {
+        let why = "only `send = \"read\"` sends in pieces, without which the kernel does not keep the cap";
+        problems.push(senseless("cwnd_cap", origin, why));
+    }
+}
+
+/// The lowest rate of an uplink for each worker: at this rate a packet takes a fifth of a second.
+const EGRESS_BITS_PER_S_MIN: u64 = 64_000;
+
+/// Returns a problem if each worker's share of the rate is lower than it can keep.
+pub(super) fn check_egress(egress: Option<&Given<u64>>, workers: usize) -> Option<Problem> {
+    let Given { value: rate @ 1.., origin } = egress? else { return None };
+    let workers = workers as u64;
+    if rate / workers >= EGRESS_BITS_PER_S_MIN {
+        return None;
+    }
+    let of_each =
+        if workers > 1 { format!("each of {workers} workers has") } else { "the worker has".into() };
+    let share = rate_text(rate / workers);
+    let why = format!("{of_each} {share} of it, at which a single packet takes a fifth of a second or more");
+    let least = rate_text(EGRESS_BITS_PER_S_MIN * workers);
+    let help = format!("use at least {least}, or 0 to let the kernel decide");
+    Some(problem("egress", origin, "is too low", &why).helped(help))
+}
+
+/// Checks settings that have no effect with a fair schedule.
+fn check_bands(given: &Overrides, problems: &mut Vec<Problem>) {
+    if given.schedule.as_ref().is_some_and(|given| given.value == SchedulePolicy::Srpt) {
+        return;
+    }
+    let cutoffs = given.srpt_cutoffs.as_ref().map(|given| &given.origin);
+    let dscp = given.srpt_dscp.as_ref().map(|given| &given.origin);
+    for (key, origin) in [("srpt_cutoffs", cutoffs), ("srpt_dscp", dscp)] {
+        if let Some(origin) = origin.filter(|origin| **origin != Origin::Default) {
+            let why = "the schedule is `fair`: only `srpt` puts responses into bands";
+            let help = "remove it, or use --schedule srpt";
+            problems.push(senseless(key, origin, why).helped(help));
+        }
+    }
+}
+
 fn origin<T>(given: &Option<Given<T>>) -> Option<&Origin> {
     given.as_ref().map(|given| &given.origin)
 }
 
-/// The word for an architecture.
 /// The text for an option without effect.
 const SENSELESS: &str = "cannot be used here";
 
@@ -194,5 +245,40 @@ pub(super) fn problem(key: &str, origin: &Origin, what: &str, why: &str) -> Prob
         }
         (_, Some(spec)) => Problem::plain(title(&format!("--{}", spec.flag())), why),
         _ => Problem::plain(title(key), why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    #[test]
+    fn settings_without_effect_or_beyond_the_kernel_are_refused() {
+        let refused = |given: &[(&str, &str)]| {
+            let mut overrides = Overrides::default();
+            for (key, text) in given {
+                let option = options::find(key).expect("an option");
+                option.set(&mut overrides, &[OsStr::new(text)], Origin::Flag).expect("a value");
+            }
+            let mut problems = Vec::new();
+            check(&overrides.or(Overrides::defaults()), &mut problems);
+            problems.len()
+        };
+        assert_eq!(refused(&[]), 0);
+        assert_eq!(refused(&[("srpt_dscp", "true"), ("srpt_cutoffs", "1kB")]), 2);
+        assert_eq!(refused(&[("schedule", "srpt"), ("srpt_dscp", "true"), ("srpt_cutoffs", "1kB")]), 0);
+        assert_eq!(refused(&[("cwnd_cap", "12KiB")]), 0);
+        assert_eq!(refused(&[("cwnd_cap", "12287")]), 1);
+        assert_eq!(refused(&[("cwnd_cap", "64KiB"), ("send", "sendfile")]), 1);
+    }
+
+    #[test]
+    fn each_worker_needs_a_share_of_the_uplink() {
+        let refused =
+            |value, workers| check_egress(Some(&Given { value, origin: Origin::Flag }), workers).is_some();
+        assert!(!refused(64_000, 1) && refused(63_999, 1) && refused(64_000, 2) && !refused(128_000, 2));
+        assert!(!refused(0, 8) && check_egress(None, 8).is_none());
     }
 }

@@ -4,7 +4,7 @@
 //! startup and the supervisor on a reload. It must not decide what happens next, and writes only in [`ConfigError::print`].
 
 use std::fmt;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -198,6 +198,16 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+/// Why the system refused a path, without its error number.
+pub(super) fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => "no such file or directory".to_owned(),
+        ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        ErrorKind::NotADirectory => "a part of the path is not a directory".to_owned(),
+        _ => error.to_string(),
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@
 //! tree itself, because `serde` stops at the first error. Called by `Sources::load`. It must not touch the system or compare
 //! two values; `config::resolve` does both.
 
+mod keys;
 mod probes;
 mod programs;
 mod routes;
@@ -15,9 +16,9 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue};
 
+use super::drafts::RouteDraft;
 use super::error::{ConfigErrorKind, Problem};
 use super::options::{self, OPTIONS, Origin, Overrides, Spec};
-use super::routes::RouteDraft;
 use super::suggest;
 use super::values::{self, Kind, Refusal};
 

@@ -8,9 +8,12 @@
 
 mod account;
 mod admission;
+pub(crate) mod architecture;
 mod backend;
+mod choices;
 mod combinations;
 mod crew;
+mod drafts;
 mod endpoint;
 mod environment;
 mod error;
@@ -21,7 +24,9 @@ pub mod options;
 mod print;
 mod programs;
 mod resolve;
+mod route_checks;
 mod routes;
+mod run_as;
 mod schedule;
 mod settings;
 mod suggest;
@@ -37,21 +42,22 @@ use std::time::Duration;
 
 pub use admission::{Admission, Clients};
 pub use backend::{BackendOptions, SOCKET_BY_DEFAULT};
+pub use choices::{
+    Architecture, EncodedSlash, EtagTime, EventMechanism, HelperKind, LogFormat, SandboxMode, SchedulePolicy,
+    SendBy,
+};
 pub use endpoint::{EndpointOptions, EndpointSettings, EndpointSocket, Speech, WarmRoot};
 pub use error::{ConfigError, ConfigErrorKind};
 pub use memory::CacheMemory;
-pub(crate) use memory::rounded_text;
-pub use optimizations::{Optimizations, SendBy};
+pub use optimizations::Optimizations;
 pub use options::{Given, Origin, Overrides};
 pub use print::NotUtf8;
 pub(crate) use programs::DIRECTORIES;
 pub use programs::{Program, Runs};
 pub use routes::{Probe, Protocol, Route, RoutePaths, ServerAddress};
-pub use schedule::{Cutoffs, Schedule, SchedulePolicy};
-pub use settings::{
-    Architecture, BackendSettings, ControlSocket, EncodedSlash, EtagTime, EventMechanism, HelperKind,
-    LogFormat, LogSettings, RunAs, SandboxMode, Service, Settings, Site, Spool,
-};
+pub use run_as::RunAs;
+pub use schedule::{Cutoffs, Schedule};
+pub use settings::{BackendSettings, ControlSocket, LogSettings, Service, Settings, Site, Spool};
 pub use values::{AutoSize, AutoSwitch, Kind, PathOrOff, Refusal, UserName, one_of};
 
 use error::{Problem, SourceFile};
@@ -90,7 +96,7 @@ impl Sources {
     /// The current directory has no name, for example because it was removed.
     pub fn of_process(cli: Overrides) -> Result<Sources, ConfigError> {
         let cwd = std::env::current_dir().map_err(|error| {
-            let problem = Problem::plain("cannot find the current directory", resolve::reason(&error))
+            let problem = Problem::plain("cannot find the current directory", error::reason(&error))
                 .helped("change to a directory that exists");
             ConfigError::new(ConfigErrorKind::Read, vec![problem])
         })?;
@@ -185,14 +191,14 @@ fn read_file(path: &Path, named: PathBuf) -> Result<SourceFile, ConfigError> {
         ConfigError::new(ConfigErrorKind::Read, vec![Problem::plain(title, why)])
     };
     // A pipe could not be read again on a reload, and waiting for its writer would block the supervisor.
-    let found = std::fs::metadata(path).map_err(|error| failed(resolve::reason(&error)))?;
+    let found = std::fs::metadata(path).map_err(|error| failed(error::reason(&error)))?;
     if !found.is_file() {
         return Err(failed("not a regular file".to_owned()));
     }
     let mut bytes = Vec::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
-        .map_err(|error| failed(resolve::reason(&error)))?;
+        .map_err(|error| failed(error::reason(&error)))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(failed(format!("larger than {}", size_text(FILE_BYTES_MAX))));
     }

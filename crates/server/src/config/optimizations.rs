@@ -4,11 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::options::{Given, Overrides};
-use super::values::Choice;
+use super::choices::SendBy;
 
 /// The optimizations and their settings. A size of 0 turns the store off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Optimizations {
     /// Whether the files that paths lead to are cached.
@@ -25,48 +24,7 @@ pub struct Optimizations {
     pub residency_check: bool,
 }
 
-/// The calls that can send parts of files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SendBy {
-    /// Read into a buffer, then send.
-    Read,
-    /// By sendfile(2).
-    Sendfile,
-    /// From mappings.
-    Mmap,
-}
-
-impl SendBy {
-    /// The names in the file, on the command line and in the environment.
-    pub(super) const WORDS: &'static [&'static str] = &["read", "sendfile", "mmap"];
-}
-
-impl Choice for SendBy {
-    const ALL: &'static [Self] = &[SendBy::Read, SendBy::Sendfile, SendBy::Mmap];
-}
-
-impl Default for Optimizations {
-    /// The defaults of the table of options.
-    fn default() -> Self {
-        Self::of(&Overrides::defaults())
-    }
-}
-
 impl Optimizations {
-    /// The optimizations of `given`, in which every option has a value.
-    pub(super) fn of(given: &Overrides) -> Self {
-        let is_on = |given: &Option<Given<bool>>| given.as_ref().is_some_and(|given| given.value);
-        Self {
-            name_cache: is_on(&given.name_cache),
-            head_cache: is_on(&given.head_cache),
-            send: given.send.as_ref().map_or(SendBy::Read, |given| given.value),
-            align_heads: is_on(&given.align_heads),
-            open_in_loop: is_on(&given.open_in_loop),
-            residency_check: is_on(&given.residency_check),
-        }
-    }
-
     /// Warnings for the operator at startup, one per line.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let wait = |option: &str, what: &str| {

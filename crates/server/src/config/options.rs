@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use flash_prompt::net::InFlightCap;
 
 use super::admission::Clients;
-use super::optimizations::SendBy;
-use super::schedule::{Cutoffs, SchedulePolicy};
-use super::settings::{
-    Architecture, EncodedSlash, EtagTime, EventMechanism, HelperKind, LogFormat, SandboxMode,
+use super::choices::{
+    Architecture, Choice, EncodedSlash, EtagTime, EventMechanism, HelperKind, LogFormat, SandboxMode,
+    SchedulePolicy, SendBy,
 };
+use super::schedule::Cutoffs;
 use super::values::{AutoSize, AutoSwitch, FromItems, Kind, PathOrOff, Refusal, UserName};
 
 /// One option.

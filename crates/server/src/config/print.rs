@@ -11,13 +11,15 @@ use flash_units::{duration_text, rate_text, size_text};
 use flash_waiting::account;
 use toml::Value;
 
+use super::choices::{Architecture, Choice};
 use super::file::{program_numbers, route_numbers};
 use super::memory::CacheMemory;
 use super::options::{DefaultValue, OPTIONS, Origin, Overrides, Spec};
 use super::programs::{Program, Runs};
 use super::routes::{Protocol, Route, RoutePaths};
-use super::settings::{Architecture, ControlSocket, RunAs, Settings, Site};
-use super::values::{Kind, word};
+use super::run_as::RunAs;
+use super::settings::{ControlSocket, Settings, Site};
+use super::values::Kind;
 
 /// A path that is not UTF-8, which TOML cannot hold.
 #[derive(Debug, PartialEq, Eq)]
@@ -100,23 +102,23 @@ impl Settings {
                 CacheMemory::Fixed { asked_bytes, .. } => size_text(asked_bytes),
             }),
             "spool_max" => one(size_text(self.spool.bytes_max)),
-            "architecture" => one(word(*architecture, Architecture::WORDS)),
+            "architecture" => one(architecture.word()),
             "processes" => one(self.processes.to_string()),
             "threads" => one(self.threads.to_string()),
-            "event_mechanism" => one(word(self.event_mechanism, super::EventMechanism::WORDS)),
-            "helpers" => one(word(self.helpers, super::HelperKind::WORDS)),
+            "event_mechanism" => one(self.event_mechanism.word()),
+            "helpers" => one(self.helpers.word()),
             "name_cache" => is_on(optimizations.name_cache),
             "head_cache" => is_on(optimizations.head_cache),
             // A store of size 0 is off.
             "content_cache" => is_on(true),
-            "send" => one(word(optimizations.send, super::SendBy::WORDS)),
+            "send" => one(optimizations.send.word()),
             "align_heads" => is_on(optimizations.align_heads),
             "open_in_loop" => is_on(optimizations.open_in_loop),
             "residency_check" => is_on(optimizations.residency_check),
             "user" => self.run_as.as_ref().and_then(|run_as| one(user(run_as))),
             "cap_fowner" => is_on(self.cap_fowner),
-            "sandbox" => one(word(self.sandbox, super::SandboxMode::WORDS)),
-            "log_format" => one(word(self.log.format, super::LogFormat::WORDS)),
+            "sandbox" => one(self.sandbox.word()),
+            "log_format" => one(self.log.format.word()),
             _ => None,
         }
     }
@@ -126,7 +128,7 @@ impl Settings {
         let Settings { schedule, admission, .. } = self;
         let has_loop = matches!(self.architecture, Architecture::Amped | Architecture::Sped);
         match key {
-            "etag" => one(word(self.etag, super::EtagTime::WORDS)),
+            "etag" => one(self.etag.word()),
             "freshness" => one(duration_text(self.freshness_ms)),
             "stale" => one(duration_text(self.stale_ms)),
             "listen" => Some(self.listen.iter().map(ToString::to_string).collect()),
@@ -134,7 +136,7 @@ impl Settings {
             "client_connections" if has_loop => one(admission.client_connections_max.to_string()),
             "client_exempt" => Some(admission.client_exempt.iter().map(ToString::to_string).collect()),
             "accept_wait" => one(duration_text(admission.accept_wait_ms)),
-            "schedule" => one(word(schedule.policy, super::SchedulePolicy::WORDS)),
+            "schedule" => one(schedule.policy.word()),
             "srpt_cutoffs" if !schedule.cutoffs.is_empty() => {
                 Some(schedule.cutoffs.iter().map(|cutoff| size_text(*cutoff)).collect())
             }
@@ -211,7 +213,7 @@ fn of_site(site: &Site, key: &str) -> Result<Items, NotUtf8> {
         "index" => Some(site.index.clone()),
         "browse" => one(site.browse.to_string()),
         "precompressed" => one(site.precompressed.to_string()),
-        "encoded_slash" => one(word(site.encoded_slash, super::EncodedSlash::WORDS)),
+        "encoded_slash" => one(site.encoded_slash.word()),
         _ => None,
     })
 }

@@ -15,18 +15,20 @@ use flash_waiting::root::{Unopened, open_roots};
 use super::ROOT_PATIENCE;
 use super::account;
 use super::admission::Admission;
+use super::choices::{Architecture, LogFormat};
 use super::combinations;
 use super::crew::{self, Crew};
-use super::error::{ConfigErrorKind, Problem};
+use super::drafts::RouteDraft;
+use super::error::{ConfigErrorKind, Problem, reason};
 use super::file::{Draft, SiteDraft};
 use super::memory::CacheMemory;
 use super::optimizations::Optimizations;
 use super::options::{self, Given, NO_SOCKET, Origin, Overrides, STANDARD_OUTPUT};
-use super::routes::{self, Route, RouteDraft};
-use super::schedule::{self, Schedule};
-use super::settings::{
-    Architecture, ControlSocket, LogFormat, LogSettings, RunAs, Service, Settings, Site, Spool,
-};
+use super::route_checks;
+use super::routes::Route;
+use super::run_as::RunAs;
+use super::schedule::Schedule;
+use super::settings::{ControlSocket, LogSettings, Service, Settings, Site, Spool};
 use super::values::AutoSize;
 
 /// Maximum default number of workers, for any number of cores.
@@ -42,16 +44,16 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     let run_as = account::run_as(&given, &mut problems);
     let cap_fowner = account::cap_fowner(&given, &mut problems);
     let of_sites = draft.sites.iter().flat_map(|site| &site.routes);
-    problems.extend(routes::check(&given, &draft.routes, of_sites, !draft.sites.is_empty()));
+    problems.extend(route_checks::check(&given, &draft.routes, of_sites, !draft.sites.is_empty()));
     let drafts = (draft.sites, draft.routes);
     let sites = sites(&given, drafts, folder, run_as.as_ref(), &mut problems);
     combinations::check_listings(&given, &sites, &mut problems);
     if !problems.is_empty() {
         return Err(problems);
     }
-    let (optimizations, schedule) = (Optimizations::of(&given), Schedule::of(&given));
+    let (optimizations, schedule) = (optimizations(&given), schedule(&given));
     let connections_max = given.connections.as_ref().map_or(0, |given| size(given.value));
-    let admission = Admission::of(&given, connections_max);
+    let admission = admission(&given, connections_max);
     let architecture = value(given.architecture.clone());
     let Room { workers, processes, helpers_max, lowered, cache_memory } = room(architecture, &given);
     let mechanism = given.event_mechanism.as_ref().map(|given| given.origin.clone());
@@ -98,7 +100,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
         sites,
     };
     let no_room = combinations::check_room(&settings, mechanism.as_ref(), connections.as_ref());
-    let no_rate = schedule::check_egress(given.egress.as_ref(), workers);
+    let no_rate = combinations::check_egress(given.egress.as_ref(), workers);
     let problems: Vec<Problem> = no_room.into_iter().chain(no_rate).collect();
     if problems.is_empty() { Ok(settings) } else { Err(problems) }
 }
@@ -202,7 +204,7 @@ fn routes(
     problems: &mut Vec<Problem>,
 ) -> Vec<Route> {
     let index = given.index.as_ref().map_or(&[][..], |given| &given.value);
-    problems.extend(routes::check_index(index, &drafts));
+    problems.extend(route_checks::check_index(index, &drafts));
     drafts.into_iter().map(|draft| draft.resolve(run_as, problems)).collect()
 }
 
@@ -313,12 +315,32 @@ fn path_problem(action: &str, key: &str, given: &Given<PathBuf>, why: &str) -> P
     problem.of(ConfigErrorKind::Path)
 }
 
-/// Why the system refused a path, without its error number.
-pub(super) fn reason(error: &std::io::Error) -> String {
-    match error.kind() {
-        ErrorKind::NotFound => "no such file or directory".to_owned(),
-        ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        ErrorKind::NotADirectory => "a part of the path is not a directory".to_owned(),
-        _ => error.to_string(),
+fn optimizations(given: &Overrides) -> Optimizations {
+    Optimizations {
+        name_cache: value(given.name_cache.clone()),
+        head_cache: value(given.head_cache.clone()),
+        send: value(given.send.clone()),
+        align_heads: value(given.align_heads.clone()),
+        open_in_loop: value(given.open_in_loop.clone()),
+        residency_check: value(given.residency_check.clone()),
+    }
+}
+
+fn schedule(given: &Overrides) -> Schedule {
+    Schedule {
+        policy: value(given.schedule.clone()),
+        cutoffs: given.srpt_cutoffs.as_ref().map_or_else(Vec::new, |given| given.value.0.clone()),
+        dscp: value(given.srpt_dscp.clone()),
+        egress_bits_per_s: value(given.egress.clone()),
+        cwnd_cap_bytes: value(given.cwnd_cap.clone()),
+    }
+}
+
+fn admission(given: &Overrides, connections_max: usize) -> Admission {
+    let half = (connections_max / 2).max(1);
+    Admission {
+        client_connections_max: given.client_connections.as_ref().map_or(half, |given| size(given.value)),
+        client_exempt: value(given.client_exempt.clone()),
+        accept_wait_ms: value(given.accept_wait.clone()),
     }
 }

@@ -5,16 +5,11 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::net::SocketAddr;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::combinations;
-use super::error::Problem;
-use super::options::{Origin, Overrides};
-use super::programs::{Program, ProgramDraft, Runs};
-use super::settings::{Architecture, RunAs};
+use super::programs::Program;
 use super::values::{FromText, Kind, ListItem, Refusal, address_guess, utf8};
 
 /// Maximum routes of all sites.
@@ -110,38 +105,6 @@ pub enum ServerAddress {
     Unix(PathBuf),
     /// The socket that all processes of the route's [`Program`] share.
     Program,
-}
-
-/// A route, and its place in the file.
-#[derive(Debug)]
-pub(super) struct RouteDraft {
-    pub(super) route: Route,
-    pub(super) span: Range<usize>,
-    pub(super) program: Option<ProgramDraft>,
-}
-
-impl RouteDraft {
-    /// Makes relative paths absolute, from `folder`.
-    pub(super) fn rebase(&mut self, folder: &Path) {
-        match self.program.as_mut().map(|draft| &mut draft.program.runs) {
-            Some(Runs::Cgi(path)) => *path = folder.join(&*path),
-            // A name without a slash is looked for in the directories for programs.
-            Some(Runs::App(words)) if words[0].contains('/') => {
-                words[0] = folder.join(&words[0]).to_string_lossy().into_owned();
-            }
-            _ => {}
-        }
-    }
-
-    /// The route, with the user and the program checked; `run_as` is the user of Flash.
-    pub(super) fn resolve(self, run_as: Option<&RunAs>, problems: &mut Vec<Problem>) -> Route {
-        let mut route = self.route;
-        if let Some(draft) = self.program {
-            route.servers = vec![ServerAddress::Program];
-            route.program = Some(draft.resolve(run_as, problems));
-        }
-        route
-    }
 }
 
 impl Route {
@@ -269,59 +232,4 @@ pub(super) fn prefix(text: &str) -> Result<String, Refusal> {
         return Err(refusal(why, None));
     }
     Ok(text.to_owned())
-}
-
-/// Checks that no directory of a site with these routes is answered with the source of a script. A route answers for
-/// the first index file; a later one would be found as a file.
-pub(super) fn check_index(index: &[String], routes: &[RouteDraft]) -> Option<Problem> {
-    let later = index.get(1..).unwrap_or_default();
-    routes.iter().find_map(|draft| {
-        let RoutePaths::Extension(extension) = &draft.route.paths else { return None };
-        let is_script = |name: &&String| {
-            name.rsplit_once('.').is_some_and(|(_, ending)| ending.eq_ignore_ascii_case(extension))
-        };
-        let name = later.iter().find(is_script)?;
-        let why =
-            format!("the source of `{name}` could be sent, because it is not the first name of `index`");
-        let help = format!("write `index = [\"{name}\"]`, or remove it from `index`");
-        Some(Problem::at(draft.span.clone(), "`route` does not fit `index`", why).helped(help))
-    })
-}
-
-/// Checks that the server can have routes, and has no more of them than allowed. `of_top` are those of the default
-/// site, which is there or not.
-pub(super) fn check<'d>(
-    given: &Overrides,
-    of_top: &'d [RouteDraft],
-    of_sites: impl Iterator<Item = &'d RouteDraft>,
-    has_sites: bool,
-) -> Vec<Problem> {
-    let at = |draft: &RouteDraft| Origin::File(draft.span.clone());
-    let mut problems = Vec::new();
-    if let Some(first) = of_top.first().filter(|_| has_sites && given.root.is_none()) {
-        let why = "there is no default site, because the file has sites and no `root`";
-        let help = "write it as a `[[site.route]]` below its site, or give the default site a `root`";
-        problems.push(combinations::senseless("route", &at(first), why).helped(help));
-    }
-    let routes: Vec<&RouteDraft> = of_top.iter().chain(of_sites).collect();
-    if routes.is_empty() {
-        let spool = given.spool.as_ref().map(|given| ("spool", &given.origin));
-        let spool_max = given.spool_max.as_ref().map(|given| ("spool_max", &given.origin));
-        let named = spool.into_iter().chain(spool_max).filter(|(_, origin)| **origin != Origin::Default);
-        let why = "there are no routes, whose request bodies it is for";
-        problems.extend(named.map(|(key, origin)| combinations::senseless(key, origin, why)));
-    }
-    let architecture = given.architecture.as_ref().map_or(Architecture::Amped, |given| given.value);
-    if let Some(first) = routes.first()
-        && !matches!(architecture, Architecture::Amped | Architecture::Sped)
-    {
-        let why = "only `amped` and `sped` have an event loop for many connections, and routes need one";
-        let help = "remove it, or choose another architecture";
-        problems.push(combinations::senseless("route", &at(first), why).helped(help));
-    }
-    if let Some(over) = routes.get(ROUTES_MAX) {
-        let why = format!("too many routes in the whole file: at most {ROUTES_MAX}");
-        problems.push(Problem::at(over.span.clone(), "wrong value for `route`", why));
-    }
-    problems
 }

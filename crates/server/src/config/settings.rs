@@ -11,13 +11,16 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::admission::Admission;
+use super::choices::{
+    Architecture, EncodedSlash, EtagTime, EventMechanism, HelperKind, LogFormat, SandboxMode,
+};
 use super::endpoint::EndpointSettings;
 use super::error::{ConfigError, ConfigErrorKind, Problem};
 use super::memory::CacheMemory;
 use super::optimizations::Optimizations;
 use super::routes::Route;
+use super::run_as::RunAs;
 use super::schedule::Schedule;
-use super::values::Choice;
 
 /// All settings, resolved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -193,137 +196,6 @@ pub struct NamesRoot(
     pub PathBuf,
 );
 
-/// The format of an access-log line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// The combined log format of Apache and nginx.
-    Combined,
-    /// The same, with the host of the request at the end.
-    #[serde(rename = "combined_host")]
-    CombinedHost,
-    /// One JSON object per line.
-    Json,
-    /// No access log.
-    Off,
-}
-
-impl LogFormat {
-    /// The names in the file, on the command line and in the environment.
-    pub(super) const WORDS: &'static [&'static str] = &["combined", "combined_host", "json", "off"];
-}
-
-impl Choice for LogFormat {
-    const ALL: &'static [Self] =
-        &[LogFormat::Combined, LogFormat::CombinedHost, LogFormat::Json, LogFormat::Off];
-}
-
-/// The architecture: which part of a server waits for the disk (flash-1999, section 3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Architecture {
-    /// Asymmetric multi-process event-driven: helpers wait, while the event loop of each worker continues.
-    Amped,
-    /// Single-process event-driven: the event loop waits.
-    Sped,
-    /// Multi-process: one process per open connection waits.
-    Mp,
-    /// Multi-threaded: one thread per open connection waits.
-    Mt,
-}
-
-impl Architecture {
-    /// The names in the file, on the command line and in the environment.
-    pub(super) const WORDS: &'static [&'static str] = &["amped", "sped", "mp", "mt"];
-}
-
-impl Choice for Architecture {
-    const ALL: &'static [Self] =
-        &[Architecture::Amped, Architecture::Sped, Architecture::Mp, Architecture::Mt];
-}
-
-/// The system call with which a loop waits for events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EventMechanism {
-    /// epoll(7).
-    Epoll,
-    /// poll(2).
-    Poll,
-    /// select(2).
-    Select,
-}
-
-impl EventMechanism {
-    /// The names in the file, on the command line and in the environment.
-    pub(super) const WORDS: &'static [&'static str] = &["epoll", "poll", "select"];
-}
-
-impl Choice for EventMechanism {
-    const ALL: &'static [Self] = &[EventMechanism::Epoll, EventMechanism::Poll, EventMechanism::Select];
-}
-
-/// The kind of helpers (flash-1999, section 3.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HelperKind {
-    /// Processes, which start on demand and can be killed.
-    Processes,
-    /// Threads of the worker, all started with it.
-    Threads,
-}
-
-impl HelperKind {
-    /// The names in the file, on the command line and in the environment.
-    pub(super) const WORDS: &'static [&'static str] = &["processes", "threads"];
-}
-
-impl Choice for HelperKind {
-    const ALL: &'static [Self] = &[HelperKind::Processes, HelperKind::Threads];
-
-    fn hint(text: &str) -> Option<String> {
-        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        is_number.then(|| {
-            "set the number of helpers with --helpers-max (FLASH_HELPERS_MAX, `helpers_max`)".to_owned()
-        })
-    }
-}
-
-/// Whether Landlock and seccomp confine each role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SandboxMode {
-    /// With both; Flash does not start if the kernel lacks one.
-    Required,
-    /// As far as the kernel supports them.
-    Auto,
-    /// Without Landlock and seccomp.
-    Off,
-}
-
-impl SandboxMode {
-    /// The names in the file, on the command line and in the environment.
-    pub(super) const WORDS: &'static [&'static str] = &["required", "auto", "off"];
-}
-
-impl Choice for SandboxMode {
-    const ALL: &'static [Self] = &[SandboxMode::Required, SandboxMode::Auto, SandboxMode::Off];
-}
-
-/// A user that workers and helpers run as.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RunAs {
-    /// Its name, or its number if it has no name.
-    pub name: String,
-    /// The user ID.
-    pub uid: u32,
-    /// The group ID.
-    pub gid: u32,
-    /// All its group IDs.
-    pub groups: Vec<u32>,
-}
-
 /// A directory tree, and the hosts that it answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -345,44 +217,6 @@ pub struct Site {
     /// The requests that other servers answer; the first route that fits applies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
-}
-
-/// The times of a file that its `ETag` holds, in addition to its length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EtagTime {
-    /// The modification time.
-    Modified,
-    /// The modification time and the change time.
-    Changed,
-}
-
-impl EtagTime {
-    /// The names in the file, on the command line and in the environment.
-    pub(super) const WORDS: &'static [&'static str] = &["modified", "changed"];
-}
-
-impl Choice for EtagTime {
-    const ALL: &'static [Self] = &[EtagTime::Modified, EtagTime::Changed];
-}
-
-/// The meaning of `%2F` in a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EncodedSlash {
-    /// A slash.
-    Decode,
-    /// An error.
-    Refuse,
-}
-
-impl EncodedSlash {
-    /// The names in the file, on the command line and in the environment.
-    pub(super) const WORDS: &'static [&'static str] = &["decode", "refuse"];
-}
-
-impl Choice for EncodedSlash {
-    const ALL: &'static [Self] = &[EncodedSlash::Decode, EncodedSlash::Refuse];
 }
 
 impl Settings {

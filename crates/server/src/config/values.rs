@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use flash_units as units;
 
+use super::choices::Choice;
 use super::suggest;
 
 /// The word for a value that Flash chooses.
@@ -157,22 +158,6 @@ impl Refusal {
 /// A value made from all texts that one source gave for an option.
 pub(super) trait FromItems: Sized {
     fn from_items(items: &[&OsStr], kind: Kind) -> Result<Self, Vec<Refusal>>;
-}
-
-/// A value from a fixed set, in the order of the words of its [`Kind::OneOf`].
-pub(super) trait Choice: Copy + 'static {
-    const ALL: &'static [Self];
-
-    /// A hint for an unknown text for which the nearest word would mislead.
-    fn hint(_text: &str) -> Option<String> {
-        None
-    }
-}
-
-/// The word of `words`, which are in the order of [`Choice::ALL`].
-pub(super) fn word<T: Choice + PartialEq>(chosen: T, words: &[&'static str]) -> &'static str {
-    let found = T::ALL.iter().zip(words).find(|(other, _)| **other == chosen);
-    found.map_or("", |(_, word)| word)
 }
 
 /// A user and optionally a group, by name or by number.

@@ -3,7 +3,8 @@
 use flash_engine::limits::SPOOL_SHARE_ONE_IN;
 
 use super::routes::{Route, RoutePaths};
-use super::settings::{RunAs, Settings, Site};
+use super::run_as::RunAs;
+use super::settings::{Settings, Site};
 use flash_units::size_text;
 
 const MIB: u64 = 1 << 20;

@@ -22,7 +22,7 @@ use flash_waiting::sandbox::privileges::{self, Keep};
 use flash_waiting::{process, program};
 use flash_worker::control::{Order, receive_order};
 
-use crate::architecture;
+use crate::config::architecture;
 use crate::config::{DIRECTORIES, RunAs, Runs, Settings};
 use cgi::Programs;
 

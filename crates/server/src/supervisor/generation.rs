@@ -23,7 +23,7 @@ use super::spool::Spool;
 use super::starter::Starter;
 use super::store::{SharedStore, Store};
 use super::uplink::{Uplink, UplinkPlaces};
-use crate::architecture;
+use crate::config::architecture;
 use crate::config::{CacheMemory, LogFormat, Settings};
 use crate::role::STALE_ROOT;
 use crate::sandbox::Role as Part;

@@ -11,7 +11,7 @@ use flash_prompt::OwnedFd;
 use flash_prompt::net;
 
 use super::local_socket::{LocalSocket, Passed};
-use crate::architecture;
+use crate::config::architecture;
 use crate::config::{EndpointSocket, Service, Settings};
 
 /// Maximum connections in one socket's queue; the kernel also bounds it by `somaxconn`.

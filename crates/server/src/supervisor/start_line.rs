@@ -2,7 +2,7 @@
 
 use super::roots::Roots;
 use super::sockets::Sockets;
-use crate::architecture;
+use crate::config::architecture;
 use crate::config::{BackendSettings, SandboxMode, Service, Settings};
 use flash_worker::control::InForce;
 

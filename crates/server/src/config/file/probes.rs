@@ -5,11 +5,8 @@ use toml::de::DeTable;
 use super::super::error::{ConfigErrorKind, Problem};
 use super::super::routes::{self, Probe};
 use super::super::values::Kind;
-use super::routes::Number;
+use super::keys::{INTERVAL, Number, PROBE};
 use super::{Reader, refused};
-
-pub(super) const PROBE: &str = "probe";
-pub(super) const INTERVAL: &str = "probe_interval";
 
 /// A shorter interval would be a load of its own, and a longer one would find out too late.
 const NUMBER: Number<Probe> = Number {

@@ -5,20 +5,16 @@ use std::ops::Range;
 
 use toml::de::DeTable;
 
-use super::super::programs::{Program, ProgramDraft, Runs, WORDS_MAX};
+use super::super::drafts::ProgramDraft;
+use super::super::programs::{Program, Runs, WORDS_MAX};
 use super::super::routes::Route;
 use super::super::values::{FromText, Kind, UserName};
-use super::routes::{Number, owners, values_of};
+use super::keys::{AUTHORIZATION, Number, USER, owners, values_of};
 use super::{Reader, Value, refused, scalar};
 
 /// Requests that a worker gives each process of an `app` at once, and programs that it runs at once by `cgi`.
 const CONNECTIONS_OF_APP: u64 = 1;
 const CONNECTIONS_OF_CGI: u64 = 16;
-
-/// The key for its user.
-pub(super) const USER: &str = "user";
-/// Whether its programs get the field of this name.
-pub(super) const AUTHORIZATION: &str = "authorization";
 
 /// The numbers of a program.
 const NUMBERS: [Number<Program>; 2] = [

@@ -5,61 +5,25 @@ use std::ops::Range;
 
 use toml::de::DeTable;
 
+use super::super::drafts::RouteDraft;
 use super::super::error::{ConfigErrorKind, Problem};
 use super::super::options;
-use super::super::routes::{
-    self, Protocol, ROUTES_MAX, Route, RouteDraft, RoutePaths, ServerAddress, WEIGHT_MAX,
-};
+use super::super::routes::{self, Protocol, ROUTES_MAX, Route, RoutePaths, ServerAddress, WEIGHT_MAX};
 use super::super::suggest;
 use super::super::values::{self, FromItems, FromText, Kind};
-use super::{Key, Reader, Value, items, probes, programs, refused};
+use super::keys::{
+    APP, AUTHORIZATION, CGI, IDLE_MAX, INTERVAL, Number, PROBE, USER, WEIGHTS, owners, values_of,
+};
+use super::{Key, Reader, Value, items, refused};
 
 /// The keys for the paths of a route.
 const PATHS: [&str; 2] = ["prefix", "extension"];
 /// The keys for its servers.
 const SERVERS: [&str; 4] = ["proxy", "fastcgi", APP, CGI];
-/// Those whose servers Flash starts.
-const APP: &str = "app";
-const CGI: &str = "cgi";
-const WEIGHTS: &str = "weights";
-const IDLE_MAX: &str = "idle_max";
 /// The keys that only some routes have.
-const OWNED: [&str; 7] = [
-    WEIGHTS,
-    "processes",
-    "memory_max",
-    programs::USER,
-    programs::AUTHORIZATION,
-    probes::PROBE,
-    probes::INTERVAL,
-];
-
-/// The keys of which a route must have one to have the key `name`; none if any route can have it.
-pub(super) fn owners(name: &str) -> &'static [&'static str] {
-    match name {
-        WEIGHTS => &["proxy", "fastcgi"],
-        // `cgi` ends each connection after its request.
-        IDLE_MAX => &["proxy", "fastcgi", APP],
-        // A FastCGI application has no request that is harmless for certain.
-        probes::PROBE | probes::INTERVAL => &["proxy"],
-        // The one process of `cgi` starts all programs.
-        "processes" => &[APP],
-        "memory_max" | programs::USER => &[APP, CGI],
-        // Other applications get it, as all fields.
-        programs::AUTHORIZATION => &[CGI],
-        _ => &[],
-    }
-}
+const OWNED: [&str; 7] = [WEIGHTS, "processes", "memory_max", USER, AUTHORIZATION, PROBE, INTERVAL];
 
 const HOUR_MS: u64 = 3_600_000;
-
-/// A number of a route, or of its program, that has a default.
-pub(super) struct Number<T> {
-    pub(super) key: &'static str,
-    pub(super) kind: Kind,
-    pub(super) default: u64,
-    pub(super) field: fn(&mut T) -> &mut u64,
-}
 
 /// A switch of a route, which is off by default: its key and its field.
 type Switch = (&'static str, fn(&mut Route) -> &mut bool);
@@ -112,16 +76,6 @@ const NUMBERS: [Number<Route>; 6] = [
 /// The numbers of a route whose servers are given by the key `by`: their keys, kinds and values.
 pub(in super::super) fn route_numbers(by: &str, route: &Route) -> Vec<(&'static str, Kind, u64)> {
     values_of(&NUMBERS, by, route)
-}
-
-/// The values of those numbers that such a route has.
-pub(super) fn values_of<T: Clone>(numbers: &[Number<T>], by: &str, of: &T) -> Vec<(&'static str, Kind, u64)> {
-    let has = |number: &&Number<T>| owners(number.key).is_empty() || owners(number.key).contains(&by);
-    numbers
-        .iter()
-        .filter(has)
-        .map(|number| (number.key, number.kind, *(number.field)(&mut of.clone())))
-        .collect()
 }
 
 impl Reader {

@@ -1,0 +1,149 @@
+//! The settings that are one of several words.
+//!
+//! The words are the same on the command line, in the environment, in the file, and in the settings that a process passes on. It
+//! must not know any option.
+
+use serde::{Deserialize, Serialize};
+
+/// A value from a fixed set.
+pub(super) trait Choice: Copy + PartialEq + 'static {
+    /// The words, in the order of [`Choice::ALL`].
+    const WORDS: &'static [&'static str];
+    /// The values.
+    const ALL: &'static [Self];
+
+    /// A hint for an unknown text for which the nearest word would mislead.
+    fn hint(_text: &str) -> Option<String> {
+        None
+    }
+
+    /// The word for this value.
+    fn word(self) -> &'static str {
+        let found = Self::ALL.iter().zip(Self::WORDS).find(|(other, _)| **other == self);
+        found.map_or("", |(_, word)| word)
+    }
+}
+
+/// Makes each enum from its values and their words.
+macro_rules! choices {
+    ($($(#[$about:meta])* $name:ident $(hint $hint:ident)? { $($(#[$of:meta])* $value:ident = $word:literal,)* })*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum $name {
+            $($(#[$of])* #[serde(rename = $word)] $value,)*
+        }
+
+        impl Choice for $name {
+            const WORDS: &'static [&'static str] = &[$($word),*];
+            const ALL: &'static [Self] = &[$($name::$value),*];
+
+            $(fn hint(text: &str) -> Option<String> {
+                $hint(text)
+            })?
+        }
+    )*};
+}
+
+choices! {
+    /// The architecture: which part of a server waits for the disk (flash-1999, section 3).
+    Architecture {
+        /// Asymmetric multi-process event-driven: helpers wait, while the event loop of each worker continues.
+        #[default]
+        Amped = "amped",
+        /// Single-process event-driven: the event loop waits.
+        Sped = "sped",
+        /// Multi-process: one process per open connection waits.
+        Mp = "mp",
+        /// Multi-threaded: one thread per open connection waits.
+        Mt = "mt",
+    }
+
+    /// The system call with which a loop waits for events.
+    EventMechanism {
+        /// epoll(7).
+        #[default]
+        Epoll = "epoll",
+        /// poll(2).
+        Poll = "poll",
+        /// select(2).
+        Select = "select",
+    }
+
+    /// The kind of helpers (flash-1999, section 3.4).
+    HelperKind hint number_of_helpers {
+        /// Processes, which start on demand and can be killed.
+        #[default]
+        Processes = "processes",
+        /// Threads of the worker, all started with it.
+        Threads = "threads",
+    }
+
+    /// The calls that can send parts of files.
+    SendBy {
+        /// Read into a buffer, then send.
+        #[default]
+        Read = "read",
+        /// By sendfile(2).
+        Sendfile = "sendfile",
+        /// From mappings.
+        Mmap = "mmap",
+    }
+
+    /// The schedule: which connection's bytes go first.
+    SchedulePolicy {
+        /// The kernel shares the link.
+        #[default]
+        Fair = "fair",
+        /// Responses with few bytes left.
+        Srpt = "srpt",
+    }
+
+    /// The times of a file that its `ETag` holds, in addition to its length.
+    EtagTime {
+        /// The modification time.
+        #[default]
+        Modified = "modified",
+        /// The modification time and the change time.
+        Changed = "changed",
+    }
+
+    /// The meaning of `%2F` in a path.
+    EncodedSlash {
+        /// A slash.
+        #[default]
+        Decode = "decode",
+        /// An error.
+        Refuse = "refuse",
+    }
+
+    /// Whether Landlock and seccomp confine each role.
+    SandboxMode {
+        /// With both; Flash does not start if the kernel lacks one.
+        Required = "required",
+        /// As far as the kernel supports them.
+        #[default]
+        Auto = "auto",
+        /// Without Landlock and seccomp.
+        Off = "off",
+    }
+
+    /// The format of an access-log line.
+    LogFormat {
+        /// The combined log format of Apache and nginx.
+        Combined = "combined",
+        /// The same, with the host of the request at the end.
+        CombinedHost = "combined_host",
+        /// One JSON object per line.
+        Json = "json",
+        /// No access log.
+        #[default]
+        Off = "off",
+    }
+}
+
+/// `helpers = 4` is often meant as the number of helpers.
+fn number_of_helpers(text: &str) -> Option<String> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number
+        .then(|| "set the number of helpers with --helpers-max (FLASH_HELPERS_MAX, `helpers_max`)".to_owned())
+}
