@@ -44,8 +44,8 @@ pub fn watch() -> Result<Stop> {
     let stopped = stop.clone();
     let wait = move || {
         let mut heard = false;
-        while let Ok(()) = signal::wait(&signals) {
-            let Some(Signal::Stop { .. } | Signal::Reload) = signal::take(&signals) else {
+        while let Ok(()) = signals.wait() {
+            let Some(Signal::Stop { .. } | Signal::Reload) = signals.take() else {
                 continue;
             };
             if heard {

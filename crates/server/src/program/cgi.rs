@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use flash_engine::fastcgi::{Pairs, RESPONDER, kind, push_record};
 use flash_prompt::OwnedFd;
 use flash_waiting::program;
-use flash_waiting::signal::{self, Signal};
+use flash_waiting::signal::{self, Signal, Signals};
 
 use super::exchange::Exchange;
 use super::records::{Records, push_answer, push_end};
@@ -122,9 +122,9 @@ impl Drop for Permit {
 
 impl Cgi {
     /// Waits for SIGTERM, and ends all programs and this process.
-    fn end_when_told(&self, signals: &OwnedFd, unless_ended: PipeWriter) -> ! {
-        while !matches!(signal::take(signals), Some(Signal::Stop { .. })) {
-            if signal::wait(signals).is_err() {
+    fn end_when_told(&self, signals: &Signals, unless_ended: PipeWriter) -> ! {
+        while !matches!(signals.take(), Some(Signal::Stop { .. })) {
+            if signals.wait().is_err() {
                 break;
             }
         }

@@ -4,16 +4,13 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 
-use flash_prompt::OwnedFd;
 use flash_prompt::epoll::{Epoll, Watch};
-use flash_waiting::process;
+use flash_waiting::subprocess::Subprocess;
 
 /// A started program, which leads a process group. When this is dropped, the program has ended.
 #[derive(Debug)]
 pub(super) struct Running {
-    child: Child,
-    /// Becomes readable at its end.
-    descriptor: OwnedFd,
+    child: Subprocess,
     /// Its end, once it is known. It is reaped later: until then no other process group can have its number.
     status: Option<ExitStatus>,
 }
@@ -21,10 +18,10 @@ pub(super) struct Running {
 impl Running {
     /// Errors: no descriptor is left; then the program is killed.
     pub(super) fn new(mut child: Child) -> io::Result<Self> {
-        match process::descriptor(&child) {
-            Ok(descriptor) => Ok(Self { child, descriptor, status: None }),
+        match Subprocess::new(&child) {
+            Ok(child) => Ok(Self { child, status: None }),
             Err(e) => {
-                process::kill_group(&child);
+                child.kill()?;
                 child.wait()?;
                 Err(e)
             }
@@ -35,7 +32,7 @@ impl Running {
     ///
     /// Errors: those of epoll_ctl(2).
     pub(super) fn watch(&self, epoll: &Epoll, token: u64) -> io::Result<()> {
-        epoll.add(&self.descriptor, token, Watch::Connection)
+        epoll.add(&self.child, token, Watch::Connection)
     }
 
     /// How it has ended; None while it runs. If a signal has killed it, the others of its group are killed too: they could keep
@@ -44,9 +41,9 @@ impl Running {
     /// Errors: none in practice (waitid(2)).
     pub(super) fn status(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.status.is_none() {
-            self.status = process::peek(&self.child)?;
+            self.status = self.child.peek()?;
             if self.status.is_some_and(|status| status.signal().is_some()) {
-                process::kill_rest_of_group(&self.child);
+                self.child.kill_rest_of_group();
             }
         }
         Ok(self.status)
@@ -54,19 +51,19 @@ impl Running {
 
     /// Asks it and its group to end.
     pub(super) fn ask_to_end(&self) {
-        process::end_group(&self.child);
+        self.child.end_group();
     }
 
     /// Kills it, if it still runs, and its group.
     pub(super) fn kill(&self) {
-        process::kill_rest_of_group(&self.child);
+        self.child.kill_rest_of_group();
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         if self.status.is_none() {
-            process::kill_group(&self.child);
+            self.child.kill_group();
         }
         // After SIGKILL this takes only a moment.
         let _ = self.child.wait();

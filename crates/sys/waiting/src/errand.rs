@@ -14,7 +14,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, pidfd_send_signal, waitid,
+};
 
 use flash_prompt::{channel, clock};
 
@@ -29,10 +31,11 @@ const ANSWER_BYTES: usize = 4 + size_of::<Note>();
 /// Time for [`Errand::run`]: a server that ends waits this long for a disk that hangs.
 const RUN_TIME: Duration = Duration::from_secs(2);
 
-/// A child process on an errand. Its descriptor is readable once it has a result.
+/// A child process on an errand. Its descriptor is readable once it has a result. Anybody may reap it at any time.
 #[derive(Debug)]
 pub(crate) struct Errand {
-    child: Pid,
+    /// The child, as a descriptor (pidfd_open(2)).
+    child: OwnedFd,
     channel: OwnedFd,
 }
 
@@ -86,18 +89,18 @@ impl Errand {
             return Err(io::Error::last_os_error());
         }
         match Pid::from_raw(child) {
-            Some(child) => Ok(Self { child, channel: ours }),
+            Some(child) => {
+                let opened = pidfd_open(child, PidfdFlags::empty()).inspect_err(|_| {
+                    let _ = kill_process(child, Signal::KILL);
+                })?;
+                Ok(Self { child: opened, channel: ours })
+            }
             None => {
                 report(work, &theirs, kept);
                 // SAFETY: ends the child at once; it owns nothing that must be kept.
                 unsafe { libc::_exit(0) }
             }
         }
-    }
-
-    /// The id of the child. It must be reaped by [`crate::process::reap_strangers`] when this is dropped.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.as_raw_nonzero().get().unsigned_abs()
     }
 
     /// Waits for a result, until `deadline`.
@@ -145,8 +148,8 @@ impl AsFd for Errand {
 impl Drop for Errand {
     fn drop(&mut self) {
         // A child that hangs ends when its file system lets it, and is reaped later, like one that has just answered.
-        let _ = kill_process(self.child, Signal::KILL);
-        let _ = waitpid(Some(self.child), WaitOptions::NOHANG);
+        let _ = pidfd_send_signal(&self.child, Signal::KILL);
+        let _ = waitid(WaitId::PidFd(self.child.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
     }
 }
 
@@ -199,11 +202,6 @@ impl UnnamedFile {
         let folder = CString::new(folder.as_os_str().as_bytes())?;
         // SAFETY: it makes only system calls, and both names exist.
         unsafe { Errand::start(|| Ok((create_unnamed(&folder, &named)?, Note::default()))) }.map(Self)
-    }
-
-    /// The id of its process.
-    pub fn pid(&self) -> u32 {
-        self.0.pid()
     }
 
     /// Takes the file.

@@ -31,5 +31,6 @@ pub mod signal;
 #[path = "../../../../tests/skip.rs"]
 mod skipping;
 pub mod store_file;
+pub mod subprocess;
 pub mod systemd;
 pub mod warm;

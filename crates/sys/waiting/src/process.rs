@@ -1,72 +1,11 @@
-//! Starts, ends and limits processes, for the supervisor and the roles.
+//! Calls by which a process changes itself: limits, priorities, standard error, its end with its parent. For the supervisor
+//! and the roles.
 
-use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getrlimit, kill_process,
-    kill_process_group, pidfd_open, set_parent_process_death_signal, setrlimit, waitid,
-};
-
-/// Starts this program again as `flash role NAME`, with `channel` as its standard input, inherited standard
-/// output and error, and a clean environment.
-pub fn start_role(name: &str, channel: OwnedFd) -> io::Result<Child> {
-    // This link is the running program itself, even after an upgrade has replaced the file.
-    Command::new("/proc/self/exe")
-        .arg0("flash")
-        .args(["role", name])
-        .env_clear()
-        .stdin(Stdio::from(channel))
-        .spawn()
-}
-
-/// Starts this program again as `flash role NAME WORDS`, with the environment of this process. Otherwise like
-/// [`start_role`].
-pub fn start_again(name: &str, words: &[OsString], channel: OwnedFd) -> io::Result<Child> {
-    Command::new("/proc/self/exe")
-        .arg0("flash")
-        .args(["role", name])
-        .args(words)
-        .stdin(Stdio::from(channel))
-        .spawn()
-}
-
-/// Kills a child.
-pub fn kill(child: &Child) {
-    if let Some(pid) = Pid::from_raw(child.id() as i32) {
-        // This fails only if the child has already ended.
-        let _ = kill_process(pid, Signal::KILL);
-    }
-}
-
-/// Reaps ended children that no other code waits for: orphans that this process inherited as the first
-/// process of a container, and children that were dropped. It does not block, and stops at a child for which
-/// `is_waited_for` returns true.
-///
-/// No other thread may start a program meanwhile, because a program that cannot be executed would be reaped
-/// here.
-pub fn reap_strangers(is_waited_for: impl Fn(u32) -> bool) {
-    const LOOK: libc::c_int = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    loop {
-        // SAFETY: the call writes to `info`, for which any bytes are valid and which outlives it.
-        let ended = unsafe {
-            let mut info: libc::siginfo_t = std::mem::zeroed();
-            if libc::waitid(libc::P_ALL, 0, &raw mut info, LOOK) != 0 { 0 } else { info.si_pid() }
-        };
-        // 0 means that no child has ended.
-        let Some(pid) = u32::try_from(ended).ok().filter(|pid| *pid > 0 && !is_waited_for(*pid)) else {
-            return;
-        };
-        let options = rustix::process::WaitOptions::NOHANG;
-        if rustix::process::waitpid(Pid::from_raw(pid as i32), options).is_err() {
-            return;
-        }
-    }
-}
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 
 /// Makes the kernel kill this process when its parent dies. A role must call it first. If the parent has
 /// already died, the role finds its channel closed.
@@ -77,14 +16,6 @@ pub fn die_with_parent() -> io::Result<()> {
 /// Makes the kernel send SIGTERM to this process when its parent dies. For a process that must then end others first.
 pub fn end_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
-}
-
-/// A descriptor of a child that nobody has waited for yet. It becomes readable when the child has ended (pidfd_open(2)).
-///
-/// Errors: `EMFILE`, `ENFILE`; `ENOSYS` before Linux 5.3.
-pub fn descriptor(child: &Child) -> io::Result<OwnedFd> {
-    let pid = Pid::from_raw(child.id() as i32).ok_or(io::ErrorKind::InvalidInput)?;
-    Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 /// Prevents roles from inheriting the descriptors that this process was given, except standard input, output
@@ -107,30 +38,6 @@ pub fn begin_session() -> io::Result<()> {
     Ok(())
 }
 
-/// Kills a child that has a process group of its own, and all others of the group.
-pub fn kill_group(child: &Child) {
-    if let Some(group) = Pid::from_raw(child.id() as i32) {
-        // Before it has begun its group, it is alone.
-        let _ = kill_process_group(group, Signal::KILL);
-        kill(child);
-    }
-}
-
-/// Kills the others of the process group of a child that has just ended.
-pub fn kill_rest_of_group(child: &Child) {
-    if let Some(group) = Pid::from_raw(child.id() as i32) {
-        // Usually there are none.
-        let _ = kill_process_group(group, Signal::KILL);
-    }
-}
-
-/// Asks a child that has a process group of its own to end, and all others of the group.
-pub fn end_group(child: &Child) {
-    if let Some(group) = Pid::from_raw(child.id() as i32) {
-        let _ = kill_process_group(group, Signal::TERM);
-    }
-}
-
 /// Raises the limit of open descriptors as far as allowed, and returns it.
 pub fn raise_descriptor_limit() -> io::Result<u64> {
     let limit = getrlimit(Resource::Nofile);
@@ -148,19 +55,6 @@ pub fn make_room_for_descriptors(count: u64) -> io::Result<()> {
     let last = i32::try_from(count.saturating_sub(1)).unwrap_or(i32::MAX);
     rustix::io::fcntl_dupfd_cloexec(io::stdin(), last)?;
     Ok(())
-}
-
-/// How a child has ended; None while it runs. Nobody has waited for it yet, so its id and that of its group stay its own until
-/// somebody does.
-///
-/// Errors: `ECHILD` for a child that was waited for.
-pub fn peek(child: &Child) -> io::Result<Option<ExitStatus>> {
-    let pid = Pid::from_raw(child.id() as i32).ok_or(io::ErrorKind::InvalidInput)?;
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    let Some(found) = waitid(WaitId::Pid(pid), options)? else { return Ok(None) };
-    // As wait(2) has it: an exit code is in the second byte, a signal in the first.
-    let raw = found.exit_status().map_or_else(|| found.terminating_signal().unwrap_or(0), |code| code << 8);
-    Ok(Some(ExitStatus::from_raw(raw)))
 }
 
 /// Makes this process give way to processes that answer requests: it does not preempt them when it wakes, and
@@ -246,26 +140,7 @@ pub fn print_if_possible(text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use rustix::event::{PollFd, PollFlags};
-
     use super::*;
-
-    #[test]
-    fn an_ended_child_is_seen_before_it_is_reaped() {
-        for (text, ended) in [("exit 3", "exit status: 3"), ("kill -KILL $$", "signal: 9 (SIGKILL)")] {
-            let mut child = Command::new("/bin/sh").args(["-c", text]).stdin(Stdio::piped()).spawn().unwrap();
-            let descriptor = descriptor(&child).unwrap();
-            while rustix::event::poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None).is_err() {}
-            for _ in 0..2 {
-                assert_eq!(peek(&child).unwrap().unwrap().to_string(), ended);
-            }
-            assert_eq!(child.wait().unwrap().to_string(), ended);
-            peek(&child).unwrap_err();
-        }
-        let mut child = Command::new("/bin/cat").stdin(Stdio::piped()).spawn().unwrap();
-        assert_eq!(peek(&child).unwrap(), None);
-        child.wait().unwrap();
-    }
 
     #[test]
     fn the_descriptor_table_grows_before_descriptors_exist() {

@@ -105,11 +105,6 @@ impl Opening {
         unsafe { Errand::start(|| open(&path)) }.map(Self)
     }
 
-    /// The id of the child.
-    pub fn pid(&self) -> u32 {
-        self.0.pid()
-    }
-
     /// Takes the result.
     ///
     /// Errors: `WouldBlock` while there is none; any of openat(2).

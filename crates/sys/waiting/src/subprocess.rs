@@ -1,0 +1,175 @@
+//! Child processes, each with a descriptor (pidfd) that becomes readable at its end. For the supervisor, and for the
+//! process that starts CGI programs.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, pidfd_open,
+    pidfd_send_signal, waitid, waitpid,
+};
+
+/// A child process. Dropping it neither ends nor reaps it.
+#[derive(Debug)]
+pub struct Subprocess {
+    pid: Pid,
+    descriptor: OwnedFd,
+}
+
+impl Subprocess {
+    /// Starts this program again as `flash role NAME`, with `channel` as its standard input, inherited standard
+    /// output and error, and a clean environment.
+    ///
+    /// Errors: those of starting a process; `EMFILE`, `ENFILE`.
+    pub fn start_role(name: &str, channel: OwnedFd) -> io::Result<Self> {
+        Self::start(itself(name).env_clear().stdin(Stdio::from(channel)))
+    }
+
+    /// Starts this program again as `flash role NAME WORDS`, with the environment of this process. Otherwise like
+    /// [`Subprocess::start_role`].
+    pub fn start_again(name: &str, words: &[OsString], channel: OwnedFd) -> io::Result<Self> {
+        Self::start(itself(name).args(words).stdin(Stdio::from(channel)))
+    }
+
+    fn start(command: &mut Command) -> io::Result<Self> {
+        let mut child = command.spawn()?;
+        // It is not waited for: `reap_others` reaps it.
+        Self::new(&child).inspect_err(|_| drop(child.kill()))
+    }
+
+    /// A child that nobody has waited for yet, and that only this value will wait for.
+    ///
+    /// Errors: `EMFILE`, `ENFILE`.
+    pub fn new(child: &Child) -> io::Result<Self> {
+        let pid = Pid::from_raw(child.id() as i32).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(Self { pid, descriptor: pidfd_open(pid, PidfdFlags::empty())? })
+    }
+
+    /// Its id.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Kills it.
+    pub fn kill(&self) {
+        // This fails only if it has already ended.
+        let _ = pidfd_send_signal(&self.descriptor, Signal::KILL);
+    }
+
+    /// Kills it and all others of the process group that it leads. It must not have been reaped: until then, no other group
+    /// can have its number.
+    pub fn kill_group(&self) {
+        // Before it has begun its group, it is alone.
+        self.kill_rest_of_group();
+        self.kill();
+    }
+
+    /// Kills the others of its process group, when it has just ended. As in [`Subprocess::kill_group`].
+    pub fn kill_rest_of_group(&self) {
+        // Usually there are none.
+        let _ = kill_process_group(self.pid, Signal::KILL);
+    }
+
+    /// Asks all processes of its process group to end. As in [`Subprocess::kill_group`].
+    pub fn end_group(&self) {
+        let _ = kill_process_group(self.pid, Signal::TERM);
+    }
+
+    /// How it has ended; None while it runs. This does not reap it.
+    ///
+    /// Errors: `ECHILD` if it was reaped.
+    pub fn peek(&self) -> io::Result<Option<ExitStatus>> {
+        self.status(WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)
+    }
+
+    /// Reaps it, if it has ended.
+    ///
+    /// Errors: as of [`Subprocess::peek`].
+    pub fn reap(&self) -> io::Result<Option<ExitStatus>> {
+        self.status(WaitIdOptions::NOHANG)
+    }
+
+    /// Waits for its end, and reaps it.
+    ///
+    /// Errors: as of [`Subprocess::peek`].
+    pub fn wait(&self) -> io::Result<Option<ExitStatus>> {
+        self.status(WaitIdOptions::empty())
+    }
+
+    fn status(&self, options: WaitIdOptions) -> io::Result<Option<ExitStatus>> {
+        let id = WaitId::PidFd(self.descriptor.as_fd());
+        let Some(found) = waitid(id, options | WaitIdOptions::EXITED)? else { return Ok(None) };
+        // As wait(2) has it: an exit code is in the second byte, a signal in the first.
+        let raw =
+            found.exit_status().map_or_else(|| found.terminating_signal().unwrap_or(0), |code| code << 8);
+        Ok(Some(ExitStatus::from_raw(raw)))
+    }
+}
+
+impl AsFd for Subprocess {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// `flash role NAME`.
+fn itself(name: &str) -> Command {
+    // This link is the running program itself, even after an upgrade has replaced the file.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("flash").args(["role", name]);
+    command
+}
+
+/// Reaps ended children that are not `supervised`: orphans that this process inherited as the first process of a
+/// container, and children that were given up. It does not block, and stops at the first supervised one.
+///
+/// No other thread may start a program meanwhile, because a program that cannot be executed would be reaped
+/// here.
+pub fn reap_others(supervised: impl Fn(u32) -> bool) {
+    const LOOK: libc::c_int = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    loop {
+        // SAFETY: the call writes to `info`, for which any bytes are valid and which outlives it.
+        let ended = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            if libc::waitid(libc::P_ALL, 0, &raw mut info, LOOK) != 0 { 0 } else { info.si_pid() }
+        };
+        // 0 means that no child has ended.
+        let Some(pid) = u32::try_from(ended).ok().filter(|pid| *pid > 0 && !supervised(*pid)) else {
+            return;
+        };
+        if waitpid(Pid::from_raw(pid as i32), WaitOptions::NOHANG).is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    #[test]
+    #[expect(clippy::zombie_processes, reason = "the `Subprocess` of each child reaps it")]
+    fn an_ended_child_is_seen_before_it_is_reaped() {
+        for (text, ended) in [("exit 3", "exit status: 3"), ("kill -KILL $$", "signal: 9 (SIGKILL)")] {
+            let child = Command::new("/bin/sh").args(["-c", text]).stdin(Stdio::piped()).spawn().unwrap();
+            let child = Subprocess::new(&child).unwrap();
+            while poll(&mut [PollFd::new(&child, PollFlags::IN)], None).is_err() {}
+            for _ in 0..2 {
+                assert_eq!(child.peek().unwrap().unwrap().to_string(), ended);
+            }
+            assert_eq!(child.reap().unwrap().unwrap().to_string(), ended);
+            child.peek().unwrap_err();
+            child.kill();
+        }
+        let cat = Command::new("/bin/cat").stdin(Stdio::piped()).spawn().unwrap();
+        let child = Subprocess::new(&cat).unwrap();
+        assert_eq!((child.peek().unwrap(), child.reap().unwrap()), (None, None));
+        child.kill();
+        assert_eq!(child.wait().unwrap().unwrap().to_string(), "signal: 9 (SIGKILL)");
+    }
+}
