@@ -20,6 +20,7 @@ mod hits;
 mod http_methods;
 mod hung_disks;
 mod ipv6;
+mod lifecycle;
 mod limits;
 mod listings;
 mod logs;

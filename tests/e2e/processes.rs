@@ -14,7 +14,7 @@ fn next_worker(server: &Server, old: u32) -> u32 {
 }
 
 /// Whether a process still exists, even as a zombie.
-fn exists(pid: u32) -> bool {
+pub(crate) fn exists(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
@@ -186,7 +186,7 @@ fn a_log_writer_that_dies_while_its_configuration_drains_is_replaced() {
 }
 
 /// The new process of a role, stopped before it can be ready; None if it was faster.
-fn stop_at_start(server: &Server, role: &str) -> Option<u32> {
+pub(crate) fn stop_at_start(server: &Server, role: &str) -> Option<u32> {
     let old = server.role(role);
     let mut command = Command::new("sh");
     // It waits for the pid, because starting a program takes as long as the role needs.

@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread;
 use std::time::Duration;
 
 use flash_engine::backend::warm::resolve;
@@ -30,6 +29,7 @@ use flash_worker::{HelperRules, keep_panics_quiet};
 
 use crate::config::{self, BackendSettings, Settings};
 use crate::sandbox::{self, Role};
+use crate::threads::{self, Confined};
 use crate::{convert, names, start};
 
 /// Descriptors that the process makes room for at its start, because its threads share them.
@@ -183,29 +183,20 @@ struct Closer {
 impl Closers {
     fn start(settings: &Settings) -> io::Result<Self> {
         memory::separate_arenas(SHARES_MAX + 2);
-        let (ready, all_ready) = mpsc::channel();
-        let mut closers = Vec::with_capacity(SHARES_MAX);
+        let (mut closers, mut closing) = (Vec::with_capacity(SHARES_MAX), Vec::with_capacity(SHARES_MAX));
         for _ in 0..SHARES_MAX {
             let (files, received) = mpsc::channel();
             let backlog = Arc::new(AtomicUsize::new(0));
-            let (settings, ready, count) = (settings.clone(), ready.clone(), Arc::clone(&backlog));
-            let spawned =
-                thread::Builder::new().name("closer".into()).stack_size(STACK_BYTES).spawn(move || {
-                    let closed =
-                        sandbox::close(Role::Worker, &settings, &[], CallList::HelperThread).map(drop);
-                    let is_held = closed.is_ok();
-                    // The start waits for it; otherwise it has ended.
-                    let _ = ready.send(closed);
-                    drop(ready);
-                    if is_held {
-                        close_all(&received, &count);
-                    }
-                });
-            spawned.map_err(|e| io::Error::new(e.kind(), format!("cannot start a thread: {e}")))?;
+            let (settings, count) = (settings.clone(), Arc::clone(&backlog));
+            closing.push(Confined {
+                confine: move || {
+                    sandbox::close(Role::Worker, &settings, &[], CallList::HelperThread).map(drop)
+                },
+                work: move || close_all(&received, &count),
+            });
             closers.push(Closer { files, backlog });
         }
-        drop(ready);
-        all_ready.into_iter().collect::<io::Result<()>>()?;
+        threads::start("closer", Some(STACK_BYTES), closing)?;
         Ok(Self(closers))
     }
 }

@@ -15,16 +15,16 @@ use flash_prompt::{AsFd, OwnedFd, channel, clock, net};
 use flash_waiting::local;
 use flash_waiting::process;
 use flash_waiting::sandbox::calls::CallList;
-use flash_worker::control::{Notice, Order, receive_order, send_notice};
+use flash_worker::control::Order;
 use flash_worker::gateway_protocol::{
     Answer, Connect, GATEWAY_MESSAGE_BYTES_MAX, decode_connect, encode_answer,
 };
 
 use crate::config::{ServerAddress, Settings};
+use crate::control::Control;
 use crate::sandbox::{self, Role};
 use probes::{Change, PROBES, Probes};
 
-const CONTROL: u64 = u64::MAX;
 /// The first epoll token of attempts; those of links are below, those of probes above.
 const ATTEMPTS: u64 = 1 << 32;
 /// Maximum attempts under way, and those for the servers of one route.
@@ -48,9 +48,9 @@ struct Link {
     channel: OwnedFd,
     /// Answers for which the channel had no room.
     unsent: VecDeque<(Answer, Option<OwnedFd>)>,
-    /// The servers whose present health the worker has not heard, for want of room. However often that changes, these are
+    /// The servers whose present health was not reported to the worker, for want of room. However often that changes, these are
     /// no more than there are servers.
-    untold: BTreeSet<ServerId>,
+    unreported: BTreeSet<ServerId>,
     /// How epoll watches the channel.
     watched: Watch,
 }
@@ -68,7 +68,7 @@ struct Attempt {
 }
 
 struct Gateway {
-    control: OwnedFd,
+    control: Control,
     epoll: Epoll,
     upstreams: Vec<Upstream>,
     /// By their numbers, which are their epoll tokens.
@@ -82,7 +82,7 @@ struct Gateway {
     draining: bool,
 }
 
-/// Connects for the workers until the supervisor is gone, or until it is told to drain and every worker's channel has
+/// Connects for the workers until the supervisor is gone, or until it must drain and every worker's channel has
 /// ended.
 pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     // Workers then send it the wishes of a whole turn before it takes their core. If this fails, it only costs more.
@@ -90,14 +90,14 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     let gateway = Gateway::new(control, settings)?;
     let probes = settings.routes().any(|route| route.probe.is_some());
     let in_force = sandbox::close(Role::Gateway, settings, &[], CallList::Gateway { probes })?;
-    send_notice(&gateway.control, &Notice::Ready(in_force))?;
+    gateway.control.ready(in_force)?;
     gateway.run()
 }
 
 impl Link {
     /// Whether the worker has every message that there is for it.
-    fn has_told(&self) -> bool {
-        self.unsent.is_empty() && self.untold.is_empty()
+    fn has_all(&self) -> bool {
+        self.unsent.is_empty() && self.unreported.is_empty()
     }
 }
 
@@ -109,10 +109,8 @@ impl Gateway {
             connect_timeout_ms: route.connect_timeout_ms,
         });
         let epoll = Epoll::new(64)?;
-        channel::set_nonblocking(&control)?;
-        epoll.add(&control, CONTROL, Watch::Input)?;
         Ok(Self {
-            control,
+            control: Control::watch(control, &epoll)?,
             epoll,
             upstreams: upstreams.collect(),
             links: BTreeMap::new(),
@@ -134,74 +132,67 @@ impl Gateway {
             batch.extend(self.epoll.wait(timeout_ms)?);
             for ready in &batch {
                 match ready.token {
-                    CONTROL => self.hear_supervisor()?,
+                    Control::TOKEN => self.receive_orders()?,
                     PROBES.. => {
-                        let change = self.probes.hear(&self.epoll, *ready, clock::monotonic_ms());
-                        self.tell(change);
+                        let change = self.probes.handle(&self.epoll, *ready, clock::monotonic_ms());
+                        self.report_health(change);
                     }
-                    token @ ATTEMPTS.. => self.hear_server(token, *ready),
+                    token @ ATTEMPTS.. => self.finish_attempt(token, *ready),
                     link => self.serve(link as u32),
                 }
             }
             let now_ms = clock::monotonic_ms();
-            self.go_on(now_ms);
+            self.advance(now_ms);
             // The workers of a drained generation take no new requests.
-            let changes = self.probes.go_on(&self.epoll, now_ms, !self.draining);
-            self.tell(changes);
+            let changes = self.probes.advance(&self.epoll, now_ms, !self.draining);
+            self.report_health(changes);
         }
         Ok(())
     }
 
-    fn hear_supervisor(&mut self) -> io::Result<()> {
-        loop {
-            match receive_order(&self.control) {
-                Ok(Order::Gateway(channel)) => {
+    fn receive_orders(&mut self) -> io::Result<()> {
+        while let Some(order) = self.control.receive()? {
+            match order {
+                Order::Gateway(channel) => {
                     if let Err(e) = self.link(channel) {
                         let text = format!("a worker has no connections to servers of routes: {e}");
-                        // Without its supervisor this process ends anyway.
-                        let _ = send_notice(&self.control, &Notice::Report(text));
+                        self.control.report(text);
                     }
                 }
-                Ok(Order::Program(UpstreamId(number), place)) => {
+                Order::Program(UpstreamId(number), place) => {
                     if let Some(upstream) = self.upstreams.get_mut(usize::from(number)) {
                         upstream.place = Some(place);
                     }
                 }
-                Ok(Order::Ping) => {
-                    // Without its supervisor this process ends anyway.
-                    let _ = send_notice(&self.control, &Notice::Pong);
-                }
-                Ok(Order::Drain) => self.draining = true,
-                Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(e) => return Err(e),
+                Order::Drain => self.draining = true,
+                _ => {}
             }
         }
+        Ok(())
     }
 
     fn link(&mut self, channel: OwnedFd) -> io::Result<()> {
         channel::set_nonblocking(&channel)?;
         self.links_made += 1;
         self.epoll.add(&channel, self.links_made.into(), Watch::Input)?;
-        let untold = self.probes.known().collect();
+        let unreported = self.probes.known().collect();
         let (unsent, watched) = (VecDeque::new(), Watch::Input);
-        self.links.insert(self.links_made, Link { channel, unsent, untold, watched });
+        self.links.insert(self.links_made, Link { channel, unsent, unreported, watched });
         // A link that has ended is noticed by its event.
         let _ = self.send_unsent(self.links_made);
         Ok(())
     }
 
     /// Reports changes of the health of servers to the operator and to every worker.
-    fn tell(&mut self, changes: impl IntoIterator<Item = Change>) {
+    fn report_health(&mut self, changes: impl IntoIterator<Item = Change>) {
         for Change { server, report } in changes {
             if let Some(text) = report {
-                // Best effort: the supervisor could have no room for it now.
-                let _ = send_notice(&self.control, &Notice::Report(text));
+                self.control.report(text);
             }
             let workers: Vec<u32> = self.links.keys().copied().collect();
             for worker in workers {
                 if let Some(link) = self.links.get_mut(&worker) {
-                    link.untold.insert(server);
+                    link.unreported.insert(server);
                 }
                 let _ = self.send_unsent(worker);
             }
@@ -210,17 +201,17 @@ impl Gateway {
 
     /// Sends a worker its answers and reads its requests. A link that ends takes its attempts with it.
     fn serve(&mut self, worker: u32) {
-        if self.send_unsent(worker).and_then(|()| self.hear_worker(worker)).is_err() {
+        if self.send_unsent(worker).and_then(|()| self.receive_requests(worker)).is_err() {
             self.links.remove(&worker);
             self.attempts.retain(|_, attempt| attempt.worker != worker);
         }
     }
 
     /// Errors: the worker is gone, or does not follow the protocol.
-    fn hear_worker(&mut self, worker: u32) -> io::Result<()> {
+    fn receive_requests(&mut self, worker: u32) -> io::Result<()> {
         let mut bytes = [0; GATEWAY_MESSAGE_BYTES_MAX];
         for _ in 0..MESSAGES_PER_TURN_MAX {
-            let Some(link) = self.links.get(&worker).filter(|link| link.has_told()) else { break };
+            let Some(link) = self.links.get(&worker).filter(|link| link.has_all()) else { break };
             let received = match channel::recv(&link.channel, &mut bytes, &mut Vec::new()) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 received => received?,
@@ -277,7 +268,7 @@ impl Gateway {
     }
 
     /// The attempt has succeeded or failed.
-    fn hear_server(&mut self, token: u64, ready: Ready) {
+    fn finish_attempt(&mut self, token: u64, ready: Ready) {
         if !ready.writable && !ready.broken {
             return;
         }
@@ -290,7 +281,7 @@ impl Gateway {
     }
 
     /// Ends attempts at their deadlines, and tries full servers again.
-    fn go_on(&mut self, now_ms: u64) {
+    fn advance(&mut self, now_ms: u64) {
         let due = self.attempts.iter().filter(|(_, attempt)| attempt.due_ms <= now_ms);
         let due: Vec<u64> = due.map(|(token, _)| *token).collect();
         for attempt in due.into_iter().filter_map(|token| self.attempts.remove(&token)).collect::<Vec<_>>() {
@@ -338,20 +329,20 @@ impl Gateway {
             }
         }
         while link.unsent.is_empty()
-            && let Some(server) = link.untold.pop_first()
+            && let Some(server) = link.unreported.pop_first()
         {
             let Some(is_up) = self.probes.is_up(server) else { continue };
             let message = encode_answer(&Answer::Probed { server, is_up });
             match channel::send(&link.channel, &[IoSlice::new(&message)], &[]) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    link.untold.insert(server);
+                    link.unreported.insert(server);
                     break;
                 }
                 Err(e) => return Err(e),
             }
         }
-        let watch = if link.has_told() { Watch::Input } else { Watch::Output };
+        let watch = if link.has_all() { Watch::Input } else { Watch::Output };
         if watch != link.watched {
             self.epoll.change(&link.channel, worker.into(), watch)?;
             link.watched = watch;

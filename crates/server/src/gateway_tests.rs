@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use super::*;
 use crate::config::{Overrides, Probe, Protocol, Route, RoutePaths, Sources};
 use flash_engine::UpstreamId;
-use flash_worker::control::{CHANNEL_BYTES, receive_notice, send_order};
+use flash_worker::control::{CHANNEL_BYTES, Notice, receive_notice, send_order};
 use flash_worker::gateway_protocol::{decode_answer, encode_connect};
 
 /// Far beyond any wait that a test needs.
@@ -99,7 +99,7 @@ fn ask(worker: &OwnedFd, link: u64, upstream: u16) {
 
 /// Waits for a message; None at the end of the channel.
 #[track_caller]
-fn hear(worker: &OwnedFd) -> Option<(Answer, Vec<OwnedFd>)> {
+fn receive(worker: &OwnedFd) -> Option<(Answer, Vec<OwnedFd>)> {
     let mut epoll = Epoll::new(1).expect("an epoll");
     epoll.add(worker, 0, Watch::Input).expect("watched");
     assert_eq!(epoll.wait(Some(PATIENCE_MS)).expect("a wait").count(), 1, "no answer");
@@ -115,7 +115,7 @@ fn hear(worker: &OwnedFd) -> Option<(Answer, Vec<OwnedFd>)> {
 /// Waits for the connection with this number.
 #[track_caller]
 fn connected(worker: &OwnedFd, link: u64) -> OwnedFd {
-    let (answer, mut sockets) = hear(worker).expect("an answer");
+    let (answer, mut sockets) = receive(worker).expect("an answer");
     assert_eq!((answer, sockets.len()), (Answer::Connected { link }, 1));
     sockets.pop().expect("a socket")
 }
@@ -123,7 +123,7 @@ fn connected(worker: &OwnedFd, link: u64) -> OwnedFd {
 /// Waits for the refusal of the connection with this number, and returns its kind.
 #[track_caller]
 fn refused(worker: &OwnedFd, link: u64) -> io::ErrorKind {
-    match hear(worker) {
+    match receive(worker) {
         Some((Answer::NotConnected { link: number, errno }, sockets)) => {
             assert_eq!((number, sockets.len()), (link, 0));
             io::Error::from_raw_os_error(errno).kind()
@@ -244,7 +244,7 @@ fn a_wrong_message_ends_the_link_alone() {
     for wrong in [cut, vec![0; 100], message(server(1, 0)), message(server(0, 1))] {
         let worker = gateway.worker(CHANNEL_BYTES);
         channel::send(&worker, &[IoSlice::new(&wrong)], &[]).expect("sent");
-        assert!(hear(&worker).is_none(), "{wrong:?}");
+        assert!(receive(&worker).is_none(), "{wrong:?}");
     }
     ask(&good, 1, 0);
     connected(&good, 1);
@@ -314,7 +314,7 @@ fn report(gateway: &Running) -> String {
 /// Waits for the next result of probes of the first server of this route.
 #[track_caller]
 fn probed(worker: &OwnedFd, upstream: u16) -> bool {
-    match hear(worker) {
+    match receive(worker) {
         Some((Answer::Probed { server, is_up }, _)) => {
             assert_eq!(server, ServerId { upstream: UpstreamId(upstream), server: 0 });
             is_up
@@ -390,7 +390,7 @@ fn a_probe_ends_at_its_deadline_and_holds_up_nobody() {
     // Nobody answers the probes of the third one either.
     let mut down = [false; 3];
     while down[..2] != [true; 2] {
-        match hear(&worker) {
+        match receive(&worker) {
             Some((Answer::Probed { server, is_up: false }, _)) => down[usize::from(server.upstream.0)] = true,
             other => panic!("{other:?}"),
         }
@@ -409,7 +409,7 @@ fn a_probe_ends_at_its_deadline_and_holds_up_nobody() {
 }
 
 #[test]
-fn a_worker_that_does_not_read_hears_the_last_result() {
+fn a_worker_that_does_not_read_gets_the_last_result() {
     let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bound");
     let address = ServerAddress::Tcp(tcp.local_addr().expect("an address"));
     let gateway = Running::probing(&[&address], PATIENCE_MS, Some(&often("/")));
@@ -428,23 +428,23 @@ fn a_worker_that_does_not_read_hears_the_last_result() {
     serve_probe(&tcp, "");
     serve_probe(&tcp, "");
     assert!(!probed(&good, 0));
-    let mut heard = 0;
+    let mut count = 0;
     let mut is_up = true;
     channel::set_nonblocking(&lazy).expect("set");
-    while is_up || heard == 0 {
+    while is_up || count == 0 {
         // The last result is that it is down, and comes once there is room.
         is_up = probed(&lazy, 0);
-        heard += 1;
+        count += 1;
         let mut bytes = [0; GATEWAY_MESSAGE_BYTES_MAX];
         while let Ok(length) = channel::recv(&lazy, &mut bytes, &mut Vec::new()) {
             match decode_answer(&bytes[..length]) {
                 Some(Answer::Probed { is_up: now, .. }) => is_up = now,
                 other => panic!("{other:?}"),
             }
-            heard += 1;
+            count += 1;
         }
     }
-    assert!(heard <= 102, "{heard}");
+    assert!(count <= 102, "{count}");
     drop((lazy, good));
     gateway.drain();
 }

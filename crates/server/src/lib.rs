@@ -22,6 +22,7 @@ pub use supervisor::reader::ROLE as READER_ROLE;
 mod architecture;
 mod backend;
 pub mod config;
+mod control;
 mod convert;
 #[cfg(test)]
 #[expect(dead_code, reason = "some of it is for the code of documents")]
@@ -44,6 +45,7 @@ mod sandbox;
 mod start;
 pub mod stats;
 mod supervisor;
+mod threads;
 
 /// Runs a server until a signal stops it. It reports all errors on standard error.
 #[must_use]

@@ -14,17 +14,17 @@ use flash_waiting::guarded::Place;
 use flash_waiting::sandbox::calls::CallList;
 
 use crate::config::Settings;
+use crate::control::Control;
 use crate::sandbox::{self, Role};
 use flash_worker::BATCH_BYTES_MAX;
-use flash_worker::control::{Notice, Order, receive_order, send_notice};
+use flash_worker::control::Order;
 
-const CONTROL: u64 = u64::MAX;
 /// Messages taken from one worker before the next has its turn.
 const MESSAGES_PER_TURN_MAX: usize = 64;
 
 struct LogWriter {
     out: Box<dyn Write>,
-    control: OwnedFd,
+    control: Control,
     /// Whether the last write failed.
     failing: bool,
     /// Lines lost since the last successful write.
@@ -50,28 +50,24 @@ pub(crate) fn open(settings: &Settings) -> io::Result<File> {
 /// Writes lines until it is told to drain and every worker's channel has ended.
 pub(crate) fn run(control: OwnedFd, settings: &Settings, out: File) -> io::Result<()> {
     let mut epoll = Epoll::new(64)?;
-    channel::set_nonblocking(&control)?;
-    epoll.add(&control, CONTROL, Watch::Input)?;
-    let mut writer = LogWriter::new(Box::new(out), control);
+    let mut writer = LogWriter::new(Box::new(out), Control::watch(control, &epoll)?);
     let in_force = sandbox::close(Role::Log, settings, &[], CallList::Log)?;
-    send_notice(&writer.control, &Notice::Ready(in_force))?;
+    writer.control.ready(in_force)?;
     let mut workers: Vec<Option<OwnedFd>> = Vec::new();
     let mut buffer = vec![0; BATCH_BYTES_MAX];
     let mut draining = false;
     loop {
         let ready: Vec<u64> = epoll.wait(None)?.map(|ready| ready.token).collect();
         for token in ready {
-            if token == CONTROL {
-                match receive_order(&writer.control) {
-                    Ok(Order::Log(channel)) => {
+            if token == Control::TOKEN {
+                match writer.control.receive()? {
+                    Some(Order::Log(channel)) => {
                         channel::set_nonblocking(&channel)?;
                         epoll.add(&channel, workers.len() as u64, Watch::Input)?;
                         workers.push(Some(channel));
                     }
-                    Ok(Order::Drain) => draining = true,
-                    Ok(_) => {}
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(e) => return Err(e),
+                    Some(Order::Drain) => draining = true,
+                    _ => {}
                 }
             } else if let Some(place) = workers.get_mut(token as usize)
                 && let Some(channel) = place
@@ -87,7 +83,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, out: File) -> io::Resul
 }
 
 impl LogWriter {
-    fn new(out: Box<dyn Write>, control: OwnedFd) -> Self {
+    fn new(out: Box<dyn Write>, control: Control) -> Self {
         Self { out, control, failing: false, lost: 0, rest: Vec::new() }
     }
 
@@ -115,7 +111,8 @@ impl LogWriter {
         match result {
             Ok(()) if !self.failing => {}
             Ok(()) => {
-                self.report(&format!("the access log is writable again; {} lines were lost", self.lost));
+                self.control
+                    .report(format!("the access log is writable again; {} lines were lost", self.lost));
                 (self.failing, self.lost) = (false, 0);
             }
             Err(e) => {
@@ -132,16 +129,11 @@ impl LogWriter {
     fn lose(&mut self, lines: &[u8], error: &io::Error) {
         // Reported once, not for every line.
         if !std::mem::replace(&mut self.failing, true) {
-            self.report(&format!(
+            self.control.report(format!(
                 "cannot write the access log: {error}; log lines are lost until it is writable"
             ));
         }
         self.lost += lines.iter().filter(|byte| **byte == b'\n').count();
-    }
-
-    fn report(&self, message: &str) {
-        // Without its supervisor this process ends anyway.
-        let _ = send_notice(&self.control, &Notice::Report(message.to_owned()));
     }
 }
 
@@ -165,7 +157,7 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use flash_worker::control::{CHANNEL_BYTES, receive_notice};
+    use flash_worker::control::{CHANNEL_BYTES, Notice, receive_notice};
 
     /// A disk with this many free bytes, and its contents.
     #[derive(Clone, Default)]
@@ -191,8 +183,9 @@ mod tests {
     #[test]
     fn a_line_that_was_torn_is_finished_first() {
         let (ours, theirs) = channel::pair(CHANNEL_BYTES).expect("a pair");
-        let disk = Disk::default();
-        let mut writer = LogWriter::new(Box::new(disk.clone()), ours);
+        let (disk, epoll) = (Disk::default(), Epoll::new(1).expect("an epoll"));
+        let mut writer =
+            LogWriter::new(Box::new(disk.clone()), Control::watch(ours, &epoll).expect("watched"));
         let mut give = |room: usize, lines: &str| {
             disk.0.borrow_mut().0 = room;
             writer.write(lines.as_bytes());
@@ -203,8 +196,8 @@ mod tests {
         assert_eq!(give(0, "six\n"), "one\ntwo\nfo");
         assert_eq!(give(1, "seven\n"), "one\ntwo\nfou");
         assert_eq!(give(100, "eight\n"), "one\ntwo\nfour\neight\n");
-        let Ok(Notice::Report(first)) = receive_notice(&theirs) else { panic!("nothing said") };
-        let Ok(Notice::Report(second)) = receive_notice(&theirs) else { panic!("said once only") };
+        let Ok(Notice::Report(first)) = receive_notice(&theirs) else { panic!("no report") };
+        let Ok(Notice::Report(second)) = receive_notice(&theirs) else { panic!("one report only") };
         assert!(first.contains("cannot write the access log"), "{first}");
         assert!(second.contains("writable again; 4 lines were lost"), "{second}");
     }

@@ -59,7 +59,7 @@ enum Step {
     /// The connection is made, and the request is sent, of which this many bytes are gone.
     Asks { socket: OwnedFd, sent: usize, deadline_ms: u64 },
     /// The answer is received. This is its start.
-    Hears { socket: OwnedFd, answer: Vec<u8>, deadline_ms: u64 },
+    Receives { socket: OwnedFd, answer: Vec<u8>, deadline_ms: u64 },
 }
 
 /// A step of a probe: it goes on, it succeeded, or it failed.
@@ -106,7 +106,7 @@ impl Probes {
         self.0.iter().filter(|(_, probed)| probed.health != Health::Unknown).map(|(server, _)| *server)
     }
 
-    /// When [`Probes::go_on`] has something to do. `begins` is whether new probes begin.
+    /// When [`Probes::advance`] has something to do. `begins` is whether new probes begin.
     pub(super) fn next_ms(&self, begins: bool) -> Option<u64> {
         let begins = begins && self.under_way() < UNDER_WAY_MAX;
         self.0.values().filter(|probed| begins || !probed.rests()).map(Probed::due_ms).min()
@@ -117,7 +117,7 @@ impl Probes {
     }
 
     /// Begins probes, if it `begins` some, and ends those whose time is over.
-    pub(super) fn go_on(&mut self, epoll: &Epoll, now_ms: u64, begins: bool) -> Vec<Change> {
+    pub(super) fn advance(&mut self, epoll: &Epoll, now_ms: u64, begins: bool) -> Vec<Change> {
         let mut room = if begins { UNDER_WAY_MAX.saturating_sub(self.under_way()) } else { 0 };
         let mut due: Vec<_> = self.0.iter_mut().filter(|(_, probed)| probed.due_ms() <= now_ms).collect();
         // Those that have been due for longest are first, so that each has its turn.
@@ -132,7 +132,7 @@ impl Probes {
                 }
                 Step::Waits { deadline_ms, .. }
                 | Step::Asks { deadline_ms, .. }
-                | Step::Hears { deadline_ms, .. } => deadline_ms,
+                | Step::Receives { deadline_ms, .. } => deadline_ms,
             };
             let stepped = if deadline_ms <= now_ms {
                 Err(Failure::OfServer(format!("no answer in {} ms", probed.timeout_ms)))
@@ -145,14 +145,14 @@ impl Probes {
     }
 
     /// The connection with this token is ready.
-    pub(super) fn hear(&mut self, epoll: &Epoll, ready: Ready, now_ms: u64) -> Option<Change> {
+    pub(super) fn handle(&mut self, epoll: &Epoll, ready: Ready, now_ms: u64) -> Option<Change> {
         let server = server_of(ready.token);
         let probed = self.0.get_mut(&server)?;
         let stepped = match std::mem::replace(&mut probed.step, Step::Rests { due_ms: now_ms }) {
             Step::Asks { socket, sent, deadline_ms } if ready.writable || ready.broken => {
                 probed.ask(epoll, ready.token, (socket, sent, deadline_ms))
             }
-            Step::Hears { socket, answer, deadline_ms } => hear_answer(socket, answer, deadline_ms),
+            Step::Receives { socket, answer, deadline_ms } => receive_answer(socket, answer, deadline_ms),
             other => Ok(Some(other)),
         };
         probed.take(server, stepped, now_ms)
@@ -188,7 +188,7 @@ impl Probed {
     fn due_ms(&self) -> u64 {
         match &self.step {
             Step::Rests { due_ms } | Step::Waits { due_ms, .. } => *due_ms,
-            Step::Asks { deadline_ms, .. } | Step::Hears { deadline_ms, .. } => *deadline_ms,
+            Step::Asks { deadline_ms, .. } | Step::Receives { deadline_ms, .. } => *deadline_ms,
         }
     }
 
@@ -227,7 +227,7 @@ impl Probed {
             return Ok(Some(Step::Asks { socket, sent, deadline_ms }));
         }
         epoll.change(&socket, token, Watch::Input)?;
-        Ok(Some(Step::Hears { socket, answer: Vec::new(), deadline_ms }))
+        Ok(Some(Step::Receives { socket, answer: Vec::new(), deadline_ms }))
     }
 
     /// Takes the result of a step, with which the probe may be over.
@@ -263,7 +263,7 @@ impl Probed {
 }
 
 /// Receives the start of the answer.
-fn hear_answer(socket: OwnedFd, mut answer: Vec<u8>, deadline_ms: u64) -> Stepped {
+fn receive_answer(socket: OwnedFd, mut answer: Vec<u8>, deadline_ms: u64) -> Stepped {
     let mut bytes = [0; RECEIVE_BYTES];
     match net::recv(&socket, &mut bytes) {
         Ok(0) => return Err(Failure::OfServer("the connection ended before the answer".to_owned())),
@@ -272,7 +272,7 @@ fn hear_answer(socket: OwnedFd, mut answer: Vec<u8>, deadline_ms: u64) -> Steppe
         Err(e) => return Err(e.into()),
     }
     if answer.len() < STATUS_BYTES {
-        return Ok(Some(Step::Hears { socket, answer, deadline_ms }));
+        return Ok(Some(Step::Receives { socket, answer, deadline_ms }));
     }
     match status(&answer) {
         None => Err(Failure::OfServer("the answer is not HTTP/1.1".to_owned())),

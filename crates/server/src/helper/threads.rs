@@ -8,8 +8,7 @@
 //! cannot end before that.
 
 use std::io;
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 
 use flash_prompt::OwnedFd;
 use flash_prompt::channel;
@@ -19,6 +18,7 @@ use flash_waiting::sandbox::memory;
 
 use super::{DiskWork, close, serve};
 use crate::config::Settings;
+use crate::threads::{self, Confined};
 use flash_worker::protocol::MESSAGE_BYTES_MAX;
 
 /// Starts all helpers that a worker may have, which share `work`. Returns the worker's ends of their channels once
@@ -27,29 +27,23 @@ use flash_worker::protocol::MESSAGE_BYTES_MAX;
 /// Errors: those of starting a thread, and of a required sandbox.
 pub(crate) fn start(settings: &Settings, work: DiskWork) -> io::Result<Vec<OwnedFd>> {
     memory::separate_arenas(settings.helpers_max + 1);
-    let (ready, all_ready) = mpsc::channel();
     let mut channels = Vec::with_capacity(settings.helpers_max);
+    let mut helpers = Vec::with_capacity(settings.helpers_max);
     let work = Arc::new(work);
     for _ in 0..settings.helpers_max {
         let (ours, theirs) = channel::pair(2 * MESSAGE_BYTES_MAX)?;
-        let (settings, work, ready) = (settings.clone(), Arc::clone(&work), ready.clone());
-        let spawned = thread::Builder::new().name("helper".into()).spawn(move || {
-            // If this fails, helpers still work.
-            let _ = process::give_way();
-            let closed = close(&work, &settings, CallList::HelperThread);
-            let is_held = closed.is_ok();
-            // The worker waits for it; otherwise it has ended.
-            let _ = ready.send(closed);
-            drop(ready);
-            if is_held {
-                // Its end tells the worker as much as the error would.
-                let _ = serve(&work, &theirs, None);
-            }
+        let (settings, work, confined) = (settings.clone(), Arc::clone(&work), Arc::clone(&work));
+        helpers.push(Confined {
+            confine: move || {
+                // If this fails, helpers still work.
+                let _ = process::give_way();
+                close(&confined, &settings, CallList::HelperThread)
+            },
+            // Its end reports to the worker as much as the error would.
+            work: move || drop(serve(&work, &theirs, None)),
         });
-        spawned.map_err(|e| io::Error::new(e.kind(), format!("cannot start a helper thread: {e}")))?;
         channels.push(ours);
     }
-    drop(ready);
-    all_ready.into_iter().collect::<io::Result<()>>()?;
+    threads::start("helper", None, helpers)?;
     Ok(channels)
 }

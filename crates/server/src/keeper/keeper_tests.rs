@@ -150,7 +150,7 @@ fn a_request_that_is_given_up_gets_a_last_answer_and_frees_its_place() {
 }
 
 #[test]
-fn a_worker_is_told_that_it_is_known_before_anything_else() {
+fn a_worker_learns_first_that_it_is_known() {
     let keeper = Running::start(LOAD_BYTES * 3 / 2);
     let helper = keeper.link(Order::Filler);
     assert!(matches!(helper.ask(&want(1)), protocol::Answer::Fill(_)));

@@ -20,25 +20,25 @@ use flash_prompt::{OwnedFd, channel, clock};
 use flash_waiting::pressure::PressureFiles;
 use flash_waiting::sandbox::calls::CallList;
 use flash_waiting::store_file;
-use flash_worker::control::{Notice as ToSupervisor, Order, receive_order, send_notice};
+use flash_worker::control::{Notice as ToSupervisor, Order, receive_order};
 use flash_worker::store_protocol::{
     self as protocol, FromWorker, Named, Notice, Request, STORE_MESSAGE_BYTES_MAX, decode_from_worker,
     decode_request,
 };
 
 use crate::config::{CacheMemory, Settings};
+use crate::control::Control;
 use crate::hot_list::{self, Hot};
 use crate::sandbox::{self, Role};
 use crate::stats::StoreStats;
 use names::Names;
 
-const CONTROL: u64 = u64::MAX;
 /// Messages taken from one link before the next has its turn.
 const MESSAGES_PER_TURN_MAX: usize = 64;
 /// Messages taken from one link at the end: its channel holds fewer.
 const LAST_MESSAGES_MAX: usize = 1 << 16;
 /// Time after which a worker with a full channel is sent its messages again.
-const TELL_AGAIN_MS: u64 = 10;
+const RETRY_MS: u64 = 10;
 /// No file has this device: for table entries of places that no worker must find.
 const NO_DEVICE: u64 = u64::MAX;
 /// Replaces the inode while a helper loads a block.
@@ -53,18 +53,18 @@ enum Link {
     Filler(OwnedFd),
 }
 
-/// The channel to a worker, and what the worker was not told yet.
+/// The channel to a worker, and the messages that it has no room for yet.
 struct WorkerLink {
     channel: OwnedFd,
-    /// Whether the worker was told that this keeper knows it.
-    is_told: bool,
+    /// Whether the worker was sent that this keeper knows it.
+    is_greeted: bool,
     /// The slots that it must forget.
     leaving: Vec<u32>,
 }
 
 impl Link {
     fn to_worker(channel: OwnedFd) -> Self {
-        Link::Worker(WorkerLink { channel, is_told: false, leaving: Vec::new() })
+        Link::Worker(WorkerLink { channel, is_greeted: false, leaving: Vec::new() })
     }
 
     fn channel(&self) -> &OwnedFd {
@@ -75,13 +75,13 @@ impl Link {
 }
 
 impl WorkerLink {
-    /// Sends what the worker was not told yet.
+    /// Sends the messages that wait.
     ///
     /// Errors: as of [`channel::send`].
-    fn tell(&mut self) -> io::Result<()> {
-        if !self.is_told {
+    fn send_waiting(&mut self) -> io::Result<()> {
+        if !self.is_greeted {
             channel::send(&self.channel, &[IoSlice::new(&protocol::encode_known())], &[])?;
-            self.is_told = true;
+            self.is_greeted = true;
         }
         while !self.leaving.is_empty() {
             let batch = &self.leaving[..self.leaving.len().min(protocol::LEAVING_MAX)];
@@ -93,7 +93,7 @@ impl WorkerLink {
 }
 
 struct Process {
-    control: OwnedFd,
+    control: Control,
     epoll: Epoll,
     keeper: Keeper<BlockKey>,
     table: TableWriter,
@@ -115,18 +115,18 @@ struct Process {
     /// When the supervisor gets the next figures.
     next_stats_ms: u64,
     /// The last figures sent to the supervisor.
-    told: StoreStats,
+    reported: StoreStats,
     /// Shutdown: the keeper saves the list and ends.
     draining: bool,
-    /// The system had no memory for a block, and the supervisor was told.
-    said_no_memory: bool,
+    /// The system had no memory for a block, and the operator knows.
+    reported_no_memory: bool,
 }
 
 /// Keeps the store until the supervisor is gone.
 pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     let mut process = Process::begin(control, settings)?;
     let in_force = sandbox::close(Role::Keeper, settings, &[], CallList::Keeper)?;
-    send_notice(&process.control, &ToSupervisor::Ready(in_force))?;
+    process.control.ready(in_force)?;
     loop {
         let now_ms = clock::monotonic_ms();
         process.keeper.settle(now_ms);
@@ -135,17 +135,14 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
             return process.save();
         }
         process.look(now_ms);
-        let again_ms = (!process.tell_workers()).then_some(TELL_AGAIN_MS);
+        let again_ms = (!process.send_to_workers()).then_some(RETRY_MS);
         let settles_ms = process.keeper.next_ms().map(|ms| ms.saturating_sub(now_ms));
         let looks_ms = process.next_look_ms.saturating_sub(now_ms);
         let timeout_ms = again_ms.into_iter().chain(settles_ms).chain([looks_ms]).min();
         let ready: Vec<u64> = process.epoll.wait(timeout_ms)?.map(|ready| ready.token).collect();
-        process.hear_supervisor()?;
+        process.receive_orders()?;
         for token in ready {
-            if token == CONTROL {
-                continue;
-            }
-            if !process.hear(token as u32)? {
+            if token != Control::TOKEN && !process.receive(token as u32)? {
                 process.lose(token as u32);
             }
         }
@@ -176,10 +173,8 @@ impl Process {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a keeper without a store"));
         };
         let epoll = Epoll::new(64)?;
-        channel::set_nonblocking(&control)?;
-        epoll.add(&control, CONTROL, Watch::Input)?;
         let mut process = Self {
-            control,
+            control: Control::watch(control, &epoll)?,
             epoll,
             keeper: Keeper::new(length_bytes, table.slots_max(), bytes_max),
             table,
@@ -193,9 +188,9 @@ impl Process {
             pressure: matches!(settings.cache_memory, CacheMemory::Auto { .. }).then(PressureFiles::open),
             next_look_ms: 0,
             next_stats_ms: 0,
-            told: StoreStats::default(),
+            reported: StoreStats::default(),
             draining: false,
-            said_no_memory: false,
+            reported_no_memory: false,
         };
         links.into_iter().try_for_each(|link| process.link(link))?;
         process.resume();
@@ -229,48 +224,44 @@ impl Process {
         Ok(())
     }
 
-    fn hear_supervisor(&mut self) -> io::Result<()> {
-        loop {
-            let linked = match receive_order(&self.control) {
-                Ok(Order::Keeper(channel)) => self.link(Link::to_worker(channel)),
-                Ok(Order::Filler(channel)) => self.link(Link::Filler(channel)),
-                Ok(Order::BytesMax(bytes)) => {
+    fn receive_orders(&mut self) -> io::Result<()> {
+        while let Some(order) = self.control.receive()? {
+            let linked = match order {
+                Order::Keeper(channel) => self.link(Link::to_worker(channel)),
+                Order::Filler(channel) => self.link(Link::Filler(channel)),
+                Order::BytesMax(bytes) => {
                     self.most_bytes = bytes;
                     self.keeper.handle_bytes_max(bytes);
                     Ok(())
                 }
-                // Without its supervisor this process ends anyway.
-                Ok(Order::Ping) => send_notice(&self.control, &ToSupervisor::Pong).or(Ok(())),
-                Ok(Order::Settled) => {
+                Order::Settled => {
                     self.keeper.handle_settled();
                     Ok(())
                 }
-                Ok(Order::Drain) => {
-                    self.hear_last_words();
+                Order::Drain => {
+                    self.receive_last();
                     self.draining = true;
                     Ok(())
                 }
-                Ok(_) => Ok(()),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(e) => return Err(e),
+                _ => Ok(()),
             };
             if let Err(e) = linked {
-                self.report(&format!("a process runs without the store: {e}"));
+                self.control.report(format!("a process runs without the store: {e}"));
             }
         }
+        Ok(())
     }
 
-    /// Reads messages of a worker or a filler; false if it is gone. After a message that is none, it is no longer
-    /// listened to, but the end of its channel counts: until then it can use the places that it has.
+    /// Reads messages of a worker or a filler; false if it is gone. After an invalid message its messages are ignored, but the end of its channel counts: until then it can use the places that it has.
     ///
     /// Errors: if its messages cannot be read. It could still use a place that is freed when it has gone, so this keeper
     /// ends, and the next one asks all processes anew.
-    fn hear(&mut self, number: u32) -> io::Result<bool> {
-        self.hear_some(number, MESSAGES_PER_TURN_MAX)
+    fn receive(&mut self, number: u32) -> io::Result<bool> {
+        self.receive_some(number, MESSAGES_PER_TURN_MAX)
     }
 
-    /// Reads up to `messages_max` messages. Errors as in [`Process::hear`].
-    fn hear_some(&mut self, number: u32, messages_max: usize) -> io::Result<bool> {
+    /// Reads up to `messages_max` messages. Errors as in [`Process::receive`].
+    fn receive_some(&mut self, number: u32, messages_max: usize) -> io::Result<bool> {
         let mut bytes = [0; STORE_MESSAGE_BYTES_MAX];
         for _ in 0..messages_max {
             let Some(link) = self.links.get(&number) else { return Ok(true) };
@@ -286,18 +277,18 @@ impl Process {
             if self.ignored.contains(&number) {
                 continue;
             }
-            let is_understood = match link {
-                Link::Worker(..) => self.hear_worker(WorkerId(number), message),
-                Link::Filler(_) => self.hear_filler(HelperId(number), message),
+            let is_valid = match link {
+                Link::Worker(..) => self.handle_worker(WorkerId(number), message),
+                Link::Filler(_) => self.handle_filler(HelperId(number), message),
             };
-            if !is_understood {
+            if !is_valid {
                 self.ignore(number);
             }
         }
         Ok(true)
     }
 
-    fn hear_worker(&mut self, worker: WorkerId, message: &[u8]) -> bool {
+    fn handle_worker(&mut self, worker: WorkerId, message: &[u8]) -> bool {
         let notices = match decode_from_worker(message) {
             Some(FromWorker::Notices(notices)) => notices,
             Some(FromWorker::Names(names)) => {
@@ -320,7 +311,7 @@ impl Process {
         true
     }
 
-    fn hear_filler(&mut self, helper: HelperId, message: &[u8]) -> bool {
+    fn handle_filler(&mut self, helper: HelperId, message: &[u8]) -> bool {
         match decode_request(message) {
             Some(Request::Want(key, length_bytes)) if is_block(&key, length_bytes) => {
                 self.keeper.handle_want(helper, key, length_bytes, clock::monotonic_ms());
@@ -358,21 +349,21 @@ impl Process {
         }
         self.next_stats_ms = now_ms + size::LOOK_MS;
         let stats = StoreStats::of(&totals);
-        if stats != self.told
+        if stats != self.reported
             && let Ok(json) = serde_json::to_vec(&stats)
         {
             // A lost report is sent again when the figures change.
-            let _ = send_notice(&self.control, &ToSupervisor::Stats(0, json));
-            self.told = stats;
+            self.control.send(&ToSupervisor::Stats(0, json));
+            self.reported = stats;
         }
     }
 
     /// Reads the last messages of workers that are gone.
-    fn hear_last_words(&mut self) {
+    fn receive_last(&mut self) {
         let all: Vec<u32> = self.links.keys().copied().collect();
         for number in all {
             // The others still have theirs.
-            let _ = self.hear_some(number, LAST_MESSAGES_MAX);
+            let _ = self.receive_some(number, LAST_MESSAGES_MAX);
         }
     }
 
@@ -386,13 +377,13 @@ impl Process {
         let (text, lines) = hot_list::write(blocks.into_iter().map(|(_, hot)| hot));
         let all = self.keeper.totals().blocks;
         if lines < all {
-            self.report(&format!(
+            self.control.report(format!(
                 "the list of hot files has {lines} of the {all} blocks in the store: no worker knows the names of the \
                  others any more, or the list is full"
             ));
         }
         let saved = file.write_all_at(&text, 0).and_then(|()| file.set_len(text.len() as u64));
-        saved.inspect_err(|e| self.report(&format!("cannot save the list of hot files: {e}")))
+        saved.inspect_err(|e| self.control.report(format!("cannot save the list of hot files: {e}")))
     }
 
     /// The system has no memory for a larger store.
@@ -401,21 +392,21 @@ impl Process {
         let held_bytes = self.keeper.totals().held_bytes.max(size::LEAST_BYTES).min(self.most_bytes);
         self.keeper.handle_bytes_max(held_bytes);
         self.most_bytes = held_bytes;
-        if !std::mem::replace(&mut self.said_no_memory, true) {
-            self.report(&format!(
+        if !std::mem::replace(&mut self.reported_no_memory, true) {
+            self.control.report(format!(
                 "the system has no memory for a store larger than {} MiB; it stays at this size",
                 held_bytes >> 20
             ));
         }
     }
 
-    /// Listens to a process no longer, and tells it that this channel is over.
+    /// Ignores the messages of a process, and ends its channel.
     fn ignore(&mut self, number: u32) {
         let Some(link) = self.links.get(&number) else { return };
         let who = if matches!(link, Link::Worker(_)) { "worker" } else { "helper" };
         let _ = channel::end_sending(link.channel());
         self.ignored.insert(number);
-        self.report(&format!(
+        self.control.report(format!(
             "a {who} sent its keeper an invalid message, which is a bug or an attack; the keeper ignores it from now on"
         ));
     }
@@ -487,21 +478,16 @@ impl Process {
         }
     }
 
-    /// Tells new workers that they are known, and all workers which blocks leave; false if a channel has no room for
+    /// Sends new workers that they are known, and all workers which blocks leave; false if a channel has no room for
     /// all messages now.
-    fn tell_workers(&mut self) -> bool {
-        let mut told = true;
+    fn send_to_workers(&mut self) -> bool {
+        let mut is_sent = true;
         for link in self.links.values_mut() {
             let Link::Worker(worker) = link else { continue };
             // The channel reports a worker that is gone.
-            told &= worker.tell().err().is_none_or(|e| e.kind() != io::ErrorKind::WouldBlock);
+            is_sent &= worker.send_waiting().err().is_none_or(|e| e.kind() != io::ErrorKind::WouldBlock);
         }
-        told
-    }
-
-    fn report(&self, message: &str) {
-        // Without its supervisor this process ends anyway.
-        let _ = send_notice(&self.control, &ToSupervisor::Report(message.to_owned()));
+        is_sent
     }
 }
 

@@ -8,12 +8,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
-use flash_prompt::epoll::{Epoll, Watch};
+use flash_prompt::epoll::Watch;
 use flash_waiting::local;
 
-use super::crew::{Role, Worker};
 use super::generation::Generation;
-use super::sockets::Sockets;
+use super::life::{Duty, State as Phase};
+use super::poller::{Poller, Watched};
+use super::process::Process;
 use crate::config::ControlSocket as Wanted;
 use crate::stats::{
     self, Answer, Counters, NetworkStats, Request, STALL_NS, ServerStalls, ServerStats, States, StoreStats,
@@ -48,8 +49,7 @@ pub(super) struct ControlSocket {
 
 #[derive(Debug)]
 struct Listening {
-    listener: UnixListener,
-    number: u64,
+    listener: Watched<UnixListener>,
     path: PathBuf,
     /// Device and inode: another server may later create a socket at the same path.
     file: (u64, u64),
@@ -59,7 +59,7 @@ struct Listening {
 
 #[derive(Debug)]
 struct Client {
-    number: u64,
+    token: u64,
     stream: UnixStream,
     deadline_ms: u64,
     state: State,
@@ -83,8 +83,8 @@ struct Gathering {
     deadline_ms: u64,
     states: States,
     network: NetworkStats,
-    /// The reports as JSON, by the number of the role.
-    told: Vec<(u64, Vec<u8>)>,
+    /// The reports as JSON, by the tokens of the workers.
+    received: Vec<(u64, Vec<u8>)>,
     /// The workers that have not reported yet.
     missing: Vec<u64>,
 }
@@ -95,7 +95,6 @@ pub(super) struct Subject<'a> {
     pub(super) started_ms: u64,
     pub(super) ended: &'a Counters,
     pub(super) store: Option<StoreStats>,
-    pub(super) sockets: &'a Sockets,
 }
 
 impl ControlSocket {
@@ -103,16 +102,12 @@ impl ControlSocket {
     /// warning.
     ///
     /// Errors: the path of the settings cannot be created.
-    pub(super) fn open(
-        wanted: &Wanted,
-        epoll: &Epoll,
-        numbers: &mut u64,
-    ) -> io::Result<(Self, Option<String>)> {
+    pub(super) fn open(wanted: &Wanted, poller: &mut Poller) -> io::Result<(Self, Option<String>)> {
         let listening = match wanted {
             Wanted::Off => return Ok((Self::default(), None)),
-            Wanted::At(path) => listen(path.clone(), epoll, numbers)?,
+            Wanted::At(path) => listen(path.clone(), poller)?,
             Wanted::Default => {
-                let made = stats::own_socket().and_then(|path| listen(path, epoll, numbers));
+                let made = stats::own_socket().and_then(|path| listen(path, poller));
                 match made {
                     Ok(listening) => listening,
                     Err(e) => {
@@ -125,31 +120,31 @@ impl ControlSocket {
         Ok((Self { listening: Some(listening), ..Self::default() }, None))
     }
 
-    /// Handles the event of `number`; false if it does not belong to the control socket.
-    pub(super) fn hear(&mut self, number: u64, now_ms: u64, epoll: &Epoll, numbers: &mut u64) -> bool {
-        if self.listening.as_ref().is_some_and(|listening| listening.number == number) {
-            self.accept(now_ms, epoll, numbers);
+    /// Handles the event of `token`; false if it does not belong to the control socket.
+    pub(super) fn handle(&mut self, token: u64, now_ms: u64, poller: &mut Poller) -> bool {
+        if self.listening.as_ref().is_some_and(|listening| listening.listener.token == token) {
+            self.accept(now_ms, poller);
             return true;
         }
-        let Some(at) = self.clients.iter().position(|client| client.number == number) else { return false };
+        let Some(at) = self.clients.iter().position(|client| client.token == token) else { return false };
         if !self.clients[at].go_on() {
             self.clients.swap_remove(at);
         }
         true
     }
 
-    fn accept(&mut self, now_ms: u64, epoll: &Epoll, numbers: &mut u64) {
+    fn accept(&mut self, now_ms: u64, poller: &mut Poller) {
         let Some(listening) = &mut self.listening else { return };
         // As many as there are places, and one more that is refused.
         for _ in 0..=CLIENTS_MAX {
-            let stream = match listening.listener.accept() {
+            let stream = match listening.listener.item.accept() {
                 Ok((stream, _)) => stream,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => {
                     // The client stays in the queue and the listener ready, so the listener is not watched for a
                     // while.
-                    let _ = epoll.remove(&listening.listener);
+                    poller.forget(&listening.listener);
                     listening.shortage_until_ms = Some(now_ms + SHORTAGE_MS);
                     return;
                 }
@@ -157,15 +152,15 @@ impl ControlSocket {
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
-            *numbers += 1;
             let state = State::Asks(Vec::new());
-            let mut client = Client { number: *numbers, stream, deadline_ms: now_ms + CLIENT_MS, state };
+            let mut client =
+                Client { token: poller.new_token(), stream, deadline_ms: now_ms + CLIENT_MS, state };
             if self.clients.len() >= CLIENTS_MAX {
                 client.answer(&Answer::refusal("too many clients; try again"));
                 continue;
             }
             // Edge-triggered: a client that keeps sending while it waits does not wake the loop all the time.
-            if epoll.add(&client.stream, client.number, Watch::Connection).is_ok() && client.go_on() {
+            if poller.epoll().add(&client.stream, client.token, Watch::Connection).is_ok() && client.go_on() {
                 self.clients.push(client);
             }
         }
@@ -178,16 +173,16 @@ impl ControlSocket {
             return;
         }
         gathering.missing.retain(|number| *number != worker);
-        gathering.told.push((worker, json));
+        gathering.received.push((worker, json));
     }
 
     /// Asks workers for waiting clients, answers these when the workers have reported, and drops clients that took
     /// too long.
-    pub(super) fn settle(&mut self, now_ms: u64, epoll: &Epoll, subject: &Subject<'_>) {
+    pub(super) fn settle(&mut self, now_ms: u64, poller: &Poller, subject: &Subject<'_>) {
         self.clients.retain(|client| client.deadline_ms > now_ms);
         if let Some(listening) = &mut self.listening
             && listening.shortage_until_ms.is_some_and(|ms| ms <= now_ms)
-            && epoll.add(&listening.listener, listening.number, Watch::Input).is_ok()
+            && poller.watch_again(&listening.listener).is_ok()
         {
             listening.shortage_until_ms = None;
         }
@@ -197,7 +192,7 @@ impl ControlSocket {
             self.begin(request, now_ms, subject);
         }
         let Some(gathering) = &mut self.gathering else { return };
-        let is_there = |number: &u64| subject.generations.iter().any(|g| g.has_role(*number));
+        let is_there = |number: &u64| subject.generations.iter().any(|g| g.processes.has(*number));
         gathering.missing.retain(is_there);
         if !gathering.missing.is_empty() && now_ms < gathering.deadline_ms {
             return;
@@ -218,27 +213,29 @@ impl ControlSocket {
         self.questions += 1;
         self.next_gathering_ms = now_ms + PAUSE_MS;
         let states = States {
-            workers: stats::sample(generations.iter().flat_map(Generation::worker_pids)),
-            helpers: stats::sample(generations.iter().flat_map(Generation::helper_pids)),
+            workers: stats::sample(generations.iter().flat_map(|g| g.processes.workers()).map(Process::pid)),
+            helpers: stats::sample(generations.iter().flat_map(|g| g.processes.helpers()).map(Process::pid)),
         };
         let network = match request {
-            Request::Stats => stats::network(subject.sockets.listening()),
+            Request::Stats => {
+                stats::network(subject.serving().into_iter().flat_map(|g| g.sockets.listening()))
+            }
             Request::Stalls => NetworkStats::default(),
         };
-        let roles = generations.iter().flat_map(|generation| &generation.workers).map(|worker| &worker.role);
         let order = match request {
             Request::Stats => Order::Stats(self.questions),
             Request::Stalls => Order::Stalls(self.questions),
         };
-        let asked = roles.filter(|role| role.orders.give_now(&order).is_ok());
+        let workers = subject.workers().map(|(_, _, worker)| worker);
+        let asked = workers.filter(|worker| worker.orders.give_now(&order).is_ok());
         self.gathering = Some(Gathering {
             request,
             question: self.questions,
             deadline_ms: now_ms + WORKERS_MS,
             states,
             network,
-            told: Vec::new(),
-            missing: asked.map(Role::number).collect(),
+            received: Vec::new(),
+            missing: asked.map(Process::token).collect(),
         });
     }
 
@@ -264,13 +261,11 @@ impl Drop for Listening {
     }
 }
 
-fn listen(path: PathBuf, epoll: &Epoll, numbers: &mut u64) -> io::Result<Listening> {
+fn listen(path: PathBuf, poller: &mut Poller) -> io::Result<Listening> {
     let failed = |e: io::Error| explain(&path, &e);
     let listener = local::listen(&path).map_err(failed)?;
     let file = local::give_to(&path, None).map_err(failed)?;
-    *numbers += 1;
-    epoll.add(&listener, *numbers, Watch::Input)?;
-    Ok(Listening { listener, number: *numbers, path, file, shortage_until_ms: None })
+    Ok(Listening { listener: poller.watch(listener)?, path, file, shortage_until_ms: None })
 }
 
 fn explain(path: &std::path::Path, error: &io::Error) -> io::Error {
@@ -380,23 +375,22 @@ impl Gathering {
     }
 
     /// The report of this worker.
-    fn of<T: serde::de::DeserializeOwned>(&self, worker: &Worker) -> Option<T> {
-        let (_, json) = self.told.iter().find(|(number, _)| *number == worker.role.number())?;
+    fn of<T: serde::de::DeserializeOwned>(&self, worker: &Process) -> Option<T> {
+        let (_, json) = self.received.iter().find(|(number, _)| *number == worker.token())?;
         serde_json::from_slice(json).ok()
     }
 
     fn stats(self, now_ms: u64, subject: &Subject<'_>) -> ServerStats {
         let network = self.network.clone();
-        let workers = subject.workers().map(|(generation, worker)| WorkerStats {
+        let workers = subject.workers().map(|(generation, place, worker)| WorkerStats {
             generation: generation.number,
             state: generation.state.name().to_owned(),
-            place: worker.place,
-            pid: worker.role.pid(),
-            uptime_ms: now_ms.saturating_sub(worker.role.started_ms),
+            place,
+            pid: worker.pid(),
+            uptime_ms: now_ms.saturating_sub(worker.started_ms),
             counters: self.of::<Counters>(worker),
         });
-        let serving = subject.generations.iter().rev().find(|g| g.state.name() == "serving");
-        let settings = serving.or(subject.generations.last()).map(|g| single_values(&g.settings));
+        let settings = subject.serving().or(subject.generations.last()).map(|g| single_values(&g.settings));
         let mut stats = ServerStats {
             program: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -415,11 +409,11 @@ impl Gathering {
     }
 
     fn stalls(self, now_ms: u64, subject: &Subject<'_>) -> ServerStalls {
-        let workers = subject.workers().map(|(generation, worker)| WorkerStalls {
+        let workers = subject.workers().map(|(generation, place, worker)| WorkerStalls {
             generation: generation.number,
-            place: worker.place,
-            pid: worker.role.pid(),
-            uptime_ms: now_ms.saturating_sub(worker.role.started_ms),
+            place,
+            pid: worker.pid(),
+            uptime_ms: now_ms.saturating_sub(worker.started_ms),
             stalls: self.of(worker),
         });
         let mut workers: Vec<_> = workers.collect();
@@ -429,8 +423,18 @@ impl Gathering {
 }
 
 impl<'a> Subject<'a> {
-    fn workers(&self) -> impl Iterator<Item = (&'a Generation, &'a Worker)> {
-        self.generations.iter().flat_map(|generation| generation.workers.iter().map(move |w| (generation, w)))
+    /// The configuration in force.
+    fn serving(&self) -> Option<&'a Generation> {
+        self.generations.iter().rev().find(|generation| generation.state == Phase::Serving)
+    }
+
+    /// All workers, with their configurations and places.
+    fn workers(&self) -> impl Iterator<Item = (&'a Generation, usize, &'a Process)> {
+        let all = self.generations.iter().flat_map(|g| g.processes.workers().map(move |worker| (g, worker)));
+        all.filter_map(|(generation, worker)| match worker.duty {
+            Duty::Worker(place) => Some((generation, place, worker)),
+            _ => None,
+        })
     }
 }
 

@@ -12,8 +12,7 @@ const NOW_MS: u64 = 1_000_000;
 /// A control socket, and the work of its supervisor.
 struct Bench {
     control: ControlSocket,
-    epoll: Epoll,
-    numbers: u64,
+    poller: Poller,
     path: PathBuf,
     _folder: TempDir,
 }
@@ -22,11 +21,11 @@ impl Bench {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("socket");
-        let (epoll, mut numbers) = (Epoll::new(64).expect("an epoll"), 0);
+        let mut poller = Poller::new().expect("a poller");
         let wanted = Wanted::At(path.clone());
-        let (control, warning) = ControlSocket::open(&wanted, &epoll, &mut numbers).expect("a socket");
+        let (control, warning) = ControlSocket::open(&wanted, &mut poller).expect("a socket");
         assert_eq!(warning, None);
-        Self { control, epoll, numbers, path, _folder: folder }
+        Self { control, poller, path, _folder: folder }
     }
 
     fn connect(&self) -> UnixStream {
@@ -38,18 +37,17 @@ impl Bench {
     /// Handles all pending events.
     fn run(&mut self, now_ms: u64) {
         loop {
-            let ready: Vec<u64> = self.epoll.wait(Some(0)).expect("a wait").map(|r| r.token).collect();
-            for number in &ready {
-                self.control.hear(*number, now_ms, &self.epoll, &mut self.numbers);
+            let ready = self.poller.events(Some(0)).expect("a wait");
+            for token in &ready {
+                self.control.handle(*token, now_ms, &mut self.poller);
             }
             let subject = Subject {
                 generations: &[],
                 started_ms: NOW_MS - 5,
                 ended: &Counters::default(),
                 store: None,
-                sockets: &Sockets::default(),
             };
-            self.control.settle(now_ms, &self.epoll, &subject);
+            self.control.settle(now_ms, &self.poller, &subject);
             if ready.is_empty() {
                 return;
             }
@@ -205,15 +203,15 @@ fn the_socket_goes_with_its_server_unless_it_is_anothers_by_then() {
 
 #[test]
 fn a_place_that_cannot_be_had_is_an_error_that_says_why() {
-    let epoll = Epoll::new(8).expect("an epoll");
-    let why = |path: PathBuf| {
-        ControlSocket::open(&Wanted::At(path), &epoll, &mut 0).expect_err("no socket").to_string()
+    let mut poller = Poller::new().expect("a poller");
+    let mut why = |path: PathBuf| {
+        ControlSocket::open(&Wanted::At(path), &mut poller).expect_err("no socket").to_string()
     };
     let bench = Bench::new();
     assert!(why(bench.path.clone()).ends_with("another server uses it; choose another path"));
     assert!(why("/proc/self/none/x.sock".into()).contains("its folder does not exist"));
     assert!(why(std::env::temp_dir()).ends_with("it exists and is not a socket; choose another path"));
     assert!(why(std::env::temp_dir().join("x".repeat(200))).starts_with("cannot create the control socket"));
-    let (none, warning) = ControlSocket::open(&Wanted::Off, &epoll, &mut 0).expect("none");
+    let (none, warning) = ControlSocket::open(&Wanted::Off, &mut poller).expect("none");
     assert!(none.listening.is_none() && warning.is_none());
 }

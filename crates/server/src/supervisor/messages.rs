@@ -22,7 +22,7 @@ const WAITING_MAX: usize = 256;
 /// Maximum length of a message; the rest is cut.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Maximum time for all last messages.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const LAST_MESSAGES: Duration = Duration::from_secs(1);
 /// Before every line that another process has written on its standard error.
 const OF_OTHERS: &str = "| ";
 /// Maximum length of such a line; a longer one is several.
@@ -58,7 +58,7 @@ impl Messages {
     }
 
     /// Prints a message on standard error, as one line.
-    pub(super) fn say(&self, message: &str) {
+    pub(super) fn report(&self, message: &str) {
         self.errors.push(format!("flash: {}", escaped(message)));
     }
 
@@ -74,7 +74,7 @@ impl Messages {
 
     /// Waits briefly until all messages are written.
     pub(super) fn finish(self) {
-        let deadline = Instant::now() + LAST_WORDS;
+        let deadline = Instant::now() + LAST_MESSAGES;
         // Without it, no process is left that holds the pipe. If this fails, the deadline is the end.
         let _ = process::restore_stderr(&self.stderr);
         let _ = self.others_ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
@@ -211,8 +211,8 @@ mod tests {
         let text = String::from_utf8(reader.0.lock().expect("the text").clone()).expect("text");
         let written = text.lines().filter(|line| line.starts_with("message ")).count();
         assert!((WAITING_MAX..=WAITING_MAX + 1).contains(&written), "{written}");
-        let told = format!("dropped {} messages", sent - written);
-        assert!(text.lines().last().is_some_and(|line| line.contains(&told)), "{told}");
+        let expected = format!("dropped {} messages", sent - written);
+        assert!(text.lines().last().is_some_and(|line| line.contains(&expected)), "{expected}");
     }
 
     #[test]

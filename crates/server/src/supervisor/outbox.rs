@@ -20,9 +20,10 @@ pub(super) type Shared = Arc<OwnedFd>;
 /// The supervisor's end of a control channel, and the orders that wait for room in it.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    channel: OwnedFd,
-    /// Its token in the supervisor's epoll.
-    number: u64,
+    /// None once it was passed on.
+    channel: Option<OwnedFd>,
+    /// The token of its events.
+    token: u64,
     waiting: VecDeque<Order<Shared>>,
     /// How many of those at the end of the queue were given after its start.
     later: usize,
@@ -36,11 +37,11 @@ pub(super) struct Outbox {
 
 impl Outbox {
     /// Takes one end of a channel, which is not watched yet.
-    pub(super) fn new(channel: OwnedFd, number: u64) -> io::Result<Self> {
+    pub(super) fn new(channel: OwnedFd, token: u64) -> io::Result<Self> {
         channel::set_nonblocking(&channel)?;
         Ok(Self {
-            channel,
-            number,
+            channel: Some(channel),
+            token,
             waiting: VecDeque::new(),
             later: 0,
             is_stuck: false,
@@ -49,14 +50,14 @@ impl Outbox {
         })
     }
 
-    /// The channel from the role.
-    pub(super) fn channel(&self) -> &OwnedFd {
-        &self.channel
+    /// The channel from the role, unless it was passed on.
+    pub(super) fn channel(&self) -> Option<&OwnedFd> {
+        self.channel.as_ref()
     }
 
     /// The epoll token of its events.
-    pub(super) fn number(&self) -> u64 {
-        self.number
+    pub(super) fn token(&self) -> u64 {
+        self.token
     }
 
     /// Sends an order that a role needs before it begins, or queues it: the settings bound their number.
@@ -87,10 +88,9 @@ impl Outbox {
     ///
     /// Errors: `WouldBlock` if there is no room or others are queued; those of the channel.
     pub(super) fn give_now(&self, order: &Order) -> io::Result<()> {
-        if self.waiting.is_empty() {
-            send_order(&self.channel, order)
-        } else {
-            Err(io::ErrorKind::WouldBlock.into())
+        match &self.channel {
+            Some(channel) if self.waiting.is_empty() => send_order(channel, order),
+            _ => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
@@ -108,8 +108,8 @@ impl Outbox {
     }
 
     fn send_waiting(&mut self) -> io::Result<()> {
-        while let Some(order) = self.waiting.front() {
-            match encode_order(order).send(&self.channel) {
+        while let (Some(order), Some(channel)) = (self.waiting.front(), &self.channel) {
+            match encode_order(order).send(channel) {
                 Ok(()) => drop(self.waiting.pop_front()),
                 Err(e) if has_no_room(&e) => return Ok(()),
                 Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
@@ -125,20 +125,18 @@ impl Outbox {
     }
 
     /// Whether every order was sent.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(super) fn is_sent(&self) -> bool {
         self.waiting.is_empty()
     }
 
     /// Watches for messages of the role, and for room if orders are queued.
     pub(super) fn watch(&mut self, epoll: &Epoll) -> io::Result<()> {
-        if self.is_over {
-            return Ok(());
-        }
-        let wanted = if self.is_empty() { Watch::Input } else { Watch::InputOutput };
+        let Some(channel) = self.channel.as_ref().filter(|_| !self.is_over) else { return Ok(()) };
+        let wanted = if self.is_sent() { Watch::Input } else { Watch::InputOutput };
         match self.watched {
             Some(watch) if watch == wanted => return Ok(()),
-            Some(_) => epoll.change(&self.channel, self.number, wanted)?,
-            None => epoll.add(&self.channel, self.number, wanted)?,
+            Some(_) => epoll.change(channel, self.token, wanted)?,
+            None => epoll.add(channel, self.token, wanted)?,
         }
         self.watched = Some(wanted);
         Ok(())
@@ -148,15 +146,15 @@ impl Outbox {
     /// has it.
     pub(super) fn unwatch(&mut self, epoll: &Epoll) {
         self.is_over = true;
-        if self.watched.take().is_some() {
-            let _ = epoll.remove(&self.channel);
+        if let (Some(_), Some(channel)) = (self.watched.take(), &self.channel) {
+            let _ = epoll.remove(channel);
         }
     }
 
-    /// The channel, to be passed on.
-    pub(super) fn into_channel(mut self, epoll: &Epoll) -> OwnedFd {
+    /// Takes out the channel, to be passed on. Orders can be sent no more.
+    pub(super) fn take_channel(&mut self, epoll: &Epoll) -> Option<OwnedFd> {
         self.unwatch(epoll);
-        self.channel
+        self.channel.take()
     }
 }
 
@@ -199,7 +197,7 @@ mod tests {
             outbox.give_at_start(order).expect("taken");
         }
         outbox.give_at_start(Order::Begin).expect("taken");
-        assert!(!outbox.is_empty(), "more than a channel holds");
+        assert!(!outbox.is_sent(), "more than a channel holds");
         assert_eq!(
             outbox.give_now(&Order::Drain).expect_err("not past others").kind(),
             io::ErrorKind::WouldBlock
@@ -241,6 +239,6 @@ mod tests {
         drop(theirs);
         outbox.go_on().expect("no fault of the supervisor's");
         outbox.give(Order::Drain).expect("taken");
-        assert!(outbox.is_empty());
+        assert!(outbox.is_sent());
     }
 }

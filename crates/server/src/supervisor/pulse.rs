@@ -1,7 +1,4 @@
-//! Whether a role still turns its event loop: it must answer a ping in time, or it is replaced.
-//!
-//! Only for roles whose loop never waits for a disk: the keeper and the gateway. A log writer that is silent may wait for its
-//! disk, and another one would wait for the same.
+//! Whether the event loop of a role still turns: it must answer a ping in time, or it is replaced.
 
 use super::outbox::Outbox;
 use flash_worker::control::Order;
@@ -24,7 +21,7 @@ enum State {
     #[default]
     New,
     /// The next ping is due then.
-    Heard {
+    Answered {
         next_ms: u64,
     },
     Asked {
@@ -36,18 +33,18 @@ enum State {
 
 impl Pulse {
     /// Notes an answer.
-    pub(super) fn hear(&mut self, now_ms: u64) {
+    pub(super) fn note_answer(&mut self, now_ms: u64) {
         if matches!(self.state, State::Asked { .. }) {
-            self.state = State::Heard { next_ms: now_ms + INTERVAL_MS };
+            self.state = State::Answered { next_ms: now_ms + INTERVAL_MS };
         }
     }
 
     /// Sends a ping that is due. True once, if the role has been silent for too long.
-    pub(super) fn look(&mut self, now_ms: u64, orders: &mut Outbox) -> bool {
+    pub(super) fn is_silent(&mut self, now_ms: u64, orders: &mut Outbox) -> bool {
         let was_away = now_ms > self.looked_ms + 2 * INTERVAL_MS;
         self.looked_ms = now_ms;
         match self.state {
-            State::New => self.state = State::Heard { next_ms: now_ms + INTERVAL_MS },
+            State::New => self.state = State::Answered { next_ms: now_ms + INTERVAL_MS },
             // If the supervisor itself was stopped, the role may have been stopped with it.
             State::Asked { .. } if was_away => {
                 self.state = State::Asked { deadline_ms: now_ms + SILENCE_MS };
@@ -56,7 +53,7 @@ impl Pulse {
                 self.state = State::GivenUp;
                 return true;
             }
-            State::Heard { next_ms } if next_ms <= now_ms => {
+            State::Answered { next_ms } if next_ms <= now_ms => {
                 // A role that does not read its orders does not get this one either, and does not answer.
                 let _ = orders.give(Order::Ping);
                 self.state = State::Asked { deadline_ms: now_ms + SILENCE_MS };
@@ -70,7 +67,7 @@ impl Pulse {
     pub(super) fn next_ms(&self) -> Option<u64> {
         match self.state {
             State::New | State::GivenUp => None,
-            State::Heard { next_ms } => Some(next_ms),
+            State::Answered { next_ms } => Some(next_ms),
             State::Asked { deadline_ms } => Some(deadline_ms.min(self.looked_ms + INTERVAL_MS)),
         }
     }
@@ -90,24 +87,24 @@ mod tests {
         let mut orders = Outbox::new(ours, 7).expect("an outbox");
         let mut pulse = Pulse::default();
         let mut now_ms = 1_000;
-        assert!(!pulse.look(now_ms, &mut orders));
+        assert!(!pulse.is_silent(now_ms, &mut orders));
         for _ in 0..5 {
             assert!(receive_order(&theirs).is_err(), "not yet due");
             now_ms = pulse.next_ms().expect("a ping");
-            assert!(!pulse.look(now_ms, &mut orders));
+            assert!(!pulse.is_silent(now_ms, &mut orders));
             assert!(matches!(receive_order(&theirs), Ok(Order::Ping)));
-            pulse.hear(now_ms + 1);
+            pulse.note_answer(now_ms + 1);
         }
         now_ms = pulse.next_ms().expect("a ping");
-        assert!(!pulse.look(now_ms, &mut orders));
+        assert!(!pulse.is_silent(now_ms, &mut orders));
         now_ms += 10 * SILENCE_MS;
-        assert!(!pulse.look(now_ms, &mut orders), "the supervisor was away too");
+        assert!(!pulse.is_silent(now_ms, &mut orders), "the supervisor was away too");
         let deadline_ms = now_ms + SILENCE_MS;
         while now_ms < deadline_ms {
-            assert!(!pulse.look(now_ms, &mut orders));
+            assert!(!pulse.is_silent(now_ms, &mut orders));
             now_ms = pulse.next_ms().expect("a look");
         }
-        assert!(pulse.look(deadline_ms, &mut orders));
-        assert!(!pulse.look(deadline_ms + 1, &mut orders) && pulse.next_ms().is_none());
+        assert!(pulse.is_silent(deadline_ms, &mut orders));
+        assert!(!pulse.is_silent(deadline_ms + 1, &mut orders) && pulse.next_ms().is_none());
     }
 }

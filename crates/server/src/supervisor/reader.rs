@@ -10,19 +10,20 @@ use std::io::{self, IoSlice, Read, Seek};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitCode};
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::{OwnedFd, channel};
 use flash_waiting::guarded::Place;
 use flash_waiting::root::Root;
+use flash_waiting::subprocess::Subprocess;
 use flash_waiting::{file, process, signal};
 use flash_worker::control::CHANNEL_BYTES;
 
 use super::Program;
+use super::poller::{Poller, Watched};
 use super::prepare::{FoundRoot, Prepared, prepare};
 use super::store::HotList;
 use crate::config::Settings;
@@ -46,23 +47,23 @@ enum Document {
     Prepared {
         /// As the roles get them.
         settings: String,
-        roots: Vec<ToldRoot>,
+        roots: Vec<SentRoot>,
         residency: Result<(), String>,
         /// None if there is no list of hot files, or no new one.
-        list: Option<ToldList>,
+        list: Option<SentList>,
     },
 }
 
 /// A [`HotList`] without its three descriptors.
 #[derive(Debug, Serialize, Deserialize)]
-struct ToldList {
+struct SentList {
     /// See [`Place::into_parts`].
     owner: Option<u32>,
 }
 
 /// A [`FoundRoot`] without its descriptor.
 #[derive(Debug, Serialize, Deserialize)]
-enum ToldRoot {
+enum SentRoot {
     Open { is_local: bool, identity: (u64, u64) },
     Hangs,
     Failed(String),
@@ -71,9 +72,8 @@ enum ToldRoot {
 /// The process, and its answer so far.
 #[derive(Debug)]
 pub(super) struct Reader {
-    child: Child,
-    channel: OwnedFd,
-    number: u64,
+    child: Subprocess,
+    channel: Watched<OwnedFd>,
     deadline_ms: u64,
     descriptors: Vec<OwnedFd>,
 }
@@ -86,28 +86,23 @@ impl Reader {
         program: &Program,
         has_store: bool,
         now_ms: u64,
-        (epoll, numbers): (&Epoll, &mut u64),
+        poller: &mut Poller,
     ) -> io::Result<Self> {
         let (ours, theirs) = channel::pair(CHANNEL_BYTES)?;
         channel::set_nonblocking(&ours)?;
         // The directory could be gone, and its name with it.
         let folder = file::memory_file(program.folder().as_os_str().as_bytes())?;
         channel::send(&ours, &[IoSlice::new(&[u8::from(has_store)])], &[folder.as_fd()])?;
-        *numbers += 1;
-        epoll.add(&ours, *numbers, Watch::Input)?;
-        let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-        let child = process::start_again(ROLE, &words, theirs)?;
+        let channel = poller.watch(ours)?;
+        let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+        let child = Subprocess::start_again(ROLE, &arguments, theirs)?;
         let deadline_ms = now_ms + READ_MS;
-        Ok(Self { child, channel: ours, number: *numbers, deadline_ms, descriptors: Vec::new() })
+        Ok(Self { child, channel, deadline_ms, descriptors: Vec::new() })
     }
 
-    /// Whether this is its number.
-    pub(super) fn is(&self, number: u64) -> bool {
-        self.number == number
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+    /// Whether this is its token.
+    pub(super) fn is(&self, token: u64) -> bool {
+        self.channel.token == token
     }
 
     pub(super) fn deadline_ms(&self) -> u64 {
@@ -115,17 +110,17 @@ impl Reader {
     }
 
     /// Receives its answer, as far as it has come: the configuration, or why it cannot be used.
-    pub(super) fn hear(&mut self) -> Option<Result<Prepared, String>> {
+    pub(super) fn receive(&mut self) -> Option<Result<Prepared, String>> {
         loop {
             let (mut tag, mut descriptors) = ([0], Vec::new());
-            let received = channel::recv(&self.channel, &mut tag, &mut descriptors);
+            let received = channel::recv(&self.channel.item, &mut tag, &mut descriptors);
             match (received, tag, descriptors.pop()) {
                 (Err(e), ..) if e.kind() == io::ErrorKind::WouldBlock => return None,
                 (Ok(1), [DESCRIPTOR], Some(descriptor)) => self.descriptors.push(descriptor),
                 (Ok(1), [DOCUMENT], Some(document)) => {
                     let descriptors = std::mem::take(&mut self.descriptors);
                     let failed = |e: io::Error| format!("flash: cannot read the configuration: {e}");
-                    return Some(understand(document, descriptors).unwrap_or_else(|e| Err(failed(e))));
+                    return Some(read_document(document, descriptors).unwrap_or_else(|e| Err(failed(e))));
                 }
                 _ => {
                     let text = "flash: cannot read the configuration: the process that reads it has ended";
@@ -139,33 +134,33 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         // It is reaped with the orphans: one that hangs ends when its file system lets it.
-        process::kill(&self.child);
+        self.child.kill();
     }
 }
 
 /// The configuration of a document, or the reason against it.
 ///
 /// Errors: the document is none.
-fn understand(document: OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<Result<Prepared, String>> {
-    let (settings, told, residency, list) = match serde_json::from_slice(&contents(document)?)? {
+fn read_document(document: OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<Result<Prepared, String>> {
+    let (settings, sent, residency, list) = match serde_json::from_slice(&contents(document)?)? {
         Document::Refused(why) => return Ok(Err(why)),
         Document::Prepared { settings, roots, residency, list } => (settings, roots, residency, list),
     };
     let settings = Settings::from_toml(&settings).map_err(io::Error::other)?;
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or(io::ErrorKind::InvalidData);
-    let mut roots = Vec::with_capacity(told.len());
-    for root in told {
+    let mut roots = Vec::with_capacity(sent.len());
+    for root in sent {
         roots.push(match root {
-            ToldRoot::Open { is_local, identity } => {
+            SentRoot::Open { is_local, identity } => {
                 FoundRoot::Open(Root { folder: next()?, is_local, identity })
             }
-            ToldRoot::Hangs => FoundRoot::Hangs,
-            ToldRoot::Failed(why) => FoundRoot::Failed(why),
+            SentRoot::Hangs => FoundRoot::Hangs,
+            SentRoot::Failed(why) => FoundRoot::Failed(why),
         });
     }
     let hot_list = match (list, &settings.cache_list) {
-        (Some(ToldList { owner }), Some(path)) => {
+        (Some(SentList { owner }), Some(path)) => {
             let (load, save) = (Arc::new(next()?), Arc::new(next()?));
             HotList::from_parts(load, save, Place::from_parts(next()?, owner, path)?)
         }
@@ -202,49 +197,53 @@ fn answer(program: impl FnOnce(PathBuf) -> Result<Program, ExitCode>) -> io::Res
         Ok(program) => program,
         Err(code) => return Ok(code),
     };
-    let refused = |text: String| tell(&channel, DOCUMENT, &document(&Document::Refused(text))?);
+    let refused = |text: String| send_descriptor(&channel, DOCUMENT, &document(&Document::Refused(text))?);
     match program.load() {
         Err(error) => refused(error.text_for_stderr())?,
         Ok(settings) => match prepare(settings, has_store != [0]) {
             Err(e) => refused(format!("flash: {e}"))?,
-            Ok(prepared) => send(&channel, prepared)?,
+            Ok(prepared) => send_prepared(&channel, prepared)?,
         },
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn send(channel: &OwnedFd, prepared: Prepared) -> io::Result<()> {
+fn send_prepared(channel: &OwnedFd, prepared: Prepared) -> io::Result<()> {
     let Prepared { settings, roots, residency, hot_list } = prepared;
-    let mut told = Vec::with_capacity(roots.len());
+    let mut sent = Vec::with_capacity(roots.len());
     for root in roots {
-        told.push(match root {
+        sent.push(match root {
             FoundRoot::Open(Root { folder, is_local, identity }) => {
-                tell(channel, DESCRIPTOR, &folder)?;
-                ToldRoot::Open { is_local, identity }
+                send_descriptor(channel, DESCRIPTOR, &folder)?;
+                SentRoot::Open { is_local, identity }
             }
-            FoundRoot::Hangs => ToldRoot::Hangs,
-            FoundRoot::Failed(why) => ToldRoot::Failed(why),
+            FoundRoot::Hangs => SentRoot::Hangs,
+            FoundRoot::Failed(why) => SentRoot::Failed(why),
         });
     }
     let list = match hot_list.into_parts() {
         Some((load, save, place)) => {
             let (folder, owner) = place.into_parts();
             for descriptor in [&load, &save, &folder] {
-                tell(channel, DESCRIPTOR, descriptor)?;
+                send_descriptor(channel, DESCRIPTOR, descriptor)?;
             }
-            Some(ToldList { owner })
+            Some(SentList { owner })
         }
         None => None,
     };
     let settings = settings.to_toml();
-    tell(channel, DOCUMENT, &document(&Document::Prepared { settings, roots: told, residency, list })?)
+    send_descriptor(
+        channel,
+        DOCUMENT,
+        &document(&Document::Prepared { settings, roots: sent, residency, list })?,
+    )
 }
 
 fn document(document: &Document) -> io::Result<OwnedFd> {
     file::memory_file(&serde_json::to_vec(document)?)
 }
 
-fn tell(channel: &OwnedFd, tag: u8, descriptor: &OwnedFd) -> io::Result<()> {
+fn send_descriptor(channel: &OwnedFd, tag: u8, descriptor: &OwnedFd) -> io::Result<()> {
     channel::send(channel, &[IoSlice::new(&[tag])], &[descriptor.as_fd()])
 }
 

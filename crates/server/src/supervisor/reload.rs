@@ -3,11 +3,12 @@
 
 use flash_waiting::systemd;
 
-use super::Supervisor;
-use super::generation::{Generation, State};
+use super::generation::Generation;
+use super::life::State;
 use super::prepare::Prepared;
 use super::reader::Reader;
 use super::sockets::Sockets;
+use super::{Resources, Supervisor};
 
 /// The reload that is wanted, and the first part of the one under way.
 #[derive(Debug, Default)]
@@ -30,9 +31,9 @@ impl Supervisor<'_> {
     }
 
     /// Begins a wanted reload when none is under way, and gives up one that is read for too long.
-    pub(super) fn go_on_reloading(&mut self, now_ms: u64) {
+    pub(super) fn advance_reload(&mut self, now_ms: u64) {
         if self.reload.reader.as_ref().is_some_and(|reader| reader.deadline_ms() <= now_ms) {
-            self.messages.say(
+            self.messages.report(
                 "cannot read the configuration: it takes too long; see whether its disks and the user database answer",
             );
             self.keep_old_configuration();
@@ -42,19 +43,19 @@ impl Supervisor<'_> {
             return;
         }
         self.reload.is_wanted = false;
-        let loop_parts = (&self.epoll, &mut self.numbers);
-        match Reader::start(&self.program, self.store.is_some(), now_ms, loop_parts) {
+        let Resources { poller, store, .. } = &mut self.resources;
+        match Reader::start(&self.program, store.is_some(), now_ms, poller) {
             Ok(reader) => self.reload.reader = Some(reader),
             Err(e) => {
-                self.messages.say(&format!("cannot start a process that reads the configuration: {e}"));
+                self.messages.report(&format!("cannot start a process that reads the configuration: {e}"));
                 self.keep_old_configuration();
             }
         }
     }
 
     /// Handles a message of the process that reads the configuration.
-    pub(super) fn hear_reader(&mut self) {
-        match self.reload.reader.as_mut().and_then(Reader::hear) {
+    pub(super) fn handle_reader(&mut self) {
+        match self.reload.reader.as_mut().and_then(Reader::receive) {
             None => {}
             Some(Ok(prepared)) => {
                 self.reload.reader = None;
@@ -71,23 +72,22 @@ impl Supervisor<'_> {
     /// if they never are.
     fn start_next(&mut self, prepared: Prepared) {
         if prepared.settings.control != self.control_wanted {
-            self.messages.say("the control socket stays where it is: a reload cannot change --control");
+            self.messages.report("the control socket stays where it is: a reload cannot change --control");
         }
-        let started = Sockets::of(&prepared.settings, &self.sockets).and_then(|sockets| {
-            let shared = (&sockets, &mut self.store, &mut self.uplink);
-            let (generation, news) = Generation::start(prepared, shared, &self.epoll, &mut self.numbers)?;
-            news.iter().for_each(|text| self.messages.say(text));
-            Ok((generation, sockets))
-        });
+        let serving = self.generations.iter().find(|generation| generation.state == State::Serving);
+        let none = Sockets::default();
+        let old = serving.map_or(&none, |generation| &generation.sockets);
+        let started = Sockets::of(&prepared.settings, old)
+            .and_then(|sockets| Generation::start(prepared, sockets, &mut self.resources));
         match started {
-            Ok((mut generation, sockets)) => {
+            Ok((mut generation, messages)) => {
+                messages.iter().for_each(|text| self.messages.report(text));
                 self.configurations += 1;
                 generation.number = self.configurations;
                 self.generations.push(generation);
-                self.next_sockets = Some(sockets);
             }
             Err(e) => {
-                self.messages.say(&e.to_string());
+                self.messages.report(&e.to_string());
                 self.keep_old_configuration();
             }
         }
@@ -96,7 +96,7 @@ impl Supervisor<'_> {
     /// Ends a reload that has failed.
     pub(super) fn keep_old_configuration(&mut self) {
         self.reload.reader = None;
-        self.messages.say("the old configuration stays in force");
+        self.messages.report("the old configuration stays in force");
         self.end_reload();
     }
 
@@ -108,11 +108,11 @@ impl Supervisor<'_> {
     }
 
     /// Reports a configuration in force whose number is not the first.
-    pub(super) fn tell_reloaded(&self, place: usize) {
+    pub(super) fn report_reload(&self, place: usize) {
         let new = &self.generations[place];
         let mut older = self.generations[..place].iter().rev();
         let is_same = older.next().is_some_and(|old| old.settings == new.settings);
         let same = if is_same { "; no setting has changed" } else { "" };
-        self.messages.say(&format!("configuration {} is in force{same}", new.number));
+        self.messages.report(&format!("configuration {} is in force{same}", new.number));
     }
 }

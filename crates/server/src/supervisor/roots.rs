@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use flash_prompt::clock;
-use flash_prompt::epoll::{Epoll, Watch};
 use flash_waiting::root::{Opening, Root};
 
 use super::outbox::{Outbox, Shared};
+use super::poller::{Poller, Watched};
 use super::prepare::{FoundRoot, root_paths};
 use crate::config::{Settings, Site};
 use flash_worker::control::Order;
@@ -44,10 +44,10 @@ struct Slot {
     path: PathBuf,
     /// The last opened root, if known.
     root: Option<KnownRoot>,
-    /// An attempt without an answer yet, and the token of its events.
-    attempt: Option<(u64, Opening)>,
-    /// A check of the path's current target, and the token of its events. It changes nothing else.
-    check: Option<(u64, Opening)>,
+    /// An attempt without an answer yet.
+    attempt: Option<Watched<Opening>>,
+    /// A check of the path's current target. It changes nothing else.
+    check: Option<Watched<Opening>>,
     /// The difference that the last check found; reported once.
     changed: Option<Changed>,
 }
@@ -83,36 +83,35 @@ impl Roots {
     pub(super) fn of(
         settings: &Settings,
         found: Vec<FoundRoot>,
-        epoll: &Epoll,
-        numbers: &mut u64,
+        poller: &mut Poller,
     ) -> io::Result<(Self, Vec<String>)> {
         let paths = root_paths(settings);
         let slot_of = |site: &Site| paths.binary_search(&site.root).unwrap_or(0);
         let of_sites = settings.sites.iter().map(slot_of).collect();
         let next_check = (0, clock::monotonic_ms() + CHECK_MS);
         let mut roots = Self { slots: Vec::new(), of_sites, renewed_ms: 0, next_check };
-        let mut news = Vec::new();
+        let mut messages = Vec::new();
         for (path, found) in paths.into_iter().zip(found) {
             let mut slot = Slot { path, root: None, attempt: None, check: None, changed: None };
             match found {
                 FoundRoot::Open(root) => slot.root = Some(root.into()),
                 FoundRoot::Hangs => {
-                    news.push(format!(
+                    messages.push(format!(
                         "root {} does not answer; requests for it get 503 until it does",
                         slot.path.display()
                     ));
-                    slot.attempt = Some(watch(Opening::start(&slot.path)?, epoll, numbers)?);
+                    slot.attempt = Some(poller.watch(Opening::start(&slot.path)?)?);
                 }
-                FoundRoot::Failed(why) => news.push(slot.failed(&why)),
+                FoundRoot::Failed(why) => messages.push(slot.failed(&why)),
             }
             roots.slots.push(slot);
         }
-        Ok((roots, news))
+        Ok((roots, messages))
     }
 
     /// Opens roots again that may have been remounted, while others continue: called when a helper found a root gone
     /// or missing.
-    pub(super) fn renew(&mut self, now_ms: u64, epoll: &Epoll, numbers: &mut u64) {
+    pub(super) fn renew(&mut self, now_ms: u64, poller: &mut Poller) {
         if now_ms < self.renewed_ms + RENEWAL_PAUSE_MS {
             return;
         }
@@ -122,13 +121,13 @@ impl Roots {
             // If this fails for lack of processes or memory, the next helper that needs the root causes another
             // attempt.
             let opening = Opening::start(&slot.path);
-            slot.attempt = opening.and_then(|opening| watch(opening, epoll, numbers)).ok();
+            slot.attempt = opening.and_then(|opening| poller.watch(opening)).ok();
         }
     }
 
     /// Checks whether the paths of local roots still lead to the served folders, a few at once. A root that hangs has
     /// no other check until it answers.
-    pub(super) fn check_when_due(&mut self, now_ms: u64, epoll: &Epoll, numbers: &mut u64) {
+    pub(super) fn check_when_due(&mut self, now_ms: u64, poller: &mut Poller) {
         let (first, due_ms) = self.next_check;
         if now_ms < due_ms {
             return;
@@ -142,7 +141,7 @@ impl Roots {
             if slot.check.is_none() && slot.root.as_ref().is_some_and(|root| root.is_local) {
                 // If this fails for lack of processes or memory, the next round checks it.
                 let opening = Opening::start(&slot.path);
-                slot.check = opening.and_then(|opening| watch(opening, epoll, numbers)).ok();
+                slot.check = opening.and_then(|opening| poller.watch(opening)).ok();
                 room -= 1;
             }
         }
@@ -165,39 +164,17 @@ impl Roots {
         Ok(())
     }
 
-    /// Handles a late answer, if `number` is that of an attempt. Returns a message for the operator.
-    pub(super) fn hear(&mut self, number: u64, epoll: &Epoll) -> Option<String> {
-        let is_looked_at = |slot: &&mut Slot| slot.check.as_ref().is_some_and(|(other, _)| *other == number);
-        if let Some(slot) = self.slots.iter_mut().find(is_looked_at) {
-            return slot.hear_check(epoll);
-        }
-        let is_heard = |slot: &&mut Slot| slot.attempt.as_ref().is_some_and(|(other, _)| *other == number);
-        let slot = self.slots.iter_mut().find(is_heard)?;
-        let (_, opening) = slot.attempt.as_ref()?;
-        let answer = opening.take();
-        if answer.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
-            return None;
-        }
-        let _ = epoll.remove(opening);
-        slot.attempt = None;
-        match answer {
-            Ok(root) => {
-                let news = slot.root.is_none().then(|| format!("root {} answers now", slot.path.display()));
-                slot.root = Some(root.into());
-                news
+    /// Handles a late answer, if `token` is that of an attempt or a check. Returns a message for the operator.
+    pub(super) fn handle(&mut self, token: u64, poller: &Poller) -> Option<String> {
+        for slot in &mut self.slots {
+            if let Some(answer) = take_answer(&mut slot.check, token, poller) {
+                return slot.handle_check(answer);
             }
-            Err(e) => {
-                let news = slot.root.is_some().then(|| slot.failed(&e.to_string()));
-                slot.root = None;
-                news
+            if let Some(answer) = take_answer(&mut slot.attempt, token, poller) {
+                return slot.handle_attempt(answer);
             }
         }
-    }
-
-    /// The processes that open roots.
-    pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
-        let openings = self.slots.iter().flat_map(|slot| slot.attempt.iter().chain(&slot.check));
-        openings.map(|(_, opening)| opening.pid())
+        None
     }
 
     /// The number of roots that may hang, or do.
@@ -208,15 +185,19 @@ impl Roots {
 }
 
 impl Slot {
-    /// Handles the answer of a check. Returns a message for the operator.
-    fn hear_check(&mut self, epoll: &Epoll) -> Option<String> {
-        let (_, opening) = self.check.as_ref()?;
-        let answer = opening.take();
-        if answer.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
-            return None;
+    /// Handles the answer of an attempt. Returns a message for the operator.
+    fn handle_attempt(&mut self, answer: io::Result<Root>) -> Option<String> {
+        match answer {
+            Ok(root) => {
+                let is_new = self.root.replace(root.into()).is_none();
+                is_new.then(|| format!("root {} answers now", self.path.display()))
+            }
+            Err(e) => self.root.take().map(|_| self.failed(&e.to_string())),
         }
-        let _ = epoll.remove(opening);
-        self.check = None;
+    }
+
+    /// Handles the answer of a check. Returns a message for the operator.
+    fn handle_check(&mut self, answer: io::Result<Root>) -> Option<String> {
         let served = self.root.as_ref()?;
         let path = self.path.display();
         match answer {
@@ -246,8 +227,18 @@ impl Slot {
     }
 }
 
-fn watch(opening: Opening, epoll: &Epoll, numbers: &mut u64) -> io::Result<(u64, Opening)> {
-    *numbers += 1;
-    epoll.add(&opening, *numbers, Watch::Input)?;
-    Ok((*numbers, opening))
+/// The answer of a child, if it has this token and has answered; then it is forgotten.
+fn take_answer(
+    child: &mut Option<Watched<Opening>>,
+    token: u64,
+    poller: &Poller,
+) -> Option<io::Result<Root>> {
+    let opening = child.as_ref().filter(|opening| opening.token == token)?;
+    let answer = opening.item.take();
+    if answer.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
+        return None;
+    }
+    poller.forget(opening);
+    *child = None;
+    Some(answer)
 }

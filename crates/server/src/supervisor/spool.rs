@@ -9,11 +9,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use flash_prompt::OwnedFd;
-use flash_prompt::epoll::{Epoll, Watch};
 use flash_waiting::errand::UnnamedFile;
 use flash_worker::control::Order;
 
-use super::crew::{Role, Worker};
+use super::poller::{Poller, Watched};
+use super::process::Process;
+use super::processes::Processes;
 use crate::config::Settings;
 use crate::convert::spool_slots;
 
@@ -36,7 +37,7 @@ pub(super) struct Spool {
 /// A worker without its file.
 #[derive(Debug)]
 struct Waiting {
-    /// The number of its role.
+    /// The token of its process.
     worker: u64,
     /// When it must begin without the file; None once it has begun.
     begin_ms: Option<u64>,
@@ -45,7 +46,7 @@ struct Waiting {
 /// The child.
 #[derive(Debug)]
 struct Errand {
-    file: UnnamedFile,
+    file: Watched<UnnamedFile>,
     late_ms: u64,
 }
 
@@ -65,7 +66,7 @@ impl Spool {
     }
 
     /// Lets a worker begin that has all its other orders: now, or when it has its file.
-    pub(super) fn begin(&mut self, worker: &mut Role, now_ms: u64) -> io::Result<()> {
+    pub(super) fn begin(&mut self, worker: &mut Process, now_ms: u64) -> io::Result<()> {
         if self.folder.is_none() {
             return worker.orders.give_at_start(Order::Begin);
         }
@@ -74,50 +75,49 @@ impl Spool {
             worker.orders.give_at_start(Order::Begin)?;
             begin_ms = None;
         }
-        self.waiting.push_back(Waiting { worker: worker.number(), begin_ms });
+        self.waiting.push_back(Waiting { worker: worker.token(), begin_ms });
         Ok(())
     }
 
     /// Hands out a file that has come, lets workers begin that have waited long enough, and starts the next child.
     /// Returns a message for the operator.
-    pub(super) fn go_on(
+    pub(super) fn advance(
         &mut self,
         now_ms: u64,
-        workers: &mut [Worker],
-        (epoll, numbers): (&Epoll, &mut u64),
+        workers: &mut Processes,
+        poller: &mut Poller,
     ) -> Option<String> {
-        self.waiting.retain(|waiting| role_of(workers, waiting.worker).is_some());
-        let news = match self.errand.as_ref().map(|errand| errand.file.take()) {
+        self.waiting.retain(|waiting| workers.has(waiting.worker));
+        let message = match self.errand.as_ref().map(|errand| errand.file.item.take()) {
             Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => self.judge(now_ms),
-            Some(made) => self.take(made, epoll, workers),
+            Some(made) => self.take(made, poller, workers),
             None => None,
         };
         for waiting in &mut self.waiting {
             let is_due = waiting.begin_ms.is_some_and(|ms| ms <= now_ms) || self.trouble.is_some();
             if is_due && waiting.begin_ms.take().is_some() {
                 // A worker that takes no orders is killed when they are sent again.
-                let _ = role_of(workers, waiting.worker).map(|role| role.orders.give_at_start(Order::Begin));
+                let worker = workers.get_mut(waiting.worker);
+                let _ = worker.map(|worker| worker.orders.give_at_start(Order::Begin));
             }
         }
         if self.trouble == Some(Trouble::Failed) {
             self.waiting.clear();
         }
         if self.errand.is_none() && !self.waiting.is_empty() {
-            match self.start(now_ms, epoll, numbers) {
+            match self.start(now_ms, poller) {
                 Ok(errand) => self.errand = Some(errand),
                 // The next turn tries again; the workers begin when their time has come.
                 Err(_) if self.waiting.iter().any(|waiting| waiting.begin_ms.is_some()) => {}
                 Err(_) => self.waiting.clear(),
             }
         }
-        news
+        message
     }
 
-    fn start(&self, now_ms: u64, epoll: &Epoll, numbers: &mut u64) -> io::Result<Errand> {
+    fn start(&self, now_ms: u64, poller: &mut Poller) -> io::Result<Errand> {
         let file = UnnamedFile::start(self.folder.as_deref().ok_or(io::ErrorKind::NotFound)?)?;
-        *numbers += 1;
-        epoll.add(&file, *numbers, Watch::Input)?;
-        Ok(Errand { file, late_ms: now_ms + PATIENCE_MS })
+        Ok(Errand { file: poller.watch(file)?, late_ms: now_ms + PATIENCE_MS })
     }
 
     /// Notes that the child has not answered in time.
@@ -133,22 +133,27 @@ impl Spool {
     }
 
     /// Gives the next worker its file.
-    fn take(&mut self, made: io::Result<OwnedFd>, epoll: &Epoll, workers: &mut [Worker]) -> Option<String> {
+    fn take(
+        &mut self,
+        made: io::Result<OwnedFd>,
+        poller: &Poller,
+        workers: &mut Processes,
+    ) -> Option<String> {
         if let Some(errand) = self.errand.take() {
-            let _ = epoll.remove(&errand.file);
+            poller.forget(&errand.file);
         }
         let folder = self.folder.as_deref()?.display();
         let before = self.trouble.take();
         match made {
             Ok(file) => {
                 if let Some(waiting) = self.waiting.pop_front()
-                    && let Some(role) = role_of(workers, waiting.worker)
+                    && let Some(worker) = workers.get_mut(waiting.worker)
                 {
                     let order = Order::Spool(self.slots, Arc::new(file));
                     // As for `Begin` above.
-                    let _ = role.orders.give_at_start(order);
+                    let _ = worker.orders.give_at_start(order);
                     if waiting.begin_ms.is_some() {
-                        let _ = role.orders.give_at_start(Order::Begin);
+                        let _ = worker.orders.give_at_start(Order::Begin);
                     }
                 }
                 before.map(|_| format!("the spool directory {folder} answers now"))
@@ -165,18 +170,9 @@ impl Spool {
         }
     }
 
-    /// The process of the child.
-    pub(super) fn pid(&self) -> Option<u32> {
-        self.errand.as_ref().map(|errand| errand.file.pid())
-    }
-
     /// The next deadline.
     pub(super) fn next_ms(&self) -> Option<u64> {
         let late_ms = self.errand.as_ref().filter(|_| self.trouble.is_none()).map(|errand| errand.late_ms);
         self.waiting.iter().filter_map(|waiting| waiting.begin_ms).chain(late_ms).min()
     }
-}
-
-fn role_of(workers: &mut [Worker], number: u64) -> Option<&mut Role> {
-    workers.iter_mut().map(|worker| &mut worker.role).find(|role| role.number() == number)
 }

@@ -1,20 +1,18 @@
 //! The start line: the served folder, the URLs, the number of workers, the user, the sandbox, and how reads avoid waiting.
 
-use super::roots::Roots;
+use super::generation::Generation;
 use super::sockets::Sockets;
 use crate::config::architecture;
 use crate::config::{BackendSettings, SandboxMode, Service, Settings};
 use flash_worker::control::InForce;
 
-/// The line.
-pub(super) fn text(
-    settings: &Settings,
-    (roots, residency): (&Roots, &Result<(), String>),
-    sockets: &Sockets,
-    in_force: Option<InForce>,
-) -> String {
+/// The line of a configuration whose workers are ready.
+pub(super) fn text(generation: &Generation) -> String {
+    let Generation { settings, sockets, .. } = generation;
+    let (roots, residency) = generation.found();
+    let in_force = generation.in_force();
     if let Service::Backend(backend) = &settings.service {
-        return backend_text(settings, (backend, sockets), in_force);
+        return backend_text(settings, backend, sockets, in_force);
     }
     let urls: Vec<String> = sockets.addresses().map(|address| format!("http://{address}/")).collect();
     let what = match settings.sites.as_slice() {
@@ -40,7 +38,8 @@ pub(super) fn text(
 /// The line of a backend.
 fn backend_text(
     settings: &Settings,
-    (backend, sockets): (&BackendSettings, &Sockets),
+    backend: &BackendSettings,
+    sockets: &Sockets,
     in_force: Option<InForce>,
 ) -> String {
     let delay = match backend.delay_ms {

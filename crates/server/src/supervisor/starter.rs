@@ -4,11 +4,11 @@
 //! The thread lives as long as the supervisor, because the kernel ends children with the thread that started them.
 
 use std::io;
-use std::process::Child;
 use std::sync::mpsc;
 
 use flash_prompt::OwnedFd;
 use flash_waiting::process;
+use flash_waiting::subprocess::Subprocess;
 
 use crate::sandbox::Role;
 
@@ -16,7 +16,7 @@ use crate::sandbox::Role;
 #[derive(Debug)]
 pub(super) struct Starter {
     channels: mpsc::Sender<OwnedFd>,
-    children: mpsc::Receiver<io::Result<Child>>,
+    children: mpsc::Receiver<io::Result<Subprocess>>,
 }
 
 impl Starter {
@@ -27,7 +27,7 @@ impl Starter {
             // If this fails, helpers still work.
             let _ = process::give_way();
             for channel in wanted {
-                if started.send(process::start_role(Role::Helper.name(), channel)).is_err() {
+                if started.send(Subprocess::start_role(Role::Helper.name(), channel)).is_err() {
                     return;
                 }
             }
@@ -36,7 +36,7 @@ impl Starter {
     }
 
     /// Starts a helper that has `channel` as its standard input.
-    pub(super) fn start(&self, channel: OwnedFd) -> io::Result<Child> {
+    pub(super) fn start(&self, channel: OwnedFd) -> io::Result<Subprocess> {
         let ended = || io::Error::other("the thread that starts helpers has ended");
         self.channels.send(channel).map_err(|_| ended())?;
         self.children.recv().map_err(|_| ended())?

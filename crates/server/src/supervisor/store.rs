@@ -1,31 +1,30 @@
 //! The store's memory file and table, and their keeper. The files belong to the supervisor, so the contents of the store outlive
 //! the keeper, every worker and every configuration.
 
-use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flash_prompt::epoll::Epoll;
+use flash_prompt::channel;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::{self, TableWriter};
-use flash_prompt::{channel, clock};
 use flash_waiting::guarded::Place;
 use flash_waiting::{file, store_file};
-use flash_worker::control::{Notice, Order, receive_notice};
+use flash_worker::control::{Notice, Order};
 use flash_worker::store_protocol::STORE_MESSAGE_BYTES_MAX;
 
-use super::child::Ending;
-use super::crew::Role;
+use super::Event;
+use super::life::{Duty, State, not_started};
 use super::outbox::{self, Outbox, Shared};
-use super::restart::Restart;
+use super::poller::Poller;
+use super::process::Process;
+use super::processes::{Ended, Processes};
 use crate::config::Settings;
 use crate::convert::{store_length_bytes, store_slots_max};
 use crate::hot_list::LIST_BYTES_MAX;
-use crate::sandbox::Role as Part;
 use crate::stats::StoreStats;
 
 /// Room for pending messages between the keeper and another process, in bytes.
@@ -38,9 +37,6 @@ const KEEPER_PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum time of the keeper to save the list of hot files.
 const SAVING_MS: u64 = 5_000;
 
-/// The store, as the generations share it.
-pub(super) type SharedStore = Rc<RefCell<Store>>;
-
 /// The store's files and its keeper.
 #[derive(Debug)]
 pub(super) struct Store {
@@ -52,19 +48,19 @@ pub(super) struct Store {
     /// The settings for the next keeper.
     settings_file: Shared,
     bytes_max: u64,
-    keeper: Option<Role>,
-    /// The restart of the keeper, which has ended.
-    restart: Restart,
-    /// Processes that may still fill the store for an earlier keeper; None once the keeper knows that there are none.
-    awaited: Option<Vec<u32>>,
+    /// The keeper, unless it has ended.
+    pub(super) processes: Processes,
+    /// The tokens of processes that may still fill the store for an earlier keeper; None once the keeper knows that there are
+    /// none.
+    awaited: Option<Vec<u64>>,
     /// The last figures of the keeper; its counts continue those of earlier keepers.
     pub(super) stats: Option<StoreStats>,
     /// The figures of the keepers that have ended.
     ended: StoreStats,
     /// The list of hot files: the first worker loads it, and the keeper saves it.
     hot_list: HotList,
-    /// The deadline for saving the list, once the keeper was told to.
-    saving_until_ms: Option<u64>,
+    /// Whether the server stops, so that no further keeper starts.
+    is_stopping: bool,
 }
 
 /// The list of hot files.
@@ -82,15 +78,14 @@ impl Store {
     /// Creates an empty store of the configured size, and starts its keeper.
     ///
     /// Errors: those of creating its memory files, and of starting a process.
-    pub(super) fn begin(
+    pub(super) fn start(
         settings: &Settings,
         settings_file: &Shared,
         hot_list: HotList,
-        epoll: &Epoll,
-        numbers: &mut u64,
+        poller: &mut Poller,
     ) -> io::Result<Self> {
         let mut store = Self::new(settings, settings_file, hot_list)?;
-        store.start(std::iter::empty(), epoll, numbers)?;
+        store.start_keeper(std::iter::empty(), poller)?;
         Ok(store)
     }
 
@@ -120,49 +115,37 @@ impl Store {
             table: Arc::new(table),
             settings_file: Arc::clone(settings_file),
             bytes_max,
-            keeper: None,
-            restart: Restart::default(),
+            processes: Processes::default(),
             awaited: None,
             stats: None,
             ended: StoreStats::default(),
             hot_list,
-            saving_until_ms: None,
+            is_stopping: false,
         })
     }
 
-    /// Starts a keeper that takes over the contents of the store, with links to these workers, which may know them,
-    /// and with this many links to each of them to fill the store.
-    pub(super) fn start<'w>(
+    /// Starts a keeper that takes over the contents of the store, with links to these workers, which may know them, and with
+    /// this many links to each of them to fill the store.
+    fn start_keeper<'w>(
         &mut self,
         workers: impl Iterator<Item = (&'w mut Outbox, usize)>,
-        epoll: &Epoll,
-        numbers: &mut u64,
+        poller: &mut Poller,
     ) -> io::Result<()> {
-        *numbers += 1;
-        let mut role = Role::start(Part::Keeper, &self.settings_file, *numbers)?;
+        let mut keeper = Process::start(Duty::Keeper, &self.settings_file, poller)?;
+        let orders = &mut keeper.orders;
         let file = Arc::clone(&self.memory);
-        let mut told =
-            role.orders.give_at_start(Order::StoreMemory { length_bytes: self.length_bytes, file });
-        told = told.and_then(|()| role.orders.give_at_start(Order::StoreTable(Arc::clone(&self.table))));
-        told = told.and_then(|()| role.orders.give_at_start(Order::BytesMax(self.bytes_max)));
+        orders.give_at_start(Order::StoreMemory { length_bytes: self.length_bytes, file })?;
+        orders.give_at_start(Order::StoreTable(Arc::clone(&self.table)))?;
+        orders.give_at_start(Order::BytesMax(self.bytes_max))?;
         for (worker, fillers) in workers {
-            told = told.and_then(|()| link(&mut role.orders, worker, Order::Keeper));
-            for _ in 0..fillers {
-                told = told.and_then(|()| link_filler(&mut role.orders, worker));
-            }
+            link(orders, worker, Order::Keeper)?;
+            (0..fillers).try_for_each(|_| link_filler(orders, worker))?;
         }
         if let Some(list) = &self.hot_list.to_save {
-            told = told.and_then(|()| role.orders.give_at_start(Order::HotList(Arc::clone(list))));
+            orders.give_at_start(Order::HotList(Arc::clone(list)))?;
         }
-        told = told.and_then(|()| role.orders.give_at_start(Order::Begin));
-        match told.and_then(|()| role.orders.watch(epoll)) {
-            Ok(()) => self.keeper = Some(role),
-            Err(e) => {
-                role.child.kill();
-                return Err(e);
-            }
-        }
-        Ok(())
+        orders.give_at_start(Order::Begin)?;
+        self.processes.insert(keeper, poller)
     }
 
     /// Gives a starting worker read access to the store, a link to the keeper, and `fillers` links to fill the store
@@ -172,7 +155,7 @@ impl Store {
         let file = Arc::clone(&self.memory_to_read);
         worker.give_at_start(Order::StoreMemory { length_bytes, file })?;
         worker.give_at_start(Order::StoreTable(Arc::clone(&self.table_to_read)))?;
-        if let Some(keeper) = &mut self.keeper {
+        if let Some(keeper) = self.processes.of_mut(Duty::Keeper) {
             link(&mut keeper.orders, worker, Order::Keeper)?;
         }
         // One worker loads the list: the others find its blocks.
@@ -189,8 +172,8 @@ impl Store {
     pub(super) fn give_filler(&mut self, filler: &mut Outbox, fillers: usize) -> io::Result<()> {
         let file = Arc::clone(&self.memory);
         filler.give_at_start(Order::StoreMemory { length_bytes: self.length_bytes, file })?;
-        let Some(keeper) = &mut self.keeper else { return Ok(()) };
-        if !keeper.orders.is_empty() {
+        let Some(keeper) = self.processes.of_mut(Duty::Keeper) else { return Ok(()) };
+        if !keeper.orders.is_sent() {
             // A keeper that does not read its orders collects no more descriptors: this process works without the store.
             return Ok(());
         }
@@ -202,34 +185,30 @@ impl Store {
         // At most half of the addresses: otherwise free ones would be too scattered for large blocks.
         self.bytes_max = settings.cache_memory.bytes_max().min(self.length_bytes / 2);
         self.settings_file = Arc::clone(settings_file);
-        if let Some(keeper) = &mut self.keeper {
+        if let Some(keeper) = self.processes.of_mut(Duty::Keeper) {
             // A keeper that does not read its orders is killed when they are sent again.
             let _ = keeper.orders.give(Order::BytesMax(self.bytes_max));
         }
     }
 
-    /// Whether this is the keeper's number.
-    pub(super) fn is_keeper(&self, number: u64) -> bool {
-        self.keeper.as_ref().is_some_and(|keeper| keeper.number() == number)
-    }
-
-    /// The keeper's process.
-    pub(super) fn pid(&self) -> Option<u32> {
-        self.keeper.as_ref().map(Role::pid)
-    }
-
-    /// Handles a message of the keeper; returns a message for the operator.
-    pub(super) fn hear(&mut self, epoll: &Epoll) -> Option<String> {
-        let keeper = self.keeper.as_mut()?;
-        match receive_notice(keeper.orders.channel()) {
-            Ok(Notice::Ready(in_force)) => keeper.ready = Some(in_force),
-            Ok(Notice::Pong) => keeper.pulse.hear(clock::monotonic_ms()),
-            Ok(Notice::Report(text)) => return Some(format!("the store: {text}")),
-            Ok(Notice::Stats(_, json)) => self.note_stats(&json),
-            Err(e) if e.kind() != io::ErrorKind::WouldBlock => keeper.orders.unwatch(epoll),
-            Ok(_) | Err(_) => {}
+    /// Handles the event of `token`; false if it is not that of the keeper. `fillers` are the processes that may fill the store.
+    pub(super) fn handle(
+        &mut self,
+        token: u64,
+        fillers: impl Iterator<Item = u64>,
+        poller: &Poller,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let Some(keeper) = self.processes.get_mut(token) else { return false };
+        match keeper.receive(poller) {
+            Some(Notice::Report(text)) => events.push(Event::Message(format!("the store: {text}"))),
+            Some(Notice::Stats(_, json)) => self.note_stats(&json),
+            _ => {}
         }
-        None
+        if let Some(ended) = self.processes.take_ended(token) {
+            self.handle_end(ended, fillers, events);
+        }
+        true
     }
 
     fn note_stats(&mut self, json: &[u8]) {
@@ -237,90 +216,77 @@ impl Store {
         self.stats = stats.map(|stats: StoreStats| stats.after(&self.ended)).or(self.stats);
     }
 
-    /// Continues sending orders; returns a message for the operator.
-    pub(super) fn go_on(&mut self, now_ms: u64, epoll: &Epoll) -> Option<String> {
-        let keeper = self.keeper.as_mut()?;
-        if let Err(e) = keeper.orders.go_on().and_then(|()| keeper.orders.watch(epoll)) {
-            keeper.child.kill();
-            return Some(format!("killing the store's keeper: cannot send it orders: {e}"));
-        }
-        // While it saves the list, it waits for a disk, and has its own deadline.
-        if self.saving_until_ms.is_none()
-            && let Some(why) = keeper.give_up_silent(now_ms)
-        {
-            return Some(format!("killing the store's keeper: {why}"));
-        }
-        keeper.give_up_late(now_ms).then(|| "killing the store's keeper: it was not ready in time".to_owned())
-    }
-
-    /// Reaps a keeper that has ended. `fillers` are the processes that may still fill the store for it. Also returns its
-    /// messages that were not read yet.
-    pub(super) fn reap(&mut self, fillers: impl Iterator<Item = u32>) -> (Option<Ending>, Vec<String>) {
-        let end = self.keeper.as_mut().and_then(|keeper| keeper.child.ending());
-        let Some(keeper) = self.keeper.take_if(|_| end.is_some()) else { return (None, Vec::new()) };
-        let (mut last_words, stats) = keeper.last_words();
-        last_words.iter_mut().for_each(|text| text.insert_str(0, "the store: "));
-        stats.iter().for_each(|json| self.note_stats(json));
+    fn handle_end(&mut self, mut ended: Ended, fillers: impl Iterator<Item = u64>, events: &mut Vec<Event>) {
+        let reports = ended.process.receive_last().into_iter();
+        events.extend(reports.map(|text| Event::Message(format!("the store: {text}"))));
+        ended.process.statistics.iter().for_each(|json| self.note_stats(json));
         self.ended = self.stats.unwrap_or_default();
-        self.restart.plan(&keeper);
         self.awaited.get_or_insert_default().extend(fillers);
-        (end, last_words)
-    }
-
-    /// Uses the list of hot files that a keeper has saved, which has ended. Returns a message for the operator.
-    pub(super) fn use_hot_list(&mut self, end: Ending) -> Option<String> {
-        let is_saved = self.saving_until_ms.is_some() && end.is_success();
-        let failed = if is_saved { self.hot_list.use_next().err() } else { None };
-        failed.map(|e| format!("cannot replace the list of hot files: {e}"))
+        if !self.is_stopping {
+            self.processes.replace(&ended);
+            let end = ended.end;
+            events.push(Event::Message(format!(
+                "the store's keeper ended ({end}); starting another; the store keeps its contents"
+            )));
+        } else if ended.process.state == State::Draining
+            && ended.end.is_success()
+            && let Err(e) = self.hot_list.use_next()
+        {
+            events.push(Event::Message(format!("cannot replace the list of hot files: {e}")));
+        }
     }
 
     /// Starts no further keeper, because the server stops.
     pub(super) fn stop(&mut self) {
-        self.restart.cancel();
+        self.is_stopping = true;
+        self.processes.cancel_restarts(|_| true);
     }
 
     /// Asks the keeper to save the list of hot files when all workers are gone. True when that is done or takes too
     /// long.
     pub(super) fn has_saved(&mut self, now_ms: u64) -> bool {
-        let Some(keeper) = self.keeper.as_mut().filter(|_| self.hot_list.to_save.is_some()) else {
-            return true;
-        };
-        let until_ms = *self.saving_until_ms.get_or_insert_with(|| {
-            let _ = keeper.orders.give(Order::Drain);
-            now_ms + SAVING_MS
-        });
-        now_ms >= until_ms
+        let keeper = self.processes.of_mut(Duty::Keeper).filter(|_| self.hot_list.to_save.is_some());
+        let Some(keeper) = keeper else { return true };
+        if !matches!(keeper.state, State::Draining | State::Killed) {
+            keeper.drain(Some(now_ms + SAVING_MS));
+        }
+        keeper.state != State::Draining
     }
 
-    /// Whether a keeper must be started now. True once.
-    pub(super) fn is_due(&mut self, now_ms: u64) -> bool {
-        self.restart.take_due(now_ms)
+    /// Does everything that is due. `workers` are those that use the store, with the number of blocks that each fills at once.
+    pub(super) fn advance<'w>(
+        &mut self,
+        now_ms: u64,
+        workers: impl Iterator<Item = (&'w mut Outbox, usize)>,
+        poller: &mut Poller,
+        events: &mut Vec<Event>,
+    ) {
+        if let Some(duty) = self.processes.take_due(now_ms).pop()
+            && let Err(e) = self.start_keeper(workers, poller)
+        {
+            self.processes.start_later(duty, now_ms);
+            events.push(Event::Message(not_started(duty, &e)));
+        }
+        for kill in self.processes.advance(now_ms, poller) {
+            events.push(Event::Message(format!("killing {}: {}", Duty::Keeper, kill.why)));
+        }
     }
 
-    /// Schedules another attempt after a keeper could not be started.
-    pub(super) fn start_later(&mut self, now_ms: u64) {
-        self.restart.plan_again(now_ms);
-    }
-
-    /// Tells the keeper when all processes that filled the store for an earlier one are gone.
-    pub(super) fn note_gone(&mut self, is_there: impl Fn(u32) -> bool) {
+    /// Handles a keeper that was abandoned, and reports to the keeper when all processes that filled the store for an earlier
+    /// one are gone. `fillers` are those that exist.
+    pub(super) fn note_fillers(&mut self, fillers: &BTreeSet<u64>, events: &mut Vec<Event>) {
+        for ended in self.processes.take_abandoned() {
+            self.handle_end(ended, fillers.iter().copied(), events);
+        }
         let Some(awaited) = &mut self.awaited else { return };
-        awaited.retain(|pid| is_there(*pid));
+        awaited.retain(|token| fillers.contains(token));
         // Without a keeper now, the next one is told.
         if awaited.is_empty()
-            && let Some(keeper) = &mut self.keeper
+            && let Some(keeper) = self.processes.of_mut(Duty::Keeper)
             && keeper.orders.give(Order::Settled).is_ok()
         {
             self.awaited = None;
         }
-    }
-
-    /// The next deadline.
-    pub(super) fn next_ms(&self) -> Option<u64> {
-        let keeper = self.keeper.as_ref().filter(|_| self.saving_until_ms.is_none());
-        let of_keeper =
-            keeper.into_iter().flat_map(|role| role.begin_ms().into_iter().chain(role.pulse.next_ms()));
-        of_keeper.chain(self.restart.next_ms()).chain(self.saving_until_ms).min()
     }
 }
 

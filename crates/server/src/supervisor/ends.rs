@@ -1,0 +1,101 @@
+//! The ends of a configuration's processes, and their meaning.
+
+use flash_prompt::clock;
+
+use super::generation::Generation;
+use super::life::{Duty, End, State};
+use super::processes::{Ended, Kill};
+use super::{Event, Resources};
+use crate::role::STALE_ROOT;
+
+/// The meaning of an end for the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    /// The process was not needed any more.
+    Expected,
+    /// A worker has ended before it had answered all requests.
+    Unfinished,
+    /// Another process must follow.
+    Replaced,
+    /// The configuration cannot start.
+    Failure,
+}
+
+impl Generation {
+    /// The meaning of the end of a process with this duty.
+    fn meaning(&self, duty: Duty, end: End) -> Meaning {
+        match (self.state, duty) {
+            (State::Killed | State::Abandoned, _) | (_, Duty::Helper(_) | Duty::NextLog | Duty::OldLog) => {
+                Meaning::Expected
+            }
+            (_, Duty::Program(..)) if self.is_over() => Meaning::Expected,
+            (_, Duty::Program(..)) | (State::Serving, _) => Meaning::Replaced,
+            (State::Starting, _) => Meaning::Failure,
+            (State::Draining, Duty::Worker(_)) if end.is_success() => Meaning::Expected,
+            (State::Draining, Duty::Worker(_)) => Meaning::Unfinished,
+            // When a gateway or a log writer drains, success means that its work is done.
+            (State::Draining, _) if end.is_success() || self.is_over() => Meaning::Expected,
+            (State::Draining, _) => Meaning::Replaced,
+        }
+    }
+
+    /// Handles the end of a process.
+    pub(super) fn handle_end(
+        &mut self,
+        mut ended: Ended,
+        resources: &mut Resources,
+        events: &mut Vec<Event>,
+    ) {
+        let reports = ended.process.receive_last().into_iter();
+        let (duty, end, name) = (ended.process.duty, ended.end, ended.process.name.clone());
+        events.extend(reports.map(|text| Event::Message(format!("{name}: {text}"))));
+        match duty {
+            Duty::Worker(place) => {
+                self.uplink.iter().for_each(|uplink| uplink.clear(place));
+                self.kill_helpers(ended.process.token());
+                events.extend(ended.process.statistics.take().map(Event::WorkerEnded));
+            }
+            Duty::Helper(_) => {
+                self.introduce_ended(&mut ended.process, &resources.poller, events);
+                self.lost_helpers.note(end);
+                if end.code() == Some(STALE_ROOT.into()) {
+                    self.roots.renew(clock::monotonic_ms(), &mut resources.poller);
+                }
+            }
+            Duty::NextLog => {
+                events.push(Event::Message("the access log continues in the old file".to_owned()));
+            }
+            _ => {}
+        }
+        let meaning = self.meaning(duty, end);
+        let text = match meaning {
+            Meaning::Expected => return,
+            Meaning::Unfinished => format!("{name} ended ({end}) before it finished its requests"),
+            Meaning::Replaced => {
+                let pause_s = self.processes.replace(&ended) / 1_000;
+                if pause_s == 0 && matches!(duty, Duty::Program(..)) && end.is_success() {
+                    return;
+                }
+                let later = if pause_s > 0 { format!(" in {pause_s} s") } else { String::new() };
+                format!("{name} ended ({end}); starting another{later}")
+            }
+            Meaning::Failure => {
+                self.stop(clock::monotonic_ms());
+                format!("{name} did not start ({end})")
+            }
+        };
+        events.push(Event::Message(text));
+        if meaning == Meaning::Failure {
+            events.push(Event::Failed);
+        }
+    }
+
+    /// Reports that a process had to be killed.
+    pub(super) fn report_kill(&mut self, kill: &Kill, events: &mut Vec<Event>) {
+        let Some(process) = self.processes.get_mut(kill.token) else { return };
+        match process.duty {
+            Duty::Helper(worker) => self.report_no_helper(worker, &kill.why, events),
+            _ => events.push(Event::Message(format!("killing {}: {}", process.name, kill.why))),
+        }
+    }
+}
