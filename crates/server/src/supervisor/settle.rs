@@ -60,7 +60,8 @@ impl Supervisor<'_> {
         let old = self.generations.iter().position(|g| g.state == State::Serving);
         let Generation { state, settings, settings_file, .. } = &mut self.generations[new];
         *state = State::Serving;
-        if let Some(store) = self.resources.store.as_mut().filter(|_| settings.cache_memory.bytes_max() > 0) {
+        // Also to nothing, if this configuration does without it.
+        if let Some(store) = &mut self.resources.store {
             store.resize(settings, settings_file);
         }
         if let Some(old) = old {
