@@ -5,19 +5,15 @@
 //! system (`flash_waiting::errand`), and no child is waited for, except for 2 s each at the end of the server.
 
 mod control_socket;
-mod ends;
 mod generation;
-mod helpers;
 mod life;
 mod local_socket;
-mod logs;
 mod messages;
 mod outbox;
 mod poller;
 mod prepare;
 mod process;
 mod processes;
-mod programs;
 mod pulse;
 pub(crate) mod reader;
 mod reload;
@@ -44,7 +40,6 @@ use crate::stats::Counters;
 use control_socket::{ControlSocket, Subject};
 use generation::Generation;
 use life::State;
-use logs::not_reopened;
 use messages::Messages;
 use poller::{Poller, Watched};
 use prepare::prepare;
@@ -281,11 +276,11 @@ impl<'m> Supervisor<'m> {
             Signal::Reload if self.stopping.is_none() => self.want_reload(),
             Signal::Reload => {}
             Signal::ReopenLogs => {
+                let mut events = Vec::new();
                 for generation in &mut self.generations {
-                    if let Err(e) = generation.reopen_log(&mut self.resources) {
-                        self.messages.report(&not_reopened(&e));
-                    }
+                    generation.reopen_log(&mut self.resources, &mut events);
                 }
+                self.apply(events);
             }
             // The descriptors of processes report their ends; orphans are reaped after every batch.
             Signal::Child => {}

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use flash_worker::control::Order;
 
-use super::generation::Generation;
-use super::life::{Duty, End, State};
-use super::outbox::Shared;
-use super::poller::Poller;
-use super::process::Process;
-use super::{Event, Resources};
+use super::Generation;
+use crate::supervisor::life::{Duty, End, State};
+use crate::supervisor::outbox::Shared;
+use crate::supervisor::poller::Poller;
+use crate::supervisor::process::Process;
+use crate::supervisor::{Event, Resources};
 
 /// Helper processes of a worker per busy helper: the same number may be ending, some of them hung in the kernel.
 const PROCESSES_PER_HELPER: usize = 2;

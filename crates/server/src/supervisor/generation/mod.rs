@@ -1,5 +1,10 @@
 //! The processes of one configuration, and how they start, drain and end together.
 
+mod ends;
+mod helpers;
+mod logs;
+mod programs;
+
 use std::io;
 use std::sync::Arc;
 
@@ -7,21 +12,21 @@ use flash_prompt::clock;
 use flash_waiting::file;
 use flash_worker::control::{InForce, Notice, Order};
 
-use super::helpers::LostHelpers;
-use super::life::{Duty, State, not_started};
-use super::outbox::{self, Outbox, Shared};
-use super::prepare::Prepared;
-use super::process::Process;
-use super::processes::Processes;
-use super::programs::Programs;
-use super::roots::Roots;
-use super::sockets::Sockets;
-use super::spool::Spool;
-use super::store::Store;
-use super::uplink::{Uplink, UplinkPlaces};
-use super::{Event, Resources};
 use crate::config::architecture;
 use crate::config::{CacheMemory, LogFormat, Settings};
+use crate::supervisor::life::{Duty, State, not_started};
+use crate::supervisor::outbox::{self, Outbox, Shared};
+use crate::supervisor::prepare::Prepared;
+use crate::supervisor::process::Process;
+use crate::supervisor::processes::Processes;
+use crate::supervisor::roots::Roots;
+use crate::supervisor::sockets::Sockets;
+use crate::supervisor::spool::Spool;
+use crate::supervisor::store::Store;
+use crate::supervisor::uplink::{Uplink, UplinkPlaces};
+use crate::supervisor::{Event, Resources};
+use helpers::LostHelpers;
+use programs::Programs;
 
 /// Room for pending messages between the gateway and a worker, in bytes.
 const GATEWAY_LINK_BYTES: usize = 256 * 1024;
@@ -35,22 +40,22 @@ pub(super) struct Generation {
     pub(super) settings_file: Shared,
     /// Empty once it drains.
     pub(super) sockets: Sockets,
-    pub(super) roots: Roots,
+    roots: Roots,
     /// See [`Prepared::residency`].
     residency: Result<(), String>,
     /// Whether its workers use the store.
-    pub(super) has_store: bool,
+    has_store: bool,
     /// None if the uplink has no known rate.
-    pub(super) uplink: Option<UplinkPlaces>,
+    uplink: Option<UplinkPlaces>,
     spool: Spool,
     pub(super) state: State,
     /// The end of its time to drain, if that has one.
     deadline_ms: Option<u64>,
     pub(super) processes: Processes,
-    pub(super) programs: Programs,
-    pub(super) lost_helpers: LostHelpers,
+    programs: Programs,
+    lost_helpers: LostHelpers,
     /// Whether the log file must be opened once more: it may have been renamed since the next log writer opened it.
-    pub(super) reopens_log_again: bool,
+    reopens_log_again: bool,
 }
 
 impl Generation {
@@ -169,7 +174,7 @@ impl Generation {
     }
 
     /// Makes a new process drain if this configuration drains.
-    pub(super) fn drain_if_late(&self, process: &mut Process) {
+    fn drain_if_late(&self, process: &mut Process) {
         if self.state == State::Draining {
             process.drain(None);
         }

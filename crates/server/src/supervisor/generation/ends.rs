@@ -2,11 +2,11 @@
 
 use flash_prompt::clock;
 
-use super::generation::Generation;
-use super::life::{Duty, End, State};
-use super::processes::{Ended, Kill};
-use super::{Event, Resources};
+use super::Generation;
 use crate::role::STALE_ROOT;
+use crate::supervisor::life::{Duty, End, State};
+use crate::supervisor::processes::{Ended, Kill};
+use crate::supervisor::{Event, Resources};
 
 /// The meaning of an end for the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use std::io;
 
 use flash_worker::control::Order;
 
-use super::generation::Generation;
-use super::life::{Duty, State};
-use super::outbox;
-use super::process::Process;
-use super::{Event, Resources};
+use super::Generation;
+use crate::supervisor::life::{Duty, State};
+use crate::supervisor::outbox;
+use crate::supervisor::process::Process;
+use crate::supervisor::{Event, Resources};
 
 /// Maximum log writers that write last lines beside the current one; one more ends the oldest.
 const OLD_MAX: usize = 4;
@@ -38,7 +38,15 @@ impl Generation {
 
     /// Opens the access log again, if it is a file and there still are lines to write: starts the next log writer, which takes
     /// over when it is ready.
-    pub(super) fn reopen_log(&mut self, resources: &mut Resources) -> io::Result<()> {
+    pub(in crate::supervisor) fn reopen_log(&mut self, resources: &mut Resources, events: &mut Vec<Event>) {
+        if let Err(e) = self.start_next_log(resources) {
+            events.push(Event::Message(format!(
+                "cannot start a log writer: {e}; the access log continues in the old file"
+            )));
+        }
+    }
+
+    fn start_next_log(&mut self, resources: &mut Resources) -> io::Result<()> {
         if self.settings.log.file.is_none() || self.state == State::Killed || self.is_over() {
             return Ok(());
         }
@@ -58,11 +66,8 @@ impl Generation {
             let text = format!("cannot connect a worker to the log writer: {e}; its log lines are lost");
             events.push(Event::Message(text));
         }
-        if self.reopens_log_again
-            && self.processes.of(Duty::NextLog).is_none()
-            && let Err(e) = self.reopen_log(resources)
-        {
-            events.push(Event::Message(not_reopened(&e)));
+        if self.reopens_log_again && self.processes.of(Duty::NextLog).is_none() {
+            self.reopen_log(resources, events);
         }
     }
 
@@ -91,9 +96,4 @@ impl Generation {
         self.reopens_log_again = false;
         drop(self.processes.take(Duty::NextLog));
     }
-}
-
-/// The message for an access log that could not be opened again.
-pub(super) fn not_reopened(error: &io::Error) -> String {
-    format!("cannot start a log writer: {error}; the access log continues in the old file")
 }

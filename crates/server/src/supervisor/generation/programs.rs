@@ -14,12 +14,12 @@ use flash_engine::UpstreamId;
 use flash_waiting::local;
 use flash_worker::control::Order;
 
-use super::Resources;
-use super::generation::Generation;
-use super::life::{Duty, State};
-use super::outbox::{Outbox, Shared};
-use super::process::Process;
+use super::Generation;
 use crate::config::Settings;
+use crate::supervisor::Resources;
+use crate::supervisor::life::{Duty, State};
+use crate::supervisor::outbox::{Outbox, Shared};
+use crate::supervisor::process::Process;
 
 /// The sockets of all programs, each from the start of its first process.
 #[derive(Debug, Default)]
