@@ -131,7 +131,7 @@ fn the_warm_endpoint_answers_one_request_after_another() {
         assert_eq!(endpoint.poll(), Next::Ask(Ask { path, part: Part::of_range(None) }));
         endpoint.handle_answer(Answer::Done, &mut answer);
         assert_eq!(endpoint.poll(), Next::Input, "the connection stays open");
-        let taken = ResponseReader::new().take(&mut answer, &mut Vec::new()).unwrap();
+        let taken = ResponseReader::default().take(&mut answer, &mut Vec::new()).unwrap();
         assert_eq!(taken.ended, Some(DONE));
         assert_eq!(answer[..taken.data_bytes], *b"Status: 200 OK\r\n\r\n");
     }
@@ -144,7 +144,7 @@ type Read = Result<(Vec<u8>, Vec<u8>, Option<RequestEnd>), BadRecord>;
 
 /// Reads a response whose bytes come in pieces that end at `ends`.
 fn read(bytes: &[u8], ends: impl IntoIterator<Item = usize>) -> Read {
-    let (mut reader, mut data, mut errors) = (ResponseReader::new(), Vec::new(), Vec::new());
+    let (mut reader, mut data, mut errors) = (ResponseReader::default(), Vec::new(), Vec::new());
     let (mut start, mut ended) = (0, None);
     for end in ends.into_iter().chain([bytes.len()]) {
         let mut piece = bytes[start..end].to_vec();
@@ -207,7 +207,7 @@ fn data_is_moved_to_the_front() {
         record(kind::STDOUT, ID, b"ij", 0)[..9].to_vec(),
     ]
     .concat();
-    let mut reader = ResponseReader::new();
+    let mut reader = ResponseReader::default();
     let taken = reader.take(&mut bytes, &mut Vec::new());
     assert_eq!(taken, Ok(Taken { data_bytes: 9, ended: None }));
     assert_eq!(bytes[..9], *b"abcdefghi");
@@ -230,7 +230,7 @@ fn the_end_of_data_may_be_missing_or_repeated() {
 
 #[test]
 fn an_end_is_reported_until_the_next_byte() {
-    let mut reader = ResponseReader::new();
+    let mut reader = ResponseReader::default();
     let mut bytes = record(kind::END_REQUEST, ID, &END, 2);
     let last = bytes.len() - 1;
     let errors = &mut Vec::new();
@@ -254,7 +254,7 @@ fn refusals_of_the_application() {
 #[test]
 fn errors_are_kept_up_to_a_bound() {
     let piece = record(kind::STDERR, ID, &[b'e'; 3000], 0);
-    let (mut reader, mut errors) = (ResponseReader::new(), Vec::new());
+    let (mut reader, mut errors) = (ResponseReader::default(), Vec::new());
     for kept in [3000, APPLICATION_ERRORS_BYTES_MAX, APPLICATION_ERRORS_BYTES_MAX] {
         reader.take(&mut piece.clone(), &mut errors).unwrap();
         assert_eq!(errors.len(), kept);

@@ -75,7 +75,7 @@ impl Talk {
             has_taken: false,
             opening: (Vec::new(), 0),
             out: (Vec::new(), 0),
-            records: ResponseReader::new(),
+            records: ResponseReader::default(),
             stage: Stage::Head(Vec::new()),
             interim_bytes: 0,
             has_heard: false,
@@ -115,7 +115,7 @@ impl Talk {
             if let Some(length_bytes) = self.held_bytes {
                 self.hold(length_bytes);
             }
-            self.records = ResponseReader::new();
+            self.records = ResponseReader::default();
             self.stage = Stage::Head(Vec::new());
             self.interim_bytes = 0;
             self.has_heard = false;
