@@ -16,7 +16,7 @@ mod date;
 mod fastcgi_response;
 mod gateway;
 mod hot_list;
-pub mod messages;
+mod messages;
 mod negotiate;
 mod path;
 mod protocol;

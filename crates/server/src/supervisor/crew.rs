@@ -46,7 +46,7 @@ pub(super) struct Worker {
     pub(super) place: usize,
     pub(super) helpers: HashMap<u64, Subprocess>,
     /// The last counters that it has reported.
-    pub(super) counters: Option<Vec<u8>>,
+    pub(super) counters: Option<String>,
     /// The helpers that have not read their roots yet.
     pub(super) coming: Vec<Coming>,
 }
@@ -67,7 +67,7 @@ pub(super) struct Death {
     /// Its messages that were not read yet.
     pub(super) last_words: Vec<String>,
     /// The last counters that it has reported, as JSON.
-    pub(super) counters: Option<Vec<u8>>,
+    pub(super) counters: Option<String>,
 }
 
 impl Role {
@@ -146,7 +146,7 @@ impl Role {
     }
 
     /// Its messages that were not read yet, and the last counters among them.
-    pub(super) fn last_words(&self) -> (Vec<String>, Option<Vec<u8>>) {
+    pub(super) fn last_words(&self) -> (Vec<String>, Option<String>) {
         let (mut words, mut counters) = (Vec::new(), None);
         while let Ok(notice) = receive_notice(self.orders.channel()) {
             match notice {

@@ -210,7 +210,7 @@ impl<'m> Supervisor<'m> {
             if let Some(code) = self.settle() {
                 return Ok(code);
             }
-            let store = self.store.as_ref().and_then(|store| store.borrow().stats);
+            let store = self.store.as_ref().and_then(|store| store.borrow().stats.clone());
             let subject = Subject {
                 generations: &self.generations,
                 started_ms: self.started_ms,

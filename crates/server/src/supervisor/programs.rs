@@ -19,7 +19,7 @@ use super::gateway::Gateway;
 use super::outbox::Shared;
 use crate::config::Settings;
 use crate::program;
-use flash_worker::control::{CHANNEL_BYTES, Order, encode_order};
+use flash_worker::control::{CHANNEL_BYTES, Order, send_order};
 
 /// A process that fails earlier than this after its start is restarted after a pause.
 const STEADY_MS: u64 = 5_000;
@@ -197,7 +197,7 @@ impl Program {
         let listener = Arc::clone(&self.socket.insert(socket).listener);
         let (ours, theirs) = channel::pair(CHANNEL_BYTES)?;
         for order in [Order::Settings(Arc::clone(settings_file)), Order::Program(self.upstream, listener)] {
-            encode_order(&order).send(&ours)?;
+            send_order(&ours, &order)?;
         }
         let child = process::start_role(program::ROLE, theirs)
             .map_err(|e| io::Error::new(e.kind(), format!("cannot start it: {e}")))?;

@@ -151,8 +151,7 @@ impl Supervisor<'_> {
         for text in &death.last_words {
             self.messages.say(&format!("worker {}: {text}", death.place));
         }
-        let counters =
-            death.counters.as_deref().and_then(|json| serde_json::from_slice::<Counters>(json).ok());
+        let counters = death.counters.as_deref().and_then(|json| serde_json::from_str::<Counters>(json).ok());
         counters.iter().for_each(|counters| self.ended.merge(&counters.ended()));
         let end = death.end;
         let generation = &mut self.generations[place];

@@ -16,6 +16,7 @@ use flash_prompt::{channel, clock};
 use flash_waiting::guarded::Place;
 use flash_waiting::{file, store_file};
 use flash_worker::control::{Notice, Order, receive_notice};
+use flash_worker::stats::Figures;
 use flash_worker::store_protocol::STORE_MESSAGE_BYTES_MAX;
 
 use super::child::Ending;
@@ -232,9 +233,10 @@ impl Store {
         None
     }
 
-    fn note_stats(&mut self, json: &[u8]) {
-        let stats = serde_json::from_slice(json).ok();
-        self.stats = stats.map(|stats: StoreStats| stats.after(&self.ended)).or(self.stats);
+    fn note_stats(&mut self, json: &str) {
+        let Ok(mut stats) = serde_json::from_str::<StoreStats>(json) else { return };
+        stats.add(&self.ended);
+        self.stats = Some(stats);
     }
 
     /// Continues sending orders; returns a message for the operator.
@@ -261,7 +263,7 @@ impl Store {
         let (mut last_words, stats) = keeper.last_words();
         last_words.iter_mut().for_each(|text| text.insert_str(0, "the store: "));
         stats.iter().for_each(|json| self.note_stats(json));
-        self.ended = self.stats.unwrap_or_default();
+        self.ended = self.stats.as_ref().map(Figures::ended).unwrap_or_default();
         self.restart.plan(&keeper);
         self.awaited.get_or_insert_default().extend(fillers);
         (end, last_words)
