@@ -1,7 +1,7 @@
 //! Ranges: `flash_http::range` agrees with a simple implementation of RFC 9110 section 14, and a client can
 //! parse the output of `multipart`.
 
-use flash_http::multipart::{boundary, content_range, part_end, part_head, parts_bytes};
+use flash_http::range::multipart::{boundary, content_range, part_end, part_head, parts_bytes};
 use flash_http::range::{ByteRange, PARTS_AT_ANY_COST_MAX, RANGES_MAX, Ranges, parse_range};
 
 use crate::text::{elements, is_field_value, number, split_line};

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use crate::admission::WhyRefused;
 use crate::caches::Version;
 use crate::counters::Counters;
-use crate::desk::Core;
-use crate::exchange::{Exchanges, end_short_waits, finish_job};
+use crate::desk::{Core, Desk};
+use crate::exchange::{Blamed, Budget, Exchanges, Inputs, Turn, end_short_waits, finish_job};
 use crate::jobs::{Job, JobKey, JobState, Urgency, Wanted};
 use crate::limits::{ABANDONED_MS, OVERDUE_PER_TURN_MAX};
 use crate::machine::{FileStat, JobId, Machine, Moment, Outcome, Task};
@@ -16,7 +16,7 @@ use crate::rules::{Rules, ServerId, SiteId};
 use crate::slab::Key;
 use crate::transport::Readiness;
 use crate::upstream::{Links, NoLink};
-use crate::wire::{Around, Protocol, Wires};
+use crate::wire::{Protocol, Wires};
 use std::sync::Arc;
 
 /// The engine of one worker.
@@ -45,6 +45,9 @@ pub struct Engine<M: Machine> {
     exchanges: Exchanges<M::File>,
     links: Links<M::Socket>,
     wires: Wires<M::Socket>,
+    inputs: Inputs,
+    blamed: Blamed,
+    head: Vec<u8>,
 }
 
 impl<M: Machine> Engine<M> {
@@ -52,7 +55,15 @@ impl<M: Machine> Engine<M> {
     pub fn new(rules: Rules, now: Moment) -> Self {
         let wires = Wires::new(rules.admission.clone(), now.monotonic_ms);
         let links = Links::new(&rules.upstreams, rules.worker);
-        Self { core: Core::new(rules, now), exchanges: Exchanges::new(), links, wires }
+        Self {
+            core: Core::new(rules, now),
+            exchanges: Exchanges::new(),
+            links,
+            wires,
+            inputs: Inputs::default(),
+            blamed: Blamed::None,
+            head: Vec::with_capacity(1024),
+        }
     }
 
     /// Sets the file for request bodies that are held until they are complete. It has room for `slots` pieces of
@@ -91,8 +102,8 @@ impl<M: Machine> Engine<M> {
         socket: M::Socket,
         peer: SocketAddr,
     ) -> Result<Key, (M::Socket, WhyRefused)> {
-        let (around, wires) = self.around(machine);
-        wires.accept(around, socket, peer, Protocol::H1)
+        let (mut turn, wires) = self.turn(machine);
+        wires.accept(&mut turn, socket, peer, Protocol::H1)
     }
 
     /// Like [`Engine::handle_accept`], for a client that speaks the multi-stream protocol of the tests.
@@ -106,8 +117,8 @@ impl<M: Machine> Engine<M> {
         socket: M::Socket,
         peer: SocketAddr,
     ) -> Result<Key, (M::Socket, WhyRefused)> {
-        let (around, wires) = self.around(machine);
-        wires.accept(around, socket, peer, Protocol::Streams)
+        let (mut turn, wires) = self.turn(machine);
+        wires.accept(&mut turn, socket, peer, Protocol::Streams)
     }
 
     /// Counts a dispatch: the kernel returned this many events at once, at least one.
@@ -124,8 +135,8 @@ impl<M: Machine> Engine<M> {
     /// Serves a connection whose socket is ready. Does nothing if it is already closed.
     #[inline]
     pub fn handle_ready(&mut self, machine: &mut M, key: Key, ready: Readiness) {
-        let (mut around, wires) = self.around(machine);
-        wires.ready(&mut around, key, ready);
+        let (mut turn, wires) = self.turn(machine);
+        wires.ready(&mut turn, key, ready);
     }
 
     /// Takes the result of a job, or the news that it is lost.
@@ -238,8 +249,8 @@ impl<M: Machine> Engine<M> {
 
     /// Continues connections that had used up their turn, and those whose job is done.
     pub fn handle_continued(&mut self, machine: &mut M) {
-        let (mut around, wires) = self.around(machine);
-        wires.go_on(&mut around);
+        let (mut turn, wires) = self.turn(machine);
+        wires.go_on(&mut turn);
         self.start_jobs(machine);
     }
 
@@ -258,8 +269,8 @@ impl<M: Machine> Engine<M> {
         end_short_waits(&mut self.core, &mut self.exchanges, |opener| {
             wires.continue_later(opener.connection);
         });
-        let (mut around, wires) = self.around(machine);
-        wires.time_out(&mut around);
+        let (mut turn, wires) = self.turn(machine);
+        wires.time_out(&mut turn);
         self.links.resume(machine, now_ms);
         self.links.close_idle(now_ms);
         self.wires.wake(&mut self.links);
@@ -276,8 +287,8 @@ impl<M: Machine> Engine<M> {
     /// Begins to drain: closes idle connections at once, and every other connection after its next response,
     /// even if its first request is still to come.
     pub fn handle_drain(&mut self, machine: &mut M) {
-        let (mut around, wires) = self.around(machine);
-        wires.drain(&mut around);
+        let (mut turn, wires) = self.turn(machine);
+        wires.drain(&mut turn);
     }
 
     /// The number of open connections.
@@ -340,7 +351,7 @@ impl<M: Machine> Engine<M> {
             connections: self.wires.len(),
             clients: self.wires.clients_len(),
             exchanges: self.exchanges.len(),
-            input_bytes: self.wires.input_bytes() + spool.memory_bytes(),
+            input_bytes: self.inputs.bytes() + spool.memory_bytes(),
             bodies: spool.bodies_len(),
             spool_slots: spool.slots_used(),
             names: caches.names.len(),
@@ -361,10 +372,18 @@ impl<M: Machine> Engine<M> {
         }
     }
 
-    fn around<'t>(&'t mut self, machine: &'t mut M) -> (Around<'t, M>, &'t mut Wires<M::Socket>) {
-        let around =
-            Around { machine, core: &mut self.core, exchanges: &mut self.exchanges, links: &mut self.links };
-        (around, &mut self.wires)
+    fn turn<'t>(&'t mut self, machine: &'t mut M) -> (Turn<'t, M>, &'t mut Wires<M::Socket>) {
+        let turn = Turn {
+            desk: Desk { machine, core: &mut self.core },
+            exchanges: &mut self.exchanges,
+            links: &mut self.links,
+            inputs: &mut self.inputs,
+            budget: Budget::new(),
+            draining: false,
+            blamed: &mut self.blamed,
+            head: &mut self.head,
+        };
+        (turn, &mut self.wires)
     }
 
     /// Starts queued jobs while there are idle helpers.
@@ -395,8 +414,8 @@ impl<M: Machine> Engine<M> {
         for waiter in waiters {
             let opener = self.exchanges.get(waiter).map(|exchange| exchange.opener);
             if let Some(opener) = opener {
-                let (mut around, wires) = self.around(machine);
-                wires.close(&mut around, opener.connection);
+                let (mut turn, wires) = self.turn(machine);
+                wires.close(&mut turn, opener.connection);
             }
         }
     }

@@ -12,8 +12,8 @@ use std::fmt;
 
 use memchr::{memchr, memchr_iter};
 
-use crate::fields::parse_length;
 use crate::hop::{Field, Named, elements, is_hop_by_hop};
+use crate::request::fields::parse_length;
 use crate::request::{FIELDS_MAX, Version};
 use crate::response::Status;
 use crate::target::{EncodedSlash, decode_path};

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::request_line::is_token_byte;
+use crate::request::line::is_token_byte;
 use crate::response::Status;
 
 /// Maximum number of bytes of extensions after one chunk size.

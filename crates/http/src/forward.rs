@@ -9,10 +9,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use memchr::memchr;
 
-use crate::fields::parse_length;
 use crate::hop::{Field, Named, is_hop_by_hop};
+use crate::request::fields::parse_length;
+use crate::request::line::{is_token_byte, split_authority};
 use crate::request::{Body, FIELDS_MAX, Method, Request, Version};
-use crate::request_line::{is_token_byte, split_authority};
 use crate::response::push_number;
 
 /// Room for the fields of most requests.

@@ -15,6 +15,7 @@ mod completion;
 mod relay;
 mod request_body;
 mod sending;
+mod turn;
 
 use std::net::SocketAddr;
 
@@ -26,6 +27,7 @@ pub(crate) use completion::{end_short_waits, finish_job};
 pub(crate) use relay::{Awaits, BodyWay, Relay, RelayReply, ScriptSearch};
 pub(crate) use request_body::RequestBody;
 pub(crate) use sending::{Halt, Sending};
+pub(crate) use turn::{Blamed, Budget, Inputs, Turn};
 
 use crate::access_log::{LogSource, LogText};
 use crate::desk::{Desk, Ended};

@@ -2,8 +2,8 @@
 //! the wires for input that is not a valid request.
 
 use flash_http::error_page::error_body;
-use flash_http::multipart::unsatisfied_content_range;
 use flash_http::negotiate::prefers_json;
+use flash_http::range::multipart::unsatisfied_content_range;
 use flash_http::request::{Method, Request};
 use flash_http::response::Status;
 use flash_http::target::encode_path;

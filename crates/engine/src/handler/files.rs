@@ -7,8 +7,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use flash_http::conditional::{Validators, Verdict, evaluate, range_applies};
-use flash_http::multipart::{boundary, part_end, part_head};
 use flash_http::negotiate::{Choice, Coding, accept_encoding};
+use flash_http::range::multipart::{boundary, part_end, part_head};
 use flash_http::range::{ByteRange, Ranges, parse_range};
 use flash_http::request::{Method, Request};
 use flash_http::response::Status;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use flash_http::multipart::content_range;
 use flash_http::range::ByteRange;
+use flash_http::range::multipart::content_range;
 use flash_http::response::Status;
 
 use crate::body::{Body, Source};

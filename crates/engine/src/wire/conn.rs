@@ -1,31 +1,16 @@
-//! One connection: its transport, its deadline, its buffered input, and its protocol. Called by
-//! [`wire`](crate::wire).
+//! The part of a connection that every protocol has: its transport, its deadline and its buffered input. Called by
+//! [`wire`](crate::wire) and the protocols.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-use super::h1::H1;
-#[cfg(feature = "test-wire")]
-use super::streams::Streams;
 use crate::desk::Desk;
-use crate::exchange::{Exchanges, Opener};
-use crate::limits::{
-    HEADS_BYTES_MAX, HEADS_BYTES_PER_CLIENT_MAX, RATE_WINDOW_MS, REQUESTS_PER_TURN_MAX,
-    SEND_BYTES_PER_TURN_MAX,
-};
+use crate::exchange::{Inputs, Opener};
+use crate::limits::RATE_WINDOW_MS;
 use crate::machine::Machine;
 use crate::schedule::{Egress, Ticket};
 use crate::slab::ClientNumber;
 use crate::transport::Transport;
-use crate::upstream::Links;
-
-/// One client's connection.
-#[derive(Debug)]
-pub(crate) struct Connection<S> {
-    pub(crate) conn: Conn<S>,
-    pub(crate) wire: Wire,
-}
 
 /// The part of a connection that every protocol has.
 #[derive(Debug)]
@@ -62,15 +47,6 @@ pub(crate) enum Uplink {
     Granted,
 }
 
-/// The protocol that a connection speaks.
-#[derive(Debug)]
-pub(crate) enum Wire {
-    H1(H1),
-    /// For tests: several exchanges at once, as HTTP/2 will have.
-    #[cfg(feature = "test-wire")]
-    Streams(Box<Streams>),
-}
-
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -81,49 +57,6 @@ pub(crate) enum Verdict {
     Close,
     /// The connection is closed, and unsent data is discarded.
     Reset,
-}
-
-/// The rest of a connection's budget for this turn.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    pub(crate) requests: u32,
-    pub(crate) bytes: usize,
-}
-
-impl Budget {
-    pub(crate) fn new() -> Self {
-        Self { requests: REQUESTS_PER_TURN_MAX, bytes: SEND_BYTES_PER_TURN_MAX }
-    }
-
-    pub(crate) fn is_used_up(&self) -> bool {
-        self.requests == 0 || self.bytes == 0
-    }
-}
-
-/// The request that a panic is attributed to.
-#[derive(Debug, Default)]
-pub(crate) enum Blamed {
-    #[default]
-    None,
-    /// The request at this offset of the receive buffer.
-    InBuffer(usize),
-    /// The request with this first line.
-    Line(Vec<u8>),
-}
-
-/// Everything that is lent to a connection for one turn.
-#[derive(Debug)]
-pub(crate) struct Turn<'t, M: Machine> {
-    pub(crate) desk: Desk<'t, M>,
-    pub(crate) exchanges: &'t mut Exchanges<M::File>,
-    pub(crate) links: &'t mut Links<M::Socket>,
-    pub(crate) inputs: &'t mut Inputs,
-    pub(crate) budget: Budget,
-    pub(crate) draining: bool,
-    /// The request being served, for the report of a panic.
-    pub(crate) blamed: &'t mut Blamed,
-    /// Buffer for response heads.
-    pub(crate) head: &'t mut Vec<u8>,
 }
 
 impl<S> Conn<S> {
@@ -141,16 +74,6 @@ impl<S> Conn<S> {
             pace: None,
             uplink: Uplink::Free,
         }
-    }
-
-    /// Whether the connection is between two requests, with no input received.
-    pub(crate) fn is_idle(&self, wire: &Wire) -> bool {
-        let is_idle = match wire {
-            Wire::H1(h1) => h1.is_idle(),
-            #[cfg(feature = "test-wire")]
-            Wire::Streams(streams) => streams.is_idle(),
-        };
-        is_idle && !self.queued && self.input.is_empty()
     }
 
     /// Keeps input that was received and not consumed. Returns false if there is no room for it.
@@ -252,61 +175,9 @@ pub(crate) fn client_number(peer: SocketAddr) -> ClientNumber {
     })
 }
 
-/// Bytes of input held, in total and per client.
-#[derive(Debug, Default)]
-pub(crate) struct Inputs {
-    bytes: usize,
-    of_clients: HashMap<ClientNumber, usize>,
-}
-
-impl Inputs {
-    fn take(&mut self, client: ClientNumber, bytes: usize) -> bool {
-        let theirs = self.of_clients.get(&client).copied().unwrap_or(0);
-        if self.bytes + bytes > HEADS_BYTES_MAX || theirs + bytes > HEADS_BYTES_PER_CLIENT_MAX {
-            return false;
-        }
-        self.bytes += bytes;
-        self.of_clients.insert(client, theirs + bytes);
-        true
-    }
-
-    pub(crate) fn give_back(&mut self, client: ClientNumber, bytes: usize) {
-        if bytes == 0 {
-            return;
-        }
-        self.bytes -= bytes;
-        if let Some(theirs) = self.of_clients.get_mut(&client) {
-            *theirs -= bytes;
-            if *theirs == 0 {
-                self.of_clients.remove(&client);
-            }
-        }
-    }
-
-    /// Bytes held in total.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_client_cannot_take_all_the_room_for_input() {
-        let mut inputs = Inputs::default();
-        let number = |n: u8| client_number(SocketAddr::from(([10, 0, 0, n], 1)));
-        assert!(inputs.take(number(1), HEADS_BYTES_PER_CLIENT_MAX));
-        assert!(!inputs.take(number(1), 1));
-        let clients = (HEADS_BYTES_MAX / HEADS_BYTES_PER_CLIENT_MAX) as u8;
-        for n in 2..=clients {
-            assert!(inputs.take(number(n), HEADS_BYTES_PER_CLIENT_MAX));
-        }
-        assert!(!inputs.take(number(clients + 1), 1), "the total is bounded too");
-        inputs.give_back(number(1), HEADS_BYTES_PER_CLIENT_MAX);
-        assert!(inputs.take(number(clients + 1), 1));
-    }
 
     #[test]
     fn a_client_is_an_address_or_an_ipv6_network() {

@@ -14,13 +14,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use flash_http::request::first_line;
 
-use conn::{Blamed, Budget, Conn, Connection, Inputs, Turn, Uplink, Verdict, Wire, client_number};
+use conn::{Conn, Uplink, Verdict, client_number};
 use h1::H1;
+#[cfg(feature = "test-wire")]
+use streams::Streams;
 use timers::{Look, SearchPlace, Timers};
 
 use crate::admission::{AdmissionRules, OpenConnections, Room, WhyRefused};
-use crate::desk::{Core, Desk};
-use crate::exchange::{Exchanges, Opener};
+use crate::exchange::{Blamed, Budget, Exchanges, Opener, Turn};
 use crate::limits::{
     CONTINUED_PER_TURN_MAX, DEADLINES_PER_TURN_MAX, EVICTION_LOOKS_MAX, NEWCOMER_GRACE_MS, READ_BYTES_MAX,
     RECEIVE_BYTES, TARGET_BYTES_MAX, TICK_MS,
@@ -39,15 +40,40 @@ pub(crate) struct Wires<S> {
     /// Connections whose timer has come up and that are not checked yet.
     due: VecDeque<(u64, Key)>,
     continued: VecDeque<Key>,
-    inputs: Inputs,
     receive_buffer: Vec<u8>,
-    head: Vec<u8>,
-    blamed: Blamed,
     draining: bool,
     /// The next place to check for an idle connection while draining.
     drain_at: Option<usize>,
     /// Where the next search for an idle connection begins: of any client, and of one.
     evict_from: [Option<SearchPlace>; 2],
+}
+
+/// One client's connection.
+#[derive(Debug)]
+struct Connection<S> {
+    conn: Conn<S>,
+    wire: Wire,
+}
+
+impl<S> Connection<S> {
+    /// Whether the connection is between two requests, with no input received.
+    fn is_idle(&self) -> bool {
+        let is_idle = match &self.wire {
+            Wire::H1(h1) => h1.is_idle(),
+            #[cfg(feature = "test-wire")]
+            Wire::Streams(streams) => streams.is_idle(),
+        };
+        is_idle && !self.conn.queued && self.conn.input.is_empty()
+    }
+}
+
+/// The protocol that a connection speaks.
+#[derive(Debug)]
+enum Wire {
+    H1(H1),
+    /// For tests: several exchanges at once, as HTTP/2 will have.
+    #[cfg(feature = "test-wire")]
+    Streams(Box<Streams>),
 }
 
 /// An action on a connection.
@@ -57,14 +83,6 @@ enum Act {
     TimeOut,
     Drop,
     DropAfterPanic,
-}
-
-/// The rest of the engine, lent to the wires.
-pub(crate) struct Around<'t, M: Machine> {
-    pub(crate) machine: &'t mut M,
-    pub(crate) core: &'t mut Core<M::File>,
-    pub(crate) exchanges: &'t mut Exchanges<M::File>,
-    pub(crate) links: &'t mut Links<M::Socket>,
 }
 
 /// The protocol that a new connection speaks.
@@ -83,10 +101,7 @@ impl<S> Wires<S> {
             timers: Timers::new(now_ms),
             due: VecDeque::new(),
             continued: VecDeque::new(),
-            inputs: Inputs::default(),
             receive_buffer: vec![0; RECEIVE_BYTES],
-            head: Vec::with_capacity(1024),
-            blamed: Blamed::None,
             draining: false,
             drain_at: None,
             evict_from: [None; 2],
@@ -96,7 +111,7 @@ impl<S> Wires<S> {
     /// Takes a new client. Returns the socket if a limit is reached and no idle connection can be closed.
     pub(crate) fn accept<M: Machine<Socket = S>>(
         &mut self,
-        mut around: Around<'_, M>,
+        turn: &mut Turn<'_, M>,
         socket: S,
         peer: SocketAddr,
         protocol: Protocol,
@@ -104,8 +119,8 @@ impl<S> Wires<S> {
         let client = client_number(peer);
         match self.admission.room(client, peer.ip()) {
             Room::Free => {}
-            Room::OfAnyIdle if self.evict_idle(&mut around, None) => {}
-            Room::OfOwnIdle if self.evict_idle(&mut around, Some(client)) => {}
+            Room::OfAnyIdle if self.evict_idle(turn, None) => {}
+            Room::OfOwnIdle if self.evict_idle(turn, Some(client)) => {}
             Room::OfAnyIdle => return Err((socket, WhyRefused::Connections)),
             Room::OfOwnIdle => return Err((socket, WhyRefused::Client)),
         }
@@ -120,13 +135,13 @@ impl<S> Wires<S> {
             };
             Connection { conn: Conn::new(socket, peer, opener), wire }
         });
-        around.core.egress.spend_connection();
-        let counters = &mut around.core.counters;
+        turn.desk.core.egress.spend_connection();
+        let counters = &mut turn.desk.core.counters;
         counters.accepted += 1;
         counters.connections_most = counters.connections_most.max(self.connections.len());
         // The first head has a deadline like any other, so that a silent client is not kept as an idle one.
-        let now_ms = around.core.clock.ms();
-        let deadline_ms = now_ms + around.core.rules.timeouts.head_ms;
+        let now_ms = turn.desk.core.clock.ms();
+        let deadline_ms = now_ms + turn.desk.core.rules.timeouts.head_ms;
         if let Some(Connection { conn, .. }) = self.connections.get_mut(key) {
             conn.deadline_ms = deadline_ms;
             conn.idle_since_ms = now_ms + NEWCOMER_GRACE_MS;
@@ -139,40 +154,41 @@ impl<S> Wires<S> {
     /// candidates. Returns false if there is none; the next search then continues where this one stopped.
     fn evict_idle<M: Machine<Socket = S>>(
         &mut self,
-        around: &mut Around<'_, M>,
+        turn: &mut Turn<'_, M>,
         of: Option<ClientNumber>,
     ) -> bool {
         let search = usize::from(of.is_some());
         let from = self.evict_from[search].take();
-        let (mut oldest, mut end) = self.find_oldest_idle(around, of, from);
+        let (mut oldest, mut end) = self.find_oldest_idle(turn, of, from);
         if oldest.is_none() && from.is_some() && end.is_none() {
-            (oldest, end) = self.find_oldest_idle(around, of, None);
+            (oldest, end) = self.find_oldest_idle(turn, of, None);
         }
         self.evict_from[search] = end;
         let Some(key) = oldest else { return false };
-        around.core.counters.evicted += 1;
-        self.close(around, key);
+        turn.desk.core.counters.evicted += 1;
+        self.close(turn, key);
         true
     }
 
     fn find_oldest_idle<M: Machine<Socket = S>>(
         &mut self,
-        around: &Around<'_, M>,
+        turn: &Turn<'_, M>,
         of: Option<ClientNumber>,
         from: Option<SearchPlace>,
     ) -> (Option<Key>, Option<SearchPlace>) {
         let connections = &self.connections;
-        let (timeouts, now_ms) = (around.core.rules.timeouts, around.core.clock.ms());
+        let (timeouts, now_ms) = (turn.desk.core.rules.timeouts, turn.desk.core.clock.ms());
         let longest_ms = timeouts.idle_ms.max(timeouts.head_ms) + TICK_MS;
         let mut oldest: Option<(u64, Key)> = None;
         let end = self.timers.search(from, EVICTION_LOOKS_MAX, |key, tick| {
-            let Some(Connection { conn, wire }) = connections.get(key) else { return Look::Gone };
+            let Some(connection) = connections.get(key) else { return Look::Gone };
+            let conn = &connection.conn;
             if conn.filed_tick != Some(tick) {
                 return Look::Gone;
             }
             let is_theirs = of.is_none_or(|client| conn.opener.client == client);
             if is_theirs
-                && conn.is_idle(wire)
+                && connection.is_idle()
                 && conn.idle_since_ms <= now_ms
                 && oldest.is_none_or(|(since_ms, _)| conn.idle_since_ms < since_ms)
             {
@@ -189,37 +205,37 @@ impl<S> Wires<S> {
     #[inline]
     pub(crate) fn ready<M: Machine<Socket = S>>(
         &mut self,
-        around: &mut Around<'_, M>,
+        turn: &mut Turn<'_, M>,
         key: Key,
         ready: Readiness,
     ) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if ready.broken {
-            return self.close(around, key);
+            return self.close(turn, key);
         }
         connection.conn.transport.note(ready);
-        self.act(around, key, Act::Turn);
+        self.act(turn, key, Act::Turn);
     }
 
     /// Runs an action of a connection, then closes it, files its deadline or queues it. A panic costs only
     /// this connection: its state may be half changed, but the caches change only in single steps.
     #[inline]
-    fn act<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>, key: Key, act: Act) {
-        let acted = catch_unwind(AssertUnwindSafe(|| self.act_unguarded(around, key, act)));
+    fn act<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>, key: Key, act: Act) {
+        let acted = catch_unwind(AssertUnwindSafe(|| self.act_unguarded(turn, key, act)));
         match acted {
             Ok(Some(Verdict::Blocked)) => self.file_deadline(key),
             Ok(Some(Verdict::Yield)) => self.continue_later(key),
-            Ok(Some(Verdict::Close)) => self.close(around, key),
+            Ok(Some(Verdict::Close)) => self.close(turn, key),
             Ok(Some(Verdict::Reset)) => {
                 if let Some(connection) = self.connections.get(key) {
-                    connection.conn.transport.reset(around.machine);
+                    connection.conn.transport.reset(turn.desk.machine);
                 }
-                self.close(around, key);
+                self.close(turn, key);
             }
             Ok(None) => {}
-            Err(_) => self.clean_up_after_panic(around, key),
+            Err(_) => self.clean_up_after_panic(turn, key),
         }
-        self.wake(around.links);
+        self.wake(turn.links);
     }
 
     /// Queues the connections whose requests can continue on their links.
@@ -233,71 +249,63 @@ impl<S> Wires<S> {
     #[inline]
     fn act_unguarded<M: Machine<Socket = S>>(
         &mut self,
-        around: &mut Around<'_, M>,
+        turn: &mut Turn<'_, M>,
         key: Key,
         act: Act,
     ) -> Option<Verdict> {
         let Connection { conn, wire } = self.connections.get_mut(key)?;
-        let mut turn = Turn {
-            desk: Desk { machine: &mut *around.machine, core: &mut *around.core },
-            exchanges: &mut *around.exchanges,
-            links: &mut *around.links,
-            inputs: &mut self.inputs,
-            budget: Budget::new(),
-            draining: self.draining,
-            blamed: &mut self.blamed,
-            head: &mut self.head,
-        };
+        turn.budget = Budget::new();
+        turn.draining = self.draining;
         *turn.blamed = Blamed::None;
         let buffer = &mut self.receive_buffer[..];
         Some(match (wire, act) {
-            (Wire::H1(h1), Act::Turn) => h1.turn(conn, &mut turn, buffer),
-            (Wire::H1(h1), Act::TimeOut) => h1.time_out(conn, &mut turn, buffer),
+            (Wire::H1(h1), Act::Turn) => h1.turn(conn, turn, buffer),
+            (Wire::H1(h1), Act::TimeOut) => h1.time_out(conn, turn, buffer),
             (Wire::H1(h1), Act::Drop) => {
-                h1.drop_exchange(conn, &mut turn);
+                h1.drop_exchange(conn, turn);
                 Verdict::Close
             }
             (Wire::H1(h1), Act::DropAfterPanic) => {
-                h1.drop_after_panic(conn, &mut turn);
+                h1.drop_after_panic(conn, turn);
                 Verdict::Close
             }
             #[cfg(feature = "test-wire")]
-            (Wire::Streams(streams), Act::Turn) => streams.turn(conn, &mut turn, buffer),
+            (Wire::Streams(streams), Act::Turn) => streams.turn(conn, turn, buffer),
             #[cfg(feature = "test-wire")]
-            (Wire::Streams(streams), Act::TimeOut) => streams.time_out(conn, &mut turn, buffer),
+            (Wire::Streams(streams), Act::TimeOut) => streams.time_out(conn, turn, buffer),
             #[cfg(feature = "test-wire")]
             (Wire::Streams(streams), Act::Drop | Act::DropAfterPanic) => {
-                streams.drop_exchanges(conn, &mut turn);
+                streams.drop_exchanges(conn, turn);
                 Verdict::Close
             }
         })
     }
 
-    fn clean_up_after_panic<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>, key: Key) {
-        around.core.counters.panics += 1;
-        around.core.file_buffer.resize(READ_BYTES_MAX, 0);
-        let line = match &self.blamed {
+    fn clean_up_after_panic<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>, key: Key) {
+        turn.desk.core.counters.panics += 1;
+        turn.desk.core.file_buffer.resize(READ_BYTES_MAX, 0);
+        let line = match &*turn.blamed {
             Blamed::None => &[],
             Blamed::InBuffer(at) => first_line(&self.receive_buffer[*at..], TARGET_BYTES_MAX),
             Blamed::Line(line) => line.as_slice(),
         };
         let line = String::from_utf8_lossy(line).into_owned();
-        around.machine.report(&format!(
+        turn.desk.machine.report(&format!(
             "a bug: panic while serving {line:?}; the connection was closed, all others continue"
         ));
-        self.act_unguarded(around, key, Act::DropAfterPanic);
-        self.close(around, key);
+        self.act_unguarded(turn, key, Act::DropAfterPanic);
+        self.close(turn, key);
     }
 
     /// Drops a connection and the jobs that its exchanges wait for.
-    pub(crate) fn close<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>, key: Key) {
-        self.act_unguarded(around, key, Act::Drop);
+    pub(crate) fn close<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>, key: Key) {
+        self.act_unguarded(turn, key, Act::Drop);
         if let Some(Connection { mut conn, .. }) = self.connections.remove(key) {
-            conn.take_input(&mut self.inputs);
-            conn.leave_uplink(&mut around.core.egress);
+            conn.take_input(turn.inputs);
+            conn.leave_uplink(&mut turn.desk.core.egress);
             self.admission.closed(conn.opener.client);
         }
-        self.wake(around.links);
+        self.wake(turn.links);
     }
 
     /// Files a connection's deadline in the timers.
@@ -326,26 +334,26 @@ impl<S> Wires<S> {
     }
 
     /// Continues a bounded number of connections that had used up their turn, or whose job is done.
-    pub(crate) fn go_on<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>) {
+    pub(crate) fn go_on<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>) {
         for _ in 0..self.continued.len().min(CONTINUED_PER_TURN_MAX) {
             let Some(key) = self.continued.pop_front() else { break };
             if let Some(Connection { conn, .. }) = self.connections.get_mut(key) {
                 conn.queued = false;
-                self.act(around, key, Act::Turn);
+                self.act(turn, key, Act::Turn);
             }
         }
-        self.serve_uplink(around);
-        self.drain_idle(around);
+        self.serve_uplink(turn);
+        self.drain_idle(turn);
     }
 
     /// Lets connections send to an uplink of known rate, in the order of the uplink, as long as it has room.
-    fn serve_uplink<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>) {
-        let now_ms = around.core.clock.ms();
+    fn serve_uplink<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>) {
+        let now_ms = turn.desk.core.clock.ms();
         for _ in 0..CONTINUED_PER_TURN_MAX {
-            let Some(key) = around.core.egress.next(now_ms) else { return };
+            let Some(key) = turn.desk.core.egress.next(now_ms) else { return };
             if let Some(Connection { conn, .. }) = self.connections.get_mut(key) {
                 conn.uplink = Uplink::Granted;
-                self.act(around, key, Act::Turn);
+                self.act(turn, key, Act::Turn);
             }
             // A connection that could not use its turn asks again when it can send.
             if let Some(Connection { conn, .. }) = self.connections.get_mut(key)
@@ -357,8 +365,8 @@ impl<S> Wires<S> {
     }
 
     /// Handles a bounded number of deadlines that have passed.
-    pub(crate) fn time_out<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>) {
-        let now_ms = around.core.clock.ms();
+    pub(crate) fn time_out<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>) {
+        let now_ms = turn.desk.core.clock.ms();
         for _ in 0..DEADLINES_PER_TURN_MAX {
             while self.due.is_empty() {
                 let Some((tick, keys)) = self.timers.due(now_ms) else { return };
@@ -377,31 +385,30 @@ impl<S> Wires<S> {
             if conn.deadline_ms > now_ms {
                 self.file_deadline(key);
             } else {
-                self.act(around, key, Act::TimeOut);
+                self.act(turn, key, Act::TimeOut);
             }
         }
     }
 
     /// Begins to drain: closes idle connections at once, and every other connection after its next response,
     /// even if its first request is still to come.
-    pub(crate) fn drain<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>) {
+    pub(crate) fn drain<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>) {
         self.draining = true;
         self.drain_at = Some(0);
-        self.drain_idle(around);
+        self.drain_idle(turn);
     }
 
     /// Checks a bounded number of connections while draining, and closes the idle ones.
-    fn drain_idle<M: Machine<Socket = S>>(&mut self, around: &mut Around<'_, M>) {
+    fn drain_idle<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>) {
         let Some(from) = self.drain_at else { return };
         let to = self.connections.places().min(from + DEADLINES_PER_TURN_MAX);
         for place in from..to {
             let Some(key) = self.connections.key_at(place) else { continue };
-            if let Some(Connection { conn, wire }) = self.connections.get_mut(key)
-                && conn.is_idle(wire)
+            if let Some(connection) = self.connections.get_mut(key).filter(|connection| connection.is_idle())
             {
                 // A request may have arrived that no event has reported yet.
-                conn.transport.suspect(Readiness { readable: true, ..Readiness::default() });
-                self.act(around, key, Act::Turn);
+                connection.conn.transport.suspect(Readiness { readable: true, ..Readiness::default() });
+                self.act(turn, key, Act::Turn);
             }
         }
         self.drain_at = (to < self.connections.places()).then_some(to);
@@ -456,10 +463,5 @@ impl<S> Wires<S> {
     /// The number of clients that have connections; 0 without a bound for clients.
     pub(crate) fn clients_len(&self) -> usize {
         self.admission.clients_len()
-    }
-
-    /// Bytes of input held.
-    pub(crate) fn input_bytes(&self) -> usize {
-        self.inputs.bytes()
     }
 }

@@ -11,12 +11,13 @@ use flash_http::RequestBuf;
 use flash_http::request::{Head, parse_head};
 use flash_http::response::Status;
 
-use super::conn::{Conn, Turn, Verdict};
+use super::conn::{Conn, Verdict};
 use super::h1::HEAD_LIMITS;
 use super::h1::head::write;
 use crate::access_log::{LogFields, LogText};
 use crate::body::Pulled;
 use crate::caches::Persistence;
+use crate::exchange::Turn;
 use crate::exchange::{
     Admission, CLIENT_LEFT, Exchange, Halt, Opening, Progress, Record, Sending, State, admit, begin, proceed,
 };

@@ -11,6 +11,7 @@ use flash_http::target::{decode_path, encode_path};
 use super::head::persistence;
 use super::upload::Pumped;
 use crate::caches::Persistence;
+use crate::exchange::Turn;
 use crate::exchange::{Relay, RelayReply};
 use crate::handler::leads_to_script;
 use crate::limits::{PASSED_ON_BYTES, RECEIVE_BYTES};
@@ -19,7 +20,7 @@ use crate::slab::{ExchangeKey, HeldKey};
 use crate::spool::{SpoolFull, Supply};
 use crate::transport::Gone;
 use crate::upstream::TalkFailure;
-use crate::wire::conn::{Conn, Turn};
+use crate::wire::conn::Conn;
 
 const SCRIPT: TalkFailure = TalkFailure("The answer names a script instead of a file");
 const OUTSIDE: TalkFailure = TalkFailure("The answer names a file outside the site's root");

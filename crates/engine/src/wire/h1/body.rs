@@ -5,12 +5,13 @@ use flash_http::request::Request;
 
 use super::send::Answering;
 use super::{Flow, H1, Phase, record};
+use crate::exchange::Turn;
 use crate::exchange::{Exchange, RequestBody, State};
 use crate::handler::{REQUEST_LATE, Refusal, malformed};
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
 use crate::transport::Received;
-use crate::wire::conn::{Conn, Turn, Verdict};
+use crate::wire::conn::{Conn, Verdict};
 
 impl H1 {
     /// Starts to read a request body, because the next request follows it.

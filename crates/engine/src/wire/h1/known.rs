@@ -12,9 +12,10 @@ use crate::access_log::{LogFields, LogSource, LogText};
 use crate::body::Source;
 use crate::caches::{HeadHash, KnownReply, Persistence, ReplyForm};
 use crate::desk::{Ended, note_end};
+use crate::exchange::Turn;
 use crate::handler::{About, Response};
 use crate::machine::Machine;
-use crate::wire::conn::{Conn, Turn};
+use crate::wire::conn::Conn;
 
 /// The result of the shortcut.
 pub(super) enum Shortcut {

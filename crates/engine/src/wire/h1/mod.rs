@@ -20,13 +20,14 @@ use crate::caches::HeadHash;
 use crate::exchange::{
     Admission, CLIENT_LEFT, Exchange, Opening, Parked, Progress, Record, State, Wake, admit, begin, proceed,
 };
+use crate::exchange::{Blamed, Turn};
 use crate::handler::{EXHAUSTED, REQUEST_LATE, Refusal, Step, malformed, route};
 use crate::jobs::Waiter;
 use crate::limits::{FIELDS_MAX, HEAD_BYTES_MAX, LINGER_BYTES_MAX, LINGER_MS, TARGET_BYTES_MAX};
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
 use crate::transport::{Readiness, Received};
-use crate::wire::conn::{Blamed, Conn, Turn, Uplink, Verdict};
+use crate::wire::conn::{Conn, Uplink, Verdict};
 use body::{Reading, read_body};
 use known::Shortcut;
 use send::{Answering, Outgoing};

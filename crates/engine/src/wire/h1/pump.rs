@@ -5,6 +5,7 @@
 
 use super::answer::{begin_reply, deliver, gather_answer, hand_over, has_room, pass_on};
 use super::upload::{Pumped, Stop, gather, give_held, take_body};
+use crate::exchange::Turn;
 use crate::exchange::{Awaits, BodyWay, Relay, RelayReply};
 use crate::handler::{BAD_ANSWER, EXHAUSTED, NO_ANSWER, NO_LINK, UPSTREAM_BUSY};
 use crate::limits::GATEWAY_LATE_MS;
@@ -12,7 +13,7 @@ use crate::machine::Machine;
 use crate::slab::{ExchangeKey, HeldKey, Key};
 use crate::transport::{Gone, Readiness, Received};
 use crate::upstream::{LinkPlace, NoLink, Sought, TalkFailure};
-use crate::wire::conn::{Conn, Turn, Uplink};
+use crate::wire::conn::{Conn, Uplink};
 
 /// Moves bytes until nothing more can be moved, or the turn is over.
 pub(super) fn pump<M: Machine>(

@@ -13,6 +13,7 @@ use super::upload::Pumped;
 use super::{Flow, H1, Phase, record};
 use crate::desk::Core;
 use crate::exchange::{Awaits, BodyWay, CLIENT_LEFT, Exchange, Parked, Record, Relay, State, Wake};
+use crate::exchange::{Blamed, Turn};
 use crate::handler::{
     NO_ANSWER, REQUEST_LATE, Response, Routed, SPOOL_FAILED, UPSTREAM_BUSY, error_page, has_body,
 };
@@ -20,7 +21,7 @@ use crate::machine::Machine;
 use crate::rules::UpstreamProtocol;
 use crate::slab::{ExchangeKey, HeldKey};
 use crate::upstream::{LinkPlace, TalkFailure};
-use crate::wire::conn::{Blamed, Conn, Turn, Verdict};
+use crate::wire::conn::{Conn, Verdict};
 
 impl H1 {
     /// Begins a request that an upstream answers. `head` are its bytes.

@@ -2,12 +2,13 @@
 //! [`relay`](super::relay).
 
 use super::upload::Pumped;
+use crate::exchange::Turn;
 use crate::exchange::{Awaits, Relay, ScriptSearch};
 use crate::handler::{Asked, BUSY, ScriptFound, find_script, script_of};
 use crate::jobs::Waiter;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
-use crate::wire::conn::{Conn, Turn};
+use crate::wire::conn::Conn;
 
 /// Returns once the request can be passed on.
 pub(super) fn seek_script<M: Machine>(

@@ -11,6 +11,7 @@ use crate::access_log::{LogFields, LogFormat, LogSource, LogText};
 use crate::body::{Body, Pulled};
 use crate::caches::Persistence;
 use crate::desk::Ended;
+use crate::exchange::{Blamed, Turn};
 use crate::exchange::{Exchange, Halt, Record, Sending, State};
 use crate::handler::{About, Extent, Response, has_body};
 use crate::jobs::Waiter;
@@ -18,7 +19,7 @@ use crate::limits::{SEND_BYTES_PER_TURN_MAX, TRIES_MAX};
 use crate::machine::{FileSent, Machine};
 use crate::slab::ExchangeKey;
 use crate::transport::Gone;
-use crate::wire::conn::{Blamed, Conn, Turn, Verdict};
+use crate::wire::conn::{Conn, Verdict};
 
 /// A request that is being answered.
 pub(super) struct Answering<'r, 'b> {

@@ -5,6 +5,7 @@ use flash_http::RequestBuf;
 use flash_http::request::Body;
 
 use super::open::write_opening;
+use crate::exchange::Turn;
 use crate::exchange::{Awaits, BodyWay, Relay};
 use crate::handler::{EXHAUSTED, Refusal, SPOOL_FAILED, route};
 use crate::machine::Machine;
@@ -12,7 +13,7 @@ use crate::slab::{ExchangeKey, HeldKey, Key};
 use crate::spool::{SpoolFull, Supply};
 use crate::transport::{Gone, Received};
 use crate::upstream::TalkFailure;
-use crate::wire::conn::{Conn, Turn};
+use crate::wire::conn::Conn;
 
 /// How the work on a relayed request ended for now.
 pub(super) enum Pumped {

@@ -2,7 +2,7 @@
 //! 2, 3, 5 and 6).
 //!
 //! Called by the engine. It decides only questions of framing and syntax; it must not look at files, sites or
-//! limits of bodies. `request_line` parses the first line, `fields` the rest. `httparse` splits header names
+//! limits of bodies. `line` parses the first line, `fields` the rest. `httparse` splits header names
 //! and values, but it accepts line ends that Flash must refuse, so this module checks those itself.
 //!
 //! To keep the work linear when a client sends one byte at a time: call [`parse_head`] on the first bytes of
@@ -10,13 +10,17 @@
 //! each further receive call [`head_end`] with that number. Call [`parse_head`] again only if that returns
 //! `Some`, or if `head_bytes` bytes are buffered.
 
+pub(crate) mod fields;
+pub(crate) mod line;
+
 use std::borrow::Cow;
 use std::fmt;
 
 use memchr::{memchr, memchr_iter};
 
-use crate::fields::Fields;
-use crate::request_line::{self, RequestLine};
+use fields::Fields;
+use line::RequestLine;
+
 use crate::response::Status;
 
 /// Maximum number of header fields in a head, whatever [`HeadLimits::fields`] says.
@@ -213,7 +217,7 @@ pub fn parse_head<'b>(bytes: &'b [u8], limits: &HeadLimits) -> Result<Head<'b>, 
     let skipped = skip_empty_lines(window)?;
     let rest = &window[skipped..];
     let Some(line_feed) = memchr(b'\n', rest) else {
-        request_line::check_partial(rest, limits.target_bytes)?;
+        line::check_partial(rest, limits.target_bytes)?;
         return partial(window, limits);
     };
     let line = RequestLine::parse(&rest[..line_feed], limits.target_bytes)?;

@@ -6,7 +6,7 @@ use std::net::Ipv6Addr;
 
 use memchr::{memchr, memchr2};
 
-use crate::request::{BadHead, Method, Version};
+use super::{BadHead, Method, Version};
 
 /// The parts of a request line.
 #[derive(Clone, Copy, Debug)]

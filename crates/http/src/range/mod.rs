@@ -3,7 +3,9 @@
 //! Called by the engine for GET only, after the preconditions. It must not decide whether `If-Range` allows
 //! the range; see `conditional`.
 
-use crate::multipart::parts_bytes;
+pub mod multipart;
+
+use multipart::parts_bytes;
 
 /// Maximum number of ranges in one request. RFC 9110 section 14.2 mentions many small ranges as an attack and
 /// allows them to be ignored. Clients that fetch the changed blocks of a file (zsync, package managers) send

@@ -6,8 +6,8 @@
 
 use std::borrow::Cow;
 
-use crate::request::{BadHead, Body, Request, Version};
-use crate::request_line::{RequestLine, split_host};
+use super::line::{RequestLine, split_host};
+use super::{BadHead, Body, Request, Version};
 
 /// The fields seen so far.
 #[derive(Default)]

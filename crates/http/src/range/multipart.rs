@@ -3,7 +3,7 @@
 //! Called by the engine for responses with several ranges. It writes only the text between the file's bytes
 //! and must not contain any of those bytes.
 
-use crate::range::ByteRange;
+use super::ByteRange;
 use crate::response::push_number;
 
 /// Makes a boundary from `seed`: 24 bytes that need no quotes (RFC 2046 section 5.1.1). The seed should
