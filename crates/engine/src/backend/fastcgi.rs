@@ -7,8 +7,8 @@
 
 use super::warm::{Answer, Ask, Next, Part, WARM_PATH_BYTES_MAX, resolve, retry_after_s, unescape};
 use crate::fastcgi::{
-    COMPLETE, Header, KEEP_CONNECTION, OtherVersion, Pairs, RESPONDER, RecordReader, Step, UNKNOWN_ROLE,
-    kind, push_end, push_pair, push_record,
+    COMPLETE, Header, KEEP_CONNECTION, OtherVersion, Pairs, RESPONDER, RecordReader, RecordStep,
+    UNKNOWN_ROLE, kind, push_end, push_pair, push_record,
 };
 
 /// Maximum bytes of a request's parameters. With more, the request is answered without a look at its file.
@@ -55,9 +55,9 @@ impl FastCgi {
         while !self.has_ended {
             match self.records.next(bytes, &mut at) {
                 Ok(None) => return,
-                Ok(Some(Step::Begin(_))) => self.content.clear(),
-                Ok(Some(Step::Content(header, content))) => self.take_content(header, &bytes[content]),
-                Ok(Some(Step::End(header))) => {
+                Ok(Some(RecordStep::Begin(_))) => self.content.clear(),
+                Ok(Some(RecordStep::Content(header, content))) => self.take_content(header, &bytes[content]),
+                Ok(Some(RecordStep::End(header))) => {
                     let content = std::mem::take(&mut self.content);
                     self.handle_record(header, &content, out);
                 }

@@ -5,8 +5,8 @@
 //! knows what the parameters mean (RFC 3875) nor reads the head of the response. It bounds no request and no response.
 
 use super::{
-    COMPLETE, CONTENT_BYTES_MAX, Header, KEEP_CONNECTION, OtherVersion, RESPONDER, RecordReader, Step, kind,
-    push_padded, push_pair, push_record,
+    COMPLETE, CONTENT_BYTES_MAX, Header, KEEP_CONNECTION, OtherVersion, RESPONDER, RecordReader, RecordStep,
+    kind, push_padded, push_pair, push_record,
 };
 use crate::limits::APPLICATION_ERRORS_BYTES_MAX;
 
@@ -147,8 +147,8 @@ impl ResponseReader {
         while self.ended.is_none() {
             match self.records.next(bytes, &mut at).map_err(|OtherVersion| BadRecord::Version)? {
                 None => return Ok(data_bytes),
-                Some(Step::Begin(header)) => self.check(header)?,
-                Some(Step::Content(header, content)) => match header.kind {
+                Some(RecordStep::Begin(header)) => self.check(header)?,
+                Some(RecordStep::Content(header, content)) => match header.kind {
                     kind::STDOUT => {
                         let count = content.len();
                         bytes.copy_within(content, data_bytes);
@@ -159,10 +159,10 @@ impl ResponseReader {
                     // Section 4: answers to questions about the application itself, of which it got none.
                     _ => {}
                 },
-                Some(Step::End(header)) if header.kind == kind::END_REQUEST => {
+                Some(RecordStep::End(header)) if header.kind == kind::END_REQUEST => {
                     self.ended = Some(end_of(self.end));
                 }
-                Some(Step::End(_)) => {}
+                Some(RecordStep::End(_)) => {}
             }
         }
         if at == bytes.len() { Ok(data_bytes) } else { Err(BadRecord::AfterEnd) }

@@ -6,7 +6,7 @@
 pub(crate) mod client;
 mod records;
 
-pub use records::{OtherVersion, RecordReader, Step};
+pub use records::{OtherVersion, RecordReader, RecordStep};
 
 /// Bytes of the header of a record.
 pub const HEADER_BYTES: usize = 8;

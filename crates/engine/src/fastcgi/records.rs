@@ -7,7 +7,7 @@ use super::{HEADER_BYTES, Header};
 
 /// The place in the stream of records.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum RecordPlace {
     /// Before or within a header.
     Header,
     /// Within a record, of which this much is left.
@@ -16,7 +16,7 @@ enum Place {
 
 /// A step in the stream of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum RecordStep {
     /// A record begins.
     Begin(Header),
     /// These bytes of the input are the next ones of the record's content.
@@ -32,7 +32,7 @@ pub struct OtherVersion;
 /// Reads records.
 #[derive(Debug)]
 pub struct RecordReader {
-    place: Place,
+    place: RecordPlace,
     /// The first bytes of a header.
     kept: [u8; HEADER_BYTES],
     kept_bytes: usize,
@@ -40,7 +40,7 @@ pub struct RecordReader {
 
 impl Default for RecordReader {
     fn default() -> Self {
-        Self { place: Place::Header, kept: [0; HEADER_BYTES], kept_bytes: 0 }
+        Self { place: RecordPlace::Header, kept: [0; HEADER_BYTES], kept_bytes: 0 }
     }
 }
 
@@ -50,11 +50,11 @@ impl RecordReader {
     /// # Errors
     ///
     /// A record of another version. The reader must not be used any more.
-    pub fn next(&mut self, bytes: &[u8], at: &mut usize) -> Result<Option<Step>, OtherVersion> {
+    pub fn next(&mut self, bytes: &[u8], at: &mut usize) -> Result<Option<RecordStep>, OtherVersion> {
         let start = *at;
         let there_bytes = bytes.len() - start;
         let step = match &mut self.place {
-            Place::Header => {
+            RecordPlace::Header => {
                 let count = there_bytes.min(HEADER_BYTES - self.kept_bytes);
                 *at += count;
                 self.kept[self.kept_bytes..self.kept_bytes + count].copy_from_slice(&bytes[start..*at]);
@@ -65,17 +65,17 @@ impl RecordReader {
                 self.kept_bytes = 0;
                 let header = Header::parse(self.kept).ok_or(OtherVersion)?;
                 let Header { content_bytes, padding_bytes, .. } = header;
-                self.place = Place::Record { header, content_bytes, padding_bytes };
-                Step::Begin(header)
+                self.place = RecordPlace::Record { header, content_bytes, padding_bytes };
+                RecordStep::Begin(header)
             }
-            Place::Record { content_bytes: 1.., .. } if there_bytes == 0 => return Ok(None),
-            Place::Record { header, content_bytes: left_bytes @ 1.., .. } => {
+            RecordPlace::Record { content_bytes: 1.., .. } if there_bytes == 0 => return Ok(None),
+            RecordPlace::Record { header, content_bytes: left_bytes @ 1.., .. } => {
                 let count = there_bytes.min(*left_bytes);
                 *at += count;
                 *left_bytes -= count;
-                Step::Content(*header, start..*at)
+                RecordStep::Content(*header, start..*at)
             }
-            Place::Record { header, padding_bytes, .. } => {
+            RecordPlace::Record { header, padding_bytes, .. } => {
                 let count = there_bytes.min(*padding_bytes);
                 *at += count;
                 *padding_bytes -= count;
@@ -83,8 +83,8 @@ impl RecordReader {
                     return Ok(None);
                 }
                 let header = *header;
-                self.place = Place::Header;
-                Step::End(header)
+                self.place = RecordPlace::Header;
+                RecordStep::End(header)
             }
         };
         Ok(Some(step))
@@ -116,9 +116,9 @@ mod tests {
                 let mut at = 0;
                 while let Some(step) = reader.next(piece, &mut at).expect("of version 1") {
                     match step {
-                        Step::Begin(_) => content.clear(),
-                        Step::Content(_, range) => content.extend_from_slice(&piece[range]),
-                        Step::End(header) => read.push((header.kind, header.id, content.clone())),
+                        RecordStep::Begin(_) => content.clear(),
+                        RecordStep::Content(_, range) => content.extend_from_slice(&piece[range]),
+                        RecordStep::End(header) => read.push((header.kind, header.id, content.clone())),
                     }
                 }
                 assert_eq!(at, piece.len());

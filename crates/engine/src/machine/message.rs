@@ -4,16 +4,11 @@
 pub(super) mod bytes {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(in super::super) fn serialize<S: Serializer>(
-        bytes: &impl AsRef<[u8]>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(bytes: &impl AsRef<[u8]>, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_bytes(bytes.as_ref())
     }
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>, T: From<&'de [u8]>>(
-        from: D,
-    ) -> Result<T, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: From<&'de [u8]>>(from: D) -> Result<T, D::Error> {
         <&[u8]>::deserialize(from).map(T::from)
     }
 }
@@ -22,13 +17,11 @@ pub(super) mod bytes {
 pub(super) mod presence {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(in super::super) fn serialize<S: Serializer, F>(file: &Option<F>, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer, F>(file: &Option<F>, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_bool(file.is_some())
     }
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>, F: Default>(
-        from: D,
-    ) -> Result<Option<F>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>, F: Default>(from: D) -> Result<Option<F>, D::Error> {
         Ok(bool::deserialize(from)?.then(F::default))
     }
 }

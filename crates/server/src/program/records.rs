@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use flash_engine::fastcgi::{
-    COMPLETE, Header, OtherVersion, RecordReader, Step, kind, push_end, push_record,
+    COMPLETE, Header, OtherVersion, RecordReader, RecordStep, kind, push_end, push_record,
 };
 
 /// Bytes that are read at once.
@@ -38,9 +38,9 @@ impl Records {
         let invalid = |OtherVersion| io::Error::from(io::ErrorKind::InvalidData);
         while let Some(step) = self.reader.next(&self.bytes, &mut self.taken_bytes).map_err(invalid)? {
             match step {
-                Step::Begin(_) => self.content.clear(),
-                Step::Content(_, content) => self.content.extend_from_slice(&self.bytes[content]),
-                Step::End(header) => return Ok(Some((header, std::mem::take(&mut self.content)))),
+                RecordStep::Begin(_) => self.content.clear(),
+                RecordStep::Content(_, content) => self.content.extend_from_slice(&self.bytes[content]),
+                RecordStep::End(header) => return Ok(Some((header, std::mem::take(&mut self.content)))),
             }
         }
         Ok(None)
