@@ -317,6 +317,34 @@ impl<F> Exchanges<F> {
     }
 }
 
+impl<M: Machine> Turn<'_, M> {
+    /// Ends an exchange early: leaves its jobs and its link, and logs the part of the answer that was sent. `sent` is the
+    /// status, which is [`CLIENT_LEFT`] if the answer has not begun, and the body bytes sent; None
+    /// after a panic.
+    pub(crate) fn abort(&mut self, key: ExchangeKey, peer: &SocketAddr, sent: Option<(Status, u64)>) {
+        let Some(mut exchange) = self.exchanges.remove(key) else {
+            // The exchange was lost in a panic while it was lent.
+            self.exchanges.end_lent(key);
+            self.links.leave_all(self.desk.machine, key, self.desk.core.clock.ms());
+            self.desk.core.spool.end_all(key, &mut self.desk.core.jobs);
+            return self.desk.core.jobs.leave_all(key);
+        };
+        let mut sent = sent;
+        match &mut exchange.state {
+            State::Sending(sending) => sending.leave_jobs(&mut self.desk.core.jobs, key),
+            state => state.begins_after().into_iter().for_each(|job| self.desk.core.jobs.leave(job, key)),
+        }
+        if let State::Relaying(relay) = &mut exchange.state {
+            relay::leave(self, relay);
+            let of_reply = relay.reply.as_ref().map(|reply| (reply.status, reply.body_bytes));
+            sent = sent.map(|sent| of_reply.unwrap_or(sent));
+        }
+        if let Some((status, body_bytes)) = sent {
+            exchange.record.note_end(&mut self.desk, peer, (status, body_bytes, false));
+        }
+    }
+}
+
 impl Record {
     pub(crate) fn new<F>(core: &Core<F>, request: &Request<'_>) -> Self {
         let log = LogText::new(core.rules.log_format, LogFields::of(request));

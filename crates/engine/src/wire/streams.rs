@@ -68,6 +68,9 @@ impl Lane {
     }
 }
 
+/// The end of a relay: the status, the body bytes sent, and whether they are all.
+type RelayEnd = (Status, u64, bool);
+
 /// The client of a relayed request.
 struct StreamClient<'c> {
     lane: &'c mut Lane,
@@ -383,7 +386,7 @@ impl Streams {
         lane: &mut Lane,
         mut relay: Box<Relay>,
         advanced: Advance,
-    ) -> Result<(State<M::File>, Framed), (Status, u64, bool)> {
+    ) -> Result<(State<M::File>, Framed), RelayEnd> {
         match advanced {
             Advance::Blocked if self.out.is_empty() => return Ok((State::Relaying(relay), Framed::Blocked)),
             Advance::Blocked | Advance::Yield => return Ok((State::Relaying(relay), Framed::Progress)),
