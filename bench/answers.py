@@ -16,9 +16,10 @@ import statistics
 import subprocess
 import tempfile
 
-import cpu
 from common import process, results, servers
 
+SERVER_CORE, LOAD_CORE = 0, 1
+BODY_BYTES = 1024
 BROWSER = ("User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/130.0.0.0 "
            "Safari/537.36\\r\\nAccept: */*\\r\\nAccept-Language: en-GB,en;q=0.9\\r\\n"
            "Accept-Encoding: gzip, deflate, br, zstd\\r\\nReferer: https://www.example.org/%d\\r\\n"
@@ -74,7 +75,7 @@ def load(running, script, arguments, folder):
         file.write(script)
     before = process.CpuTime(running.process.pid)
     argv = ["wrk", "-t1", f"-c{arguments.connections}", f"-d{arguments.seconds}s", "-s", path, running.url + "/1k"]
-    wrk = process.start(argv, core=cpu.LOAD_CORE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wrk = process.start(argv, core=LOAD_CORE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         text, _ = wrk.communicate(timeout=arguments.seconds + 30)
     finally:
@@ -99,7 +100,7 @@ def main():
     arguments = parse_arguments()
     process.clean_up_when_ended()
     servers.prepare(arguments)
-    os.sched_setaffinity(0, {cpu.LOAD_CORE} & os.sched_getaffinity(0) or os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {LOAD_CORE} & os.sched_getaffinity(0) or os.sched_getaffinity(0))
     result = results.Result("answers", {name: value for name, value in vars(arguments).items() if name != "before"})
     result.heading(f"CPU time per request by form of the answer, 1 KB, {arguments.connections} connections, "
                    f"{arguments.rounds} rounds of {arguments.seconds} s")
@@ -109,8 +110,10 @@ def main():
         chosen += [flash("flash before", arguments.before, False), flash("logged before", arguments.before, True)]
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        root = cpu.make_files(folder)
-        open(os.path.join(root, "empty"), "wb").close()
+        root = os.path.join(folder, "files")
+        os.mkdir(root)
+        servers.write(root, "1k", "x" * BODY_BYTES)
+        servers.write(root, "empty", "")
         result.hide(root, "$ROOT")
         result.hide(os.path.dirname(os.path.abspath(binary)), "$PROGRAMS")
         try:
@@ -118,8 +121,8 @@ def main():
                 place = tempfile.mkdtemp(dir=folder)
                 os.chmod(place, 0o755)
                 result.hide(place, "$CONF")
-                files = cpu.SIZES["1k"] if server.one_size else root
-                running = server.start(files, ports.take(), place, core=cpu.SERVER_CORE)
+                files = BODY_BYTES if server.one_size else root
+                running = server.start(files, ports.take(), place, core=SERVER_CORE)
                 started[server.name] = running
                 result.data["servers"][server.name] = {
                     "version": server.version(), "note": "", "command": result.clean(" ".join(running.argv))}

@@ -294,7 +294,7 @@ def measured_text():
     about = cpu["machine"]
     for connections in cpu["settings"]["connections"]:
         yield (f"**CPU time per request, {connections} connections**, in brackets as a multiple of the floor, a responder that only "
-               f"receives and sends a ready buffer (`bench/cpu.py`, medians of {cpu['settings']['rounds']} rounds, raw: "
+               f"receives and sends a ready buffer (asked by wrk, medians of {cpu['settings']['rounds']} rounds, raw: "
                f"[{os.path.basename(cpu_file)}](../{cpu_file})):")
         yield from ["", *cpu_table(cpu, connections), ""]
     yield (f"Machine: {about['cpu']}, {about['kernel']}, {about['cores']} cores, server and load on one each; {cpu['date']}.")

@@ -7,14 +7,13 @@ is. Windows follow each other: the first ones fill the memory. See bench/README.
 """
 
 import argparse
-import json
 import os
-import subprocess
 import tempfile
 
+import store
 from common import process, results, servers
 
-SERVER_CORE, LOAD_CORE = 0, 1
+SERVER_CORE = 0
 FILES = os.path.join(servers.REPOSITORY, "bench", ".cache", "specweb99")
 # A bound that no disk reaches: the control group counts reads only if they are bounded.
 READS_PER_S = 1_000_000
@@ -32,19 +31,6 @@ def parse_arguments():
     parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
     parser.add_argument("--no-keep", action="store_true", help="do not keep the result under bench/results")
     return parser.parse_args()
-
-
-def load(url, arguments, seed, out):
-    """Makes the requests of a window; gives how many were answered."""
-    command = ["taskset", "-c", str(LOAD_CORE), servers.flash_binary(), "load", url, "--workload", "specweb99",
-               "--files", arguments.files, "--rate", str(arguments.rate), "--duration", f"{arguments.seconds}s",
-               "--warm-up", "0s", "--seed", str(seed), "--out", out]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if not os.path.exists(os.path.join(out, "run.json")):
-        raise servers.Unavailable(f"the load generator failed: {done.stdout.strip()[-300:]}")
-    with open(os.path.join(out, "run.json")) as file:
-        level = json.load(file)["subjects"][0]["levels"][0]
-    return round(level["answered_per_s"] * arguments.seconds)
 
 
 def reads_of(pid):
@@ -79,7 +65,9 @@ def measure(server, arguments, folder, port, result):
         member = max(process.tree(running.process.pid))
         for number in range(1, arguments.windows + 1):
             reads, read_bytes = reads_of(member)
-            answers = load(running.url, arguments, number, os.path.join(place, str(number)))
+            level = store.load(running.url, arguments.seconds, os.path.join(place, str(number)), "--workload", "specweb99",
+                               "--files", arguments.files, "--rate", str(arguments.rate), "--seed", str(number))
+            answers = round(level["answered_per_s"] * arguments.seconds)
             now_reads, now_bytes = reads_of(member)
             yield {"server": server.name, "window": number, "answers": answers,
                    "reads": now_reads - reads, "read_bytes": now_bytes - read_bytes}

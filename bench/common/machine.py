@@ -49,18 +49,3 @@ def _cpuinfo():
 def load_average():
     """Load of the last minute: above a little, others disturb the measurement."""
     return os.getloadavg()[0]
-
-
-class CoreTime:
-    """Seconds that some cores were busy or taken away by the hypervisor, since boot."""
-
-    def __init__(self, cores):
-        tick = os.sysconf("SC_CLK_TCK")
-        self.busy_s = self.steal_s = 0.0
-        with open("/proc/stat") as file:
-            for line in file:
-                name, *fields = line.split()
-                if name in {f"cpu{core}" for core in cores}:
-                    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields[:8])
-                    self.busy_s += (user + nice + system + irq + softirq) / tick
-                    self.steal_s += steal / tick

@@ -135,24 +135,6 @@ def cpu_between(before, after):
     return spent, after.source
 
 
-def memory_kib(pid):
-    """Rss, Pss and private memory of a process in KiB, from smaps_rollup."""
-    values = {}
-    with open(f"/proc/{pid}/smaps_rollup") as file:
-        for line in file:
-            name, _, rest = line.partition(":")
-            if rest.strip().endswith("kB"):
-                values[name] = int(rest.split()[0])
-    private = values["Private_Clean"] + values["Private_Dirty"]
-    return {"rss": values["Rss"], "pss": values["Pss"], "private": private}
-
-
-def command_line(pid):
-    """The command line of a process."""
-    with open(f"/proc/{pid}/cmdline", "rb") as file:
-        return [part.decode(errors="replace") for part in file.read().split(b"\0") if part]
-
-
 def stop(process, patience_s=5.0):
     """Ends a started process and what descends from it: asks first, then insists."""
     if process.poll() is not None and not tree(process.pid):

@@ -1,15 +1,17 @@
 """The servers that are compared, each started as its users would for speed.
 
 Every one serves a folder on 127.0.0.1, without access log, with long keep-alive, on one core.
-Configurations are written into a folder that the caller made and removes.
+Flash is started here, the others as the lab starts them. Configurations are written into a folder that the caller made and removes.
 """
 
 import http.client
 import os
+import re
 import shutil
 import socket
 import subprocess
 import time
+import tomllib
 
 from . import process
 
@@ -30,6 +32,7 @@ def find(program):
 
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PEERS = os.path.join(REPOSITORY, "crates", "lab", "peers")
 
 
 def build_flash():
@@ -142,23 +145,6 @@ def _flash(root, port, folder):
     return [flash_binary(), "serve", root, "--listen", f"127.0.0.1:{port}", "--workers", "1", *extra]
 
 
-def flash_before():
-    """An older build to compare with: $FLASH_BEFORE."""
-    path = os.environ.get("FLASH_BEFORE")
-    if not path:
-        raise Unavailable("FLASH_BEFORE does not name a program")
-    return os.path.abspath(path)
-
-
-def _flash_before(root, port, folder):
-    return [flash_before(), *_flash(root, port, folder)[1:]]
-
-
-def _flash_somebody(root, port, folder):
-    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]
-    return [*nobody, *_flash(root, port, folder)]
-
-
 class Floor(Server):
     """The responder that only receives and sends one ready buffer; root is the length of its body."""
 
@@ -172,134 +158,31 @@ class Floor(Server):
         return [flash_binary(), "floor", "--listen", f"127.0.0.1:{port}", "--bytes", str(body_bytes)]
 
 
-def _nginx(sendfile, aio):
-    def command(root, port, folder):
-        conf = write(folder, "nginx.conf", f"""
-user root;
-worker_processes 1;
-worker_rlimit_nofile 131072;
-pid {folder}/nginx.pid;
-error_log {folder}/nginx-error.log;
-daemon off;
-events {{ worker_connections 65536; multi_accept on; }}
-http {{
-    access_log off;
-    default_type application/octet-stream;
-    sendfile {"on" if sendfile else "off"};
-    tcp_nopush on;
-    {"aio threads;" if aio else ""}
-    open_file_cache max=65536 inactive=600s;
-    keepalive_timeout 600s;
-    keepalive_requests 1000000000;
-    client_body_temp_path {folder}/t1; proxy_temp_path {folder}/t2; fastcgi_temp_path {folder}/t3;
-    uwsgi_temp_path {folder}/t4; scgi_temp_path {folder}/t5;
-    server {{ listen 127.0.0.1:{port} backlog=4096; root {root}; }}
-}}
-""")
-        return [find("nginx"), "-e", f"{folder}/nginx-error.log", "-c", conf]
-
-    return command
-
-
-def _h2o(root, port, folder):
-    conf = write(folder, "h2o.conf", f"""
-user: root
-num-threads: 1
-max-connections: 65536
-pid-file: {folder}/h2o.pid
-error-log: {folder}/h2o-error.log
-http1-request-timeout: 600
-listen:
-  host: 127.0.0.1
-  port: {port}
-hosts:
-  default:
-    paths:
-      "/":
-        file.dir: {root}
-""")
-    return [find("h2o"), "-c", conf]
-
-
-def _lighttpd(root, port, folder):
-    conf = write(folder, "lighttpd.conf", f"""
-server.document-root = "{root}"
-server.port = {port}
-server.bind = "127.0.0.1"
-server.errorlog = "{folder}/lighttpd-error.log"
-server.modules = ( )
-server.max-fds = 65535
-server.max-connections = 32000
-server.listen-backlog = 4096
-server.max-keep-alive-requests = 65535
-server.max-keep-alive-idle = 600
-mimetype.assign = ( "" => "application/octet-stream" )
-""")
-    return [find("lighttpd"), "-D", "-f", conf]
-
-
-def _apache(threads):
-    per_process = min(threads, 128 if threads > 400 else 25)
+def ready_made(name):
+    """A server that the lab can start, by its file in crates/lab/peers."""
+    with open(os.path.join(PEERS, f"{name}.toml"), "rb") as file:
+        form = tomllib.load(file)["server"][0]
+    if "like" in form:
+        with open(os.path.join(PEERS, f"{form['like']}.toml"), "rb") as file:
+            like = tomllib.load(file)["server"][0]
+        form = {**like, **form, "set": {**like["set"], **form.get("set", {})}}
 
     def command(root, port, folder):
-        modules = "/usr/lib/apache2/modules"
-        loads = "\n".join(
-            f"LoadModule {name}_module {modules}/mod_{name}.so"
-            for name in ("mpm_event", "authz_core", "mime")
-            if os.path.exists(f"{modules}/mod_{name}.so")
-        )
-        conf = write(folder, "apache.conf", f"""
-{loads}
-ServerName localhost
-ServerRoot {folder}
-Listen 127.0.0.1:{port}
-ListenBacklog 4096
-PidFile {folder}/apache.pid
-DefaultRuntimeDir {folder}
-ErrorLog {folder}/apache-error.log
-User www-data
-Group www-data
-DocumentRoot {root}
-TypesConfig /dev/null
-KeepAlive On
-MaxKeepAliveRequests 0
-KeepAliveTimeout 600
-ThreadLimit {per_process}
-ThreadsPerChild {per_process}
-ServerLimit {-(-threads // per_process)}
-StartServers {-(-threads // per_process)}
-MinSpareThreads {threads}
-MaxSpareThreads {threads}
-MaxRequestWorkers {threads}
-AsyncRequestWorkerFactor 512
-<Directory {root}>
-    AllowOverride None
-    Require all granted
-</Directory>
-""")
-        return [find("apache2"), "-D", "FOREGROUND", "-f", conf]
+        values = {**form.get("set", {}), "root": root, "port": str(port), "address": "127.0.0.1", "folder": folder,
+                  "log": os.path.join(folder, "server.log")}
 
-    return command
+        def filled(text):
+            lines = [line.replace("{as root}", "" if os.geteuid() == 0 else "#") for line in text.splitlines()
+                     if not line.startswith("{with application}")]
+            return re.sub(r"\{([a-z_]+)\}", lambda found: values.get(found[1], found[0]), "\n".join(lines) + "\n")
 
+        for file in form.get("file", []):
+            write(folder, file["name"], filled(file["text"]))
+        program, *arguments = [filled(word).strip() for word in form["command"]]
+        return [find(program), *arguments]
 
-def _caddy(root, port, folder):
-    conf = write(folder, "Caddyfile", f"""{{
-    admin off
-    auto_https off
-    log {{
-        level ERROR
-    }}
-}}
-http://127.0.0.1:{port} {{
-    root * {root}
-    file_server
-}}
-""")
-    return [find("caddy"), "run", "--config", conf, "--adapter", "caddyfile"]
-
-
-def _says(program, *arguments):
-    return lambda: [find(program), *arguments]
+    program, *arguments = form["version"]
+    return Server(name, command, lambda: [find(program), *arguments], form.get("note", ""))
 
 
 SERVERS = {
@@ -307,16 +190,7 @@ SERVERS = {
     for server in [
         Floor(),
         Server("flash", _flash, lambda: [flash_binary(), "--version"], "by its defaults, started by whoever runs this"),
-        Server("flash-before", _flash_before, lambda: [flash_before(), "--version"], "an older build"),
-        Server("flash-somebody", _flash_somebody, lambda: [flash_binary(), "--version"], "started by another user than the files' owner"),
-        Server("nginx", _nginx(True, False), _says("nginx", "-v"), "sendfile, open_file_cache"),
-        Server("nginx-nosendfile", _nginx(False, False), _says("nginx", "-v"), "open_file_cache"),
-        Server("nginx-aio", _nginx(True, True), _says("nginx", "-v"), "sendfile, open_file_cache, aio threads"),
-        Server("h2o", _h2o, _says("h2o", "--version")),
-        Server("lighttpd", _lighttpd, _says("lighttpd", "-v")),
-        Server("apache", _apache(150), _says("apache2", "-v"), "event, 150 threads"),
-        Server("apache-2048", _apache(2048), _says("apache2", "-v"), "event, 2048 threads"),
-        Server("caddy", _caddy, _says("caddy", "version")),
+        *map(ready_made, ("nginx", "nginx-aio", "h2o", "lighttpd", "apache-event", "caddy")),
     ]
 }
 

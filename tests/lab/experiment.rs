@@ -204,3 +204,10 @@ fn the_list_says_what_there_is_and_wrong_words_are_told() {
         assert!(!Path::new(&out).exists(), "{words:?}");
     }
 }
+
+#[test]
+fn site_logs_takes_real_logs() {
+    let folder = Folder::new();
+    let ended = experiment("site-logs", &folder, &["--quick", "--log", "/not/there.log"]);
+    assert!(ended.code == Some(1) && ended.stderr.contains("cannot open /not/there.log"), "{ended:?}");
+}

@@ -97,7 +97,7 @@ fn missing_files_are_found() {
     for text in [
         "[a](lab.md#b) [b](https://e.org/x) [c](#d)",
         "`bench/results/DATE-x`",
-        "bench/cpu.py, bench/results/2026-…",
+        "bench/store.py, bench/results/2026-…",
     ] {
         assert_eq!(missing("docs/x.md", text), [], "{text}");
     }

@@ -105,10 +105,9 @@ const ORDERS: &[(&str, &[&str])] = &[
             "testbed",
             "link",
             "report",
-            "bootstrap",
+            "statistics",
             "results",
             "theory",
-            "interval",
         ],
     ),
 ];

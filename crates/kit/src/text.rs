@@ -94,6 +94,22 @@ pub fn printable(bytes: &[u8]) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
+/// The text with a capital at its beginning.
+pub fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// The first lines, and how many more there are.
+pub fn shortened(mut lines: Vec<String>, lines_max: usize) -> Vec<String> {
+    let more = lines.len().saturating_sub(lines_max);
+    lines.truncate(lines_max);
+    if more > 0 {
+        lines.push(format!("{more} more of this kind"));
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

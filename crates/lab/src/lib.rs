@@ -6,14 +6,12 @@
 //! events of a dispatch, in `experiment`, which no client sees). [`cache`] is another matter: it simulates replacement
 //! policies, the store's own among them, and drives no server.
 
-mod bootstrap;
 pub mod cache;
 pub mod compare;
 pub mod drive;
 mod execute;
 pub mod experiment;
 pub mod interfere;
-mod interval;
 pub mod link;
 pub mod profile;
 pub mod report;
@@ -21,6 +19,7 @@ pub mod results;
 #[cfg(test)]
 #[path = "../../../tests/skip.rs"]
 mod skipping;
+mod statistics;
 pub mod testbed;
 pub mod theory;
 

@@ -5,20 +5,17 @@
 
 use std::collections::BTreeSet;
 
-use crate::bootstrap::{self, Sample};
 use crate::drive::{Driver, Level, Options};
-use crate::execute::{Executor, Start, WarmUp, check_servers};
-use crate::interval::Interval;
+use crate::execute::{Executor, Start, WarmUp, check_rounds, check_servers};
 use crate::profile::{LEVEL_S, check_levels};
 use crate::results::{CPU_PER_ANSWER, Capacity, Ratio, Subject};
+use crate::statistics::Interval;
+use crate::statistics::bootstrap::{self, Pooled};
 use crate::testbed::{Peer, Place};
 use flash_kit::{Ending, Error, Result};
 use flash_load::measure::times::median;
 use flash_load::measure::validity::{self, Cause};
 use flash_load::measure::{Measures, per};
-
-/// The most rounds.
-const ROUNDS_MAX: u32 = 100;
 
 /// The options of `flash compare`.
 #[derive(Clone, Debug)]
@@ -68,9 +65,7 @@ pub fn run(compare: &Compare) -> Result<Ending> {
 fn check(compare: &Compare) -> Result<()> {
     check_levels(&compare.levels)?;
     check_servers(&compare.servers)?;
-    if compare.rounds == 0 || compare.rounds > ROUNDS_MAX {
-        return Err(Error::usage(format!("{} rounds: 1 to {ROUNDS_MAX} are possible", compare.rounds)));
-    }
+    check_rounds(compare.rounds)?;
     if let RelativeTo::Given(rate) = compare.relative_to
         && !(rate > 0.0 && rate.is_finite())
     {
@@ -141,8 +136,8 @@ fn finish(mut executor: Executor, seed: u64) -> Result<Ending> {
     eprintln!("pooling the rounds");
     let blocks = executor.pool()?;
     let subjects = executor.subjects;
-    let samples: Vec<Sample<'_>> =
-        subjects.iter().zip(&blocks).map(|(subject, rounds)| Sample { subject, rounds }).collect();
+    let samples: Vec<Pooled<'_>> =
+        subjects.iter().zip(&blocks).map(|(subject, rounds)| Pooled { subject, rounds }).collect();
     let mut ratios = bootstrap::ratios(&samples, seed);
     if let Some((base, others)) = subjects.split_first() {
         ratios.extend(others.iter().flat_map(|subject| cpu_ratios(subject, base)));

@@ -72,7 +72,7 @@ impl Options {
 }
 
 /// How the users behave.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Users {
     /// The most connections at once.
     pub connections_max: u32,

@@ -12,10 +12,10 @@ mod streams;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::bootstrap::Blocks;
 use crate::drive::{Driven, Driver, Level, Served, target};
 use crate::link::Link;
 use crate::results::Subject;
+use crate::statistics::bootstrap::Blocks;
 use crate::testbed::{self, Peer, Place, Running};
 use flash_kit::{Error, Result};
 use flash_load::target::Target;
@@ -25,8 +25,9 @@ pub use choice::HotMix;
 use pool::Phase;
 pub(crate) use streams::{Beside, Streams};
 
-/// The most servers.
+/// The most servers, and the most rounds.
 const SERVERS_MAX: usize = 32;
+const ROUNDS_MAX: u32 = 100;
 
 /// The servers of a run, and the results so far. A server is identified by its index.
 pub(crate) struct Executor {
@@ -217,6 +218,14 @@ impl Executor {
 /// Whether the page cache is dropped before this server starts in this place.
 pub(crate) fn is_fresh(peer: &Peer, place: &Place) -> bool {
     peer.url().is_none() && (place.memory_bytes.is_some() || place.reads_per_s.is_some())
+}
+
+/// Rejects no rounds and too many.
+pub(crate) fn check_rounds(rounds: u32) -> Result<()> {
+    match rounds {
+        1..=ROUNDS_MAX => Ok(()),
+        _ => Err(Error::usage(format!("{rounds} rounds: 1 to {ROUNDS_MAX} are possible"))),
+    }
 }
 
 /// Rejects an empty list of servers, too many servers, and two servers with one name.

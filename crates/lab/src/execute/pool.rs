@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::bootstrap::Blocks;
 use crate::results::Subject;
+use crate::statistics::bootstrap::Blocks;
 use flash_kit::{Error, Result};
 use flash_load::generator::RECORDS_MAX;
 use flash_load::measure::{self, PhaseFacts};

@@ -21,8 +21,6 @@ const BURST_PACKETS: u32 = 2;
 const CONNECTION_QUEUE: &str = "512";
 /// The most of the packets that a link can deliver over 1 ms late without a warning.
 const LATE_SHARE_MAX: f64 = 0.01;
-/// The initial retransmission time out of this kernel, which it gives no setting for; the paper's was 3 s.
-pub(super) const INITIAL_TIMEOUT: &str = "1 s";
 
 /// The purpose of the link of a scene.
 pub(super) struct Wanted {

@@ -1,16 +1,18 @@
 //! The measurements as findings and plots ask for them: a measure of a server at a point, round by round.
 //!
 //! [`super::finding`] compares the samples. A round whose figures do not count ([`validity`]) is kept apart with the
-//! causes. This module computes nothing but medians, ratios, differences and means of ratios. Pure.
+//! causes. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use super::inside::{IDLE_SHARE, Inside, RUNNABLE_SHARE};
-use crate::interval::Interval;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error};
+
+use super::inside::{self, IDLE_SHARE, Inside, RUNNABLE_SHARE};
 use crate::results::Run;
+use crate::statistics::{Sample, Scale};
 use flash_load::measure::Measures;
-use flash_load::measure::times::median;
-use flash_load::measure::validity::{self, Cause};
+use flash_load::measure::validity;
 
 /// A figure of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +40,35 @@ pub(super) enum Measure {
     Inside(&'static str),
 }
 
+/// The names of measures in the forms of experiments; those of [`Inside`] have their own.
+const NAMED: [(&str, Measure); 12] = [
+    ("bandwidth", Measure::Bandwidth),
+    ("rate", Measure::Rate),
+    ("mean", Measure::Mean),
+    ("p50", Measure::P50),
+    ("p90", Measure::P90),
+    ("p95", Measure::P95),
+    ("p99", Measure::P99),
+    ("inversion", Measure::Inversion),
+    ("response", Measure::Response),
+    ("largest", Measure::Largest),
+    ("incomplete", Measure::Incomplete),
+    ("connections", Measure::OpenMax),
+];
+
+impl<'de> Deserialize<'de> for Measure {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        Self::named(&name).ok_or_else(|| D::Error::custom(format!("no measure '{name}'")))
+    }
+}
+
 impl Measure {
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let own = NAMED.iter().find(|(known, _)| *known == name).map(|(_, measure)| *measure);
+        own.or_else(|| inside::FIGURES.into_iter().find(|known| *known == name).map(Self::Inside))
+    }
+
     /// In a sentence, after the figure.
     pub(super) fn unit(self) -> &'static str {
         match self {
@@ -86,100 +116,6 @@ impl Measure {
             Self::Inside(_) => return None,
         };
         (value.is_finite() && is_answered).then_some(value)
-    }
-}
-
-/// How the rounds of a sample differ from one another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Scale {
-    /// By factors: rates, times, ratios. All values are above 0.
-    #[default]
-    Factor,
-    /// By amounts: shares, which may be 0, and their differences.
-    Amount,
-}
-
-/// A figure, round by round.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Sample {
-    /// The rounds that count.
-    pub(super) rounds: BTreeMap<u32, f64>,
-    /// The rounds that do not, with the causes.
-    pub(super) doubted: BTreeMap<u32, BTreeSet<Cause>>,
-    pub(super) scale: Scale,
-}
-
-impl Sample {
-    /// The median of the rounds.
-    pub(super) fn median(&self) -> f64 {
-        median(self.rounds.values().copied().collect())
-    }
-
-    /// The least and the most of the rounds.
-    pub(super) fn ends(&self) -> (f64, f64) {
-        let values = || self.rounds.values().copied();
-        (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max))
-    }
-
-    /// The number and the value of the round in the middle; of an even number of rounds the lower one of two.
-    pub(super) fn middle(&self) -> Option<(u32, f64)> {
-        let mut rounds: Vec<(u32, f64)> = self.rounds.iter().map(|(round, value)| (*round, *value)).collect();
-        rounds.sort_by(|a, b| a.1.total_cmp(&b.1));
-        rounds.get(rounds.len().checked_sub(1)? / 2).copied()
-    }
-
-    /// The 95 % confidence interval; none of too few rounds.
-    pub(super) fn interval(&self) -> Option<Interval> {
-        let values: Vec<f64> = self.rounds.values().copied().collect();
-        match self.scale {
-            Scale::Factor => Interval::of_ratios(&values),
-            Scale::Amount => Interval::of_differences(&values),
-        }
-    }
-
-    /// How many rounds there were, those that do not count included.
-    pub(super) fn rounds_run(&self) -> usize {
-        self.rounds.len() + self.doubted.len()
-    }
-
-    /// A figure made of both in each round that counts for both: a disturbance of a round is in both. A round in doubt
-    /// for one is in doubt for both.
-    fn with(&self, other: &Self, of: impl Fn(f64, f64) -> f64) -> Self {
-        let mut doubted = self.doubted.clone();
-        for (round, causes) in &other.doubted {
-            doubted.entry(*round).or_default().extend(causes);
-        }
-        let both = self
-            .rounds
-            .iter()
-            .filter_map(|(round, left)| Some((*round, of(*left, *other.rounds.get(round)?))));
-        let rounds =
-            both.filter(|(round, value)| value.is_finite() && !doubted.contains_key(round)).collect();
-        Self { rounds, doubted, scale: self.scale }
-    }
-
-    /// The ratio, round by round.
-    pub(super) fn over(&self, other: &Self) -> Self {
-        let mut ratio = self.with(other, |left, right| left / right);
-        ratio.rounds.retain(|_, value| *value > 0.0);
-        Self { scale: Scale::Factor, ..ratio }
-    }
-
-    /// The difference, round by round.
-    pub(super) fn minus(&self, other: &Self) -> Self {
-        Self { scale: Scale::Amount, ..self.with(other, |left, right| left - right) }
-    }
-
-    /// The geometric mean of several, round by round: that of ratios.
-    pub(super) fn mean_of(samples: &[Self]) -> Option<Self> {
-        let (first, others) = samples.split_first()?;
-        let mut product = first.clone();
-        for other in others {
-            product = product.with(other, |left, right| left * right);
-        }
-        let root = 1.0 / samples.len() as f64;
-        product.rounds.values_mut().for_each(|value| *value = value.powf(root));
-        Some(product)
     }
 }
 

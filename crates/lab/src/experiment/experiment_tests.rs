@@ -41,7 +41,7 @@ fn settings_are_those_of_the_plan() {
 
 #[test]
 fn every_plan_can_be_carried_out() {
-    for experiment in &EXPERIMENTS {
+    for experiment in EXPERIMENTS.iter() {
         for quick in [false, true] {
             let plan = plan_of(experiment.name, quick);
             assert!(plan.rounds as usize >= finding::ROUNDS_MIN, "{}", experiment.name);
@@ -141,7 +141,7 @@ fn findings_of(
         Subject { rounds: five.collect(), ..Subject::of(&variant.name, "") }
     };
     let run = Run { subjects: plan.variants.iter().map(subject).collect(), ..run_of_nothing() };
-    let found = (find(name).unwrap().findings)(Data { run: &run, inside: &[] }, &plan);
+    let found = find(name).unwrap().findings(Data { run: &run, inside: &[] }, &plan);
     found.into_iter().map(|finding| (finding.id, finding.verdict, finding.ours)).collect()
 }
 
@@ -152,9 +152,17 @@ fn verdict(findings: &[(String, Verdict, String)], id: &str) -> Verdict {
 #[test]
 fn ids_are_their_own_and_begin_with_the_experiment() {
     let mut ids = BTreeSet::new();
-    for experiment in &EXPERIMENTS {
+    for experiment in EXPERIMENTS.iter() {
         let findings = findings_of(experiment.name, |_, _| None);
-        assert!(!findings.is_empty());
+        // The default servers have one of each kind that a finding can be for.
+        let of_each =
+            experiment.form.finding.iter().map(|finding| finding.each_server.len().max(1)).sum::<usize>();
+        assert_eq!(
+            findings.len(),
+            of_each,
+            "{}: a full run leaves none out, and all checks can be read",
+            experiment.name
+        );
         for (id, verdict, ours) in findings {
             assert!(id.starts_with(&format!("{}/", experiment.name)), "{id}");
             assert_eq!(verdict, Verdict::CannotBeTold, "{id}: nothing was measured");
@@ -236,8 +244,7 @@ fn a_gate_is_judged_by_what_flashpache_gained() {
     }
     // A quick one has one level, so nothing is said of how latency grows with load.
     let plan = plan_of("flashpache", true);
-    let findings =
-        (find("flashpache").unwrap().findings)(Data { run: &run_of_nothing(), inside: &[] }, &plan);
+    let findings = find("flashpache").unwrap().findings(Data { run: &run_of_nothing(), inside: &[] }, &plan);
     assert_eq!(findings.len(), 10);
     let loads = plan.variants.iter().map(|variant| variant.load_of.as_deref());
     assert_eq!(loads.collect::<Vec<_>>(), [None, Some("apache-event"), None, Some("nginx"), Some("nginx")]);
@@ -343,7 +350,7 @@ fn a_scene_of_overload_is_for_its_servers_and_lasts_as_long_as_its_periods() {
     let full: Vec<String> = plan_of("overload", false).points().iter().map(|p| p.name.clone()).collect();
     assert_eq!(full.len(), 9 + 8, "{full:?}");
     // The theory is on the page also where nothing was measured.
-    let plots = (find("overload").unwrap().plots)(Data { run: &run_of_nothing(), inside: &[] }, &plan);
+    let plots = find("overload").unwrap().plots(Data { run: &run_of_nothing(), inside: &[] }, &plan);
     let theory = plots[0].lines.iter().find(|(name, _)| name == "SRPT, theory").unwrap();
     assert!(theory.1.len() == 9 && theory.1.iter().all(|(_, ms)| *ms > 1.0 && *ms < 100.0), "{theory:?}");
 }
@@ -380,7 +387,7 @@ fn logs_are_judged_only_as_what_they_are() {
     let plan = super::plan(find("site-logs").unwrap(), &real);
     assert_eq!(plan.points()[0].name, "access.log");
     let nothing = run_of_nothing();
-    let findings = (find("site-logs").unwrap().findings)(Data { run: &nothing, inside: &[] }, &plan);
+    let findings = find("site-logs").unwrap().findings(Data { run: &nothing, inside: &[] }, &plan);
     assert_eq!(findings.len(), 2, "what is said of Owlnet and CS is said of them alone");
 }
 

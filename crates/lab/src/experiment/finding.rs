@@ -10,20 +10,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::data::{Data, Measure, Sample, Scale};
-use crate::interval::Interval;
-pub(super) use crate::interval::ROUNDS_MIN;
+use super::data::{Data, Measure};
+pub(super) use crate::statistics::ROUNDS_MIN;
+use crate::statistics::{Interval, Sample, Scale};
 use flash_kit::number::figure;
 use flash_load::measure::validity;
 
 /// With more checks only the deciding one is shown.
 const CHECKS_SHOWN: usize = 2;
-/// "Much the same", "little impact", "comparable", "competitive" in the papers.
-pub(super) const MUCH_THE_SAME: f64 = 0.85;
-/// A drop, a decline or a lag that deserves the word.
-pub(super) const CLEAR: f64 = 0.95;
-/// A large one: "drastically", "significant".
-pub(super) const LARGE: f64 = 0.7;
 /// A bound fails only by more than this share of it: less is not worth a verdict against a paper.
 const EFFECT_MIN: f64 = 0.05;
 /// The same for shares and their differences, which a bound of 0 has no share of.
@@ -169,13 +163,14 @@ fn pair(sample: &Sample, left: &Sample, right: &Sample) -> Option<[String; 2]> {
 }
 
 impl Data<'_> {
+    fn cell(&self, (variant, point): Cell<'_>, measure: Measure) -> Result<Sample, Check> {
+        let missing = || Check::missing(&self.why_missing(variant, point));
+        self.sample(variant, point, measure).ok_or_else(missing)
+    }
+
     /// The ratio of two cells, and its name: with the pair of figures of the round in the middle, whose ratio is shown.
     fn ratio(&self, left: Cell<'_>, right: Cell<'_>, measure: Measure) -> Result<(Sample, String), Check> {
-        let find = |(variant, point): Cell<'_>| {
-            self.sample(variant, point, measure)
-                .ok_or_else(|| Check::missing(&self.why_missing(variant, point)))
-        };
-        let (a, b) = (find(left)?, find(right)?);
+        let (a, b) = (self.cell(left, measure)?, self.cell(right, measure)?);
         let ratio = a.over(&b);
         if ratio.rounds_run() == 0 {
             let why = format!("{} and {} share no round with figures", left.0, right.0);
@@ -200,24 +195,26 @@ impl Data<'_> {
         }
     }
 
-    /// The same at each of these points.
-    pub(super) fn compare_at(
+    /// The ratio of two measures of two cells, against a bound.
+    pub(super) fn compare_measures(
         &self,
-        points: &[String],
-        left: &str,
-        right: &str,
-        measure: Measure,
+        name: &str,
+        (left, right): (Cell<'_>, Cell<'_>),
+        measures: (Measure, Measure),
         bound: Bound,
-    ) -> Vec<Check> {
-        points.iter().map(|point| self.compare((left, point), (right, point), measure, bound)).collect()
+    ) -> Check {
+        let sample = |cell: Cell<'_>, measure| self.cell(cell, measure);
+        match sample(left, measures.0).and_then(|a| Ok((a, sample(right, measures.1)?))) {
+            Ok((a, b)) => Check::of(name, &a.over(&b), bound),
+            Err(check) => check,
+        }
     }
 
     /// The geometric mean over these points of left over right, against a bound.
     pub(super) fn compare_over(
         &self,
-        points: &[String],
-        left: &str,
-        right: &str,
+        points: &[&str],
+        (left, right): (&str, &str),
         measure: Measure,
         bound: Bound,
     ) -> Check {
@@ -242,8 +239,7 @@ impl Data<'_> {
     pub(super) fn compare_ratios(
         &self,
         name: &str,
-        first: (Cell<'_>, Cell<'_>),
-        second: (Cell<'_>, Cell<'_>),
+        (first, second): ((Cell<'_>, Cell<'_>), (Cell<'_>, Cell<'_>)),
         measure: Measure,
         bound: Bound,
     ) -> Check {
@@ -261,11 +257,9 @@ impl Data<'_> {
     }
 
     /// A figure itself against a bound.
-    pub(super) fn figure(&self, (variant, point): Cell<'_>, measure: Measure, bound: Bound) -> Check {
-        match self.sample(variant, point, measure) {
-            Some(sample) => Check::of(&format!("{variant}, {}", measure.unit()), &sample, bound),
-            None => Check::missing(&self.why_missing(variant, point)),
-        }
+    pub(super) fn figure(&self, cell: Cell<'_>, measure: Measure, bound: Bound) -> Check {
+        let name = format!("{}, {}", cell.0, measure.unit());
+        self.cell(cell, measure).map_or_else(|missing| missing, |sample| Check::of(&name, &sample, bound))
     }
 
     /// The difference of two figures, against a bound.
@@ -276,17 +270,15 @@ impl Data<'_> {
         measure: Measure,
         bound: Bound,
     ) -> Check {
-        match (self.sample(left.0, left.1, measure), self.sample(right.0, right.1, measure)) {
-            (Some(a), Some(b)) => {
-                let difference = a.minus(&b);
-                let pair = pair(&difference, &a, &b).map(|pair| pair.map(|value| format!(" {value}")));
-                let [a, b] = pair.unwrap_or_default();
-                let name = format!("{}{a} less {}{b}, {}", left.0, right.0, measure.unit());
-                Check::of(&name, &difference, bound)
-            }
-            (None, _) => Check::missing(&self.why_missing(left.0, left.1)),
-            (_, None) => Check::missing(&self.why_missing(right.0, right.1)),
-        }
+        let (a, b) = match self.cell(left, measure).and_then(|a| Ok((a, self.cell(right, measure)?))) {
+            Ok(both) => both,
+            Err(missing) => return missing,
+        };
+        let difference = a.minus(&b);
+        let pair = pair(&difference, &a, &b).map(|pair| pair.map(|value| format!(" {value}")));
+        let [a, b] = pair.unwrap_or_default();
+        let name = format!("{}{a} less {}{b}, {}", left.0, right.0, measure.unit());
+        Check::of(&name, &difference, bound)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::super::data::{Sample, Scale};
 use super::*;
+use crate::statistics::{Sample, Scale};
 use flash_load::measure::validity::Cause;
 
 fn sample(values: &[f64]) -> Sample {

@@ -31,6 +31,9 @@ pub(super) const WEIGHTED_P50: &str = "events per dispatch, median of the events
 pub(super) const DISPATCHES: &str = "dispatches in a second";
 pub(super) const IDLE_SHARE: &str = "share of moments with no runnable process";
 pub(super) const RUNNABLE_SHARE: &str = "share of processes that are runnable, mean";
+/// All of them.
+pub(super) const FIGURES: [&str; 8] =
+    [EVENTS_MEAN, EVENTS_P50, EVENTS_P999, EVENTS_MAX, WEIGHTED_P50, DISPATCHES, IDLE_SHARE, RUNNABLE_SHARE];
 
 /// The figures of a server at a point in a round.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]

@@ -17,6 +17,7 @@ use super::{MEMORY_BYTES, RENAMED, find};
 use crate::report::REPORT_FILE;
 use crate::results::folder::{self, write_whole};
 use crate::testbed::ready_made;
+use flash_kit::text::capital;
 use flash_kit::{Error, Result};
 
 /// Before a finding that a document has, with its id in between; and after it.
@@ -108,21 +109,18 @@ fn judge_folder(folder: &Path) -> Result<Vec<Judged>> {
     let Report { quick, memory_bytes, logs, .. } = report;
     // In the table of ready-made servers Flash's own name is for all of its forms, which the plan knows.
     let peers = names.filter(|name| ready_made(name).is_some()).collect();
-    let plan = (experiment.plan)(&Scale { quick, memory_bytes, peers, logs });
+    let plan = experiment.plan(&Scale { quick, memory_bytes, peers, logs });
     let day = run.started.get(..10).unwrap_or_default();
     let rounds = run.settings.get("rounds").map(|rounds| format!(", {rounds} rounds")).unwrap_or_default();
     let how = format!("Measured {day}{rounds}{}", if quick { ", quick" } else { "" });
-    let findings = (experiment.findings)(Data { run: &run, inside: &inside }, &plan);
+    let findings = experiment.findings(Data { run: &run, inside: &inside }, &plan);
     Ok(findings.into_iter().map(|finding| Judged { finding, how: how.clone() }).collect())
 }
 
 /// The part of a finding's section that the tool writes, with its markers.
 fn part(Judged { finding, how }: &Judged) -> String {
     let Finding { id, source, paper, ours, .. } = finding;
-    let mut verdict = finding.words();
-    if let Some(first) = verdict.get_mut(..1) {
-        first.make_ascii_uppercase();
-    }
+    let verdict = capital(&finding.words());
     let mut text = format!("{}{id}{}\n*{paper}* ({source}).\n\n**{verdict}.** {how}:\n\n", BEGIN.0, BEGIN.1);
     for figures in ours.split("; ") {
         text += &format!("- {figures}\n");

@@ -1,40 +1,36 @@
 //! `flash experiment`: the papers' experiments, run on this machine.
 //!
-//! Each experiment is a plan (which servers get which load), findings (statements of the paper, each with a predicate on
-//! the measurements) and plots. This module holds the parts that they share: file sets, rounds, the page. All figures are
-//! those that clients saw, except the figures that a server reports about itself through `inside`.
+//! The experiments are data (`crates/lab/experiments`, read by `forms`): which servers get which load, statements of the papers with checks
+//! on the measurements, plots and tables. `rounds` measures and `write` makes the page of any of them. Modules of their own have only
+//! the plots that no form describes. All figures are those that clients saw, except the figures that a server reports about itself through
+//! `inside`.
 
 mod behind;
-mod breakdown;
 mod burstiness;
-mod clients;
-mod cpu_speed;
+mod claims;
 mod cwnd;
 mod data;
-mod dataset_size;
 mod finding;
-mod flashpache;
-mod hot_cold;
+mod forms;
 mod inside;
 mod judge;
-mod new_flash;
 mod overload;
 mod plan;
+mod planned;
 mod plots;
 mod rounds;
 mod sets;
-mod single_file;
-mod site_logs;
-mod variants;
 mod write;
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use data::Data;
 use finding::Finding;
 use flash_kit::Ending;
 use flash_kit::sheet::{Grid, Plot};
 use flash_kit::{Error, Result, number};
+use forms::Form;
 use plan::{Plan, Scale, minutes};
 
 pub use judge::{Judge, judge};
@@ -49,8 +45,6 @@ pub const PEERS: [&str; 2] = ["nginx", "apache-event"];
 
 /// The least memory of a server: no server starts with less.
 const MEMORY_BYTES_MIN: u64 = 16 << 20;
-/// The most rounds.
-const ROUNDS_MAX: u32 = 100;
 /// The most servers beside Flash, and logs.
 const LIST_MAX: usize = 16;
 
@@ -95,126 +89,58 @@ pub struct Options {
 /// One of the experiments.
 struct Experiment {
     name: &'static str,
-    /// One line on what it shows.
-    shows: &'static str,
-    /// The text and its figures.
-    source: &'static str,
-    plan: fn(&Scale) -> Plan,
-    findings: fn(Data<'_>, &Plan) -> Vec<Finding>,
-    plots: fn(Data<'_>, &Plan) -> Vec<Plot>,
+    form: Form,
+    shown: Shown,
+}
+
+/// Plots and a table that the form of an experiment does not describe.
+#[derive(Clone, Copy, Default)]
+struct Shown {
+    plots: Option<fn(Data<'_>, &Plan) -> Vec<Plot>>,
     grid: Option<fn(Data<'_>, &Plan) -> Grid>,
 }
 
-static EXPERIMENTS: [Experiment; 12] = [
-    Experiment {
-        name: "single-file",
-        shows: "bandwidth and connection rate against file size, one file in memory",
-        source: "flash-1999, Figs 6, 7",
-        plan: single_file::plan,
-        findings: single_file::findings,
-        plots: single_file::plots,
-        grid: None,
-    },
-    Experiment {
-        name: "site-logs",
-        shows: "bandwidth on two logs of different locality",
-        source: "flash-1999, Fig 8",
-        plan: site_logs::plan,
-        findings: site_logs::findings,
-        plots: |_, _| Vec::new(),
-        grid: Some(site_logs::grid),
-    },
-    Experiment {
-        name: "dataset-size",
-        shows: "bandwidth when the files do not fit into memory any more",
-        source: "flash-1999, Figs 9, 10",
-        plan: dataset_size::plan,
-        findings: dataset_size::findings,
-        plots: dataset_size::plots,
-        grid: None,
-    },
-    Experiment {
-        name: "breakdown",
-        shows: "what each of the three caches is worth",
-        source: "flash-1999, Fig 11",
-        plan: breakdown::plan,
-        findings: breakdown::findings,
-        plots: breakdown::plots,
-        grid: None,
-    },
-    Experiment {
-        name: "clients",
-        shows: "throughput against the number of persistent connections",
-        source: "flash-1999, Fig 12",
-        plan: clients::plan,
-        findings: clients::findings,
-        plots: clients::plots,
-        grid: None,
-    },
-    Experiment {
-        name: "new-flash",
-        shows: "latency and capacity, step by step from the first Flash to one that never blocks",
-        source: "blocking-induced-latency, Table 5, Figs 5, 16, 19",
-        plan: new_flash::plan,
-        findings: new_flash::findings,
-        plots: new_flash::plots,
-        grid: Some(new_flash::grid),
-    },
-    Experiment {
-        name: "flashpache",
-        shows: "latency and capacity of Apache and nginx, as they are and with Flash's backend",
-        source: "blocking-induced-latency, Table 5, Figs 17, 19",
-        plan: flashpache::plan,
-        findings: flashpache::findings,
-        plots: flashpache::plots,
-        grid: Some(flashpache::grid),
-    },
-    Experiment {
-        name: "burstiness",
-        shows: "events per dispatch, and how many processes can run",
-        source: "latency-and-connection-scheduling, Figs 13 to 17",
-        plan: burstiness::plan,
-        findings: burstiness::findings,
-        plots: burstiness::plots,
-        grid: Some(burstiness::grid),
-    },
-    Experiment {
-        name: "cpu-speed",
-        shows: "capacity and latency with 10, 30 and 100 % of a core",
-        source: "blocking-induced-latency, Table 6, Figs 22 to 24",
-        plan: cpu_speed::plan,
-        findings: cpu_speed::findings,
-        plots: cpu_speed::plots,
-        grid: Some(cpu_speed::grid),
-    },
-    Experiment {
-        name: "hot-cold",
-        shows: "latency of requests in memory, alone and beside requests for the disk",
-        source: "Flash's promise; blocking-induced-latency, 3.5",
-        plan: hot_cold::plan,
-        findings: hot_cold::findings,
-        plots: hot_cold::plots,
-        grid: None,
-    },
-    Experiment {
-        name: "overload",
-        shows: "response times when the uplink is overloaded, equal shares against the shortest first",
-        source: "overload-and-srpt, Tables 1, 2, Figs 5 to 10",
-        plan: overload::plan,
-        findings: overload::findings,
-        plots: overload::plots,
-        grid: Some(overload::grid),
-    },
-    Experiment {
-        name: "cwnd",
-        shows: "mean latency on a full link against the cap on one connection",
-        source: "latency-and-connection-scheduling, Fig 18",
-        plan: cwnd::plan,
-        findings: cwnd::findings,
-        plots: cwnd::plots,
-        grid: None,
-    },
-];
+static EXPERIMENTS: LazyLock<Vec<Experiment>> = LazyLock::new(|| {
+    let distributions = Shown { plots: Some(burstiness::plots), grid: None };
+    let theory = Shown { plots: Some(overload::plots), grid: Some(overload::setups) };
+    let caps = Shown { plots: Some(cwnd::plots), grid: None };
+    let plain = Shown::default();
+    let of =
+        |name: &'static str, text: &str, shown| Experiment { name, form: forms::read(name, text), shown };
+    vec![
+        of("single-file", include_str!("../../experiments/single-file.toml"), plain),
+        of("site-logs", include_str!("../../experiments/site-logs.toml"), plain),
+        of("dataset-size", include_str!("../../experiments/dataset-size.toml"), plain),
+        of("breakdown", include_str!("../../experiments/breakdown.toml"), plain),
+        of("clients", include_str!("../../experiments/clients.toml"), plain),
+        of("new-flash", include_str!("../../experiments/new-flash.toml"), plain),
+        of("flashpache", include_str!("../../experiments/flashpache.toml"), plain),
+        of("burstiness", include_str!("../../experiments/burstiness.toml"), distributions),
+        of("cpu-speed", include_str!("../../experiments/cpu-speed.toml"), plain),
+        of("hot-cold", include_str!("../../experiments/hot-cold.toml"), plain),
+        of("overload", include_str!("../../experiments/overload.toml"), theory),
+        of("cwnd", include_str!("../../experiments/cwnd.toml"), caps),
+    ]
+});
+
+impl Experiment {
+    fn plan(&self, scale: &Scale) -> Plan {
+        planned::plan(&self.form, scale)
+    }
+
+    fn findings(&self, data: Data<'_>, plan: &Plan) -> Vec<Finding> {
+        claims::findings(self.name, &self.form, data, plan)
+    }
+
+    fn plots(&self, data: Data<'_>, plan: &Plan) -> Vec<Plot> {
+        self.shown.plots.map_or_else(|| plots::plots(&self.form, data, plan), |plots| plots(data, plan))
+    }
+
+    fn grid(&self, data: Data<'_>, plan: &Plan) -> Option<Grid> {
+        let of_form = self.form.table.as_ref().map(|table| plots::of_form(table, data, plan));
+        of_form.or_else(|| self.shown.grid.map(|grid| grid(data, plan)))
+    }
+}
 
 /// The names of the experiments.
 pub fn names() -> Vec<&'static str> {
@@ -239,7 +165,7 @@ pub fn list(options: &Options) -> Result<String> {
     check(options)?;
     let mut text = format!("{:13} {:>8} {:>8}  {}\n", "NAME", "FULL", "--quick", "SHOWS");
     let mut whole_s = [0.0, 0.0];
-    for experiment in &EXPERIMENTS {
+    for experiment in EXPERIMENTS.iter() {
         let plans = [false, true].map(|quick| plan(experiment, &Options { quick, ..options.clone() }));
         let [full, quick] = plans.each_ref().map(Plan::run_s);
         (whole_s[0], whole_s[1]) = (whole_s[0] + full, whole_s[1] + quick);
@@ -248,9 +174,9 @@ pub fn list(options: &Options) -> Result<String> {
             experiment.name,
             minutes(full),
             minutes(quick),
-            experiment.shows,
+            experiment.form.shows,
             "",
-            experiment.source
+            experiment.form.source
         );
     }
     text += &format!("{:13} {:>8} {:>8}\n", "all", minutes(whole_s[0]), minutes(whole_s[1]));
@@ -270,8 +196,8 @@ pub fn describe_plan(options: &Options) -> Result<String> {
     Ok(format!(
         "{}: {} ({})\nservers: {}\npoints: {}\nrounds: {}\ntakes: about {}, and {} once to make {:.1} GB of files\n",
         experiment.name,
-        experiment.shows,
-        experiment.source,
+        experiment.form.shows,
+        experiment.form.source,
         variants.join(", "),
         points.join("; "),
         plan.rounds,
@@ -284,7 +210,7 @@ pub fn describe_plan(options: &Options) -> Result<String> {
 fn plan(experiment: &Experiment, options: &Options) -> Plan {
     let Options { quick, memory_bytes, ref peers, ref logs, rounds, duration_s, .. } = *options;
     let scale = Scale { quick, memory_bytes, peers: peers.clone(), logs: logs.clone() };
-    (experiment.plan)(&scale).adjusted(rounds, duration_s)
+    experiment.plan(&scale).adjusted(rounds, duration_s)
 }
 
 /// Runs an experiment, prints its findings, writes its page and its results.
@@ -293,7 +219,7 @@ fn plan(experiment: &Experiment, options: &Options) -> Plan {
 pub fn run(options: &Options) -> Result<Ending> {
     check(options)?;
     let experiment = find(&options.name)?;
-    if !options.logs.is_empty() && experiment.name != "log" {
+    if !options.logs.is_empty() && experiment.name != "site-logs" {
         return Err(Error::usage("only the experiment `site-logs` replays logs"));
     }
     let plan = plan(experiment, options);
@@ -322,9 +248,7 @@ pub fn run(options: &Options) -> Result<Ending> {
 fn check(options: &Options) -> Result<()> {
     let usage = |text: String| Err(Error::usage(text));
     let Options { rounds, duration_s, memory_bytes, reads_per_s, .. } = *options;
-    if let Some(rounds) = rounds.filter(|rounds| *rounds == 0 || *rounds > ROUNDS_MAX) {
-        return usage(format!("{rounds} rounds: 1 to {ROUNDS_MAX} are possible"));
-    }
+    rounds.map_or(Ok(()), crate::execute::check_rounds)?;
     if let Some(duration_s) = duration_s.filter(|duration_s| !(*duration_s > 0.0 && *duration_s <= 86_400.0))
     {
         return usage(format!("the duration is {duration_s} s: it must be above 0 and at most a day"));

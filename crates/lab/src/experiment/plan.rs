@@ -6,6 +6,8 @@
 use flash_load::workload::access_log::made::MadeLog;
 use std::path::PathBuf;
 
+use serde::Deserialize;
+
 /// How long a server takes to start, to answer its first requests and to end; seconds, about.
 const TURN_S: f64 = 2.5;
 /// How long the last answers of a measurement take; seconds, about.
@@ -127,8 +129,10 @@ pub(super) struct Line {
 }
 
 /// The place where the packets of a line wait for its rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Bottleneck {
+    #[default]
     /// The server's own device, where Linux keeps only a few packets of each connection (TCP small queues).
     Device,
     /// A router behind it: packets beyond its queue are lost.
@@ -221,6 +225,18 @@ impl Scene {
         let (clients, most) = (self.clients?, variant.clients_max?);
         (clients > most)
             .then(|| format!("{clients} clients need as many processes or threads, and {most} are the most"))
+    }
+}
+
+impl Variant {
+    /// The options among its arguments, which this program may lack.
+    pub(super) fn options(&self) -> Vec<&str> {
+        match &self.kind {
+            Kind::Flash(arguments) => {
+                arguments.iter().map(String::as_str).filter(|word| word.starts_with("--")).collect()
+            }
+            Kind::Peer(_) => Vec::new(),
+        }
     }
 }
 

@@ -1,24 +1,58 @@
-//! Plots and tables of the measurements, those that do not count included: medians of the rounds, and the least and the most of them in the tables.
+//! Plots and tables of the measurements, those that do not count included: medians of the rounds, and the least and the most of them in
+//! the tables.
 //!
 //! The experiments call it for their pages. Pure.
 
-use super::data::{Data, Measure, Sample};
-use super::plan::Point;
+use super::claims;
+use super::data::{Data, Measure};
+use super::forms::{Form, PlotForm, TableForm};
+use super::plan::{Plan, Point};
+use crate::statistics::Sample;
 use flash_kit::sheet::{Axis, Division, Entry, Grid, Plot, Unit};
 
-/// The axes of most plots.
-pub(super) fn bandwidth() -> Axis {
-    Axis::new("bandwidth, Mb/s", Unit::Number, Division::Linear)
+/// The plots of a form.
+pub(super) fn plots(form: &Form, data: Data<'_>, plan: &Plan) -> Vec<Plot> {
+    let plot = |plot: &PlotForm| {
+        let names = claims::points(plan, &plot.points);
+        let is_its = |point: &&Point| names.contains(&point.name.as_str()) && point.x <= plot.x_max;
+        let points: Vec<&Point> = plan.points().into_iter().filter(is_its).collect();
+        let [title, unit, division] = &plot.x;
+        let unit = if unit == "bytes" { Unit::Bytes } else { Unit::Number };
+        let division = match division.as_str() {
+            "log" => Division::Log,
+            "values" => Division::Values,
+            _ => Division::Linear,
+        };
+        let axes = (Axis::new(title, unit, division), axis(plot.measure, plot.y.as_deref()));
+        against(data, &points, plot.measure, &plot.title, axes)
+    };
+    form.plot.iter().map(plot).collect()
 }
 
-/// See [`bandwidth`].
-pub(super) fn rate(title: &str) -> Axis {
-    Axis::new(title, Unit::Number, Division::Linear)
+/// The axis of a measure.
+fn axis(measure: Measure, title: Option<&str>) -> Axis {
+    match measure {
+        Measure::Bandwidth => Axis::new(title.unwrap_or("bandwidth, Mb/s"), Unit::Number, Division::Linear),
+        Measure::Rate => Axis::new(title.unwrap_or("answers per second"), Unit::Number, Division::Linear),
+        Measure::Inversion => Axis::new(title.unwrap_or("service inversion"), Unit::Number, Division::Linear),
+        _ => latency(title.unwrap_or("latency")),
+    }
 }
 
-/// See [`bandwidth`].
+/// The axis of a latency.
 pub(super) fn latency(title: &str) -> Axis {
     Axis::new(title, Unit::Milliseconds, Division::Log)
+}
+
+/// The table of a form.
+pub(super) fn of_form(form: &TableForm, data: Data<'_>, plan: &Plan) -> Grid {
+    let columns = form.columns.iter().flat_map(|column| {
+        let points = claims::points(plan, &column.at).into_iter();
+        points.map(|point| (column.head.replace("{point}", point), point, column.measure))
+    });
+    let columns: Vec<(String, &str, Measure)> = columns.collect();
+    let last = claims::points(plan, "last").first().copied().unwrap_or_default();
+    table(data, &form.title.replace("{last}", last), &columns)
 }
 
 /// The cell of a table for a sample.
@@ -65,14 +99,14 @@ pub(super) fn against(
 }
 
 /// A table with a row for each server, and a column for each measure at a point.
-pub(super) fn table(data: Data<'_>, title: &str, columns: &[(&str, &str, Measure)]) -> Grid {
+pub(super) fn table(data: Data<'_>, title: &str, columns: &[(String, &str, Measure)]) -> Grid {
     let row = |name: &String| {
         let figures = columns.iter().map(|(_, point, measure)| entry(data.measured(name, point, *measure)));
         [Entry::Text(name.clone())].into_iter().chain(figures).collect::<Vec<_>>()
     };
     let names = data.run.subjects.iter().map(|subject| &subject.name);
     let rows = names.map(row).filter(|row| row[1..].iter().any(|entry| *entry != Entry::None));
-    let heads = columns.iter().map(|(head, ..)| (*head).to_owned());
+    let heads = columns.iter().map(|(head, ..)| head.clone());
     let rows = rows.collect();
     Grid { title: title.to_owned(), columns: ["server".to_owned()].into_iter().chain(heads).collect(), rows }
 }

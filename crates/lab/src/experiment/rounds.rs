@@ -89,16 +89,6 @@ pub(super) fn run(plan: &Plan, options: &Options, sets: Vec<Ready>) -> Result<Ca
     rounds.finish()
 }
 
-/// The program that variants of Flash are.
-///
-/// Errors: run, when it is not found.
-pub(super) fn flash_program() -> Result<PathBuf> {
-    match std::env::var_os("FLASH") {
-        Some(path) => Ok(path.into()),
-        None => std::env::current_exe().map_err(|why| Error::run(format!("cannot find this program: {why}"))),
-    }
-}
-
 /// The options that a help text names.
 fn options_of(help: &str) -> BTreeSet<&str> {
     help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
@@ -129,7 +119,7 @@ impl<'a> Rounds<'a> {
             out: BTreeSet::new(),
             left_out: BTreeSet::new(),
             has_cpu: true,
-            flash: flash_program()?,
+            flash: testbed::flash_program()?,
             asks: false,
         })
     }
@@ -463,9 +453,7 @@ fn users(point: &Point) -> Users {
         requests_per_connection: Some(point.requests_per_connection),
         abort_after_s: abort.map(|(after_s, _)| after_s),
         retries_max: abort.map_or(0, |(_, retries)| retries),
-        read_bytes_per_s: None,
-        sessions: None,
-        verify: false,
+        ..Users::default()
     }
 }
 
@@ -473,15 +461,7 @@ fn drive_options(options: &Options, workload: Spec, files: flash_load::workload:
     drive::Options {
         workload,
         files,
-        users: Users {
-            connections_max: CONNECTIONS,
-            requests_per_connection: None,
-            abort_after_s: None,
-            retries_max: 0,
-            read_bytes_per_s: None,
-            sessions: None,
-            verify: false,
-        },
+        users: Users { connections_max: CONNECTIONS, ..Users::default() },
         warm_up_s: 0.0,
         duration_s: None,
         drain_s: DRAIN_S,

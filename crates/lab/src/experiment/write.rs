@@ -15,6 +15,7 @@ use crate::results::Run;
 use crate::results::folder::write_whole;
 use flash_kit::number::size;
 use flash_kit::sheet::{self, Grid, Sheet};
+use flash_kit::text::{capital, shortened};
 use flash_kit::{Error, Result};
 use flash_load::measure::{Measures, validity};
 
@@ -33,14 +34,14 @@ const WARNINGS_MAX: usize = 12;
 /// Errors: run, when a file cannot be written.
 pub(super) fn write(experiment: &Experiment, plan: &Plan, options: &Options, came: &Came) -> Result<()> {
     let data = Data { run: &came.run, inside: &came.inside };
-    let findings = (experiment.findings)(data, plan);
+    let findings = experiment.findings(data, plan);
     let sheet = sheet(experiment, plan, options, came, &findings);
     let path = options.out.join(REPORT_FILE);
     write_whole(&path, &sheet.html())?;
     let report = json!({
         "format": FORMAT,
         "experiment": experiment.name,
-        "source": experiment.source,
+        "source": experiment.form.source,
         "quick": options.quick,
         "memory_bytes": options.memory_bytes,
         "logs": options.logs,
@@ -92,18 +93,17 @@ fn sheet(
     };
     let day = came.run.started.get(..10).unwrap_or(&came.run.started);
     let quick = if options.quick { ", quick" } else { "" };
-    let grids = experiment.grid.map(|grid| grid(data, plan)).into_iter().filter(|grid| !grid.rows.is_empty());
-    let mut title = experiment.shows.to_owned();
-    if let Some(first) = title.get_mut(..1) {
-        first.make_ascii_uppercase();
-    }
+    let grids = experiment.grid(data, plan).into_iter().filter(|grid| !grid.rows.is_empty());
     Sheet {
-        title,
-        subtitle: format!("flash experiment {}{quick}, after {}, {day}", experiment.name, experiment.source),
+        title: capital(&experiment.form.shows),
+        subtitle: format!(
+            "flash experiment {}{quick}, after {}, {day}",
+            experiment.name, experiment.form.source
+        ),
         summary: summary(findings),
         warnings: warnings(came),
         findings: findings.iter().map(shown).collect(),
-        plots: (experiment.plots)(data, plan).into_iter().filter(|plot| !plot.lines.is_empty()).collect(),
+        plots: experiment.plots(data, plan).into_iter().filter(|plot| !plot.lines.is_empty()).collect(),
         grids: grids.collect(),
         facts: facts(plan, options, &came.run),
         footer: FOOTER.to_owned(),
@@ -148,35 +148,14 @@ fn warnings(came: &Came) -> Vec<String> {
         let doubts = validity::warnings(round.1).into_iter();
         doubts.map(move |doubt| format!("{}: {doubt}", name(round)))
     });
-    warnings.extend(some(doubts));
+    warnings.extend(shortened(doubts.collect(), WARNINGS_MAX));
     warnings
 }
 
-/// The first few, and how many more there are.
-fn some(all: impl Iterator<Item = String>) -> Vec<String> {
-    let mut all: Vec<String> = all.collect();
-    let more = all.len().saturating_sub(WARNINGS_MAX);
-    all.truncate(WARNINGS_MAX);
-    if more > 0 {
-        all.push(format!("{more} more of this kind"));
-    }
-    all
-}
-
 fn facts(plan: &Plan, options: &Options, run: &Run) -> Vec<(String, String)> {
-    let machine = &run.machine;
     let mut facts = vec![
         ("measured".to_owned(), run.started.clone()),
-        (
-            "machine".to_owned(),
-            format!(
-                "{}, {} cores, {} memory, {}",
-                machine.cpu,
-                machine.cores,
-                size(machine.memory_bytes as f64),
-                machine.kernel
-            ),
-        ),
+        ("machine".to_owned(), run.machine.words()),
         ("rounds".to_owned(), format!("{}; figures are their medians", plan.rounds)),
     ];
     if plan.scenes.iter().any(|scene| scene.is_bounded) {

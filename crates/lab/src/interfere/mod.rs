@@ -14,7 +14,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::drive::{self, Driver, Users, nanoseconds};
-use crate::execute::{Executor, HotFiles, Start, Streams, Turn, WarmUp, check_servers, is_fresh};
+use crate::execute::{
+    Executor, HotFiles, Start, Streams, Turn, WarmUp, check_rounds, check_servers, is_fresh,
+};
 use crate::results::{Ratio, Subject};
 use crate::testbed::{Locked, Peer, Place};
 use flash_kit::{Ending, Error, Result, number};
@@ -34,8 +36,6 @@ const ALONE: &str = "hot alone";
 const WARM_UP_S: f64 = 10.0;
 /// The highest rates, requests per second.
 const RATE_MAX_PER_S: f64 = 1e6;
-/// The most rounds.
-const ROUNDS_MAX: u32 = 100;
 
 /// The options of `flash interfere`.
 #[derive(Clone, Debug)]
@@ -260,11 +260,8 @@ fn drive_options(options: &Options) -> drive::Options {
         users: Users {
             connections_max: options.connections_max,
             requests_per_connection: Some(u32::MAX),
-            abort_after_s: None,
-            retries_max: 0,
-            read_bytes_per_s: None,
-            sessions: None,
             verify: options.verify_seed.is_some(),
+            ..Users::default()
         },
         warm_up_s: 0.0,
         duration_s: Some(options.phase_s),
@@ -345,9 +342,7 @@ fn check(options: &Options) -> Result<()> {
             "bounds of {p50_ratio_max} and {p99_ratio_max} times: each must be at least 1"
         ));
     }
-    if options.rounds == 0 || options.rounds > ROUNDS_MAX {
-        return usage(format!("{} rounds: 1 to {ROUNDS_MAX} are possible", options.rounds));
-    }
+    check_rounds(options.rounds)?;
     check_servers(&options.servers)?;
     if options.beside.looks_up_names() && !options.has_files {
         return usage(

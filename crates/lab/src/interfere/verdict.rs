@@ -9,7 +9,7 @@ use flash_load::measure::validity::{ACHIEVED_SHARE_MIN, BUSY_SHARE_MAX, FAILED_S
 use flash_load::measure::{Generator, Latency, Measures, per};
 
 use super::beside::Words;
-use crate::interval::{Interval, ROUNDS_MIN};
+use crate::statistics::{Interval, ROUNDS_MIN};
 
 /// Failures that only mean that a request waited too long. Their latency counts, so they spoil no verdict.
 const WAITED: [&str; 2] = ["aborted", "unanswered"];

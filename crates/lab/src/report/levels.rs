@@ -4,9 +4,11 @@
 
 use maud::Markup;
 
+use super::tables::{Column, chart, heights, places, table};
 use super::view::{Picked, Shown, View, has_latency};
+use crate::results::Capacity;
 use flash_kit::bars::{self, Row, Rows};
-use flash_kit::chart::{self, Chart, Line};
+use flash_kit::chart::{Chart, Line, together};
 use flash_kit::part::{Cell, Part, Table, columns};
 use flash_kit::scale::{Scale, Unit};
 use flash_kit::style::Style;
@@ -46,7 +48,7 @@ pub(super) fn profile(view: &View) -> Part {
         } else {
             let charts: Vec<Chart> =
                 overlaid(view, &loads, &MEASURES[..1]).into_iter().chain(against_rate(view)).collect();
-            chart::together(&charts)
+            together(&charts)
         };
     } else {
         part.title = "Latency".to_owned();
@@ -66,11 +68,7 @@ pub(super) fn levels(view: &View) -> Part {
     Part {
         id: "levels",
         title: "Latency at each level".to_owned(),
-        charts: if has_charts {
-            chart::together(&overlaid(view, &loads, &MEASURES[1..]))
-        } else {
-            Vec::new()
-        },
+        charts: if has_charts { together(&overlaid(view, &loads, &MEASURES[1..])) } else { Vec::new() },
         tables: vec![levels_table(view), rounds_table(view)],
         ..Part::default()
     }
@@ -104,10 +102,6 @@ fn lines<'a>(view: &'a View, of: impl Fn(&Shown) -> Vec<(f64, f64)> + 'a) -> Vec
     view.drawn().map(line).filter(|line| !line.points.is_empty()).collect()
 }
 
-fn heights(lines: &[Line]) -> Vec<f64> {
-    lines.iter().flat_map(|line| line.points.iter().map(|point| point.1)).collect()
-}
-
 /// Whether every load level that is drawn is a fraction of the capacity that was found of its server.
 pub(super) fn is_of_own_capacity(view: &View) -> bool {
     /// Rounding makes a difference of at most this share.
@@ -119,30 +113,10 @@ pub(super) fn is_of_own_capacity(view: &View) -> bool {
     })
 }
 
-fn load_title(view: &View) -> &'static str {
-    if is_of_own_capacity(view) { "load, fraction of the server's capacity" } else { "load" }
-}
-
-fn load_chart(
-    x_title: &str,
-    title: String,
-    y_title: &str,
-    loads: &[f64],
-    y: Scale,
-    lines: Vec<Line>,
-) -> Chart {
-    Chart {
-        title,
-        x_title: x_title.to_owned(),
-        y_title: y_title.to_owned(),
-        x: Scale::at(Unit::Number, loads),
-        y,
-        lines,
-        has_marks: true,
-        has_ends: true,
-        reference: None,
-        is_wide: false,
-    }
+/// A chart against load.
+fn load_chart(view: &View, title: &str, loads: &[f64], y: (&str, Scale), lines: Vec<Line>) -> Chart {
+    let x_title = if is_of_own_capacity(view) { "load, fraction of the server's capacity" } else { "load" };
+    chart(title, (x_title, Scale::at(Unit::Number, loads)), y, lines)
 }
 
 /// A chart for each measure, so that servers are compared. They share an axis: heights compare too.
@@ -153,14 +127,7 @@ fn overlaid(view: &View, loads: &[f64], measures: &[Measure]) -> Vec<Chart> {
     let all: Vec<f64> = measures.iter().flat_map(|measure| heights(&of(measure))).collect();
     let y = Scale::log(Unit::Milliseconds, all);
     let chart = |measure: &Measure| {
-        load_chart(
-            load_title(view),
-            format!("Latency, {}", measure.0),
-            LATENCY,
-            loads,
-            y.clone(),
-            of(measure),
-        )
+        load_chart(view, &format!("Latency, {}", measure.0), loads, (LATENCY, y.clone()), of(measure))
     };
     measures.iter().map(chart).collect()
 }
@@ -176,27 +143,17 @@ fn alone(view: &View, loads: &[f64]) -> Option<Chart> {
     };
     let lines: Vec<Line> = names.into_iter().zip(&MEASURES).enumerate().map(line).collect();
     let y = Scale::log(Unit::Milliseconds, heights(&lines));
-    Some(load_chart(load_title(view), format!("{}: latency", shown.label), LATENCY, loads, y, lines))
+    Some(load_chart(view, &format!("{}: latency", shown.label), loads, (LATENCY, y), lines))
 }
 
 /// Latency against the rate of answers, which a relative load hides.
 fn against_rate(view: &View) -> Option<Chart> {
     let rate = |m: &Measures| m.load_level.and(Some(m.answered_per_s)).filter(|rate| rate.is_finite());
     let lines = lines(view, |shown| points(shown, rate, |m| Some(m.latency.p99_ms)));
-    let rates = lines.iter().flat_map(|line| line.points.iter().map(|point| point.0));
-    let chart = Chart {
-        title: "Latency, 99th percentile, against answers/s".to_owned(),
-        x_title: "answers/s".to_owned(),
-        y_title: LATENCY.to_owned(),
-        x: Scale::linear(Unit::Number, 0.0, rates),
-        y: Scale::log(Unit::Milliseconds, heights(&lines)),
-        has_marks: true,
-        has_ends: true,
-        reference: None,
-        is_wide: false,
-        lines,
-    };
-    (!chart.lines.is_empty()).then_some(chart)
+    let x = Scale::linear(Unit::Number, 0.0, places(&lines));
+    let y = Scale::log(Unit::Milliseconds, heights(&lines));
+    let title = "Latency, 99th percentile, against answers/s";
+    (!lines.is_empty()).then(|| chart(title, ("answers/s", x), (LATENCY, y), lines))
 }
 
 /// The range of latency of levels that have a name rather than a load.
@@ -250,89 +207,61 @@ fn levels_table(view: &View) -> Table {
             names.push(&measures.name);
         }
     }
-    let mut rows = Vec::new();
-    for name in names {
-        for shown in &view.subjects {
-            let levels = shown.subject.levels.iter().filter(|measures| measures.name == name);
-            rows.extend(levels.map(|measures| level_row(&shown.label, measures)));
-        }
-    }
-    let columns = columns(&[
-        "level",
-        "subject",
-        "asked, requests/s",
-        "answered, answers/s",
-        "Mb/s",
-        "mean, ms",
-        "p5, ms",
-        "p50, ms",
-        "p90, ms",
-        "p95, ms",
-        "p99, ms",
-        "p99.9, ms",
-        "max, ms",
-        "inversion",
-        "failed",
-    ]);
-    Table { title: "Each level".to_owned(), columns, rows }
+    let at = |name: &'_ str| -> Vec<(&Shown, &Measures)> {
+        let levels = view
+            .subjects
+            .iter()
+            .flat_map(|shown| shown.subject.levels.iter().map(move |level| (shown, level)));
+        levels.filter(|(_, level)| level.name == name).collect()
+    };
+    measures_table("Each level", names.into_iter().flat_map(at))
 }
 
-fn level_row(label: &str, measures: &Measures) -> Vec<Cell> {
-    let latency = has_latency(measures).then_some(&measures.latency);
-    let time = |of: fn(&Latency) -> f64| Cell::maybe(latency, |latency| Cell::figure(of(latency)));
-    vec![
-        Cell::text(&measures.name),
-        Cell::text(label),
-        Cell::maybe(measures.asked_per_s, Cell::figure),
-        Cell::figure(measures.answered_per_s),
-        Cell::figure(measures.megabits_per_s),
-        time(|latency| latency.mean_ms),
-        time(|latency| latency.p5_ms),
-        time(|latency| latency.p50_ms),
-        time(|latency| latency.p90_ms),
-        time(|latency| latency.p95_ms),
-        time(|latency| latency.p99_ms),
-        time(|latency| latency.p999_ms),
-        time(|latency| latency.max_ms),
-        Cell::maybe(measures.inversion, Cell::figure),
-        Cell::share(failed_share(measures)),
-    ]
+fn rounds_table(view: &View) -> Table {
+    let rounds = |shown| -> Vec<(&Shown, &Measures)> {
+        let shown: &Shown = shown;
+        shown.subject.rounds.iter().map(|round| (shown, round)).collect()
+    };
+    measures_table("Each round", view.subjects.iter().flat_map(rounds))
+}
+
+/// The figures of levels or rounds.
+fn measures_table<'a>(title: &str, rows: impl Iterator<Item = (&'a Shown<'a>, &'a Measures)>) -> Table {
+    type Row<'a> = (&'a Shown<'a>, &'a Measures);
+    fn time((_, measures): &Row<'_>, of: fn(&Latency) -> f64) -> Cell {
+        Cell::maybe(has_latency(measures).then_some(&measures.latency), |latency| Cell::figure(of(latency)))
+    }
+    let columns: [Column<'_, Row<'a>>; 16] = [
+        ("level", &|(_, m)| Cell::text(&m.name)),
+        ("subject", &|(shown, _)| Cell::text(&shown.label)),
+        ("round", &|(_, m)| Cell::maybe(m.round, |round| Cell::count(round.into()))),
+        ("asked, requests/s", &|(_, m)| Cell::maybe(m.asked_per_s, Cell::figure)),
+        ("answered, answers/s", &|(_, m)| Cell::figure(m.answered_per_s)),
+        ("Mb/s", &|(_, m)| Cell::figure(m.megabits_per_s)),
+        ("mean, ms", &|row| time(row, |latency| latency.mean_ms)),
+        ("p5, ms", &|row| time(row, |latency| latency.p5_ms)),
+        ("p50, ms", &|row| time(row, |latency| latency.p50_ms)),
+        ("p90, ms", &|row| time(row, |latency| latency.p90_ms)),
+        ("p95, ms", &|row| time(row, |latency| latency.p95_ms)),
+        ("p99, ms", &|row| time(row, |latency| latency.p99_ms)),
+        ("p99.9, ms", &|row| time(row, |latency| latency.p999_ms)),
+        ("max, ms", &|row| time(row, |latency| latency.max_ms)),
+        ("inversion", &|(_, m)| Cell::maybe(m.inversion, Cell::figure)),
+        ("failed", &|(_, m)| Cell::share(failed_share(m))),
+    ];
+    let has_rounds = |column: &&Column<'_, Row<'a>>| column.0 != "round" || title == "Each round";
+    table(title, &columns.iter().filter(has_rounds).copied().collect::<Vec<_>>(), rows)
+}
+
+/// Failed requests.
+pub(super) fn failed_count(measures: &Measures) -> u64 {
+    measures.counts.failed.values().fold(0_u64, |sum, count| sum.saturating_add(*count))
 }
 
 /// Failed requests of all that were asked; none of none.
 pub(super) fn failed_share(measures: &Measures) -> f64 {
-    let failures = measures.counts.failed.values().fold(0_u64, |sum, count| sum.saturating_add(*count));
+    let failures = failed_count(measures);
     failures as f64 / measures.counts.asked.max(failures).max(1) as f64
-}
-
-fn rounds_table(view: &View) -> Table {
-    let mut rows = Vec::new();
-    for shown in &view.subjects {
-        for measures in &shown.subject.rounds {
-            let mut row = level_row(&shown.label, measures);
-            row.insert(2, Cell::maybe(measures.round, |round| Cell::count(round.into())));
-            rows.push(row);
-        }
-    }
-    let columns = columns(&[
-        "level",
-        "subject",
-        "round",
-        "asked, requests/s",
-        "answered, answers/s",
-        "Mb/s",
-        "mean, ms",
-        "p5, ms",
-        "p50, ms",
-        "p90, ms",
-        "p95, ms",
-        "p99, ms",
-        "p99.9, ms",
-        "max, ms",
-        "inversion",
-        "failed",
-    ]);
-    Table { title: "Each round".to_owned(), columns, rows }
 }
 
 /// Service inversion against load (blocking-induced-latency, table 4 and figure 19).
@@ -351,8 +280,8 @@ pub(super) fn inversion(view: &View) -> Part {
     };
     if loads.len() > 1 && has_figures {
         let y = Scale::linear(Unit::Number, 0.0, heights(&lines));
-        let title = "Service inversion against load".to_owned();
-        part.charts.push(load_chart(load_title(view), title, "inversion, 0 to 1", &loads, y, lines).draw());
+        let title = "Service inversion against load";
+        part.charts.push(load_chart(view, title, &loads, ("inversion, 0 to 1", y), lines).draw());
         part.tables.push(inversion_table(view, &loads));
     }
     part
@@ -407,54 +336,35 @@ pub(super) fn sweep(view: &View) -> Part {
     let all: Vec<f64> = SWEPT.iter().flat_map(|measure| heights(&of_latency(measure))).collect();
     for measure in &SWEPT {
         let y = Scale::log(Unit::Milliseconds, all.iter().copied());
-        part.charts.extend(size_chart(format!("Latency, {}", measure.0), LATENCY, y, of_latency(measure)));
+        part.charts.extend(size_chart(&format!("Latency, {}", measure.0), LATENCY, y, of_latency(measure)));
     }
     let capacity = lines(&|shown| shown.subject.capacity.as_ref().map(|capacity| capacity.requests_per_s));
     let y = Scale::linear(Unit::Number, 0.0, heights(&capacity));
-    part.charts.extend(size_chart("Capacity".to_owned(), "answers/s", y, capacity));
+    part.charts.extend(size_chart("Capacity", "answers/s", y, capacity));
     part.tables.push(sweep_table(view));
     part
 }
 
-fn size_chart(title: String, y_title: &str, y: Scale, lines: Vec<Line>) -> Option<Markup> {
-    let sizes = lines.iter().flat_map(|line| line.points.iter().map(|point| point.0));
-    let chart = Chart {
-        title,
-        x_title: "size of the data set".to_owned(),
-        y_title: y_title.to_owned(),
-        x: Scale::linear(Unit::Bytes, 0.0, sizes),
-        y,
-        has_marks: true,
-        has_ends: true,
-        reference: None,
-        is_wide: false,
-        lines,
-    };
-    (!chart.lines.is_empty()).then(|| chart.draw())
+fn size_chart(title: &str, y_title: &str, y: Scale, lines: Vec<Line>) -> Option<Markup> {
+    let x = Scale::linear(Unit::Bytes, 0.0, places(&lines));
+    (!lines.is_empty()).then(|| chart(title, ("size of the data set", x), (y_title, y), lines).draw())
 }
 
 fn sweep_table(view: &View) -> Table {
-    let row = |shown: &Shown| {
-        let latency = view.at_level(shown).map(|measures| measures.latency);
-        let capacity = shown.subject.capacity.as_ref();
-        vec![
-            Cell::text(&shown.name),
-            Cell::maybe(shown.subject.dataset_bytes, Cell::bytes),
-            Cell::maybe(latency, |latency| Cell::figure(latency.mean_ms)),
-            Cell::maybe(latency, |latency| Cell::figure(latency.p50_ms)),
-            Cell::maybe(latency, |latency| Cell::figure(latency.p99_ms)),
-            Cell::maybe(capacity, |capacity| Cell::figure(capacity.requests_per_s)),
-            Cell::maybe(capacity, |capacity| Cell::figure(capacity.megabits_per_s)),
-        ]
+    let time = |shown: &Shown, of: fn(&Latency) -> f64| {
+        Cell::maybe(view.at_level(shown), |measures| Cell::figure(of(&measures.latency)))
     };
-    let columns = columns(&[
-        "server",
-        "data set",
-        "mean, ms",
-        "p50, ms",
-        "p99, ms",
-        "capacity, answers/s",
-        "capacity, Mb/s",
-    ]);
-    Table { title: "By data set size".to_owned(), columns, rows: view.subjects.iter().map(row).collect() }
+    let capacity = |shown: &Shown, of: fn(&Capacity) -> f64| {
+        Cell::maybe(shown.subject.capacity.as_ref(), |capacity| Cell::figure(of(capacity)))
+    };
+    let columns: [Column<'_, &Shown>; 7] = [
+        ("server", &|shown| Cell::text(&shown.name)),
+        ("data set", &|shown| Cell::maybe(shown.subject.dataset_bytes, Cell::bytes)),
+        ("mean, ms", &|shown| time(shown, |latency| latency.mean_ms)),
+        ("p50, ms", &|shown| time(shown, |latency| latency.p50_ms)),
+        ("p99, ms", &|shown| time(shown, |latency| latency.p99_ms)),
+        ("capacity, answers/s", &|shown| capacity(shown, |found| found.requests_per_s)),
+        ("capacity, Mb/s", &|shown| capacity(shown, |found| found.megabits_per_s)),
+    ];
+    table("By data set size", &columns, &view.subjects)
 }

@@ -10,6 +10,7 @@ mod rest;
 mod sentence;
 mod shapes;
 mod summary;
+mod tables;
 mod terminal;
 #[cfg(test)]
 mod tests;

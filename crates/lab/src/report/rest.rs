@@ -2,17 +2,17 @@
 //!
 //! The page calls it. All figures come from the run. Pure.
 
-use super::levels::ranges;
-use super::summary::drop_empty_columns;
-use super::view::{Shown, View};
-use crate::results::{Ratio, Score};
+use super::levels::{failed_count, ranges};
+use super::tables::{Column, chart, filled, heights, places, table};
+use super::view::{Level, Picked, Shown, View};
+use crate::results::{Ratio, Score, ScoreTry};
 use flash_kit::bars::{ROWS_MAX, Row, Rows};
 use flash_kit::chart::{Chart, Line};
 use flash_kit::number;
-use flash_kit::part::{Cell, Part, Table, columns};
+use flash_kit::part::{Cell, Part, Table};
 use flash_kit::scale::{Scale, Unit};
 use flash_kit::style::Style;
-use flash_load::measure::{Kind, Latency, Measures};
+use flash_load::measure::{Kind, Latency, Usage};
 
 /// The SPECweb99-style score.
 pub(super) fn score(view: &View) -> Part {
@@ -36,57 +36,40 @@ pub(super) fn score(view: &View) -> Part {
     };
     let lines: Vec<Line> =
         scored.iter().enumerate().map(line).filter(|line| !line.points.is_empty()).collect();
-    let points = || lines.iter().flat_map(|line| line.points.iter());
     let least = first.least_bits_per_s as f64 / 1000.0;
-    let chart = Chart {
-        title: "The slowest connection".to_owned(),
-        x_title: "simultaneous connections".to_owned(),
-        y_title: "slowest connection, kbit/s".to_owned(),
-        x: Scale::linear(Unit::Number, 0.0, points().map(|point| point.0)),
-        y: Scale::linear(Unit::Number, 0.0, points().map(|point| point.1).chain([least])),
-        has_marks: true,
-        has_ends: true,
-        reference: Some((least, format!("least: {} kbit/s", number::figure(least)))),
-        is_wide: false,
-        lines: lines.clone(),
-    };
+    let x = Scale::linear(Unit::Number, 0.0, places(&lines));
+    let y = Scale::linear(Unit::Number, 0.0, heights(&lines).into_iter().chain([least]));
     if !lines.is_empty() {
-        part.charts.push(chart.draw());
+        let axes = (("simultaneous connections", x), ("slowest connection, kbit/s", y));
+        let chart = chart("The slowest connection", axes.0, axes.1, lines);
+        let reference = Some((least, format!("least: {} kbit/s", number::figure(least))));
+        part.charts.push(Chart { reference, ..chart }.draw());
     }
     part.tables = vec![scores_table(&scored), tries_table(&scored)];
     part
 }
 
 fn scores_table(scored: &[(&Shown, &Score)]) -> Table {
-    let row = |(shown, score): &(&Shown, &Score)| {
-        vec![
-            Cell::text(&shown.label),
-            Cell::count(score.connections.into()),
-            Cell::figure(score.pace_bits_per_s as f64 / 1000.0),
-            Cell::figure(score.least_bits_per_s as f64 / 1000.0),
-        ]
-    };
-    let columns = columns(&["subject", "score, connections", "pace, kbit/s", "least, kbit/s"]);
-    Table { title: "Scores".to_owned(), columns, rows: scored.iter().map(row).collect() }
+    let columns: [Column<'_, &(&Shown, &Score)>; 4] = [
+        ("subject", &|(shown, _)| Cell::text(&shown.label)),
+        ("score, connections", &|(_, score)| Cell::count(score.connections.into())),
+        ("pace, kbit/s", &|(_, score)| Cell::figure(score.pace_bits_per_s as f64 / 1000.0)),
+        ("least, kbit/s", &|(_, score)| Cell::figure(score.least_bits_per_s as f64 / 1000.0)),
+    ];
+    table("Scores", &columns, scored)
 }
 
 fn tries_table(scored: &[(&Shown, &Score)]) -> Table {
-    let mut rows = Vec::new();
-    for (shown, score) in scored {
-        rows.extend(score.tries.iter().map(|one| {
-            vec![
-                Cell::text(&shown.label),
-                Cell::count(one.connections.into()),
-                Cell::count(one.conforming.into()),
-                Cell::figure(one.slowest_bits_per_s / 1000.0),
-                Cell::share(one.errors_share),
-                Cell::text(if one.passed { "yes" } else { "no" }),
-            ]
-        }));
-    }
-    let columns =
-        columns(&["subject", "connections", "connections at pace", "slowest, kbit/s", "failed", "passed"]);
-    Table { title: "Steps of the search".to_owned(), columns, rows }
+    let columns: [Column<'_, (&Shown, &ScoreTry)>; 6] = [
+        ("subject", &|(shown, _)| Cell::text(&shown.label)),
+        ("connections", &|(_, one)| Cell::count(one.connections.into())),
+        ("connections at pace", &|(_, one)| Cell::count(one.conforming.into())),
+        ("slowest, kbit/s", &|(_, one)| Cell::figure(one.slowest_bits_per_s / 1000.0)),
+        ("failed", &|(_, one)| Cell::share(one.errors_share)),
+        ("passed", &|(_, one)| Cell::text(if one.passed { "yes" } else { "no" })),
+    ];
+    let tries = scored.iter().flat_map(|(shown, score)| score.tries.iter().map(move |one| (*shown, one)));
+    table("Steps of the search", &columns, tries)
 }
 
 /// Ratios to the first subject.
@@ -143,96 +126,71 @@ fn ratio_words(ratio: &Ratio) -> String {
 }
 
 fn ratios_table(ratios: &[&Ratio]) -> Table {
-    let row = |ratio: &&Ratio| {
-        vec![
-            Cell::text(&ratio.measure),
-            Cell::maybe(ratio.level.as_deref(), Cell::text),
-            Cell::text(&ratio.subject),
-            Cell::text(&ratio.base),
-            Cell::factor(ratio.ratio),
-            Cell::maybe(ratio.interval, |[low, _]| Cell::factor(low)),
-            Cell::maybe(ratio.interval, |[_, high]| Cell::factor(high)),
-            Cell::maybe(ratio.doubt.as_deref(), Cell::text),
-        ]
-    };
-    let columns =
-        columns(&["measure", "level", "subject", "base", "ratio", "95 % from", "95 % to", "cannot be told"]);
-    let mut table = Table { title: "Ratios".to_owned(), columns, rows: ratios.iter().map(row).collect() };
-    drop_empty_columns(&mut table);
-    table
+    let columns: [Column<'_, &&Ratio>; 8] = [
+        ("measure", &|ratio| Cell::text(&ratio.measure)),
+        ("level", &|ratio| Cell::maybe(ratio.level.as_deref(), Cell::text)),
+        ("subject", &|ratio| Cell::text(&ratio.subject)),
+        ("base", &|ratio| Cell::text(&ratio.base)),
+        ("ratio", &|ratio| Cell::factor(ratio.ratio)),
+        ("95 % from", &|ratio| Cell::maybe(ratio.interval, |[low, _]| Cell::factor(low))),
+        ("95 % to", &|ratio| Cell::maybe(ratio.interval, |[_, high]| Cell::factor(high))),
+        ("cannot be told", &|ratio| Cell::maybe(ratio.doubt.as_deref(), Cell::text)),
+    ];
+    filled("Ratios", &columns, ratios)
 }
 
 /// Static and dynamic requests.
 pub(super) fn kinds(view: &View) -> Part {
-    let row = |kind: &Kind| {
-        let latency = kind.latency.as_ref();
-        let time = |of: fn(&Latency) -> f64| Cell::maybe(latency, |latency| Cell::figure(of(latency)));
-        vec![
-            Cell::text(&kind.name),
-            Cell::count(kind.asked),
-            Cell::count(kind.answered),
-            time(|latency| latency.mean_ms),
-            time(|latency| latency.p50_ms),
-            time(|latency| latency.p90_ms),
-            time(|latency| latency.p99_ms),
-            time(|latency| latency.max_ms),
-        ]
+    let time = |kind: &Kind, of: fn(&Latency) -> f64| {
+        Cell::maybe(kind.latency.as_ref(), |latency| Cell::figure(of(latency)))
     };
-    let names = [
-        "subject",
-        "level",
-        "requests",
-        "asked, requests",
-        "answered, requests",
-        "mean, ms",
-        "p50, ms",
-        "p90, ms",
-        "p99, ms",
-        "max, ms",
+    let columns: [Column<'_, (Level<'_>, &Kind)>; 10] = [
+        ("subject", &|((shown, _), _)| Cell::text(&shown.label)),
+        ("level", &|((_, m), _)| Cell::text(&m.name)),
+        ("requests", &|(_, kind)| Cell::text(&kind.name)),
+        ("asked, requests", &|(_, kind)| Cell::count(kind.asked)),
+        ("answered, requests", &|(_, kind)| Cell::count(kind.answered)),
+        ("mean, ms", &|(_, kind)| time(kind, |latency| latency.mean_ms)),
+        ("p50, ms", &|(_, kind)| time(kind, |latency| latency.p50_ms)),
+        ("p90, ms", &|(_, kind)| time(kind, |latency| latency.p90_ms)),
+        ("p99, ms", &|(_, kind)| time(kind, |latency| latency.p99_ms)),
+        ("max, ms", &|(_, kind)| time(kind, |latency| latency.max_ms)),
     ];
-    let rows = each_level(view, |measures| measures.kinds.iter().map(row).collect());
+    let rows = view.levels_of_all().flat_map(|level| level.1.kinds.iter().map(move |kind| (level, kind)));
     Part {
         id: "kinds",
         title: "Static and dynamic requests".to_owned(),
         lead: "Dynamic requests are answered by an application, through the server.".to_owned(),
         charts: Vec::new(),
-        tables: vec![Table {
-            title: "Latency of static and dynamic requests".to_owned(),
-            columns: columns(&names),
-            rows,
-        }],
+        tables: vec![table("Latency of static and dynamic requests", &columns, rows)],
     }
 }
 
 /// Connect, first byte, transfer.
 pub(super) fn split(view: &View) -> Part {
     let picked = view.overlay();
-    let mut entries = Vec::new();
-    let mut rows = Vec::new();
-    for one in &picked {
-        let measures = one.measures;
-        let parts: [(&'static str, Option<&Latency>); 3] = [
-            ("connect", measures.connect.as_ref()),
-            ("first byte", measures.first_byte.as_ref()),
-            ("transfer", measures.transfer.as_ref()),
+    let parts = |one| {
+        let one: &Picked = one;
+        let parts = [
+            ("connect", one.measures.connect.as_ref()),
+            ("first byte", one.measures.first_byte.as_ref()),
+            ("transfer", one.measures.transfer.as_ref()),
         ];
-        for (name, latency) in parts.into_iter().filter_map(|(name, latency)| Some((name, latency?))) {
-            entries.push((one, name, latency));
-            let times = [
-                latency.mean_ms,
-                latency.p50_ms,
-                latency.p90_ms,
-                latency.p99_ms,
-                latency.p999_ms,
-                latency.max_ms,
-            ];
-            let head = [Cell::text(&one.label), Cell::text(name)];
-            rows.push(head.into_iter().chain(times.map(Cell::figure)).collect());
-        }
-    }
+        parts.into_iter().filter_map(|(name, latency)| Some((one, name, latency?))).collect::<Vec<_>>()
+    };
+    let entries: Vec<(&Picked, &'static str, &Latency)> = picked.iter().flat_map(parts).collect();
+    let columns: [Column<'_, &(&Picked, &'static str, &Latency)>; 8] = [
+        ("subject", &|(one, ..)| Cell::text(&one.label)),
+        ("part", &|(_, name, _)| Cell::text(name)),
+        ("mean, ms", &|(.., latency)| Cell::figure(latency.mean_ms)),
+        ("p50, ms", &|(.., latency)| Cell::figure(latency.p50_ms)),
+        ("p90, ms", &|(.., latency)| Cell::figure(latency.p90_ms)),
+        ("p99, ms", &|(.., latency)| Cell::figure(latency.p99_ms)),
+        ("p99.9, ms", &|(.., latency)| Cell::figure(latency.p999_ms)),
+        ("max, ms", &|(.., latency)| Cell::figure(latency.max_ms)),
+    ];
+    let table = table("Parts of requests", &columns, &entries);
     let title = format!("Parts of the latency {}", view.title_of(&picked));
-    let columns =
-        columns(&["subject", "part", "mean, ms", "p50, ms", "p90, ms", "p99, ms", "p99.9, ms", "max, ms"]);
     let chart = "Parts of requests: 5th percentile to longest; thick: median to 99th percentile";
     Part {
         id: "split",
@@ -242,109 +200,78 @@ pub(super) fn split(view: &View) -> Part {
                getting an open connection. Transfer: from the first byte to the last."
                 .to_owned(),
         charts: ranges(chart, entries.into_iter()).into_iter().collect(),
-        tables: vec![Table { title: "Parts of requests".to_owned(), columns, rows }],
+        tables: vec![table],
     }
-}
-
-/// A row for each level of each subject.
-fn each_level(view: &View, of: impl Fn(&Measures) -> Vec<Vec<Cell>>) -> Vec<Vec<Cell>> {
-    let mut rows = Vec::new();
-    for shown in &view.subjects {
-        for measures in &shown.subject.levels {
-            for row in of(measures) {
-                let head = [Cell::text(&shown.label), Cell::text(&measures.name)];
-                rows.push(head.into_iter().chain(row).collect());
-            }
-        }
-    }
-    rows
 }
 
 /// Failures by kind, retries and connections.
 pub(super) fn failures(view: &View) -> Part {
-    let by_kind = |measures: &Measures| {
-        let share = |count: u64| Cell::share(count as f64 / measures.counts.asked.max(1) as f64);
-        let kinds = measures.counts.failed.iter().filter(|(_, count)| **count > 0);
-        kinds.map(|(kind, count)| vec![Cell::text(kind), Cell::count(*count), share(*count)]).collect()
+    let failed = |level| {
+        let level: Level<'_> = level;
+        let kinds = level.1.counts.failed.iter().filter(|(_, count)| **count > 0);
+        kinds.map(|(kind, count)| (level, kind.as_str(), *count)).collect::<Vec<_>>()
     };
-    let counts = |measures: &Measures| {
-        let counts = &measures.counts;
-        let failures = counts.failed.values().fold(0_u64, |sum, count| sum.saturating_add(*count));
-        let counts = [counts.asked, counts.answered, failures, counts.retried, counts.connections];
-        vec![counts.map(Cell::count).into_iter().chain([Cell::figure(measures.drain_s)]).collect()]
-    };
-    let kinds = Table {
-        title: "Failures by kind".to_owned(),
-        columns: columns(&["subject", "level", "kind", "requests", "share of the requests"]),
-        rows: each_level(view, by_kind),
-    };
-    let requests = Table {
-        title: "Requests".to_owned(),
-        columns: columns(&[
-            "subject",
-            "level",
-            "asked, requests",
-            "answered, requests",
-            "failed, requests",
-            "sent again, requests",
-            "connections",
-            "drain, s",
-        ]),
-        rows: each_level(view, counts),
-    };
+    let columns: [Column<'_, (Level<'_>, &str, u64)>; 5] = [
+        ("subject", &|((shown, _), ..)| Cell::text(&shown.label)),
+        ("level", &|((_, m), ..)| Cell::text(&m.name)),
+        ("kind", &|(_, kind, _)| Cell::text(kind)),
+        ("requests", &|(.., count)| Cell::count(*count)),
+        ("share of the requests", &|((_, m), _, count)| {
+            Cell::share(*count as f64 / m.counts.asked.max(1) as f64)
+        }),
+    ];
+    let kinds = table("Failures by kind", &columns, view.levels_of_all().flat_map(failed));
+    let columns: [Column<'_, Level<'_>>; 8] = [
+        ("subject", &|(shown, _)| Cell::text(&shown.label)),
+        ("level", &|(_, m)| Cell::text(&m.name)),
+        ("asked, requests", &|(_, m)| Cell::count(m.counts.asked)),
+        ("answered, requests", &|(_, m)| Cell::count(m.counts.answered)),
+        ("failed, requests", &|(_, m)| Cell::count(failed_count(m))),
+        ("sent again, requests", &|(_, m)| Cell::count(m.counts.retried)),
+        ("connections", &|(_, m)| Cell::count(m.counts.connections)),
+        ("drain, s", &|(_, m)| Cell::figure(m.drain_s)),
+    ];
     let lead = if kinds.rows.is_empty() { "No request failed." } else { "" };
     Part {
         id: "failures",
         title: "Requests and failures".to_owned(),
         lead: lead.to_owned(),
         charts: Vec::new(),
-        tables: vec![kinds, requests],
+        tables: vec![kinds, table("Requests", &columns, view.levels_of_all())],
     }
 }
 
 /// CPU and memory of the servers.
 pub(super) fn server(view: &View) -> Part {
-    let usage = |measures: &Measures| {
-        let row = |usage: &flash_load::measure::Usage| {
-            let cpu = [Cell::figure(usage.cpu_s), Cell::figure(usage.cpu_us_per_answer)];
-            cpu.into_iter().chain([Cell::bytes(usage.memory_max_bytes)]).collect()
-        };
-        measures.server.as_ref().map(row).into_iter().collect()
-    };
-    let table = Table {
-        title: "CPU and memory of the servers".to_owned(),
-        columns: columns(&["subject", "level", "CPU, s", "CPU per answer, µs", "highest memory"]),
-        rows: each_level(view, usage),
-    };
+    let columns: [Column<'_, (Level<'_>, Usage)>; 5] = [
+        ("subject", &|((shown, _), _)| Cell::text(&shown.label)),
+        ("level", &|((_, m), _)| Cell::text(&m.name)),
+        ("CPU, s", &|(_, usage)| Cell::figure(usage.cpu_s)),
+        ("CPU per answer, µs", &|(_, usage)| Cell::figure(usage.cpu_us_per_answer)),
+        ("highest memory", &|(_, usage)| Cell::bytes(usage.memory_max_bytes)),
+    ];
+    let rows = view.levels_of_all().filter_map(|level| Some((level, level.1.server?)));
     Part {
         id: "server",
         title: "CPU and memory".to_owned(),
         lead: "CPU time of user and system, of the process and its children. Memory is resident and their own: no files."
             .to_owned(),
         charts: Vec::new(),
-        tables: vec![table],
+        tables: vec![table("CPU and memory of the servers", &columns, rows)],
     }
 }
 
 /// How late and how busy the generator was.
 pub(super) fn generator(view: &View) -> Part {
-    let row = |measures: &Measures| {
-        let generator = &measures.generator;
-        let late = [generator.late_p99_ms, generator.late_max_ms].map(Cell::figure);
-        let counts = [measures.counts.late, measures.counts.queued].map(Cell::count);
-        let row = late.into_iter().chain(counts);
-        let rest = [Cell::share(generator.busy_share), Cell::count(generator.threads.into())];
-        vec![row.chain(rest).collect()]
-    };
-    let names = [
-        "subject",
-        "level",
-        "lateness p99, ms",
-        "lateness max, ms",
-        "sent late, requests",
-        "no free connection, requests",
-        "busy",
-        "threads",
+    let columns: [Column<'_, Level<'_>>; 8] = [
+        ("subject", &|(shown, _)| Cell::text(&shown.label)),
+        ("level", &|(_, m)| Cell::text(&m.name)),
+        ("lateness p99, ms", &|(_, m)| Cell::figure(m.generator.late_p99_ms)),
+        ("lateness max, ms", &|(_, m)| Cell::figure(m.generator.late_max_ms)),
+        ("sent late, requests", &|(_, m)| Cell::count(m.counts.late)),
+        ("no free connection, requests", &|(_, m)| Cell::count(m.counts.queued)),
+        ("busy", &|(_, m)| Cell::share(m.generator.busy_share)),
+        ("threads", &|(_, m)| Cell::count(m.generator.threads.into())),
     ];
     Part {
         id: "generator",
@@ -353,10 +280,6 @@ pub(super) fn generator(view: &View) -> Part {
                connection in use. Its lateness is part of all latencies here."
             .to_owned(),
         charts: Vec::new(),
-        tables: vec![Table {
-            title: "Lateness".to_owned(),
-            columns: columns(&names),
-            rows: each_level(view, row),
-        }],
+        tables: vec![table("Lateness", &columns, view.levels_of_all())],
     }
 }

@@ -7,6 +7,7 @@ use super::levels::is_of_own_capacity;
 use super::view::{Picked, Shown, View, has_latency, is_phase};
 use crate::results::{Ratio, Subject};
 use flash_kit::number::{self, figure, percent, time};
+use flash_kit::text::capital;
 use flash_load::measure::Measures;
 use flash_load::measure::validity::{self, Cause, Doubt};
 
@@ -285,9 +286,4 @@ fn is_generators(measures: &Measures) -> bool {
 /// Slower than the winner for its own reasons, not for the generator's.
 fn is_slower(winner: &Picked, other: &Picked) -> bool {
     !is_generators(other.measures) && other.measures.latency.p99_ms > winner.measures.latency.p99_ms
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }

@@ -2,9 +2,10 @@
 //!
 //! The page calls it. All figures come from the run. Pure.
 
+use super::tables::{Column, chart, heights, places, table};
 use super::view::{Picked, View};
 use flash_kit::bars::Stack;
-use flash_kit::chart::{self, Chart, Line};
+use flash_kit::chart::{Chart, Line, together};
 use flash_kit::number;
 use flash_kit::part::{Cell, Part, Table, columns};
 use flash_kit::scale::{Scale, Unit};
@@ -48,23 +49,16 @@ pub(super) fn cdf(view: &View) -> Part {
     let latencies = picked.iter().flat_map(|picked| picked.measures.cdf.iter().map(|point| point.latency_ms));
     let x = Scale::log(Unit::Milliseconds, latencies);
     let distribution = |title: &str, y_title: &str, y: Scale, lines: Vec<Line>| Chart {
-        title: title.to_owned(),
-        x_title: "latency (log scale)".to_owned(),
-        y_title: y_title.to_owned(),
-        x: x.clone(),
-        y,
-        lines,
         has_marks: false,
         has_ends: false,
-        reference: None,
-        is_wide: false,
+        ..chart(title, ("latency (log scale)", x.clone()), (y_title, y), lines)
     };
     let tail = Scale::decades(Unit::Share, TAIL_SHARE_MIN, 1.0);
     let charts = [
         distribution("Latency up to", "share of the answers", Scale::share(), line(body)),
         distribution("Latency beyond: the tail", "share of the answers (log scale)", tail, line(tail_points)),
     ];
-    part.charts = chart::together(&charts);
+    part.charts = together(&charts);
     part.tables.push(cdf_table(&picked));
     part
 }
@@ -212,7 +206,7 @@ pub(super) fn timeline(view: &View) -> Part {
         }
         let title = "Answers, by the intended start of their requests";
         charts.push(course_chart(title, false, false, lines(rates[1].1)));
-        part.charts = chart::together(&charts);
+        part.charts = together(&charts);
     }
     part.tables = picked.iter().map(timeline_table).collect();
     part
@@ -230,40 +224,29 @@ fn course(picked: &Picked, of: PointMeasure) -> Vec<(f64, f64)> {
 }
 
 fn course_chart(title: &str, is_latency: bool, is_wide: bool, lines: Vec<Line>) -> Chart {
-    let points = || lines.iter().flat_map(|line| line.points.iter());
-    let heights = points().map(|point| point.1);
+    let x = Scale::linear(Unit::Seconds, 0.0, places(&lines));
+    let y = match is_latency {
+        true => ("latency (log scale)", Scale::log(Unit::Milliseconds, heights(&lines))),
+        false => ("requests/s", Scale::linear(Unit::Number, 0.0, heights(&lines))),
+    };
     Chart {
-        title: title.to_owned(),
-        x_title: "time since the start".to_owned(),
-        y_title: if is_latency { "latency (log scale)" } else { "requests/s" }.to_owned(),
-        x: Scale::linear(Unit::Seconds, 0.0, points().map(|point| point.0)),
-        y: if is_latency {
-            Scale::log(Unit::Milliseconds, heights)
-        } else {
-            Scale::linear(Unit::Number, 0.0, heights)
-        },
         has_marks: false,
         has_ends: false,
-        reference: None,
         is_wide,
-        lines,
+        ..chart(title, ("time since the start", x), y, lines)
     }
 }
 
 fn timeline_table(picked: &Picked) -> Table {
     let step_s = picked.measures.timeline.step_s;
-    let row = |(index, point): (usize, &TimelinePoint)| {
-        vec![
-            Cell::figure(index as f64 * step_s),
-            Cell::count(point.asked),
-            Cell::count(point.answered),
-            Cell::maybe(point.p50_ms, Cell::figure),
-            Cell::maybe(point.p99_ms, Cell::figure),
-            Cell::maybe(point.max_ms, Cell::figure),
-        ]
-    };
-    let columns =
-        columns(&["from, s", "asked, requests", "answered, requests", "p50, ms", "p99, ms", "max, ms"]);
-    let rows = picked.measures.timeline.points.iter().enumerate().map(row).collect();
-    Table { title: format!("{}: steps of {} s", picked.label, number::figure(step_s)), columns, rows }
+    let columns: [Column<'_, (usize, &TimelinePoint)>; 6] = [
+        ("from, s", &|(index, _)| Cell::figure(*index as f64 * step_s)),
+        ("asked, requests", &|(_, point)| Cell::count(point.asked)),
+        ("answered, requests", &|(_, point)| Cell::count(point.answered)),
+        ("p50, ms", &|(_, point)| Cell::maybe(point.p50_ms, Cell::figure)),
+        ("p99, ms", &|(_, point)| Cell::maybe(point.p99_ms, Cell::figure)),
+        ("max, ms", &|(_, point)| Cell::maybe(point.max_ms, Cell::figure)),
+    ];
+    let title = format!("{}: steps of {} s", picked.label, number::figure(step_s));
+    table(&title, &columns, picked.measures.timeline.points.iter().enumerate())
 }

@@ -3,10 +3,12 @@
 //! The page and the JSON call it. It compares figures that the run has, and computes no others. Pure.
 
 use super::levels::failed_share;
+use super::tables::{Column, filled};
 use super::view::{Shown, View, has_latency};
-use crate::results::Run;
+use crate::results::{Capacity, Run};
 use flash_kit::number;
-use flash_kit::part::{Cell, Part, Table, columns};
+use flash_kit::part::{Cell, Part, Table};
+use flash_kit::text::{capital, shortened};
 use flash_load::measure::{Measures, validity};
 
 /// No more warnings are shown; the rest is counted.
@@ -48,12 +50,7 @@ pub(super) fn warnings(view: &View) -> Vec<String> {
             warnings.extend(warnings_of(&whose, measures));
         }
     }
-    let more = warnings.len().saturating_sub(WARNINGS_MAX);
-    warnings.truncate(WARNINGS_MAX);
-    if more > 0 {
-        warnings.push(format!("{more} more of this kind"));
-    }
-    warnings.iter().map(|text| number::plain(text)).collect()
+    shortened(warnings, WARNINGS_MAX).iter().map(|text| number::plain(text)).collect()
 }
 
 fn warnings_of(whose: &str, measures: &Measures) -> Vec<String> {
@@ -82,42 +79,48 @@ fn load_ends<'a>(shown: &Shown<'a>) -> Option<(&'a Measures, &'a Measures)> {
     (low.load_level < high.load_level).then_some((low, high))
 }
 
-fn capital(text: &str) -> String {
-    let mut chars = text.trim_start_matches("· ").chars();
-    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
-}
-
 /// The table of the summary.
 pub(super) fn part(view: &View) -> Part {
-    let mut rows: Vec<Vec<Cell>> = Vec::new();
-    if let Some(named) = view.named().filter(|named| named.len() > 1) {
-        rows.extend(named.iter().map(|picked| row(&picked.label, None, Some(picked.measures))));
-    } else {
-        rows.extend(view.subjects.iter().map(|shown| row(&shown.label, Some(shown), view.at_level(shown))));
-    }
-    let names = [
-        "subject",
-        "capacity, answers/s",
-        "capacity, Mb/s",
-        "answered, answers/s",
-        "p50, ms",
-        "p99, ms",
-        "p99.9, ms",
-        GROWTH,
-        "inversion, 0 to 1",
-        "failed",
-        "CPU per answer, µs",
+    type Row<'a> = (String, Option<&'a Shown<'a>>, Option<&'a Measures>);
+    let rows: Vec<Row<'_>> = match view.named().filter(|named| named.len() > 1) {
+        Some(named) => named.into_iter().map(|one| (one.label, None, Some(one.measures))).collect(),
+        None => view
+            .subjects
+            .iter()
+            .map(|shown| (shown.label.clone(), Some(shown), view.at_level(shown)))
+            .collect(),
+    };
+    let capacity = |(_, shown, _): &Row<'_>, of: fn(&Capacity) -> f64| {
+        Cell::maybe(shown.and_then(|shown| shown.subject.capacity.as_ref()), |found| Cell::figure(of(found)))
+    };
+    let figure =
+        |(.., measures): &Row<'_>, of: fn(&Measures) -> f64| Cell::maybe(*measures, |m| Cell::figure(of(m)));
+    let columns: [Column<'_, &Row<'_>>; 11] = [
+        ("subject", &|(label, ..)| Cell::text(label)),
+        ("capacity, answers/s", &|row| capacity(row, |capacity| capacity.requests_per_s)),
+        ("capacity, Mb/s", &|row| capacity(row, |capacity| capacity.megabits_per_s)),
+        ("answered, answers/s", &|row| figure(row, |m| m.answered_per_s)),
+        ("p50, ms", &|row| figure(row, |m| m.latency.p50_ms)),
+        ("p99, ms", &|row| figure(row, |m| m.latency.p99_ms)),
+        ("p99.9, ms", &|row| figure(row, |m| m.latency.p999_ms)),
+        (GROWTH, &|(_, shown, _)| Cell::maybe(shown.and_then(growth), Cell::factor)),
+        ("inversion, 0 to 1", &|(.., measures)| {
+            Cell::maybe(measures.and_then(|m| m.inversion), Cell::figure)
+        }),
+        ("failed", &|(.., measures)| Cell::maybe(*measures, |m| Cell::share(failed_share(m)))),
+        ("CPU per answer, µs", &|(.., measures)| {
+            Cell::maybe(measures.and_then(|m| m.server), |usage| Cell::figure(usage.cpu_us_per_answer))
+        }),
     ];
-    let has_capacity = rows.iter().any(|row| row.get(1) != Some(&Cell::None));
+    let has_capacity = rows.iter().any(|row| row.1.is_some_and(|shown| shown.subject.capacity.is_some()));
     let title = match view.title_of(&view.picked()) {
         words if words.is_empty() && view.named().is_some() => "Level by level".to_owned(),
         _ if view.named().is_none() && has_capacity => {
             format!("Capacity, and all else {}", view.level_words())
         }
-        words => capital(&words),
+        words => capital(words.trim_start_matches("· ")),
     };
-    let mut table = Table { title, columns: columns(&names), rows };
-    drop_empty_columns(&mut table);
+    let table = filled(&title, &columns, &rows);
     let has_growth = table.columns.iter().any(|column| column == GROWTH);
     let lead = "The p99 growth is the p99 at the highest load over the p99 at the lowest.";
     Part {
@@ -131,74 +134,40 @@ pub(super) fn part(view: &View) -> Part {
 
 /// How steady the capacities were.
 fn capacities(view: &View) -> Table {
-    let row = |shown: &Shown| {
+    let rounds = |capacity: &Capacity| -> Vec<f64> {
+        capacity.rounds_requests_per_s.iter().copied().filter(|rate| rate.is_finite()).collect()
+    };
+    let of = |shown| {
+        let shown: &Shown = shown;
         let capacity = shown.subject.capacity.as_ref()?;
-        let rounds = capacity.rounds_requests_per_s.iter().copied().filter(|rate| rate.is_finite());
-        let doubts = &capacity.doubts;
-        if rounds.clone().count() < 2 && doubts.is_empty() {
-            return None;
-        }
-        let ends = [rounds.clone().fold(f64::INFINITY, f64::min), rounds.fold(f64::NEG_INFINITY, f64::max)];
-        let head = [Cell::text(&shown.label), Cell::count(capacity.clients.into())];
-        let mark = match doubts.len() {
+        (rounds(capacity).len() > 1 || !capacity.doubts.is_empty()).then_some((shown, capacity))
+    };
+    let columns: [Column<'_, (&Shown, &Capacity)>; 5] = [
+        ("subject", &|(shown, _)| Cell::text(&shown.label)),
+        ("clients", &|(_, capacity)| Cell::count(capacity.clients.into())),
+        ("least, answers/s", &|(_, capacity)| {
+            Cell::figure(rounds(capacity).into_iter().fold(f64::INFINITY, f64::min))
+        }),
+        ("most, answers/s", &|(_, capacity)| {
+            Cell::figure(rounds(capacity).into_iter().fold(f64::NEG_INFINITY, f64::max))
+        }),
+        ("in doubt", &|(_, capacity)| match capacity.doubts.len() {
             0 => Cell::None,
             count => Cell::text(&format!("{count} of {} rounds", capacity.rounds_requests_per_s.len())),
-        };
-        Some(head.into_iter().chain(ends.map(Cell::figure)).chain([mark]).collect())
-    };
-    let columns = columns(&["subject", "clients", "least, answers/s", "most, answers/s", "in doubt"]);
-    let rows = view.subjects.iter().filter_map(row).collect();
-    let mut table = Table { title: "Capacity, over the rounds".to_owned(), columns, rows };
-    drop_empty_columns(&mut table);
-    table
-}
-
-fn row(label: &str, shown: Option<&Shown>, measures: Option<&Measures>) -> Vec<Cell> {
-    let capacity = shown.and_then(|shown| shown.subject.capacity.as_ref());
-    vec![
-        Cell::text(label),
-        Cell::maybe(capacity, |capacity| Cell::figure(capacity.requests_per_s)),
-        Cell::maybe(capacity, |capacity| Cell::figure(capacity.megabits_per_s)),
-        Cell::maybe(measures, |m| Cell::figure(m.answered_per_s)),
-        Cell::maybe(measures, |m| Cell::figure(m.latency.p50_ms)),
-        Cell::maybe(measures, |m| Cell::figure(m.latency.p99_ms)),
-        Cell::maybe(measures, |m| Cell::figure(m.latency.p999_ms)),
-        Cell::maybe(shown.and_then(growth), Cell::factor),
-        Cell::maybe(measures.and_then(|m| m.inversion), Cell::figure),
-        Cell::maybe(measures, |m| Cell::share(failed_share(m))),
-        Cell::maybe(measures.and_then(|m| m.server), |usage| Cell::figure(usage.cpu_us_per_answer)),
-    ]
-}
-
-/// Columns without a figure say nothing.
-pub(super) fn drop_empty_columns(table: &mut Table) {
-    let is_kept: Vec<bool> = (0..table.columns.len())
-        .map(|at| table.rows.iter().any(|row| row.get(at) != Some(&Cell::None)))
-        .collect();
-    let mut kept = is_kept.iter();
-    table.columns.retain(|_| *kept.next().unwrap_or(&true));
-    for row in &mut table.rows {
-        let mut kept = is_kept.iter();
-        row.retain(|_| *kept.next().unwrap_or(&true));
-    }
+        }),
+    ];
+    filled("Capacity, over the rounds", &columns, view.subjects.iter().filter_map(of))
 }
 
 /// Settings of a run, as name and words.
 pub(super) fn facts(run: &Run) -> Vec<(String, String)> {
-    let machine = &run.machine;
-    let mut words: Vec<String> = Vec::new();
-    if !machine.cpu.is_empty() {
-        words.push(machine.cpu.clone());
-    }
-    words.push(format!("{} cores", machine.cores));
-    words.push(format!("{} memory", number::size(machine.memory_bytes as f64)));
-    words.push(machine.kernel.clone());
-    words.push(format!("load average before the run {}", number::figure(machine.load_average)));
+    let load = number::figure(run.machine.load_average);
+    let machine = format!("{}, load average before the run {load}", run.machine.words());
     let mut facts = vec![
         ("measured".to_owned(), format!("{}, by `flash {}`", run.started, run.command)),
         ("workload".to_owned(), run.workload.clone()),
         ("arrivals".to_owned(), run.arrivals.clone()),
-        ("machine".to_owned(), words.join(", ")),
+        ("machine".to_owned(), machine),
     ];
     facts.extend(run.settings.iter().map(|(name, words)| (name.clone(), words.clone())));
     facts.push(("command".to_owned(), run.command_line.join(" ")));
@@ -208,19 +177,12 @@ pub(super) fn facts(run: &Run) -> Vec<(String, String)> {
 
 /// Who the subjects are.
 pub(super) fn subjects(view: &View) -> Table {
-    let row = |shown: &Shown| {
-        let subject = shown.subject;
-        vec![
-            Cell::text(&shown.label),
-            Cell::text(&subject.url),
-            Cell::maybe(subject.version.as_deref(), Cell::text),
-            Cell::maybe(subject.dataset_bytes, Cell::bytes),
-            Cell::maybe(subject.command.as_deref(), Cell::text),
-        ]
-    };
-    let columns = columns(&["subject", "URL", "version", "data set", "started by"]);
-    let mut table =
-        Table { title: "Subjects".to_owned(), columns, rows: view.subjects.iter().map(row).collect() };
-    drop_empty_columns(&mut table);
-    table
+    let columns: [Column<'_, &Shown>; 5] = [
+        ("subject", &|shown| Cell::text(&shown.label)),
+        ("URL", &|shown| Cell::text(&shown.subject.url)),
+        ("version", &|shown| Cell::maybe(shown.subject.version.as_deref(), Cell::text)),
+        ("data set", &|shown| Cell::maybe(shown.subject.dataset_bytes, Cell::bytes)),
+        ("started by", &|shown| Cell::maybe(shown.subject.command.as_deref(), Cell::text)),
+    ];
+    filled("Subjects", &columns, &view.subjects)
 }

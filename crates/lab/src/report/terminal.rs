@@ -6,7 +6,7 @@ use flash_kit::text::{columns, wrapped};
 
 use super::levels::failed_share;
 use super::summary;
-use super::view::{Shown, View, has_latency};
+use super::view::{View, has_latency};
 use crate::results::{CPU_PER_ANSWER, Ratio, Run};
 use flash_kit::number::{self, NONE, figure};
 use flash_load::measure::{Kind, Latency, Measures};
@@ -35,7 +35,8 @@ const SUBJECT: usize = 1;
 /// The table of a run, then capacities, failures, ratios, warnings and notes.
 pub(super) fn table(run: &Run) -> String {
     let view = View::new(std::slice::from_ref(run));
-    let rows: Vec<Vec<String>> = each(&view).map(|(shown, measures)| row(&shown.label, measures)).collect();
+    let rows: Vec<Vec<String>> =
+        view.levels_of_all().map(|(shown, measures)| row(&shown.label, measures)).collect();
     let mut text = if rows.is_empty() { String::new() } else { aligned(rows, run.subjects.len() > 1) };
     let warnings =
         summary::warnings(&view).into_iter().map(|warning| format!("warning: {warning}")).collect();
@@ -104,7 +105,7 @@ fn capacities(view: &View) -> Vec<String> {
 
 fn faults(view: &View) -> Vec<String> {
     let mut lines = Vec::new();
-    for (shown, measures) in each(view) {
+    for (shown, measures) in view.levels_of_all() {
         let kinds = measures.counts.failed.iter().filter(|(_, count)| **count > 0);
         let kinds: Vec<String> =
             kinds.map(|(kind, count)| format!("{} {kind}", number::count(*count))).collect();
@@ -127,7 +128,7 @@ fn kinds(view: &View) -> Vec<String> {
         let counts = (number::count(kind.answered), number::count(kind.asked));
         format!("{} {} of {} answered{times}", kind.name, counts.0, counts.1)
     };
-    let with_kinds = each(view).filter(|(_, measures)| !measures.kinds.is_empty());
+    let with_kinds = view.levels_of_all().filter(|(_, measures)| !measures.kinds.is_empty());
     with_kinds
         .map(|(shown, measures)| {
             let kinds: Vec<String> = measures.kinds.iter().map(words).collect();
@@ -139,7 +140,7 @@ fn kinds(view: &View) -> Vec<String> {
 /// Response times and connections of levels whose figures of overload are there.
 fn overload(view: &View) -> Vec<String> {
     let mut lines = Vec::new();
-    for (shown, measures) in each(view) {
+    for (shown, measures) in view.levels_of_all() {
         let Some(overload) = &measures.overload else { continue };
         let mean = |latency: Option<Latency>| match latency {
             Some(latency) => number::time(latency.mean_ms),
@@ -197,10 +198,11 @@ fn ratios(run: &Run) -> Vec<String> {
 /// Late and queued requests over all levels.
 fn generator(view: &View) -> Vec<String> {
     let sum = |of: fn(&Measures) -> u64| {
-        each(view).fold(0_u64, |sum, (_, measures)| sum.saturating_add(of(measures)))
+        view.levels_of_all().fold(0_u64, |sum, (_, measures)| sum.saturating_add(of(measures)))
     };
     let (late, queued) = (sum(|m| m.counts.late), sum(|m| m.counts.queued));
-    let most_ms = each(view).map(|(_, measures)| measures.generator.late_max_ms).fold(0.0, f64::max);
+    let most_ms =
+        view.levels_of_all().map(|(_, measures)| measures.generator.late_max_ms).fold(0.0, f64::max);
     let mut lines = Vec::new();
     if late > 0 {
         let late = number::count(late);
@@ -213,10 +215,4 @@ fn generator(view: &View) -> Vec<String> {
         lines.push(format!("{} requests found no free connection", number::count(queued)));
     }
     lines
-}
-
-/// Each level of each subject.
-fn each<'a>(view: &'a View) -> impl Iterator<Item = (&'a Shown<'a>, &'a Measures)> {
-    let levels = |shown: &'a Shown<'a>| shown.subject.levels.iter().map(move |measures| (shown, measures));
-    view.subjects.iter().flat_map(levels)
 }

@@ -46,6 +46,9 @@ pub(super) struct Picked<'a> {
     pub(super) measures: &'a Measures,
 }
 
+/// A level of a subject.
+pub(super) type Level<'a> = (&'a Shown<'a>, &'a Measures);
+
 /// Whether there are latencies: with no answer, their summary is all zero.
 pub(super) fn has_latency(measures: &Measures) -> bool {
     measures.latency != Latency::default()
@@ -74,6 +77,13 @@ impl<'a> View<'a> {
     /// The subjects that are drawn.
     pub(super) fn drawn(&self) -> impl Iterator<Item = &Shown<'a>> {
         self.drawn.iter().map(|&index| &self.subjects[index])
+    }
+
+    /// Each level of each subject.
+    pub(super) fn levels_of_all(&self) -> impl Iterator<Item = Level<'_>> {
+        self.subjects
+            .iter()
+            .flat_map(|shown| shown.subject.levels.iter().map(move |measures| (shown, measures)))
     }
 
     /// The subject's measures at the common level, or at its own last one.

@@ -8,6 +8,7 @@ pub mod folder;
 
 use std::collections::BTreeMap;
 
+use flash_kit::number::size;
 use flash_load::measure::Measures;
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,15 @@ pub struct Machine {
     pub kernel: String,
     /// The load average over one minute before the run.
     pub load_average: f64,
+}
+
+impl Machine {
+    /// It in words.
+    pub(crate) fn words(&self) -> String {
+        let Self { cpu, cores, memory_bytes, kernel, .. } = self;
+        let cpu = if cpu.is_empty() { String::new() } else { format!("{cpu}, ") };
+        format!("{cpu}{cores} cores, {} memory, {kernel}", size(*memory_bytes as f64))
+    }
 }
 
 /// One server on one data set.

@@ -114,19 +114,23 @@ pub(super) fn values(
         None => {}
     }
     if texts().any(|text| text.contains("{flash}")) {
-        let flash = match std::env::var_os(FLASH) {
-            Some(path) => PathBuf::from(path),
-            None => std::env::current_exe().map_err(|why| {
-                Error::run(format!("cannot find this program, to start it for {name}: {why}"))
-            })?,
-        };
-        put("flash", flash.display().to_string());
+        put("flash", flash_program()?.display().to_string());
     }
     // A value of `set` can have placeholders in turn, also others of `set`, whose own are not filled in again.
     let mut all = recipe.set.clone();
     all.extend(values.clone());
     values.extend(recipe.set.iter().map(|(name, text)| (name.clone(), template::fill(text, &all))));
     Ok(values)
+}
+
+/// This very program, or the one that the environment's FLASH names.
+///
+/// Errors: run, when it is not found.
+pub(crate) fn flash_program() -> Result<PathBuf> {
+    match std::env::var_os(FLASH) {
+        Some(path) => Ok(path.into()),
+        None => std::env::current_exe().map_err(|why| Error::run(format!("cannot find this program: {why}"))),
+    }
 }
 
 /// Where a server's backend listens.

@@ -4,15 +4,13 @@
 //! `experiment` takes it. Its thread only reads /proc, and gives way to all others.
 
 use std::fs;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use flash_waiting::{process, program};
 use serde::{Deserialize, Serialize};
 
+use super::sampler::Sampler;
+use flash_kit::Result;
 use flash_kit::processes::{self as tree, Stat};
-use flash_kit::{Error, Result};
 
 /// The most moments of one watch: more than an hour of them.
 const MOMENTS_MAX: usize = 20_000;
@@ -51,48 +49,31 @@ impl Moment {
 
 /// Looks at a server time and again, from [`States::watch`] to [`States::finish`].
 #[derive(Debug)]
-pub struct States {
-    /// Dropped, it ends the thread.
-    over: Option<Sender<()>>,
-    sampler: Option<JoinHandle<Vec<Moment>>>,
-}
+pub struct States(Sampler<Vec<Moment>>);
 
 impl States {
     /// Begins to look at this interval, on these cores; on any when there are none.
     ///
     /// Errors: run, when no thread can be started.
     pub fn watch(pid: u32, every: Duration, cores: &[usize]) -> Result<Self> {
-        let (over, is_over) = mpsc::channel();
-        let cores = cores.to_vec();
-        let sample = move || {
-            // Where that is not allowed it still does little.
-            let _ = process::give_way();
-            if !cores.is_empty() {
-                let _ = program::pin_thread(&cores);
-            }
-            let mut moments = Vec::new();
-            while moments.len() < MOMENTS_MAX && is_over.recv_timeout(every) == Err(RecvTimeoutError::Timeout)
-            {
+        let look = move |moments: &mut Vec<Moment>| {
+            if moments.len() < MOMENTS_MAX {
                 moments.push(Moment::of(pid));
             }
-            moments
         };
-        let sampler = thread::Builder::new().name("states".to_owned()).spawn(sample);
-        let sampler = sampler
-            .map_err(|why| Error::run(format!("cannot start a thread to look at process {pid}: {why}")))?;
-        Ok(Self { over: Some(over), sampler: Some(sampler) })
+        Sampler::start(every, cores, Vec::new(), look).map(Self)
     }
 
     /// The moments that were sampled.
     pub fn finish(mut self) -> Vec<Moment> {
-        self.over = None;
-        self.sampler.take().and_then(|sampler| sampler.join().ok()).unwrap_or_default()
+        self.0.finish().unwrap_or_default()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
+    use std::thread;
 
     use super::*;
 

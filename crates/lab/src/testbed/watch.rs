@@ -4,12 +4,11 @@
 //! [`Running`](super::Running) makes a watch of what the lab started; for a server that the user
 //! started it needs its process id. A watch's thread only reads /proc, and gives way to all others.
 
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use flash_waiting::{process, program};
+use flash_waiting::program;
 
+use super::sampler::Sampler;
 use flash_kit::processes::{self as tree, Process, Stat};
 use flash_kit::{Error, Result};
 use flash_load::measure::ServerUse;
@@ -66,9 +65,8 @@ fn living(pids: &[u32]) -> std::result::Result<Vec<Stat>, u32> {
 pub struct Watch {
     processes: Vec<Process>,
     before: UsageReading,
-    /// Dropped, it ends the thread, which gives the most memory that it saw.
-    over: Option<Sender<()>>,
-    sampler: Option<JoinHandle<u64>>,
+    /// Gives the most memory that it saw.
+    sampler: Sampler<u64>,
 }
 
 impl Watch {
@@ -84,31 +82,26 @@ impl Watch {
         let roots = tree.iter().map(|stat| stat.process).filter(|process| pids.contains(&process.pid));
         let processes = roots.collect();
         let before = UsageReading::of_tree(&tree);
-        let (over, is_over) = mpsc::channel();
         let watched = pids.to_vec();
-        let sample = move || {
-            // Where that is not allowed it still does little.
-            let _ = process::give_way();
-            let (mut tree, mut most_bytes, mut samples) = (tree, 0, 0_u32);
-            while is_over.recv_timeout(Duration::from_millis(SAMPLE_MS)) == Err(RecvTimeoutError::Timeout) {
-                samples += 1;
-                if samples % SAMPLES_PER_TREE == 0 {
-                    tree = living(&watched).unwrap_or(tree);
-                }
-                most_bytes = most_bytes.max(tree.iter().map(|s| tree::own_memory_bytes(s.process.pid)).sum());
+        let (mut tree, mut samples) = (tree, 0_u32);
+        let look = move |most_bytes: &mut u64| {
+            samples += 1;
+            if samples % SAMPLES_PER_TREE == 0
+                && let Ok(living) = living(&watched)
+            {
+                tree = living;
             }
-            most_bytes
+            let bytes = tree.iter().map(|stat| tree::own_memory_bytes(stat.process.pid)).sum();
+            *most_bytes = (*most_bytes).max(bytes);
         };
-        let sampler = thread::Builder::new().name("watch".to_owned()).spawn(sample);
-        let sampler = sampler
-            .map_err(|why| Error::run(format!("cannot start a thread to watch processes {pids:?}: {why}")))?;
-        Ok(Self { processes, before, over: Some(over), sampler: Some(sampler) })
+        let sampler = Sampler::start(Duration::from_millis(SAMPLE_MS), &[], 0, look)?;
+        Ok(Self { processes, before, sampler })
     }
 
     /// The use since the start; none when one of the processes has ended meanwhile, which takes its count
     /// along.
     pub fn finish(mut self) -> Option<ServerUse> {
-        let sampled_bytes = self.end();
+        let sampled_bytes = self.sampler.finish().unwrap_or(0);
         if !self.processes.iter().copied().all(tree::is_alive) {
             return None;
         }
@@ -119,16 +112,11 @@ impl Watch {
             memory_max_bytes: sampled_bytes.max(self.before.memory_bytes).max(after.memory_bytes),
         })
     }
-
-    fn end(&mut self) -> u64 {
-        self.over = None;
-        self.sampler.take().and_then(|sampler| sampler.join().ok()).unwrap_or(0)
-    }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.end();
+        self.sampler.finish();
     }
 }
 

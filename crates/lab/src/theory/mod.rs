@@ -22,6 +22,7 @@
 
 pub mod fair;
 #[cfg(test)]
+#[path = "simulation_tests.rs"]
 mod simulation;
 pub mod sizes;
 pub mod srpt;

@@ -1,21 +1,24 @@
 //! The plots and the table of `overload`: measurements, and the theory beside them. Pure.
 
 use super::model::Model;
-use super::{REALISTIC, W1, planned, workloads};
 use crate::experiment::data::{Data, Measure};
 use crate::experiment::plan::{Plan, Point};
 use crate::experiment::plots;
-use crate::experiment::variants::{FAIR, SRPT};
 use flash_kit::sheet::{Axis, Division, Entry, Grid, Plot, Unit};
 use flash_load::measure::Overload;
 
+const FAIR: &str = "Flash FAIR";
+const SRPT: &str = "Flash SRPT";
+/// The workload of Table 2, and the setup of all its factors together.
+const W1: &str = "W1";
+const REALISTIC: &str = "J: realistic";
 /// The theory in legends.
 const THEORY: [&str; 2] = ["FAIR, theory", "SRPT, theory"];
 /// Points of a line of theory over time.
 const MOMENTS: u32 = 200;
 
 pub(in crate::experiment) fn plots(data: Data<'_>, plan: &Plan) -> Vec<Plot> {
-    let points = workloads(plan);
+    let points: Vec<&Point> = plan.points().into_iter().filter(|point| is_workload(point)).collect();
     let models: Vec<Option<Model>> = points.iter().map(|point| Model::of(plan, point)).collect();
     let by_workload = |title: &str, measure, theory: &dyn Fn(&Model) -> [f64; 2]| {
         let axis = Axis::new("workload, W1 to W9", Unit::Number, Division::Values);
@@ -41,10 +44,15 @@ pub(in crate::experiment) fn plots(data: Data<'_>, plan: &Plan) -> Vec<Plot> {
         over_time(data, W1),
         connections(data, W1, model),
         by_size(data, W1, model),
-        over_time(data, REALISTIC.name),
-        by_size(data, REALISTIC.name, None),
+        over_time(data, REALISTIC),
+        by_size(data, REALISTIC, None),
     ]);
     plots
+}
+
+/// Whether it is a point of the baseline: one of the workloads of Table 1.
+fn is_workload(point: &Point) -> bool {
+    point.name.starts_with('W')
 }
 
 /// A line for each server with the figures of overload at a point, all rounds together.
@@ -120,7 +128,9 @@ fn by_size(data: Data<'_>, point: &str, model: Option<&Model>) -> Plot {
 
 /// Table 2 with its results: Figs 6 and 8.
 pub(in crate::experiment) fn setups(data: Data<'_>, plan: &Plan) -> Grid {
-    let names = [W1].into_iter().chain(planned(plan).iter().map(|setup| setup.name)).collect::<Vec<_>>();
+    let is_setup = |point: &&Point| point.name == W1 || !is_workload(point);
+    let names: Vec<&str> =
+        plan.points().into_iter().filter(is_setup).map(|point| point.name.as_str()).collect();
     let row = |name: &&str| {
         let of = |variant, measure| plots::entry(data.measured(variant, name, measure));
         let gain = data
@@ -128,7 +138,7 @@ pub(in crate::experiment) fn setups(data: Data<'_>, plan: &Plan) -> Grid {
             .zip(data.measured(SRPT, name, Measure::Response))
             .map(|(fair, srpt)| fair.over(&srpt));
         vec![
-            Entry::Text(if **name == *W1 { "A: baseline".to_owned() } else { (*name).to_owned() }),
+            Entry::Text(if *name == W1 { "A: baseline".to_owned() } else { (*name).to_owned() }),
             of(FAIR, Measure::Response),
             of(SRPT, Measure::Response),
             plots::entry(gain),

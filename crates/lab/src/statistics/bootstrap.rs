@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use crate::interval::{Interval, ROUNDS_MIN};
+use super::interval::{Interval, ROUNDS_MIN};
 use crate::results::{Ratio, Subject};
 use flash_load::measure::Latency;
 use flash_load::measure::{times, validity};
@@ -104,16 +104,16 @@ fn value_ns(bucket: usize, into: f64) -> f64 {
     lowest as f64 + ((1u64 << shift) - 1) as f64 * into
 }
 
-/// A server as it is compared.
+/// A server as it is compared: with all requests of its rounds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample<'a> {
+pub(crate) struct Pooled<'a> {
     /// The server's pooled levels and its capacity.
     pub(crate) subject: &'a Subject,
     /// For each level by name, the blocks of each round.
     pub(crate) rounds: &'a BTreeMap<String, Vec<Blocks>>,
 }
 
-impl<'a> Sample<'a> {
+impl<'a> Pooled<'a> {
     fn rounds_of(&self, level: &str) -> &'a [Blocks] {
         self.rounds.get(level).map_or(&[], Vec::as_slice)
     }
@@ -124,7 +124,7 @@ impl<'a> Sample<'a> {
 /// The ratios are of exact figures; one that would be of or by nothing is left out. An interval is
 /// missing where there was too little to draw from. The subjects must have been measured on the
 /// same data set.
-pub(crate) fn ratios(samples: &[Sample<'_>], seed: u64) -> Vec<Ratio> {
+pub(crate) fn ratios(samples: &[Pooled<'_>], seed: u64) -> Vec<Ratio> {
     let Some((base, others)) = samples.split_first() else {
         return Vec::new();
     };
@@ -156,7 +156,7 @@ pub(crate) fn ratios(samples: &[Sample<'_>], seed: u64) -> Vec<Ratio> {
 }
 
 /// Why ratios have no interval, where servers had too few rounds for one: a line for all of them.
-pub(crate) fn too_few_rounds(samples: &[Sample<'_>]) -> Option<String> {
+pub(crate) fn too_few_rounds(samples: &[Pooled<'_>]) -> Option<String> {
     let rounds = || samples.iter().flat_map(|sample| sample.rounds.values().map(Vec::len));
     let (fewest, most) = (rounds().min()?, rounds().max()?);
     let which = if most < ROUNDS_MIN { "no interval" } else { "no interval for some ratios" };

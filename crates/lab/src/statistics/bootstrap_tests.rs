@@ -133,8 +133,8 @@ fn ratios_are_of_exact_figures_and_have_intervals_around_them() {
     let second = subject("nginx", &slower, Some(vec![50.0; 5]));
     let (first_rounds, second_rounds) = (rounds(&records), rounds(&slower));
     let samples = [
-        Sample { subject: &first, rounds: &first_rounds },
-        Sample { subject: &second, rounds: &second_rounds },
+        Pooled { subject: &first, rounds: &first_rounds },
+        Pooled { subject: &second, rounds: &second_rounds },
     ];
     let found = ratios(&samples, 1);
     let names: Vec<_> = found.iter().map(|r| (r.measure.as_str(), r.level.as_deref())).collect();
@@ -161,7 +161,7 @@ fn capacities_are_compared_round_by_round() {
     let base = subject("a", &[], Some(vec![100.0, 50.0, 100.0, 101.0, 99.0]));
     let other = subject("b", &[], Some(vec![200.0, 100.0, 200.0, 202.0, 198.0]));
     let nothing = BTreeMap::new();
-    let samples = [Sample { subject: &base, rounds: &nothing }, Sample { subject: &other, rounds: &nothing }];
+    let samples = [Pooled { subject: &base, rounds: &nothing }, Pooled { subject: &other, rounds: &nothing }];
     let found = ratios(&samples, 1);
     let [low, high] = found[0].interval.unwrap();
     assert!(found[0].ratio == 2.0 && (low - 2.0).abs() < 1e-9 && (high - 2.0).abs() < 1e-9, "{found:?}");
@@ -172,7 +172,7 @@ fn a_capacity_in_doubt_has_a_ratio_in_doubt() {
     let (base, mut other) = (subject("a", &[], Some(vec![1.0; 5])), subject("b", &[], Some(vec![2.0; 5])));
     other.capacity.as_mut().unwrap().doubts = vec!["round 2: generator".to_owned()];
     let nothing = BTreeMap::new();
-    let samples = [Sample { subject: &base, rounds: &nothing }, Sample { subject: &other, rounds: &nothing }];
+    let samples = [Pooled { subject: &base, rounds: &nothing }, Pooled { subject: &other, rounds: &nothing }];
     let found = ratios(&samples, 1).remove(0);
     let why = "capacity in doubt in 1 of 10 rounds";
     assert_eq!((found.interval, found.doubt.as_deref()), (None, Some(why)));
@@ -186,7 +186,7 @@ fn fewer_than_five_rounds_give_no_interval_and_one_line_says_so() {
     let with = |count: usize| level(vec![Blocks::new(&records); count]);
     let of = |first: usize, second: usize| {
         let (first, second) = (with(first), with(second));
-        let samples = [&first, &second].map(|rounds| Sample { subject: &server, rounds });
+        let samples = [&first, &second].map(|rounds| Pooled { subject: &server, rounds });
         (ratios(&samples, 1).iter().any(|ratio| ratio.interval.is_some()), too_few_rounds(&samples))
     };
     assert_eq!(of(5, 5), (true, None));
@@ -202,7 +202,7 @@ fn a_level_with_rounds_in_doubt_has_no_interval_but_the_reason() {
     let rounds: BTreeMap<_, _> = [("0.80".to_owned(), vec![Blocks::new(&records); 5])].into();
     let (base, mut other) = (subject("a", &records, None), subject("b", &records, None));
     let of = |base: &Subject, other: &Subject| {
-        let samples = [Sample { subject: base, rounds: &rounds }, Sample { subject: other, rounds: &rounds }];
+        let samples = [Pooled { subject: base, rounds: &rounds }, Pooled { subject: other, rounds: &rounds }];
         ratios(&samples, 1).remove(0)
     };
     let sound = of(&base, &other);
@@ -237,7 +237,7 @@ fn too_little_data_gives_no_interval() {
 
     let (none, two) = (subject("a", &[], Some(vec![5.0, 6.0])), subject("b", &[], Some(vec![10.0, 12.0])));
     let nothing = BTreeMap::new();
-    let samples = [Sample { subject: &none, rounds: &nothing }, Sample { subject: &two, rounds: &nothing }];
+    let samples = [Pooled { subject: &none, rounds: &nothing }, Pooled { subject: &two, rounds: &nothing }];
     let found = ratios(&samples, 1);
     assert_eq!(found.len(), 1, "latencies of nothing have no ratio");
     assert_eq!((found[0].ratio, found[0].interval), (2.0, None));

@@ -1,6 +1,6 @@
 //! A 95 % confidence interval of what a few rounds have in common, by Student's t.
 //!
-//! The findings of experiments and the capacities of [`crate::bootstrap`] use it. Pure. The rounds must be independent
+//! Samples, verdicts and the capacities of [`super::bootstrap`] use it. Pure. The rounds must be independent
 //! of one another: a ratio of two servers is taken within each round first, so what disturbs a round disturbs both.
 
 /// Fewer rounds than this give no interval: with four the factor before the standard error is already above 3.

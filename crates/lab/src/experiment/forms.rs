@@ -1,0 +1,347 @@
+//! The experiments as data: `crates/lab/experiments/NAME.toml` says which servers get which load, which statements of the papers are
+//! tested, and what the page shows. `variants.toml` has the servers.
+//!
+//! [`super::plan`] is what a form becomes for a memory and a list of peers, [`super::claims`] judges its findings, [`super::plots`] draws
+//! its plots and its table. The forms are part of the program, and a test reads them all. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use super::data::Measure;
+use super::plan::{Bottleneck, Kind, Scale, Variant};
+
+/// One experiment.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Form {
+    /// One line on what it shows.
+    pub(super) shows: String,
+    /// The text and its figures.
+    pub(super) source: String,
+    /// The text and the section of findings that name none.
+    pub(super) from: String,
+    /// Groups and names of `variants.toml`; `peers` and `apache peers` are those of the command line.
+    pub(super) servers: Pick<Vec<String>>,
+    /// The files of scenes that name none.
+    pub(super) set: Option<SetForm>,
+    /// The measure of findings that name none.
+    pub(super) measure: Option<Measure>,
+    /// How many times faster lines are than written here, and times shorter.
+    #[serde(default = "one")]
+    pub(super) speed: Amount,
+    /// Ask the server about its dispatches, and look at the states of its processes.
+    #[serde(default)]
+    pub(super) looks_inside: bool,
+    pub(super) scene: Vec<SceneForm>,
+    pub(super) finding: Vec<FindingForm>,
+    #[serde(default)]
+    pub(super) plot: Vec<PlotForm>,
+    pub(super) table: Option<TableForm>,
+}
+
+/// A value for a full run and one for a quick run, or the same for both.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Pick<T> {
+    Same(T),
+    Either { full: T, quick: T },
+}
+
+/// A number: always the same, that of a full and of a quick run, or each value of the scene or point in turn.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Amount {
+    Same(f64),
+    Either([f64; 2]),
+    Each(EachValue),
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) enum EachValue {
+    #[serde(rename = "each")]
+    Each,
+}
+
+/// A scene, or several: one for each value.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SceneForm {
+    pub(super) each: Option<Pick<Vec<f64>>>,
+    pub(super) set: Option<SetForm>,
+    /// Bounded memory and disk reads.
+    #[serde(default)]
+    pub(super) is_bounded: bool,
+    pub(super) cpu: Option<CpuForm>,
+    pub(super) warm_up_s: Option<Amount>,
+    pub(super) line: Option<LineForm>,
+    /// The servers that it is for; empty for all.
+    #[serde(default)]
+    pub(super) only: Vec<String>,
+    /// Left out of quick runs.
+    #[serde(default)]
+    pub(super) only_full: bool,
+    pub(super) point: Vec<PointForm>,
+}
+
+/// The files of a scene. Without one, they are of the lengths that its points ask for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum SetForm {
+    /// SPECweb99's, as many times the memory.
+    Specweb99(f64),
+    /// This many directories of it.
+    Directories(u32),
+    Log(LogForm),
+    Pareto,
+}
+
+/// A made-up log.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LogForm {
+    pub(super) name: String,
+    pub(super) times_memory: f64,
+    pub(super) median_bytes: f64,
+    pub(super) alpha: f64,
+    pub(super) requests_per_file: usize,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CpuForm {
+    pub(super) percent: Amount,
+    pub(super) is_needed: bool,
+}
+
+/// See [`super::plan::Line`].
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LineForm {
+    pub(super) rate_bits_per_s: f64,
+    #[serde(default)]
+    pub(super) round_trip_ms: f64,
+    #[serde(default)]
+    pub(super) loss: f64,
+    #[serde(default = "packet_bytes")]
+    pub(super) packet_bytes: u32,
+    #[serde(default)]
+    pub(super) has_syn_cookies: bool,
+    #[serde(default)]
+    pub(super) bottleneck: Bottleneck,
+}
+
+/// A point, or several: one for each value.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PointForm {
+    pub(super) each: Option<Pick<Vec<f64>>>,
+    /// With `{value}`; without a name, its place on the axis as a size.
+    pub(super) name: Option<String>,
+    /// Names that would not read well, and better ones.
+    #[serde(default)]
+    pub(super) renamed: BTreeMap<String, String>,
+    /// Its place on the axis; the value without it.
+    pub(super) x: Option<Amount>,
+    #[serde(default)]
+    pub(super) ask: AskForm,
+    /// This many clients without pause.
+    pub(super) clients: Option<Amount>,
+    /// A fraction of the rate answered at this point; the value, unless `load` says it.
+    pub(super) load_of: Option<String>,
+    pub(super) load: Option<f64>,
+    /// Periods of load; with the patience of users, seconds, and how often they try again.
+    pub(super) phases: Option<String>,
+    pub(super) abort: Option<(f64, u8)>,
+    /// Hot requests beside as many cold ones a second as the value says.
+    pub(super) beside: Option<BesideForm>,
+    /// 0 for connections that stay.
+    #[serde(default = "one_request")]
+    pub(super) requests_per_connection: u32,
+    /// That of its periods without it.
+    pub(super) duration_s: Option<Amount>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BesideForm {
+    pub(super) hot_directories: u32,
+    pub(super) hot_rate_per_s: f64,
+}
+
+/// The files that a point asks for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(untagged)]
+pub(super) enum AskForm {
+    /// All of the set's directories.
+    #[default]
+    All,
+    /// As many directories as are this many times the memory.
+    Times(f64),
+    Named(Asked),
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// As many directories as are the value's times the memory.
+    #[serde(rename = "times memory")]
+    TimesMemory,
+    /// A file whose length is the value.
+    #[serde(rename = "length")]
+    Length,
+    #[serde(rename = "replay")]
+    Replay,
+    #[serde(rename = "pareto")]
+    Pareto,
+}
+
+/// A statement of a paper, and the checks that it must pass: see [`super::claims`]. `{server}` stands for each server in turn.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FindingForm {
+    /// Without the experiment's name: stays the same over versions.
+    pub(super) id: String,
+    pub(super) source: Option<String>,
+    pub(super) paper: String,
+    pub(super) measure: Option<Measure>,
+    /// The name of a figure that is made of four, or of two measures.
+    #[serde(default)]
+    pub(super) name: String,
+    /// A finding for each server whose name begins with one of these.
+    #[serde(default)]
+    pub(super) each_server: Vec<String>,
+    #[serde(default)]
+    pub(super) checks: Vec<String>,
+    /// Why it cannot be checked at all.
+    pub(super) missing: Option<String>,
+}
+
+/// A plot of a measure of every server against the points.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlotForm {
+    pub(super) title: String,
+    pub(super) measure: Measure,
+    /// The axis: its title, its unit and its division.
+    pub(super) x: [String; 3],
+    /// Only points up to here.
+    #[serde(default = "no_bound")]
+    pub(super) x_max: f64,
+    /// The title of the other axis.
+    pub(super) y: Option<String>,
+    /// Only these points.
+    #[serde(default = "all_points")]
+    pub(super) points: String,
+}
+
+/// A table with a row for each server.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TableForm {
+    pub(super) title: String,
+    pub(super) columns: Vec<ColumnForm>,
+}
+
+/// A column, or one for each point.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ColumnForm {
+    pub(super) head: String,
+    pub(super) at: String,
+    pub(super) measure: Measure,
+}
+
+/// A server of `variants.toml`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VariantForm {
+    name: String,
+    #[serde(default)]
+    flash: Vec<String>,
+    peer: Option<String>,
+    clients_max: Option<u32>,
+    load_of: Option<String>,
+    #[serde(default)]
+    has_bands: bool,
+}
+
+fn one() -> Amount {
+    Amount::Same(1.0)
+}
+
+fn one_request() -> u32 {
+    1
+}
+
+fn packet_bytes() -> u32 {
+    1500
+}
+
+fn no_bound() -> f64 {
+    f64::INFINITY
+}
+
+fn all_points() -> String {
+    "*".to_owned()
+}
+
+/// Reads a form of this program.
+pub(super) fn read<T: for<'de> Deserialize<'de>>(name: &str, text: &str) -> T {
+    toml::from_str(text).unwrap_or_else(|why| panic!("the program's own {name}.toml is wrong: {why}"))
+}
+
+static VARIANTS: LazyLock<BTreeMap<String, Vec<VariantForm>>> =
+    LazyLock::new(|| read("variants", include_str!("../../experiments/variants.toml")));
+
+impl<T> Pick<T> {
+    pub(super) fn of(&self, scale: &Scale) -> &T {
+        match self {
+            Self::Same(same) => same,
+            Self::Either { full, quick } => scale.pick(full, quick),
+        }
+    }
+}
+
+impl Amount {
+    pub(super) fn of(&self, scale: &Scale, value: f64) -> f64 {
+        match self {
+            Self::Same(same) => *same,
+            Self::Either([full, quick]) => scale.pick(*full, *quick),
+            Self::Each(EachValue::Each) => value,
+        }
+    }
+}
+
+impl From<&VariantForm> for Variant {
+    fn from(form: &VariantForm) -> Self {
+        let VariantForm { name, flash, peer, clients_max, load_of, has_bands } = form.clone();
+        let kind = peer.map_or(Kind::Flash(flash), Kind::Peer);
+        Self { name, kind, clients_max, load_of, has_bands }
+    }
+}
+
+/// The servers of an experiment.
+pub(super) fn variants(form: &Form, scale: &Scale) -> Vec<Variant> {
+    let peer = |name: &String| {
+        let kind = Kind::Peer(name.clone());
+        Variant { name: name.clone(), kind, clients_max: None, load_of: None, has_bands: false }
+    };
+    let of_word = |word: &String| -> Vec<Variant> {
+        match word.as_str() {
+            "peers" => scale.peers.iter().map(peer).collect(),
+            "apache peers" => {
+                scale.peers.iter().filter(|name| name.starts_with("apache")).map(peer).collect()
+            }
+            group if VARIANTS.contains_key(group) => VARIANTS[group].iter().map(Variant::from).collect(),
+            name => VARIANTS
+                .values()
+                .flatten()
+                .filter(|one| one.name == name)
+                .take(1)
+                .map(Variant::from)
+                .collect(),
+        }
+    };
+    form.servers.of(scale).iter().flat_map(of_word).collect()
+}

@@ -1,0 +1,104 @@
+//! A figure round by round: its median, its interval, and the ratio or difference of two. Pure.
+//!
+//! Two figures are put together within each round, so a disturbance of a round is in both. Rounds that do not count are kept apart with
+//! the causes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::interval::Interval;
+use flash_load::measure::times::median;
+use flash_load::measure::validity::Cause;
+
+/// How the rounds of a sample differ from one another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// By factors: rates, times, ratios. All values are above 0.
+    #[default]
+    Factor,
+    /// By amounts: shares, which may be 0, and their differences.
+    Amount,
+}
+
+/// A figure, round by round.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Sample {
+    /// The rounds that count.
+    pub(crate) rounds: BTreeMap<u32, f64>,
+    /// The rounds that do not, with the causes.
+    pub(crate) doubted: BTreeMap<u32, BTreeSet<Cause>>,
+    pub(crate) scale: Scale,
+}
+
+impl Sample {
+    /// The median of the rounds.
+    pub(crate) fn median(&self) -> f64 {
+        median(self.rounds.values().copied().collect())
+    }
+
+    /// The least and the most of the rounds.
+    pub(crate) fn ends(&self) -> (f64, f64) {
+        let values = || self.rounds.values().copied();
+        (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max))
+    }
+
+    /// The number and the value of the round in the middle; of an even number of rounds the lower one of two.
+    pub(crate) fn middle(&self) -> Option<(u32, f64)> {
+        let mut rounds: Vec<(u32, f64)> = self.rounds.iter().map(|(round, value)| (*round, *value)).collect();
+        rounds.sort_by(|a, b| a.1.total_cmp(&b.1));
+        rounds.get(rounds.len().checked_sub(1)? / 2).copied()
+    }
+
+    /// The 95 % confidence interval; none of too few rounds.
+    pub(crate) fn interval(&self) -> Option<Interval> {
+        let values: Vec<f64> = self.rounds.values().copied().collect();
+        match self.scale {
+            Scale::Factor => Interval::of_ratios(&values),
+            Scale::Amount => Interval::of_differences(&values),
+        }
+    }
+
+    /// How many rounds there were, those that do not count included.
+    pub(crate) fn rounds_run(&self) -> usize {
+        self.rounds.len() + self.doubted.len()
+    }
+
+    /// A figure made of both in each round that counts for both: a disturbance of a round is in both. A round in doubt
+    /// for one is in doubt for both.
+    fn with(&self, other: &Self, of: impl Fn(f64, f64) -> f64) -> Self {
+        let mut doubted = self.doubted.clone();
+        for (round, causes) in &other.doubted {
+            doubted.entry(*round).or_default().extend(causes);
+        }
+        let both = self
+            .rounds
+            .iter()
+            .filter_map(|(round, left)| Some((*round, of(*left, *other.rounds.get(round)?))));
+        let rounds =
+            both.filter(|(round, value)| value.is_finite() && !doubted.contains_key(round)).collect();
+        Self { rounds, doubted, scale: self.scale }
+    }
+
+    /// The ratio, round by round.
+    pub(crate) fn over(&self, other: &Self) -> Self {
+        let mut ratio = self.with(other, |left, right| left / right);
+        ratio.rounds.retain(|_, value| *value > 0.0);
+        Self { scale: Scale::Factor, ..ratio }
+    }
+
+    /// The difference, round by round.
+    pub(crate) fn minus(&self, other: &Self) -> Self {
+        Self { scale: Scale::Amount, ..self.with(other, |left, right| left - right) }
+    }
+
+    /// The geometric mean of several, round by round: that of ratios.
+    pub(crate) fn mean_of(samples: &[Self]) -> Option<Self> {
+        let (first, others) = samples.split_first()?;
+        let mut product = first.clone();
+        for other in others {
+            product = product.with(other, |left, right| left * right);
+        }
+        let root = 1.0 / samples.len() as f64;
+        product.rounds.values_mut().for_each(|value| *value = value.powf(root));
+        Some(product)
+    }
+}
