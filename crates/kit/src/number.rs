@@ -71,7 +71,7 @@ pub fn time(time_ms: f64) -> String {
 }
 
 /// A value in the largest of these units, from which on it would be less than `least` of the unit before.
-fn scaled<'a>(value: f64, units: [&'a str; 5], step: f64, least: f64) -> (f64, &'a str) {
+fn scaled(value: f64, units: [&'static str; 5], step: f64, least: f64) -> (f64, &'static str) {
     let steps = (0..4).take_while(|power| value / step.powi(*power) >= least).count();
     (value / step.powi(steps as i32), units[steps])
 }
