@@ -347,6 +347,10 @@ fn content_types_come_from_the_name_and_text_is_utf8() {
         let page = server.get(&format!("/{name}"));
         assert_eq!(page.must("Content-Type"), expected, "{name}");
     }
+    let server = Launch::configured(&folder, &format!("charset = \"off\"\n{config}")).start();
+    for (name, expected) in [("a.txt", "text/plain"), ("a.ours", "text/x-ours"), ("a.png", "image/png")] {
+        assert_eq!(server.get(&format!("/{name}")).must("Content-Type"), expected, "{name}");
+    }
 }
 
 #[test]

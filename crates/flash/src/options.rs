@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use clap::builder::{OsStringValueParser, PossibleValue, TypedValueParser, ValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
-use flash_server::config::options::{DefaultValue, OPTIONS, Spec};
-use flash_server::config::{AutoSwitch, Kind, Origin, Overrides, Refusal, Sources};
+use flash_server::config::options::{OPTIONS, Spec};
+use flash_server::config::{DefaultValue, Kind, Origin, Overrides, Refusal, Sources};
 
 /// The settings of the server from the command line.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ impl ServeOptions {
 impl clap::Args for ServeOptions {
     fn augment_args(command: Command) -> Command {
         let all = OPTIONS.iter().flat_map(|spec| {
-            args(spec).into_iter().map(move |arg| arg.hide_short_help(spec.group.is_rare()))
+            args(spec).into_iter().map(move |arg| arg.hide_short_help(spec.place.group.is_rare()))
         });
         command.args(all).arg(port())
     }
@@ -106,7 +106,7 @@ fn together(spec: &Spec, items: &[&OsStr], refusals: &[Refusal]) -> clap::Error 
 
 /// The flags of an option: one, or two for a switch.
 fn args(spec: &'static Spec) -> Vec<Arg> {
-    let heading = spec.group.heading();
+    let heading = spec.place.group.heading();
     if matches!(spec.kind, Kind::Switch | Kind::AutoSwitch) {
         let [yes, no] = [spec.flag(), negated(spec)];
         let set = match spec.kind {
@@ -119,7 +119,7 @@ fn args(spec: &'static Spec) -> Vec<Arg> {
         ];
     }
     let arg = Arg::new(spec.key)
-        .value_name(spec.value_name)
+        .value_name(spec.place.value_name)
         .value_parser(parser(spec))
         .value_hint(hint(spec))
         .hide_possible_values(true)
@@ -155,8 +155,8 @@ fn auto_switch(spec: &'static Spec, name: &str, opposite: &str) -> Arg {
         .num_args(0..=1)
         .require_equals(true)
         .default_missing_value("on")
-        .value_name(spec.value_name)
-        .value_parser(Word { spec, words: AutoSwitch::WORDS })
+        .value_name(spec.place.value_name)
+        .value_parser(Word(spec))
         .hide_possible_values(true)
 }
 
@@ -167,7 +167,7 @@ fn negated(spec: &Spec) -> String {
 /// Checks each value alone, so that clap can name the wrong one, and keeps its text.
 fn parser(spec: &'static Spec) -> ValueParser {
     match spec.kind {
-        Kind::OneOf(words) => Word { spec, words }.into(),
+        Kind::OneOf(_) => Word(spec).into(),
         _ => checked(spec).into(),
     }
 }
@@ -182,10 +182,7 @@ fn checked(spec: &'static Spec) -> impl TypedValueParser<Value = OsString> {
 
 /// One of several words, which shells complete. The option's own error rejects other words.
 #[derive(Clone)]
-struct Word {
-    spec: &'static Spec,
-    words: &'static [&'static str],
-}
+struct Word(&'static Spec);
 
 impl TypedValueParser for Word {
     type Value = OsString;
@@ -196,11 +193,11 @@ impl TypedValueParser for Word {
         arg: Option<&Arg>,
         value: &OsStr,
     ) -> Result<OsString, clap::Error> {
-        checked(self.spec).parse_ref(command, arg, value)
+        checked(self.0).parse_ref(command, arg, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(self.words.iter().map(PossibleValue::new)))
+        Some(Box::new(self.0.kind.words().iter().map(PossibleValue::new)))
     }
 }
 
@@ -215,7 +212,7 @@ fn why(refusals: Vec<Refusal>) -> String {
 fn hint(spec: &Spec) -> ValueHint {
     match spec.kind {
         Kind::Path if spec.is_operand() => ValueHint::DirPath,
-        Kind::Path => ValueHint::FilePath,
+        Kind::Path | Kind::PathOr(_) => ValueHint::FilePath,
         _ => ValueHint::Other,
     }
 }

@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use flash_server::config::options::{self, DefaultValue, OPTIONS, Origin, Overrides, Spec};
-use flash_server::config::{AutoSwitch, Kind, Settings, Sources, one_of};
-use flash_units as units;
+use flash_server::config::options::{self, OPTIONS, Spec};
+use flash_server::config::route_options::{ROUTE_OPTIONS, RouteOverrides};
+use flash_server::config::{self, Bounds, DefaultValue, Kind, Origin, Overrides, Settings, Sources, Unit};
 use tempfile::TempDir;
 
 /// A fresh folder, removed at the end.
@@ -248,9 +248,11 @@ fn every_flag_changes_the_settings() {
         "egress" => "10Mbit",
         "client_exempt" => "10.0.0.0/8",
         "control" => "none",
-        _ if matches!(spec.kind, Kind::Duration { .. }) => "7s",
-        _ if matches!(spec.kind, Kind::AutoSize { .. } | Kind::MemorySize { .. }) => "7M",
-        _ => "7",
+        _ => match spec.kind {
+            Kind::Number(Bounds { unit: Unit::Millis, .. }) => "7s",
+            Kind::AutoNumber(_) | Kind::Number(Bounds { unit: Unit::MemoryBytes, .. }) => "7M",
+            _ => "7",
+        },
     };
     fs::write(folder.path().join("flash.toml"), "").unwrap();
     let route = "[[route]]\nprefix = \"/app/\"\nproxy = \"127.0.0.1:3000\"\n";
@@ -419,8 +421,7 @@ fn man_pages() {
 
     let settings = fs::read_to_string(folder.path().join("pages/flash.toml.5")).unwrap();
     let keys = OPTIONS.iter().filter(|spec| spec.is_in_file()).map(|spec| spec.key);
-    // The first route, one in the middle and the last of the table in docs/config.md.
-    for key in keys.chain(["prefix or extension", "weights", "probe_interval"]) {
+    for key in keys.chain(ROUTE_OPTIONS.iter().map(|spec| spec.key)) {
         assert!(settings.contains(&format!("\\fB{key}\\fR\n")), "{key}: {settings}");
     }
 
@@ -464,56 +465,72 @@ fn the_example_config_file_shows_every_default() {
     }
 }
 
-/// The row of an option in `docs/config.md`.
-fn row(spec: &Spec) -> String {
-    let range = |low: String, high: String| format!("{low} to {high}");
-    let value = match spec.kind {
-        Kind::Addresses => "list of addresses".to_owned(),
-        Kind::FileNames => "list of names".to_owned(),
-        Kind::Networks => "list of networks".to_owned(),
-        Kind::Path => "path".to_owned(),
-        Kind::Switch => "true or false".to_owned(),
-        Kind::AutoSwitch => one_of(AutoSwitch::WORDS, Some('`')),
-        Kind::OneOf(words) => one_of(words, Some('`')),
-        Kind::User => "user, or user:group".to_owned(),
-        Kind::Count { least, most } => range(least.to_string(), most.to_string()),
-        Kind::Duration { least_ms, most_ms } => {
-            range(units::duration_text(least_ms), units::duration_text(most_ms))
-        }
-        Kind::AutoSize { least_bytes, most_bytes } => {
-            format!("`auto`, or {}", range(units::size_text(least_bytes), units::size_text(most_bytes)))
-        }
-        Kind::Rate { least_bits_per_s, most_bits_per_s } => {
-            range(units::rate_text(least_bits_per_s), units::rate_text(most_bits_per_s))
-        }
-        Kind::Sizes { least_bytes, most_bytes } => {
-            format!("list of sizes, {}", range(units::size_text(least_bytes), units::size_text(most_bytes)))
-        }
-        Kind::Size { least_bytes, most_bytes } | Kind::MemorySize { least_bytes, most_bytes } => {
-            range(units::size_text(least_bytes), units::size_text(most_bytes))
-        }
-    };
-    let default = match spec.default {
+/// The default of an option, or the `other` text without one.
+fn default(default: DefaultValue, other: &str) -> String {
+    match default {
         DefaultValue::Text(text) => format!("`{text}`"),
         DefaultValue::Depends(text) => text.to_owned(),
-        DefaultValue::None => "none".to_owned(),
-    };
+        DefaultValue::None => other.to_owned(),
+    }
+}
+
+/// The row of an option of the server in `docs/config.md`.
+fn server_row(spec: &Spec) -> String {
     let key = if spec.is_in_file() { format!("`{}`", spec.key) } else { "-".to_owned() };
     let flag = match spec.kind {
         Kind::Switch => format!("`--{0}`, `--no-{0}`", spec.flag()),
-        Kind::AutoSwitch => format!("`--{0}[={1}]`, `--no-{0}`", spec.flag(), spec.value_name),
+        Kind::AutoSwitch => format!("`--{0}[={1}]`, `--no-{0}`", spec.flag(), spec.place.value_name),
         _ if spec.is_operand() => "`DIR`".to_owned(),
-        _ => format!("`--{} {}`", spec.flag(), spec.value_name),
+        _ => format!("`--{} {}`", spec.flag(), spec.place.value_name),
     };
+    let (value, default) = (spec.kind.summary(), default(spec.default, "none"));
     format!("| {key} | {value} | {default} | {flag} | `{}` | {} |", spec.variable(), spec.help)
 }
 
+fn site_row(spec: &Spec) -> String {
+    let default = if spec.is_operand() { "an error" } else { "the value of the default site" };
+    format!("| `{}` | {} | {default} | {} |", spec.key, spec.kind.summary(), spec.help)
+}
+
+fn route_row(spec: &config::Spec<RouteOverrides>) -> String {
+    let owners: Vec<String> = spec.place.iter().map(|key| format!("`{key}`")).collect();
+    let owners = if owners.is_empty() { "any".to_owned() } else { owners.join(", ") };
+    let default = default(spec.default, "-");
+    format!("| `{}` | {} | {default} | {owners} | {} |", spec.key, spec.kind.summary(), spec.help)
+}
+
+/// Replaces the rows of the table between `<!-- settings: NAME -->` and the next empty line, below its head.
+fn with_rows(text: &str, name: &str, rows: &[String]) -> String {
+    let (before, rest) =
+        text.split_once(&format!("<!-- settings: {name} -->\n")).expect("the mark of a table");
+    let (table, after) = rest.split_once("\n\n").expect("the end of a table");
+    let head: Vec<&str> = table.lines().take(2).collect();
+    let rows = rows.join("\n");
+    format!("{before}<!-- settings: {name} -->\n{}\n{rows}\n\n{after}", head.join("\n"))
+}
+
+/// `FLASH_BLESS=1 cargo test -p flash --test cli the_tables` writes the tables.
 #[test]
-fn the_table_in_the_docs_matches_the_options() {
-    let text = fs::read_to_string(docs("config.md")).unwrap();
-    let rows: Vec<String> = OPTIONS.iter().map(row).collect();
-    let missing: Vec<&str> = rows.iter().map(String::as_str).filter(|row| !text.contains(row)).collect();
-    assert!(missing.is_empty(), "docs/config.md should have:\n{}", missing.join("\n"));
+fn the_tables_in_the_docs_are_those_of_the_options() {
+    let path = docs("config.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let rows: Vec<String> = OPTIONS.iter().map(server_row).collect();
+    let of_sites: Vec<String> = OPTIONS.iter().filter(|spec| spec.is_of_site()).map(site_row).collect();
+    let of_routes: Vec<String> = ROUTE_OPTIONS.iter().map(route_row).collect();
+    let mut right = with_rows(&text, "server", &rows);
+    right = with_rows(&right, "site", &of_sites);
+    right = with_rows(&right, "route", &of_routes);
+    if std::env::var_os("FLASH_BLESS").is_some() {
+        fs::write(&path, &right).unwrap();
+    } else {
+        let missing = right.lines().find(|row| text.lines().all(|line| line != *row));
+        assert!(
+            missing.is_none(),
+            "docs/config.md lacks this row (FLASH_BLESS=1 writes it):\n{}",
+            missing.unwrap()
+        );
+        assert!(right == text, "docs/config.md has rows of no option (FLASH_BLESS=1 removes them)");
+    }
     let example = fs::read_to_string(docs("flash.toml")).unwrap();
     assert!(text.contains(&example), "the example in docs/config.md is not docs/flash.toml");
 }

@@ -144,42 +144,66 @@ const KNOWN: &[(&str, &str)] = &[
 ];
 
 /// The media types of names: first the given ones, then the built-in ones, then those of `mime_guess`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct TypeTable {
     extra: HashMap<String, String>,
+    /// The end of the text types that do not say their charset.
+    charset: String,
+}
+
+impl Default for TypeTable {
+    fn default() -> Self {
+        Self::new([])
+    }
 }
 
 impl TypeTable {
-    /// Makes a table with `extra` types: pairs of an extension (with or without its dot, in any case) and a
-    /// media type. A text type without a charset gets one.
+    /// Makes a table with `extra` types, in which text is UTF-8.
     pub fn new(extra: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self::with_charset(extra, Some("utf-8"))
+    }
+
+    /// Makes a table with `extra` types: pairs of an extension (with or without its dot, in any case) and a
+    /// media type. A text type without a charset gets this one, if there is one.
+    pub fn with_charset(extra: impl IntoIterator<Item = (String, String)>, charset: Option<&str>) -> Self {
+        let charset = charset.map_or_else(String::new, |name| format!("; charset={name}"));
         let extra = extra
             .into_iter()
             .map(|(extension, media_type)| {
                 let extension = extension.trim_start_matches('.').to_ascii_lowercase();
-                (extension, with_charset(Cow::Owned(media_type)).into_owned())
+                (extension, completed(Cow::Owned(media_type), &charset).into_owned())
             })
             .collect();
-        Self { extra }
+        Self { extra, charset }
     }
 
     /// The value of `Content-Type` for the file with this path, by the extension of its last segment. A name
     /// without an extension, or whose only dot is its first character, is `application/octet-stream`, except names that
     /// text files always have.
     pub fn lookup(&self, path: &[u8]) -> Cow<'_, str> {
-        let Some(extension) = extension(path) else {
-            return Cow::Borrowed(if is_name_of_text(path) { TEXT } else { UNKNOWN });
-        };
-        if let Some(media_type) = self.extra.get(&extension) {
+        let extension = extension(path);
+        if let Some(media_type) = extension.as_ref().and_then(|extension| self.extra.get(extension)) {
             return Cow::Borrowed(media_type);
         }
-        if let Ok(at) = KNOWN.binary_search_by(|(known, _)| (*known).cmp(&extension)) {
-            return Cow::Borrowed(KNOWN[at].1);
+        let found = match extension {
+            Some(extension) => built_in(&extension),
+            None => Cow::Borrowed(if is_name_of_text(path) { TEXT } else { UNKNOWN }),
+        };
+        match found.strip_suffix(CHARSET) {
+            Some(essence) if self.charset != CHARSET => Cow::Owned(format!("{essence}{}", self.charset)),
+            _ => found,
         }
-        match mime_guess::from_ext(&extension).first_raw() {
-            Some(media_type) => with_charset(Cow::Borrowed(media_type)),
-            None => Cow::Borrowed(UNKNOWN),
-        }
+    }
+}
+
+/// The type of an extension; all texts are UTF-8.
+fn built_in(extension: &str) -> Cow<'static, str> {
+    if let Ok(at) = KNOWN.binary_search_by(|(known, _)| (*known).cmp(extension)) {
+        return Cow::Borrowed(KNOWN[at].1);
+    }
+    match mime_guess::from_ext(extension).first_raw() {
+        Some(media_type) => completed(Cow::Borrowed(media_type), CHARSET),
+        None => Cow::Borrowed(UNKNOWN),
     }
 }
 
@@ -202,12 +226,13 @@ fn extension(path: &[u8]) -> Option<String> {
     Some(std::str::from_utf8(extension).ok()?.to_ascii_lowercase())
 }
 
-fn with_charset(media_type: Cow<'_, str>) -> Cow<'_, str> {
+/// A text type without a charset gets this one.
+fn completed<'t>(media_type: Cow<'t, str>, charset: &str) -> Cow<'t, str> {
     let lower = media_type.to_ascii_lowercase();
     if !lower.starts_with("text/") || lower.contains("charset=") {
         return media_type;
     }
-    Cow::Owned(media_type.into_owned() + CHARSET)
+    Cow::Owned(media_type.into_owned() + charset)
 }
 
 /// Whether content of this type is worth compressing: text in any form, and the few binary formats that are
@@ -249,6 +274,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn text_has_the_charset_of_the_table() {
+        let types = [("note", "text/plain"), ("old", "text/plain; charset=koi8-r"), ("csv", "text/csv")];
+        let types = || types.map(|(extension, media_type)| (extension.to_owned(), media_type.to_owned()));
+        for (charset, end) in [(None, ""), (Some("iso-8859-1"), "; charset=iso-8859-1")] {
+            let table = TypeTable::with_charset(types(), charset);
+            for name in ["a.txt", "a.note", "LICENSE"] {
+                assert_eq!(table.lookup(name.as_bytes()), format!("text/plain{end}"), "{name}");
+            }
+            assert_eq!(table.lookup(b"a.csv"), format!("text/csv{end}"));
+            assert_eq!(table.lookup(b"a.old"), "text/plain; charset=koi8-r");
+            assert_eq!(table.lookup(b"a.png"), "image/png");
+        }
+    }
+
     fn plain(path: &str) -> String {
         TypeTable::default().lookup(path.as_bytes()).into_owned()
     }
@@ -260,7 +300,7 @@ mod tests {
         }
         for (extension, media_type) in KNOWN {
             assert_eq!(extension.to_ascii_lowercase(), *extension);
-            assert_eq!(with_charset(Cow::Borrowed(media_type)), *media_type, "{extension}");
+            assert_eq!(completed(Cow::Borrowed(media_type), CHARSET), *media_type, "{extension}");
         }
     }
 

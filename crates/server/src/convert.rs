@@ -268,7 +268,8 @@ fn site_rules(site: &config::Site) -> SiteRules {
 
 /// The content types.
 pub(crate) fn types(settings: &Settings) -> TypeTable {
-    TypeTable::new(settings.types.iter().map(|(extension, kind)| (extension.clone(), kind.clone())))
+    let types = settings.types.iter().map(|(extension, kind)| (extension.clone(), kind.clone()));
+    TypeTable::with_charset(types, settings.charset.as_deref())
 }
 
 /// A part of a file, for the system call.

@@ -12,10 +12,8 @@ struct Grammar {
     noun: &'static str,
     /// The valid forms, for the end of every error.
     forms: &'static str,
-    /// The units, in the order in which [`exact`] prefers them.
+    /// The units, in the order in which [`exact`] prefers them. Upper and lower case are the same.
     units: &'static [Unit],
-    /// Whether upper and lower case are the same. In times `m` is a minute, and `M` could be a month.
-    ignores_case: bool,
     /// The factor of a number without a unit; none if only 0 needs no unit.
     plain: Option<u64>,
 }
@@ -35,7 +33,6 @@ static SIZE: Grammar = Grammar {
         (&["kB"], 1_000),
         (&["B"], 1),
     ],
-    ignores_case: true,
     plain: Some(1),
 };
 
@@ -44,13 +41,12 @@ static DURATION: Grammar = Grammar {
     noun: "duration",
     forms: "write a number and a unit: 250ms, 1.5s, 2m, 1h or 1d",
     units: &[
-        (&["h"], 3_600_000),
-        (&["m", "min"], 60_000),
-        (&["s", "sec"], 1_000),
+        (&["h", "hour", "hours"], 3_600_000),
+        (&["m", "min", "minute", "minutes"], 60_000),
+        (&["s", "sec", "second", "seconds"], 1_000),
         (&["ms"], 1),
-        (&["d"], 86_400_000),
+        (&["d", "day", "days"], 86_400_000),
     ],
-    ignores_case: false,
     plain: None,
 };
 
@@ -59,15 +55,14 @@ static FINE_DURATION: Grammar = Grammar {
     noun: "duration",
     forms: "write a number and a unit: 100us, 0.5ms, 1.5s, 2m, 1h or 1d",
     units: &[
-        (&["d"], 86_400_000_000_000),
-        (&["h"], 3_600_000_000_000),
-        (&["m", "min"], 60_000_000_000),
-        (&["s", "sec"], 1_000_000_000),
+        (&["d", "day", "days"], 86_400_000_000_000),
+        (&["h", "hour", "hours"], 3_600_000_000_000),
+        (&["m", "min", "minute", "minutes"], 60_000_000_000),
+        (&["s", "sec", "second", "seconds"], 1_000_000_000),
         (&["ms"], 1_000_000),
         (&["us", "µs"], 1_000),
         (&["ns"], 1),
     ],
-    ignores_case: false,
     plain: None,
 };
 
@@ -81,7 +76,6 @@ static RATE: Grammar = Grammar {
         (&["kbit", "kbit/s"], 1_000),
         (&["bit", "bit/s"], 1),
     ],
-    ignores_case: true,
     plain: None,
 };
 
@@ -185,8 +179,7 @@ fn parse(text: &str, grammar: &Grammar) -> Result<u64, String> {
         return Err(wrong());
     }
     let name = rest.strip_prefix(' ').filter(|unit| !unit.is_empty()).unwrap_or(rest);
-    let is_named =
-        |known: &&str| *known == name || (grammar.ignores_case && known.eq_ignore_ascii_case(name));
+    let is_named = |known: &&str| known.eq_ignore_ascii_case(name);
     let is_zero = whole.bytes().chain(decimals.bytes()).all(|digit| digit == b'0');
     let factor = match units.iter().find(|(names, _)| names.iter().any(is_named)) {
         Some((_, factor)) => *factor,
@@ -293,6 +286,13 @@ mod tests {
             ("250ms", 250),
             ("5s", 5_000),
             ("5sec", 5_000),
+            ("5S", 5_000),
+            ("250MS", 250),
+            ("5M", 300_000),
+            ("10 seconds", 10_000),
+            ("1 minute", 60_000),
+            ("2Hours", 7_200_000),
+            ("1 day", 86_400_000),
             ("1.5s", 1_500),
             ("2m", 120_000),
             ("2min", 120_000),
@@ -306,8 +306,7 @@ mod tests {
         for (text, ms) in cases {
             assert_eq!(parse_duration_ms(text), Ok(ms), "{text}");
         }
-        for text in
-            ["", "s", ".", "5", "-5s", "+5s", ".5s", "5.s", "5S", "5M", "5s ", " 5s", "ms5", "5s5", "٣s"]
+        for text in ["", "s", ".", "5", "-5s", "+5s", ".5s", "5.s", "5mo", "5s ", " 5s", "ms5", "5s5", "٣s"]
         {
             let why = parse_duration_ms(text).unwrap_err();
             assert!(why.ends_with(DURATION.forms), "{text}: {why}");
@@ -342,6 +341,7 @@ mod tests {
             ("1.5Mbit", 1_500_000),
             ("1500kbit", 1_500_000),
             ("1gbit", 1_000_000_000),
+            ("1 GBIT/S", 1_000_000_000),
         ];
         for (text, bits) in cases {
             assert_eq!(parse_rate_bits(text), Ok(bits), "{text}");

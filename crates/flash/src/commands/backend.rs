@@ -15,7 +15,7 @@ The modules for nginx and Apache connect to the socket and ask for names and ran
 the messages. A process can connect if its user is the backend's own, root, or one of --allow, and if the permissions of \
 the socket (0660) let it.
 
-TIME is a whole number with a unit: 250ms, 5s, 2m or 1h.
+TIME is a number and a unit: 250ms, 1.5s, 2m or 1h.
 
 Signals: TERM, INT and QUIT stop the backend after open requests finish, HUP restarts its processes on the same socket.
 

@@ -10,9 +10,10 @@ use flash_waiting::{account, file};
 use super::choices::SandboxMode;
 use super::combinations;
 use super::error::{Problem, reason};
-use super::options::{Given, Origin, Overrides};
+use super::options::Overrides;
 use super::run_as::RunAs;
-use super::values::{AutoSwitch, UserName};
+use super::table::Given;
+use super::values::{Auto, UserName};
 
 /// The user when root starts Flash and names none.
 const BY_DEFAULT: &str = "nobody";
@@ -37,11 +38,11 @@ pub(super) fn named(named: &Given<UserName>, problems: &mut Vec<Problem>) -> Opt
         Ok(account) if account.uid == privileges::user() && group.is_none() => None,
         Ok(_) => {
             let why = "root did not start Flash, and only root can become another user";
-            problems.push(of_user(named, title, why.to_owned()));
+            problems.push(Problem::given(&named.origin, title, why));
             None
         }
         Err(e) => {
-            problems.push(of_user(named, title, e.to_string()));
+            problems.push(Problem::given(&named.origin, title, e.to_string()));
             None
         }
     }
@@ -51,7 +52,7 @@ pub(super) fn named(named: &Given<UserName>, problems: &mut Vec<Problem>) -> Opt
 pub(super) fn cap_fowner(given: &Overrides, problems: &mut Vec<Problem>) -> bool {
     let Some(Given { value: asked, origin }) = &given.cap_fowner else { return false };
     let is_there = privileges::has_fowner();
-    if *asked == AutoSwitch::On && !is_there {
+    if *asked == Auto::Given(true) && !is_there {
         let why = "this process does not have CAP_FOWNER";
         let help = "start Flash as root or with AmbientCapabilities=CAP_FOWNER, or remove the setting";
         problems.push(combinations::problem("cap_fowner", origin, "cannot be kept", why).helped(help));
@@ -61,12 +62,12 @@ pub(super) fn cap_fowner(given: &Overrides, problems: &mut Vec<Problem>) -> bool
 }
 
 /// The capability also allows chmod and more. By default it is kept only where seccomp forbids those calls.
-fn keeps_fowner(asked: AutoSwitch, is_there: bool, has_seccomp: bool) -> bool {
+fn keeps_fowner(asked: Auto<bool>, is_there: bool, has_seccomp: bool) -> bool {
     is_there
         && match asked {
-            AutoSwitch::On => true,
-            AutoSwitch::Auto => has_seccomp,
-            AutoSwitch::Off => false,
+            Auto::Given(true) => true,
+            Auto::Auto => has_seccomp,
+            Auto::Given(false) => false,
         }
 }
 
@@ -78,13 +79,6 @@ fn by_default() -> RunAs {
 
 fn run_as_account(name: &str, account: Account) -> RunAs {
     RunAs { name: name.to_owned(), uid: account.uid, gid: account.gid, groups: account.groups }
-}
-
-fn of_user(named: &Given<UserName>, title: String, why: String) -> Problem {
-    match &named.origin {
-        Origin::File(span) => Problem::at(span.clone(), title, why),
-        _ => Problem::plain(title, why),
-    }
 }
 
 /// Whether `run_as` may look up files in the folder. It need not be able to reach the folder by its path.
@@ -118,12 +112,13 @@ mod tests {
 
     #[test]
     fn the_capability_is_kept_where_it_is_there_and_seccomp_bounds_it() {
-        use AutoSwitch::{Auto, Off, On};
-        assert!(keeps_fowner(Auto, true, true));
-        assert!(!keeps_fowner(Auto, true, false), "nothing would forbid chmod");
-        assert!(!keeps_fowner(Auto, false, true), "nothing to keep");
-        assert!(keeps_fowner(On, true, false), "who says so has it");
-        assert!(!keeps_fowner(On, false, true));
-        assert!(!keeps_fowner(Off, true, true));
+        const AUTO: Auto<bool> = Auto::Auto;
+        const ON: Auto<bool> = Auto::Given(true);
+        assert!(keeps_fowner(AUTO, true, true));
+        assert!(!keeps_fowner(AUTO, true, false), "nothing would forbid chmod");
+        assert!(!keeps_fowner(AUTO, false, true), "nothing to keep");
+        assert!(keeps_fowner(ON, true, false), "who says so has it");
+        assert!(!keeps_fowner(ON, false, true));
+        assert!(!keeps_fowner(Auto::Given(false), true, true));
     }
 }

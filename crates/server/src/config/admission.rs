@@ -8,10 +8,12 @@ use std::fmt;
 use flash_engine::{Network, WrongNetwork};
 use serde::{Deserialize, Serialize};
 
-use super::values::{FromText, Kind, ListItem, Refusal, utf8};
+use super::error::{NotUtf8, Refusal};
+use super::kind::Kind;
+use super::values::{Item, ListItem, utf8};
 
 /// The settings of admission.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Admission {
     /// Maximum connections per worker of one client address; 0 for no maximum.
@@ -75,19 +77,22 @@ impl TryFrom<String> for Clients {
     }
 }
 
-impl FromText for Clients {
+impl Item for Clients {
     fn from_text(text: &OsStr, _: Kind) -> Result<Self, Refusal> {
         Clients::parse(utf8(text)?).map_err(|wrong| {
             let form = "must be a network, such as 10.0.0.0/8, 192.0.2.7 or 2001:db8::/32, or `loopback`";
-            let refusal = |why: &str, help| Refusal { item: 0, why: why.to_owned(), help };
             match wrong {
-                WrongNetwork::Form => refusal(form, None),
+                WrongNetwork::Form => Refusal::new(form),
                 WrongNetwork::BitsBeyondPrefix(meant) => {
-                    let why = "the address has bits beyond the prefix";
-                    refusal(why, Some(format!("did you mean `{meant}`?")))
+                    Refusal::new("the address has bits beyond the prefix")
+                        .helped(format!("did you mean `{meant}`?"))
                 }
             }
         })
+    }
+
+    fn to_text(&self, _: Kind) -> Result<String, NotUtf8> {
+        Ok(self.to_string())
     }
 }
 
@@ -102,7 +107,7 @@ impl ListItem for Clients {
 
 #[cfg(test)]
 mod tests {
-    use super::super::values::FromItems;
+    use super::super::values::Value;
     use super::*;
 
     #[test]

@@ -1,5 +1,5 @@
 //! The facts of an architecture: how many processes, connections, jobs and descriptors the settings lead to, and its words in the
-//! start line.
+//! start line, and which settings it takes.
 //!
 //! The supervisor, the sandbox, `convert` and the checks of the settings ask it. It must not run anything: `crate::architecture` does.
 
@@ -9,6 +9,49 @@ use super::choices::{Architecture, HelperKind, SendBy};
 use super::memory::rounded_text;
 use super::routes::Route;
 use super::settings::Settings;
+
+use Architecture::{Amped, Mp, Mt, Sped};
+
+/// The settings that only some architectures can have, and why. The first row that fits decides.
+const ONLY: &[(&[&str], &[Architecture], &str)] = &[
+    (&["processes"], &[Mp], "only `mp` has a process for each connection"),
+    (&["threads"], &[Mt], "only `mt` has threads"),
+    (&["workers"], &[Amped, Sped, Mt], "`processes` sets its number of worker processes"),
+    (&["helpers", "helpers_max", "helper_idle"], &[Amped], "only `amped` has helpers"),
+    (&["connections"], &[Amped, Sped, Mt], "each of its processes has one connection at a time"),
+    (
+        &["client_connections", "client_exempt", "accept_wait"],
+        &[Amped, Sped],
+        "a connection that finds no free process or thread waits in the kernel's queue",
+    ),
+    (&["job_deadline"], &[Amped, Mt], "a process that waits for the disk itself cannot stop waiting"),
+    (&["event_mechanism"], &[Amped, Sped], "only `amped` and `sped` have an event loop for many connections"),
+    (
+        &["egress"],
+        &[Amped, Sped],
+        "each of its connections has a process or thread of its own, and none of these sees the others",
+    ),
+    (
+        &["open_in_loop", "residency_check"],
+        &[Amped, Sped, Mp],
+        "its threads share a lock, and must not wait for the disk while they hold it",
+    ),
+    (&["open_in_loop"], &[Amped], "it always does; only `amped` can choose"),
+    (&["residency_check"], &[Amped], "it never checks what is in memory; only `amped` can choose"),
+    (
+        &["route"],
+        &[Amped, Sped],
+        "only `amped` and `sped` have an event loop for many connections, and routes need one",
+    ),
+];
+
+/// Why a setting has no effect with an architecture; none if it has.
+pub(super) fn refuses(architecture: Architecture, key: &str) -> Option<&'static str> {
+    let fits = |(keys, takes, _): &&(&[&str], &[Architecture], _)| {
+        keys.contains(&key) && !takes.contains(&architecture)
+    };
+    ONLY.iter().find(fits).map(|(.., why)| *why)
+}
 
 /// Descriptors that a worker needs besides those for connections, files and its architecture.
 const DESCRIPTORS_APART: u64 = 64;
@@ -56,8 +99,8 @@ pub(crate) fn mapped_chunks_max(settings: &Settings, descriptors_max: u64) -> us
 /// The number of worker processes.
 pub(crate) fn processes(settings: &Settings) -> usize {
     match settings.architecture {
-        Architecture::Mp => settings.processes,
-        Architecture::Amped | Architecture::Sped | Architecture::Mt => settings.workers,
+        Mp => settings.processes,
+        Amped | Sped | Mt => settings.workers,
     }
 }
 
@@ -65,17 +108,17 @@ pub(crate) fn processes(settings: &Settings) -> usize {
 /// connections at the socket of a busy process.
 pub(crate) fn sockets(settings: &Settings) -> usize {
     match settings.architecture {
-        Architecture::Mp => 1,
-        Architecture::Amped | Architecture::Sped | Architecture::Mt => settings.workers,
+        Mp => 1,
+        Amped | Sped | Mt => settings.workers,
     }
 }
 
 /// Maximum connections of a worker at once, as far as the settings say.
 pub(crate) fn connections_max(settings: &Settings) -> usize {
     let at_once = match settings.architecture {
-        Architecture::Amped | Architecture::Sped => settings.connections_max,
-        Architecture::Mp => 1,
-        Architecture::Mt => settings.threads,
+        Amped | Sped => settings.connections_max,
+        Mp => 1,
+        Mt => settings.threads,
     };
     at_once.min(settings.connections_max)
 }
@@ -84,24 +127,24 @@ pub(crate) fn connections_max(settings: &Settings) -> usize {
 /// thread is free.
 pub(crate) fn has_connections_of_all(settings: &Settings) -> bool {
     match settings.architecture {
-        Architecture::Amped | Architecture::Sped => true,
-        Architecture::Mp | Architecture::Mt => false,
+        Amped | Sped => true,
+        Mp | Mt => false,
     }
 }
 
 /// Maximum jobs of a worker at once.
 pub(crate) fn jobs_at_once(settings: &Settings) -> usize {
     match settings.architecture {
-        Architecture::Amped => settings.helpers_max,
-        Architecture::Sped | Architecture::Mp => 1,
-        Architecture::Mt => settings.threads,
+        Amped => settings.helpers_max,
+        Sped | Mp => 1,
+        Mt => settings.threads,
     }
 }
 
 /// Maximum blocks that a worker itself brings into the store at once; in other architectures helper processes do it.
 pub(crate) fn fills_at_once(settings: &Settings) -> usize {
     match (settings.architecture, settings.helpers) {
-        (Architecture::Amped, HelperKind::Processes) => 0,
+        (Amped, HelperKind::Processes) => 0,
         _ => jobs_at_once(settings),
     }
 }
@@ -109,15 +152,15 @@ pub(crate) fn fills_at_once(settings: &Settings) -> usize {
 /// The divisor for cache bounds that no setting controls.
 pub(crate) fn cache_parts(settings: &Settings) -> usize {
     match settings.architecture {
-        Architecture::Mp => settings.processes,
-        Architecture::Amped | Architecture::Sped | Architecture::Mt => 1,
+        Mp => settings.processes,
+        Amped | Sped | Mt => 1,
     }
 }
 
 /// Descriptors that the architecture of a worker needs, besides connections and files.
 pub(crate) fn descriptors(settings: &Settings) -> usize {
     match settings.architecture {
-        Architecture::Amped => {
+        Amped => {
             // A helper process has a channel while it works and while it is given up. A thread also has its own end,
             // and the files that it holds; a name opens all its files at once.
             let of_helper = match settings.helpers {
@@ -126,20 +169,20 @@ pub(crate) fn descriptors(settings: &Settings) -> usize {
             };
             of_helper * settings.helpers_max
         }
-        Architecture::Sped | Architecture::Mp => 0,
-        Architecture::Mt => DESCRIPTORS_OF_THREAD * (settings.threads + 1),
+        Sped | Mp => 0,
+        Mt => DESCRIPTORS_OF_THREAD * (settings.threads + 1),
     }
 }
 
 /// Memory that the architecture of a worker needs, in bytes; `job_bytes` is the maximum of one job.
 pub(crate) fn memory_bytes(settings: &Settings, job_bytes: u64) -> u64 {
     match settings.architecture {
-        Architecture::Amped => match settings.helpers {
+        Amped => match settings.helpers {
             HelperKind::Processes => 0,
             HelperKind::Threads => (HELPER_THREAD_BYTES + job_bytes) * settings.helpers_max as u64,
         },
-        Architecture::Sped | Architecture::Mp => job_bytes,
-        Architecture::Mt => (STACK_BYTES as u64 + job_bytes) * (settings.threads as u64 + 1),
+        Sped | Mp => job_bytes,
+        Mt => (STACK_BYTES as u64 + job_bytes) * (settings.threads as u64 + 1),
     }
 }
 
@@ -147,10 +190,10 @@ pub(crate) fn memory_bytes(settings: &Settings, job_bytes: u64) -> u64 {
 pub(crate) fn crew(settings: &Settings) -> String {
     let workers = counted(settings.workers, "worker", "s");
     match settings.architecture {
-        Architecture::Amped => workers,
-        Architecture::Sped => format!("{workers}, SPED"),
-        Architecture::Mp => format!("{}, MP", counted(settings.processes, "process", "es")),
-        Architecture::Mt => format!("{workers} of {}, MT", counted(settings.threads, "thread", "s")),
+        Amped => workers,
+        Sped => format!("{workers}, SPED"),
+        Mp => format!("{}, MP", counted(settings.processes, "process", "es")),
+        Mt => format!("{workers} of {}, MT", counted(settings.threads, "thread", "s")),
     }
 }
 
@@ -161,13 +204,13 @@ fn counted(number: usize, what: &str, plural: &str) -> String {
 /// The way in which files are read, for the start line; `told` is whether the kernel reports what is in memory.
 pub(crate) fn reads(settings: &Settings, told: &Result<(), String>) -> String {
     let disk = match settings.architecture {
-        Architecture::Amped if !settings.optimizations.residency_check => {
+        Amped if !settings.optimizations.residency_check => {
             return "in the event loop, which blocks on the disk".to_owned();
         }
-        Architecture::Amped => "helpers",
-        Architecture::Mt => "threads",
-        Architecture::Sped => return "in the event loop, which blocks on the disk".to_owned(),
-        Architecture::Mp => return "in the process, which blocks on the disk".to_owned(),
+        Amped => "helpers",
+        Mt => "threads",
+        Sped => return "in the event loop, which blocks on the disk".to_owned(),
+        Mp => return "in the process, which blocks on the disk".to_owned(),
     };
     match told {
         Ok(()) => format!("{}memory by cachestat, disk by {disk}", store(settings)),
@@ -185,5 +228,22 @@ fn store(settings: &Settings) -> String {
     match settings.cache_memory.bytes_max() {
         0 => String::new(),
         bytes_max => format!("store of up to {}, ", rounded_text(bytes_max)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::options;
+    use super::*;
+
+    #[test]
+    fn what_only_some_take_are_options() {
+        for key in ONLY.iter().flat_map(|(keys, ..)| *keys) {
+            assert!(*key == "route" || options::find(key).is_some(), "{key}");
+        }
+        let refused = |architecture| refuses(architecture, "helpers").is_some();
+        assert_eq!([Amped, Sped, Mp, Mt].map(refused), [false, true, true, true]);
+        assert_ne!(refuses(Mt, "open_in_loop"), refuses(Sped, "open_in_loop"));
+        assert_eq!(refuses(Mt, "listen"), None);
     }
 }

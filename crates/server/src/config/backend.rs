@@ -12,9 +12,10 @@ use super::endpoint::EndpointOptions;
 use super::error::{ConfigError, ConfigErrorKind, Problem};
 use super::file::Draft;
 use super::memory::CacheMemory;
-use super::options::{Given, Origin, Overrides};
+use super::options::Overrides;
 use super::resolve;
 use super::settings::{BackendSettings, LogSettings, NamesRoot, Service, Settings, Spool};
+use super::table::{self, Given, Origin};
 use super::values::UserName;
 
 /// The socket without an option.
@@ -51,7 +52,7 @@ impl BackendOptions {
     /// A user that does not exist, or one that this process cannot become.
     pub fn load(&self) -> Result<Settings, ConfigError> {
         let mut given = self.overrides.clone();
-        given.rebase(&self.cwd);
+        table::rebase(&mut given, &self.cwd);
         if given.user.is_none() && privileges::is_root() && account::find(USER_BY_DEFAULT, None).is_ok() {
             let value = UserName { user: USER_BY_DEFAULT.to_owned(), group: None };
             given.user = Some(Given { value, origin: Origin::Default });

@@ -6,8 +6,9 @@
 use std::ffi::{OsStr, OsString};
 
 use super::error::Problem;
-use super::options::{OPTIONS, Origin, Overrides, Spec};
+use super::options::{OPTIONS, Overrides, Spec};
 use super::suggest;
+use super::table::Origin;
 
 /// The prefix of every variable of Flash.
 pub(super) const PREFIX: &str = "FLASH_";
@@ -62,7 +63,7 @@ fn items<'a>(spec: &Spec, value: &'a OsStr) -> Vec<&'a OsStr> {
 mod tests {
     use std::os::unix::ffi::OsStringExt;
 
-    use super::super::values::Kind;
+    use super::super::kind::{Bounds, Kind, Unit};
     use super::*;
 
     fn variables(pairs: &[(&str, &str)]) -> Vec<(String, OsString)> {
@@ -85,10 +86,12 @@ mod tests {
             "egress" => "10Mbit",
             "client_exempt" => "10.0.0.0/8,loopback",
             "etag" => "changed",
-            _ if matches!(spec.kind, Kind::Switch | Kind::AutoSwitch) => "yes",
-            _ if matches!(spec.kind, Kind::AutoSize { .. } | Kind::MemorySize { .. }) => "7M",
-            _ if matches!(spec.kind, Kind::Duration { .. }) => "7s",
-            _ => "7",
+            _ => match spec.kind {
+                Kind::Switch | Kind::AutoSwitch => "yes",
+                Kind::AutoNumber(_) | Kind::Number(Bounds { unit: Unit::MemoryBytes, .. }) => "7M",
+                Kind::Number(Bounds { unit: Unit::Millis, .. }) => "7s",
+                _ => "7",
+            },
         };
         let variables: Vec<(String, OsString)> =
             OPTIONS.iter().map(|spec| (spec.variable(), values(spec).into())).collect();

@@ -39,6 +39,34 @@ pub enum ConfigErrorKind {
     Handover,
 }
 
+/// The reason why a value was rejected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The index of the wrong value, from 0.
+    pub item: usize,
+    /// The error and the right form; completes "wrong value for X: ...".
+    pub why: String,
+    /// A further hint, if any.
+    pub help: Option<String>,
+}
+
+impl Refusal {
+    pub(super) fn new(why: impl Into<String>) -> Self {
+        Refusal { item: 0, why: why.into(), help: None }
+    }
+
+    pub(super) fn helped(self, help: impl Into<Option<String>>) -> Self {
+        Refusal { help: help.into(), ..self }
+    }
+}
+
+/// A path that is not UTF-8, which TOML cannot hold.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NotUtf8(
+    /// The path, as far as it can be shown.
+    pub String,
+);
+
 /// The file that the spans of problems are in.
 #[derive(Clone, Debug)]
 pub(super) struct SourceFile {

@@ -4,23 +4,25 @@
 //! tree itself, because `serde` stops at the first error. Called by `Sources::load`. It must not touch the system or compare
 //! two values; `config::resolve` does both.
 
-mod keys;
-mod probes;
-mod programs;
+mod items;
 mod routes;
+mod unknown;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::ops::Range;
+use std::path::Path;
 
 use toml::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue};
 
-use super::drafts::RouteDraft;
-use super::error::{ConfigErrorKind, Problem};
-use super::options::{self, OPTIONS, Origin, Overrides, Spec};
-use super::suggest;
-use super::values::{self, Kind, Refusal};
+use super::error::{ConfigErrorKind, Problem, Refusal};
+use super::forms;
+use super::kind::Form;
+use super::options::{self, Overrides};
+use super::route_options::RouteOverrides;
+use super::table::{self, Origin, Spec, Table};
+use items::items;
 
 /// Maximum `[[site]]` tables, hosts per site, and entries of `[types]`. Each site's root costs a process at startup
 /// and a descriptor in every process of the server (docs/config.md).
@@ -38,18 +40,32 @@ pub(super) struct Draft {
     pub(super) routes: Vec<RouteDraft>,
 }
 
+/// The contents of a `[[route]]` or `[[site.route]]`, with its place. One of the keys of each kind is given.
+#[derive(Debug)]
+pub(super) struct RouteDraft {
+    pub(super) given: RouteOverrides,
+    pub(super) span: Range<usize>,
+}
+
+impl Draft {
+    /// Makes relative paths absolute, from `folder`.
+    pub(super) fn rebase(&mut self, folder: &Path) {
+        table::rebase(&mut self.overrides, folder);
+        self.sites.iter_mut().for_each(|site| table::rebase(&mut site.overrides, folder));
+        let of_sites = self.sites.iter_mut().flat_map(|site| &mut site.routes);
+        self.routes.iter_mut().chain(of_sites).for_each(|route| table::rebase(&mut route.given, folder));
+    }
+}
+
 /// The contents of a `[[site]]`.
 #[derive(Debug, Default)]
 pub(super) struct SiteDraft {
     /// The hosts, with their places.
     pub(super) hosts: Vec<(String, Range<usize>)>,
-    /// Only options that [`Spec::is_of_site`] accepts are ever set.
+    /// Only options of a site are ever set.
     pub(super) overrides: Overrides,
     pub(super) routes: Vec<RouteDraft>,
 }
-
-pub(super) use programs::program_numbers;
-pub(super) use routes::route_numbers;
 
 type Key<'i> = Spanned<DeString<'i>>;
 type Value<'i> = Spanned<DeValue<'i>>;
@@ -86,14 +102,15 @@ impl Reader {
                 "route" => draft.routes = self.routes(value),
                 name => match options::find(name).filter(|spec| spec.is_in_file()) {
                     Some(spec) => self.option(&mut draft.overrides, spec, value),
-                    None => self.problems.push(unknown_key(key, value)),
+                    None => self.problems.push(unknown::of_file(key, value)),
                 },
             }
         }
         draft
     }
 
-    fn option(&mut self, into: &mut Overrides, spec: &Spec, value: &Value<'_>) {
+    /// Reads the value of a key. One that is wrong is not stored.
+    fn option<G: Table>(&mut self, into: &mut G, spec: &Spec<G>, value: &Value<'_>) {
         let items = match items(spec.kind, value) {
             Ok(items) => items,
             Err(problem) => return self.problems.push(problem.titled(spec.key)),
@@ -116,19 +133,19 @@ impl Reader {
                 self.wrong("types", key.span(), format!("too many types: at most {TYPES_MAX}"));
                 break;
             }
-            let extension = match values::extension(key.get_ref()) {
+            let extension = match forms::extension(key.get_ref()) {
                 Ok(extension) => extension,
                 Err(refusal) => {
                     self.problems.push(refused("types", key.span(), refusal).of(ConfigErrorKind::Key));
                     continue;
                 }
             };
-            let content_type = match value.get_ref().as_str().map(values::content_type) {
+            let content_type = match value.get_ref().as_str().map(forms::content_type) {
                 Some(Ok(content_type)) => content_type,
                 _ => {
                     let why = "must be a content type, such as \"text/plain; charset=utf-8\"";
                     let problem = wrong(&format!("types.{extension}"), value.span(), why);
-                    let misplaced = options::find(&extension).map(|spec| to_the_top(spec.key));
+                    let misplaced = options::find(&extension).map(|spec| unknown::to_the_top(spec.key));
                     self.problems.push(problem.maybe_helped(misplaced));
                     continue;
                 }
@@ -173,7 +190,7 @@ impl Reader {
                 "route" => site.routes = self.routes(value),
                 name => match options::find(name).filter(|spec| spec.is_of_site()) {
                     Some(spec) => self.option(&mut site.overrides, spec, value),
-                    None => self.problems.push(unknown_site_key(key)),
+                    None => self.problems.push(unknown::of_site(key)),
                 },
             }
         }
@@ -200,7 +217,7 @@ impl Reader {
         }
         let mut hosts = Vec::new();
         for item in array.iter() {
-            match item.get_ref().as_str().map(values::host) {
+            match item.get_ref().as_str().map(|host| Form::Host.read(host)) {
                 Some(Ok(host)) => hosts.push((host, item.span())),
                 Some(Err(refusal)) => self.problems.push(refused("hosts", item.span(), refusal)),
                 None => self.wrong("hosts", item.span(), "must be a name in quotes"),
@@ -222,132 +239,6 @@ fn refused(key: &str, span: Range<usize>, refusal: Refusal) -> Problem {
     wrong(key, span, refusal.why).maybe_helped(refusal.help)
 }
 
-/// A value of the wrong TOML type, before its key is known.
-struct WrongForm {
-    span: Range<usize>,
-    why: String,
-    help: Option<String>,
-}
-
-impl WrongForm {
-    fn titled(self, key: &str) -> Problem {
-        wrong(key, self.span, self.why).maybe_helped(self.help)
-    }
-}
-
-/// The texts in a value, each with its place, if the value has the TOML type of the kind.
-fn items(kind: Kind, value: &Value<'_>) -> Result<Vec<(String, Range<usize>)>, WrongForm> {
-    if !kind.is_list() {
-        return Ok(vec![(scalar(kind, value)?, value.span())]);
-    }
-    let Some(array) = value.get_ref().as_array() else {
-        let help = value.get_ref().as_str().map(|text| format!("write `[{text:?}]`"));
-        return Err(WrongForm { span: value.span(), why: format!("must be {}", kind.file_form()), help });
-    };
-    let text = |item: &Value<'_>| match (kind, item.get_ref()) {
-        (_, DeValue::String(text)) => Ok((text.to_string(), item.span())),
-        (Kind::Sizes { .. }, DeValue::Integer(_)) => Ok((scalar(kind, item)?, item.span())),
-        _ => Err(WrongForm { span: item.span(), why: "must be in quotes".to_owned(), help: None }),
-    };
-    array.iter().map(text).collect()
-}
-
-fn scalar(kind: Kind, value: &Value<'_>) -> Result<String, WrongForm> {
-    let wrong = |help| WrongForm { span: value.span(), why: format!("must be {}", kind.file_form()), help };
-    match (kind, value.get_ref()) {
-        (Kind::Switch | Kind::AutoSwitch, DeValue::Boolean(yes)) => Ok(yes.to_string()),
-        // A number above 64 bits is out of bounds, and no number is one of several words: the text is refused later.
-        (
-            Kind::Count { .. }
-            | Kind::Size { .. }
-            | Kind::MemorySize { .. }
-            | Kind::Sizes { .. }
-            | Kind::AutoSize { .. }
-            | Kind::OneOf(_),
-            DeValue::Integer(number),
-        ) => {
-            let parsed = i64::from_str_radix(number.as_str(), number.radix());
-            Ok(parsed.map_or_else(|_| number.as_str().to_owned(), |number| number.to_string()))
-        }
-        (
-            Kind::Path
-            | Kind::AutoSwitch
-            | Kind::OneOf(_)
-            | Kind::User
-            | Kind::Duration { .. }
-            | Kind::Rate { .. }
-            | Kind::Size { .. }
-            | Kind::MemorySize { .. }
-            | Kind::Sizes { .. }
-            | Kind::AutoSize { .. },
-            DeValue::String(text),
-        ) => Ok(text.to_string()),
-        (Kind::Rate { .. }, DeValue::Integer(number)) => {
-            Err(wrong(Some(format!("add a unit: write `\"{}Mbit\"`", number.as_str()))))
-        }
-        (Kind::Duration { .. }, DeValue::Integer(number)) => {
-            let help = format!("add a unit: write `\"{0}ms\"`, `\"{0}s\"` or `\"{0}m\"`", number.as_str());
-            Err(wrong(Some(help)))
-        }
-        (Kind::Switch | Kind::Count { .. }, DeValue::String(text)) => {
-            let plain = match kind {
-                Kind::Switch => matches!(text.as_ref(), "true" | "false"),
-                _ => text.parse::<u64>().is_ok(),
-            };
-            Err(wrong(plain.then(|| format!("write `{text}`, without quotes"))))
-        }
-        _ => Err(wrong(None)),
-    }
-}
-
 fn all_tables(array: &DeArray<'_>) -> bool {
     array.iter().all(|item| item.get_ref().is_table())
-}
-
-/// An unknown key of the file, with the nearest known key, or its right place.
-fn unknown_key(key: &Key<'_>, value: &Value<'_>) -> Problem {
-    let name = key.get_ref().as_ref();
-    let in_file = || OPTIONS.iter().filter(|spec| spec.is_in_file()).map(|spec| spec.key);
-    let help = if name == "hosts" {
-        Some("hosts belong to a site: write them below a `[[site]]`".to_owned())
-    } else if let Some(inner) = value.get_ref().as_table() {
-        table_help(name, inner)
-    } else {
-        suggest::did_you_mean(name, in_file().chain(["site", "route", "types"]))
-    };
-    Problem::at(key.span(), format!("unknown key `{name}`"), "not a setting of Flash")
-        .of(ConfigErrorKind::Key)
-        .maybe_helped(help)
-}
-
-/// The replacement for an unknown table such as `[log] format = ...`.
-fn table_help(name: &str, inner: &DeTable<'_>) -> Option<String> {
-    let joined = inner.iter().find_map(|(key, _)| options::find(&format!("{name}_{}", key.get_ref())));
-    if let Some(spec) = joined {
-        return Some(format!("there is no such table: write `{} = ...` at the top of the file", spec.key));
-    }
-    if inner.iter().any(|(key, _)| options::find(key.get_ref()).is_some()) {
-        return Some("there is no such table: write its keys at the top of the file".to_owned());
-    }
-    suggest::did_you_mean(name, ["site", "route", "types"])
-}
-
-/// The remedy for a key of the whole file below the head of a table.
-fn to_the_top(key: &str) -> String {
-    format!("move `{key}` to the top of the file, above every `[[site]]` and `[types]`")
-}
-
-/// An unknown key of a `[[site]]`. Usually it is a key of the whole file below a table.
-fn unknown_site_key(key: &Key<'_>) -> Problem {
-    let name = key.get_ref().as_ref();
-    let of_site = OPTIONS.iter().filter(|spec| spec.is_of_site()).map(|spec| spec.key);
-    let for_all = name == "types" || options::find(name).is_some_and(Spec::is_in_file);
-    let (why, help) = if for_all {
-        ("applies to the whole server, not to a site", Some(to_the_top(name)))
-    } else {
-        ("not a setting of a site", suggest::did_you_mean(name, of_site.chain(["hosts", "route"])))
-    };
-    Problem::at(key.span(), format!("unknown key `{name}` in a site"), why)
-        .of(ConfigErrorKind::Key)
-        .maybe_helped(help)
 }

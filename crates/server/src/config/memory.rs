@@ -6,7 +6,7 @@ use flash_units::size_text;
 use flash_waiting::memory::Usable;
 use serde::{Deserialize, Serialize};
 
-use super::values::AutoSize;
+use super::values::Auto;
 
 /// The default size of the store if /proc does not report the memory.
 const UNKNOWN_BYTES: u64 = 64 << 20;
@@ -35,22 +35,36 @@ pub enum CacheMemory {
     },
 }
 
+impl Default for CacheMemory {
+    fn default() -> Self {
+        CacheMemory::OFF
+    }
+}
+
 impl CacheMemory {
     /// No store.
     pub(super) const OFF: CacheMemory = CacheMemory::Fixed { bytes: 0, asked_bytes: 0 };
 
     /// The size for the given setting, within the available memory, if that is known.
     /// `processes_bytes` is the memory that the processes can come to need.
-    pub(super) fn of(asked: AutoSize, usable: Option<Usable>, processes_bytes: u64) -> CacheMemory {
+    pub(super) fn of(asked: Auto<u64>, usable: Option<Usable>, processes_bytes: u64) -> CacheMemory {
         match asked {
-            AutoSize::Auto => {
+            Auto::Auto => {
                 let bytes_max = usable.map_or(UNKNOWN_BYTES, |usable| auto_bytes(usable, processes_bytes));
                 CacheMemory::Auto { bytes_max }
             }
-            AutoSize::Bytes(asked_bytes) => {
+            Auto::Given(asked_bytes) => {
                 let most_bytes = usable.map_or(u64::MAX, |usable| most_bytes(usable.bytes()));
                 CacheMemory::Fixed { bytes: asked_bytes.min(most_bytes), asked_bytes }
             }
+        }
+    }
+
+    /// The setting that leads to this size.
+    pub(super) fn asked(self) -> Auto<u64> {
+        match self {
+            CacheMemory::Auto { .. } => Auto::Auto,
+            CacheMemory::Fixed { asked_bytes, .. } => Auto::Given(asked_bytes),
         }
     }
 
@@ -127,7 +141,7 @@ mod tests {
             (group(16), 2),
             (None, 64),
         ] {
-            let found = CacheMemory::of(AutoSize::Auto, usable, 60 * MIB);
+            let found = CacheMemory::of(Auto::Auto, usable, 60 * MIB);
             assert_eq!(found, CacheMemory::Auto { bytes_max: expected_mib * MIB }, "{usable:?}");
             assert_eq!((found.bytes_max(), found.warning()), (expected_mib * MIB, None));
         }
@@ -135,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_size_that_does_not_fit_is_lowered_and_said() {
-        let fixed = |mib, usable| CacheMemory::of(AutoSize::Bytes(mib * MIB), usable, 0);
+        let fixed = |mib, usable| CacheMemory::of(Auto::Given(mib * MIB), usable, 0);
         for usable in [machine(1000), group(1000)] {
             assert_eq!(fixed(900, usable).bytes_max(), 900 * MIB);
             assert_eq!(fixed(900, usable).warning(), None);

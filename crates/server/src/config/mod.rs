@@ -13,11 +13,12 @@ mod backend;
 mod choices;
 mod combinations;
 mod crew;
-mod drafts;
 mod endpoint;
 mod environment;
 mod error;
 mod file;
+mod forms;
+mod kind;
 mod memory;
 mod optimizations;
 pub mod options;
@@ -25,11 +26,13 @@ mod print;
 mod programs;
 mod resolve;
 mod route_checks;
+pub mod route_options;
 mod routes;
 mod run_as;
 mod schedule;
 mod settings;
 mod suggest;
+mod table;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -47,18 +50,19 @@ pub use choices::{
     SendBy,
 };
 pub use endpoint::{EndpointOptions, EndpointSettings, EndpointSocket, Speech, WarmRoot};
-pub use error::{ConfigError, ConfigErrorKind};
+pub use error::{ConfigError, ConfigErrorKind, NotUtf8, Refusal};
+pub use kind::{Bounds, Form, Kind, Unit, one_of};
 pub use memory::CacheMemory;
 pub use optimizations::Optimizations;
-pub use options::{Given, Origin, Overrides};
-pub use print::NotUtf8;
+pub use options::Overrides;
 pub(crate) use programs::DIRECTORIES;
 pub use programs::{Program, Runs};
 pub use routes::{Probe, Protocol, Route, RoutePaths, ServerAddress};
 pub use run_as::RunAs;
 pub use schedule::{Cutoffs, Schedule};
 pub use settings::{BackendSettings, ControlSocket, LogSettings, Service, Settings, Site, Spool};
-pub use values::{AutoSize, AutoSwitch, Kind, PathOrOff, Refusal, UserName, one_of};
+pub use table::{DefaultValue, Given, Origin, Spec, Table};
+pub use values::{Auto, Command, PathOrWord, UserName};
 
 use error::{Problem, SourceFile};
 use file::Draft;
@@ -136,13 +140,14 @@ impl Sources {
         let (env, mut problems) = environment::read(&self.env);
         let mut upper = self.cli.clone().or(env);
         let named = upper.config.as_ref().map(|given| given.value.clone());
-        upper.rebase(&self.cwd);
+        table::rebase(&mut upper, &self.cwd);
         let (mut draft, source) = match (&upper.config, named) {
             (Some(path), Some(named)) => {
                 let source = read_file(&path.value, named)?;
-                let (draft, wrong) = file::read(&source.text);
+                let (mut draft, wrong) = file::read(&source.text);
                 problems.extend(wrong);
-                (rebased(draft, &path.value), Some(source))
+                draft.rebase(path.value.parent().unwrap_or(Path::new("/")));
+                (draft, Some(source))
             }
             _ => (Draft::default(), None),
         };
@@ -165,18 +170,6 @@ impl Sources {
             }
         }
     }
-}
-
-/// The draft with its relative paths made absolute, from the folder of the file that contains them.
-fn rebased(mut draft: Draft, file: &Path) -> Draft {
-    let folder = file.parent().unwrap_or(Path::new("/"));
-    draft.overrides.rebase(folder);
-    draft.routes.iter_mut().for_each(|route| route.rebase(folder));
-    for site in &mut draft.sites {
-        site.overrides.rebase(folder);
-        site.routes.iter_mut().for_each(|route| route.rebase(folder));
-    }
-    draft
 }
 
 /// Whether a config file has no settings.

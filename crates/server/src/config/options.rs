@@ -1,14 +1,11 @@
-//! The table of all options.
+//! The table of the options of the server and its sites.
 //!
-//! Each row gives an option its key, bounds, default and help. The flag and the environment variable follow from the key. The
-//! command line, the environment, the file and the defaults all fill the same [`Overrides`], and a test compares
-//! `docs/config.md` with the table. Called by the rest of `config` and by the binary. It must not read anything, and has no
-//! rule about a value beyond its kind and bounds (`config::values` applies those).
+//! Each row gives an option its key, bounds, default, help and field of the settings. The flag, the environment variable, the key in
+//! the file, `flash check --print`, the man pages and the table in `docs/config.md` follow from the row. Called by the rest of
+//! `config` and by the binary. It must not read anything, and has no rule about a value beyond its kind and bounds.
 
-use std::ffi::OsStr;
 use std::net::SocketAddr;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use flash_prompt::net::InFlightCap;
 
@@ -17,29 +14,27 @@ use super::choices::{
     Architecture, Choice, EncodedSlash, EtagTime, EventMechanism, HelperKind, LogFormat, SandboxMode,
     SchedulePolicy, SendBy,
 };
+use super::kind::{Form, GIB, HOUR_MS, Kind, Unit, bounds, count, memory, millis, number};
 use super::schedule::Cutoffs;
-use super::values::{AutoSize, AutoSwitch, FromItems, Kind, PathOrOff, Refusal, UserName};
+use super::settings::{Settings, Site};
+use super::table::{self, DefaultValue, Field, Show, Shown, Spec as Row, one, put, rows, show};
+use super::values::{Auto, OFF, PathOrWord, UserName};
 
-/// One option.
+/// An option of the server or of its sites.
+pub type Spec = Row<Overrides>;
+
+/// Where an option is shown.
 #[derive(Debug)]
-pub struct Spec {
-    /// The key in the file, which also determines the flag and the variable.
-    pub key: &'static str,
+pub struct Place {
     /// The heading in the help.
     pub group: Group,
-    /// The kind of the value, with bounds.
-    pub kind: Kind,
     /// The name of the value in the help.
     pub value_name: &'static str,
-    /// The default.
-    pub default: DefaultValue,
-    /// The help text, one sentence.
-    pub help: &'static str,
-    store: Store,
 }
 
-/// Parses the values and stores them in their field.
-type Store = fn(&mut Overrides, &[&OsStr], Kind, Origin) -> Result<(), Vec<Refusal>>;
+const fn at(group: Group, value_name: &'static str) -> Place {
+    Place { group, value_name }
+}
 
 /// The headings of the help, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,37 +80,37 @@ impl Group {
     }
 }
 
-/// The value without any source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DefaultValue {
-    /// A value, written as in the environment.
-    Text(&'static str),
-    /// A value that depends on something else, as this text says.
-    Depends(&'static str),
-    /// No value.
+/// The field of the settings that an option reaches.
+pub enum Target {
+    /// A field of the server.
+    Server(Field<Overrides, Settings>),
+    /// A field of a site; at the top of the file, of the default site.
+    Site(Field<Overrides, Site>),
+    /// `config::resolve` sets it, and this function shows it.
+    Other(Show<Settings>),
+    /// No field.
     None,
 }
 
-/// The source of a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// The command line.
-    Flag,
-    /// The environment.
-    Environment,
-    /// The config file, at these bytes.
-    File(Range<usize>),
-    /// No source: the default.
-    Default,
-}
-
-/// A value and its source.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Given<T> {
-    /// The value.
-    pub value: T,
-    /// Its source.
-    pub origin: Origin,
+macro_rules! target {
+    ($key:ident: $type:ty, server.$($field:ident).+) => {
+        Target::Server(Field {
+            put: |given, settings| put(given.$key.as_ref(), &mut settings.$($field).+),
+            show: |settings, kind| show::<$type>(&settings.$($field).+, kind),
+        })
+    };
+    ($key:ident: $type:ty, site.$field:ident) => {
+        Target::Site(Field {
+            put: |given, site| put(given.$key.as_ref(), &mut site.$field),
+            show: |site, kind| show::<$type>(&site.$field, kind),
+        })
+    };
+    ($key:ident: $type:ty, by $show:ident) => {
+        Target::Other($show)
+    };
+    ($key:ident: $type:ty,) => {
+        Target::None
+    };
 }
 
 impl Spec {
@@ -146,236 +141,200 @@ impl Spec {
     /// Whether a `[[site]]` may set it.
     #[must_use]
     pub fn is_of_site(&self) -> bool {
-        matches!(self.key, "root" | "index" | "browse" | "precompressed" | "encoded_slash")
+        matches!(self.target, Target::Site(_))
     }
 
-    /// Parses all values that a source gave, and stores them in `into`.
-    ///
-    /// # Errors
-    ///
-    /// Gives the reason for each wrong value; nothing is stored then.
-    pub fn set(&self, into: &mut Overrides, items: &[&OsStr], origin: Origin) -> Result<(), Vec<Refusal>> {
-        (self.store)(into, items, self.kind, origin)
+    /// The texts of the option in these settings.
+    pub(super) fn show(&self, settings: &Settings) -> Shown {
+        match &self.target {
+            Target::Server(field) => (field.show)(settings, self.kind),
+            Target::Site(field) => {
+                let by_default = settings.sites.first().filter(|site| site.hosts.is_empty());
+                by_default.map_or(Ok(None), |site| (field.show)(site, self.kind))
+            }
+            Target::Other(show) => show(settings, self.kind),
+            Target::None => Ok(None),
+        }
     }
 }
 
 /// The option with this key.
 #[must_use]
 pub fn find(key: &str) -> Option<&'static Spec> {
-    OPTIONS.iter().find(|spec| spec.key == key)
+    table::find(key)
 }
-
-/// Makes [`Overrides`] and [`OPTIONS`] from the rows.
-macro_rules! options {
-    ($($key:ident: $type:ty, $group:ident, $kind:expr, $value_name:literal, $default:expr, $help:literal;)*) => {
-        /// The options of one source, or of several merged: one field per option.
-        #[derive(Clone, Debug, PartialEq, Eq, Default)]
-        pub struct Overrides {
-            $(#[doc = $help] pub $key: Option<Given<$type>>,)*
-        }
-
-        /// Every option, in the order of the help.
-        pub static OPTIONS: &[Spec] = &[$(Spec {
-            key: stringify!($key),
-            group: Group::$group,
-            kind: $kind,
-            value_name: $value_name,
-            default: $default,
-            help: $help,
-            store: |overrides, items, kind, origin| {
-                let value = <$type as FromItems>::from_items(items, kind)?;
-                overrides.$key = Some(Given { value, origin });
-                Ok(())
-            },
-        },)*];
-
-        impl Overrides {
-            /// These options, completed by those of the weaker source `below`.
-            #[must_use]
-            pub fn or(self, below: Overrides) -> Overrides {
-                Overrides { $($key: self.$key.or(below.$key),)* }
-            }
-        }
-    };
-}
-
-const fn count(least: u64, most: u64) -> Kind {
-    Kind::Count { least, most }
-}
-
-const fn millis(least_ms: u64, most_ms: u64) -> Kind {
-    Kind::Duration { least_ms, most_ms }
-}
-
-const fn size(least_bytes: u64, most_bytes: u64) -> Kind {
-    Kind::Size { least_bytes, most_bytes }
-}
-
-const HOUR_MS: u64 = 3_600_000;
-const GIB: u64 = 1 << 30;
 
 use DefaultValue::{Depends, Text};
-use Kind::{Addresses, FileNames, Networks, Path as PathKind, Switch};
 
-// A row: key: type, heading, kind with bounds, name of the value, default, help.
-options! {
-    root: PathBuf, Files, PathKind, "DIR", Depends("the current directory"),
+rows! {
+    /// The options of the server and of its sites.
+    Overrides, Place, Target, OPTIONS:
+
+    root: PathBuf, at(Group::Files, "DIR"), Kind::Path, Depends("the current directory"), [site.root],
         "Directory to serve";
-    config: PathBuf, Files, PathKind, "FILE", DefaultValue::None,
+    config: PathBuf, at(Group::Files, "FILE"), Kind::Path, DefaultValue::None, [],
         "Read settings from this TOML file";
-    index: Vec<String>, Files, FileNames, "NAME", Text("index.html"),
+    index: Vec<String>, at(Group::Files, "NAME"), Kind::Texts(Form::FileName), Text("index.html"), [site.index],
         "File to serve for a directory; repeat to try several in order";
-    browse: bool, Files, Switch, "BOOL", Text("false"),
+    browse: bool, at(Group::Files, "BOOL"), Kind::Switch, Text("false"), [site.browse],
         "List directories that have no index file";
-    precompressed: bool, Files, Switch, "BOOL", Text("true"),
+    precompressed: bool, at(Group::Files, "BOOL"), Kind::Switch, Text("true"), [site.precompressed],
         "Serve FILE.br, FILE.zst or FILE.gz instead of FILE to clients that accept it";
-    encoded_slash: EncodedSlash, Files, Kind::OneOf(EncodedSlash::WORDS), "HOW", Text("decode"),
+    encoded_slash: EncodedSlash, at(Group::Files, "HOW"), Kind::OneOf(EncodedSlash::WORDS), Text("decode"), [site.encoded_slash],
         "Handle %2F in a path: decode it to a slash, or refuse the request with 400";
-    etag: EtagTime, Files, Kind::OneOf(EtagTime::WORDS), "HOW", Text("modified"),
+    charset: String, at(Group::Files, "NAME"), Kind::Text(Form::Charset), Text("utf-8"), [server.charset],
+        "Add this character set to the Content-Type of texts; off adds none";
+    etag: EtagTime, at(Group::Files, "HOW"), Kind::OneOf(EtagTime::WORDS), Text("modified"), [server.etag],
         "Build ETags from length and mtime (modified), or from these and ctime (changed)";
-    freshness: u64, Files, millis(0, HOUR_MS), "TIME", Text("1s"),
+    freshness: u64, at(Group::Files, "TIME"), millis(0, HOUR_MS), Text("1s"), [server.freshness_ms],
         "Serve a cached file for this long before checking whether it changed";
-    stale: u64, Files, millis(0, 24 * HOUR_MS), "TIME", Text("10s"),
+    stale: u64, at(Group::Files, "TIME"), millis(0, 24 * HOUR_MS), Text("10s"), [server.stale_ms],
         "Serve an expired file for this much longer while its check waits for the disk";
-    listen: Vec<SocketAddr>, Network, Addresses, "ADDR:PORT", Text("127.0.0.1:8080"),
+    listen: Vec<SocketAddr>, at(Group::Network, "ADDR:PORT"), Kind::Addresses, Text("127.0.0.1:8080"), [server.listen],
         "Listen on this address; repeat for several; port 0 takes any free port";
-    connections: u64, Network, count(1, 1_000_000), "N", Text("16384"),
+    connections: u64, at(Group::Network, "N"), count(1, 1_000_000), Text("16384"), [server.connections_max],
         "Maximum connections per worker";
-    client_connections: u64, Network, count(0, 1_000_000), "N", Depends("1/2 of `connections`"),
+    client_connections: u64, at(Group::Network, "N"), count(0, 1_000_000), Depends("1/2 of `connections`"), [server.admission.client_connections_max],
         "Maximum connections per worker of one client address (IPv6: of one /64 network); 0 disables";
-    client_exempt: Vec<Clients>, Network, Networks, "NETWORK", Text("loopback"),
+    client_exempt: Vec<Clients>, at(Group::Network, "NETWORK"), Kind::Networks, Text("loopback"), [server.admission.client_exempt],
         "These clients, such as your proxies, have no share of connections, routes and the spool; repeat for several";
-    accept_wait: u64, Network, millis(0, HOUR_MS), "TIME", Text("1s"),
+    accept_wait: u64, at(Group::Network, "TIME"), millis(0, HOUR_MS), Text("1s"), [server.admission.accept_wait_ms],
         "Refuse new connections (503) while the worker has not caught up with them for this long; 0s disables";
-    workers: u64, Resources, count(1, 256), "N", Depends("one per usable core; 1 with mt"),
+    workers: u64, at(Group::Resources, "N"), count(1, 256), Depends("one per usable core; 1 with mt"), [server.workers],
         "Number of worker processes";
-    helpers_max: u64, Resources, count(1, 256), "N", Text("16"),
+    helpers_max: u64, at(Group::Resources, "N"), count(1, 256), Text("16"), [server.helpers_max],
         "Maximum helpers per worker; helpers do the work that may wait for the disk";
-    helper_idle: u64, Resources, millis(1, 24 * HOUR_MS), "TIME", Text("10s"),
+    helper_idle: u64, at(Group::Resources, "TIME"), millis(1, 24 * HOUR_MS), Text("10s"), [server.helper_idle_ms],
         "End a helper process after this time without work";
-    cache_memory: AutoSize, Resources, Kind::AutoSize { least_bytes: 0, most_bytes: 1024 * GIB }, "SIZE", Text("auto"),
+    cache_memory: Auto<u64>, at(Group::Resources, "SIZE"), Kind::AutoNumber(bounds(Unit::MemoryBytes, 0, 1024 * GIB)), Text("auto"), [by asked_memory],
         "Size of the store, the cache of file contents that all workers share; auto is 1/2 of the machine's memory or 3/4 of the cgroup's; 0 disables";
-    cache_list: PathOrOff, Resources, PathKind, "FILE", Text("off"),
+    cache_list: PathOrWord, at(Group::Resources, "FILE"), Kind::PathOr(OFF), Text("off"), [server.cache_list],
         "Save the list of hot files here on shutdown, and load these files on startup; off disables";
-    spool: PathOrOff, Resources, PathKind, "DIR", Text("/var/tmp"),
+    spool: PathOrWord, at(Group::Resources, "DIR"), Kind::PathOr(OFF), Text("/var/tmp"), [server.spool.folder],
         "Directory for request bodies and answers that wait, longer than memory should hold; off disables";
-    spool_max: u64, Resources, Kind::MemorySize { least_bytes: 0, most_bytes: 1024 * GIB }, "SIZE", Text("1GiB"),
+    spool_max: u64, at(Group::Resources, "SIZE"), memory(0, 1024 * GIB), Text("1GiB"), [server.spool.bytes_max],
         "Maximum size of these files, of all workers together";
-    architecture: Architecture, Architecture, Kind::OneOf(Architecture::WORDS), "NAME", Text("amped"),
+    architecture: Architecture, at(Group::Architecture, "NAME"), Kind::OneOf(Architecture::WORDS), Text("amped"), [server.architecture],
         "Who waits for the disk: helpers (amped), the event loop (sped), one process per connection (mp) or one thread per connection (mt)";
-    processes: u64, Architecture, count(1, 1024), "N", Text("32"),
+    processes: u64, at(Group::Architecture, "N"), count(1, 1024), Text("32"), [server.processes],
         "Number of worker processes with mp; each serves one connection at a time";
-    threads: u64, Architecture, count(1, 1024), "N", Text("64"),
+    threads: u64, at(Group::Architecture, "N"), count(1, 1024), Text("64"), [server.threads],
         "Threads per worker with mt; each serves one connection at a time";
-    event_mechanism: EventMechanism, Architecture, Kind::OneOf(EventMechanism::WORDS), "NAME", Text("epoll"),
+    event_mechanism: EventMechanism, at(Group::Architecture, "NAME"), Kind::OneOf(EventMechanism::WORDS), Text("epoll"), [server.event_mechanism],
         "System call that waits for events with amped and sped: epoll, poll, or select (at most 1024 descriptors)";
-    helpers: HelperKind, Architecture, Kind::OneOf(HelperKind::WORDS), "KIND", Text("processes"),
+    helpers: HelperKind, at(Group::Architecture, "KIND"), Kind::OneOf(HelperKind::WORDS), Text("processes"), [server.helpers],
         "With amped, start helper processes on demand, or helper threads at startup";
-    name_cache: bool, Architecture, Switch, "BOOL", Text("true"),
+    name_cache: bool, at(Group::Architecture, "BOOL"), Kind::Switch, Text("true"), [server.optimizations.name_cache],
         "Cache the file that each path leads to";
-    head_cache: bool, Architecture, Switch, "BOOL", Text("true"),
+    head_cache: bool, at(Group::Architecture, "BOOL"), Kind::Switch, Text("true"), [server.optimizations.head_cache],
         "Cache response heads";
-    content_cache: bool, Architecture, Switch, "BOOL", Text("true"),
+    content_cache: bool, at(Group::Architecture, "BOOL"), Kind::Switch, Text("true"), [by content_cache],
         "Cache file contents in the store; off is the same as a cache-memory of 0";
-    send: SendBy, Architecture, Kind::OneOf(SendBy::WORDS), "HOW", Text("read"),
+    send: SendBy, at(Group::Architecture, "HOW"), Kind::OneOf(SendBy::WORDS), Text("read"), [server.optimizations.send],
         "Send files that are not in the store with read (into a buffer), sendfile or mmap";
-    align_heads: bool, Architecture, Switch, "BOOL", Text("false"),
+    align_heads: bool, at(Group::Architecture, "BOOL"), Kind::Switch, Text("false"), [server.optimizations.align_heads],
         "Pad response heads to a multiple of 32 bytes";
-    open_in_loop: bool, Architecture, Switch, "BOOL", Text("false"),
+    open_in_loop: bool, at(Group::Architecture, "BOOL"), Kind::Switch, Text("false"), [server.optimizations.open_in_loop],
         "For experiments: look up files in the event loop, which blocks all its clients";
-    residency_check: bool, Architecture, Switch, "BOOL", Text("true"),
+    residency_check: bool, at(Group::Architecture, "BOOL"), Kind::Switch, Text("true"), [server.optimizations.residency_check],
         "Check that a part of a file is in memory before the event loop reads or sends it; turn off for experiments only";
-    schedule: SchedulePolicy, Schedule, Kind::OneOf(SchedulePolicy::WORDS), "POLICY", Text("fair"),
+    schedule: SchedulePolicy, at(Group::Schedule, "POLICY"), Kind::OneOf(SchedulePolicy::WORDS), Text("fair"), [server.schedule.policy],
         "Share the link among all connections (fair), or give each connection a priority by the bytes that its response has left (srpt)";
-    srpt_cutoffs: Cutoffs, Schedule, Kind::Sizes { least_bytes: 1, most_bytes: 1024 * GIB }, "SIZE", Depends("learned from the answers"),
+    srpt_cutoffs: Cutoffs, at(Group::Schedule, "SIZE"), Kind::Numbers(bounds(Unit::Bytes, 1, 1024 * GIB)), Depends("learned from the answers"), [server.schedule.cutoffs],
         "With srpt, bytes left that separate the priorities, ascending; repeat for up to 4";
-    srpt_dscp: bool, Schedule, Switch, "BOOL", Text("false"),
+    srpt_dscp: bool, at(Group::Schedule, "BOOL"), Kind::Switch, Text("false"), [server.schedule.dscp],
         "With srpt, also mark packets with a code point (DSCP), for queues behind this machine";
-    cwnd_cap: u64, Schedule, size(0, InFlightCap::BYTES_MAX as u64), "SIZE", Text("0"),
+    cwnd_cap: u64, at(Group::Schedule, "SIZE"), number(Unit::Bytes, 0, InFlightCap::BYTES_MAX as u64), Text("0"), [server.schedule.cwnd_cap_bytes],
         "Maximum bytes that one connection has in flight to its client; 0 lets the kernel decide";
-    egress: u64, Schedule, Kind::Rate { least_bits_per_s: 0, most_bits_per_s: 1_000_000_000_000 }, "RATE", Text("0"),
+    egress: u64, at(Group::Schedule, "RATE"), number(Unit::BitsPerS, 0, 1_000_000_000_000), Text("0"), [server.schedule.egress_bits_per_s],
         "Send no faster than this uplink, the responses with the fewest bytes left first; 0 lets the kernel decide";
-    head_timeout: u64, Limits, millis(1, HOUR_MS), "TIME", Text("10s"),
+    head_timeout: u64, at(Group::Limits, "TIME"), millis(1, HOUR_MS), Text("10s"), [server.head_timeout_ms],
         "Close a connection that takes longer than this to send a request head";
-    idle_timeout: u64, Limits, millis(1, 24 * HOUR_MS), "TIME", Text("60s"),
+    idle_timeout: u64, at(Group::Limits, "TIME"), millis(1, 24 * HOUR_MS), Text("60s"), [server.idle_timeout_ms],
         "Close a connection after this time without a request";
-    least_rate: u64, Limits, size(0, GIB), "SIZE", Text("1KiB"),
+    least_rate: u64, at(Group::Limits, "SIZE"), number(Unit::Bytes, 0, GIB), Text("1KiB"), [server.least_rate_bytes_per_s],
         "Close a connection whose client reads less than this per second; 0 disables";
-    body_least_rate: u64, Limits, size(0, GIB), "SIZE", Text("500B"),
+    body_least_rate: u64, at(Group::Limits, "SIZE"), number(Unit::Bytes, 0, GIB), Text("500B"), [server.body_least_rate_bytes_per_s],
         "Answer 408 when a request body for a route comes more slowly than this per second; 0 disables";
-    body_timeout: u64, Limits, millis(0, 24 * HOUR_MS), "TIME", Text("2h"),
+    body_timeout: u64, at(Group::Limits, "TIME"), millis(0, 24 * HOUR_MS), Text("2h"), [server.body_timeout_ms],
         "Answer 408 when a request body for a route takes longer than this; 0s disables";
-    job_deadline: u64, Limits, millis(1, HOUR_MS), "TIME", Text("30s"),
+    job_deadline: u64, at(Group::Limits, "TIME"), millis(1, HOUR_MS), Text("30s"), [server.job_deadline_ms],
         "Answer 503 when a helper takes longer than this";
-    queue_wait: u64, Limits, millis(0, HOUR_MS), "TIME", Text("5s"),
+    queue_wait: u64, at(Group::Limits, "TIME"), millis(0, HOUR_MS), Text("5s"), [server.queue_wait_ms],
         "Refuse a request (503) that would wait longer than this for a helper; 0s disables";
-    shutdown_timeout: u64, Limits, millis(0, HOUR_MS), "TIME", Text("30s"),
+    shutdown_timeout: u64, at(Group::Limits, "TIME"), millis(0, HOUR_MS), Text("30s"), [server.shutdown_timeout_ms],
         "Close the remaining connections this long after a stop signal";
-    reload_timeout: u64, Limits, millis(0, 24 * HOUR_MS), "TIME", Text("0s"),
+    reload_timeout: u64, at(Group::Limits, "TIME"), millis(0, 24 * HOUR_MS), Text("0s"), [server.reload_timeout_ms],
         "Close the remaining connections of the old configuration this long after a reload; 0s disables";
-    listing_entries: u64, Limits, count(1, 1_000_000), "N", Text("10000"),
+    listing_entries: u64, at(Group::Limits, "N"), count(1, 1_000_000), Text("10000"), [server.listing_entries_max],
         "Maximum entries in a directory listing";
-    user: UserName, Privileges, Kind::User, "USER[:GROUP]", Depends("nobody when started by root, else the current user"),
+    user: UserName, at(Group::Privileges, "USER[:GROUP]"), Kind::User, Depends("nobody when started by root, else the current user"), [by run_as],
         "Run workers and helpers as this user";
-    cap_fowner: AutoSwitch, Privileges, Kind::AutoSwitch, "HOW", Text("auto"),
+    cap_fowner: Auto<bool>, at(Group::Privileges, "HOW"), Kind::AutoSwitch, Text("auto"), [by cap_fowner],
         "Keep CAP_FOWNER, which lets workers check whether other users' files are in memory; auto keeps it only under seccomp";
-    sandbox: SandboxMode, Privileges, Kind::OneOf(SandboxMode::WORDS), "MODE", Text("auto"),
+    sandbox: SandboxMode, at(Group::Privileges, "MODE"), Kind::OneOf(SandboxMode::WORDS), Text("auto"), [server.sandbox],
         "Use Landlock and seccomp: auto (if the kernel supports them), required or off";
-    log_format: LogFormat, Logs, Kind::OneOf(LogFormat::WORDS), "FORMAT", Depends("combined with a log file, else off"),
+    log_format: LogFormat, at(Group::Logs, "FORMAT"), Kind::OneOf(LogFormat::WORDS), Depends("combined with a log file, else off"), [server.log.format],
         "Format of the access log: combined, combined_host, json or off";
-    log_file: PathBuf, Logs, PathKind, "FILE", Depends("standard output"),
+    log_file: PathOrWord, at(Group::Logs, "FILE"), Kind::PathOr("-"), Depends("standard output"), [by log_file],
         "Write the access log to this file, or to standard output for -";
-    control: PathBuf, Logs, PathKind, "PATH",
-        Depends("PID.sock in /run/flash for root, else in $XDG_RUNTIME_DIR/flash or /tmp/flash-UID"),
+    control: PathOrWord, at(Group::Logs, "PATH"), Kind::PathOr("none"), Depends("PID.sock in /run/flash for root, else in $XDG_RUNTIME_DIR/flash or /tmp/flash-UID"), [server.control],
         "Create the control socket for `flash stats` here; none disables";
+}
+
+fn asked_memory(settings: &Settings, kind: Kind) -> Shown {
+    show::<Auto<u64>>(&settings.cache_memory.asked(), kind)
+}
+
+/// A store of size 0 is off.
+fn content_cache(_: &Settings, _: Kind) -> Shown {
+    one("true")
+}
+
+fn run_as(settings: &Settings, kind: Kind) -> Shown {
+    settings.run_as.as_ref().map_or(Ok(None), |run_as| show::<UserName>(&run_as.setting(), kind))
+}
+
+fn log_file(settings: &Settings, kind: Kind) -> Shown {
+    settings.log.file.as_ref().map_or(Ok(None), |path| show::<PathBuf>(path, kind))
+}
+
+fn cap_fowner(settings: &Settings, _: Kind) -> Shown {
+    one(settings.cap_fowner.to_string())
 }
 
 impl Overrides {
     /// The defaults of the table.
     #[must_use]
     pub fn defaults() -> Overrides {
-        let mut defaults = Overrides::default();
+        table::defaults()
+    }
+
+    /// Stores each value in its field of the settings.
+    pub(super) fn put(&self, settings: &mut Settings) {
         for spec in OPTIONS {
-            if let DefaultValue::Text(text) = spec.default {
-                let set = spec.set(&mut defaults, &[OsStr::new(text)], Origin::Default);
-                debug_assert_eq!(set, Ok(()), "the default of {}", spec.key);
+            if let Target::Server(field) = &spec.target {
+                (field.put)(self, settings);
             }
         }
-        defaults
     }
 
-    /// Makes relative paths absolute, from `folder`, which must be absolute.
-    pub(super) fn rebase(&mut self, folder: &Path) {
-        for given in [&mut self.root, &mut self.config].into_iter().flatten() {
-            given.value = absolute(folder, &given.value);
-        }
-        if let Some(given) = self.log_file.as_mut().filter(|given| given.value != Path::new(STANDARD_OUTPUT))
-        {
-            given.value = absolute(folder, &given.value);
-        }
-        for given in [&mut self.cache_list, &mut self.spool] {
-            if let Some(Given { value: PathOrOff::At(path), .. }) = given {
-                *path = absolute(folder, path);
+    /// Stores each value of a site in its field.
+    pub(super) fn put_in_site(&self, site: &mut Site) {
+        for spec in OPTIONS {
+            if let Target::Site(field) = &spec.target {
+                (field.put)(self, site);
             }
         }
-        if let Some(given) = self.control.as_mut().filter(|given| given.value != Path::new(NO_SOCKET)) {
-            given.value = absolute(folder, &given.value);
-        }
     }
-}
-
-/// The name of the log file for standard output.
-pub(super) const STANDARD_OUTPUT: &str = "-";
-/// The path of the control socket that turns it off.
-pub(super) const NO_SOCKET: &str = "none";
-
-/// `path` from `folder`, without `.` parts. A `..` stays: only the system knows its target.
-fn absolute(folder: &Path, path: &Path) -> PathBuf {
-    folder.join(path).components().collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::path::Path;
+
+    use super::super::table::{Given, Origin};
     use super::*;
 
     #[test]
@@ -414,9 +373,9 @@ mod tests {
         for (key, text) in [("root", "./www/."), ("config", "/etc/flash.toml"), ("log_file", "-")] {
             find(key).unwrap().set(&mut overrides, &[OsStr::new(text)], Origin::Flag).unwrap();
         }
-        overrides.rebase(Path::new("/home/me"));
+        table::rebase(&mut overrides, Path::new("/home/me"));
         assert_eq!(overrides.root.unwrap().value, Path::new("/home/me/www"));
         assert_eq!(overrides.config.unwrap().value, Path::new("/etc/flash.toml"));
-        assert_eq!(overrides.log_file.unwrap().value, Path::new("-"));
+        assert_eq!(overrides.log_file.unwrap().value, PathOrWord::Word);
     }
 }

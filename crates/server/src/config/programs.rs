@@ -8,9 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::run_as::RunAs;
 
-/// Maximum words of a command.
-pub(super) const WORDS_MAX: usize = 256;
-
 /// The directories in which a program without a slash in its name is looked for.
 pub(crate) const DIRECTORIES: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 

@@ -14,22 +14,20 @@ use flash_waiting::root::{Unopened, open_roots};
 
 use super::ROOT_PATIENCE;
 use super::account;
-use super::admission::Admission;
+use super::architecture;
 use super::choices::{Architecture, LogFormat};
 use super::combinations;
 use super::crew::{self, Crew};
-use super::drafts::RouteDraft;
 use super::error::{ConfigErrorKind, Problem, reason};
-use super::file::{Draft, SiteDraft};
+use super::file::{Draft, RouteDraft, SiteDraft};
 use super::memory::CacheMemory;
-use super::optimizations::Optimizations;
-use super::options::{self, Given, NO_SOCKET, Origin, Overrides, STANDARD_OUTPUT};
+use super::options::{self, Overrides};
 use super::route_checks;
 use super::routes::Route;
 use super::run_as::RunAs;
-use super::schedule::Schedule;
-use super::settings::{ControlSocket, LogSettings, Service, Settings, Site, Spool};
-use super::values::AutoSize;
+use super::settings::{LogSettings, Settings, Site};
+use super::table::{Given, Origin};
+use super::values::{Auto, PathOrWord};
 
 /// Maximum default number of workers, for any number of cores.
 const WORKERS_BY_DEFAULT_MAX: usize = 256;
@@ -45,119 +43,60 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     let cap_fowner = account::cap_fowner(&given, &mut problems);
     let of_sites = draft.sites.iter().flat_map(|site| &site.routes);
     problems.extend(route_checks::check(&given, &draft.routes, of_sites, !draft.sites.is_empty()));
+    let types = draft.types;
     let drafts = (draft.sites, draft.routes);
     let sites = sites(&given, drafts, folder, run_as.as_ref(), &mut problems);
     combinations::check_listings(&given, &sites, &mut problems);
     if !problems.is_empty() {
         return Err(problems);
     }
-    let (optimizations, schedule) = (optimizations(&given), schedule(&given));
-    let connections_max = given.connections.as_ref().map_or(0, |given| size(given.value));
-    let admission = admission(&given, connections_max);
-    let architecture = value(given.architecture.clone());
-    let Room { workers, processes, helpers_max, lowered, cache_memory } = room(architecture, &given);
-    let mechanism = given.event_mechanism.as_ref().map(|given| given.origin.clone());
-    let connections = given.connections.as_ref().map(|given| given.origin.clone());
-    let settings = Settings {
-        listen: value(given.listen),
-        architecture,
-        workers,
-        processes,
-        threads: size(value(given.threads)),
-        event_mechanism: value(given.event_mechanism),
-        helpers: value(given.helpers),
-        helpers_max,
-        lowered,
-        freshness_ms: value(given.freshness),
-        stale_ms: value(given.stale),
-        etag: value(given.etag),
-        cache_memory,
-        // Only attempts show whether the paths can be written.
-        cache_list: value(given.cache_list).path(),
-        spool: Spool { folder: value(given.spool).path(), bytes_max: value(given.spool_max) },
-        connections_max,
-        head_timeout_ms: value(given.head_timeout),
-        idle_timeout_ms: value(given.idle_timeout),
-        job_deadline_ms: value(given.job_deadline),
-        queue_wait_ms: value(given.queue_wait),
-        shutdown_timeout_ms: value(given.shutdown_timeout),
-        reload_timeout_ms: value(given.reload_timeout),
-        helper_idle_ms: value(given.helper_idle),
-        least_rate_bytes_per_s: value(given.least_rate),
-        body_least_rate_bytes_per_s: value(given.body_least_rate),
-        body_timeout_ms: value(given.body_timeout),
-        listing_entries_max: size(value(given.listing_entries)),
-        sandbox: value(given.sandbox),
-        cap_fowner,
-        run_as,
-        optimizations,
-        schedule,
-        admission,
-        log,
-        control: control(given.control),
-        types: draft.types,
-        service: Service::Files,
-        sites,
-    };
-    let no_room = combinations::check_room(&settings, mechanism.as_ref(), connections.as_ref());
-    let no_rate = combinations::check_egress(given.egress.as_ref(), workers);
+    let mut settings = Settings { types, sites, ..Settings::default() };
+    given.put(&mut settings);
+    (settings.log, settings.run_as, settings.cap_fowner) = (log, run_as, cap_fowner);
+    if given.client_connections.is_none() {
+        settings.admission.client_connections_max = (settings.connections_max / 2).max(1);
+    }
+    if given.workers.is_none() {
+        settings.workers = if settings.architecture == Architecture::Mt { 1 } else { usable_cores() };
+    }
+    fit_in_memory(&mut settings, &given);
+    let origin = |key| options::find(key).and_then(|spec| (spec.origin)(&given));
+    let no_room = combinations::check_room(&settings, origin("event_mechanism"), origin("connections"));
+    let no_rate = combinations::check_egress(given.egress.as_ref(), settings.workers);
     let problems: Vec<Problem> = no_room.into_iter().chain(no_rate).collect();
     if problems.is_empty() { Ok(settings) } else { Err(problems) }
 }
 
-/// The processes and the store that fit in the memory.
-struct Room {
-    workers: usize,
-    processes: usize,
-    helpers_max: usize,
-    /// Warnings about given numbers that are lowered.
-    lowered: Vec<String>,
-    cache_memory: CacheMemory,
-}
-
-fn room(architecture: Architecture, given: &Overrides) -> Room {
-    let number = |given: &Option<Given<u64>>| given.as_ref().map_or(0, |given| size(given.value));
-    let by_default = || if architecture == Architecture::Mt { 1 } else { usable_cores() };
-    let workers = given.workers.as_ref().map_or_else(by_default, |given| size(given.value));
-    let (processes, helpers_max) = (number(&given.processes), number(&given.helpers_max));
-    let (is_mp, has_helpers) = (architecture == Architecture::Mp, architecture == Architecture::Amped);
+/// Lowers the numbers of processes to those that fit in the memory, and chooses the size of the store.
+fn fit_in_memory(settings: &mut Settings, given: &Overrides) {
+    let is_mp = settings.architecture == Architecture::Mp;
+    let has_helpers = settings.architecture == Architecture::Amped;
     let asked = Crew {
-        workers: if is_mp { processes } else { workers },
-        helpers_max: if has_helpers { helpers_max } else { 0 },
+        workers: architecture::processes(settings),
+        helpers_max: if has_helpers { settings.helpers_max } else { 0 },
     };
     let usable = memory::usable();
     let crew = asked.that_fits(usable);
     let group_bytes = usable.map_or(0, Usable::bytes);
-    let lowered = |name: &str, option: &Option<Given<u64>>, number: usize| {
-        let given = option.as_ref().filter(|given| given.origin != Origin::Default)?;
-        crew::warning(name, given.value, number, group_bytes)
+    let mut lower = |key: &str, number: &mut usize, most: usize| {
+        if options::find(key).is_some_and(|spec| spec.given_by(given).is_some()) {
+            settings.lowered.extend(crew::warning(key, *number as u64, most, group_bytes));
+        }
+        *number = most;
     };
-    let (name, option) = if is_mp { ("processes", &given.processes) } else { ("workers", &given.workers) };
-    let of_workers = lowered(name, option, crew.workers);
-    let of_helpers =
-        if has_helpers { lowered("helpers_max", &given.helpers_max, crew.helpers_max) } else { None };
-    let asks_for_store = given.content_cache.as_ref().is_none_or(|given| given.value);
-    let asked_bytes = given.cache_memory.as_ref().map_or(AutoSize::Auto, |given| given.value);
-    Room {
-        workers: if is_mp { workers } else { crew.workers },
-        processes: if is_mp { crew.workers } else { processes },
-        helpers_max: if has_helpers { crew.helpers_max } else { helpers_max },
-        lowered: of_workers.into_iter().chain(of_helpers).collect(),
-        cache_memory: match asks_for_store {
-            true => CacheMemory::of(asked_bytes, usable, crew.bytes()),
-            false => CacheMemory::OFF,
-        },
+    if is_mp {
+        lower("processes", &mut settings.processes, crew.workers);
+    } else {
+        lower("workers", &mut settings.workers, crew.workers);
     }
-}
-
-/// The value of an option that has a default in the table.
-fn value<T>(given: Option<Given<T>>) -> T {
-    given.expect("the table gives this option a default").value
-}
-
-/// A number whose bounds in the table fit any `usize`.
-fn size(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
+    if has_helpers {
+        lower("helpers_max", &mut settings.helpers_max, crew.helpers_max);
+    }
+    settings.cache_memory = match (&given.content_cache, &given.cache_memory) {
+        (Some(Given { value: false, .. }), _) => CacheMemory::OFF,
+        (_, Some(asked)) => CacheMemory::of(asked.value, usable, crew.bytes()),
+        (_, None) => CacheMemory::of(Auto::Auto, usable, crew.bytes()),
+    };
 }
 
 fn usable_cores() -> usize {
@@ -178,7 +117,8 @@ fn sites(
     let mut roots = Vec::with_capacity(drafts.len() + 1);
     if let Some(root) = root {
         let routes = self::routes(routes, run_as, given, problems);
-        sites.push(site((Vec::new(), root.value.clone()), given.clone(), routes));
+        let given = Overrides { root: Some(root.clone()), ..given.clone() };
+        sites.push(site(Vec::new(), &given, routes));
         roots.push(root);
     }
     for draft in drafts {
@@ -189,7 +129,7 @@ fn sites(
         let hosts = draft.hosts.into_iter().map(|(host, _)| host).collect();
         let given = draft.overrides.or(given.clone());
         let routes = self::routes(draft.routes, run_as, &given, problems);
-        sites.push(site((hosts, root.value.clone()), given, routes));
+        sites.push(site(hosts, &given, routes));
         roots.push(root);
     }
     check_roots(&roots, run_as, problems);
@@ -208,16 +148,10 @@ fn routes(
     drafts.into_iter().map(|draft| draft.resolve(run_as, problems)).collect()
 }
 
-fn site((hosts, root): (Vec<String>, PathBuf), given: Overrides, routes: Vec<Route>) -> Site {
-    Site {
-        hosts,
-        root,
-        index: value(given.index),
-        browse: value(given.browse),
-        precompressed: value(given.precompressed),
-        encoded_slash: value(given.encoded_slash),
-        routes,
-    }
+fn site(hosts: Vec<String>, given: &Overrides, routes: Vec<Route>) -> Site {
+    let mut site = Site { hosts, routes, ..Site::default() };
+    given.put_in_site(&mut site);
+    site
 }
 
 /// A root that does not answer is not an error: the others must be served, and this root as soon as it answers.
@@ -242,7 +176,7 @@ fn check_roots(roots: &[Given<PathBuf>], run_as: Option<&RunAs>, problems: &mut 
             }
             Err(Unopened::Failed(e)) => (reason(&e), None),
         };
-        problems.push(path_problem("serve", "root", root, &why).maybe_helped(help));
+        problems.push(path_problem("serve", "root", (&root.value, &root.origin), &why).maybe_helped(help));
     }
 }
 
@@ -261,32 +195,22 @@ fn check_hosts(sites: &[SiteDraft], problems: &mut Vec<Problem>) {
 }
 
 fn log(given: &Overrides, problems: &mut Vec<Problem>) -> LogSettings {
-    let named = given.log_file.as_ref();
-    let by_default = if named.is_some() { LogFormat::Combined } else { LogFormat::Off };
+    let by_default = if given.log_file.is_some() { LogFormat::Combined } else { LogFormat::Off };
     let format = given.log_format.as_ref().map_or(by_default, |given| given.value);
-    let is_file = |given: &&Given<PathBuf>| {
-        ![STANDARD_OUTPUT, "/dev/stdout"].iter().any(|name| given.value == Path::new(name))
-    };
-    let file = named.filter(is_file);
-    if let Some(file) = file.filter(|_| format != LogFormat::Off) {
-        check_log_file(file, problems);
+    let file = given.log_file.as_ref().and_then(|given| match &given.value {
+        PathOrWord::At(path) if path != Path::new("/dev/stdout") => Some((path.clone(), &given.origin)),
+        _ => None,
+    });
+    if let Some((path, origin)) = file.as_ref().filter(|_| format != LogFormat::Off) {
+        check_log_file(path, origin, problems);
     }
-    LogSettings { format, file: file.map(|given| given.value.clone()) }
-}
-
-/// Only an attempt shows whether the socket can be created.
-fn control(given: Option<Given<PathBuf>>) -> ControlSocket {
-    match given {
-        None => ControlSocket::Default,
-        Some(given) if given.value == Path::new(NO_SOCKET) => ControlSocket::Off,
-        Some(given) => ControlSocket::At(given.value),
-    }
+    LogSettings { format, file: file.map(|(path, _)| path) }
 }
 
 /// Only an attempt shows whether the file can be opened: it need not exist yet.
-fn check_log_file(file: &Given<PathBuf>, problems: &mut Vec<Problem>) {
-    let folder = file.value.parent().unwrap_or(Path::new("/"));
-    let why = match (std::fs::metadata(&file.value), std::fs::metadata(folder)) {
+fn check_log_file(path: &Path, origin: &Origin, problems: &mut Vec<Problem>) {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let why = match (std::fs::metadata(path), std::fs::metadata(folder)) {
         (Ok(found), _) if found.is_dir() => "it is a directory".to_owned(),
         (Ok(found), _) if found.file_type().is_fifo() || found.file_type().is_socket() => {
             "it is a pipe; write `-` for standard output".to_owned()
@@ -296,51 +220,16 @@ fn check_log_file(file: &Given<PathBuf>, problems: &mut Vec<Problem>) {
         (_, Ok(_)) => format!("`{}` is not a directory", folder.display()),
         (_, Err(error)) => format!("`{}`: {}", folder.display(), reason(&error)),
     };
-    problems.push(path_problem("write the log", "log_file", file, &why));
+    problems.push(path_problem("write the log", "log_file", (path, origin), &why));
 }
 
 /// A path of an option cannot be used: the operation, the path, the source and the reason.
-fn path_problem(action: &str, key: &str, given: &Given<PathBuf>, why: &str) -> Problem {
-    let title = format!("cannot {action} `{}`", given.value.display());
-    let problem = match (&given.origin, options::find(key)) {
-        (Origin::File(span), _) => Problem::at(span.clone(), title, why),
-        (Origin::Environment, Some(spec)) => {
-            Problem::plain(format!("{title} (from {})", spec.variable()), why)
-        }
-        (Origin::Flag, Some(spec)) if !spec.is_operand() => {
-            Problem::plain(format!("{title} (from --{})", spec.flag()), why)
-        }
-        _ => Problem::plain(title, why),
+fn path_problem(action: &str, key: &str, (path, origin): (&Path, &Origin), why: &str) -> Problem {
+    let source = match (origin, options::find(key)) {
+        (Origin::Environment, Some(spec)) => format!(" (from {})", spec.variable()),
+        (Origin::Flag, Some(spec)) if !spec.is_operand() => format!(" (from --{})", spec.flag()),
+        _ => String::new(),
     };
-    problem.of(ConfigErrorKind::Path)
-}
-
-fn optimizations(given: &Overrides) -> Optimizations {
-    Optimizations {
-        name_cache: value(given.name_cache.clone()),
-        head_cache: value(given.head_cache.clone()),
-        send: value(given.send.clone()),
-        align_heads: value(given.align_heads.clone()),
-        open_in_loop: value(given.open_in_loop.clone()),
-        residency_check: value(given.residency_check.clone()),
-    }
-}
-
-fn schedule(given: &Overrides) -> Schedule {
-    Schedule {
-        policy: value(given.schedule.clone()),
-        cutoffs: given.srpt_cutoffs.as_ref().map_or_else(Vec::new, |given| given.value.0.clone()),
-        dscp: value(given.srpt_dscp.clone()),
-        egress_bits_per_s: value(given.egress.clone()),
-        cwnd_cap_bytes: value(given.cwnd_cap.clone()),
-    }
-}
-
-fn admission(given: &Overrides, connections_max: usize) -> Admission {
-    let half = (connections_max / 2).max(1);
-    Admission {
-        client_connections_max: given.client_connections.as_ref().map_or(half, |given| size(given.value)),
-        client_exempt: value(given.client_exempt.clone()),
-        accept_wait_ms: value(given.accept_wait.clone()),
-    }
+    let title = format!("cannot {action} `{}`{source}", path.display());
+    Problem::given(origin, title, why).of(ConfigErrorKind::Path)
 }

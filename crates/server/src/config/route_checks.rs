@@ -4,7 +4,6 @@
 //! Called by `config::resolve`. It may look at the file system, but must not change it.
 
 use std::io;
-use std::ops::Range;
 use std::path::Path;
 
 use flash_prompt::file::Want;
@@ -12,21 +11,31 @@ use flash_waiting::sandbox::privileges::{self, Keep};
 use flash_waiting::{file, program};
 
 use super::account;
-use super::choices::Architecture;
+use super::architecture;
 use super::combinations;
-use super::drafts::{ProgramDraft, RouteDraft};
 use super::error::{ConfigErrorKind, Problem, reason};
-use super::options::{Given, Origin, Overrides};
+use super::file::RouteDraft;
+use super::options::Overrides;
 use super::programs::{DIRECTORIES, Program, Runs};
-use super::routes::{ROUTES_MAX, Route, RoutePaths, ServerAddress};
+use super::route_options::{self, ROUTE_OPTIONS, RouteOverrides};
+use super::routes::{Probe, Protocol, ROUTES_MAX, Route, RoutePaths, ServerAddress};
 use super::run_as::RunAs;
+use super::table::{self, Origin};
+
+/// The defaults of the numbers that depend on the servers of the route. No more than `connections_max` can be idle, so
+/// that is the bound of a proxy.
+const CONNECTIONS_MAX: u64 = 128;
+const IDLE_MAX: u64 = 65_536;
+/// Requests that a worker gives each process of an `app` at once, and programs that it runs at once by `cgi`.
+const CONNECTIONS_OF_APP: u64 = 1;
+const CONNECTIONS_OF_CGI: u64 = 16;
 
 /// Checks that no directory of a site with these routes is answered with the source of a script. A route answers for
 /// the first index file; a later one would be found as a file.
 pub(super) fn check_index(index: &[String], routes: &[RouteDraft]) -> Option<Problem> {
     let later = index.get(1..).unwrap_or_default();
     routes.iter().find_map(|draft| {
-        let RoutePaths::Extension(extension) = &draft.route.paths else { return None };
+        let extension = &draft.given.extension.as_ref()?.value;
         let is_script = |name: &&String| {
             name.rsplit_once('.').is_some_and(|(_, ending)| ending.eq_ignore_ascii_case(extension))
         };
@@ -55,17 +64,14 @@ pub(super) fn check<'d>(
     }
     let routes: Vec<&RouteDraft> = of_top.iter().chain(of_sites).collect();
     if routes.is_empty() {
-        let spool = given.spool.as_ref().map(|given| ("spool", &given.origin));
-        let spool_max = given.spool_max.as_ref().map(|given| ("spool_max", &given.origin));
-        let named = spool.into_iter().chain(spool_max).filter(|(_, origin)| **origin != Origin::Default);
         let why = "there are no routes, whose request bodies it is for";
-        problems.extend(named.map(|(key, origin)| combinations::senseless(key, origin, why)));
+        problems
+            .extend(["spool", "spool_max"].iter().filter_map(|key| combinations::no_effect(given, key, why)));
     }
-    let architecture = given.architecture.as_ref().map_or(Architecture::Amped, |given| given.value);
+    let architecture = given.architecture.as_ref().map(|given| given.value).unwrap_or_default();
     if let Some(first) = routes.first()
-        && !matches!(architecture, Architecture::Amped | Architecture::Sped)
+        && let Some(why) = architecture::refuses(architecture, "route")
     {
-        let why = "only `amped` and `sped` have an event loop for many connections, and routes need one";
         let help = "remove it, or choose another architecture";
         problems.push(combinations::senseless("route", &at(first), why).helped(help));
     }
@@ -79,42 +85,74 @@ pub(super) fn check<'d>(
 impl RouteDraft {
     /// The route, with the user and the program checked; `run_as` is the user of Flash.
     pub(super) fn resolve(self, run_as: Option<&RunAs>, problems: &mut Vec<Problem>) -> Route {
-        let mut route = self.route;
-        if let Some(draft) = self.program {
-            route.servers = vec![ServerAddress::Program];
-            route.program = Some(draft.resolve(run_as, problems));
+        let given = self.given.or(table::defaults());
+        let mut route = Route::default();
+        if let Some(prefix) = &given.prefix {
+            route.paths = RoutePaths::Prefix(prefix.value.clone());
+        } else if let Some(extension) = &given.extension {
+            route.paths = RoutePaths::Extension(extension.value.clone());
+        }
+        (route.connections_max, route.idle_max) = (CONNECTIONS_MAX, IDLE_MAX);
+        if let Some(servers) = &given.proxy {
+            route.servers.clone_from(&servers.value);
+            let probe = given.probe.as_ref();
+            route.probe = probe.map(|target| Probe { target: target.value.clone(), interval_ms: 0 });
+        } else {
+            // A process of PHP-FPM and the like serves no other connection while it has one, idle or not.
+            (route.protocol, route.idle_max) = (Protocol::FastCgi, 0);
+            route.servers = given
+                .fastcgi
+                .as_ref()
+                .map_or_else(|| vec![ServerAddress::Program], |given| given.value.clone());
+        }
+        if let Some((runs, origin)) = runs(&given) {
+            let of_app = matches!(runs, Runs::App(_));
+            route.connections_max = if of_app { CONNECTIONS_OF_APP } else { CONNECTIONS_OF_CGI };
+            let run_as = user(&given, &runs, (run_as, origin), problems);
+            route.program =
+                Some(Program { processes: 1, memory_bytes_max: 0, authorization: false, run_as, runs });
+        }
+        let by = route_options::by(&route);
+        for spec in ROUTE_OPTIONS.iter().filter(|spec| spec.applies(by)) {
+            (spec.target.put)(&given, &mut route);
+        }
+        if let (Some(program), Some((_, origin))) = (&route.program, runs(&given))
+            && let Err(e) = program.check()
+        {
+            problems.push(program.cannot_start(&e, origin));
         }
         route
     }
 }
 
-impl ProgramDraft {
-    /// The program with its user, which must be able to execute it.
-    pub(super) fn resolve(self, run_as: Option<&RunAs>, problems: &mut Vec<Problem>) -> Program {
-        let Self { mut program, span, user } = self;
-        program.run_as = match user {
-            Some((value, span)) => account::named(&Given { value, origin: Origin::File(span) }, problems),
-            None => {
-                problems.extend(run_as.map(|workers| no_user(&program.runs, workers, &span)));
-                None
-            }
-        };
-        if let Err(e) = program.check() {
-            problems.push(program.cannot_start(&e, span));
-        }
-        program
+/// The program of a route, and where it was given.
+fn runs(given: &RouteOverrides) -> Option<(Runs, &Origin)> {
+    let app = given.app.as_ref().map(|given| (Runs::App(given.value.0.clone()), &given.origin));
+    app.or_else(|| given.cgi.as_ref().map(|given| (Runs::Cgi(given.value.clone()), &given.origin)))
+}
+
+/// The user of the program that was given at `origin`; `workers` is that of the workers.
+fn user(
+    given: &RouteOverrides,
+    runs: &Runs,
+    (workers, origin): (Option<&RunAs>, &Origin),
+    problems: &mut Vec<Problem>,
+) -> Option<RunAs> {
+    if given.user.is_none() {
+        problems.extend(workers.map(|workers| no_user(runs, workers, origin)));
     }
+    account::named(given.user.as_ref()?, problems)
 }
 
 /// A program without a user, although root starts Flash.
-fn no_user(runs: &Runs, workers: &RunAs, span: &Range<usize>) -> Problem {
+fn no_user(runs: &Runs, workers: &RunAs, origin: &Origin) -> Problem {
     let (key, names) = match runs {
         Runs::App(_) => ("app", "its processes"),
         Runs::Cgi(_) => ("cgi", "its programs"),
     };
     let why = format!("as `{}`, the user of the workers, {names} could end the workers", workers.name);
     let help = "name the user of the application in the route, for example `user = \"www-data\"`";
-    Problem::at(span.clone(), format!("`{key}` without `user`, started by root"), why).helped(help)
+    Problem::given(origin, format!("`{key}` without `user`, started by root"), why).helped(help)
 }
 
 impl Program {
@@ -130,7 +168,7 @@ impl Program {
         privileges::with_rights_of(account.as_ref(), Keep::Nothing, look)?
     }
 
-    fn cannot_start(&self, error: &io::Error, span: Range<usize>) -> Problem {
+    fn cannot_start(&self, error: &io::Error, origin: &Origin) -> Problem {
         let (name, verb) = match &self.runs {
             Runs::App(words) => (words[0].clone(), "execute"),
             Runs::Cgi(folder) => (folder.display().to_string(), "enter"),
@@ -150,6 +188,6 @@ impl Program {
             _ => (reason(error), None),
         };
         let title = format!("cannot start `{name}`");
-        Problem::at(span, title, why).of(ConfigErrorKind::Path).maybe_helped(help)
+        Problem::given(origin, title, why).of(ConfigErrorKind::Path).maybe_helped(help)
     }
 }

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::error::{NotUtf8, Refusal};
+use super::kind::Kind;
 use super::programs::Program;
-use super::values::{FromText, Kind, ListItem, Refusal, address_guess, utf8};
+use super::values::{Item, ListItem, address_guess, utf8};
 
 /// Maximum routes of all sites.
 pub(super) const ROUTES_MAX: usize = 256;
-/// Maximum length of a prefix in bytes.
-const PREFIX_BYTES_MAX: usize = 1_024;
 /// Maximum length of the path of a Unix socket in bytes (unix(7), without the final NUL).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Begins the address of a Unix socket.
@@ -24,7 +24,7 @@ const UNIX: &str = "unix:";
 const PROGRAM: &str = "program";
 
 /// The requests of a site that an upstream answers, and the upstream.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
     /// The protocol of the servers.
@@ -73,10 +73,11 @@ pub struct Probe {
 }
 
 /// The protocol of the servers of a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// HTTP/1.1.
+    #[default]
     Http,
     /// FastCGI.
     FastCgi,
@@ -92,8 +93,15 @@ pub enum RoutePaths {
     Extension(String),
 }
 
+impl Default for RoutePaths {
+    /// All paths.
+    fn default() -> Self {
+        RoutePaths::Prefix("/".to_owned())
+    }
+}
+
 /// The largest weight of a server.
-pub(super) const WEIGHT_MAX: i64 = 1_000;
+pub(super) const WEIGHT_MAX: u64 = 1_000;
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,32 +155,28 @@ impl TryFrom<String> for ServerAddress {
     }
 }
 
-fn refusal(why: impl Into<String>, help: Option<String>) -> Refusal {
-    Refusal { item: 0, why: why.into(), help }
-}
-
 impl ServerAddress {
     fn parse(text: &str) -> Result<Self, Refusal> {
         if let Some(path) = text.strip_prefix(UNIX) {
             return match path {
                 _ if !path.starts_with('/') => {
-                    Err(refusal("must be an absolute path after `unix:`, such as unix:/run/app.sock", None))
+                    Err(Refusal::new("must be an absolute path after `unix:`, such as unix:/run/app.sock"))
                 }
                 _ if path.len() > SOCKET_PATH_BYTES_MAX || path.contains('\0') => {
                     let why = format!(
                         "must be a path of at most {SOCKET_PATH_BYTES_MAX} bytes, without a NUL byte"
                     );
-                    Err(refusal(why, None))
+                    Err(Refusal::new(why))
                 }
                 _ => Ok(ServerAddress::Unix(path.into())),
             };
         }
         match text.parse::<SocketAddr>() {
-            Ok(address) if address.port() == 0 => Err(refusal("the port must not be 0", None)),
+            Ok(address) if address.port() == 0 => Err(Refusal::new("the port must not be 0")),
             Ok(address) => Ok(ServerAddress::Tcp(address)),
             Err(_) => {
                 let why = "must be an address and a port, such as 127.0.0.1:3000 or [::1]:3000, or unix:/run/app.sock";
-                Err(refusal(why, Some(address_help(text))))
+                Err(Refusal::new(why).helped(address_help(text)))
             }
         }
     }
@@ -193,9 +197,13 @@ fn address_help(text: &str) -> String {
     }
 }
 
-impl FromText for ServerAddress {
+impl Item for ServerAddress {
     fn from_text(text: &OsStr, _: Kind) -> Result<Self, Refusal> {
         ServerAddress::parse(utf8(text)?)
+    }
+
+    fn to_text(&self, _: Kind) -> Result<String, NotUtf8> {
+        Ok(self.to_string())
     }
 }
 
@@ -206,30 +214,4 @@ impl ListItem for ServerAddress {
     fn may_repeat(&self) -> bool {
         false
     }
-}
-
-/// The target of a probe (RFC 9112 section 3.2.1), as it is sent.
-pub(super) fn probe_target(text: &str) -> Result<String, Refusal> {
-    if !text.starts_with('/') {
-        return Err(refusal("must begin with `/`", Some(format!("write `/{text}`"))));
-    }
-    if text.len() > PREFIX_BYTES_MAX || !text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
-        let why = format!(
-            "must have at most {PREFIX_BYTES_MAX} bytes, all of them ASCII without spaces, control characters and `#`"
-        );
-        return Err(refusal(why, Some("encode other bytes, such as %20 for a space".to_owned())));
-    }
-    Ok(text.to_owned())
-}
-
-/// A prefix of paths, in decoded form.
-pub(super) fn prefix(text: &str) -> Result<String, Refusal> {
-    if !text.starts_with('/') {
-        return Err(refusal("must begin with `/`", Some(format!("write `/{text}`"))));
-    }
-    if text.len() > PREFIX_BYTES_MAX || text.contains('\0') {
-        let why = format!("must have at most {PREFIX_BYTES_MAX} bytes and no NUL byte");
-        return Err(refusal(why, None));
-    }
-    Ok(text.to_owned())
 }

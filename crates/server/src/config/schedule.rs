@@ -6,10 +6,12 @@ use flash_engine::CUTOFFS_MAX;
 use serde::{Deserialize, Serialize};
 
 use super::choices::SchedulePolicy;
-use super::values::{FromItems, Kind, Refusal};
+use super::error::{NotUtf8, Refusal};
+use super::kind::Kind;
+use super::values::Value;
 
 /// The settings of the schedule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
     /// The schedule: which connection's bytes go first.
@@ -28,7 +30,7 @@ pub struct Schedule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cutoffs(pub Vec<u64>);
 
-impl FromItems for Cutoffs {
+impl Value for Cutoffs {
     fn from_items(items: &[&std::ffi::OsStr], kind: Kind) -> Result<Self, Vec<Refusal>> {
         let mut sizes: Vec<u64> = Vec::with_capacity(CUTOFFS_MAX);
         let mut refusals = Vec::new();
@@ -50,6 +52,10 @@ impl FromItems for Cutoffs {
             refuse(0, "name at least one size, or remove the key to learn the cutoffs".to_owned());
         }
         if refusals.is_empty() { Ok(Cutoffs(sizes)) } else { Err(refusals) }
+    }
+
+    fn to_items(&self, kind: Kind) -> Result<Vec<String>, NotUtf8> {
+        self.0.to_items(kind)
     }
 }
 

@@ -22,8 +22,8 @@ use super::routes::Route;
 use super::run_as::RunAs;
 use super::schedule::Schedule;
 
-/// All settings, resolved.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// All settings, resolved. [`Settings::default`] is only the start from which `config::resolve` fills them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// Addresses to listen on, at least one. Port 0 is any free port.
@@ -99,6 +99,9 @@ pub struct Settings {
     pub log: LogSettings,
     /// The control socket.
     pub control: ControlSocket,
+    /// The character set of text types that do not name one; `None` if they name none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charset: Option<String>,
     /// Content types by file extension, in lower case and without a dot, in addition to the built-in table.
     pub types: BTreeMap<String, String>,
     /// The work of the server.
@@ -110,7 +113,7 @@ pub struct Settings {
 }
 
 /// The access log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogSettings {
     /// The format of a line.
@@ -121,10 +124,11 @@ pub struct LogSettings {
 }
 
 /// Where the supervisor listens for clients of its statistics.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ControlSocket {
     /// In the user's private folder, under the process ID; nowhere if that fails.
+    #[default]
     Default,
     /// Nowhere.
     Off,
@@ -197,7 +201,7 @@ pub struct NamesRoot(
 );
 
 /// A directory tree, and the hosts that it answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Site {
     /// Host names, in lower case and without a port; `*.example.org` matches every name that ends in `.example.org`.
@@ -355,6 +359,7 @@ mod tests {
             },
             log: LogSettings { format: LogFormat::Json, file: Some("/var/log/flash.log".into()) },
             control: ControlSocket::At("/run/flash.sock".into()),
+            charset: Some("utf-8".to_owned()),
             types: BTreeMap::from([("mjs".to_owned(), "text/javascript".to_owned())]),
             service: Service::Files,
             sites: vec![Site {
@@ -379,6 +384,7 @@ mod tests {
         settings.cache_list = None;
         settings.control = ControlSocket::Default;
         settings.types.clear();
+        settings.charset = None;
         let socket = OsString::from_vec(b"/run/\xff".to_vec()).into();
         settings.service = Service::Backend(BackendSettings {
             socket,

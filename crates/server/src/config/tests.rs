@@ -126,6 +126,7 @@ fn nothing_said_means_the_defaults() {
         },
         log: LogSettings { format: LogFormat::Off, file: None },
         control: ControlSocket::Default,
+        charset: Some("utf-8".to_owned()),
         types: Default::default(),
         sites: vec![Site {
             hosts: Vec::new(),
@@ -197,6 +198,7 @@ fn every_key_is_read() {
         browse = true
         precompressed = false
         encoded_slash = "refuse"
+        charset = "ISO-8859-1"
         etag = "changed"
         listen = ["[::]:80"]
         workers = 0x10
@@ -261,6 +263,7 @@ fn every_key_is_read() {
     );
     assert_eq!((settings.sandbox, settings.cap_fowner), (SandboxMode::Required, false));
     assert_eq!(settings.types["mjs"], "text/javascript");
+    assert_eq!(settings.charset.as_deref(), Some("iso-8859-1"));
     let cutoffs = vec![1_000, 50_000];
     assert_eq!(
         settings.schedule,
@@ -307,6 +310,18 @@ fn relative_paths_start_at_the_file_or_at_the_current_directory() {
     let settings = sources.load().unwrap();
     assert_eq!(settings.sites[0].root, folder.path().join("www"));
     assert_eq!(settings.log.file, Some(folder.path().join("log")));
+}
+
+#[test]
+fn texts_have_a_charset_or_none() {
+    let folder = Folder::new();
+    for (file, charset) in
+        [(DEFAULTS, Some("utf-8")), ("charset = \"off\"", None), ("charset = \"koi8-r\"", Some("koi8-r"))]
+    {
+        let settings = folder.load(file);
+        assert_eq!(settings.charset.as_deref(), charset, "{file}");
+        assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
+    }
 }
 
 #[test]
@@ -499,7 +514,7 @@ fn the_store_has_the_size_that_was_asked_for_or_follows_the_memory() {
     let (Settings { workers, helpers_max, .. }, usable) =
         (folder.load(DEFAULTS), flash_waiting::memory::usable());
     let processes_bytes = Crew { workers, helpers_max }.bytes();
-    let bytes_max = CacheMemory::of(AutoSize::Auto, usable, processes_bytes).bytes_max();
+    let bytes_max = CacheMemory::of(Auto::Auto, usable, processes_bytes).bytes_max();
     assert_eq!(load(DEFAULTS), CacheMemory::Auto { bytes_max });
     assert_eq!(load("cache_memory = \"auto\"").bytes_max(), bytes_max);
     for file in ["cache_memory = 0", "content_cache = false", "content_cache = false\ncache_memory = 0"] {
@@ -649,6 +664,8 @@ const WRONG: &[(&str, &[&str])] = &[
     ("[types]\nworkers = 2", &["move `workers` to the top of the file"]),
     ("[types]\nmjs = \"javascript\"", &["wrong value for `types.mjs`", "must be a content type"]),
     ("[types]\nmjs = \"a/b\"\nMJS = \"a/b\"", &["this extension is given twice"]),
+    ("charset = 8", &["must be a name in quotes, such as \"utf-8\" or \"off\""]),
+    ("charset = \"utf 8\"", &["must be the name of a character set, such as utf-8, or off"]),
     ("types = 1", &["must be a table, such as [types]"]),
     ("workers = 1\nworkers = 2", &["the config file is not TOML", "2:1", "duplicate key"]),
     ("workers 1", &["the config file is not TOML", "1:"]),
@@ -824,6 +841,7 @@ fn routes_belong_to_their_site_in_their_order() {
     let mut sources = folder.sources(ROUTES);
     flag(&mut sources, "root", &["www"]);
     let settings = sources.load().unwrap();
+    folder.check_printed(&settings);
     let [of_default, of_site] = &settings.sites[..] else { panic!() };
     let first = Route {
         protocol: Protocol::Http,
@@ -1109,7 +1127,7 @@ const WRONG_ROUTES: &[(&str, &[&str])] = &[
     ("prefix = \"/\"\ncgi = \"www\"\nweights = [1]", &["applies to a route with `proxy` or `fastcgi`"]),
     ("prefix = \"/\"\ncgi = \"gone\"", &["cannot start `", "/gone`", "no such file or directory"]),
     ("prefix = \"/\"\ncgi = 1", &["wrong value for `cgi`"]),
-    ("prefix = \"/\"\ncgi = \"\"", &["must be the directory of the programs"]),
+    ("prefix = \"/\"\ncgi = \"\"", &["wrong value for `cgi`", "must not be empty"]),
     ("prefix = \"/\"\napp = \"/\"", &["cannot start `/`", "not a file"]),
     ("prefix = \"/\"\napp = []", &["must be a program, or a list of a program and its arguments, in quotes"]),
     ("prefix = \"/\"\napp = \"python3 /x.py\"", &["is one word", "write `[\"python3\", \"/x.py\"]`"]),

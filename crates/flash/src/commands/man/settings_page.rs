@@ -1,20 +1,18 @@
 //! The man page flash.toml(5): the settings of the config file.
 //!
-//! Called by `man` alone. The keys of the server come from the table of options, and those of a route from the table in
-//! `docs/config.md`, so neither is written twice.
+//! Called by `man` alone. The keys come from the tables of options.
 
 use std::io;
 
 use clap_mangen::roff::Roff;
-use flash_server::config::options::{DefaultValue, OPTIONS, Spec};
+use flash_server::config::options::OPTIONS;
+use flash_server::config::route_options::ROUTE_OPTIONS;
+use flash_server::config::{DefaultValue, Spec, Table};
 
 use super::{MANUAL, SOURCE, date, inlines, term};
 
 /// The name of the page's file.
 pub(super) const FILE_NAME: &str = "flash.toml.5";
-/// Its section on routes has the table of keys.
-const CONFIG: &str = include_str!("../../../../../docs/config.md");
-const ROUTES: &str = "\n## Routes\n";
 
 /// The page.
 pub(super) fn page() -> io::Result<Vec<u8>> {
@@ -31,7 +29,7 @@ pub(super) fn page() -> io::Result<Vec<u8>> {
     section(&mut roff, "DESCRIPTION", &description);
     section(&mut roff, "KEYS OF THE SERVER", &[]);
     for spec in OPTIONS.iter().filter(|spec| spec.is_in_file()) {
-        term(&mut roff, spec.key, &format!("{}.{}", spec.help, default(spec)));
+        term(&mut roff, spec.key, &format!("{}.", meaning(spec)));
     }
     let of_site: Vec<String> =
         OPTIONS.iter().filter(|spec| spec.is_of_site()).map(|spec| format!("`{}`", spec.key)).collect();
@@ -45,9 +43,11 @@ pub(super) fn page() -> io::Result<Vec<u8>> {
     let routes = "A route passes requests of its site to other servers, or to programs that Flash starts. The first route \
                   that fits a request applies. `[[route]]` belongs to the default site, `[[site.route]]` to the site above it.";
     section(&mut roff, "ROUTES", &[routes]);
-    for [keys, value, default] in route_keys() {
-        let default = if default.is_empty() { String::new() } else { format!(". Default: {default}") };
-        term(&mut roff, &keys.replace('`', ""), &format!("{value}{default}."));
+    for spec in ROUTE_OPTIONS {
+        let owners: Vec<String> = spec.place.iter().map(|key| format!("`{key}`")).collect();
+        let only =
+            if owners.is_empty() { String::new() } else { format!(". Only with {}", owners.join(" or ")) };
+        term(&mut roff, spec.key, &format!("{}{only}.", meaning(spec)));
     }
     section(
         &mut roff,
@@ -73,21 +73,12 @@ fn section(roff: &mut Roff, heading: &str, paragraphs: &[&str]) {
     }
 }
 
-fn default(spec: &Spec) -> String {
-    match spec.default {
-        DefaultValue::Text(text) => format!(" Default: `{text}`."),
-        DefaultValue::Depends(text) => format!(" Default: {text}."),
+/// The help, the value and the default of an option.
+fn meaning<G: Table>(spec: &Spec<G>) -> String {
+    let default = match spec.default {
+        DefaultValue::Text(text) => format!("; default: `{text}`"),
+        DefaultValue::Depends(text) => format!("; default: {text}"),
         DefaultValue::None => String::new(),
-    }
-}
-
-/// The rows of the table of routes: keys, value, default.
-fn route_keys() -> impl Iterator<Item = [&'static str; 3]> {
-    let table = CONFIG.split_once(ROUTES).map_or("", |(_, rest)| rest);
-    let table = table.split("\n## ").next().unwrap_or_default();
-    let rows = table.lines().filter_map(|line| {
-        let mut cells = line.strip_prefix("| `").map(|_| line.trim_matches('|').split(" | "))?.map(str::trim);
-        Some([cells.next()?, cells.next()?, cells.next().unwrap_or_default()])
-    });
-    rows.filter(|row| !row[0].is_empty())
+    };
+    format!("{}. Value: {}{default}", spec.help, spec.kind.summary())
 }

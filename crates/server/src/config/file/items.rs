@@ -1,0 +1,90 @@
+//! The TOML types of values: the texts that a value of each kind has in the file.
+
+use std::ops::Range;
+
+use toml::de::DeValue;
+
+use super::super::error::Problem;
+use super::super::kind::{Bounds, Kind, Unit};
+use super::{Value, wrong};
+
+/// A value of the wrong TOML type, before its key is known.
+pub(super) struct WrongForm {
+    span: Range<usize>,
+    why: String,
+    help: Option<String>,
+}
+
+impl WrongForm {
+    fn new(kind: Kind, value: &Value<'_>, help: Option<String>) -> Self {
+        Self { span: value.span(), why: format!("must be {}", kind.file_form()), help }
+    }
+
+    pub(super) fn titled(self, key: &str) -> Problem {
+        wrong(key, self.span, self.why).maybe_helped(self.help)
+    }
+}
+
+/// A text of a value, with its place.
+type Item = (String, Range<usize>);
+
+/// The texts in a value, if the value has the TOML type of the kind.
+pub(super) fn items(kind: Kind, value: &Value<'_>) -> Result<Vec<Item>, WrongForm> {
+    let text = value.get_ref().as_str();
+    match (kind, text, value.get_ref().as_array()) {
+        (Kind::Command, Some(text), _) if text.contains(' ') => {
+            let words: Vec<_> = text.split(' ').filter(|word| !word.is_empty()).collect();
+            let help = Some(format!("with arguments, write `{words:?}`"));
+            Err(WrongForm { span: value.span(), why: "is one word, the program".to_owned(), help })
+        }
+        // One server, or one program, needs no brackets.
+        (Kind::Command | Kind::Servers, Some(text), _) => Ok(vec![(text.to_owned(), value.span())]),
+        (Kind::Numbers(bounds), _, Some(array)) => {
+            array.iter().map(|item| Ok((scalar(Kind::Number(bounds), item)?, item.span()))).collect()
+        }
+        (_, _, Some(array)) if kind.is_list() || matches!(kind, Kind::Command | Kind::Servers) => {
+            let text = |item: &Value<'_>| match item.get_ref().as_str() {
+                Some(text) => Ok((text.to_owned(), item.span())),
+                None if kind == Kind::Command => Err(WrongForm::new(kind, item, None)),
+                None => Err(WrongForm { span: item.span(), why: "must be in quotes".to_owned(), help: None }),
+            };
+            array.iter().map(text).collect()
+        }
+        _ if kind.is_list() || matches!(kind, Kind::Command | Kind::Servers) => {
+            Err(WrongForm::new(kind, value, text.map(|text| format!("write `[{text:?}]`"))))
+        }
+        _ => Ok(vec![(scalar(kind, value)?, value.span())]),
+    }
+}
+
+/// The text of a value that is no list.
+fn scalar(kind: Kind, value: &Value<'_>) -> Result<String, WrongForm> {
+    let wrong = |help| Err(WrongForm::new(kind, value, help));
+    let unit = match kind {
+        Kind::Number(Bounds { unit, .. }) | Kind::AutoNumber(Bounds { unit, .. }) => Some(unit),
+        _ => None,
+    };
+    match (value.get_ref(), kind, unit) {
+        (DeValue::Boolean(yes), Kind::Switch | Kind::AutoSwitch, _) => Ok(yes.to_string()),
+        (DeValue::Integer(number), _, Some(Unit::BitsPerS)) => {
+            wrong(Some(format!("add a unit: write `\"{}Mbit\"`", number.as_str())))
+        }
+        (DeValue::Integer(number), _, Some(Unit::Millis)) => {
+            let number = number.as_str();
+            wrong(Some(format!("add a unit: write `\"{number}ms\"`, `\"{number}s\"` or `\"{number}m\"`")))
+        }
+        // A number above 64 bits is out of bounds, and no number is one of several words: the text is refused later.
+        (DeValue::Integer(number), Kind::Number(_) | Kind::AutoNumber(_) | Kind::OneOf(_), _) => {
+            let parsed = i64::from_str_radix(number.as_str(), number.radix());
+            Ok(parsed.map_or_else(|_| number.as_str().to_owned(), |number| number.to_string()))
+        }
+        (DeValue::String(text), Kind::Switch, _) if matches!(text.as_ref(), "true" | "false") => {
+            wrong(Some(format!("write `{text}`, without quotes")))
+        }
+        (DeValue::String(text), _, Some(Unit::Count)) => {
+            wrong(text.parse::<u64>().is_ok().then(|| format!("write `{text}`, without quotes")))
+        }
+        (DeValue::String(text), _, _) if kind != Kind::Switch => Ok(text.to_string()),
+        _ => wrong(None),
+    }
+}

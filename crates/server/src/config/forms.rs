@@ -1,0 +1,204 @@
+//! The forms of texts: names of files and hosts, paths, extensions, content types.
+//!
+//! Called by `config::values` for values of options, and by `config::file` for hosts and content types. It must not touch the system.
+
+use super::error::Refusal;
+use super::kind::Form;
+
+/// Maximum length of a path in bytes.
+const PATH_BYTES_MAX: usize = 1_024;
+
+impl Form {
+    /// The text in the form in which the server compares it.
+    pub(super) fn read(self, text: &str) -> Result<String, Refusal> {
+        match self {
+            Form::FileName => file_name(text),
+            Form::Host => host(text),
+            Form::Prefix => prefix(text),
+            Form::Extension => extension(text),
+            Form::Target => target(text),
+            Form::Charset => charset(text),
+        }
+    }
+}
+
+fn file_name(name: &str) -> Result<String, Refusal> {
+    if name.contains('/') {
+        return Err(Refusal::new("must be the name of a file, without `/`"));
+    }
+    if name.is_empty() || name == "." || name == ".." || name.contains('\0') || name.len() > 255 {
+        return Err(Refusal::new("must be the name of a file, such as index.html"));
+    }
+    Ok(name.to_owned())
+}
+
+/// A host in the form that virtual hosts are looked up by: lower case, no port, no final dot.
+fn host(text: &str) -> Result<String, Refusal> {
+    let lower = text.to_ascii_lowercase();
+    let name = lower.strip_suffix('.').unwrap_or(&lower);
+    if name.starts_with('[') || name.matches(':').count() > 1 {
+        return bracketed(name);
+    }
+    if let Some((name, _)) = name.split_once(':') {
+        let help = format!("write `{name}`: a site answers on every address that Flash listens on");
+        return Err(Refusal::new("must be a host without a port").helped(help));
+    }
+    if !name.is_ascii() {
+        let help = "write its ASCII form, such as `xn--bcher-kva.example`";
+        return Err(Refusal::new("must be ASCII").helped(help.to_owned()));
+    }
+    let labels = name.strip_prefix("*.").unwrap_or(name);
+    if labels.contains('*') {
+        let why = "`*` can replace only the first part, as in `*.example.org`";
+        return Err(Refusal::new(why));
+    }
+    let fits = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    };
+    if name.len() > 253 || !labels.split('.').all(fits) {
+        return Err(Refusal::new("must be a host name, such as `example.org` or `*.example.org`"));
+    }
+    Ok(name.to_owned())
+}
+
+/// An IPv6 address as in `Host`, in brackets.
+fn bracketed(name: &str) -> Result<String, Refusal> {
+    let inner = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    match inner.unwrap_or(name).parse::<std::net::Ipv6Addr>() {
+        Ok(address) if inner.is_some() => Ok(format!("[{address}]")),
+        Ok(address) => {
+            Err(Refusal::new("an IPv6 address needs brackets").helped(format!("write `[{address}]`")))
+        }
+        Err(_) => Err(Refusal::new("must be a host name or an IPv6 address in brackets, without a port")),
+    }
+}
+
+/// A file extension, lower case, without its dot.
+pub(super) fn extension(text: &str) -> Result<String, Refusal> {
+    if let Some(rest) = text.strip_prefix('.') {
+        return Err(Refusal::new("must be an extension without its dot").helped(format!("write `{rest}`")));
+    }
+    let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b'.';
+    if text.is_empty() || text.len() > 32 || !text.bytes().all(plain) {
+        return Err(Refusal::new("must be a file extension without its dot, such as `webmanifest`"));
+    }
+    Ok(text.to_ascii_lowercase())
+}
+
+/// A content type: `type/subtype`, with or without parameters (RFC 9110 section 8.3.1).
+///
+/// It accepts only printable ASCII, which can stand in a response head unchanged.
+pub(super) fn content_type(text: &str) -> Result<String, Refusal> {
+    let token = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+    };
+    let essence = text.split_once(';').map_or(text, |(essence, _)| essence);
+    let well_formed = essence.trim_end().split_once('/').is_some_and(|(main, sub)| token(main) && token(sub));
+    let printable = text.len() <= 255 && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    if well_formed && printable {
+        Ok(text.to_owned())
+    } else {
+        Err(Refusal::new("must be a content type, such as \"text/plain; charset=utf-8\""))
+    }
+}
+
+/// The name of a character set (RFC 9110 section 8.3.2), in lower case.
+fn charset(text: &str) -> Result<String, Refusal> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:+".contains(&byte);
+    if text.is_empty() || text.len() > 40 || !text.bytes().all(fits) {
+        return Err(Refusal::new("must be the name of a character set, such as utf-8, or off"));
+    }
+    Ok(text.to_ascii_lowercase())
+}
+
+/// The target of a probe (RFC 9112 section 3.2.1), as it is sent.
+fn target(text: &str) -> Result<String, Refusal> {
+    if !text.starts_with('/') {
+        return Err(Refusal::new("must begin with `/`").helped(format!("write `/{text}`")));
+    }
+    if text.len() > PATH_BYTES_MAX || !text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+        let why = format!(
+            "must have at most {PATH_BYTES_MAX} bytes, all of them ASCII without spaces, control characters and `#`"
+        );
+        return Err(Refusal::new(why).helped("encode other bytes, such as %20 for a space".to_owned()));
+    }
+    Ok(text.to_owned())
+}
+
+/// A prefix of paths, in decoded form.
+fn prefix(text: &str) -> Result<String, Refusal> {
+    if !text.starts_with('/') {
+        return Err(Refusal::new("must begin with `/`").helped(format!("write `/{text}`")));
+    }
+    if text.len() > PATH_BYTES_MAX || text.contains('\0') {
+        let why = format!("must have at most {PATH_BYTES_MAX} bytes and no NUL byte");
+        return Err(Refusal::new(why));
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why<T: std::fmt::Debug>(result: Result<T, Refusal>) -> String {
+        let refusal = result.unwrap_err();
+        format!("{}{}", refusal.why, refusal.help.map(|help| format!(" / {help}")).unwrap_or_default())
+    }
+
+    #[test]
+    fn index_names_are_names() {
+        let name = |text: &str| Form::FileName.read(text);
+        assert_eq!(name("index.html").unwrap(), "index.html");
+        for text in ["", ".", "..", "a/b", "/", "a\0b"] {
+            assert!(name(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_made_uniform() {
+        assert_eq!(host("Example.ORG").unwrap(), "example.org");
+        assert_eq!(host("example.org.").unwrap(), "example.org");
+        assert_eq!(host("*.Example.org").unwrap(), "*.example.org");
+        assert_eq!(host("127.0.0.1").unwrap(), "127.0.0.1");
+        assert_eq!(host("[::0:1]").unwrap(), "[::1]");
+        assert!(why(host("example.org:80")).contains("without a port / write `example.org`"));
+        assert!(why(host("::1")).contains("write `[::1]`"));
+        assert!(why(host("bücher.example")).contains("xn--"));
+        for text in
+            ["", "*", "*.", ".", "a..b", "a b", "www.*.org", "*x.org", "http://x", "[::1]:80", "a/b", "*.*.a"]
+        {
+            assert!(host(text).is_err(), "{text}");
+        }
+        assert!(host(&"a.".repeat(127)).is_ok());
+        assert!(host(&"a.".repeat(128)).is_err());
+    }
+
+    #[test]
+    fn character_sets_are_names() {
+        for (text, name) in [("UTF-8", "utf-8"), ("off", "off"), ("iso-8859-1", "iso-8859-1")] {
+            assert_eq!(Form::Charset.read(text), Ok(name.to_owned()));
+        }
+        for text in ["", "utf 8", "utf-8; x", "utf-8\r\nX: y", "ü"] {
+            assert!(why(Form::Charset.read(text)).contains("such as utf-8, or off"), "{text}");
+        }
+    }
+
+    #[test]
+    fn types_can_stand_in_a_head() {
+        assert_eq!(content_type("text/plain; charset=utf-8").unwrap(), "text/plain; charset=utf-8");
+        assert!(content_type("application/vnd.api+json").is_ok());
+        for text in
+            ["", "text", "text/", "/plain", "text/plain\r\nX: y", "te xt/plain", "text/pläin", "; a=b"]
+        {
+            assert!(content_type(text).is_err(), "{text:?}");
+        }
+        assert_eq!(extension("MJS").unwrap(), "mjs");
+        assert!(why(extension(".mjs")).contains("write `mjs`"));
+        for text in ["", "tar.gz", "a b", "a/b"] {
+            assert!(extension(text).is_err(), "{text:?}");
+        }
+    }
+}
