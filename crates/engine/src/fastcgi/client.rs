@@ -21,11 +21,15 @@ const USUAL_PARAMS_BYTES: usize = 1024;
 /// Bytes of the content of the record that ends a request (section 5.5).
 const END_BYTES: usize = 8;
 
-/// Writes the beginning of a request and all its parameters: `params` passes each name and value to the function that
-/// it is given. Only a pair longer than a record is divided.
-pub(crate) fn write_begin(out: &mut Vec<u8>, params: impl FnOnce(&mut dyn FnMut(&[u8], &[u8]))) {
+/// Writes the beginning of a request.
+pub(crate) fn write_begin(out: &mut Vec<u8>) {
     let [role_high, role_low] = RESPONDER.to_be_bytes();
     push_record(out, kind::BEGIN_REQUEST, ID, &[role_high, role_low, KEEP_CONNECTION, 0, 0, 0, 0, 0]);
+}
+
+/// Writes parameters: `params` passes each name and value to the function that it is given. Only a pair longer than a
+/// record is divided.
+pub(crate) fn write_params(out: &mut Vec<u8>, params: impl FnOnce(&mut dyn FnMut(&[u8], &[u8]))) {
     let mut pairs = Vec::with_capacity(USUAL_PARAMS_BYTES);
     params(&mut |name, value| {
         let start = pairs.len();
@@ -37,6 +41,10 @@ pub(crate) fn write_begin(out: &mut Vec<u8>, params: impl FnOnce(&mut dyn FnMut(
         }
     });
     push_stream(out, kind::PARAMS, &pairs);
+}
+
+/// Writes the end of the parameters.
+pub(crate) fn end_params(out: &mut Vec<u8>) {
     push_record(out, kind::PARAMS, ID, &[]);
 }
 

@@ -49,11 +49,17 @@ fn stream_of(records: &[Record], wanted: u8) -> Vec<u8> {
 
 // Requests.
 
+fn begin_with(out: &mut Vec<u8>, params: impl FnOnce(&mut dyn FnMut(&[u8], &[u8]))) {
+    write_begin(out);
+    write_params(out, params);
+    end_params(out);
+}
+
 #[test]
 fn parameters_of_any_length() {
     let lengths = [0, 1, 127, 128, 8_000, 65_528, 70_000, 200_000];
     let mut out = b"before".to_vec();
-    write_begin(&mut out, |push| {
+    begin_with(&mut out, |push| {
         lengths.iter().for_each(|length| push(b"NAME", &vec![b'v'; *length]));
         push(&[b'n'; 300], b"");
     });
@@ -75,7 +81,7 @@ fn parameters_of_any_length() {
 fn pairs_are_not_divided() {
     let lengths = [30_000, 35_510, 1, 65_519, 65_519, 100, 70_000, 9];
     let mut out = Vec::new();
-    write_begin(&mut out, |push| lengths.iter().for_each(|length| push(b"NAME", &vec![b'v'; *length])));
+    begin_with(&mut out, |push| lengths.iter().for_each(|length| push(b"NAME", &vec![b'v'; *length])));
     let records = records_of(&out);
     let contents: Vec<&[u8]> = records[1..].iter().map(|(_, _, content, _)| content.as_slice()).collect();
     let values = |content: &[u8]| Pairs(content).map(|(_, value)| value.len()).collect::<Vec<_>>();
@@ -94,7 +100,7 @@ fn pairs_are_not_divided() {
 #[test]
 fn a_request_without_parameters() {
     let mut out = Vec::new();
-    write_begin(&mut out, |_| {});
+    begin_with(&mut out, |_| {});
     let kinds: Vec<u8> = records_of(&out).into_iter().map(|(kind, ..)| kind).collect();
     assert_eq!(kinds, [kind::BEGIN_REQUEST, kind::PARAMS]);
 }
@@ -119,7 +125,7 @@ fn the_warm_endpoint_answers_one_request_after_another() {
     let mut endpoint = FastCgi::default();
     for number in 0..3 {
         let mut out = Vec::new();
-        write_begin(&mut out, |push| {
+        begin_with(&mut out, |push| {
             push(b"REQUEST_METHOD", b"GET");
             push(b"SCRIPT_FILENAME", format!("/{}{number}", "a".repeat(200)).as_bytes());
         });

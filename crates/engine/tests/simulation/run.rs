@@ -495,6 +495,7 @@ impl Run {
         for (number, peer) in peers.iter_mut().enumerate().filter(|(_, peer)| !peer.closed) {
             let front = peer.asks.front().filter(|ask| ask.is_simple()).and_then(|ask| ask.target);
             let (before, bytes_before) = (peer.answers, peer.received_bytes);
+            peer.is_left = peer.ended && self.behind;
             let read = peer.read(&self.facts(), self.turn);
             self.require(read.is_ok(), "answers", || format!("client {number}: {}", read.unwrap_err()));
             let (answers, bytes) = (peer.answers - before, peer.received_bytes - bytes_before);

@@ -1,92 +1,98 @@
 //! Moves the bytes of a request that an upstream answers, in both directions, until nothing more can be moved. The spool
 //! takes what the client does not take, and the server is free once it has answered. Where the spool has no room, and in
-//! the other direction, at most one piece is held, so a slow reader slows its sender down. Called by
-//! [`relay`](super::relay).
+//! the other direction, at most one piece is held, so a slow reader slows its sender down. Called by the wires.
 
-use super::answer::{begin_reply, deliver, gather_answer, hand_over, has_room, pass_on};
-use super::upload::{Pumped, Stop, gather, give_held, take_body};
+use super::answer::{begin_reply, hand_over, has_room, pass_on, take_answer};
+use super::script::seek_script;
+use super::upload::{gather, give_held, take_body};
+use super::{Advance, Awaits, BodyWay, Relay, RelayClient, Stop};
 use crate::exchange::Turn;
-use crate::exchange::{Awaits, BodyWay, Relay, RelayReply};
-use crate::handler::{BAD_ANSWER, EXHAUSTED, NO_ANSWER, NO_LINK, UPSTREAM_BUSY};
+use crate::handler::{BAD_ANSWER, EXHAUSTED, NO_ANSWER, NO_LINK, REQUEST_LATE, SPOOL_FAILED, UPSTREAM_BUSY};
 use crate::limits::GATEWAY_LATE_MS;
 use crate::machine::Machine;
-use crate::slab::{ExchangeKey, HeldKey, Key};
+use crate::slab::{HeldKey, Key};
 use crate::transport::{Gone, Readiness, Received};
 use crate::upstream::{LinkPlace, NoLink, Sought, TalkFailure};
-use crate::wire::conn::{Conn, Uplink};
 
-/// Moves bytes until nothing more can be moved, or the turn is over.
-pub(super) fn pump<M: Machine>(
-    conn: &mut Conn<M::Socket>,
+/// Gives a relay a turn: moves bytes until nothing more can be moved, or the turn is over.
+pub(crate) fn advance<M: Machine>(
+    client: &mut impl RelayClient<M>,
     turn: &mut Turn<'_, M>,
     buffer: &mut [u8],
-    (relay, key): (&mut Relay, ExchangeKey),
-) -> Pumped {
-    if let Err(pumped) = gather(conn, turn, buffer, relay) {
-        return pumped;
+    relay: &mut Relay,
+) -> Advance {
+    relay.pace.pause(turn.desk.core.clock.ms());
+    let ready = seek_script(turn, relay).and_then(|()| gather(client, turn, buffer, relay));
+    match ready.and_then(|()| pump(client, turn, buffer, relay)) {
+        Ok(()) => Advance::Done,
+        Err(advance) => advance,
     }
+}
+
+/// Returns once all of the answer was sent.
+fn pump<M: Machine>(
+    client: &mut impl RelayClient<M>,
+    turn: &mut Turn<'_, M>,
+    buffer: &mut [u8],
+    relay: &mut Relay,
+) -> Result<(), Advance> {
     let mut has_progressed = false;
     while !relay.talk.is_over() {
-        let (link, was_used) = match find_link(conn, turn, relay) {
-            Ok(found) => found,
-            Err(pumped) => return pumped,
-        };
-        match step(conn, turn, buffer, relay, (link, key)) {
+        let (link, was_used) = find_link(client, turn, relay)?;
+        match step(client, turn, buffer, relay, link) {
             Ok(true) => has_progressed = true,
-            Ok(false) => return settle(conn, turn, relay, (link, key), has_progressed),
-            Err(Stop::Pumped(pumped)) => return pumped,
-            Err(Stop::Failed(failure)) => match fail(turn, relay, (link, was_used), failure) {
-                Some(pumped) => return pumped,
-                None => continue,
-            },
+            Ok(false) => return Err(settle(client, turn, relay, link, has_progressed)),
+            Err(Stop::Advance(advance)) => return Err(advance),
+            Err(Stop::Failed(failure)) => {
+                fail(turn, relay, (link, was_used), failure)?;
+                continue;
+            }
         }
         if turn.budget.bytes == 0 && !relay.talk.is_over() {
             // The next turn does not know of this progress.
             relay.since_ms = turn.desk.core.clock.ms();
             relay.note_heard(relay.since_ms);
-            return Pumped::Yield;
+            return Err(Advance::Yield);
         }
     }
     // The server is free, whatever the client has read until now.
     leave_link(turn, relay);
-    turn.desk.core.spool.end(HeldKey::Request(key), &mut turn.desk.core.jobs);
+    turn.desk.core.spool.end(HeldKey::Request(relay.key), &mut turn.desk.core.jobs);
     relay.hears_since_ms = None;
-    send_rest(conn, turn, relay, key)
+    send_rest(client, turn, relay)
 }
 
 /// Sends the rest of an answer that the server has completed.
 fn send_rest<M: Machine>(
-    conn: &mut Conn<M::Socket>,
+    client: &mut impl RelayClient<M>,
     turn: &mut Turn<'_, M>,
     relay: &mut Relay,
-    key: ExchangeKey,
-) -> Pumped {
+) -> Result<(), Advance> {
     let mut has_progressed = false;
-    while !relay.reply.as_ref().is_none_or(RelayReply::is_sent) {
+    while !relay.reply.as_ref().is_none_or(|reply| reply.is_ended) || client.unsent_bytes() > 0 {
         if turn.budget.bytes == 0 {
-            return Pumped::Yield;
+            return Err(Advance::Yield);
         }
-        match pass_on(conn, turn, relay, key) {
-            Ok(true) => has_progressed = true,
-            Ok(false) => return await_client(conn, turn, relay, (key, false), has_progressed),
-            Err(pumped) => return pumped,
+        if !pass_on(client, turn, relay)? {
+            return Err(await_client(client, turn, relay, false, has_progressed));
         }
+        has_progressed = true;
     }
-    Pumped::Done
+    Ok(())
 }
 
 /// The link of a request, and whether an earlier request has used it.
 fn find_link<M: Machine>(
-    conn: &mut Conn<M::Socket>,
+    client: &impl RelayClient<M>,
     turn: &mut Turn<'_, M>,
     relay: &mut Relay,
-) -> Result<(Key, bool), Pumped> {
+) -> Result<(Key, bool), Advance> {
     let now_ms = turn.desk.core.clock.ms();
     loop {
-        let seeker = relay.seeker(conn.opener);
+        let seeker = relay.seeker();
         match turn.links.seek(turn.desk.machine, seeker, &mut relay.place, now_ms) {
             Sought::Linked { link, was_used } => return Ok((link, was_used)),
-            Sought::Full => return Err(Pumped::Refused(UPSTREAM_BUSY)),
+            Sought::Full => return Err(Advance::Refused(UPSTREAM_BUSY)),
             Sought::Failed(server, why) => {
                 let servers = turn.links.rules(relay.upstream).servers.len();
                 if !relay.try_other(server.server, servers, now_ms) {
@@ -95,20 +101,17 @@ fn find_link<M: Machine>(
                         NoLink::Late => NO_ANSWER,
                         NoLink::OwnFault => EXHAUSTED,
                     };
-                    return Err(Pumped::Refused(refusal));
+                    return Err(Advance::Refused(refusal));
                 }
             }
-            Sought::Waits if conn.transport.is_hung_up() && !relay.talk.wants_body() => {
-                return Err(Pumped::Cut);
-            }
+            Sought::Waits if client.is_hung_up() && !relay.talk.wants_body() => return Err(Advance::Cut),
             Sought::Waits => {
                 relay.await_from(Awaits::Link, false, now_ms);
                 let connect_ms = turn.links.rules(relay.upstream).connect_ms;
                 // The gateway has the same deadline for each server, and reports it unless it is in trouble itself.
                 let is_asked = matches!(relay.place, LinkPlace::Has(_));
-                conn.await_server();
-                conn.deadline_ms = relay.since_ms + connect_ms + if is_asked { GATEWAY_LATE_MS } else { 0 };
-                return Err(Pumped::Blocked);
+                let late_ms = if is_asked { GATEWAY_LATE_MS } else { 0 };
+                return Err(relay.block(relay.since_ms + connect_ms + late_ms));
             }
         }
     }
@@ -116,19 +119,19 @@ fn find_link<M: Machine>(
 
 /// Moves one piece in each direction. Returns whether anything was moved.
 fn step<M: Machine>(
-    conn: &mut Conn<M::Socket>,
+    client: &mut impl RelayClient<M>,
     turn: &mut Turn<'_, M>,
     buffer: &mut [u8],
     relay: &mut Relay,
-    (link, key): (Key, ExchangeKey),
+    link: Key,
 ) -> Result<bool, Stop> {
-    let has_taken = take_body(conn, turn, buffer, relay, link)? | give_held(turn, relay)?;
+    let has_taken = take_body(client, turn, buffer, relay, link)? | give_held(turn, relay)?;
     let has_said = say(turn, relay, link);
-    let has_heard = hear(conn, turn, buffer, relay, (link, key))?;
+    let has_heard = hear(client, turn, buffer, relay, link)?;
     if has_taken | has_said | has_heard {
         relay.note_heard(turn.desk.core.clock.ms());
     }
-    let has_passed = pass_on(conn, turn, relay, key)?;
+    let has_passed = pass_on(client, turn, relay)?;
     Ok(has_taken | has_said | has_heard | has_passed)
 }
 
@@ -155,28 +158,25 @@ fn say<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key) -> bool
 
 /// Whether a piece of the answer can be received: once the client has the piece before it, or while the spool can take
 /// what the client does not take.
-fn may_hear<M: Machine>(
-    conn: &Conn<M::Socket>,
-    turn: &mut Turn<'_, M>,
-    relay: &Relay,
-    key: ExchangeKey,
-) -> bool {
-    let Some(reply) = relay.reply.as_ref().filter(|reply| !reply.is_passed_on()) else { return true };
-    let is_read = reply.unsent().is_empty() && turn.desk.core.spool.is_reading(HeldKey::Answer(key));
-    let is_taken = conn.transport.is_writable() && !matches!(conn.uplink, Uplink::Waiting(_)) && !is_read;
-    !is_taken && has_room(conn, turn, relay, key)
+fn may_hear<M: Machine>(client: &impl RelayClient<M>, turn: &mut Turn<'_, M>, relay: &Relay) -> bool {
+    if !relay.is_behind(client) {
+        return true;
+    }
+    let is_read = client.unsent_bytes() == 0 && turn.desk.core.spool.is_reading(HeldKey::Answer(relay.key));
+    let is_taken = client.is_writable() && !is_read;
+    !is_taken && has_room(turn, relay)
 }
 
 /// Receives a piece of the answer.
 fn hear<M: Machine>(
-    conn: &mut Conn<M::Socket>,
+    client: &mut impl RelayClient<M>,
     turn: &mut Turn<'_, M>,
     buffer: &mut [u8],
     relay: &mut Relay,
-    (link, key): (Key, ExchangeKey),
+    link: Key,
 ) -> Result<bool, Stop> {
-    let is_behind = relay.reply.as_ref().is_some_and(|reply| !reply.is_passed_on());
-    if relay.talk.is_over() || !may_hear(conn, turn, relay, key) {
+    let is_behind = relay.is_behind(client);
+    if relay.talk.is_over() || !may_hear(client, turn, relay) {
         return Ok(false);
     }
     let Some(transport) = turn.links.transport(link) else { return Ok(false) };
@@ -185,7 +185,7 @@ fn hear<M: Machine>(
         Received::Nothing => return Ok(false),
         Received::End => {
             relay.talk.hear_end()?;
-            relay.reply.iter_mut().for_each(RelayReply::end);
+            relay.reply.iter_mut().for_each(|reply| reply.end(client));
             return Ok(true);
         }
         Received::Failed => return Err(TalkFailure("The server reset the connection").into()),
@@ -198,48 +198,41 @@ fn hear<M: Machine>(
         }
         if let Some(hand_back) = &answer.hand_back {
             let request = hand_over(turn, relay, hand_back)?;
-            return Err(Stop::Pumped(Pumped::HandBack(Box::new(request))));
+            return Err(Advance::HandBack(Box::new(request)).into());
         }
-        relay.reply = Some(begin_reply(turn, relay, &answer));
+        begin_reply(client, turn, relay, &answer);
     }
-    let data = &buffer[..heard.data_bytes];
-    match &mut relay.reply {
-        Some(reply) if is_behind => gather_answer(conn, turn, reply, key, data),
-        _ => deliver(conn, turn, relay, data)?,
-    }
+    take_answer(client, turn, relay, (&buffer[..heard.data_bytes], is_behind))?;
     if relay.talk.is_over() {
-        relay.reply.iter_mut().for_each(RelayReply::end);
+        relay.reply.iter_mut().for_each(|reply| reply.end(client));
     }
     Ok(true)
 }
 
 /// Decides whom the request waits for, and until when.
 fn settle<M: Machine>(
-    conn: &mut Conn<M::Socket>,
+    client: &impl RelayClient<M>,
     turn: &mut Turn<'_, M>,
     relay: &mut Relay,
-    (link, key): (Key, ExchangeKey),
+    link: Key,
     has_progressed: bool,
-) -> Pumped {
+) -> Advance {
     let now_ms = turn.desk.core.clock.ms();
-    if relay.reply.as_ref().is_some_and(|reply| !reply.is_passed_on()) {
-        let hears = has_room(conn, turn, relay, key);
-        return await_client(conn, turn, relay, (key, hears), has_progressed);
+    if relay.is_behind(client) {
+        let hears = has_room(turn, relay);
+        return await_client(client, turn, relay, hears, has_progressed);
     }
     let heard_ms = relay.hears_since_ms.take();
     // A client that closes its sending side while the server is slow has left: one that does only that is very rare.
-    if conn.transport.is_hung_up() && !relay.talk.wants_body() && !relay.talk.is_upgraded() {
-        return Pumped::Cut;
+    if client.is_hung_up() && !relay.talk.wants_body() && !relay.talk.is_upgraded() {
+        return Advance::Cut;
     }
     let server_is_slow = turn.links.transport(link).is_some_and(|transport| !transport.is_writable());
     let is_heard_out = relay.talk.is_all_sent() || !server_is_slow;
     let awaits_body = relay.talk.wants_body() && relay.is_heard && !relay.talk.is_upgraded() && is_heard_out;
-    conn.await_server();
-    if let BodyWay::Held(exchange) = relay.body
-        && turn.desk.core.spool.is_busy(HeldKey::Request(exchange))
-    {
+    if matches!(relay.body, BodyWay::Held) && turn.desk.core.spool.is_busy(HeldKey::Request(relay.key)) {
         relay.await_from(Awaits::Helper, has_progressed, now_ms);
-        return Pumped::Blocked;
+        return relay.block(u64::MAX);
     }
     let limit_ms = if awaits_body {
         relay.await_from(Awaits::Body, has_progressed, now_ms);
@@ -251,53 +244,60 @@ fn settle<M: Machine>(
         relay.since_ms = heard_ms.unwrap_or(relay.since_ms);
         turn.links.rules(relay.upstream).answer_ms
     };
-    conn.deadline_ms = (relay.since_ms + limit_ms).min(relay.pace.due_ms());
-    Pumped::Blocked
+    relay.block((relay.since_ms + limit_ms).min(relay.pace.due_ms()))
 }
 
-/// Decides until when a client is waited for that does not have all of what the server has sent, and until when its
-/// server, if that is heard meanwhile.
+/// Waits for a client that does not have all of what the server has sent, and decides until when its server is waited for,
+/// if that is heard meanwhile.
 fn await_client<M: Machine>(
-    conn: &mut Conn<M::Socket>,
+    client: &impl RelayClient<M>,
     turn: &mut Turn<'_, M>,
     relay: &mut Relay,
-    (key, hears): (ExchangeKey, bool),
+    hears: bool,
     has_progressed: bool,
-) -> Pumped {
+) -> Advance {
     let now_ms = turn.desk.core.clock.ms();
     relay.hears_since_ms = hears.then(|| relay.hears_since_ms.unwrap_or(now_ms));
-    let is_unsent = relay.reply.as_ref().is_some_and(|reply| !reply.unsent().is_empty());
-    if !is_unsent && turn.desk.core.spool.is_reading(HeldKey::Answer(key)) {
-        relay.await_from(Awaits::Helper, has_progressed, now_ms);
-        conn.await_server();
-    } else {
-        relay.await_from(Awaits::Room, has_progressed, now_ms);
-        // Otherwise it waits for its turn at the uplink.
-        if !conn.transport.is_writable() {
-            if conn.pace.is_none() {
-                let _ = conn.await_room(turn.desk.machine, now_ms);
-                relay.pace_due_ms = conn.deadline_ms;
-            }
-            conn.deadline_ms = relay.pace_due_ms;
-        }
-    }
+    let is_read = client.unsent_bytes() == 0 && turn.desk.core.spool.is_reading(HeldKey::Answer(relay.key));
+    relay.await_from(if is_read { Awaits::Helper } else { Awaits::Room }, has_progressed, now_ms);
     let answer_ms = turn.links.rules(relay.upstream).answer_ms;
     if relay.is_ready_for_body() {
         relay.pace.wait(now_ms);
     }
-    conn.deadline_ms = conn.deadline_ms.min(relay.late_ms(answer_ms));
-    Pumped::Blocked
+    relay.block(relay.late_ms(answer_ms))
 }
 
-/// Handles a failure of the server. Returns None if the request is tried again.
+/// Ends the wait of a relay whose time is up.
+pub(crate) fn expire<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) -> Advance {
+    relay.pace.pause(turn.desk.core.clock.ms());
+    let refusal = match (relay.awaits, relay.place) {
+        _ if relay.talk.wants_body() && relay.pace.is_late() => REQUEST_LATE,
+        // The gateway, which would know of the server, does not answer.
+        (Awaits::Link, LinkPlace::Has(_)) => NO_ANSWER,
+        (Awaits::Link, _) => UPSTREAM_BUSY,
+        (Awaits::Body, _) => REQUEST_LATE,
+        (Awaits::Helper, _) => SPOOL_FAILED,
+        (_, place) => {
+            if let (LinkPlace::Has(link), false) = (place, relay.talk.is_upgraded()) {
+                blame(turn, relay, link, TalkFailure("The server said nothing for too long"));
+            }
+            NO_ANSWER
+        }
+    };
+    // Nothing of it is of use any more.
+    relay.is_heard = false;
+    if relay.reply.is_some() { Advance::Cut } else { Advance::Refused(refusal) }
+}
+
+/// Handles a failure of the server. Returns if the request is tried again.
 fn fail<M: Machine>(
     turn: &mut Turn<'_, M>,
     relay: &mut Relay,
     (link, was_used): (Key, bool),
     failure: TalkFailure,
-) -> Option<Pumped> {
+) -> Result<(), Advance> {
     if relay.talk.is_upgraded() {
-        return Some(Pumped::Cut);
+        return Err(Advance::Cut);
     }
     // A server closes an idle connection when it likes, also while the next request is on its way.
     let is_stale = was_used && relay.talk.has_heard_nothing();
@@ -311,13 +311,13 @@ fn fail<M: Machine>(
     relay.place = LinkPlace::None;
     turn.links.discard(turn.desk.machine, link, now_ms);
     if server.is_some_and(|server| relay.try_again(server.server, is_stale, now_ms)) {
-        return None;
+        return Ok(());
     }
-    Some(if relay.reply.is_some() { Pumped::Cut } else { Pumped::Refused(BAD_ANSWER) })
+    Err(if relay.reply.is_some() { Advance::Cut } else { Advance::Refused(BAD_ANSWER) })
 }
 
 /// Counts a failure of the server of a link, and reports it.
-pub(super) fn blame<M: Machine>(turn: &mut Turn<'_, M>, relay: &Relay, link: Key, failure: TalkFailure) {
+fn blame<M: Machine>(turn: &mut Turn<'_, M>, relay: &Relay, link: Key, failure: TalkFailure) {
     let Some(server) = turn.links.server_of(link) else { return };
     let now_ms = turn.desk.core.clock.ms();
     turn.links.note_failure(server, now_ms);
@@ -328,7 +328,7 @@ pub(super) fn blame<M: Machine>(turn: &mut Turn<'_, M>, relay: &Relay, link: Key
 }
 
 /// Reports the standard error of a FastCGI application.
-pub(super) fn report_said<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key) {
+fn report_said<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key) {
     let said = std::mem::take(&mut relay.talk.said);
     let Some(server) = turn.links.server_of(link).filter(|_| !said.is_empty()) else { return };
     if let Some(report) = turn.links.report_said(server, &said, turn.desk.core.clock.ms()) {
@@ -337,7 +337,7 @@ pub(super) fn report_said<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay,
 }
 
 /// Leaves the link, for the next request if it is in order.
-pub(super) fn leave_link<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
+fn leave_link<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
     let now_ms = turn.desk.core.clock.ms();
     if let LinkPlace::Has(link) = relay.place {
         report_said(turn, relay, link);
@@ -348,4 +348,10 @@ pub(super) fn leave_link<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) 
         }
         place => turn.links.leave(turn.desk.machine, relay.upstream, place, now_ms),
     }
+}
+
+/// Leaves everything that a relay holds: its link, and the bodies in the spool.
+pub(crate) fn leave<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
+    leave_link(turn, relay);
+    turn.desk.core.spool.end_all(relay.key, &mut turn.desk.core.jobs);
 }

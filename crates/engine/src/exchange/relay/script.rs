@@ -1,27 +1,19 @@
 //! Looks for the script of a request before a server is asked to run it: only a file beneath the root is run. Called by
-//! [`relay`](super::relay).
+//! [`pump`](super::pump).
 
-use super::upload::Pumped;
+use super::{Advance, Awaits, Relay, ScriptSearch};
 use crate::exchange::Turn;
-use crate::exchange::{Awaits, Relay, ScriptSearch};
 use crate::handler::{Asked, BUSY, ScriptFound, find_script, script_of};
 use crate::jobs::Waiter;
 use crate::machine::Machine;
-use crate::slab::ExchangeKey;
-use crate::wire::conn::Conn;
 
 /// Returns once the request can be passed on.
-pub(super) fn seek_script<M: Machine>(
-    conn: &mut Conn<M::Socket>,
-    turn: &mut Turn<'_, M>,
-    relay: &mut Relay,
-    key: ExchangeKey,
-) -> Result<(), Pumped> {
+pub(super) fn seek_script<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) -> Result<(), Advance> {
     let found = match &relay.script {
         ScriptSearch::Over => return Ok(()),
         ScriptSearch::AtHelper(_) => match relay.refused.take() {
             Some(refusal) => ScriptFound::Refused(refusal),
-            None => return Err(wait(conn, turn, relay)),
+            None => return Err(wait(turn, relay)),
         },
         ScriptSearch::Found(entry) => script_of(entry),
         ScriptSearch::Wanted(path) => {
@@ -34,20 +26,19 @@ pub(super) fn seek_script<M: Machine>(
             relay.script = ScriptSearch::Over;
             Ok(())
         }
-        ScriptFound::Refused(refusal) => Err(Pumped::Refused(refusal)),
+        ScriptFound::Refused(refusal) => Err(Advance::Refused(refusal)),
         ScriptFound::Wait(wanted) => {
             let core = &mut *turn.desk.core;
-            let waiter = Waiter { exchange: key, client: conn.opener.client };
+            let waiter = Waiter { exchange: relay.key, client: relay.opener.client };
             let job = core.jobs.submit(*wanted, Some(waiter), core.clock.ms());
-            relay.script = ScriptSearch::AtHelper(job.map_err(|_| Pumped::Refused(BUSY))?);
-            Err(wait(conn, turn, relay))
+            relay.script = ScriptSearch::AtHelper(job.map_err(|_| Advance::Refused(BUSY))?);
+            Err(wait(turn, relay))
         }
     }
 }
 
-/// The job has a deadline of its own, so the connection needs none.
-fn wait<M: Machine>(conn: &mut Conn<M::Socket>, turn: &Turn<'_, M>, relay: &mut Relay) -> Pumped {
+/// The job has a deadline of its own.
+fn wait<M: Machine>(turn: &Turn<'_, M>, relay: &mut Relay) -> Advance {
     relay.await_from(Awaits::Helper, false, turn.desk.core.clock.ms());
-    conn.await_server();
-    Pumped::Blocked
+    relay.block(u64::MAX)
 }

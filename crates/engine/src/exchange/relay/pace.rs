@@ -1,5 +1,5 @@
 //! Whether a client sends a request body fast enough. Only the time in which Flash waits for the client counts: neither a
-//! server that takes the body slowly nor a helper that writes it is the client's fault. Called by the wires.
+//! server that takes the body slowly nor a helper that writes it is the client's fault. Called by [`relay`](super).
 //!
 //! A body begins with a credit of time, which waiting uses up and data earns back at the lowest rate, up to the same
 //! amount. So an interruption within a fast upload costs nothing, and what was sent long ago does not pay for a pause
