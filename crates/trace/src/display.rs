@@ -17,11 +17,6 @@ pub(crate) fn time(time_ns: u64) -> String {
     number::time(time_ns as f64 / 1e6)
 }
 
-/// A share, 0 of nothing.
-pub(crate) fn per(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
-}
-
 /// One noun or several: "1 call", "2,000 calls".
 pub(crate) fn many(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
@@ -128,10 +123,10 @@ pub(crate) fn request(line: &str) -> String {
 /// The reasons why calls blocked, the longest first.
 pub(crate) fn reasons(reasons: &[ReasonTotal]) -> String {
     match reasons {
-        [only] => only.reason.words().to_owned(),
+        [only] => only.reason.text().to_owned(),
         _ => {
             let each =
-                reasons.iter().map(|total| format!("{} {}", total.reason.words(), time(total.blocked_ns)));
+                reasons.iter().map(|total| format!("{} {}", total.reason.text(), time(total.blocked_ns)));
             each.collect::<Vec<_>>().join(", ")
         }
     }
